@@ -47,8 +47,10 @@ qemu_works() {
 uml_kernel() {
     local kernel=${HYROADS_GUEST_KERNEL:-}
     if [ -z "$kernel" ]; then
-        # One that is being made is waited for.
-        [ ! -e "$cache/lock" ] || flock -s "$cache/lock" true
+        if [ -e "$cache/lock" ] && ! flock -ns "$cache/lock" true; then
+            echo "hyroads guest: waiting for the kernel that is being made" >&2
+            flock -s "$cache/lock" true
+        fi
         kernel=$(kernel_folder)/linux
     fi
     [ -x "$kernel" ] && echo "$kernel"
@@ -84,41 +86,37 @@ write_control() {
 }
 
 # shellcheck disable=SC2317  # run_* and end are called by name
-# UML's own descriptors become non-blocking, also for those who share them: cat stands between.
-run_uml() {
-    local kernel=$1
+# Runs what starts the guest to its end, in a process group that ends with this script. Its output goes through cat:
+# User-Mode Linux makes its own descriptors non-blocking, also for those who share them, and QEMU opens them anew.
+guarded() {
     mkfifo "$control/out" "$control/err"
     cat <"$control/out" &
     local out=$!
     cat <"$control/err" >&2 &
-    local err=$! options=()
-    $travel && options=(time-travel=inf-cpu)
-    # A process group of its own, which ends with this script.
-    setpriv --pdeathsig KILL setsid "$kernel" mem="$memory" rootfstype=hostfs rootflags=/ ro init="$control/init" quiet \
-        con=null ssl=null con0=null,fd:1 con1=null,fd:2 con2=null,fd:9 console=tty2 uml_dir="$control/" umid=guest \
-        mac80211_hwsim.radios="$radios" CONTROL="$control" "${options[@]}" \
-        </dev/null >"$control/out" 2>"$control/err" 9>"$control/log" &
+    local err=$!
+    setpriv --pdeathsig KILL setsid "$@" </dev/null >"$control/out" 2>"$control/err" 9>"$control/log" &
     guest=$!
     { wait "$guest" || true; } 2>/dev/null
     guest=
     wait "$out" "$err" || true
 }
 
-run_own() {
-    CONTROL=$control setpriv --pdeathsig KILL setsid unshare --mount --net --pid --fork --kill-child bash "$control/init" </dev/null &
-    guest=$!
-    { wait "$guest" || true; } 2>/dev/null
-    guest=
+run_uml() {
+    local options=()
+    $travel && options=(time-travel=inf-cpu)
+    guarded "$1" mem="$memory" rootfstype=hostfs rootflags=/ ro init="$control/init" quiet \
+        con=null ssl=null con0=null,fd:1 con1=null,fd:2 con2=null,fd:9 console=tty2 uml_dir="$control/" umid=guest \
+        mac80211_hwsim.radios="$radios" CONTROL="$control" "${options[@]}"
 }
+
+NAMESPACES=(unshare --mount --net --pid --fork --kill-child)
+run_own() { CONTROL=$control guarded "${NAMESPACES[@]}" bash "$control/init"; }
 
 run_qemu() {
     local folders=(--rwdir "$control")
     [ -z "$share" ] || folders+=(--rwdir "$share")
-    setpriv --pdeathsig KILL setsid vng --run "/boot/vmlinuz-$(stock_kernel)" --user root --memory "$memory" "${folders[@]}" \
-        --exec "modprobe openvswitch; modprobe mac80211_hwsim radios=0; CONTROL=$control unshare --mount --net --pid --fork --kill-child bash $control/init" </dev/null &
-    guest=$!
-    { wait "$guest" || true; } 2>/dev/null
-    guest=
+    guarded vng --run "/boot/vmlinuz-$(stock_kernel)" --user root --memory "$memory" "${folders[@]}" --exec \
+        "modprobe openvswitch; modprobe mac80211_hwsim radios=0; CONTROL=$control ${NAMESPACES[*]} bash $control/init"
 }
 
 end() {

@@ -64,7 +64,7 @@ scenario() {
 # Where User-Mode Linux is the guest its clock stands still while it works, so that nothing is late on a busy machine.
 radio() {
     local found options=(--radios 2)
-    found=$(scripts/guest.sh --which 2>&1) || {
+    found=$(scripts/guest.sh --which 2>&1 | tail -n 1) || {
         [ "$found" = "${found/scripts\/guest.sh --build/}" ] && { echo "$found" >&2; return 2; }
         echo "   skipped: ${found#hyroads guest: }"
         return

@@ -108,7 +108,7 @@ def test_whatever_ends_the_script_ends_the_guest(number: int) -> None:
         time.sleep(0.05)
 
 
-HERE = "not run: tests/integration/test_guest.py does"
+HERE = "not run: a kernel is needed; tests/integration/test_guest.py runs it"
 COMMANDS = [step for block in blocks(PAGE) if block.note == HERE for step in steps(block)]
 
 
