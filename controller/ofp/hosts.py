@@ -18,7 +18,7 @@ from .pipeline import Priority, Table
 from .rule import Rule
 from .rules import claim_matches, server_matches
 from .sessions import behind
-from .vlan_tags import TagRules, carrying_tags
+from .vlan_tags import TagRules, with_tag_rules
 
 _LEARNED = frozenset(
     {
@@ -111,7 +111,7 @@ def host_rules(
     intents: Iterable[HostIntent], ports: Mapping[str, int], tags: TagRules | None = None
 ) -> tuple[Rule, ...]:
     """The rules of hosts on a switch with these ports; ``tags`` is given in a network with a kernel datapath."""
-    return carrying_tags((rule for intent in intents for rule in intent.rules(ports)), tags)
+    return with_tag_rules((rule for intent in intents for rule in intent.rules(ports)), tags)
 
 
 def is_learned(priority: int) -> bool:

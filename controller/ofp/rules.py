@@ -33,7 +33,7 @@ from .pipeline import (
 )
 from .rule import GroupEntry, Rule
 from .sessions import Groups, Ports, behind, label_match, labelled_from, session_rules
-from .vlan_tags import TagRules, carrying_tags
+from .vlan_tags import TagRules, with_tag_rules
 
 _TO_CONTROLLER: tuple[act.Action, ...] = (act.Output(act.CONTROLLER),)
 _PASS: tuple[act.Action, ...] = (act.Resubmit(Table.CLASSIFY),)
@@ -111,14 +111,14 @@ def network_rules(intent: SwitchIntent, ports: Mapping[str, int], tags: TagRules
     """All rules but those of sessions, which change more often."""
     builder = _Builder(intent, ports)
     parts = (builder.port(), builder.classify(), builder.forward(), builder.label(), builder.deliver())
-    rules = carrying_tags(chain.from_iterable(parts), tags)
+    rules = with_tag_rules(chain.from_iterable(parts), tags)
     return RuleSet(rules + (tags.rules() if tags else ()), tuple(sorted(builder.missing)))
 
 
 def rules_of_sessions(intent: SwitchIntent, ports: Mapping[str, int], tags: TagRules | None = None) -> RuleSet:
     """The rules of sessions, and their groups."""
     known, groups = Ports(intent, ports), Groups()
-    rules = carrying_tags(session_rules(intent, known, groups), tags)
+    rules = with_tag_rules(session_rules(intent, known, groups), tags)
     return RuleSet(rules, tuple(sorted(known.missing)), tuple(groups.by_id.values()))
 
 

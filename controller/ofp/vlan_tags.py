@@ -53,15 +53,15 @@ class TagRules:
         return tuple(chain(_untagging() if self.takes_off else (), _marking(), *restoring))
 
 
-def carrying_tags(rules: Iterable[Rule], tags: TagRules | None) -> tuple[Rule, ...]:
+def with_tag_rules(rules: Iterable[Rule], tags: TagRules | None) -> tuple[Rule, ...]:
     """The rules with tags taken off in front of each label, and with variants for labels that tags follow.
 
     Without ``tags`` they stay as they are.
     """
-    return tuple(rules) if tags is None else tuple(_carrying(rules))
+    return tuple(rules) if tags is None else tuple(_changed(rules))
 
 
-def _carrying(rules: Iterable[Rule]) -> Iterator[Rule]:
+def _changed(rules: Iterable[Rule]) -> Iterator[Rule]:
     for rule in rules:
         yield _untagged_first(rule)
         if rule.table == Table.LABEL and rule.match.mpls_bos == 1:
@@ -122,12 +122,12 @@ def _restoring(final: Table, tags: Table, inner: Table, one: Table, two: Table) 
     """Tags to registers, the labels off, the tags on again; then ``final``."""
     last = Match(eth_type=ETH_TYPE_MPLS, mpls_bos=1)
     not_last = Match(eth_type=ETH_TYPE_MPLS, mpls_bos=0)
-    outer_kept, inner_kept = (act.Move(_TAG_BITS, act.MPLS_LABEL, r) for r in (act.REGISTER_0, act.REGISTER_1))
+    save_outer, save_inner = (act.Move(_TAG_BITS, act.MPLS_LABEL, r) for r in (act.REGISTER_0, act.REGISTER_1))
     # A user's own MPLS ends here, as it does without tags: Open vSwitch can't take labels off in front of it.
     yield Rule(tags, Priority.UNICAST_VARIANT, Match(eth_type=ETH_TYPE_MPLS, mpls_label=NO_TAG))
-    yield Rule(tags, Priority.UNICAST, last, (outer_kept, *_DECAP, act.Resubmit(one)))
-    yield Rule(tags, Priority.UNICAST, not_last, (outer_kept, act.PopMpls(ETH_TYPE_MPLS), act.Resubmit(inner)))
-    yield Rule(inner, Priority.UNICAST, last, (inner_kept, *_DECAP, act.Resubmit(two)))
+    yield Rule(tags, Priority.UNICAST, last, (save_outer, *_DECAP, act.Resubmit(one)))
+    yield Rule(tags, Priority.UNICAST, not_last, (save_outer, act.PopMpls(ETH_TYPE_MPLS), act.Resubmit(inner)))
+    yield Rule(inner, Priority.UNICAST, last, (save_inner, *_DECAP, act.Resubmit(two)))
     yield Rule(one, Priority.DEFAULT, Match(), (*_tag(TAG_TYPE, act.REGISTER_0), act.Resubmit(final)))
     both = _tag(TAG_TYPE, act.REGISTER_1) + _tag(OUTER_TAG_TYPE, act.REGISTER_0)
     yield Rule(two, Priority.DEFAULT, Match(), (*both, act.Resubmit(final)))

@@ -27,7 +27,7 @@ from hyroads.controller.ofp.hosts import Barred, Here, HostIntent, There, claim_
 from hyroads.controller.ofp.pipeline import Table
 from hyroads.controller.ofp.readback import FlowStat
 from hyroads.controller.ofp.rule import Rule, RuleKey
-from hyroads.controller.ofp.vlan_tags import TagRules, carrying_tags
+from hyroads.controller.ofp.vlan_tags import TagRules, with_tag_rules
 
 FOLLOW_S = 0.5
 MAX_BARRED_PER_NODE = 64
@@ -292,7 +292,7 @@ class HostLayer:
         if self._batch is not None or not self._dirty:
             return
         hosts, self._dirty = self._dirty, {}
-        wanted = carrying_tags((rule for host in hosts for rule in self._wanted.get(host, ())), self.tags)
+        wanted = with_tag_rules((rule for host in hosts for rule in self._wanted.get(host, ())), self.tags)
         installed = (rule for host in hosts for rule in self._installed.get(host, {}).values())
         change = difference(wanted, installed)
         if not change:

@@ -25,7 +25,7 @@ from hyroads.controller.ofp.intents import ClassifiedFlow, SwitchIntent
 from hyroads.controller.ofp.match import Match
 from hyroads.controller.ofp.pipeline import Table
 from hyroads.controller.ofp.rules import rules_for
-from hyroads.controller.ofp.vlan_tags import NO_TAG, TABLES, TAG_LABEL, TagRules, carrying_tags
+from hyroads.controller.ofp.vlan_tags import NO_TAG, TABLES, TAG_LABEL, TagRules, with_tag_rules
 from hyroads.controller.switches.server import SwitchRegistry
 from hyroads.controller.switches.sessions import DesiredRules, SwitchSession
 
@@ -141,7 +141,7 @@ def test_an_agent_gets_tags_as_labels_behind_the_number_of_the_flow():
 
 def test_without_a_kernel_datapath_no_rule_changes():
     rules = Built(ring()).rules["n0"]
-    assert carrying_tags(rules, None) == rules
+    assert with_tag_rules(rules, None) == rules
     assert not any(rule.table in TABLES for rule in rules)
 
 
