@@ -32,21 +32,22 @@ from hyroads.controller.core.addressing import Addressing
 from hyroads.controller.core.network import Network
 from hyroads.controller.files.documents import read_file
 
+from .generic_netlink import family_id
 from .programs import Program, find_program, run, wait_until
 from .run_directory import find_network
-from .shared_medium import MEDIA_MTU, Medium, MediumLink, OutsideIntf, SharedMedium, make_tap, stay
+from .shared_medium import MEDIA_MTU, Medium, MediumLink, OutsideIntf, SharedMedium, make_tap, silence_ipv6, stay
 
 SCHEMA = Path("/usr/share/openvswitch/vswitch.ovsschema")
 START_TIMEOUT_S = 15.0
-KERNEL_MODULE = Path("/sys/module/openvswitch")
+DATAPATH_FAMILY = "ovs_datapath"
 
 
 def datapath_type() -> str:
-    """``system`` (the kernel's datapath) where the machine has it, else ``netdev`` (in user space)."""
-    if not KERNEL_MODULE.exists():
+    """``system`` (the kernel's datapath) where the kernel has one, as a module or built in, else ``netdev``."""
+    if family_id(DATAPATH_FAMILY) is None:
         # A kernel with the module but without any switch so far; silent where there is none.
         subprocess.run(["modprobe", "-q", "openvswitch"], check=False, stderr=subprocess.DEVNULL)
-    return "system" if KERNEL_MODULE.exists() else "netdev"
+    return "netdev" if family_id(DATAPATH_FAMILY) is None else "system"
 
 
 class OpenVSwitch:
@@ -149,7 +150,7 @@ class HybridNode(OVSSwitch):  # type: ignore[misc]  # Mininet has no types
         access = self.addressing.access_port[self.name]
         run("ip", "link", "add", access, "mtu", str(ACCESS_MTU), "type", "veth", "peer", "name", "eth0",
             "netns", str(self.pid))  # fmt: skip
-        run("sysctl", "-qw", f"net.ipv6.conf.{access.replace('.', '/')}.disable_ipv6=1")
+        silence_ipv6(access)
         run("ip", "link", "set", access, "up")
         configure_host(self, "eth0", self.addressing)
         self._access = OutsideIntf(access, node=self, port=self.newPort(), moveIntfFn=stay)

@@ -25,6 +25,7 @@ from .control_sockets import MediumClient
 from .programs import EmulationError, Program, find_program, run, wait_until
 
 MEDIA_MTU = 1600
+IPV6_SETTINGS = Path("/proc/sys/net/ipv6")
 START_TIMEOUT_S = 10.0
 
 
@@ -246,9 +247,15 @@ def make_tap(name: str, mac: str | None, mtu: int, node: Node | None) -> None:
     if mac is not None:
         run(*inside, "ip", "link", "set", name, "address", mac)
     if node is None:
-        # A port of a bridge carries frames only; the machine's own IPv6 must not speak on it.
-        run(*inside, "sysctl", "-qw", f"net.ipv6.conf.{name.replace('.', '/')}.disable_ipv6=1")
+        silence_ipv6(name)
     run(*inside, "ip", "link", "set", name, "mtu", str(mtu), "up")
+
+
+def silence_ipv6(port: str) -> None:
+    """Keeps the machine's own IPv6 from speaking on a port of a bridge, which carries others' frames only."""
+    # A kernel without IPv6 has nothing to silence.
+    if IPV6_SETTINGS.exists():
+        run("sysctl", "-qw", f"net.ipv6.conf.{port.replace('.', '/')}.disable_ipv6=1")
 
 
 def _interfaces(inside: list[str]) -> set[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
 import sys
 import time
@@ -30,6 +31,16 @@ class Goodput:
     per_second_mbps: tuple[float, ...]
     rtt_ms: float | None = None
     """Mean round-trip time as the sender's TCP saw it, over all connections."""
+
+
+def has_congestion_control(algorithm: str) -> bool:
+    """Whether this kernel has a TCP congestion control, or a module of it that can be loaded."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        try:
+            probe.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, algorithm.encode())
+        except FileNotFoundError:
+            return False
+    return True
 
 
 class Traffic:

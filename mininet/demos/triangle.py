@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from hyroads.controller.core.planner import Planner
 from hyroads.mininet.programs import wait_until
-from hyroads.mininet.traffic import DeliveryRecorder
+from hyroads.mininet.traffic import DeliveryRecorder, has_congestion_control
 from hyroads.rest.client import ClientError
 
 from .faults import run_faults
@@ -109,6 +109,9 @@ def tcp(stage: Stage, theory: Theory, seconds: float, algorithm: str, *, stable:
     """One TCP flow over the multipath; goodput as the application sees it."""
     flow = stage.declared.flows[0]
     what = f"TCP {algorithm} over the multipath" + (f", {seconds:.0f} s" if stable else "")
+    if not has_congestion_control(algorithm):
+        stage.skip(what, f"this kernel has no TCP congestion control {algorithm}")
+        return
     stage.view.phase(what)
     result = stage.traffic(flow.source, flow.target).tcp(seconds, algorithm)
     stage.check(what, theory.multipath_mbps, result.mbps, at_least=TCP_AT_LEAST, at_most=1.0)

@@ -142,6 +142,8 @@ class Stage:
         self.options = options
         self.declared = declared
         self.checks: list[Check] = []
+        self.skipped: list[dict[str, str]] = []
+        """Checks that could not be made here: ``what`` and ``why``."""
         self.files: list[Path] = []
         """What has been written."""
         self.machine = Machine(())
@@ -205,6 +207,11 @@ class Stage:
         self.checks.append(Check(what, theory, measured, unit, at_least, at_most))
         self.view.note(self.checks[-1].line())
 
+    def skip(self, what: str, why: str) -> None:
+        """Notes that a check is left out, and why; the others decide about the verdict."""
+        self.skipped.append({"what": what, "why": why})
+        self.view.note(f"skip {what}: {why}")
+
     @property
     def ok(self) -> bool:
         """Whether there are checks and all hold."""
@@ -224,6 +231,7 @@ class Stage:
         return {
             "name": self.name,
             "checks": [check.document() for check in self.checks],
+            **({"skipped": self.skipped} if self.skipped else {}),
             "ok": self.ok,
             "capacities": "measured" if self.emulation.options.measured else "file",
             "files": files,
@@ -249,6 +257,8 @@ class Stage:
         print(f"\nVerdict (the controller knew {known})")
         for check in self.checks:
             print(f"  {check.line()}")
+        for each in self.skipped:
+            print(f"  skip {each['what']}: {each['why']}")
         if self.files:
             print(f"  written to {self.folder}: {', '.join(path.name for path in self.files)}")
         print(f"  {self._conclusion()}", flush=True)

@@ -77,7 +77,7 @@ class Lab:
         self.run(*self.inside, "ovs-vswitchd", *quiet)
         for node, ports in PORTS.items():
             dpid = f"{DPIDS[node]:016x}"
-            options = f"datapath_type=netdev fail_mode=secure other-config:datapath-id={dpid}".split()
+            options = f"datapath_type={ovs_rig.DATAPATH} fail_mode=secure other-config:datapath-id={dpid}".split()
             self.run("ovs-vsctl", "add-br", node, "--", "set", "bridge", node, *options, "protocols=OpenFlow13")
             for port in ports:
                 self.run(*self.inside, "ip", "link", "add", port, "type", "veth", "peer", "name", f"x{port}")

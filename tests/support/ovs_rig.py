@@ -26,6 +26,8 @@ from hyroads.controller.ofp.readback import FlowStat, parse_flow_stats
 
 PORT = struct.Struct("!I12x16s32x")
 MAX_PORT = 0xFFFFFF00
+DATAPATH = os.environ.get("HYROADS_TEST_DATAPATH", "netdev")
+"""The type of every bridge of the tests: ``netdev`` (Open vSwitch in user space) or ``system`` (in the kernel)."""
 SCHEMA = "/usr/share/openvswitch/vswitch.ovsschema"
 
 
@@ -186,7 +188,7 @@ class Rig:
         return run("ovs-ofctl", "-O", "OpenFlow13", *words, env=self.env)
 
     def bridge(self, name: str, dpid: int, *, controlled: bool = True) -> None:
-        options = ["datapath_type=netdev", "fail_mode=secure", "protocols=OpenFlow13"]
+        options = [f"datapath_type={DATAPATH}", "fail_mode=secure", "protocols=OpenFlow13"]
         options.append(f"other-config:datapath-id={dpid:016x}")
         options.append("other-config:disable-in-band=true")
         self.vsctl("add-br", name, "--", "set", "bridge", name, *options)
