@@ -14,7 +14,8 @@ from hyroads.controller.core.network import Network
 from . import run_directory
 from .emulation import REST_PORT, Emulation, EmulationOptions, Say
 from .isolation import EXIT_INTERRUPTED, run_isolated
-from .programs import SNMP_TOOLS, TOOLS, EmulationError, Program, check_prerequisites, find_program, run
+from .programs import RADIO_TOOLS, SNMP_TOOLS, TOOLS, EmulationError, Program, check_prerequisites, find_program, run
+from .radios import check_radios
 
 Body = Callable[[Emulation], int]
 
@@ -29,7 +30,10 @@ class RunOptions:
 
 def run_network(network: Network, name: str, body: Body, options: RunOptions, say: Say) -> int:
     """Runs ``body`` on the emulated network and returns its status; nothing of the network is left afterwards."""
-    check_prerequisites({**TOOLS, **SNMP_TOOLS} if options.emulation.snmp else TOOLS)
+    snmp, radio = options.emulation.snmp, options.emulation.radio
+    check_prerequisites({**TOOLS, **(SNMP_TOOLS if snmp else {}), **(RADIO_TOOLS if radio else {})})
+    if radio:
+        check_radios()
     for program in ("hyroads-edge", "hyroads-medium"):
         find_program(program)
     Addressing.of(network)
