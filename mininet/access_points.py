@@ -19,9 +19,10 @@ import json
 import secrets
 import sys
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hyroads.controller.access_point.agent import Complaints
 from hyroads.controller.access_point.backends import MediumSource
@@ -36,6 +37,10 @@ from hyroads.controller.core.network import Network, Role
 from hyroads.controller.files.private import write_atomically
 
 from .programs import HYROADS, Program
+from .radio_files import agent_file
+
+if TYPE_CHECKING:
+    from .radio_cells import RadioCell
 
 CONTROLLER = "127.0.0.1:6654"
 SNMP_PORT = 161
@@ -79,6 +84,21 @@ def agent_document(
     """A node's agent file without anything of SNMP."""
     interfaces = interfaces_of(network, addressing, node)
     return {"node": node, "medium_socket": str(medium_socket), "errors": dict(errors), "interfaces": interfaces}
+
+
+def association_agents(cells: Iterable[RadioCell], directory: Path) -> dict[str, Program]:
+    """By node with an access point of 802.11: the program that tells the controller who is associated with it."""
+    followed: dict[str, list[tuple[Path, str]]] = {}
+    for cell in cells:
+        for point in cell.access_points():
+            followed.setdefault(point.node, []).append((cell.socket(point.node), cell.technology))
+    programs = {}
+    for number, (node, sockets) in enumerate(followed.items(), start=1):
+        path = directory / f"associations-{number}.json"
+        write_private(path, agent_file(node, sockets))
+        command = [*HYROADS, "ap-agent", "--config", str(path), "--channel", CONTROLLER]
+        programs[node] = Program(f"ap-agent of {node}", command, path.with_suffix(".log"))
+    return programs
 
 
 def write_private(path: Path, document: object) -> None:

@@ -17,7 +17,7 @@ from hyroads.controller.core.addressing import Addressing
 from hyroads.controller.core.network import Contention, Network
 from hyroads.rest.client import Client, ClientError
 
-from .access_points import RadioChannel, SnmpAgents
+from .access_points import RadioChannel, SnmpAgents, association_agents
 from .control_sockets import EdgeClient
 from .hybrid import OpenVSwitch
 from .programs import HYROADS, EmulationError, Program, listens, run, wait_until
@@ -25,6 +25,7 @@ from .run_directory import namespace_name, network_document
 
 if TYPE_CHECKING:
     from .hybrid import HybridNet, HybridNode
+    from .radio_cells import RadioCell
 
 FROM_FILE, IDEAL, CSMA = "file", "ideal", "csma"
 _POWER_LINE = "plc"
@@ -88,6 +89,10 @@ class EmulationOptions:
     """What contention costs on the media: what the network file says, ``ideal``, or ``csma``."""
     sliced: bool = False
     """A slicer stands between the switches and the controller, whose slice is production."""
+    radio: bool = False
+    """Technologies with ``radio`` in the network file run on emulated 802.11 radios of the kernel."""
+    radio_medium: bool = False
+    """With ``radio``: our medium carries their frames, so that what the file says of their links holds."""
 
 
 class Emulation:
@@ -108,6 +113,10 @@ class Emulation:
         self.shared: Any = None
         self.snmp: SnmpAgents | None = None
         self.radios: RadioChannel | None = None
+        self.cells: dict[str, RadioCell] = {}
+        """Technologies on 802.11 radios."""
+        self.associations: dict[str, Program] = {}
+        """By node: what tells the controller who is associated with its access points."""
         self._died_s: dict[str, float] = {}
 
     def _make_controller(self) -> Program:
@@ -170,6 +179,10 @@ class Emulation:
             self.snmp.start()
         if self.radios is not None:
             self.radios.start()
+        if self.options.controller:
+            self.associations = association_agents(self.cells.values(), self.directory)
+            for program in self.associations.values():
+                program.start()
 
     def _start_mininet(self) -> None:
         # Mininet 2.3 imports distutils, which Python 3.11 warns about.
@@ -178,6 +191,7 @@ class Emulation:
         from mininet.net import Mininet
 
         from .hybrid import HybridNet, HybridTopo
+        from .radio_cells import RadioPlan
 
         setLogLevel("output")
         # Mininet would raise limits of the whole machine, which outlive the network; ours is small enough without.
@@ -188,6 +202,7 @@ class Emulation:
             realtime=self.options.realtime,
             bound_to_parent=False,
             medium_options=self.options.medium,
+            radio=RadioPlan(our_medium=self.options.radio_medium) if self.options.radio else None,
         )
         self.net = HybridNet(topo=topo, controller=None, build=False, ipBase="10.0.0.0/16")
         self._start_net(self.net, topo.shared)
@@ -195,6 +210,7 @@ class Emulation:
     def _start_net(self, net: Any, shared: Any) -> None:
         """Starts Mininet's network once the controller listens, and names the nodes' namespaces."""
         from .controllers import ListeningController
+        from .radio_cells import RadioCell
 
         if self.options.controller:
             port = OPENFLOW_PORT if self.slicer is None else SLICER_PORT
@@ -203,6 +219,7 @@ class Emulation:
         self._wait_listening()
         net.start()
         self.shared = shared
+        self.cells = {node.technology: node for node in net.switches if isinstance(node, RadioCell)}
         for node in self.network.nodes:
             run("ip", "netns", "attach", self.namespace(node), str(self.node(node).pid))
 
@@ -283,12 +300,16 @@ class Emulation:
         programs += [self.slicer] if self.slicer is not None else ()
         programs += self.snmp.programs.values() if self.snmp is not None else ()
         programs += [self.radios.program] if self.radios is not None else ()
+        programs += [program for cell in self.cells.values() for program in cell.programs()]
+        programs += self.associations.values()
         for program in programs:
             if program.alive:
                 self._died_s.pop(program.name, None)
             elif time.monotonic() - self._died_s.setdefault(program.name, time.monotonic()) >= RESTART_AFTER_S:
                 say(f"{program.failure()}; starting it again")
                 program.start()
+        for cell in self.cells.values():
+            cell.introduce()
 
     # Questions
 

@@ -22,7 +22,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from mininet.link import Intf
+from mininet.link import Intf, Link
 from mininet.log import output
 from mininet.net import Mininet
 from mininet.node import Host, Node, OVSSwitch
@@ -34,6 +34,7 @@ from hyroads.controller.files.documents import read_file
 
 from .generic_netlink import family_id
 from .programs import Program, find_program, run, wait_until
+from .radio_cells import RadioCell, RadioLink, RadioPlan
 from .run_directory import find_network
 from .shared_medium import MEDIA_MTU, Medium, MediumLink, OutsideIntf, SharedMedium, make_tap, silence_ipv6, stay
 
@@ -258,9 +259,12 @@ class HybridTopo(Topo):  # type: ignore[misc]
         realtime: bool = True,
         bound_to_parent: bool = True,
         medium_options: dict[str, object] | None = None,
+        *,
+        radio: RadioPlan | None = None,
         **_params: Any,
     ) -> None:
-        """``network`` is a file's name or a loaded network; ``directory`` takes logs and sockets."""
+        """``network`` is a file's name or a loaded network; ``directory`` takes logs and sockets; ``radio`` says how
+        the technologies that have radios in the file run on them (None: on the shared medium, as all others)."""
         self.network = read_file(find_network(network)) if isinstance(network, str) else network
         self.addressing = Addressing.of(self.network)
         common: dict[str, Any] = {
@@ -269,7 +273,11 @@ class HybridTopo(Topo):  # type: ignore[misc]
             "realtime": realtime,
             "bound_to_parent": bound_to_parent,
         }
-        self.shared = SharedMedium(self.network, options=medium_options or {}, **common)
+        on_radio = frozenset(self.network.radios if radio is not None else ())
+        ours = radio is not None and radio.our_medium
+        elsewhere = frozenset() if ours else on_radio
+        options = medium_options or {}
+        self.shared = SharedMedium(self.network, options=options, elsewhere=elsewhere, hwsim=ours, **common)
         for node in self.network.nodes:
             if self.addressing.is_plain_client(node):
                 self.addHost(node, cls=PlainClient, addressing=self.addressing)
@@ -277,18 +285,21 @@ class HybridTopo(Topo):  # type: ignore[misc]
                 self.addSwitch(node, cls=HybridNode, **common)
         for technology in self.network.technologies:
             name = technology if technology not in self.network.nodes else f"medium-{technology}"
-            self.addSwitch(name, cls=Medium, shared=self.shared, technology=technology)
+            if technology in on_radio:
+                self.addSwitch(name, cls=RadioCell, shared=self.shared, plan=radio, technology=technology)
+            else:
+                self.addSwitch(name, cls=Medium, shared=self.shared, technology=technology)
             for node in self.network.nodes:
                 if (node, technology) in self.addressing.interface_name:
-                    self._add_port(node, name, technology)
+                    self._add_port(node, name, technology, RadioLink if technology in on_radio else MediumLink)
 
-    def _add_port(self, node: str, medium: str, technology: str) -> None:
+    def _add_port(self, node: str, medium: str, technology: str, kind: type[Link]) -> None:
         attachment = self.addressing.attachment(node) if self.addressing.is_plain_client(node) else None
         uplink = self.addressing.interface_name[attachment.node, attachment.technology] if attachment else None
         self.addLink(
             node,
             medium,
-            cls=MediumLink,
+            cls=kind,
             intfName1=self.addressing.interface_name[node, technology],
             addr1=self.addressing.interface_mac[node, technology],
             uplink=uplink,

@@ -36,8 +36,9 @@ TOOLS = {
     "ping": "iputils-ping",
     "iperf3": "iperf3",
 }
-# Needed only by networks whose nodes answer SNMP, and by those of the client stack.
+# Needed only by networks whose nodes answer SNMP, by those on 802.11 radios, and by those of the client stack.
 SNMP_TOOLS = {"snmpd": "snmpd"}
+RADIO_TOOLS = {"hostapd": "hostapd", "wpa_supplicant": "wpasupplicant"}
 STACK_TOOLS = {"tc": "iproute2", "nft": "nftables"}
 # The state of a listening socket in /proc/net/tcp.
 _LISTEN = "0A"
@@ -57,7 +58,8 @@ def check_prerequisites(tools: Iterable[str] = TOOLS) -> None:
         raise EmulationError("an emulated network needs root (try: sudo hyroads ...)")
     # System tools live in sbin, which a plain user's PATH may lack even under sudo.
     os.environ["PATH"] = os.environ.get("PATH", os.defpath) + ":/usr/sbin:/sbin"
-    missing = sorted({{**TOOLS, **SNMP_TOOLS, **STACK_TOOLS}[tool] for tool in tools if shutil.which(tool) is None})
+    packages = {**TOOLS, **SNMP_TOOLS, **RADIO_TOOLS, **STACK_TOOLS}
+    missing = sorted({packages[tool] for tool in tools if shutil.which(tool) is None})
     if missing:
         raise EmulationError(f"missing system packages: {' '.join(missing)} (apt-get install {' '.join(missing)})")
     if not Path("/dev/net/tun").exists():

@@ -91,7 +91,10 @@ class Roamer:
         self.at: Place | None = None
 
     def links(self, place: Place, *, up: bool) -> None:
-        """The interface at a place comes or goes, both directions at once."""
+        """The interface at a place comes or goes, both directions at once: on the medium, or by association."""
+        if (cell := self._emulation.cells.get(place.technology)) is not None:
+            cell.set_associated(self.client, up)
+            return
         with self._emulation.shared.client() as medium:
             for link in links_at(self._network, self.client, place):
                 medium.set_link(link, up=up)

@@ -14,7 +14,8 @@ from hyroads.controller.core.network import Network
 from . import run_directory
 from .emulation import REST_PORT, Emulation, EmulationOptions, Say
 from .isolation import EXIT_INTERRUPTED, run_isolated
-from .programs import SNMP_TOOLS, TOOLS, EmulationError, Program, check_prerequisites, find_program, run
+from .programs import RADIO_TOOLS, SNMP_TOOLS, TOOLS, EmulationError, Program, check_prerequisites, find_program, run
+from .radios import check_radios
 
 Body = Callable[[Emulation], int]
 
@@ -34,7 +35,10 @@ def run_network(  # noqa: PLR0917 - the last is for one caller
 
     ``kind`` says how the network is emulated.
     """
-    check_prerequisites({**TOOLS, **SNMP_TOOLS} if options.emulation.snmp else TOOLS)
+    snmp, radio = options.emulation.snmp, options.emulation.radio
+    check_prerequisites({**TOOLS, **(SNMP_TOOLS if snmp else {}), **(RADIO_TOOLS if radio else {})})
+    if radio:
+        check_radios()
     for program in ("hyroads-edge", "hyroads-medium"):
         find_program(program)
     Addressing.of(network)

@@ -7,7 +7,7 @@ technology is one port of it: a TAP at the device. ``link a wifi down`` at the p
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ import hyroads.mininet.loggers  # noqa: F401
 from hyroads.controller.core.addressing import Addressing
 from hyroads.controller.core.carrier_sensing_rule import implied_carrier_sensing
 from hyroads.controller.core.interference import Cliques
+from hyroads.controller.core.network import Link as NetworkLink
 from hyroads.controller.core.network import Network
 
 from .control_sockets import MediumClient
@@ -33,7 +34,8 @@ START_TIMEOUT_S = 10.0
 class SharedMedium:
     """The process: collects the ports while Mininet builds the network, then runs ``hyroads-medium`` on them.
 
-    ``options`` are more of its options; ``directory`` takes its files.
+    ``options`` are more of its options; ``directory`` takes its files. Of the technologies ``elsewhere`` it knows
+    nothing: they are on radios whose medium is the kernel's. With ``hwsim`` it is the medium of radios, too.
     """
 
     network: Network
@@ -42,6 +44,8 @@ class SharedMedium:
     realtime: bool = True
     bound_to_parent: bool = False
     options: Mapping[str, object] = field(default_factory=dict)
+    elsewhere: frozenset[str] = frozenset()
+    hwsim: bool = False
     program: Program | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
@@ -53,6 +57,10 @@ class SharedMedium:
         """Registers a TAP; only before ``start``."""
         self._ports[name] = {"name": name, "netns": netns, "mac": mac, "technology": technology, "uplink": uplink}
 
+    def add_radio(self, name: str, technology: str, mac: str, address: str) -> None:
+        """Registers an 802.11 radio by its hardware address, whose interface has the address ``mac``."""
+        self._ports[name] = {"name": name, "mac": mac, "technology": technology, "radio": address}
+
     def start(self) -> None:
         """Writes the configuration and starts the process; does nothing if it runs."""
         if self.program is not None and self.program.alive:
@@ -63,7 +71,7 @@ class SharedMedium:
         command = [find_program("hyroads-medium"), "--config", str(config), "--socket", str(self.socket)]
         self.program = Program(
             "hyroads-medium",
-            [*command, *(["--realtime"] if self.realtime else [])],
+            [*command, *(["--realtime"] if self.realtime else []), *(["--hwsim"] if self.hwsim else [])],
             self.directory / "medium.log",
             bound_to_parent=self.bound_to_parent,
         )
@@ -95,15 +103,18 @@ class SharedMedium:
                 "loss": link.loss,
                 "up": True,
             }
-            for link in self.network.links
+            for link in self._links()
         ]
         return {
             "options": {"mtu": MEDIA_MTU, **self.options},
             "ports": self._ports_with_ears(),
             "links": links,
-            "conflicts": _conflicts(self.network),
-            "contention": {technology: kind.value for technology, kind in self.network.contention.items()},
+            "conflicts": _conflicts(self.network, self.elsewhere),
+            "contention": {k: kind.value for k, kind in self.network.contention.items() if k not in self.elsewhere},
         }
+
+    def _links(self) -> list[NetworkLink]:
+        return [link for link in self.network.links if link.technology not in self.elsewhere]
 
     def _ports_with_ears(self) -> list[dict[str, object]]:
         """All ports, each with the ports whose transmissions it hears."""
@@ -130,22 +141,29 @@ class SharedMedium:
             return
         names = self.addressing.interface_name
         with self.client() as client:
-            for link in self.network.links:
+            for link in self._links():
                 ends = {names[link.source, link.technology], names[link.target, link.technology]}
                 if name in ends:
                     client.set_link(link.id, up=not ends & self._down)
 
 
-def _conflicts(network: Network) -> dict[str, object]:
-    """Who contends with whom, as cliques where the rule has that form: pairs grow with the square of the links."""
+def _conflicts(network: Network, elsewhere: Collection[str]) -> dict[str, object]:
+    """Who contends with whom, as cliques where the rule has that form: pairs grow with the square of the links.
+
+    Links are numbers of those that are not ``elsewhere``, in the order of the file.
+    """
+    here = [index for index, link in enumerate(network.links) if link.technology not in elsewhere]
+    number = {index: i for i, index in enumerate(here)}
     compact = network.interference.compact()
     if isinstance(compact, Cliques):
         members: dict[int, list[int]] = {}
         for link, clique in enumerate(compact.class_of.tolist()):
-            members.setdefault(clique, []).append(link)
+            if link in number:
+                members.setdefault(clique, []).append(number[link])
         return {"domains": list(members.values())}
     matrix = network.interference.contention_matrix().tocoo()
-    return {"pairs": [[int(i), int(j)] for i, j in zip(matrix.row, matrix.col, strict=True) if i < j]}
+    pairs = ((int(i), int(j)) for i, j in zip(matrix.row, matrix.col, strict=True) if i < j)
+    return {"pairs": [[number[i], number[j]] for i, j in pairs if i in number and j in number]}
 
 
 class Medium(Switch):  # type: ignore[misc]  # Mininet has no types

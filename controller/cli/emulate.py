@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from .main import Command, argument
 
 if TYPE_CHECKING:
+    from hyroads.controller.core.network import Network
     from hyroads.mininet.runner import RunOptions
 
 ERRORS = {
@@ -37,6 +38,11 @@ RUN_ARGUMENTS = (
     argument("--name", help="name of the network, of its namespaces and run directory (default: the file's)"),
     argument("--publish", type=int, metavar="PORT",
              help="REST on 127.0.0.1:PORT (default 8080 if free; 0: not published)"),
+    argument("--radio", action="store_true",
+             help="technologies with 'radio' in the network file on emulated 802.11 radios of the kernel "
+             "(mac80211_hwsim), with hostapd and wpa_supplicant"),
+    argument("--radio-medium", action="store_true",
+             help="with --radio: capacity, loss and contention of the network file hold on the radios too"),
     argument("--sliced", action="store_true", help="the controller behind a slicer, as production"),
     argument("--no-realtime", action="store_true", help="normal instead of real-time priority (less exact)"),
     argument("--margin", type=float, help="share of airtime that the controller leaves free"),
@@ -62,6 +68,7 @@ def _run(args: argparse.Namespace) -> int:
     from hyroads.mininet.runner import run_network
 
     Addressing.of(network, str(path))
+    check_radio_file(network, str(path), args)
     name = args.name or network_name(path)
     return run_network(network, name, lambda e: keep_running(e, cli=args.cli, script=args.script), options(args), say)
 
@@ -77,6 +84,7 @@ def check_options(args: argparse.Namespace) -> None:
         raise EmulationError(f"--margin {args.margin}: expected a share from 0 to below 1")
     if getattr(args, "wireless", False) and not snmp:
         raise EmulationError("--wireless: only with --snmp")
+    _check_radio(args)
     for option in ("discover", "pair_tests"):
         if getattr(args, option) and not args.measured:
             raise EmulationError(f"--{option.replace('_', '-')}: only with --measured")
@@ -87,6 +95,30 @@ def check_options(args: argparse.Namespace) -> None:
         if not (0 < value <= 60 if name == "hold_s" else 0 <= value <= 1):
             expected = "more than 0, at most 60 s" if name == "hold_s" else "a share from 0 to 1"
             raise EmulationError(f"{ERRORS[name][0]} {value:g}: expected {expected}")
+
+
+def _check_radio(args: argparse.Namespace) -> None:
+    """Raise an EmulationError for options that do not go with ``--radio``, or without it."""
+    from hyroads.mininet.programs import EmulationError
+
+    if args.radio_medium and not args.radio:
+        raise EmulationError("--radio-medium: only with --radio")
+    for option in ("measured", "radios", "snmp"):
+        if args.radio and getattr(args, option, False):
+            raise EmulationError(f"--{option}: not with --radio: it reads HyRoads' own medium")
+    if args.radio and args.contention == "csma":
+        raise EmulationError("--contention csma: not with --radio: 802.11 has its own")
+
+
+def check_radio_file(network: Network, document: str, args: argparse.Namespace) -> None:
+    """Raise an EmulationError if ``--radio`` is given and the network has nothing that runs on radios."""
+    from hyroads.mininet.programs import EmulationError
+
+    if args.radio and not network.radios:
+        raise EmulationError(
+            f"{document}: --radio: no technology has a radio (expected, for example, "
+            "technologies: {wifi: {radio: {channel: 1}}})"
+        )
 
 
 def _errors(args: argparse.Namespace) -> dict[str, float]:
@@ -112,6 +144,8 @@ def options(args: argparse.Namespace) -> RunOptions:
         radios=args.radios,
         contention=args.contention,
         sliced=args.sliced,
+        radio=args.radio,
+        radio_medium=args.radio_medium,
     )
     return RunOptions(publish=args.publish, emulation=emulation)
 

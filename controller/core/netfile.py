@@ -68,7 +68,7 @@ def parse(document: object, document_name: str, *, measured: bool = False) -> Ne
     nodes = _nodes(places, links.values())
     if not discovered:
         check_technologies(places, nodes, links.values())
-    technologies = parse_technologies(top, links.values())
+    technologies = parse_technologies(top, links.values(), nodes)
     build = _interference(top, nodes, links, technologies.unshared)
     flows = parse_flows(top, nodes, links)
     name = top["name"].identifier() if "name" in top else ""
@@ -76,8 +76,19 @@ def parse(document: object, document_name: str, *, measured: bool = False) -> Ne
     problems.raise_if_any()
     unmeasured = frozenset(link.id for link in links.values() if link.capacity_mbps == 0)
     declared = tuple(links.values())
-    unshared, contention = technologies.unshared, technologies.contention
-    return Network(nodes, declared, build(), flows, name, margin, unshared, unmeasured, discovered, contention)
+    return Network(
+        nodes,
+        declared,
+        build(),
+        flows,
+        name,
+        margin,
+        technologies.unshared,
+        unmeasured,
+        discovered,
+        technologies.contention,
+        technologies.radios,
+    )
 
 
 def to_document(network: Network) -> dict[str, Any]:

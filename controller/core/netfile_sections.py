@@ -1,20 +1,33 @@
 """Sections of the network file (docs/reference/network-file.md) beside nodes, links and interference.
 
-*Flows*: utility, weight, fixed paths, match and policy of each. *Technologies*: which media are shared, and what
-contention costs on them. *Links to discover* (``links: discover``, docs/explanation/live.md): nodes name
-their technologies, and every ordered pair of nodes with a common technology is a candidate without capacity. What the
-access points hear gives capacities to some of them; the others carry nothing.
+*Flows*: utility, weight, fixed paths, match and policy of each. *Technologies*: which media are shared, what contention
+costs on them, and which can run on 802.11 radios. *Links to discover* (``links: discover``, docs/explanation/live.md):
+nodes name their technologies, and every ordered pair of nodes with a common technology is a candidate without capacity.
+What the access points hear gives capacities to some of them; the others carry nothing.
 """
 
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from .checking import Place, Section, describe, one_of
-from .network import PRODUCTION, Contention, FlowSpec, Link, Network, Node, Policy, Traffic, Utility
+from .network import (
+    PRODUCTION,
+    Contention,
+    FlowSpec,
+    Link,
+    Network,
+    Node,
+    Policy,
+    RadioMode,
+    RadioUse,
+    Role,
+    Traffic,
+    Utility,
+)
 
 MAX_FLOWS = 40_000
 ETH_TYPE_IPV4 = 0x0800
@@ -203,16 +216,24 @@ _FIELDS: dict[str, tuple[_Reader, dict[str, int]]] = {
 }
 
 
-_KEYS = ("shared", "contention")
+_KEYS = ("shared", "contention", "radio")
+_RADIO_KEYS = ("channel", "mode")
 _CONTENTION = tuple(kind.value for kind in Contention)
+_RADIO_MODES = tuple(mode.value for mode in RadioMode)
+RADIO_CHANNELS = (*range(1, 12), 36, 40, 44, 48, 149, 153, 157, 161, 165)
+"""Channels of 20 MHz that an emulated radio may begin to send on at once: none of radar, none of few countries only."""
 
 
 @dataclass(frozen=True)
 class Technologies:
-    """Technologies without a shared medium, and those whose stations collide; the others are shared and ideal."""
+    """Technologies without a shared medium, and those whose stations collide; the others are shared and ideal.
+
+    ``radios`` has those that can run on 802.11 radios.
+    """
 
     unshared: frozenset[str]
     contention: Mapping[str, Contention] = field(default_factory=dict)
+    radios: Mapping[str, RadioUse] = field(default_factory=dict)
 
 
 def is_ethernet(technology: str) -> bool:
@@ -220,9 +241,10 @@ def is_ethernet(technology: str) -> bool:
     return technology == "ethernet" or technology.startswith("ethernet-")
 
 
-def parse_technologies(top: Section, links: Iterable[Link]) -> Technologies:
+def parse_technologies(top: Section, links: Collection[Link], nodes: Mapping[str, Node]) -> Technologies:
     """What the section says, and what names of technologies say where it says nothing."""
     used = dict.fromkeys(link.technology for link in links)
+    radios: dict[str, RadioUse] = {}
     shared = {technology: not is_ethernet(technology) for technology in used}
     contention: dict[str, Contention] = {}
     for technology, place in top["technologies"].entries() if "technologies" in top else ():
@@ -238,21 +260,77 @@ def parse_technologies(top: Section, links: Iterable[Link]) -> Technologies:
                 contention[technology] = kind
                 if not shared[technology]:
                     section["contention"].fail("nobody contends on a medium that is not shared")
-    return Technologies(frozenset(technology for technology, is_shared in shared.items() if not is_shared), contention)
+        if "radio" in section and asks_to_discover(top):
+            section["radio"].fail("expected only where links are declared")
+        elif "radio" in section:
+            own = [link for link in links if link.technology == technology]
+            radios[technology] = _radio(section["radio"], own, nodes, is_shared=shared[technology])
+    unshared = frozenset(technology for technology, is_shared in shared.items() if not is_shared)
+    return Technologies(unshared, contention, radios)
+
+
+def _radio(place: Place, links: Sequence[Link], nodes: Mapping[str, Node], *, is_shared: bool) -> RadioUse:
+    """Which channel and mode; errors where the links are none that 802.11 radios can have."""
+    section = place.section(_RADIO_KEYS, ("channel",))
+    channel = RADIO_CHANNELS[0]
+    if "channel" in section:
+        value = section["channel"].value
+        if isinstance(value, int) and not isinstance(value, bool) and value in RADIO_CHANNELS:
+            channel = value
+        else:
+            section["channel"].expected("a channel number: 1 to 11, 36, 40, 44, 48, 149, 153, 157, 161 or 165")
+    # Broken ends of links have their own errors.
+    links = [link for link in links if link.source in nodes and link.target in nodes]
+    alike = next((link for link in links if _is_client(link.source, nodes) == _is_client(link.target, nodes)), None)
+    default = RadioMode.CELL if alike is None else RadioMode.IBSS
+    mode = RadioMode(section["mode"].choice(_RADIO_MODES, default.value)) if "mode" in section else default
+    if not is_shared:
+        place.fail("a medium that is not shared is no radio's")
+    if mode is RadioMode.CELL and alike is not None:
+        both = "two clients" if _is_client(alike.source, nodes) else "two nodes that are no clients"
+        section["mode"].fail(
+            f"expected ibss: link {describe(alike.id)} joins {both}, and a cell joins access points and clients"
+        )
+    _check_radio_links(place, links, nodes, mode)
+    return RadioUse(channel, mode)
+
+
+def _check_radio_links(place: Place, links: Sequence[Link], nodes: Mapping[str, Node], mode: RadioMode) -> None:
+    """802.11 acknowledges frames, so links have two directions; a plain client is reached through an access point."""
+    ends = {(link.source, link.target) for link in links}
+    for link in links:
+        if (link.target, link.source) not in ends:
+            problem = f"link {describe(link.id)} has no other direction (both: true), which radios need to acknowledge"
+            place.fail(problem)
+            return
+        plain = next((end for end in (link.source, link.target) if nodes[end].is_plain_client), None)
+        if mode is RadioMode.IBSS and plain is not None:
+            place.fail(f"node {describe(plain)} is a client without agent, which needs access points, not ibss")
+            return
+
+
+def _is_client(node: str, nodes: Mapping[str, Node]) -> bool:
+    return nodes[node].role is Role.CLIENT
 
 
 def technologies_document(network: Network) -> dict[str, dict[str, Any]] | None:
     """The section that :func:`parse_technologies` turns into the same; None where none is needed."""
     named_ethernet = {k for k in network.technologies if is_ethernet(k)}
     # Numbers of technologies follow from their order, which this section keeps where no links do.
-    if network.unshared == named_ethernet and not network.discovered and not network.contention:
+    plain = not network.discovered and not network.contention and not network.radios
+    if network.unshared == named_ethernet and plain:
         return None
-    return {k: _technology(k, network.unshared, network.contention) for k in network.technologies}
+    return {k: _technology(k, network) for k in network.technologies}
 
 
-def _technology(name: str, unshared: Collection[str], contention: Mapping[str, Contention]) -> dict[str, Any]:
-    document: dict[str, Any] = {"shared": name not in unshared}
-    return document | ({"contention": contention[name].value} if name in contention else {})
+def _technology(name: str, network: Network) -> dict[str, Any]:
+    document: dict[str, Any] = {"shared": name not in network.unshared}
+    if name in network.contention:
+        document["contention"] = network.contention[name].value
+    if name in network.radios:
+        radio = network.radios[name]
+        document["radio"] = {"channel": radio.channel, "mode": radio.mode.value}
+    return document
 
 
 DISCOVER = "discover"

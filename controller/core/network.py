@@ -74,6 +74,21 @@ class Contention(StrEnum):
     CSMA_1901 = "csma-1901"
 
 
+class RadioMode(StrEnum):
+    """How 802.11 stations of one technology find each other: through access points, or each by itself (IBSS)."""
+
+    CELL = "cell"
+    IBSS = "ibss"
+
+
+@dataclass(frozen=True, slots=True)
+class RadioUse:
+    """How a technology uses 802.11 radios, in an emulation that has some: the channel by its number, and the mode."""
+
+    channel: int
+    mode: RadioMode
+
+
 @dataclass(frozen=True, slots=True)
 class Node:
     """A device. ``agent`` says whether it runs ``hyroads-edge`` (see ``netfile`` for the default by role).
@@ -154,7 +169,8 @@ class Network:
     delta of airtime that the file asks to keep free, None if it doesn't say. ``unshared`` names the technologies
     whose links don't share a medium. ``unmeasured`` names the links of which the file does not tell the capacity (it is
     0 until somebody measures it); ``discovered`` says that the links are not declared at all: they are all that there
-    could be. ``contention`` has the technologies that are not ideal.
+    could be. ``contention`` has the technologies that are not ideal, ``radios`` those that an emulation can run on
+    802.11 radios.
     """
 
     nodes: Mapping[str, Node]
@@ -167,6 +183,7 @@ class Network:
     unmeasured: frozenset[str] = frozenset()
     discovered: bool = False
     contention: Mapping[str, Contention] = field(default_factory=dict)
+    radios: Mapping[str, RadioUse] = field(default_factory=dict)
 
     @cached_property
     def technologies(self) -> tuple[str, ...]:

@@ -20,6 +20,7 @@ DEMOS: dict[str, str] = {
     "capacity-drop": "a power line loses capacity untold: HyMAB moves to a better multipath, the model does not",
     "external": "traffic that nobody controls is never starved, controlled flows take what is left",
     "handover": "a client goes from WiFi to power line to a cellular-like link, and nothing is lost on the way",
+    "roaming-80211": "a station by 802.11v, and a client between two radios, on emulated 802.11 of the kernel",
     "session": "five devices talk to each other without a server, over trees that take every link once",
     "reservation": "a flow keeps what it was promised when a second starts, which may not reserve more than the rest",
     "shares": "a slice keeps to its share of airtime while another wants it, and takes all that is idle",
@@ -35,6 +36,7 @@ ALONE: frozenset[str] = frozenset({"download", "hercules", "fair"})
 DEFAULTS: dict[str, dict[str, object]] = {
     "capacity-drop": {"radios": True, "busy_noise": 0.2},
     "external": {"measured": True},
+    "roaming-80211": {"radio": True},
     "office": {"measured": True, "discover": True, "noise": 0.1, "busy_noise": 0.02, "low_rate_bias": 0.3},
 }
 """What options of ``hyroads demo`` are for a demo if they are not given."""
@@ -47,6 +49,7 @@ ONLY: dict[str, frozenset[str]] = {
         ("sliced", "no_realtime", "margin", "mode", "measured", "discover", "radios", "pair_tests"),
         frozenset(DEMOS) - ALONE,
     ),
+    **dict.fromkeys(("radio", "radio_medium"), frozenset({"roaming-80211"})),
     "minutes": frozenset({"office"}),
     "scale": frozenset({"office"}),
 }

@@ -111,10 +111,10 @@ def alive(pids: list[int]) -> list[int]:
 class Running:
     """``hyroads emulate`` in the background."""
 
-    def __init__(self, network: str, *arguments: str) -> None:
+    def __init__(self, network: str, *arguments: str, file: str = "triangle") -> None:
         self.network = network
         self.process = subprocess.Popen(
-            [*HYROADS, "emulate", "triangle", "--name", network, "--publish", "0", *arguments],
+            [*HYROADS, "emulate", file, "--name", network, "--publish", "0", *arguments],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -220,9 +220,9 @@ class Lab:
     def __init__(self) -> None:
         self.started: list[Running] = []
 
-    def emulate(self, network: str, *arguments: str) -> Running:
+    def emulate(self, network: str, *arguments: str, file: str = "triangle") -> Running:
         """Starts a network in the background and waits until it runs."""
-        self.started.append(Running(network, *arguments))
+        self.started.append(Running(network, *arguments, file=file))
         return self.started[-1]
 
 
