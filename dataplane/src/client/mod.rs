@@ -9,6 +9,7 @@ mod direct_tests;
 pub mod engine;
 pub mod flow;
 pub mod forward;
+mod host;
 #[cfg(test)]
 mod hostile_tests;
 pub mod link;
