@@ -336,14 +336,7 @@ impl Device {
     }
 
     /// Sends all datagrams of `taken`, or none.
-    pub fn send_burst(
-        &mut self,
-        now_ns: u64,
-        head: &[u8],
-        taken: &Taken,
-        to: SocketAddr,
-        epoll: &Epoll,
-    ) -> Sent {
+    pub fn send_burst(&mut self, now_ns: u64, head: &[u8], taken: &Taken, to: SocketAddr, epoll: &Epoll) -> Sent {
         let udp = match &self.udp {
             Some(udp) => udp,
             None => return Sent::NoRoute,

@@ -411,6 +411,38 @@ mod tests {
         assert!(peak.mbps < 2.0, "{}", peak.mbps);
     }
 
+    /// Carries packets at a rate for a while; when it ends.
+    fn carry(link: &mut Link, from_ns: u64, mbps: f64, ms: u64) -> u64 {
+        let step_ns = (1500.0 * 8e3 / mbps) as u64;
+        let times = ms * MS / step_ns;
+        (0..times).for_each(|k| link.sent(from_ns + k * step_ns, 1500, 1));
+        from_ns + times * step_ns
+    }
+
+    #[test]
+    fn bursts_are_as_long_as_the_rate_of_the_last_moment_allows() {
+        let mut link = Link::new("wlan0");
+        let mut now_ns = carry(&mut link, 1_000 * MS, 1_000.0, 250);
+        assert_eq!(link.burst_bytes(now_ns), 0, "the socket does not take any");
+        link.takes_bursts = true;
+        assert_eq!(link.burst_bytes(now_ns), LONGEST_BURST);
+        // What has no room is given a quarter of a millisecond: at 100 Mb/s two packets, below that one.
+        link.note_full(now_ns);
+        assert!((29_000..33_000).contains(&link.burst_bytes(now_ns)), "{}", link.burst_bytes(now_ns));
+        for (mbps, packets) in [(100.0, 2), (50.0, 1), (20.0, 0)] {
+            now_ns = carry(&mut link, now_ns, mbps, 300);
+            assert!(link.burst_bytes(now_ns) / 1500 <= packets, "{mbps} Mb/s: {} bytes", link.burst_bytes(now_ns));
+        }
+        // Where nothing pushes back, it may be a millisecond; what is long ago tells nothing.
+        now_ns = carry(&mut link, now_ns + 20_000 * MS, 200.0, 300);
+        assert!((23_000..27_000).contains(&link.burst_bytes(now_ns)), "{}", link.burst_bytes(now_ns));
+        assert_eq!(link.burst_bytes(now_ns + 1_000 * MS), 0);
+        link.set_rate(now_ns, Some(PLAIN_MBPS));
+        assert_eq!(link.burst_bytes(now_ns), 0);
+        link.set_rate(now_ns, Some(150.0));
+        assert!((17_000..20_000).contains(&link.burst_bytes(now_ns)));
+    }
+
     #[test]
     fn only_what_was_given_lately_is_given_again() {
         let mut link = Link::new("wlan0");

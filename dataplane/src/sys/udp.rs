@@ -120,8 +120,13 @@ impl BoundUdp {
         let rest = control.get_mut(words..).unwrap_or(&mut []);
         let words = words + write_control(rest, libc::SOL_UDP, libc::UDP_SEGMENT, size as u16);
         let control = control.get_mut(..words).unwrap_or(&mut []);
-        socket::transmit_parts(&self.descriptor, &parts[..count], &RawAddress::new(&to), control)
-            .map_err(|error| context(error, &format!("send many to {to} on {}", self.shown)))
+        socket::transmit_parts::<{ 2 * MOST_DATAGRAMS }>(
+            &self.descriptor,
+            &parts[..count],
+            &RawAddress::new(&to),
+            control,
+        )
+        .map_err(|error| context(error, &format!("send many to {to} on {}", self.shown)))
     }
 
     /// Receives as many datagrams as there are and `batch` holds, in one system call; 0 if there is none now. Those that
@@ -206,12 +211,7 @@ fn write_local(control: &mut [u64], local: IpAddr, to: SocketAddr) -> usize {
 }
 
 /// Writes one piece of ancillary data; returns how many words it takes.
-fn write_control<T: Copy>(
-    control: &mut [u64],
-    level: libc::c_int,
-    kind: libc::c_int,
-    value: T,
-) -> usize {
+fn write_control<T: Copy>(control: &mut [u64], level: libc::c_int, kind: libc::c_int, value: T) -> usize {
     let at = mem::size_of::<libc::cmsghdr>();
     let length = at + mem::size_of::<T>();
     if length > mem::size_of_val(control) {
