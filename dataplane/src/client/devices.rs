@@ -1,6 +1,8 @@
 //! The sockets of the client's interfaces, and what the kernel says of them.
 
+use super::host::TCP_SUM_AT;
 use super::link::LinkState;
+use super::send::Taken;
 use crate::ip::Piece;
 use crate::sys::epoll::{Epoll, Interest};
 use crate::sys::interface::{CarrierQuery, Mac};
@@ -32,8 +34,6 @@ const MAIN_TABLE: u32 = 254;
 const VERIFY_NS: u64 = 1_000_000_000;
 /// Neighbours of an interface that are known; the kernel by itself knows no more.
 const MOST_NEIGHBOURS: usize = 1024;
-/// Where the checksum stands in a TCP header.
-const TCP_SUM_AT: u16 = 16;
 
 /// What is known of one of the host's interfaces.
 #[derive(Debug, Default)]
@@ -164,6 +164,8 @@ pub struct Device {
     verified_ns: [u64; 2],
     /// It did not work; not before this time again.
     rests_until_ns: u64,
+    /// The same of many datagrams in one call.
+    bursts_rest_until_ns: u64,
     carrier: CarrierQuery,
     /// What the last query told.
     pub has_carrier: bool,
@@ -200,6 +202,7 @@ impl Device {
             hops: [None; 2],
             verified_ns: [0; 2],
             rests_until_ns: 0,
+            bursts_rest_until_ns: 0,
             carrier: CarrierQuery::open(name)?,
             has_carrier: true,
             blocked: None,
@@ -325,6 +328,30 @@ impl Device {
         };
         let (sent, fd) = (udp.send_to(head, body, to).unwrap_or(Sent::NoRoute), udp.as_raw_fd());
         self.note_room(now_ns, sent, UDP, fd, epoll)
+    }
+
+    /// Whether many datagrams may be given to it in one call.
+    pub fn takes_bursts(&self, now_ns: u64) -> bool {
+        self.udp.is_some() && now_ns >= self.bursts_rest_until_ns
+    }
+
+    /// Sends all datagrams of `taken`, or none.
+    pub fn send_burst(&mut self, now_ns: u64, head: &[u8], taken: &Taken, to: SocketAddr, epoll: &Epoll) -> Sent {
+        let udp = match &self.udp {
+            Some(udp) => udp,
+            None => return Sent::NoRoute,
+        };
+        let datagrams = std::iter::once([head, taken.bytes()]).chain(taken.more());
+        let (sent, fd) = (udp.send_many(datagrams, to, None), udp.as_raw_fd());
+        match sent {
+            Ok(Sent::Done) => Sent::Done,
+            Ok(Sent::NotNow) => self.note_room(now_ns, Sent::NotNow, UDP, fd, epoll),
+            // Single ones may still pass, and the kernel says better what is wrong.
+            _ => {
+                self.bursts_rest_until_ns = now_ns + VERIFY_NS;
+                Sent::NotNow
+            }
+        }
     }
 
     fn note_room(&mut self, now_ns: u64, sent: Sent, which: u64, fd: RawFd, epoll: &Epoll) -> Sent {

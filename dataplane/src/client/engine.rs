@@ -11,6 +11,7 @@ use super::flow::{Flow, Flows, Item, Wire};
 use super::link::{Link, LinkState};
 use super::placement::Load;
 use super::scheduler::{interfaces, Accepts, Scheduler, MOST_INTERFACES};
+use super::send::More;
 use super::tunnel::{Key, HEADER_LEN, MESSAGE_LEN};
 use crate::edge::buffer::{Buf, Pool};
 use crate::edge::receiver::Released;
@@ -89,6 +90,8 @@ pub struct Effects {
     pub notices: Vec<Notice>,
     pub drops: Drops,
     pub(super) released: Released,
+    /// An empty list to be used again.
+    pub(super) spare: Vec<More>,
 }
 
 impl Effects {
@@ -100,6 +103,7 @@ impl Effects {
             notices: Vec::new(),
             drops: Drops::default(),
             released: Released::default(),
+            spare: Vec::new(),
         }
     }
 

@@ -73,6 +73,16 @@ impl Engine {
         }
     }
 
+    /// The same in a large buffer, which is given back.
+    pub fn from_host_whole(&mut self, now_ns: u64, large: Buf, fx: &mut Effects) {
+        let single = fx.pool.take_with(large.bytes());
+        fx.pool.give(large);
+        match single {
+            Some(single) => self.from_host(now_ns, single, fx),
+            None => fx.drops.overrun += 1,
+        }
+    }
+
     /// The flow of a packet that the host sends; a new one if need be.
     fn slot_of(&mut self, now_ns: u64, packet: &Packet, fx: &mut Effects) -> Option<usize> {
         let remote = packet.tuple.destination.address;

@@ -12,10 +12,17 @@ const BURST_NS: u64 = MS;
 const LONGEST_PACKET: usize = 1600;
 /// A packet of several segments takes the interface no longer than this: others wait behind it.
 const PIECE_NS: f64 = 1e6;
+/// The same of datagrams of the tunnel that leave in one call, on an interface that has been full lately: two full
+/// packets take this long at 100 Mb/s.
+const FULL_BURST_NS: f64 = 0.25e6;
 /// At a configured rate up to this there is nothing to gain from such packets.
 const PLAIN_MBPS: f64 = 100.0;
 /// Longest IP packet.
 const LONGEST_PIECE: usize = 65_535;
+/// UDP payload that the kernel takes in one call and cuts into datagrams.
+const LONGEST_BURST: usize = 65_000;
+/// Tunnel datagrams are about this long, at the least, where many leave at a time.
+const BURST_PACKET: usize = 1024;
 /// Datagrams that an interface was given last and may not have sent when it dies: two below the queue and those in the
 /// device.
 const RETAINED: usize = 8;
@@ -117,6 +124,8 @@ struct Peak {
     since_ns: u64,
     bytes: u64,
     mbps: f64,
+    /// Of the last bin.
+    latest_mbps: f64,
 }
 
 impl Peak {
@@ -126,9 +135,15 @@ impl Peak {
             let mbps = self.bytes as f64 * 8e3 / elapsed_ns as f64;
             let bins = (elapsed_ns / RATE_BIN_NS).min(1000) as i32;
             self.mbps = (self.mbps * FORGET.powi(bins)).max(mbps);
+            self.latest_mbps = mbps;
             (self.since_ns, self.bytes) = (now_ns, 0);
         }
         self.bytes += bytes as u64;
+    }
+
+    /// Whether the last bin tells nothing of the present.
+    fn is_stale(&self, now_ns: u64) -> bool {
+        now_ns.saturating_sub(self.since_ns) > 3 * RATE_BIN_NS
     }
 }
 
@@ -152,6 +167,8 @@ pub struct Link {
     pacer: Pacer,
     /// Whether packets of IPv4, and of IPv6, that stand for several TCP segments may be given to it now.
     pub takes_segments: [bool; 2],
+    /// Whether it may be given many datagrams of the tunnel at a time.
+    pub takes_bursts: bool,
     /// Where datagrams of the tunnel go over this interface.
     pub endpoint: Option<SocketAddr>,
     pub heartbeat: Heartbeat,
@@ -183,6 +200,7 @@ impl Link {
             rate_mbps: None,
             pacer: Pacer::new(0, None, LONGEST_PACKET, BURST_NS),
             takes_segments: [false; 2],
+            takes_bursts: false,
             endpoint: None,
             heartbeat: Heartbeat::default(),
             heard_serial: 0,
@@ -237,6 +255,22 @@ impl Link {
         ((mbps * PIECE_NS / 8e3) as usize).min(LONGEST_PIECE)
     }
 
+    /// How many bytes datagrams of the tunnel that leave in one call may have together; 0: one datagram a call. It
+    /// follows the rate of the last moment: an interface that has become slow is given few again.
+    pub fn burst_bytes(&self, now_ns: u64) -> usize {
+        let mbps = match self.rate_mbps {
+            _ if !self.takes_bursts => return 0,
+            Some(rate_mbps) if rate_mbps <= PLAIN_MBPS => return 0,
+            Some(rate_mbps) => rate_mbps.min(self.sent_peak.latest_mbps),
+            None => self.sent_peak.latest_mbps,
+        };
+        if self.sent_peak.is_stale(now_ns) {
+            return 0;
+        }
+        let span_ns = if self.was_full(now_ns) { FULL_BURST_NS } else { PIECE_NS };
+        ((mbps * span_ns / 8e3) as usize).min(LONGEST_BURST)
+    }
+
     /// A packet was given to the interface.
     pub fn sent(&mut self, now_ns: u64, bytes: usize, packets: usize) {
         self.pacer.sent(now_ns, bytes);
@@ -253,11 +287,18 @@ impl Link {
         self.counters.received_packets += 1;
     }
 
-    /// Keeps a datagram until later ones have pushed it out; what is no longer kept comes back.
-    pub fn keep(&mut self, now_ns: u64, slot: usize, item: Item) -> Option<Item> {
-        let out = if self.given.len() >= RETAINED { self.given.pop_front().map(|(_, _, item)| item) } else { None };
+    /// Keeps a datagram until later ones have pushed it out.
+    pub fn keep(&mut self, now_ns: u64, slot: usize, item: Item) {
         self.given.push_back((now_ns, slot, item));
-        out
+    }
+
+    /// A datagram that is no longer to be kept. Twice what may leave in one call may still be below the queue.
+    pub fn pushed_out(&mut self, now_ns: u64) -> Option<Item> {
+        let most = RETAINED + 2 * self.burst_bytes(now_ns) / BURST_PACKET;
+        if self.given.len() <= most {
+            return None;
+        }
+        self.given.pop_front().map(|(_, _, item)| item)
     }
 
     /// What the interface may still hold, oldest first; the others are `spent`.
@@ -311,8 +352,11 @@ impl Link {
 
     /// What it carries at most, Mb/s, as far as that is known: configured, or seen when it was full.
     pub fn limit_mbps(&self, now_ns: u64) -> Option<f64> {
-        let full = self.full_ns.map_or(false, |at_ns| now_ns.saturating_sub(at_ns) < FULL_NS);
-        self.rate_mbps.or(Some(self.sent_peak.mbps).filter(|mbps| full && *mbps > 0.0))
+        self.rate_mbps.or(Some(self.sent_peak.mbps).filter(|mbps| self.was_full(now_ns) && *mbps > 0.0))
+    }
+
+    fn was_full(&self, now_ns: u64) -> bool {
+        self.full_ns.map_or(false, |at_ns| now_ns.saturating_sub(at_ns) < FULL_NS)
     }
 
     /// What it is configured to carry, or has carried of late, Mb/s; None if neither is known.
@@ -367,14 +411,48 @@ mod tests {
         assert!(peak.mbps < 2.0, "{}", peak.mbps);
     }
 
+    /// Carries packets at a rate for a while; when it ends.
+    fn carry(link: &mut Link, from_ns: u64, mbps: f64, ms: u64) -> u64 {
+        let step_ns = (1500.0 * 8e3 / mbps) as u64;
+        let times = ms * MS / step_ns;
+        (0..times).for_each(|k| link.sent(from_ns + k * step_ns, 1500, 1));
+        from_ns + times * step_ns
+    }
+
+    #[test]
+    fn bursts_are_as_long_as_the_rate_of_the_last_moment_allows() {
+        let mut link = Link::new("wlan0");
+        let mut now_ns = carry(&mut link, 1_000 * MS, 1_000.0, 250);
+        assert_eq!(link.burst_bytes(now_ns), 0, "the socket does not take any");
+        link.takes_bursts = true;
+        assert_eq!(link.burst_bytes(now_ns), LONGEST_BURST);
+        // What has no room is given a quarter of a millisecond: at 100 Mb/s two packets, below that one.
+        link.note_full(now_ns);
+        assert!((29_000..33_000).contains(&link.burst_bytes(now_ns)), "{}", link.burst_bytes(now_ns));
+        for (mbps, packets) in [(100.0, 2), (50.0, 1), (20.0, 0)] {
+            now_ns = carry(&mut link, now_ns, mbps, 300);
+            assert!(link.burst_bytes(now_ns) / 1500 <= packets, "{mbps} Mb/s: {} bytes", link.burst_bytes(now_ns));
+        }
+        // Where nothing pushes back, it may be a millisecond; what is long ago tells nothing.
+        now_ns = carry(&mut link, now_ns + 20_000 * MS, 200.0, 300);
+        assert!((23_000..27_000).contains(&link.burst_bytes(now_ns)), "{}", link.burst_bytes(now_ns));
+        assert_eq!(link.burst_bytes(now_ns + 1_000 * MS), 0);
+        link.set_rate(now_ns, Some(PLAIN_MBPS));
+        assert_eq!(link.burst_bytes(now_ns), 0);
+        link.set_rate(now_ns, Some(150.0));
+        assert!((17_000..20_000).contains(&link.burst_bytes(now_ns)));
+    }
+
     #[test]
     fn only_what_was_given_lately_is_given_again() {
         let mut link = Link::new("wlan0");
         let item = || Item::new(crate::edge::buffer::Buf::with_size(1), 0);
         for k in 0..RETAINED {
-            assert!(link.keep(k as u64 * 100 * MS, k, item()).is_none());
+            link.keep(k as u64 * 100 * MS, k, item());
+            assert!(link.pushed_out(k as u64 * 100 * MS).is_none());
         }
-        assert!(link.keep(800 * MS, 99, item()).is_some());
+        link.keep(800 * MS, 99, item());
+        assert!(link.pushed_out(800 * MS).is_some() && link.pushed_out(800 * MS).is_none());
         let mut spent = Vec::new();
         let again: Vec<usize> = link.take_given(800 * MS, &mut spent).into_iter().map(|(slot, _)| slot).collect();
         assert_eq!((again, spent.len()), (vec![4, 5, 6, 7, 99], 3));

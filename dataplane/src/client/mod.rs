@@ -1,5 +1,7 @@
 //! The client stack: one address above, any interfaces below. Everything but the shells is free of system calls and
 //! takes time as an argument. See docs/reference/client-stack.md.
+#[cfg(test)]
+mod bursts_tests;
 pub mod codel;
 pub mod config;
 pub mod control;
@@ -9,6 +11,7 @@ mod direct_tests;
 pub mod engine;
 pub mod flow;
 pub mod forward;
+mod host;
 #[cfg(test)]
 mod hostile_tests;
 pub mod link;

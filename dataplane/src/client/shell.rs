@@ -4,6 +4,7 @@ use super::config::{Config, Request};
 use super::control::{self, Answer, Control, Handler};
 use super::devices::{self, Device, Host};
 use super::engine::{Effects, Engine};
+use super::host;
 use super::options::Options;
 use super::report;
 use super::send::To;
@@ -24,8 +25,8 @@ pub const BUFFER_BYTES: usize = 1792;
 /// Buffers at most in use: 16 MB.
 pub const MOST_BUFFERS: usize = 8192;
 /// Buffers for packets that stand for several, and how many of them at most: 4 MiB.
-const LARGE_BYTES: usize = 1 << 16;
-const MOST_LARGE: usize = 64;
+pub const LARGE_BYTES: usize = 1 << 16;
+pub const MOST_LARGE: usize = 64;
 const SIGNAL_TOKEN: u64 = 1;
 const TUN_TOKEN: u64 = 2;
 const MONITOR_TOKEN: u64 = 3;
@@ -38,7 +39,7 @@ const IDLE_CARRIER_NS: u64 = 100_000_000;
 const IN_USE_NS: u64 = 50_000_000;
 /// Messages that may wait for room.
 const MOST_MESSAGES: usize = 256;
-const DATAGRAMS: usize = 32;
+const DATAGRAMS: usize = 16;
 const PACKETS: usize = 16;
 
 struct Client {
@@ -261,12 +262,7 @@ impl Client {
             if size > 0 {
                 self.engine.from_host_segments(now_ns, buf, size, &mut self.fx);
             } else {
-                let single = self.fx.pool.take_with(buf.bytes());
-                self.fx.pool.give(buf);
-                match single {
-                    Some(single) => self.engine.from_host(now_ns, single, &mut self.fx),
-                    None => self.fx.drops.overrun += 1,
-                }
+                self.engine.from_host_whole(now_ns, buf, &mut self.fx);
             }
             bytes += length;
             if bytes >= BUDGET_BYTES {
@@ -358,6 +354,7 @@ impl Client {
             for _ in 0..BUDGET {
                 let now_ns = monotonic_ns();
                 self.engine.links[number].takes_segments = device.takes_segments(now_ns);
+                self.engine.links[number].takes_bursts = device.takes_bursts(now_ns);
                 if self.engine.ready_at(now_ns, number).map_or(true, |at| at > now_ns) {
                     break;
                 }
@@ -366,15 +363,17 @@ impl Client {
                     None => break,
                 };
                 let parts = taken.parts();
+                let is_burst = taken.more().len() > 0;
                 let sent = match (&taken.to, &taken.piece) {
                     (To::Wire(_), Some(piece)) if piece.segments > 1 => {
                         let longest = self.engine.links[number].piece_bytes(piece.is_ipv6);
                         device.send_segments(now_ns, piece, parts, longest, epoll)
                     }
                     (To::Wire(to), _) => device.send_raw(now_ns, parts, to.is_ipv4(), epoll),
+                    (To::Tunnel { head, to }, _) if is_burst => device.send_burst(now_ns, head, &taken, *to, epoll),
                     (To::Tunnel { head, to }, _) => device.send_udp(now_ns, head, taken.bytes(), *to, epoll),
                 };
-                bytes += parts[0].len() + parts[1].len();
+                bytes += if is_burst { taken.inner_bytes() } else { parts[0].len() + parts[1].len() };
                 match sent {
                     Sent::Done => self.engine.sent(now_ns, number, taken, &mut self.fx),
                     Sent::NotNow => {
@@ -392,10 +391,7 @@ impl Client {
     }
 
     fn write_tun(&mut self) {
-        for buf in self.fx.to_host.drain(..) {
-            self.fx.drops.overrun += u64::from(!self.tun.write(buf.bytes()).unwrap_or(false));
-            self.fx.pool.give(buf);
-        }
+        host::write_tun(&self.tun, &mut self.fx);
     }
 
     fn save(&mut self) {

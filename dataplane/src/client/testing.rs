@@ -207,6 +207,10 @@ pub struct Sim {
     /// All datagrams of the tunnel: link, whether to the waypoint, bytes.
     pub recorded: Vec<(usize, bool, Vec<u8>)>,
     pub records: bool,
+    /// Whether interfaces take many datagrams at a time.
+    pub bursts: bool,
+    /// The most datagrams that an interface took at a time.
+    pub most_together: usize,
 }
 
 pub fn session(number: u32) -> Session {
@@ -268,6 +272,8 @@ impl Sim {
             direct: Vec::new(),
             recorded: Vec::new(),
             records: false,
+            bursts: false,
+            most_together: 0,
         };
         sim.configure(rules);
         for number in 0..links.len() {
@@ -435,11 +441,14 @@ impl Sim {
             if end.engine.ready_at(self.now_ns, link).map_or(true, |at_ns| at_ns > self.now_ns) {
                 return;
             }
+            end.engine.links[link].takes_bursts = self.bursts;
             let taken = match end.engine.take(self.now_ns, link, &mut end.fx) {
                 Some(taken) => taken,
                 None => return,
             };
             let (to, bytes) = (taken.to, taken.bytes().to_vec());
+            let more: Vec<Vec<u8>> = taken.more().map(|parts| parts.concat()).collect();
+            self.most_together = self.most_together.max(1 + more.len());
             end.engine.sent(self.now_ns, link, taken, &mut end.fx);
             match to {
                 To::Wire(_) => {
@@ -451,6 +460,7 @@ impl Sim {
                 }
                 To::Tunnel { head, to } => {
                     self.launch(link, is_up, [&head[..], &bytes[..]].concat(), to);
+                    more.into_iter().for_each(|datagram| self.launch(link, is_up, datagram, to));
                 }
             }
         }

@@ -6,10 +6,11 @@
 use super::config::{Request, SessionRequest};
 use super::control::{Answer, Control, Handler};
 use super::engine::{Effects, Engine, Session};
+use super::host;
 use super::options::Options;
 use super::report;
-use super::send::To;
-use super::shell::{BUFFER_BYTES, MOST_BUFFERS};
+use super::send::{Taken, To};
+use super::shell::{BUFFER_BYTES, LARGE_BYTES, MOST_BUFFERS, MOST_LARGE};
 use super::tunnel::session_of;
 use crate::edge::buffer::Pool;
 use crate::ip;
@@ -29,11 +30,13 @@ const SIGNAL_TOKEN: u64 = 1;
 const TUN_TOKEN: u64 = 2;
 const UDP_TOKEN: u64 = 3;
 const BUDGET: usize = 64;
-const DATAGRAMS: usize = 64;
+const DATAGRAMS: usize = 32;
 const MOST_SESSIONS: usize = 4096;
 const MOST_LOCALS: usize = 16 * MOST_SESSIONS;
 /// A full device queue tells nothing when it has room again.
 const RETRY_NS: u64 = 200_000;
+/// After many datagrams in one call did not work.
+const REST_NS: u64 = 1_000_000_000;
 
 struct Client {
     name: String,
@@ -62,6 +65,12 @@ impl Locals {
         }
     }
 
+    /// All datagrams of `taken` in one call.
+    fn send_burst(&self, udp: &BoundUdp, head: &[u8], taken: &Taken, to: SocketAddr) -> Sent {
+        let datagrams = std::iter::once([head, taken.bytes()]).chain(taken.more());
+        udp.send_many(datagrams, to, self.0.get(&to).copied()).unwrap_or(Sent::NoRoute)
+    }
+
     fn send(&self, udp: &BoundUdp, head: &[u8], body: &[u8], to: SocketAddr) -> Sent {
         let sent = match self.0.get(&to) {
             Some(local) => udp.send_from(head, body, to, *local),
@@ -84,6 +93,7 @@ struct Waypoint {
     locals: Locals,
     datagrams: DatagramBatch,
     blocked_ns: Option<u64>,
+    bursts_rest_until_ns: u64,
     strangers: u64,
     begun_ns: u64,
 }
@@ -103,6 +113,7 @@ pub fn run(options: &Options, listen: SocketAddr) -> io::Result<()> {
         mtu: Some(options.mtu),
         persistent: true,
         queue_packets: Some(1000),
+        segments: true,
         ..TunOptions::new(&options.tun)
     })?;
     epoll.add(&tun, TUN_TOKEN, Interest::READ)?;
@@ -115,12 +126,13 @@ pub fn run(options: &Options, listen: SocketAddr) -> io::Result<()> {
         active: Vec::new(),
         due: BinaryHeap::new(),
         stalled: Vec::new(),
-        fx: Effects::new(Pool::new(BUFFER_BYTES, 4 * MOST_BUFFERS)),
+        fx: Effects::new(Pool::new(BUFFER_BYTES, 4 * MOST_BUFFERS).with_large(LARGE_BYTES, MOST_LARGE)),
         tun,
         udp,
         locals: Locals::default(),
         datagrams: DatagramBatch::new(DATAGRAMS, BUFFER_BYTES),
         blocked_ns: None,
+        bursts_rest_until_ns: 0,
         strangers: 0,
         begun_ns: monotonic_ns(),
     };
@@ -159,26 +171,29 @@ impl Waypoint {
     fn read_tun(&mut self) -> io::Result<()> {
         let now_ns = monotonic_ns();
         for _ in 0..BUDGET {
-            let mut buf = match self.fx.pool.take() {
+            // The engine leaves all of them for this.
+            let mut buf = match self.fx.pool.take_large() {
                 Some(buf) => buf,
-                None => {
-                    let mut lost = [0u8; BUFFER_BYTES];
-                    self.fx.drops.overrun += u64::from(self.tun.read(&mut lost)?.is_some());
-                    return Ok(());
-                }
+                None => return Ok(()),
             };
-            match self.tun.read(buf.space())? {
-                Some(length) => buf.filled(length),
+            let (size, length) = match self.tun.read_segments(buf.space())? {
+                Some(read) => read,
                 None => {
                     self.fx.pool.give(buf);
                     return Ok(());
                 }
-            }
+            };
+            buf.filled(length);
             let to = ip::parse(buf.bytes()).ok().map(|packet| packet.tuple.destination.address);
             let session = to.and_then(|to| self.by_address.get(&to).copied());
             match session.and_then(|session| self.clients.get_mut(&session).map(|client| (session, client))) {
                 Some((session, client)) => {
-                    client.engine.from_host(now_ns, buf, &mut self.fx);
+                    let fx = &mut self.fx;
+                    if size > 0 {
+                        client.engine.from_host_segments(now_ns, buf, size, fx);
+                    } else {
+                        client.engine.from_host_whole(now_ns, buf, fx);
+                    }
                     Self::activate(&mut self.clients, &mut self.active, session);
                 }
                 None => {
@@ -255,10 +270,7 @@ impl Waypoint {
             }
             self.enter(session);
         }
-        for buf in self.fx.to_host.drain(..) {
-            self.fx.drops.overrun += u64::from(!self.tun.write(buf.bytes()).unwrap_or(false));
-            self.fx.pool.give(buf);
-        }
+        host::write_tun(&self.tun, &mut self.fx);
         self.fx.notices.clear();
     }
 
@@ -306,6 +318,7 @@ impl Waypoint {
         for number in 0..engine.links.len() {
             for _ in 0..BUDGET {
                 let now_ns = monotonic_ns();
+                engine.links[number].takes_bursts = now_ns >= self.bursts_rest_until_ns;
                 if engine.ready_at(now_ns, number).map_or(true, |at| at > now_ns) {
                     break;
                 }
@@ -313,12 +326,19 @@ impl Waypoint {
                     Some(taken) => taken,
                     None => break,
                 };
+                let is_burst = taken.more().len() > 0;
                 let sent = match &taken.to {
+                    To::Tunnel { head, to } if is_burst => self.locals.send_burst(&self.udp, head, &taken, *to),
                     To::Tunnel { head, to } => self.locals.send(&self.udp, head, taken.bytes(), *to),
                     To::Wire(_) => Sent::NoRoute,
                 };
                 match sent {
                     Sent::Done => engine.sent(now_ns, number, taken, &mut self.fx),
+                    // Single ones may still pass, and the kernel says better what is wrong.
+                    Sent::TooBig | Sent::NoRoute if is_burst => {
+                        engine.put_back(now_ns, number, taken);
+                        self.bursts_rest_until_ns = now_ns + REST_NS;
+                    }
                     Sent::TooBig => engine.refused(number, taken, true, &mut self.fx),
                     Sent::NoRoute => engine.refused(number, taken, false, &mut self.fx),
                     Sent::NotNow => {

@@ -5,12 +5,13 @@ use std::net::IpAddr;
 /// The sum of `bytes` as 16-bit words, not yet folded. An odd last byte counts as the upper half of a word.
 pub fn add(bytes: &[u8]) -> u64 {
     let mut words = bytes.chunks_exact(4);
-    // 2^16 = 1 modulo 2^16 - 1: wider words fold to the same sum.
-    let mut sum: u64 = words.by_ref().map(|w| u64::from(u32::from_be_bytes([w[0], w[1], w[2], w[3]]))).sum();
+    // 2^16 = 1 modulo 2^16 - 1: wider words fold to the same sum. So do words of the other byte order, once swapped
+    // (RFC 1071, section 2 B), which the processor adds several at a time.
+    let mut sum: u64 = words.by_ref().map(|w| u64::from(u32::from_le_bytes([w[0], w[1], w[2], w[3]]))).sum();
     for pair in words.remainder().chunks(2) {
-        sum += u64::from(pair[0]) << 8 | u64::from(pair.get(1).copied().unwrap_or(0));
+        sum += u64::from(pair[0]) | u64::from(pair.get(1).copied().unwrap_or(0)) << 8;
     }
-    sum
+    u64::from(fold(sum).swap_bytes())
 }
 
 /// The one's complement sum in 16 bits; 0 only if nothing but zeros was added.

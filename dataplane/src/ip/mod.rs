@@ -4,13 +4,15 @@
 //! * [`rewrite`], [`rewrite_error`], [`clamp_mss`], [`complete`]: changes in place, with all checksums;
 //! * [`too_big`], [`unreachable`], [`icmp_error`], [`reset`]: messages to the sender of a packet;
 //! * [`fragment`]: IPv4 packets in pieces;
-//! * [`Segments`]: TCP packets that stand for several.
+//! * [`Segments`]: TCP packets that stand for several;
+//! * [`Joined`]: consecutive TCP packets of a flow that become one which stands for them.
 //!
 //! Every packet is taken to be hostile: nothing here panics, allocates, or reads behind the packet. The client stack
 //! and the edge agent both use it, so it knows neither.
 
 pub mod checksum;
 mod fragment;
+mod join;
 mod parse;
 mod reply;
 mod rewrite;
@@ -26,6 +28,7 @@ mod rewrite_tests;
 pub(crate) mod testing;
 
 pub use fragment::fragment;
+pub use join::Joined;
 pub use parse::parse;
 pub use reply::{icmp_error, reset, too_big, too_big_from_destination, unreachable, Report, MOST_MESSAGE};
 pub use rewrite::{clamp_mss, complete, rewrite, rewrite_error};

@@ -9,7 +9,7 @@ use super::raw_ip::{Family, RawIp};
 use super::socket::Sent;
 use super::testing::{ip, ready, run, soon, udp, verifies, Lab, WRITE};
 use super::tun::{Tun, TunOptions};
-use super::udp::{path_mtu, BoundUdp, DatagramBatch};
+use super::udp::{path_mtu, BoundUdp, DatagramBatch, MOST_DATAGRAMS};
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::unix::io::AsRawFd;
@@ -441,4 +441,56 @@ fn datagrams_go_both_ways_and_errors_by_icmp_end_nothing() {
     assert_eq!(b.send_to(b"", b"x", "10.9.0.1:7".parse().unwrap()).unwrap(), Sent::NoRoute);
     let taken = lab.in_b(|| Ok(BoundUdp::open(None, b.local()?, None).unwrap_err()));
     assert!(taken.to_string().contains(&b.local().unwrap().to_string()), "{taken}");
+}
+
+#[test]
+fn many_datagrams_leave_in_one_call_and_come_in_one() {
+    let lab = match Lab::new() {
+        Some(lab) => lab,
+        None => return,
+    };
+    for (any, address_a) in [("0.0.0.0:0", "10.9.0.1"), ("[::]:0", "[fd09::1]")] {
+        let any: SocketAddr = any.parse().unwrap();
+        let a = lab.in_a(|| BoundUdp::open(None, any, None));
+        let b = lab.in_b(|| BoundUdp::open(Some("vb"), any, Some(1500)));
+        let to: SocketAddr = format!("{address_a}:{}", a.local().unwrap().port()).parse().unwrap();
+        let head = [9u8; 24];
+        let mut batch = DatagramBatch::new(4, 1000);
+        let mut from = None;
+        for (count, last) in [(2, 900), (44, 1), (MOST_DATAGRAMS, 500)] {
+            let body = |k: usize| vec![k as u8; if k + 1 == count { last } else { 976 }];
+            let bodies: Vec<Vec<u8>> = (0..count).map(body).collect();
+            let datagrams = || bodies.iter().map(|body| [&head[..], &body[..]]);
+            while b.send_many(datagrams(), to, None).unwrap() != Sent::Done {}
+            let (mut seen, mut messages) = (Vec::new(), 0);
+            while seen.len() < count {
+                assert!(ready(&a, Interest::READ, 2000));
+                messages += a.receive(&mut batch).unwrap();
+                for (source, local, bytes) in batch.items_with_local() {
+                    from = Some(source);
+                    assert_eq!(local, Some(to.ip()));
+                    seen.push(bytes.to_vec());
+                }
+            }
+            assert!(seen == datagrams().map(|parts| parts.concat()).collect::<Vec<_>>());
+            assert_eq!(messages, 1, "{count} datagrams");
+        }
+        // The other way, from the address that was asked.
+        let bodies = [[1u8; 700], [2; 700], [3; 700]];
+        let datagrams = bodies.iter().map(|body| [&head[..], &body[..]]);
+        assert_eq!(a.send_many(datagrams, from.unwrap(), Some(to.ip())).unwrap(), Sent::Done);
+        assert!(ready(&b, Interest::READ, 2000));
+        b.receive(&mut batch).unwrap();
+        let seen: Vec<_> = batch.items().map(|(source, bytes)| (source, bytes.len(), bytes[24])).collect();
+        assert_eq!(seen, [(to, 724, 1), (to, 724, 2), (to, 724, 3)]);
+        // Longer than the buffers: left out. Longer than the path carries: refused as a whole.
+        let long = [[0u8; 1100], [0; 1100]];
+        while b.send_many(long.iter().map(|body| [&head[..], &body[..]]), to, None).unwrap() != Sent::Done {}
+        assert!(ready(&a, Interest::READ, 2000));
+        a.receive(&mut batch).unwrap();
+        assert_eq!(batch.items().count(), 0);
+        let longer = [[0u8; 1600], [0; 1600]];
+        let refused = b.send_many(longer.iter().map(|body| [&head[..], &body[..]]), to, None);
+        assert!(!matches!(refused, Ok(Sent::Done | Sent::NotNow)), "{refused:?}");
+    }
 }

@@ -270,14 +270,27 @@ pub(crate) fn transmit_with(
     to: &RawAddress,
     control: &mut [u64],
 ) -> io::Result<Sent> {
-    let mut vectors =
-        parts.map(|part| libc::iovec { iov_base: part.as_ptr() as *mut libc::c_void, iov_len: part.len() });
+    let count = if parts[1].is_empty() { 1 } else { 2 };
+    transmit_parts::<2>(socket, &parts[..count], to, control)
+}
+
+/// As `transmit_with`, of up to `MOST` parts; the others are left out.
+pub(crate) fn transmit_parts<const MOST: usize>(
+    socket: &OwnedFd,
+    parts: &[&[u8]],
+    to: &RawAddress,
+    control: &mut [u64],
+) -> io::Result<Sent> {
+    let mut vectors = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; MOST];
+    for (vector, part) in vectors.iter_mut().zip(parts) {
+        *vector = libc::iovec { iov_base: part.as_ptr() as *mut libc::c_void, iov_len: part.len() };
+    }
     // SAFETY: an all-zero msghdr is valid.
     let mut message: libc::msghdr = unsafe { mem::zeroed() };
     message.msg_name = to.pointer() as *mut libc::c_void;
     message.msg_namelen = to.length;
     message.msg_iov = vectors.as_mut_ptr();
-    message.msg_iovlen = if parts[1].is_empty() { 1 } else { 2 };
+    message.msg_iovlen = parts.len().min(MOST) as _;
     if !control.is_empty() {
         message.msg_control = control.as_mut_ptr().cast();
         message.msg_controllen = mem::size_of_val(control) as _;

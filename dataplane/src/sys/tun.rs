@@ -16,6 +16,9 @@ const TUN_F_CSUM: usize = 1;
 const TUN_F_TSO4: usize = 2;
 const TUN_F_TSO6: usize = 4;
 
+/// Parts that a packet may be handed over in.
+pub const MOST_PARTS: usize = 66;
+
 /// How a TUN is set up when it is opened.
 #[derive(Debug, Clone)]
 pub struct TunOptions {
@@ -138,12 +141,19 @@ impl Tun {
     /// Hands over a packet of up to 64 KiB whose checksum the host is to make, or that stands for several segments. False: the
     /// host did not take it (no room now, interface down, header and packet do not fit together).
     pub fn write_offloaded(&self, header: &VirtioHeader, packet: &[u8]) -> io::Result<bool> {
-        let vectors = [
-            libc::iovec { iov_base: (header as *const VirtioHeader as *mut VirtioHeader).cast(), iov_len: HEADER_LEN },
-            libc::iovec { iov_base: packet.as_ptr() as *mut libc::c_void, iov_len: packet.len() },
-        ];
-        // SAFETY: the vectors describe the header and the packet, which the kernel only reads.
-        let n = unsafe { libc::writev(self.descriptor.as_raw_fd(), vectors.as_ptr(), vectors.len() as libc::c_int) };
+        self.write_parts(header, &[packet])
+    }
+
+    /// The same with a packet in parts; those behind `MOST_PARTS` are left out.
+    pub fn write_parts(&self, header: &VirtioHeader, parts: &[&[u8]]) -> io::Result<bool> {
+        let header = libc::iovec { iov_base: header as *const VirtioHeader as *mut _, iov_len: HEADER_LEN };
+        let mut vectors = [header; MOST_PARTS + 1];
+        for (vector, part) in vectors[1..].iter_mut().zip(parts) {
+            *vector = libc::iovec { iov_base: part.as_ptr() as *mut libc::c_void, iov_len: part.len() };
+        }
+        let count = 1 + parts.len().min(MOST_PARTS);
+        // SAFETY: the vectors describe the header and the parts, which the kernel only reads.
+        let n = unsafe { libc::writev(self.descriptor.as_raw_fd(), vectors.as_ptr(), count as libc::c_int) };
         if n >= 0 {
             return Ok(true);
         }

@@ -10,8 +10,12 @@ use std::os::unix::io::{AsRawFd, OwnedFd, RawFd};
 /// Room in the kernel for what was not received yet, in bytes.
 const RECEIVE_BYTES: u32 = 4 << 20;
 
-/// Room for the ancillary data of a datagram.
-const CONTROL_WORDS: usize = 8;
+/// Room for the ancillary data of a datagram: an address and a length.
+const CONTROL_WORDS: usize = 12;
+/// Datagrams that leave in one call.
+pub const MOST_DATAGRAMS: usize = 64;
+/// Bytes that come in one message: a datagram, or several that the kernel has put together.
+const MESSAGE_BYTES: usize = 1 << 16;
 
 /// An open UDP socket, non-blocking. An IPv6 socket carries IPv6 only.
 #[derive(Debug)]
@@ -52,6 +56,8 @@ impl BoundUdp {
             };
             socket::set_option(&descriptor, level, name, &1i32, || format!("packet information of {shown}"))?;
         }
+        // Datagrams that came together are received together. Kernels before 5.0 do not know this.
+        let _ = socket::set_option(&descriptor, libc::SOL_UDP, libc::UDP_GRO, &1i32, || format!("GRO of {shown}"));
         socket::grow_receive_buffer(&descriptor, RECEIVE_BYTES, &shown)?;
         let bound = match bound_packet_bytes {
             Some(bytes) => Some(SendBound::set(&descriptor, bytes, &shown)?),
@@ -85,28 +91,46 @@ impl BoundUdp {
     /// As `send_to`, from `local`, one of the host's addresses, of the family of `to`.
     pub fn send_from(&self, head: &[u8], body: &[u8], to: SocketAddr, local: IpAddr) -> io::Result<Sent> {
         let mut control = [0u64; CONTROL_WORDS];
-        let words = match (local, to) {
-            (IpAddr::V4(address), SocketAddr::V4(_)) => {
-                // SAFETY: all zeros are a valid in_pktinfo.
-                let mut info: libc::in_pktinfo = unsafe { mem::zeroed() };
-                info.ipi_spec_dst.s_addr = u32::from_ne_bytes(address.octets());
-                write_control(&mut control, libc::IPPROTO_IP, libc::IP_PKTINFO, info)
-            }
-            (IpAddr::V6(address), SocketAddr::V6(_)) => {
-                // SAFETY: all zeros are a valid in6_pktinfo.
-                let mut info: libc::in6_pktinfo = unsafe { mem::zeroed() };
-                info.ipi6_addr.s6_addr = address.octets();
-                write_control(&mut control, libc::IPPROTO_IPV6, libc::IPV6_PKTINFO, info)
-            }
-            _ => 0,
-        };
+        let words = write_local(&mut control, local, to);
         let control = control.get_mut(..words).unwrap_or(&mut []);
         socket::transmit_with(&self.descriptor, [head, body], &RawAddress::new(&to), control)
             .map_err(|error| context(error, &format!("send from {local} to {to} on {}", self.shown)))
     }
 
-    /// Receives as many datagrams as there are and `batch` holds, in one system call; 0 if there is none now. Datagrams that
-    /// are longer than the batch's buffers are counted but left out of its items.
+    /// Sends up to `MOST_DATAGRAMS` datagrams, each in two parts, in one call (UDP_SEGMENT): all or none. They are as long as
+    /// the first, only the last may be shorter, and together at most 65,000 bytes. With `local` as by `send_from`. A refusal
+    /// may mean that the kernel cannot do so for this interface: single datagrams may still pass.
+    pub fn send_many<'a>(
+        &self,
+        datagrams: impl Iterator<Item = [&'a [u8]; 2]>,
+        to: SocketAddr,
+        local: Option<IpAddr>,
+    ) -> io::Result<Sent> {
+        if self.bound.map_or(false, |bound| !bound.has_room(&self.descriptor)) {
+            return Ok(Sent::NotNow);
+        }
+        let (mut parts, mut count, mut size) = ([&[][..]; 2 * MOST_DATAGRAMS], 0, 0);
+        for (datagram, two) in datagrams.zip(parts.chunks_exact_mut(2)) {
+            two.copy_from_slice(&datagram);
+            size = size.max(datagram[0].len() + datagram[1].len());
+            count += 2;
+        }
+        let mut control = [0u64; CONTROL_WORDS];
+        let words = local.map_or(0, |local| write_local(&mut control, local, to));
+        let rest = control.get_mut(words..).unwrap_or(&mut []);
+        let words = words + write_control(rest, libc::SOL_UDP, libc::UDP_SEGMENT, size as u16);
+        let control = control.get_mut(..words).unwrap_or(&mut []);
+        socket::transmit_parts::<{ 2 * MOST_DATAGRAMS }>(
+            &self.descriptor,
+            &parts[..count],
+            &RawAddress::new(&to),
+            control,
+        )
+        .map_err(|error| context(error, &format!("send many to {to} on {}", self.shown)))
+    }
+
+    /// Receives as many datagrams as there are and `batch` holds, in one system call; 0 if there is none now. Those that
+    /// are longer than the batch allows are left out of its items. The count is of messages, see [`DatagramBatch::new`].
     pub fn receive(&self, batch: &mut DatagramBatch) -> io::Result<usize> {
         batch.count = 0;
         // Each attempt clears one error that ICMP queued on the socket.
@@ -167,13 +191,27 @@ pub struct DatagramBatch {
     count: usize,
 }
 
+/// Writes the address that a datagram leaves from; returns how many words it takes.
+fn write_local(control: &mut [u64], local: IpAddr, to: SocketAddr) -> usize {
+    match (local, to) {
+        (IpAddr::V4(address), SocketAddr::V4(_)) => {
+            // SAFETY: all zeros are a valid in_pktinfo.
+            let mut info: libc::in_pktinfo = unsafe { mem::zeroed() };
+            info.ipi_spec_dst.s_addr = u32::from_ne_bytes(address.octets());
+            write_control(control, libc::IPPROTO_IP, libc::IP_PKTINFO, info)
+        }
+        (IpAddr::V6(address), SocketAddr::V6(_)) => {
+            // SAFETY: all zeros are a valid in6_pktinfo.
+            let mut info: libc::in6_pktinfo = unsafe { mem::zeroed() };
+            info.ipi6_addr.s6_addr = address.octets();
+            write_control(control, libc::IPPROTO_IPV6, libc::IPV6_PKTINFO, info)
+        }
+        _ => 0,
+    }
+}
+
 /// Writes one piece of ancillary data; returns how many words it takes.
-fn write_control<T: Copy>(
-    control: &mut [u64; CONTROL_WORDS],
-    level: libc::c_int,
-    kind: libc::c_int,
-    value: T,
-) -> usize {
+fn write_control<T: Copy>(control: &mut [u64], level: libc::c_int, kind: libc::c_int, value: T) -> usize {
     let at = mem::size_of::<libc::cmsghdr>();
     let length = at + mem::size_of::<T>();
     if length > mem::size_of_val(control) {
@@ -192,40 +230,66 @@ fn write_control<T: Copy>(
     (length + 7) / 8
 }
 
-/// The address that a datagram came to, from its ancillary data; the socket asks for this kind only.
-fn read_control(control: &[u64; CONTROL_WORDS], length: usize) -> Option<IpAddr> {
+/// What ancillary data tell of a message.
+#[derive(Clone, Copy, Debug, Default)]
+struct Told {
+    /// The address that it came to.
+    local: Option<IpAddr>,
+    /// It is several datagrams of this length, of which the last may be shorter.
+    size: Option<usize>,
+}
+
+/// Reads all pieces of ancillary data. Kinds that nobody asked for are left out.
+fn read_control(control: &[u64; CONTROL_WORDS], length: usize) -> Told {
     let at = mem::size_of::<libc::cmsghdr>();
-    // SAFETY: the array is longer than a header and either value, which any bytes are valid for.
-    unsafe {
-        let from = control.as_ptr().cast::<u8>();
-        let header = from.cast::<libc::cmsghdr>().read_unaligned();
-        match (header.cmsg_level, header.cmsg_type) {
-            (libc::IPPROTO_IP, libc::IP_PKTINFO) if length >= at + mem::size_of::<libc::in_pktinfo>() => {
-                let info = from.add(at).cast::<libc::in_pktinfo>().read_unaligned();
-                // The local address to answer from, also for a broadcast.
-                Some(IpAddr::V4(info.ipi_spec_dst.s_addr.to_ne_bytes().into()))
-            }
-            (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO) if length >= at + mem::size_of::<libc::in6_pktinfo>() => {
-                let info = from.add(at).cast::<libc::in6_pktinfo>().read_unaligned();
-                Some(IpAddr::V6(info.ipi6_addr.s6_addr.into()))
-            }
-            _ => None,
+    let end = length.min(mem::size_of_val(control));
+    let (mut told, mut from) = (Told::default(), 0);
+    while from + at <= end {
+        // SAFETY: the header is within the array, and any bytes are valid for it.
+        let header = unsafe { control.as_ptr().cast::<u8>().add(from).cast::<libc::cmsghdr>().read_unaligned() };
+        let whole = header.cmsg_len;
+        if whole < at || whole > end - from {
+            break;
         }
+        let fits = |size: usize| whole >= at + size;
+        // SAFETY: each value is read only if it lies within the piece, and any bytes are valid for it.
+        unsafe {
+            let value = control.as_ptr().cast::<u8>().add(from + at);
+            match (header.cmsg_level, header.cmsg_type) {
+                (libc::IPPROTO_IP, libc::IP_PKTINFO) if fits(mem::size_of::<libc::in_pktinfo>()) => {
+                    let info = value.cast::<libc::in_pktinfo>().read_unaligned();
+                    // The local address to answer from, also for a broadcast.
+                    told.local = Some(IpAddr::V4(info.ipi_spec_dst.s_addr.to_ne_bytes().into()));
+                }
+                (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO) if fits(mem::size_of::<libc::in6_pktinfo>()) => {
+                    let info = value.cast::<libc::in6_pktinfo>().read_unaligned();
+                    told.local = Some(IpAddr::V6(info.ipi6_addr.s6_addr.into()));
+                }
+                (libc::SOL_UDP, libc::UDP_GRO) if fits(mem::size_of::<libc::c_int>()) => {
+                    let size = value.cast::<libc::c_int>().read_unaligned();
+                    told.size = usize::try_from(size).ok().filter(|size| *size > 0);
+                }
+                _ => {}
+            }
+        }
+        from += (whole + 7) / 8 * 8;
     }
+    told
 }
 
 // SAFETY: the pointers in the headers are set before each use and point into vectors that move with the batch.
 unsafe impl Send for DatagramBatch {}
 
 impl DatagramBatch {
-    /// Room for `capacity` datagrams of at most `datagram_bytes` each.
+    /// Room for `capacity` messages, each a datagram or several that came together. Datagrams longer than `datagram_bytes`
+    /// are left out. Memory is only taken by what has been received into.
     pub fn new(capacity: usize, datagram_bytes: usize) -> DatagramBatch {
         let capacity = capacity.max(1);
         // SAFETY: all-zero structures are valid (null pointers, zero lengths).
         let (vector, header): (libc::iovec, libc::mmsghdr) = unsafe { (mem::zeroed(), mem::zeroed()) };
         DatagramBatch {
             datagram_bytes,
-            bytes: vec![0; capacity * datagram_bytes],
+            bytes: vec![0; capacity * MESSAGE_BYTES],
             names: vec![RawAddress::empty().storage; capacity],
             vectors: vec![vector; capacity],
             headers: vec![header; capacity],
@@ -237,8 +301,8 @@ impl DatagramBatch {
     /// Points the message headers at the buffers; done before every call because the kernel writes the lengths over.
     fn arm(&mut self) {
         for (i, header) in self.headers.iter_mut().enumerate() {
-            self.vectors[i].iov_base = self.bytes[i * self.datagram_bytes..].as_mut_ptr().cast();
-            self.vectors[i].iov_len = self.datagram_bytes;
+            self.vectors[i].iov_base = self.bytes[i * MESSAGE_BYTES..].as_mut_ptr().cast();
+            self.vectors[i].iov_len = MESSAGE_BYTES;
             header.msg_hdr.msg_name = (&mut self.names[i] as *mut libc::sockaddr_storage).cast();
             header.msg_hdr.msg_namelen = mem::size_of::<libc::sockaddr_storage>() as libc::socklen_t;
             header.msg_hdr.msg_iov = &mut self.vectors[i];
@@ -257,14 +321,20 @@ impl DatagramBatch {
     /// As `items`, each also with the host's address that it came to, if the socket listens on all of them.
     pub fn items_with_local(&mut self) -> impl Iterator<Item = (SocketAddr, Option<IpAddr>, &mut [u8])> {
         let (headers, names) = (&self.headers[..self.count], &self.names[..self.count]);
-        let buffers = self.bytes.chunks_mut(self.datagram_bytes.max(1));
-        headers.iter().zip(names).zip(&self.controls).zip(buffers).filter_map(|(((header, name), control), buffer)| {
+        let (buffers, most) = (self.bytes.chunks_mut(MESSAGE_BYTES), self.datagram_bytes);
+        let messages = headers.iter().zip(names).zip(&self.controls).zip(buffers);
+        let messages = messages.filter_map(|(((header, name), control), buffer)| {
             if header.msg_hdr.msg_flags & libc::MSG_TRUNC != 0 {
                 return None;
             }
             let from = RawAddress { storage: *name, length: header.msg_hdr.msg_namelen }.get()?;
-            let local = read_control(control, header.msg_hdr.msg_controllen);
-            Some((from, local, buffer.get_mut(..header.msg_len as usize)?))
+            let told = read_control(control, header.msg_hdr.msg_controllen);
+            let bytes = buffer.get_mut(..header.msg_len as usize)?;
+            Some((from, told, bytes))
+        });
+        messages.flat_map(move |(from, told, bytes)| {
+            let size = told.size.unwrap_or(bytes.len()).max(1);
+            bytes.chunks_mut(size).filter(move |one| one.len() <= most).map(move |one| (from, told.local, one))
         })
     }
 }
