@@ -18,7 +18,7 @@ from typing import Any
 from mininet.link import Intf, Link
 from mininet.node import Node, Switch
 
-from hyroads.controller.access_point.hostapd import Control, own_bssid
+from hyroads.controller.access_point.hostapd import Control, own_bss
 from hyroads.controller.access_point.hostapd_conf import ON_THE_AIR, fields_of
 from hyroads.controller.core.network import RadioMode, Role
 from hyroads.controller.files.private import write_atomically
@@ -218,11 +218,12 @@ class RadioCell(Switch):  # type: ignore[misc]  # Mininet has no types
         return self.socket(station.node).exists() and self.status(station.node).get("state") == ON_THE_AIR
 
     def _own_report(self, node: str) -> str:
-        bssid = own_bssid(self.ask(node, "STATUS").encode())
+        # A radio of ours has one BSS.
+        own = own_bss(self.ask(node, "STATUS").encode(), "")
         for line in self.ask(node, "SHOW_NEIGHBOR").splitlines():
             words = line.split()
             report = next((word.removeprefix("nr=") for word in words if word.startswith("nr=")), None)
-            if words and words[0].lower() == bssid and report is not None:
+            if own is not None and words and words[0].lower() == own[0] and report is not None:
                 return report
         raise EmulationError(f"hostapd of {node} does not describe itself as a neighbour")
 

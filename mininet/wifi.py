@@ -65,7 +65,7 @@ def is_radio(network: Network, technology: str) -> bool:
 
     Its links join access points and clients. EmulationError for a marked one whose links do not.
     """
-    marked = getattr(network, "radios", {})
+    marked = network.radios
     links = [link for link in network.links if link.technology == technology]
     roles = [{network.nodes[end].role for end in (link.source, link.target)} for link in links]
     is_cell = all(pair == {Role.AP, Role.CLIENT} for pair in roles)
@@ -148,7 +148,7 @@ class Cells:
             if unknown:
                 raise EmulationError(f"{min(unknown)}: the network file has no such WiFi technology")
         default = {k: DEFAULT_CHANNELS[i % len(DEFAULT_CHANNELS)] for i, k in enumerate(self.technologies)}
-        marked = {k: radio.channel for k, radio in getattr(network, "radios", {}).items() if k in default}
+        marked = {k: radio.channel for k, radio in network.radios.items() if k in default}
         self.channels = {**default, **marked, **channels}
         for technology, channel in self.channels.items():
             if channel not in FREQUENCIES_MHZ:
