@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn order_and_ends_are_kept() {
+    fn order_and_last_packets_stay() {
         let mut rng = Rng::new(43);
         let bytes = loop {
             let bytes = some_tcp(&mut rng, true, ACK | PSH, 3_500);
