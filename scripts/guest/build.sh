@@ -113,7 +113,7 @@ build() {
     trap 'rm -rf "$work"' EXIT
     trap 'exit 130' INT TERM
     unpack
-    echo "== compiling $version, some 10 minutes of processor time"
+    echo "== compiling $version, about 8 minutes of processor time"
     (compile) >"$work/log" 2>&1 8>&- || { tail -n 20 "$work/log" >&2; fail "the kernel could not be compiled"; }
     # Kernels of other configurations and versions are of no use any more.
     find "$cache" -mindepth 1 -maxdepth 1 -type d ! -path "$work" -exec rm -rf {} +
