@@ -51,13 +51,13 @@ rust-test() { (cd dataplane && cargo test --release --locked --quiet); }
 # Files side by side: most of the time is waiting for switches and agents. Then, one by one, what must not be late.
 integration() {
     need_root integration
-    tested -n 4 --dist loadfile --no-loadscope-reorder -m "not alone and not radio" tests/integration
+    tested -n 5 --dist loadfile --no-loadscope-reorder --durations 12 --durations-min 8 -m "not alone and not radio" tests/integration
     tested -m "alone and not radio" tests/integration
 }
 # Two networks side by side, each with a processor on average; then, one by one, those that take all there is.
 scenario() {
     need_root scenario
-    tested -n 2 --dist loadfile --no-loadscope-reorder -m "not alone and not radio" tests/scenario
+    tested -n 2 --dist loadfile --no-loadscope-reorder --durations 12 --durations-min 8 -m "not alone and not radio" tests/scenario
     tested -m "alone and not radio" tests/scenario
 }
 # In kernels with radios and with Open vSwitch of their own (scripts/guest.sh), side by side: a guest has one processor.

@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import Any, NamedTuple, TypeGuard
 
 MAX_MESSAGE = 4096
 _MAC = r"([0-9a-f]{2}(?::[0-9a-f]{2}){5})"
@@ -41,11 +41,16 @@ Document = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Station:
-    """An entry of hostapd's list; only one that is authorised may send."""
+    """An entry of hostapd's list; only one that is authorised may send. ``connected_s`` is for how long it has been
+    associated, in whole seconds, where hostapd tells.
+
+    A station that went to another access point stays in the list until hostapd misses it, for minutes.
+    """
 
     mac: str
     authorised: bool
     signal_dbm: int | None
+    connected_s: int = 0
 
 
 def news_of(message: bytes) -> Document | None:
@@ -74,7 +79,13 @@ def station_of(answer: bytes) -> Station | None:
     fields = dict(line.partition("=")[::2] for line in lines[1:])
     signal = fields.get("signal", "")
     known = re.fullmatch(r"-\d{1,3}", signal) is not None
-    return Station(lines[0].strip().lower(), "[AUTHORIZED]" in fields.get("flags", ""), int(signal) if known else None)
+    connected = fields.get("connected_time", "")
+    return Station(
+        lines[0].strip().lower(),
+        "[AUTHORIZED]" in fields.get("flags", ""),
+        int(signal) if known else None,
+        int(connected) if re.fullmatch(r"[0-9]{1,9}", connected) else 0,
+    )
 
 
 def own_neighbour(answer: bytes, bssid: str) -> str | None:
@@ -204,6 +215,13 @@ class Control:
         raise TimeoutError(f"no answer to {question.split(maxsplit=1)[0].decode()}")
 
 
+class _Known(NamedTuple):
+    """A station that is associated, since ``joined_s`` of the agent's clock."""
+
+    signal_dbm: int | None
+    joined_s: float
+
+
 class HostapdFollower:
     """``technology`` is that of the access point's interface, or ``host`` if it is the access port."""
 
@@ -212,16 +230,17 @@ class HostapdFollower:
         self._path = path
         self._complain = complain
         self._control: Control | None = None
-        self._stations: dict[str, int | None] = {}
+        self._stations: dict[str, _Known] = {}
         self._neighbour: str | None = None
         self._ssid = ""
         self._named: set[str] = set()
         self._alive_s = 0.0
         self._signal_s = 0.0
+        self._now_s = 0.0
 
     def poll(self, now_s: float) -> list[Document]:
         """What happened since the last time; never waits for news."""
-        control = self._control
+        control, self._now_s = self._control, now_s
         if control is None:
             return self._attach(now_s) if now_s >= self._alive_s else []
         try:
@@ -244,7 +263,7 @@ class HostapdFollower:
         bss = {"type": "bss", "technology": self.technology, "neighbour": self._neighbour, "ssid": self._ssid}
         return [
             *([bss] if self._neighbour else []),
-            *(self._station(mac, "joined", signal) for mac, signal in self._stations.items()),
+            *(self._joined(mac, known) for mac, known in self._stations.items()),
         ]
 
     def transition(self, mac: str, neighbour: str) -> str | None:
@@ -302,7 +321,7 @@ class HostapdFollower:
         except OSError as error:
             return self._lost(error, now_s)
         gone = [self._station(mac, "left") for mac in self._stations if mac not in listed]
-        self._stations = listed
+        self._stations = {mac: _Known(s.signal_dbm, now_s - s.connected_s) for mac, s in listed.items()}
         return [*gone, *self.snapshot()]
 
     def _own(self, control: Control) -> tuple[str | None, str]:
@@ -326,9 +345,10 @@ class HostapdFollower:
     def _signals(self, control: Control) -> list[Document]:
         """Of all stations whose signal changed."""
         documents = []
-        for mac, signal in _listed(control).items():
-            if mac in self._stations and signal is not None and signal != self._stations[mac]:
-                self._stations[mac] = signal
+        for mac, station in _listed(control).items():
+            known, signal = self._stations.get(mac), station.signal_dbm
+            if known is not None and signal is not None and signal != known.signal_dbm:
+                self._stations[mac] = known._replace(signal_dbm=signal)
                 documents.append(self._station(mac, "signal", signal))
         return documents
 
@@ -338,21 +358,25 @@ class HostapdFollower:
         if news["event"] == "left":
             self._stations.pop(news["mac"], None)
         elif len(self._stations) < MAX_STATIONS:
-            self._stations[news["mac"]] = None
+            self._stations[news["mac"]] = _Known(None, self._now_s)
         return self._station(news["mac"], news["event"])
+
+    def _joined(self, mac: str, known: _Known) -> Document:
+        """One that is associated already, and for how long: another access point may list it, too."""
+        return {**self._station(mac, "joined", known.signal_dbm), "age_s": round(self._now_s - known.joined_s, 3)}
 
     def _station(self, mac: str, event: str, signal_dbm: int | None = None) -> Document:
         what = {"mac": mac, "event": event, "signal_dbm": signal_dbm}
         return {"type": "station", "technology": self.technology, **what}
 
 
-def _listed(control: Control) -> dict[str, int | None]:
-    """Signals of the stations that are associated and authorised."""
-    found: dict[str, int | None] = {}
+def _listed(control: Control) -> dict[str, Station]:
+    """The stations that are associated and authorised."""
+    found: dict[str, Station] = {}
     station = station_of(control.ask(b"STA-FIRST"))
     while station is not None and len(found) < MAX_STATIONS:
         if station.authorised:
-            found[station.mac] = station.signal_dbm
+            found[station.mac] = station
         following = station_of(control.ask(b"STA-NEXT " + station.mac.encode()))
         station = following if following is None or following.mac not in found else None
     return found

@@ -47,16 +47,18 @@ class RadioReport(NamedTuple):
     interfaces: tuple[RadioInterface, ...]
 
 
+MAX_AGE_S = 1e9
 JOINED, LEFT, SIGNAL = "joined", "left", "signal"
 
 
 class StationEvent(NamedTuple):
-    """What an access point says of a station of its own."""
+    """What an access point says of a station of its own. ``age_s`` is for how long one that joined has been there."""
 
     technology: str
     mac: str
     what: str
     signal_dbm: float | None
+    age_s: float = 0.0
 
 
 def parse_station(message: Mapping[str, Any]) -> StationEvent:
@@ -71,7 +73,11 @@ def parse_station(message: Mapping[str, Any]) -> StationEvent:
     signal = message.get("signal_dbm")
     if signal is not None and (type(signal) is not int or not -200 <= signal <= 100):
         raise ProtocolError("station: signal_dbm is not a whole number from -200 to 100")
-    return StationEvent(technology, mac, str(what), None if signal is None else float(signal))
+    age_s = message.get("age_s", 0.0)
+    # JSON's NaN compares as false.
+    if type(age_s) not in {int, float} or not 0 <= age_s <= MAX_AGE_S:
+        raise ProtocolError(f"station: age_s is not a number of seconds from 0 to {MAX_AGE_S:g}")
+    return StationEvent(technology, mac, str(what), None if signal is None else float(signal), float(age_s))
 
 
 MAX_SSID = 128

@@ -398,6 +398,30 @@ def test_a_station_is_where_it_associated(roaming):
     assert place_of(roaming) == ("n0", "traffic")
 
 
+def test_an_access_point_that_a_station_left_silently_does_not_claim_it_back(roaming):
+    """hostapd lists it for minutes; an agent that connects again tells of all that are listed."""
+    mac = roaming.addressing.host_mac["p"]
+    event = {"type": "station", "technology": "wifi", "mac": mac, "event": "joined"}
+
+    def say(session: socket.socket, **more: Any) -> None:
+        session.sendall(json.dumps({**event, **more}).encode() + b"\n")
+
+    with roaming.radio("n0") as old, roaming.radio("n1") as new:
+        say(new)
+        assert eventually(lambda: place_of(roaming) == ("n1", "association"))
+        say(old, age_s=30.0)
+        say(old, event="signal", signal_dbm=-90)
+        time.sleep(0.5)
+        assert place_of(roaming) == ("n1", "association")
+        say(old)
+        assert eventually(lambda: place_of(roaming) == ("n0", "association")), "it came back"
+        say(new)
+        assert eventually(lambda: place_of(roaming) == ("n1", "association"))
+        say(new, event="left")
+        assert eventually(lambda: place_of(roaming)[0] is None)
+    assert eventually(lambda: reaches(roaming, b"at n0, heard"))
+
+
 def test_a_station_whose_access_point_tells_nothing_is_followed_by_what_it_sends(roaming):
     assert eventually(lambda: reaches(roaming, b"where it is"))
     time.sleep(2.5 + QUIET_S)

@@ -9,6 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+CONNECTED_S = 7
+"""For how long its stations have been associated, when it is asked for the first time and later."""
+
 
 class Peer(threading.Thread):
     """An access point with some stations, as hostapd shows it."""
@@ -47,7 +50,8 @@ class Peer(threading.Thread):
             at = known.index(rest) + 1 if rest else 0
             if at == len(known):
                 return ""
-            return f"{known[at]}\nflags=[AUTH][ASSOC][AUTHORIZED]\nsignal={self.stations[known[at]]}\n"
+            signal = self.stations[known[at]]
+            return f"{known[at]}\nflags=[AUTH][ASSOC][AUTHORIZED]\nconnected_time={CONNECTED_S}\nsignal={signal}\n"
         if word == "BSS_TM_REQ":
             threading.Timer(0.05, self.on_transition).start()
         neighbours = f"{self.bssid} ssid=61 nr={self.bssid.replace(':', '')}8f000000510607\n"

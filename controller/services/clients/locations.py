@@ -315,7 +315,9 @@ class ClientService:
         if event.what == LEFT:
             self._take(core.left(self.state, event.mac, place, now_s))
         elif event.what == JOINED:
-            self._take(core.associated(self.state, event.mac, place, now_s, signal_dbm=event.signal_dbm))
+            # An access point lists a station for minutes after it went to another one: the latest association counts.
+            at_s = now_s - event.age_s
+            self._take(core.associated(self.state, event.mac, place, now_s, signal_dbm=event.signal_dbm, at_s=at_s))
         elif event.signal_dbm is not None:
             self._take(core.signal(self.state, event.mac, place, event.signal_dbm, now_s))
 

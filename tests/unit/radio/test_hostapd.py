@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hostapd_peer import Peer
+from hostapd_peer import CONNECTED_S, Peer
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -42,6 +42,9 @@ def test_lists_and_neighbours():
     entry = b"02:aa:00:00:00:01\nflags=[AUTH][ASSOC][AUTHORIZED]\naid=1\nsignal=-47\n"
     assert hostapd.station_of(entry) == hostapd.Station(MAC, authorised=True, signal_dbm=-47)
     assert hostapd.station_of(b"02:aa:00:00:00:01\nflags=[AUTH]\n") == hostapd.Station(MAC, False, None)
+    lasting = hostapd.station_of(entry + b"connected_time=312\ninactive_msec=90000\n")
+    assert lasting == hostapd.Station(MAC, True, -47, connected_s=312)
+    assert hostapd.station_of(entry + b"connected_time=-1\n") == hostapd.Station(MAC, True, -47, connected_s=0)
     assert hostapd.station_of(b"FAIL\n") is None
     listed = b"02:00:00:00:00:09 ssid=61 nr=0200000000098f000000510607\n"
     assert hostapd.own_neighbour(listed, "02:00:00:00:00:09") == NEIGHBOUR
@@ -114,9 +117,14 @@ def test_a_follower_tells_what_is_there_and_what_happens(peer, tmp_path):
     bss, station = polled(follower, 2)
     assert bss == {"type": "bss", "technology": "wifi", "neighbour": NEIGHBOUR, "ssid": "lab"}
     joined = {"type": "station", "technology": "wifi", "event": "joined"}
-    assert station == {**joined, "mac": MAC, "signal_dbm": -40}
+    assert station == {**joined, "mac": MAC, "signal_dbm": -40, "age_s": CONNECTED_S}
     peer.tell(f"<3>AP-STA-CONNECTED {OTHER}")
     assert polled(follower, 1) == [{**joined, "mac": OTHER, "signal_dbm": None}]
+    # A controller that comes later hears of both how long they have been there.
+    follower.poll(next(CLOCK_S) + 100)
+    ages_s = {d["mac"]: d["age_s"] for d in follower.snapshot() if d["type"] == "station"}
+    assert ages_s[MAC] == pytest.approx(ages_s[OTHER] + CONNECTED_S, abs=1)
+    assert ages_s[OTHER] == pytest.approx(100, abs=1)
     peer.tell(f"<3>AP-STA-DISCONNECTED {MAC}")
     assert polled(follower, 1)[0]["event"] == "left"
     assert follower.transition(OTHER, NEIGHBOUR) is None
