@@ -154,7 +154,7 @@ def test_handovers_there_and_back_lose_double_and_reorder_nothing(tmp_path: Path
                     time.sleep(0.25)
                     took_s = both.hand_over(old, copies=copies)
                     # The slower path has 40 ms; the rest is how busy the machine is.
-                    assert 0.035 < took_s < 1.0 or old == 2, (round_, took_s)
+                    assert 0.03 < took_s < 1.0 or old == 2, (round_, took_s)
         assert stream.got == list(range(stream.sent))
         counters = both.counters()
         assert counters["lost"] == counters["timed_out"] == counters["stale"] == 0
