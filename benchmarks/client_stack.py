@@ -283,14 +283,15 @@ def hour(run: Runner) -> None:
             wrong += flow.wrong_at is not None
             unfinished += not flow.exact
         wrong += sum(stream.wrong + stream.doubled for stream in streams)
-        held = stack.request("status")["buffers"]
+        status = stack.request("status")
+        held, made = status["buffers"], status["buffers_made"]
     head = f"hour: {minutes:g} min, {changes} changes, {FLOWS} flows: "
     run.row(f"{head}wrong bytes; not complete", f"{wrong}; {unfinished}", "0; 0", wrong == 0 and unfinished == 0)
     growth = memory[-1] / memory[0] - 1
     # Memory that no longer grows in the second half is a high-water mark of buffers, not a leak.
     print(f"     KiB over time: {' '.join(map(str, memory[:: max(1, len(memory) // 12)]))}")
     run.row(f"{head}memory", f"{memory[0]} to {memory[-1]} KiB {growth:+.1%}", "<= 5 %", growth <= 0.05)
-    run.row(f"{head}buffers held at the end", f"{held}", "<= 100", held <= 100)
+    run.row(f"{head}buffers held at the end", f"{held} of {made}", "<= 100", held <= 100)
 
 
 def _finish(flow: Transfer) -> None:

@@ -458,6 +458,21 @@ impl Engine {
         fx.take_released();
     }
 
+    /// How long everything is that grows with use, by name.
+    #[cfg(test)]
+    pub fn sizes(&self) -> Vec<(&'static str, usize)> {
+        let mut sizes = self.flows.sizes();
+        sizes.extend([
+            ("links", self.links.len()),
+            ("first of links", self.links.iter().map(|link| link.first.len()).sum()),
+            ("flows in order", self.ordering.len()),
+            ("binds due", self.binds_due.len()),
+            ("changed flows", self.changed.len()),
+            ("fragments", self.fragments.known()),
+        ]);
+        sizes
+    }
+
     /// Gives back all buffers.
     pub fn end(&mut self, now_ns: u64, fx: &mut Effects) {
         let slots: Vec<usize> = self.flows.slots().collect();

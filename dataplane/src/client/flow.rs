@@ -5,6 +5,7 @@ use super::config::Via;
 use super::order::Order;
 use super::scheduler::Accepts;
 use crate::edge::buffer::Buf;
+use crate::edge::reorder::before;
 use crate::ip::{Endpoint, Segments, Tuple, FIN, ICMP, ICMPV6, RST, SYN, TCP, UDP};
 use std::collections::vec_deque::Drain;
 use std::collections::{HashMap, VecDeque};
@@ -20,6 +21,10 @@ pub const FIRST_PORT: u16 = 20_000;
 pub const LAST_PORT: u16 = 32_767;
 /// Numbers of flows that the client begins are below, those that the waypoint begins from here on.
 const FIRST_OF_WAYPOINT: u16 = 1 << 15;
+/// So many packets may overtake at a time.
+const MOST_AGAIN: usize = 64;
+/// An empty queue keeps room for so many.
+const USUAL_PACKETS: usize = 32;
 /// A flow's number is not given out again before what is on its way has arrived.
 const REST_NS: u64 = 10 * S;
 
@@ -32,11 +37,13 @@ pub struct Item {
     pub sequence: Option<u32>,
     /// Set if it stands for several packets; only of direct flows.
     pub segments: Option<Segments>,
+    /// What TCP sends again goes first: the receiver keeps all that came behind it until it is there.
+    pub again: bool,
 }
 
 impl Item {
     pub fn new(buf: Buf, queued_ns: u64) -> Item {
-        Item { buf, queued_ns, sequence: None, segments: None }
+        Item { buf, queued_ns, sequence: None, segments: None, again: false }
     }
 
     /// Packets that it stands for.
@@ -74,6 +81,25 @@ impl Queue {
     pub fn push_front(&mut self, item: Item) {
         self.packets += item.packets();
         self.items.push_front(item);
+    }
+
+    /// Puts what is sent again in front of what is sent for the first time. What the other end waits for stays before it.
+    pub fn push_again(&mut self, item: Item) {
+        let is_first = |waiting: &Item| waiting.sequence.is_none() && !waiting.again;
+        match self.items.iter().take(MOST_AGAIN).position(is_first) {
+            Some(at) => {
+                self.packets += item.packets();
+                self.items.insert(at, item);
+            }
+            None => self.push_back(item),
+        }
+    }
+
+    /// Gives back the memory that a long queue took.
+    pub fn relax(&mut self) {
+        if self.items.is_empty() && self.items.capacity() > USUAL_PACKETS {
+            self.items = VecDeque::new();
+        }
     }
 
     pub fn pop_front(&mut self) -> Option<Item> {
@@ -160,6 +186,8 @@ pub struct Flow {
     pub bind_serial: u32,
     /// FIN of this side and of the other, RST of either.
     fins: u8,
+    /// TCP: behind the last byte that the host has sent.
+    sent_end: Option<u32>,
     pub begun_ns: u64,
     pub used_ns: u64,
     pub counters: Counters,
@@ -189,6 +217,7 @@ impl Flow {
             unconfirmed: None,
             bind_serial: 0,
             fins: 0,
+            sent_end: None,
             begun_ns: now_ns,
             used_ns: now_ns,
             counters: Counters::default(),
@@ -202,6 +231,9 @@ impl Flow {
 
     /// Notes a packet's TCP flags; `ours` is the direction.
     pub fn note_flags(&mut self, flags: u8, ours: bool) {
+        if ours && flags & SYN != 0 {
+            self.sent_end = None;
+        }
         if flags & RST != 0 {
             self.fins = 3;
         } else if flags & FIN != 0 {
@@ -209,6 +241,16 @@ impl Flow {
         } else if flags & SYN != 0 {
             self.fins = 0;
         }
+    }
+
+    /// Notes which bytes of a TCP connection, from `begin` on, the host sends; true if it has sent them all before.
+    pub fn note_bytes(&mut self, begin: u32, count: usize) -> bool {
+        let end = begin.wrapping_add(count as u32);
+        let again = count > 0 && self.sent_end.map_or(false, |sent_end| !before(sent_end, end));
+        if !again {
+            self.sent_end = Some(end);
+        }
+        again
     }
 
     /// How long it may be silent before it is forgotten (RFC 4787, RFC 5382, RFC 5508).
@@ -385,6 +427,28 @@ impl Flows {
         Some(flow)
     }
 
+    /// How long everything is that grows with use, by name; `resting` apart, numbers that are free again.
+    #[cfg(test)]
+    pub fn sizes(&self) -> Vec<(&'static str, usize)> {
+        let room = |flow: &Flow| flow.queue.items.capacity();
+        vec![
+            ("slots", self.slots.len()),
+            ("free slots", self.free.len()),
+            ("by tuple", self.by_tuple.len()),
+            ("by wire", self.by_wire.len()),
+            ("by number", self.by_number.len()),
+            ("to destination", self.to_destination.len()),
+            ("resting numbers", self.resting.len()),
+            ("room in queues", self.slots.iter().flatten().map(|flow| room(flow)).sum()),
+            ("packets held", self.slots.iter().flatten().map(|flow| flow.order.held()).sum()),
+        ]
+    }
+
+    /// Gives back the memory that long queues took.
+    pub fn relax(&mut self) {
+        self.slots.iter_mut().flatten().for_each(|flow| flow.queue.relax());
+    }
+
     /// Flows that have been silent for longer than they may, and the longest silent one if there are too many.
     pub fn expired(&self, now_ns: u64) -> Vec<usize> {
         let silent = |slot: &usize| {
@@ -470,6 +534,38 @@ mod tests {
             assert!(of_client && of_waypoint);
         }
         assert_eq!(client.free_number(0), None);
+    }
+
+    #[test]
+    fn bytes_that_are_sent_again_are_known_until_a_connection_begins_anew() {
+        let mut flows = Flows::new(false);
+        let slot = add(&mut flows, 0, "10.0.0.1:1");
+        let flow = flows.get_mut(slot).unwrap();
+        let start = u32::MAX - 1500;
+        let told: Vec<bool> =
+            [0, 1000, 2000, 1000, 3000].iter().map(|at| flow.note_bytes(start.wrapping_add(*at), 1000)).collect();
+        assert_eq!(told, [false, false, false, true, false]);
+        assert!(!flow.note_bytes(start, 0), "an acknowledgement alone");
+        assert!(!flow.note_bytes(start.wrapping_add(3500), 1000), "some of it is new");
+        flow.note_flags(SYN, true);
+        assert!(!flow.note_bytes(start, 1000));
+    }
+
+    #[test]
+    fn what_is_sent_again_overtakes_only_what_is_new() {
+        let item = |sequence, again, number| Item { sequence, again, ..Item::new(Buf::with_size(1), number) };
+        let mut queue = Queue::default();
+        queue.push_back(item(Some(7), false, 0));
+        (3..6).for_each(|number| queue.push_back(item(None, false, number)));
+        queue.push_again(item(None, true, 1));
+        queue.push_again(item(None, true, 2));
+        assert_eq!(queue.len(), 6);
+        let order: Vec<u64> = std::iter::from_fn(|| queue.pop_front()).map(|item| item.queued_ns).collect();
+        assert_eq!(order, [0, 1, 2, 3, 4, 5]);
+        assert!(queue.is_empty() && queue.packets == 0);
+        (0..200).for_each(|number| queue.push_again(item(None, true, number)));
+        let order: Vec<u64> = std::iter::from_fn(|| queue.pop_front()).map(|item| item.queued_ns).collect();
+        assert_eq!(order, (0..200).collect::<Vec<u64>>());
     }
 
     #[test]

@@ -20,6 +20,11 @@ const MOST_FRAGMENTED: usize = 64;
 pub struct Fragments(VecDeque<(IpAddr, IpAddr, u32, usize)>);
 
 impl Fragments {
+    #[cfg(test)]
+    pub fn known(&self) -> usize {
+        self.0.len()
+    }
+
     fn note(&mut self, packet: &Packet, slot: usize) {
         if let Part::FirstFragment { identification } = packet.part {
             if self.0.len() >= MOST_FRAGMENTED {
@@ -136,7 +141,7 @@ impl Engine {
             if packet.len > mtu {
                 return self.in_fragments(now_ns, slot, mtu, buf, fx);
             }
-            self.queue(now_ns, slot, buf, fx);
+            self.queue_packet(now_ns, slot, &packet, buf, fx);
         } else {
             fx.drops.malformed += 1;
             fx.pool.give(buf);
@@ -197,7 +202,8 @@ impl Engine {
             return self.cut(now_ns, slot, packet, segments, buf, fx);
         }
         if ip::rewrite(buf.bytes_mut(), packet, Some(wire.tuple.source), None, Sum::Partial) {
-            let item = Item { segments: Some(segments), ..Item::new(buf, now_ns) };
+            let again = self.is_sent_again(slot, packet, &buf);
+            let item = Item { segments: Some(segments), again, ..Item::new(buf, now_ns) };
             self.queue_item(now_ns, slot, item, fx);
         } else {
             fx.drops.malformed += 1;
@@ -247,7 +253,7 @@ impl Engine {
             }
             return self.in_fragments(now_ns, slot, mtu, buf, fx);
         }
-        self.queue(now_ns, slot, buf, fx);
+        self.queue_packet(now_ns, slot, packet, buf, fx);
     }
 
     /// Cuts a packet that may be cut.
@@ -316,6 +322,18 @@ impl Engine {
         fx.pool.give(buf);
     }
 
+    fn queue_packet(&mut self, now_ns: u64, slot: usize, packet: &Packet, buf: Buf, fx: &mut Effects) {
+        let again = self.is_sent_again(slot, packet, &buf);
+        self.queue_item(now_ns, slot, Item { again, ..Item::new(buf, now_ns) }, fx);
+    }
+
+    /// Whether a packet has only bytes of a TCP connection that the host has sent before.
+    fn is_sent_again(&mut self, slot: usize, packet: &Packet, buf: &Buf) -> bool {
+        let bytes = ip::tcp_bytes(buf.bytes(), packet);
+        let noted = bytes.and_then(|(begin, count)| Some(self.flows.get_mut(slot)?.note_bytes(begin, count)));
+        noted.unwrap_or(false)
+    }
+
     fn queue(&mut self, now_ns: u64, slot: usize, buf: Buf, fx: &mut Effects) {
         self.queue_item(now_ns, slot, Item::new(buf, now_ns), fx);
     }
@@ -334,7 +352,10 @@ impl Engine {
             fx.drops.queue_full += item.packets() as u64;
             return fx.pool.give(item.buf);
         }
-        flow.queue.push_back(item);
+        match item.again {
+            true => flow.queue.push_again(item),
+            false => flow.queue.push_back(item),
+        }
         self.scheduler.arrived(slot);
     }
 

@@ -34,3 +34,5 @@ pub mod waypoint;
 
 #[cfg(test)]
 mod segments_tests;
+#[cfg(test)]
+mod steady_tests;

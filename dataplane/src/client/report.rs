@@ -3,6 +3,7 @@
 use super::engine::{Drops, Engine, Notice};
 use super::flow::Flow;
 use super::scheduler::{interfaces, MOST_INTERFACES};
+use crate::edge::buffer::Pool;
 use crate::ip::{Endpoint, ICMP, ICMPV6, TCP, UDP};
 use serde_json::{json, Value};
 
@@ -124,11 +125,12 @@ impl Engine {
 }
 
 /// Program, age and counters.
-pub fn head(uptime_ns: u64, drops: &Drops, strangers: u64, buffers: usize) -> Value {
+pub fn head(uptime_ns: u64, drops: &Drops, strangers: u64, pool: &Pool) -> Value {
     json!({
         "program": PROGRAM,
         "uptime_s": uptime_ns as f64 / S,
-        "buffers": buffers,
+        "buffers": pool.in_use(),
+        "buffers_made": pool.made(),
         "counters": {
             "malformed": drops.malformed,
             "unauthenticated": drops.unauthenticated,

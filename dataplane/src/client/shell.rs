@@ -93,7 +93,7 @@ pub fn run(options: &Options) -> io::Result<()> {
     }
     let mut client = Client {
         engine: Engine::client(),
-        fx: Effects::new(Pool::new(BUFFER_BYTES, MOST_BUFFERS).with_large(LARGE_BYTES, MOST_LARGE)),
+        fx: Effects::new(Pool::new(BUFFER_BYTES, MOST_BUFFERS).with_large(LARGE_BYTES, MOST_LARGE).with_all_kept()),
         tun,
         host: Host::default(),
         devices: Vec::new(),
@@ -447,7 +447,7 @@ impl Handler for Requests<'_> {
             }
             Request::Status { .. } => {
                 let uptime_ns = now_ns - client.begun_ns;
-                let mut status = report::head(uptime_ns, &client.fx.drops, client.strangers, client.fx.pool.in_use());
+                let mut status = report::head(uptime_ns, &client.fx.drops, client.strangers, &client.fx.pool);
                 let host = &client.host;
                 status["interfaces"] = client.engine.link_documents(&|name| host.shown(name)).into();
                 status["flows"] = client.engine.flow_documents(now_ns).into();

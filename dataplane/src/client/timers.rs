@@ -166,6 +166,7 @@ impl Engine {
         for slot in self.flows.expired(now_ns) {
             self.forget(now_ns, slot, fx);
         }
+        self.flows.relax();
         if self.is_waypoint {
             let mut is_changed = false;
             for link in &mut self.links {

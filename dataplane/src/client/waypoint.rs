@@ -399,7 +399,7 @@ impl Waypoint {
 
     fn status(&self) -> Value {
         let now_ns = monotonic_ns();
-        let mut status = report::head(now_ns - self.begun_ns, &self.fx.drops, self.strangers, self.fx.pool.in_use());
+        let mut status = report::head(now_ns - self.begun_ns, &self.fx.drops, self.strangers, &self.fx.pool);
         let sessions = self.clients.iter().map(|(number, client)| {
             let links: Vec<Value> = client
                 .engine

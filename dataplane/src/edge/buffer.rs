@@ -81,6 +81,9 @@ impl Buf {
     }
 }
 
+/// So many free buffers are kept; what a greater peak needed is not kept for ever.
+pub const MOST_KEPT: usize = 4096;
+
 /// Hands out buffers of one size, at most `limit` of them at a time, so that hostile input cannot use up memory; and, if
 /// asked for, a few large ones.
 #[derive(Debug)]
@@ -95,6 +98,18 @@ pub struct Pool {
 impl Pool {
     pub fn new(size: usize, limit: usize) -> Self {
         Pool { size, free: Vec::new(), out: 0, limit, large: None }
+    }
+
+    /// The same pool with all buffers that it keeps, so that its memory does not grow with each burst that is greater than
+    /// those before. They are written to: else the kernel would give the memory only when they are used.
+    pub fn with_all_kept(mut self) -> Self {
+        let count = MOST_KEPT.min(self.limit).saturating_sub(self.free.len());
+        for _ in 0..count {
+            let mut buf = Buf::with_size(self.size);
+            buf.data.fill(1);
+            self.free.push(buf);
+        }
+        self
     }
 
     /// The same pool with at most `limit` large buffers of `size` bytes beside its own.
@@ -148,14 +163,18 @@ impl Pool {
         }
         self.out = self.out.saturating_sub(1);
         buf.filled(0);
-        // What a peak needed is not kept for ever.
-        if self.free.len() < 4096 {
+        if self.free.len() < MOST_KEPT {
             self.free.push(buf);
         }
     }
 
     pub fn in_use(&self) -> usize {
         self.out + self.large.as_ref().map_or(0, |large| large.out)
+    }
+
+    /// Buffers that there are, in use or not.
+    pub fn made(&self) -> usize {
+        self.out + self.free.len() + self.large.as_ref().map_or(0, |large| large.made())
     }
 
     /// Buffers that can still be taken.
@@ -189,6 +208,20 @@ mod tests {
         pool.give(first);
         assert!(pool.take().is_some());
         assert!(pool.take_large().is_none());
+    }
+
+    #[test]
+    fn a_burst_makes_none_where_all_are_kept_and_leaves_no_more_than_that() {
+        for (limit, burst) in [(8, 8), (MOST_KEPT + 9, MOST_KEPT + 9)] {
+            let mut pool = Pool::new(64, limit).with_all_kept();
+            let kept = limit.min(MOST_KEPT);
+            assert_eq!(pool.made(), kept);
+            let taken: Vec<Buf> = std::iter::from_fn(|| pool.take()).collect();
+            assert_eq!((taken.len(), pool.made()), (burst, burst));
+            assert!(taken.iter().all(Buf::is_empty));
+            taken.into_iter().for_each(|buf| pool.give(buf));
+            assert_eq!((pool.made(), pool.in_use()), (kept, 0));
+        }
     }
 
     #[test]
