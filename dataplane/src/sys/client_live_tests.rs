@@ -252,35 +252,47 @@ fn limit(lab: &Lab, rate: &str) {
     run(&format!("tc -n {} qdisc replace dev vb root tbf rate {rate} burst 1600 limit 1000000", lab.b));
 }
 
-/// Packets that wait in the tbf of `vb`.
+/// Full packets that wait in the tbf of `vb`; the kernel's own, of neighbours and groups, are small.
 fn backlog(lab: &Lab) -> usize {
     let text = run(&format!("tc -n {} -s qdisc show dev vb", lab.b));
-    let word = text.split_whitespace().skip_while(|w| *w != "backlog").nth(2).unwrap().to_string();
-    word.trim_end_matches('p').parse().unwrap()
+    let word = text.split_whitespace().skip_while(|w| *w != "backlog").nth(1).unwrap();
+    let (number, unit) = word.split_at(word.find(|c: char| !c.is_ascii_digit()).unwrap());
+    number.parse::<usize>().unwrap() * if unit == "Kb" { 1024 } else { 1 } / 1500
 }
 
-/// Packets that a line of 30 kb/s takes at once, and Mb/s of IP packets that go through one of 10 Mb/s in a second.
-fn fill(lab: &Lab, socket: &impl AsRawFd, waiting: impl Fn() -> u32, send: impl Fn() -> Sent) -> f64 {
+/// Packets that a line of 30 kb/s takes at once, and Mb/s of IP packets that go through one of 10 Mb/s: in the best tenth
+/// of a second, for the machine may be busy in the others, and in the whole second.
+fn fill(lab: &Lab, socket: &impl AsRawFd, waiting: impl Fn() -> u32, send: impl Fn() -> Sent) -> (f64, f64) {
     // The neighbour's address is to be known, so that all wait in the queue.
     limit(lab, "1gbit");
     assert_eq!(send(), Sent::Done);
     thread::sleep(Duration::from_millis(20));
-    // A packet takes 404 ms; the first one leaves with the bucket's first tokens.
+    // A packet takes 404 ms; the first one leaves with the bucket's first tokens, and counts until the other end has it.
     limit(lab, "30kbit");
-    let at_once = (0..10).take_while(|_| send() == Sent::Done).count();
-    assert!((2..=3).contains(&at_once) && (1..=2).contains(&backlog(lab)), "{at_once} at once");
+    let start = monotonic_ns();
+    let mut at_once = 0;
+    while monotonic_ns() - start < 100_000_000 {
+        at_once += u32::from(send() == Sent::Done);
+        thread::sleep(Duration::from_millis(1));
+    }
+    let below = backlog(lab);
+    assert!((2..=3).contains(&at_once) && (1..=2).contains(&below), "{at_once} at once, {below} below");
     assert_eq!(send(), Sent::NotNow);
     limit(lab, "10mbit");
     assert!(ready(socket, WRITE, 1000));
-    let (start, mut packets, mut most) = (monotonic_ns(), 0u32, 0);
+    let (start, mut sent_ns, mut most) = (monotonic_ns(), Vec::new(), 0);
     while monotonic_ns() - start < 1_000_000_000 {
         assert!(ready(socket, WRITE, 1000));
-        packets += u32::from(send() == Sent::Done);
+        if send() == Sent::Done {
+            sent_ns.push(monotonic_ns() - start);
+        }
         most = most.max(waiting());
     }
     // A full packet takes 2,304 bytes of kernel memory.
     assert!(most > 2304 && most <= 2 * 2304, "{most} bytes wait");
-    f64::from(packets) * 1500.0 * 8.0 / 1e3 / ((monotonic_ns() - start) as f64 / 1e6)
+    let mbps = |packets: usize, ns: u64| packets as f64 * 1500.0 * 8.0 / 1e3 / (ns as f64 / 1e6);
+    let tenths = sent_ns.windows(84).map(|times| mbps(83, times[83] - times[0]));
+    (tenths.fold(0.0, f64::max), mbps(sent_ns.len(), monotonic_ns() - start))
 }
 
 #[test]
@@ -302,8 +314,8 @@ fn at_most_two_full_packets_wait_below_and_the_line_stays_busy() {
         fill(&lab, &tunnel, || tunnel.waiting_bytes(), || tunnel.send_to(&[0; 24], &[0; 1448], to).unwrap()),
     ];
     println!("tbf of 10 Mb/s, Mb/s of IP packets by raw IPv4, raw IPv6 and UDP: {results:.2?}");
-    // 10 Mb/s with Ethernet headers are 9.91 Mb/s of IP packets. The machine may be busy.
-    assert!(results.iter().all(|rate| *rate > 8.9 && *rate < 10.2));
+    // 10 Mb/s with Ethernet headers are 9.91 Mb/s of IP packets.
+    assert!(results.iter().all(|(best, all)| *best > 9.4 && *all < 10.2), "{results:.2?}");
 }
 
 #[test]
