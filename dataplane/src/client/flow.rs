@@ -37,13 +37,15 @@ pub struct Item {
     pub sequence: Option<u32>,
     /// Set if it stands for several packets; only of direct flows.
     pub segments: Option<Segments>,
-    /// What TCP sends again goes first: the receiver keeps all that came behind it until it is there.
+    /// The number of the first byte of TCP in it.
+    pub begin: Option<u32>,
+    /// TCP has sent these bytes before: the other end keeps all that came behind them until they are there.
     pub again: bool,
 }
 
 impl Item {
     pub fn new(buf: Buf, queued_ns: u64) -> Item {
-        Item { buf, queued_ns, sequence: None, segments: None, again: false }
+        Item { buf, queued_ns, sequence: None, segments: None, begin: None, again: false }
     }
 
     /// Packets that it stands for.
@@ -83,10 +85,17 @@ impl Queue {
         self.items.push_front(item);
     }
 
-    /// Puts what is sent again in front of what is sent for the first time. What the other end waits for stays before it.
+    /// Puts what TCP sends again in front of what is behind it in the stream and waits to be sent for the first time.
+    ///
+    /// What is before it in the stream stays before it: else the other end would acknowledge it with a gap, and TCP would
+    /// take for lost what only waits here. (The probe of RFC 8985 sends the last bytes again.) So does what the other end
+    /// waits for.
     pub fn push_again(&mut self, item: Item) {
-        let is_first = |waiting: &Item| waiting.sequence.is_none() && !waiting.again;
-        match self.items.iter().take(MOST_AGAIN).position(is_first) {
+        let is_behind = |waiting: &Item| {
+            let (waiting, begin) = (waiting.begin.filter(|_| waiting.sequence.is_none() && !waiting.again), item.begin);
+            waiting.zip(begin).map_or(false, |(waiting, begin)| before(begin, waiting))
+        };
+        match self.items.iter().take(MOST_AGAIN).position(is_behind) {
             Some(at) => {
                 self.packets += item.packets();
                 self.items.insert(at, item);
@@ -552,18 +561,20 @@ mod tests {
     }
 
     #[test]
-    fn what_is_sent_again_overtakes_only_what_is_new() {
-        let item = |sequence, again, number| Item { sequence, again, ..Item::new(Buf::with_size(1), number) };
+    fn what_is_sent_again_overtakes_only_what_is_behind_it_in_the_stream() {
+        let item =
+            |begin: u32, again, number| Item { begin: Some(begin), again, ..Item::new(Buf::with_size(1), number) };
+        let start = u32::MAX - 4;
+        let at = |number: u32| start.wrapping_add(number);
         let mut queue = Queue::default();
-        queue.push_back(item(Some(7), false, 0));
-        (3..6).for_each(|number| queue.push_back(item(None, false, number)));
-        queue.push_again(item(None, true, 1));
-        queue.push_again(item(None, true, 2));
-        assert_eq!(queue.len(), 6);
+        queue.push_back(Item { sequence: Some(7), ..item(at(9), false, 0) });
+        [3, 6, 8, 9].iter().for_each(|number| queue.push_back(item(at(*number), false, u64::from(*number))));
+        [1, 2, 7, 9].iter().for_each(|number| queue.push_again(item(at(*number), true, u64::from(*number))));
+        assert_eq!(queue.len(), 9);
         let order: Vec<u64> = std::iter::from_fn(|| queue.pop_front()).map(|item| item.queued_ns).collect();
-        assert_eq!(order, [0, 1, 2, 3, 4, 5]);
+        assert_eq!(order, [0, 1, 2, 3, 6, 7, 8, 9, 9]);
         assert!(queue.is_empty() && queue.packets == 0);
-        (0..200).for_each(|number| queue.push_again(item(None, true, number)));
+        (0..200).for_each(|number| queue.push_again(item(at(0), true, number)));
         let order: Vec<u64> = std::iter::from_fn(|| queue.pop_front()).map(|item| item.queued_ns).collect();
         assert_eq!(order, (0..200).collect::<Vec<u64>>());
     }

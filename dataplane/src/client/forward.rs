@@ -202,8 +202,7 @@ impl Engine {
             return self.cut(now_ns, slot, packet, segments, buf, fx);
         }
         if ip::rewrite(buf.bytes_mut(), packet, Some(wire.tuple.source), None, Sum::Partial) {
-            let again = self.is_sent_again(slot, packet, &buf);
-            let item = Item { segments: Some(segments), again, ..Item::new(buf, now_ns) };
+            let item = Item { segments: Some(segments), ..self.item(now_ns, slot, packet, buf) };
             self.queue_item(now_ns, slot, item, fx);
         } else {
             fx.drops.malformed += 1;
@@ -323,15 +322,15 @@ impl Engine {
     }
 
     fn queue_packet(&mut self, now_ns: u64, slot: usize, packet: &Packet, buf: Buf, fx: &mut Effects) {
-        let again = self.is_sent_again(slot, packet, &buf);
-        self.queue_item(now_ns, slot, Item { again, ..Item::new(buf, now_ns) }, fx);
+        let item = self.item(now_ns, slot, packet, buf);
+        self.queue_item(now_ns, slot, item, fx);
     }
 
-    /// Whether a packet has only bytes of a TCP connection that the host has sent before.
-    fn is_sent_again(&mut self, slot: usize, packet: &Packet, buf: &Buf) -> bool {
-        let bytes = ip::tcp_bytes(buf.bytes(), packet);
-        let noted = bytes.and_then(|(begin, count)| Some(self.flows.get_mut(slot)?.note_bytes(begin, count)));
-        noted.unwrap_or(false)
+    /// A packet with what is known of the bytes of TCP in it.
+    fn item(&mut self, now_ns: u64, slot: usize, packet: &Packet, buf: Buf) -> Item {
+        let bytes = ip::tcp_bytes(buf.bytes(), packet).filter(|(_, count)| *count > 0);
+        let again = bytes.and_then(|(begin, count)| Some(self.flows.get_mut(slot)?.note_bytes(begin, count)));
+        Item { begin: bytes.map(|(begin, _)| begin), again: again.unwrap_or(false), ..Item::new(buf, now_ns) }
     }
 
     fn queue(&mut self, now_ns: u64, slot: usize, buf: Buf, fx: &mut Effects) {
