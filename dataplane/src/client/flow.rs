@@ -5,7 +5,6 @@ use super::config::Via;
 use super::order::Order;
 use super::scheduler::Accepts;
 use crate::edge::buffer::Buf;
-use crate::edge::reorder::before;
 use crate::ip::{Endpoint, Segments, Tuple, FIN, ICMP, ICMPV6, RST, SYN, TCP, UDP};
 use std::collections::vec_deque::Drain;
 use std::collections::{HashMap, VecDeque};
@@ -21,8 +20,6 @@ pub const FIRST_PORT: u16 = 20_000;
 pub const LAST_PORT: u16 = 32_767;
 /// Numbers of flows that the client begins are below, those that the waypoint begins from here on.
 const FIRST_OF_WAYPOINT: u16 = 1 << 15;
-/// So many packets may overtake at a time.
-const MOST_AGAIN: usize = 64;
 /// An empty queue keeps room for so many.
 const USUAL_PACKETS: usize = 32;
 /// A flow's number is not given out again before what is on its way has arrived.
@@ -37,15 +34,11 @@ pub struct Item {
     pub sequence: Option<u32>,
     /// Set if it stands for several packets; only of direct flows.
     pub segments: Option<Segments>,
-    /// The number of the first byte of TCP in it.
-    pub begin: Option<u32>,
-    /// TCP has sent these bytes before: the other end keeps all that came behind them until they are there.
-    pub again: bool,
 }
 
 impl Item {
     pub fn new(buf: Buf, queued_ns: u64) -> Item {
-        Item { buf, queued_ns, sequence: None, segments: None, begin: None, again: false }
+        Item { buf, queued_ns, sequence: None, segments: None }
     }
 
     /// Packets that it stands for.
@@ -83,25 +76,6 @@ impl Queue {
     pub fn push_front(&mut self, item: Item) {
         self.packets += item.packets();
         self.items.push_front(item);
-    }
-
-    /// Puts what TCP sends again in front of what is behind it in the stream and waits to be sent for the first time.
-    ///
-    /// What is before it in the stream stays before it: else the other end would acknowledge it with a gap, and TCP would
-    /// take for lost what only waits here. (The probe of RFC 8985 sends the last bytes again.) So does what the other end
-    /// waits for.
-    pub fn push_again(&mut self, item: Item) {
-        let is_behind = |waiting: &Item| {
-            let (waiting, begin) = (waiting.begin.filter(|_| waiting.sequence.is_none() && !waiting.again), item.begin);
-            waiting.zip(begin).map_or(false, |(waiting, begin)| before(begin, waiting))
-        };
-        match self.items.iter().take(MOST_AGAIN).position(is_behind) {
-            Some(at) => {
-                self.packets += item.packets();
-                self.items.insert(at, item);
-            }
-            None => self.push_back(item),
-        }
     }
 
     /// Gives back the memory that a long queue took.
@@ -195,8 +169,6 @@ pub struct Flow {
     pub bind_serial: u32,
     /// FIN of this side and of the other, RST of either.
     fins: u8,
-    /// TCP: behind the last byte that the host has sent.
-    sent_end: Option<u32>,
     pub begun_ns: u64,
     pub used_ns: u64,
     pub counters: Counters,
@@ -226,7 +198,6 @@ impl Flow {
             unconfirmed: None,
             bind_serial: 0,
             fins: 0,
-            sent_end: None,
             begun_ns: now_ns,
             used_ns: now_ns,
             counters: Counters::default(),
@@ -240,9 +211,6 @@ impl Flow {
 
     /// Notes a packet's TCP flags; `ours` is the direction.
     pub fn note_flags(&mut self, flags: u8, ours: bool) {
-        if ours && flags & SYN != 0 {
-            self.sent_end = None;
-        }
         if flags & RST != 0 {
             self.fins = 3;
         } else if flags & FIN != 0 {
@@ -250,16 +218,6 @@ impl Flow {
         } else if flags & SYN != 0 {
             self.fins = 0;
         }
-    }
-
-    /// Notes which bytes of a TCP connection, from `begin` on, the host sends; true if it has sent them all before.
-    pub fn note_bytes(&mut self, begin: u32, count: usize) -> bool {
-        let end = begin.wrapping_add(count as u32);
-        let again = count > 0 && self.sent_end.map_or(false, |sent_end| !before(sent_end, end));
-        if !again {
-            self.sent_end = Some(end);
-        }
-        again
     }
 
     /// How long it may be silent before it is forgotten (RFC 4787, RFC 5382, RFC 5508).
@@ -543,40 +501,6 @@ mod tests {
             assert!(of_client && of_waypoint);
         }
         assert_eq!(client.free_number(0), None);
-    }
-
-    #[test]
-    fn bytes_that_are_sent_again_are_known_until_a_connection_begins_anew() {
-        let mut flows = Flows::new(false);
-        let slot = add(&mut flows, 0, "10.0.0.1:1");
-        let flow = flows.get_mut(slot).unwrap();
-        let start = u32::MAX - 1500;
-        let told: Vec<bool> =
-            [0, 1000, 2000, 1000, 3000].iter().map(|at| flow.note_bytes(start.wrapping_add(*at), 1000)).collect();
-        assert_eq!(told, [false, false, false, true, false]);
-        assert!(!flow.note_bytes(start, 0), "an acknowledgement alone");
-        assert!(!flow.note_bytes(start.wrapping_add(3500), 1000), "some of it is new");
-        flow.note_flags(SYN, true);
-        assert!(!flow.note_bytes(start, 1000));
-    }
-
-    #[test]
-    fn what_is_sent_again_overtakes_only_what_is_behind_it_in_the_stream() {
-        let item =
-            |begin: u32, again, number| Item { begin: Some(begin), again, ..Item::new(Buf::with_size(1), number) };
-        let start = u32::MAX - 4;
-        let at = |number: u32| start.wrapping_add(number);
-        let mut queue = Queue::default();
-        queue.push_back(Item { sequence: Some(7), ..item(at(9), false, 0) });
-        [3, 6, 8, 9].iter().for_each(|number| queue.push_back(item(at(*number), false, u64::from(*number))));
-        [1, 2, 7, 9].iter().for_each(|number| queue.push_again(item(at(*number), true, u64::from(*number))));
-        assert_eq!(queue.len(), 9);
-        let order: Vec<u64> = std::iter::from_fn(|| queue.pop_front()).map(|item| item.queued_ns).collect();
-        assert_eq!(order, [0, 1, 2, 3, 6, 7, 8, 9, 9]);
-        assert!(queue.is_empty() && queue.packets == 0);
-        (0..200).for_each(|number| queue.push_again(item(at(0), true, number)));
-        let order: Vec<u64> = std::iter::from_fn(|| queue.pop_front()).map(|item| item.queued_ns).collect();
-        assert_eq!(order, (0..200).collect::<Vec<u64>>());
     }
 
     #[test]

@@ -141,7 +141,7 @@ impl Engine {
             if packet.len > mtu {
                 return self.in_fragments(now_ns, slot, mtu, buf, fx);
             }
-            self.queue_packet(now_ns, slot, &packet, buf, fx);
+            self.queue(now_ns, slot, buf, fx);
         } else {
             fx.drops.malformed += 1;
             fx.pool.give(buf);
@@ -202,7 +202,7 @@ impl Engine {
             return self.cut(now_ns, slot, packet, segments, buf, fx);
         }
         if ip::rewrite(buf.bytes_mut(), packet, Some(wire.tuple.source), None, Sum::Partial) {
-            let item = Item { segments: Some(segments), ..self.item(now_ns, slot, packet, buf) };
+            let item = Item { segments: Some(segments), ..Item::new(buf, now_ns) };
             self.queue_item(now_ns, slot, item, fx);
         } else {
             fx.drops.malformed += 1;
@@ -252,7 +252,7 @@ impl Engine {
             }
             return self.in_fragments(now_ns, slot, mtu, buf, fx);
         }
-        self.queue_packet(now_ns, slot, packet, buf, fx);
+        self.queue(now_ns, slot, buf, fx);
     }
 
     /// Cuts a packet that may be cut.
@@ -321,18 +321,6 @@ impl Engine {
         fx.pool.give(buf);
     }
 
-    fn queue_packet(&mut self, now_ns: u64, slot: usize, packet: &Packet, buf: Buf, fx: &mut Effects) {
-        let item = self.item(now_ns, slot, packet, buf);
-        self.queue_item(now_ns, slot, item, fx);
-    }
-
-    /// A packet with what is known of the bytes of TCP in it.
-    fn item(&mut self, now_ns: u64, slot: usize, packet: &Packet, buf: Buf) -> Item {
-        let bytes = ip::tcp_bytes(buf.bytes(), packet).filter(|(_, count)| *count > 0);
-        let again = bytes.and_then(|(begin, count)| Some(self.flows.get_mut(slot)?.note_bytes(begin, count)));
-        Item { begin: bytes.map(|(begin, _)| begin), again: again.unwrap_or(false), ..Item::new(buf, now_ns) }
-    }
-
     fn queue(&mut self, now_ns: u64, slot: usize, buf: Buf, fx: &mut Effects) {
         self.queue_item(now_ns, slot, Item::new(buf, now_ns), fx);
     }
@@ -351,10 +339,7 @@ impl Engine {
             fx.drops.queue_full += item.packets() as u64;
             return fx.pool.give(item.buf);
         }
-        match item.again {
-            true => flow.queue.push_again(item),
-            false => flow.queue.push_back(item),
-        }
+        flow.queue.push_back(item);
         self.scheduler.arrived(slot);
     }
 

@@ -130,8 +130,8 @@ impl Engine {
             let mut item = flow.queue.pop_front()?;
             let waited_ns = now_ns.saturating_sub(item.queued_ns);
             let is_last = flow.queue.is_empty() && item.packets() == 1;
-            // What was given to an interface before, or TCP sends again, the other end waits for.
-            if item.sequence.is_some() || item.again || !flow.codel.drops(now_ns, waited_ns, target_ns, is_last) {
+            // What was given to an interface before, the other end waits for.
+            if item.sequence.is_some() || !flow.codel.drops(now_ns, waited_ns, target_ns, is_last) {
                 return Some(item);
             }
             flow.counters.dropped_packets += 1;

@@ -77,15 +77,6 @@ pub fn tcp(source: &str, destination: &str, flags: u8, payload: &[u8]) -> Vec<u8
     around(TCP, source.ip(), destination.ip(), &segment)
 }
 
-/// A TCP segment of the connection from `port` whose payload begins with the number of its first byte.
-pub fn tcp_at(port: u16, number: u32, payload: usize) -> Vec<u8> {
-    let mut bytes = tcp(&format!("100.72.0.2:{port}"), SERVER, ip::ACK, &vec![0xcc; payload.max(4)]);
-    bytes[24..28].copy_from_slice(&number.to_be_bytes());
-    bytes[40..44].copy_from_slice(&number.to_be_bytes());
-    set_sum(&mut bytes, false);
-    bytes
-}
-
 /// A ping, or the answer to one; `id` is its identifier.
 pub fn echo(source: &str, destination: &str, id: u16, is_reply: bool) -> Vec<u8> {
     let (source, destination): (IpAddr, IpAddr) = (source.parse().unwrap(), destination.parse().unwrap());

@@ -29,7 +29,7 @@ pub(crate) mod testing;
 
 pub use fragment::fragment;
 pub use join::Joined;
-pub use parse::{parse, tcp_bytes};
+pub use parse::parse;
 pub use reply::{icmp_error, reset, too_big, too_big_from_destination, unreachable, Report, MOST_MESSAGE};
 pub use rewrite::{clamp_mss, complete, rewrite, rewrite_error};
 pub use segment::{Piece, Segments, MOST_HEADERS};

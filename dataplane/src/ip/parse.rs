@@ -28,17 +28,6 @@ pub fn parse(bytes: &[u8]) -> Result<Packet, Malformed> {
     Ok(packet)
 }
 
-/// The number of the first byte of TCP payload in a packet that `parse` has read, and how many bytes there are; None if it
-/// is no TCP, or a fragment.
-pub fn tcp_bytes(bytes: &[u8], packet: &Packet) -> Option<(u32, usize)> {
-    if packet.tuple.protocol != TCP || packet.part != Part::Whole {
-        return None;
-    }
-    let header = 4 * usize::from(bytes.get(packet.l4_at + 12)? >> 4);
-    let count = packet.len.checked_sub(packet.l4_at + header)?;
-    Some((be32(bytes, packet.l4_at + 4), count))
-}
-
 pub(super) fn be16(bytes: &[u8], at: usize) -> u16 {
     match bytes.get(at..at + 2) {
         Some(b) => u16::from_be_bytes([b[0], b[1]]),
