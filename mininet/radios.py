@@ -10,7 +10,7 @@ import secrets
 import struct
 from enum import IntEnum
 
-from hyroads.controller.client.nfnetlink import attribute, attribute_map, text_attribute
+from hyroads.controller.client.netlink import attribute, attribute_map, text_attribute
 
 from .generic_netlink import GenericNetlink, family_id
 from .programs import EmulationError
