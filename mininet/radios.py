@@ -42,8 +42,8 @@ def check_radios() -> None:
     """Raise an EmulationError if the kernel has no emulated radios, saying how it can have some."""
     if family_id(HWSIM) is None:
         raise EmulationError(
-            "--radio: this kernel has no emulated 802.11 radios (try: modprobe mac80211_hwsim radios=0; on Ubuntu "
-            "install linux-modules-extra-$(uname -r) first); without --radio all runs on HyRoads' own medium"
+            "this kernel has no emulated 802.11 radios (try: modprobe mac80211_hwsim radios=0; on Ubuntu install "
+            "linux-modules-extra-$(uname -r) first; or run the command by scripts/guest.sh, see docs/how-to/radios.md)"
         )
 
 

@@ -131,7 +131,7 @@ def test_a_kernel_without_radios_is_one_line_that_says_what_helps(monkeypatch: p
     with pytest.raises(EmulationError) as caught:
         radios.check_radios()
     said = str(caught.value)
-    assert "modprobe mac80211_hwsim" in said and "without --radio" in said and "\n" not in said
+    assert "modprobe mac80211_hwsim" in said and "scripts/guest.sh" in said and "\n" not in said
 
 
 def medium(
