@@ -13,13 +13,12 @@ import secrets
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from .control_sockets import MediumClient, StackClient, StackError
-from .programs import EmulationError, Program, find_program, run, wait_until
+from .programs import EmulationError, Program, Scope, find_program, run, wait_until
 from .run_directory import NETNS_ROOT, namespace_name
 
 ROLES = ("client", "router", "server", "waypoint")
@@ -69,7 +68,7 @@ def namespaces_of(name: str, uplinks: Sequence[Uplink]) -> list[str]:
     return [namespace_name(name, role) for role in (*ROLES, *homes)]
 
 
-class ClientStack:
+class ClientStack(Scope):
     """The namespaces, links and programs while the context lasts.
 
     ``folder`` takes sockets and logs. With ``waypoint`` false the client has direct flows only, with ``realtime`` its
@@ -79,25 +78,14 @@ class ClientStack:
     def __init__(
         self, name: str, folder: Path, uplinks: Sequence[Uplink], *, waypoint: bool = True, realtime: bool = False
     ) -> None:
+        super().__init__()
         self._options = ["--realtime"] if realtime else []
         self.name, self.folder, self.uplinks, self.has_waypoint = name, folder, list(uplinks), waypoint
         self.programs: dict[str, Program] = {}
         self.key = ""
-        self._stack = ExitStack()
         self._medium: Path | None = None
 
     # What it is made of
-
-    def __enter__(self) -> Self:
-        try:
-            self._build()
-        except BaseException:
-            self._stack.close()
-            raise
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stack.close()
 
     def _build(self) -> None:
         existing = {path.name for path in NETNS_ROOT.iterdir()} if NETNS_ROOT.exists() else set()
@@ -153,11 +141,7 @@ class ClientStack:
         """Starts a program and waits for its control socket."""
         socket.unlink(missing_ok=True)
         program = Program(name, command, self.folder / f"{name}.log", bound_to_parent=True)
-        program.start()
-        self._stack.callback(program.stop)
-        wait_until(name, lambda: socket.exists() or not program.alive, START_TIMEOUT_S)
-        if not program.alive:
-            raise EmulationError(program.failure())
+        self._run_until_left(program, socket, START_TIMEOUT_S)
         self.programs[name] = program
         return program
 

@@ -1,14 +1,15 @@
-"""The live view of a running network: per-link busy time, per-path rates, throughput.
+"""What a demo shows while it runs: phases and results, and figures of the network.
 
-It shows shares and rates over the time between two looks at medium and controller.
+Of an emulated network these are the links' busy time, the paths' rates and the throughput, over the time between two
+looks at medium and controller.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Self, TextIO
+from typing import Protocol, Self, TextIO
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -23,6 +24,93 @@ from .programs import EmulationError
 
 BITS = 8
 MEGA = 1e6
+BAR_WIDTH = 24
+PLAIN_INTERVAL_S = 2.0
+MAX_NOTES = 8
+QUIET_MBPS = 0.05
+# A line of a large network shows the links and paths that carry most.
+SHOWN = 6
+
+
+class Figures(Protocol):
+    """What a look at a network found."""
+
+    def line(self) -> str:
+        """All that matters on one line."""
+
+    def tables(self) -> Sequence[Text | Table]:
+        """All of it, for a terminal."""
+
+
+class View:
+    """Shows what goes on, as lines: phases and results at once, the figures now and then."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._began_s = time.monotonic()
+        self._shown_s = 0.0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing to end."""
+
+    def phase(self, text: str) -> None:
+        """Says what is being done now."""
+        self._print(f"== {text}")
+
+    def note(self, text: str) -> None:
+        """Adds a result."""
+        self._print(f"   {text}")
+
+    def update(self, look: Callable[[], Figures]) -> None:
+        """A line every two seconds."""
+        if time.monotonic() - self._shown_s < PLAIN_INTERVAL_S:
+            return
+        self._shown_s = time.monotonic()
+        self._print(f"   {self._shown_s - self._began_s:6.1f} s  {look().line()}")
+
+    def _print(self, line: str) -> None:
+        print(line, file=self._stream, flush=True)
+
+
+class LiveView(View):
+    """A terminal's live view."""
+
+    def __init__(self, stream: TextIO) -> None:
+        super().__init__(stream)
+        self._phase = ""
+        self._notes: list[str] = []
+        self._tables: Sequence[Text | Table] = ()
+        self._live = Live(console=Console(file=stream), refresh_per_second=4, transient=True)
+
+    def __enter__(self) -> Self:
+        self._live.__enter__()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._live.__exit__(None, None, None)
+
+    def phase(self, text: str) -> None:
+        """Says what is being done now."""
+        self._phase = text
+        self._show()
+
+    def note(self, text: str) -> None:
+        """Adds a result."""
+        self._notes = [*self._notes, text][-MAX_NOTES:]
+        self._show()
+
+    def update(self, look: Callable[[], Figures]) -> None:
+        """Shows what a look finds."""
+        self._tables = look().tables()
+        self._show()
+
+    def _show(self) -> None:
+        title = Text(f"{self._phase}   {time.monotonic() - self._began_s:.0f} s", style="bold")
+        notes = (Text(note, style="red" if note.startswith("FAIL") else "green") for note in self._notes)
+        self._live.update(Group(title, *self._tables, *notes))
 
 
 @dataclass(frozen=True)
@@ -52,11 +140,26 @@ class PathSample:
 class Sample:
     """One look; ``throughput_mbps`` is what arrived at each watched host, Ethernet payload included."""
 
-    elapsed_s: float
     links: tuple[LinkSample, ...]
     paths: tuple[PathSample, ...]
     throughput_mbps: Mapping[str, float]
     controller_answers: bool
+
+    def line(self) -> str:
+        """What carries something, the busiest of it."""
+        in_use = [link for link in self.links if link.rate_mbps > QUIET_MBPS]
+        busiest = sorted(in_use, key=lambda link: -link.rate_mbps)[:SHOWN]
+        busy = " ".join(f"{link.id}:{link.busy:.0%}" for link in in_use if link in busiest)
+        known = [path for path in self.paths if (path.received_mbps or 0.0) > QUIET_MBPS]
+        largest = sorted(known, key=lambda path: -(path.received_mbps or 0.0))[:SHOWN]
+        paths = " ".join(f"{'+'.join(path.links)}={path.received_mbps:.2f}" for path in known if path in largest)
+        hosts = " ".join(f"{host}={mbps:.2f}" for host, mbps in self.throughput_mbps.items() if mbps > QUIET_MBPS)
+        parts = [f"busy {busy or '-'}", *([f"paths Mb/s {paths}"] if paths else []), f"throughput Mb/s {hosts or '-'}"]
+        return "  ".join(parts)
+
+    def tables(self) -> Sequence[Text | Table]:
+        """Links, paths and throughput."""
+        return _links_table(self), _paths_table(self), _throughput_line(self)
 
 
 class Sampler:
@@ -65,7 +168,6 @@ class Sampler:
     def __init__(self, emulation: Emulation, hosts: tuple[str, ...]) -> None:
         self._emulation = emulation
         self._hosts = hosts
-        self._start_s = time.monotonic()
         self._links: dict[str, tuple[float, ...]] = {}
         self._bytes: dict[str, tuple[float, int]] = {}
 
@@ -75,7 +177,6 @@ class Sampler:
             statistics = client.stats()
         paths, answers = self._paths()
         return Sample(
-            elapsed_s=time.monotonic() - self._start_s,
             links=tuple(self._link(link, statistics.elapsed_s) for link in statistics.links.values()),
             paths=paths,
             throughput_mbps={host: self._throughput(host) for host in self._hosts},
@@ -136,91 +237,6 @@ def received_bytes(emulation: Emulation, host: str) -> int:
             if interface.strip() == name:
                 return int(counters.split()[0])
     raise EmulationError(f"{host}: no interface {name}")
-
-
-BAR_WIDTH = 24
-PLAIN_INTERVAL_S = 2.0
-MAX_NOTES = 8
-QUIET_MBPS = 0.05
-# A line of a large network shows the links and paths that carry most.
-SHOWN = 6
-
-
-class View:
-    """Shows what goes on, as lines: phases and results at once, a summary of the network now and then."""
-
-    def __init__(self, sampler: Sampler, stream: TextIO) -> None:
-        self._sampler = sampler
-        self._stream = stream
-        self._shown_s = 0.0
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Nothing to end."""
-
-    def phase(self, text: str) -> None:
-        """Says what is being done now."""
-        self._print(f"== {text}")
-
-    def note(self, text: str) -> None:
-        """Adds a result."""
-        self._print(f"   {text}")
-
-    def update(self) -> None:
-        """A line every two seconds."""
-        if time.monotonic() - self._shown_s < PLAIN_INTERVAL_S:
-            return
-        self._shown_s = time.monotonic()
-        sample = self._sampler.take()
-        in_use = [link for link in sample.links if link.rate_mbps > QUIET_MBPS]
-        busiest = sorted(in_use, key=lambda link: -link.rate_mbps)[:SHOWN]
-        busy = " ".join(f"{link.id}:{link.busy:.0%}" for link in in_use if link in busiest)
-        known = [path for path in sample.paths if (path.received_mbps or 0.0) > QUIET_MBPS]
-        largest = sorted(known, key=lambda path: -(path.received_mbps or 0.0))[:SHOWN]
-        paths = " ".join(f"{'+'.join(path.links)}={path.received_mbps:.2f}" for path in known if path in largest)
-        hosts = " ".join(f"{host}={mbps:.2f}" for host, mbps in sample.throughput_mbps.items() if mbps > QUIET_MBPS)
-        parts = [f"busy {busy or '-'}", *([f"paths Mb/s {paths}"] if paths else []), f"throughput Mb/s {hosts or '-'}"]
-        self._print(f"   {sample.elapsed_s:6.1f} s  " + "  ".join(parts))
-
-    def _print(self, line: str) -> None:
-        print(line, file=self._stream, flush=True)
-
-
-class LiveView(View):
-    """A terminal's live view."""
-
-    def __init__(self, sampler: Sampler, stream: TextIO) -> None:
-        super().__init__(sampler, stream)
-        self._phase = ""
-        self._notes: list[str] = []
-        self._live = Live(console=Console(file=stream), refresh_per_second=4, transient=True)
-
-    def __enter__(self) -> Self:
-        self._live.__enter__()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._live.__exit__(None, None, None)
-
-    def phase(self, text: str) -> None:
-        """Says what is being done now."""
-        self._phase = text
-        self.update()
-
-    def note(self, text: str) -> None:
-        """Adds a result."""
-        self._notes = [*self._notes, text][-MAX_NOTES:]
-
-    def update(self) -> None:
-        """Takes a sample and shows it."""
-        self._live.update(self._render(self._sampler.take()))
-
-    def _render(self, sample: Sample) -> Group:
-        title = Text(f"{self._phase}   {sample.elapsed_s:.0f} s", style="bold")
-        parts: list[Text | Table] = [title, _links_table(sample), _paths_table(sample), _throughput_line(sample)]
-        return Group(*parts, *(Text(note, style="red" if note.startswith("FAIL") else "green") for note in self._notes))
 
 
 def _links_table(sample: Sample) -> Table:

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -89,6 +90,36 @@ def wait_until(what: str, condition: Callable[[], bool], timeout_s: float, inter
         time.sleep(interval_s)
 
 
+class Scope:
+    """Builds what ``_build`` makes when it is entered, and undoes it when it is left or if only a part could be built.
+
+    ``_build`` puts on ``_stack``, one by one, how each thing is undone.
+    """
+
+    def __init__(self) -> None:
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        try:
+            self._build()
+        except BaseException:
+            self._stack.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def _build(self) -> None:
+        raise NotImplementedError
+
+    def _run_until_left(self, program: Program, socket: Path, timeout_s: float) -> None:
+        """Starts a program, waits for its control socket, and ends it when this is left."""
+        program.start()
+        self._stack.callback(program.stop)
+        program.wait_for(socket, timeout_s)
+
+
 class Watch:
     """A thread that runs ``_watch`` while this is entered; an error of it is raised when it is left."""
 
@@ -162,6 +193,12 @@ class Program:
                 start_new_session=True,
                 pass_fds=self.pass_fds,
             )
+
+    def wait_for(self, socket: Path, timeout_s: float) -> None:
+        """Waits until it has made its control socket; EmulationError, with its last words, if it ends instead."""
+        wait_until(self.name, lambda: socket.exists() or not self.alive, timeout_s)
+        if not self.alive:
+            raise EmulationError(self.failure())
 
     @property
     def alive(self) -> bool:

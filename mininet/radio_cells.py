@@ -26,7 +26,7 @@ from hyroads.controller.files.private import write_atomically
 from .programs import EmulationError, Program, run, wait_until
 from .radio_files import Cell, hostapd_text, neighbour_command, supplicant_text
 from .radios import InterfaceKind, Radio, join_ibss
-from .shared_medium import MEDIA_MTU, OutsideIntf, SharedMedium, silence_ipv6, stay
+from .shared_medium import MEDIA_MTU, FarEnd, OutsideIntf, SharedMedium, silence_ipv6, stay
 
 START_TIMEOUT_S = 10.0
 ASSOCIATED = "COMPLETED"
@@ -228,8 +228,8 @@ class RadioCell(Switch):  # type: ignore[misc]  # Mininet has no types
         raise EmulationError(f"hostapd of {node} does not describe itself as a neighbour")
 
 
-class CellEnd(Intf):  # type: ignore[misc]
-    """The cell's end of a radio's link: nothing in the kernel."""
+class CellEnd(FarEnd):
+    """The cell's end of a radio's link."""
 
     station = ""
 
@@ -238,18 +238,6 @@ class CellEnd(Intf):  # type: ignore[misc]
         if arguments == ("up",) and self.node.use.mode is RadioMode.IBSS and self.station in self.node.stations:
             self.node.join(self.station)
         return ""
-
-    def updateIP(self) -> None:
-        """No address."""
-
-    def status(self) -> str:
-        """Always there."""
-        return "OK"
-
-    def delete(self) -> None:
-        """Nothing to remove but our own record."""
-        self.node.delIntf(self)
-        self.link = None
 
 
 class RadioLink(Link):  # type: ignore[misc]

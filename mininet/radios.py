@@ -10,7 +10,7 @@ import secrets
 import struct
 from enum import IntEnum
 
-from hyroads.controller.client.nfnetlink import attribute, attribute_map, text_attribute
+from hyroads.controller.client.netlink import attribute, attribute_map, text_attribute
 
 from .generic_netlink import GenericNetlink, family_id
 from .programs import EmulationError
@@ -42,8 +42,8 @@ def check_radios() -> None:
     """Raise an EmulationError if the kernel has no emulated radios, saying how it can have some."""
     if family_id(HWSIM) is None:
         raise EmulationError(
-            "--radio: this kernel has no emulated 802.11 radios (try: modprobe mac80211_hwsim radios=0; on Ubuntu "
-            "install linux-modules-extra-$(uname -r) first); without --radio all runs on HyRoads' own medium"
+            "this kernel has no emulated 802.11 radios (try: modprobe mac80211_hwsim radios=0; on Ubuntu install "
+            "linux-modules-extra-$(uname -r) first; or run the command by scripts/guest.sh, see docs/how-to/radios.md)"
         )
 
 

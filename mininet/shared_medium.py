@@ -23,7 +23,7 @@ from hyroads.controller.core.network import Link as NetworkLink
 from hyroads.controller.core.network import Network
 
 from .control_sockets import MediumClient
-from .programs import EmulationError, Program, find_program, run, wait_until
+from .programs import Program, find_program, run
 
 MEDIA_MTU = 1600
 IPV6_SETTINGS = Path("/proc/sys/net/ipv6")
@@ -77,12 +77,7 @@ class SharedMedium:
         )
         self.socket.unlink(missing_ok=True)
         self.program.start()
-        wait_until("hyroads-medium", self._ready, START_TIMEOUT_S)
-
-    def _ready(self) -> bool:
-        if self.program is not None and not self.program.alive:
-            raise EmulationError(self.program.failure())
-        return self.socket.exists()
+        self.program.wait_for(self.socket, START_TIMEOUT_S)
 
     def stop(self) -> None:
         """Ends the process."""
@@ -204,16 +199,8 @@ class OutsideIntf(Intf):  # type: ignore[misc]
         return "OK" if Path(f"/sys/class/net/{self.name}").exists() or self.name in run("ip", "link") else "MISSING"
 
 
-class MediumEnd(Intf):  # type: ignore[misc]
-    """The medium's end of a port: nothing in the kernel, its up and down are the medium's."""
-
-    port_name = ""
-
-    def ifconfig(self, *arguments: str) -> str:
-        """Understands ``up`` and ``down``."""
-        if self.port_name and arguments in {("up",), ("down",)}:
-            self.node.shared.set_port_up(self.port_name, arguments == ("up",))
-        return ""
+class FarEnd(Intf):  # type: ignore[misc]
+    """The medium's end of a link: nothing in the kernel."""
 
     def updateIP(self) -> None:
         """No address."""
@@ -226,6 +213,18 @@ class MediumEnd(Intf):  # type: ignore[misc]
         """Nothing to remove but our own record."""
         self.node.delIntf(self)
         self.link = None
+
+
+class MediumEnd(FarEnd):
+    """Of a port of the shared medium: its up and down are the medium's."""
+
+    port_name = ""
+
+    def ifconfig(self, *arguments: str) -> str:
+        """Understands ``up`` and ``down``."""
+        if self.port_name and arguments in {("up",), ("down",)}:
+            self.node.shared.set_port_up(self.port_name, arguments == ("up",))
+        return ""
 
 
 class MediumLink(Link):  # type: ignore[misc]

@@ -26,7 +26,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from hyroads.controller.client.nfnetlink import NetlinkError, text_attribute
+from hyroads.controller.client.netlink import NetlinkError, text_attribute
 from hyroads.controller.core.addressing import Addressing
 from hyroads.controller.core.netfile import parse, to_document
 from hyroads.controller.core.network import Network, Role

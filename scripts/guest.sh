@@ -66,7 +66,6 @@ choose() {
         own) own_works || fail "this kernel has no mac80211_hwsim and openvswitch that can be used (root is needed too)" ;;
         qemu) qemu_works || fail "QEMU with KVM does not start a kernel here (virtme-ng, /dev/kvm and a kernel with mac80211_hwsim are needed)" ;;
         uml) ;;
-        *) wrong "--kernel is own, qemu or uml, not '$kind'" ;;
     esac
 }
 
@@ -171,7 +170,7 @@ while [ $# -gt 0 ]; do
                 --memory) [[ $2 =~ ^[0-9]+[MG]$ ]] || wrong "--memory is a size such as 2G or 512M, not '$2'"; memory=$2 ;;
                 --share) { [ -d "$2" ] && [ -w "$2" ]; } || wrong "--share: '$2' is no folder that can be written to"; share=$(realpath "$2") ;;
                 --see) [ -d "$2" ] || wrong "--see: '$2' is no folder"; seen+=("$(realpath "$2")") ;;
-                --kernel) kind=$2 ;;
+                --kernel) [[ $2 =~ ^(own|qemu|uml)$ ]] || wrong "--kernel is own, qemu or uml, not '$2'"; kind=$2 ;;
             esac
             shift ;;
         --build) [ $# = 1 ] || wrong "--build stands alone"; build; exit ;;

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,28 +27,29 @@ def _run(args: argparse.Namespace) -> int:
 
 
 def _run_daemon(args: argparse.Namespace) -> int:
-    import asyncio
-
     from hyroads.controller.client.daemon import ClientSettings, Daemon
-    from hyroads.controller.client.process import check_prerequisites
-
-    async def serve() -> None:
-        await Daemon(settings).run()
 
     folders = Path(args.run_directory), Path(args.state_directory)
     settings = ClientSettings(args.config, *folders, realtime=not args.no_realtime)
     if not _checked(args.config):
         return 2
-    check_prerequisites("hyroads client run")
-    _log()
-    asyncio.run(serve())
-    return 0
+    return _serve("hyroads client run", lambda: Daemon(settings).run())
 
 
-def _log() -> None:
+def _serve(command: str, run: Callable[[], Coroutine[Any, Any, None]]) -> int:
+    """Runs a daemon, which logs to stderr, until it ends."""
+    import asyncio
     import logging
 
+    from hyroads.controller.client.process import check_prerequisites
+
+    async def serve() -> None:
+        await run()
+
+    check_prerequisites(command)
     logging.basicConfig(level=logging.INFO, format=_LOG_FORMAT)
+    asyncio.run(serve())
+    return 0
 
 
 def _checked(path: str) -> Policy | None:
@@ -122,22 +123,13 @@ def _mode(args: argparse.Namespace) -> int:
 
 
 def _run_waypoint(args: argparse.Namespace) -> int:
-    import asyncio
-
-    from hyroads.controller.client.process import check_prerequisites
     from hyroads.controller.client.waypoint import Waypoint, WaypointSettings
     from hyroads.controller.core.checking import TlsFiles
-
-    async def serve() -> None:
-        await Waypoint(settings).run()
 
     files = TlsFiles(args.key, args.certificate)
     folders = Path(args.run_directory), Path(args.state_directory)
     settings = WaypointSettings(_endpoint(args.listen), files, args.tokens, *folders, realtime=not args.no_realtime)
-    check_prerequisites("hyroads client waypoint")
-    _log()
-    asyncio.run(serve())
-    return 0
+    return _serve("hyroads client waypoint", lambda: Waypoint(settings).run())
 
 
 def _endpoint(text: str) -> Any:

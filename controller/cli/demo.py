@@ -37,7 +37,8 @@ def _run(args: argparse.Namespace) -> int:
         if getattr(args, name) in (None, False):
             setattr(args, name, default)
     check_options(args)
-    from hyroads.mininet.demos.verdict import DemoOptions, run_demo
+    from hyroads.mininet.demos.checks import DemoOptions
+    from hyroads.mininet.demos.verdict import run_demo
 
     how = DemoOptions(
         **given,

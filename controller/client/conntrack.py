@@ -11,16 +11,8 @@ import struct
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address
 
-from .nfnetlink import (
-    CONNTRACK_DELETE,
-    CONNTRACK_GET,
-    CONNTRACK_NEW,
-    NESTED,
-    NetfilterSocket,
-    NetlinkError,
-    attribute,
-    attribute_map,
-)
+from .netlink import NESTED, NetlinkError, attribute, attribute_map
+from .nfnetlink import CONNTRACK_DELETE, CONNTRACK_GET, CONNTRACK_NEW, NetfilterSocket
 
 _TUPLE_ORIGINAL, _MARK, _COUNTERS_SENT, _COUNTERS_RECEIVED, _ID = 1, 8, 9, 10, 12
 _TUPLE_ADDRESSES, _TUPLE_PROTOCOL, _TUPLE_ZONE = 1, 2, 3

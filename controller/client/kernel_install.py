@@ -13,7 +13,8 @@ from hyroads.controller.core.errors import HyroadsError
 
 from .kernel_items import Item, Plan
 from .kernel_rules import script
-from .nfnetlink import Change, NetfilterSocket, NetlinkError
+from .netlink import NetlinkError
+from .nfnetlink import Change, NetfilterSocket
 
 _COMMAND_TIMEOUT_S = 20.0
 

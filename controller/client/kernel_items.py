@@ -17,6 +17,11 @@ CLAMP = 'oifname "hrk*" tcp flags syn tcp option maxseg size set rt mtu'
 """TCP at both ends learns the tunnel's MTU from the other's SYN."""
 
 
+def hooked_chain(name: str, kind: str, hook: str, priority: str, rules: Sequence[str]) -> list[str]:
+    """Lines of a chain of nftables through which all packets of a hook go, unless a rule says otherwise."""
+    return [f"chain {name} {{", f"type {kind} hook {hook} priority {priority}; policy accept;", *rules, "}"]
+
+
 @dataclass(frozen=True)
 class Link:
     """An interface as the host has it now; ``index`` changes when the device is made anew.

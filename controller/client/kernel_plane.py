@@ -25,7 +25,8 @@ from .kernel_install import Footprint, Installer, KernelPlaneError, ip_json, rea
 from .kernel_items import Link, mark_key, vni
 from .kernel_rules import HR0, TUNNEL_PATHS, client_plan, flow_mark
 from .kernel_waypoint import WaypointSession, read_sessions, remote_command, seen_ports, waypoint_plan
-from .nfnetlink import NetfilterSocket, NetlinkError
+from .netlink import NetlinkError
+from .nfnetlink import NetfilterSocket
 
 _SIOCGIFFLAGS = 0x8913
 _UP, _RUNNING = 0x1, 0x40

@@ -27,6 +27,7 @@ from .kernel_items import (
     Link,
     Plan,
     Tunnel,
+    hooked_chain,
     mark_key,
     rule_item,
     tunnel_items,
@@ -251,25 +252,19 @@ def _ruleset(configuration: Configuration, numbers: Mapping[str, int]) -> str:
     return "\n".join(
         [
             f"table inet {TABLE} {{",
-            "map pick { type mark : mark",
-            "size 65535",
-            "}",
-            "map route { type mark : mark",
-            "size 65535",
-            "}",
-            "set refused { type mark",
-            "size 65535",
-            "}",
+            "map pick { type mark : mark; size 65535; }",
+            "map route { type mark : mark; size 65535; }",
+            "set refused { type mark; size 65535; }",
             *_tunnel_chains(configuration),
-            *_chain(
+            *hooked_chain(
                 "local",
                 "route",
                 "output",
                 "mangle",
                 ['oifname "lo" accept', 'oifname "hrk*" accept', *(f"{each} jump steer" for each in own)],
             ),
-            *_chain("forwarded", "filter", "prerouting", "mangle", _forwarded()),
-            *_chain("rewrite", "nat", "postrouting", "srcnat", _rewrite(snat)),
+            *hooked_chain("forwarded", "filter", "prerouting", "mangle", _forwarded()),
+            *hooked_chain("rewrite", "nat", "postrouting", "srcnat", _rewrite(snat)),
             "chain translate {",
             *snat,
             "}",
@@ -284,10 +279,6 @@ def _ruleset(configuration: Configuration, numbers: Mapping[str, int]) -> str:
     )
 
 
-def _chain(name: str, kind: str, hook: str, priority: str, rules: Sequence[str]) -> list[str]:
-    return [f"chain {name} {{", f"type {kind} hook {hook} priority {priority}; policy accept;", *rules, "}"]
-
-
 def _tunnel_chains(configuration: Configuration) -> list[str]:
     """The tunnels' own packets need no tracking. Without a waypoint no packet has to pass these chains."""
     waypoint = configuration.waypoint
@@ -298,9 +289,9 @@ def _tunnel_chains(configuration: Configuration) -> list[str]:
         f"{family} {side}addr {waypoint.address} udp {side}port {waypoint.port} notrack" for side in ("d", "s")
     )
     return [
-        *_chain("untracked_out", "filter", "output", "raw", [out]),
-        *_chain("untracked_in", "filter", "prerouting", "raw", [back]),
-        *_chain("segments", "filter", "postrouting", "mangle", [CLAMP]),
+        *hooked_chain("untracked_out", "filter", "output", "raw", [out]),
+        *hooked_chain("untracked_in", "filter", "prerouting", "raw", [back]),
+        *hooked_chain("segments", "filter", "postrouting", "mangle", [CLAMP]),
     ]
 
 

@@ -28,6 +28,7 @@ from .kernel_items import (
     Item,
     Plan,
     Tunnel,
+    hooked_chain,
     mark_key,
     rule_item,
     tunnel_items,
@@ -42,6 +43,17 @@ PACKET_MARK = 0x06660000
 PREFERENCE = 6600
 MOST_SESSIONS = 4000
 _NAME_BYTES = 16
+_SETS = (
+    "set endpoints4 { type ipv4_addr . mark; size 65535; }",
+    "set endpoints6 { type ipv6_addr . mark; size 65535; }",
+    "set seen4 { type ipv4_addr . mark . inet_service; size 65535; flags dynamic,timeout; timeout 2m; }",
+    "set seen6 { type ipv6_addr . mark . inet_service; size 65535; flags dynamic,timeout; timeout 2m; }",
+    "set owners4 { type ifname . ipv4_addr; size 65535; }",
+    "set owners6 { type ifname . ipv6_addr; size 65535; }",
+    "map arrival { type ifname : mark; size 65535; }",
+    "map route { type mark : mark; size 65535; }",
+)
+_MASQUERADE = 'oifname != "hrk*" ct mark != 0 ct direction original masquerade'
 
 
 @dataclass(frozen=True)
@@ -189,7 +201,25 @@ def remote_command(session: int, path: ClientPath, port: int) -> str:
 
 def _ruleset(port: int) -> str:
     """The table without elements; it depends on nothing but the port."""
-    learn = [
+    back = "ct direction reply ct mark != 0 meta mark set ct mark map @route"
+    chains = [
+        hooked_chain("tunnels", "filter", "prerouting", "raw", [f"udp dport {port} jump outer"]),
+        ["chain outer {", "meta mark set @th,96,32", *_learn(), "meta mark set 0 notrack", "}"],
+        hooked_chain(
+            "outer_back", "filter", "output", "raw", [f'udp sport {port} udp dport != 0 oifname != "lo" notrack']
+        ),
+        hooked_chain("inner", "filter", "prerouting", "mangle", ['iifname "hrk*" goto from_client', back]),
+        ["chain from_client {", *_from_client(), "}"],
+        hooked_chain("local", "route", "output", "mangle", [back]),
+        hooked_chain("segments", "filter", "postrouting", "mangle", [CLAMP]),
+        hooked_chain("rewrite", "nat", "postrouting", "srcnat", [_MASQUERADE]),
+    ]
+    return "\n".join([f"table inet {TABLE} {{", *_SETS, *(line for chain in chains for line in chain), "}", ""])
+
+
+def _learn() -> list[str]:
+    """Where clients' tunnels come from; packets from elsewhere are dropped."""
+    return [
         text
         for version, family in ((4, "ip"), (6, "ip6"))
         for text in (
@@ -197,58 +227,17 @@ def _ruleset(port: int) -> str:
             f"meta nfproto ipv{version} update @seen{version} {{ {family} saddr . meta mark . udp sport }}",
         )
     ]
-    return "\n".join(
-        [
-            f"table inet {TABLE} {{",
-            "set endpoints4 { type ipv4_addr . mark; size 65535; }",
-            "set endpoints6 { type ipv6_addr . mark; size 65535; }",
-            "set seen4 { type ipv4_addr . mark . inet_service; size 65535; flags dynamic,timeout; timeout 2m; }",
-            "set seen6 { type ipv6_addr . mark . inet_service; size 65535; flags dynamic,timeout; timeout 2m; }",
-            "set owners4 { type ifname . ipv4_addr; size 65535; }",
-            "set owners6 { type ifname . ipv6_addr; size 65535; }",
-            "map arrival { type ifname : mark; size 65535; }",
-            "map route { type mark : mark; size 65535; }",
-            "chain tunnels {",
-            "type filter hook prerouting priority raw; policy accept;",
-            f"udp dport {port} jump outer",
-            "}",
-            "chain outer {",
-            "meta mark set @th,96,32",
-            *learn,
-            "meta mark set 0 notrack",
-            "}",
-            "chain outer_back {",
-            "type filter hook output priority raw; policy accept;",
-            f'udp sport {port} udp dport != 0 oifname != "lo" notrack',
-            "}",
-            "chain inner {",
-            "type filter hook prerouting priority mangle; policy accept;",
-            'iifname "hrk*" goto from_client',
-            "ct direction reply ct mark != 0 meta mark set ct mark map @route",
-            "}",
-            "chain from_client {",
-            "meta nfproto ipv4 iifname . ip saddr != @owners4 counter drop",
-            "meta nfproto ipv6 iifname . ip6 saddr != @owners6 counter drop",
-            # It has shown where its client is; that is all.
-            f"ip daddr {NEIGHBOURS[WAYPOINT_END][0]} udp dport {PROBE_PORT} drop",
-            "ct mark set iifname map @arrival",
-            "}",
-            "chain local {",
-            "type route hook output priority mangle; policy accept;",
-            "ct direction reply ct mark != 0 meta mark set ct mark map @route",
-            "}",
-            "chain segments {",
-            "type filter hook postrouting priority mangle; policy accept;",
-            CLAMP,
-            "}",
-            "chain rewrite {",
-            "type nat hook postrouting priority srcnat; policy accept;",
-            'oifname != "hrk*" ct mark != 0 ct direction original masquerade',
-            "}",
-            "}",
-            "",
-        ]
-    )
+
+
+def _from_client() -> list[str]:
+    """What comes out of a tunnel."""
+    return [
+        "meta nfproto ipv4 iifname . ip saddr != @owners4 counter drop",
+        "meta nfproto ipv6 iifname . ip6 saddr != @owners6 counter drop",
+        # It has shown where its client is; that is all.
+        f"ip daddr {NEIGHBOURS[WAYPOINT_END][0]} udp dport {PROBE_PORT} drop",
+        "ct mark set iifname map @arrival",
+    ]
 
 
 def _packed(address: str) -> bytes:

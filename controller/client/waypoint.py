@@ -1,16 +1,14 @@
-"""The waypoint's end of clients' control sessions: who may have one, their addresses and keys, and the data plane.
+"""The waypoint's end of clients' control sessions, and the data plane behind it.
 
-A client is known by its token. It has one session, whose number and inner addresses stay the same for ever. Each
-connection makes a new key, and so does each start of the program at either end: with an old key its packets would be
-taken for repeated ones. A session stays while its client makes a new connection, for ``AWAY_S`` at most.
+A client has one session. Each connection makes a new key, and so does each start of the program at either end: with an
+old key its packets would be taken for repeated ones. A session stays while its client makes a new connection, for
+``AWAY_S`` at most.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import hmac
-import ipaddress
 import logging
 import secrets
 import ssl
@@ -20,9 +18,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from hyroads.controller.core.checking import Endpoint, Problems, TlsFiles, id_problem
+from hyroads.controller.core.checking import Endpoint, TlsFiles
 from hyroads.controller.core.errors import ConfigError, HyroadsError
-from hyroads.controller.files.state import Format, StateFile
 from hyroads.controller.files.text import read_private
 from hyroads.controller.files.tls import server_side
 
@@ -32,13 +29,19 @@ from .kernel_sessions import KernelSessions, endpoint_of, read_news
 from .policy import PLANES
 from .process import Process
 from .program import Program, ProgramError
-from .session import MAX_LINE, VERSION, is_token, reason_of
+from .session import MAX_LINE, reason_of
+from .waypoint_clients import (
+    NETWORK4,
+    NETWORK6,
+    OWN_NUMBER,
+    Numbers,
+    Stranger,
+    client_of,
+    inner_addresses,
+    parse_tokens,
+)
 
 LOG = logging.getLogger("hyroads.waypoint")
-NETWORK4 = ipaddress.IPv4Network("100.72.0.0/16")
-NETWORK6 = ipaddress.IPv6Network("fd68:7972:6f61:7770::/64")
-OWN_NUMBER, FIRST_NUMBER, LAST_NUMBER = 1, 2, 65_534
-STATE = Format(1, {"clients": dict}, {}, 1)
 HANDSHAKE_WITHIN_S, HELLO_WITHIN_S, SILENT_S = 5.0, 3.0, 30.0
 MOST_CONNECTIONS, MOST_STRANGERS_PER_ADDRESS = 1024, 8
 AWAY_S = 3600.0
@@ -47,69 +50,6 @@ LEARN_EVERY_S = 1.0
 _REFUSED_AFTER_S = 0.5
 _RENEW_EVERY_S = 0.1
 _SAY_EVERY_S = 1.0
-
-
-class Stranger(HyroadsError):
-    """Somebody who is not a client of this waypoint, or does not speak its protocol."""
-
-
-def parse_tokens(text: str, name: str) -> Mapping[str, str]:
-    """Client -> token, of lines ``CLIENT TOKEN``; empty lines and those that begin with ``#`` say nothing.
-    :class:`ConfigError` names every wrong line, but no token.
-    """
-    problems = Problems(name)
-    found: dict[str, str] = {}
-    for number, line in enumerate(text.splitlines(), start=1):
-        words = line.split()
-        if not words or words[0].startswith("#"):
-            continue
-        place = f"line {number}"
-        if len(words) != 2 or id_problem(words[0]) or not is_token(words[1]):
-            problems.add(place, "expected a client's name and its token of 16 to 512 printable characters")
-        elif words[0] in found:
-            problems.add(place, f"expected each client once, got {words[0]!a} again")
-        elif words[1] in found.values():
-            problems.add(place, "expected a token that no other client has")
-        else:
-            found[words[0]] = words[1]
-    problems.raise_if_any()
-    if not found:
-        raise ConfigError(name, "", "expected at least one line: a client's name and its token")
-    return found
-
-
-class Numbers:
-    """Numbers of clients, which are the numbers of their sessions and the ends of their addresses; on disk."""
-
-    def __init__(self, path: Path) -> None:
-        self._file = StateFile(path, STATE)
-        content = self._file.load()
-        for broken in content.broken:
-            LOG.warning("%s", broken)
-        saved = {} if content.document is None else content.document["clients"]
-        self._numbers: dict[str, int] = {}
-        for client, number in saved.items():
-            if isinstance(number, int) and FIRST_NUMBER <= number <= LAST_NUMBER and number not in self._taken():
-                self._numbers[client] = number
-
-    def of(self, client: str) -> int:
-        """The client's number; a new one is on disk before it is used."""
-        if client not in self._numbers:
-            taken = self._taken()
-            free = next((each for each in range(FIRST_NUMBER, LAST_NUMBER + 1) if each not in taken), None)
-            if free is None:
-                raise HyroadsError(f"no address left for client {client}")
-            self._file.save({"clients": {**self._numbers, client: free}})
-            self._numbers[client] = free
-        return self._numbers[client]
-
-    def _taken(self) -> set[int]:
-        return set(self._numbers.values())
-
-
-def inner_addresses(number: int) -> tuple[str, str]:
-    """The IPv4 and IPv6 address of a client's number."""
-    return str(NETWORK4[number]), str(NETWORK6[number])
 
 
 @dataclass
@@ -273,7 +213,7 @@ class Sessions:
         except (OSError, EOFError) as error:
             raise Stranger(f"no TLS: {reason_of(error)}") from error
         hello = await asyncio.wait_for(read(reader), HELLO_WITHIN_S)
-        client, plane = self._client(hello), str((hello or {}).get("plane", "agent"))
+        client, plane = client_of(hello, self.tokens), str((hello or {}).get("plane", "agent"))
         if plane not in PLANES:
             raise Stranger("expected plane agent or kernel")
         if hello is not None and "path" in hello:
@@ -317,21 +257,6 @@ class Sessions:
         del answer["client"]
         writer.write(encode(answer))
         await asyncio.wait_for(writer.drain(), HELLO_WITHIN_S)
-
-    def _client(self, hello: Document | None) -> str:
-        if hello is None:
-            raise Stranger("closed without a word")
-        client, token = hello.get("client"), hello.get("token")
-        if hello.get("type") != "hello" or not isinstance(client, str) or not isinstance(token, str):
-            raise Stranger("expected hello with client and token")
-        if hello.get("version") != VERSION:
-            raise Stranger(f"expected version {VERSION} of the protocol")
-        # As long for unknown clients as for wrong tokens.
-        wanted = self.tokens.get(client, "")
-        same = hmac.compare_digest(token.encode("utf-8", "replace"), wanted.encode())
-        if not same or not wanted:
-            raise Stranger("unknown client or wrong token")
-        return client
 
     async def _hold(self, session: _Session, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while session.writer is writer:

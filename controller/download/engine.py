@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
 from socket import gaierror
-from typing import Protocol
 
-from .http1 import Answer, Connection, Headers, Origin, TlsClient, Url
+from .http1 import Connection, Origin, TlsClient
 from .interfaces import DownloadError, Interface, RefusedAddressError, has_carrier
 from .ranges import Piece, RangeScheduler
+from .transfers import Source, Transfer, certificate_problem, check_piece, must_move
 
 OUTSTANDING = 2
 CONNECT_S = 1.5
@@ -24,45 +23,7 @@ _MOST_CONNECT_S = 3.0
 _ABANDON_S = 1.0
 _WATCH_S = 0.1
 _BUFFER_BYTES = 256 * 1024
-_MOST_REFUSALS = 5
-_MOST_PAUSE_S = 10.0
 _MOST_CONNECTIONS = 4
-
-
-class Sink(Protocol):
-    """Where the bytes of a file go."""
-
-    def write(self, offset: int, data: memoryview) -> None:
-        """Take bytes; the buffer is used again afterwards."""
-
-
-@dataclass(eq=False)
-class Source:
-    """A server's copy of a file; ``validator`` names the version that all pieces must be of (None: nothing does)."""
-
-    url: Url
-    validator: bytes | None
-    headers: Headers = ()
-    paused_until_s: float = 0.0
-    refusals: int = 0
-    renew: Callable[[Interface], Url] | None = None
-    """Asks the original address again where the file is, when this one no longer answers."""
-
-
-@dataclass(eq=False)
-class Transfer:
-    """A file on its way."""
-
-    name: str
-    length: int
-    sources: Sequence[Source]
-    sink: Sink
-    number: int = -1
-    error: DownloadError | None = None
-    over: bool = False
-    moved_s: float = 0.0
-    last_problem: str = ""
-    bytes_by_interface: dict[str, int] = field(default_factory=dict)
 
 
 class NotWantedError(Exception):
@@ -302,8 +263,11 @@ class _Worker:
             headers += [(b"If-Range", source.validator)] if source.validator is not None else []
             answer = connection.ask("GET", source.url.target, headers)
             engine.alive(self.interface)
-            if self._is_the_piece(answer, piece, end, transfer, source):
+            if answer.status == 206:
+                check_piece(answer, piece.at, end, transfer, source)
                 self._read(piece, transfer, connection)
+            elif must_move(answer, transfer, source, len(engine.interfaces)) and source.renew is not None:
+                source.url = source.renew(self.interface)
         except NotWantedError:
             # Others were faster: perhaps because nothing comes over this interface at all.
             if engine.scheduler.suspect(self.interface.number):
@@ -380,49 +344,6 @@ class _Worker:
         else:
             self.engine.dead(self.interface)
 
-    def _is_the_piece(self, answer: Answer, piece: Piece, end: int, transfer: Transfer, source: Source) -> bool:
-        """Whether a response holds what was asked for, of the same version; an error that ends all if it lies."""
-        name = source.url.short
-        if answer.status != 206:
-            return self._other_status(answer, transfer, source)
-        was = source.validator or b""
-        what = "ETag" if was.startswith(b'"') else "Last-Modified"
-        now = answer.header(what.lower().encode())
-        if was and now is not None and was != now:
-            raise changed(name, what, was, now)
-        found = answer.content_range
-        if found is None:
-            kind = answer.text(b"content-type") or "nothing"
-            raise DownloadError(f"{name}: the answer to a range names no range that can be read ({kind[:60]!a})")
-        if found[2] != transfer.length:
-            raise changed(name, "length", b"%d" % transfer.length, b"%d" % found[2])
-        if found[0] != piece.at or found[1] > end or answer.length != found[1] - found[0]:
-            asked, got = f"bytes {piece.at}-{end - 1}", f"bytes {found[0]}-{found[1] - 1}"
-            size = "unknown length" if answer.length is None else f"{answer.length} bytes"
-            raise DownloadError(f"{name}: asked for {asked}, got {got} in a body of {size}")
-        source.refusals = 0
-        return True
-
-    def _other_status(self, answer: Answer, transfer: Transfer, source: Source) -> bool:
-        """A response that is no piece: the file is another one now, or this server does not want to answer."""
-        name = source.url.short
-        if answer.status == 200:
-            now = answer.validator
-            if source.validator is not None and now != source.validator:
-                raise changed(name, "version", source.validator, now or b"unknown")
-            raise DownloadError(f"{name}: the server took ranges at first, and now sends the whole file")
-        if answer.status == 416:
-            raise DownloadError(f"{name}: the server said {transfer.length} bytes, and now that there are fewer")
-        transfer.last_problem = f"{name}: status {answer.status}"
-        source.refusals += 1
-        much = source.refusals > _MOST_REFUSALS * len(self.engine.interfaces)
-        if much and all(each.refusals > _MOST_REFUSALS for each in transfer.sources):
-            raise DownloadError(f"{name}: status {answer.status} for a part of a file whose beginning it sent")
-        source.paused_until_s = time.monotonic() + _pause_s(answer, source.refusals)
-        if answer.status in {301, 302, 303, 307, 308, 401, 403, 404, 410} and source.renew is not None:
-            source.url = source.renew(self.interface)
-        return False
-
     def _read(self, piece: Piece, transfer: Transfer, connection: Connection) -> None:
         """Read the body into the sink until nothing more of it is wanted."""
         engine = self.engine
@@ -446,22 +367,3 @@ class _Worker:
             engine.limiter.took(count)
             if transfer.over or not more:
                 return
-
-
-def certificate_problem(error: BaseException) -> str | None:
-    """What is wrong with a server's certificate, if that is what the error says."""
-    return getattr(error, "verify_message", None)
-
-
-def changed(name: str, what: str, was: bytes, now: bytes) -> DownloadError:
-    """The file is not the one that the download began with."""
-    texts = [value[:80].decode("latin-1") for value in (was, now)]
-    return DownloadError(f"{name}: changed while it was fetched: its {what} was {texts[0]} and is now {texts[1]}")
-
-
-def _pause_s(answer: Answer, refusals: int) -> float:
-    """How long to leave a server alone."""
-    told = answer.text(b"retry-after") or ""
-    if told.isdecimal() and len(told) < 6:
-        return min(_MOST_PAUSE_S, float(told))
-    return min(_MOST_PAUSE_S, 0.05 * float(2**refusals))

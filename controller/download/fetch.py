@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-import queue
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from .engine import Engine, Source, Transfer, certificate_problem, changed
-from .http1 import Answer, Connection, Headers, ProtocolError, Url, parse_url
-from .interfaces import DownloadError, InputError, Interface, is_this_machine, reaching, resolve
+from .engine import Engine
+from .http1 import Headers, ProtocolError, Url, parse_url
+from .interfaces import DownloadError, InputError, Interface, is_this_machine, resolve
+from .opening import SECRET_HEADERS, Opened, Opener, closing, common_headers
 from .partfile import PartFile, Version, name_of
 from .ranges import FIRST_BYTES
+from .transfers import Source, Transfer, changed
 
-_OPEN_S = 10.0
-# The next interface is tried after this time without an answer.
-_NEXT_S = 0.3
-_MOST_REDIRECTS = 10
-_REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _JOURNAL_S = 1.0
 _SYNC_S = 15.0
 _PLAIN_TRIES = 3
-_SECRET_HEADERS = frozenset({b"authorization", b"cookie"})
 _BUFFER_BYTES = 256 * 1024
 
 
@@ -72,30 +66,6 @@ class Download:
         return self.received_bytes * 8e-6 / self.seconds
 
 
-@dataclass(frozen=True)
-class _Opened:
-    """The first answer of a server, with what is on its way behind it."""
-
-    url: Url
-    answer: Answer
-    connection: Connection
-    interface: Interface
-
-    @property
-    def length(self) -> int | None:
-        """Length of the whole file; None if the server doesn't say."""
-        found = self.answer.content_range
-        return found[2] if self.answer.status == 206 and found is not None else self.answer.length
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether the body is the whole file."""
-        found = self.answer.content_range
-        if self.answer.status == 206 and self.answer.length is not None:
-            return found is not None and found[:2] == (0, found[2])
-        return self.answer.status == 200
-
-
 def paths_of(requests: Sequence[Request]) -> list[Path]:
     """Where the files go; raises InputError if two have the same place."""
     paths = [request.output or Path(name_of(parse_url(request.url).target)) for request in requests]
@@ -123,6 +93,7 @@ class Fetcher:
     def __init__(self, engine: Engine, say: Callable[[str], None]) -> None:
         self._engine, self._say = engine, say
         self._stop = threading.Event()
+        self._opener = Opener(engine.interfaces, engine.tls, self._stop)
 
     def run(self, requests: Sequence[Request], watch: Callable[[Sequence[Download]], None]) -> list[Download]:
         """Fetch all; ``watch`` is called ten times a second. KeyboardInterrupt ends it, with journals written."""
@@ -169,8 +140,8 @@ class Fetcher:
 
     def _fetched(self, download: Download, part: PartFile) -> bool:
         """Fetch one file; whether anything of it is to be kept."""
-        opened = self._open(download.url, download.request.headers)
-        with _closing(opened):
+        opened = self._opener.open(download.url, download.request.headers)
+        with closing(opened):
             sources = self._sources(download, opened)
             download.length = opened.length
             validated = opened.answer.validator is not None or download.request.checksum is not None
@@ -181,86 +152,17 @@ class Fetcher:
                 self._say(f"{download.url.short}: {_why_plain(opened)}; one connection, over {opened.interface.name}")
         return self._plain(download, part, opened)
 
-    # -- the beginning -------------------------------------------------------------------------------------------------
+    # -- servers -------------------------------------------------------------------------------------------------------
 
-    def _open(self, url: Url, headers: Headers, *, ranged: bool = True) -> _Opened:
-        """The first answer of a server, over the interface that has it first."""
-        answers: queue.SimpleQueue[_Opened | Exception] = queue.SimpleQueue()
-        waiting, problems = self._reaching(url), list[Exception]()
-        running, over_s = 0, time.monotonic() + _OPEN_S + _NEXT_S * len(waiting)
-        won = threading.Lock()
-
-        def work(interface: Interface) -> None:
-            try:
-                opened = self._follow(url, headers, interface, ranged=ranged)
-            except (OSError, DownloadError) as error:
-                answers.put(error)
-                return
-            if won.acquire(blocking=False):
-                answers.put(opened)
-            else:
-                opened.connection.close()
-
-        while not self._stop.is_set() and (running or waiting) and time.monotonic() < over_s:
-            if waiting:
-                running += 1
-                threading.Thread(target=work, args=(waiting.pop(0),), daemon=True).start()
-            try:
-                result = answers.get(timeout=_NEXT_S)
-            except queue.Empty:
-                continue
-            if isinstance(result, _Opened):
-                return result
-            running -= 1
-            problems.append(result)
-            if isinstance(result, DownloadError):
-                break
-        problem = problems[-1] if problems else TimeoutError(f"no answer within {_OPEN_S:g} s")
-        if isinstance(problem, DownloadError):
-            raise problem
-        text = certificate_problem(problem) or getattr(problem, "strerror", None) or str(problem)
-        raise DownloadError(f"{url.short}: {url.origin.authority}: {text}") from problem
-
-    def _reaching(self, url: Url) -> list[Interface]:
-        """The interfaces that may lead to a server."""
-        return reaching(self._engine.interfaces, url.origin.host, url.origin.port)
-
-    def _follow(self, url: Url, headers: Headers, interface: Interface, *, ranged: bool = True) -> _Opened:
-        """Ask for the first bytes (all of them if not ``ranged``), and follow redirects."""
-        over_s = time.monotonic() + _OPEN_S
-        first, sent = url, _common_headers(headers)
-        sent += [(b"Range", b"bytes=0-%d" % (FIRST_BYTES - 1))] if ranged else []
-        for _ in range(_MOST_REDIRECTS + 1):
-            connection = Connection.open(url.origin, interface, self._engine.tls, _OPEN_S)
-            connection.tick = lambda: self._tick(over_s)
-            try:
-                same = url.origin == first.origin
-                fit = [(name, value) for name, value in sent if same or name.lower() not in _SECRET_HEADERS]
-                answer = connection.ask("GET", url.target, [(b"Host", url.origin.authority.encode()), *fit])
-                location = answer.text(b"location")
-                if answer.status not in _REDIRECTS or location is None:
-                    _check_first(url, answer)
-                    return _Opened(url, answer, connection, interface)
-                url = url.joined(location)
-            except BaseException:
-                connection.close()
-                raise
-            connection.close()
-        raise DownloadError(f"{first.short}: more than {_MOST_REDIRECTS} redirects")
-
-    def _tick(self, over_s: float) -> None:
-        if self._stop.is_set() or time.monotonic() > over_s:
-            raise TimeoutError(f"no answer within {_OPEN_S:g} s")
-
-    def _sources(self, download: Download, opened: _Opened) -> list[Source]:
+    def _sources(self, download: Download, opened: Opened) -> list[Source]:
         """The server and its mirrors, which must have the same file."""
         request = download.request
         found = [self._source(opened, download.url, request.headers)]
         for text in request.mirrors:
             url = parse_url(text)
             # What is secret is the first server's.
-            headers = [(n, v) for n, v in request.headers if n.lower() not in _SECRET_HEADERS]
-            mirror = self._open(url, headers)
+            headers = [(n, v) for n, v in request.headers if n.lower() not in SECRET_HEADERS]
+            mirror = self._opener.open(url, headers)
             mirror.connection.close()
             for what, here, there in (
                 ("length", opened.length, mirror.length),
@@ -276,9 +178,9 @@ class Fetcher:
                 self._say(f"{url.short}: takes no ranges, so it is not used")
         return found
 
-    def _source(self, opened: _Opened, asked: Url, headers: Headers) -> Source:
+    def _source(self, opened: Opened, asked: Url, headers: Headers) -> Source:
         def renew(interface: Interface) -> Url:
-            again = self._follow(asked, headers, interface)
+            again = self._opener.follow(asked, headers, interface)
             again.connection.close()
             if again.answer.validator != opened.answer.validator or again.length != opened.length:
                 was, now = opened.answer.validator or b"", again.answer.validator or b""
@@ -288,14 +190,14 @@ class Fetcher:
 
         url = opened.url
         same = url.origin == asked.origin
-        fit = [(name, value) for name, value in _common_headers(headers) if same or name.lower() not in _SECRET_HEADERS]
+        fit = [(name, value) for name, value in common_headers(headers) if same or name.lower() not in SECRET_HEADERS]
         source = Source(url, opened.answer.validator, [(b"Host", url.origin.authority.encode()), *fit])
         source.renew = renew if url != asked else None
         return source
 
     # -- in parts, over all interfaces ---------------------------------------------------------------------------------
 
-    def _in_parts(self, download: Download, part: PartFile, opened: _Opened, sources: Sequence[Source]) -> bool:
+    def _in_parts(self, download: Download, part: PartFile, opened: Opened, sources: Sequence[Source]) -> bool:
         # The answer was checked when it came: it holds the first bytes.
         _, first_end, length = opened.answer.content_range or (0, 0, 0)
         version = Version(str(download.url), length, opened.answer.validator)
@@ -312,7 +214,7 @@ class Fetcher:
         download.transfer = transfer
         fresh = not any(begin < first_end for begin, _ in done)
         stream = (opened.connection, opened.interface, first_end) if fresh else None
-        accepts = {each.number for source in sources for each in self._reaching(source.url)}
+        accepts = {each.number for source in sources for each in self._opener.reaching(source.url)}
         self._engine.add(transfer, download.request.weight, accepts, done=done, stream=stream)
         try:
             whole = self._journal(download, transfer, part, version)
@@ -360,7 +262,7 @@ class Fetcher:
 
     # -- in one piece --------------------------------------------------------------------------------------------------
 
-    def _plain(self, download: Download, part: PartFile, opened: _Opened) -> bool:
+    def _plain(self, download: Download, part: PartFile, opened: Opened) -> bool:
         """The whole file over one connection; begun again if that breaks, as it can't be gone on with."""
         for attempt in range(_PLAIN_TRIES):
             part.empty()
@@ -368,8 +270,8 @@ class Fetcher:
             try:
                 if attempt or not opened.is_whole:
                     opened.connection.close()
-                    opened = self._open(download.url, download.request.headers, ranged=False)
-                with _closing(opened):
+                    opened = self._opener.open(download.url, download.request.headers, ranged=False)
+                with closing(opened):
                     if not opened.is_whole:
                         raise DownloadError(f"{download.url.short}: status {opened.answer.status} for the whole file")
                     self._drain(download, part, opened)
@@ -385,10 +287,10 @@ class Fetcher:
         self._checked(download, part, download.received_bytes)
         return True
 
-    def _drain(self, download: Download, part: PartFile, opened: _Opened) -> None:
+    def _drain(self, download: Download, part: PartFile, opened: Opened) -> None:
         connection, buffer = opened.connection, memoryview(bytearray(_BUFFER_BYTES))
         moved_s = time.monotonic()
-        connection.tick = lambda: self._tick(moved_s + 30.0)
+        connection.tick = lambda: self._opener.tick(moved_s + 30.0)
         if opened.answer.length is not None:
             part.allocate(opened.answer.length)
         while True:
@@ -421,37 +323,7 @@ def _parts(requests: Sequence[Request], paths: Sequence[Path]) -> list[PartFile]
     return parts
 
 
-@contextmanager
-def _closing(opened: _Opened) -> Iterator[None]:
-    """A first connection does not outlive its use: an engine that reads on from it closes it, too."""
-    try:
-        yield
-    except BaseException:
-        opened.connection.close()
-        raise
-
-
-def _common_headers(headers: Headers) -> list[tuple[bytes, bytes]]:
-    given = {name.lower() for name, _ in headers}
-    usual = [(b"User-Agent", b"hyroads-fetch"), (b"Accept", b"*/*"), (b"Accept-Encoding", b"identity")]
-    return [*(each for each in usual if each[0].lower() not in given), *headers]
-
-
-def _check_first(url: Url, answer: Answer) -> None:
-    """Whether the answer to the first request is one that a download can begin with."""
-    if answer.status == 416 and (answer.header(b"content-range") or b"").replace(b" ", b"") == b"bytes*/0":
-        return
-    if answer.status not in {200, 206}:
-        reason = answer.reason[:60].decode("latin-1")
-        raise DownloadError(f"{url.short}: status {answer.status} {reason}".rstrip())
-    if answer.status == 206:
-        found = answer.content_range
-        if found is None or found[0] != 0 or answer.length not in {None, found[1]}:
-            text = (answer.header(b"content-range") or b"nothing")[:80].decode("latin-1")
-            raise DownloadError(f"{url.short}: asked for the first bytes, got {text!a}")
-
-
-def _why_plain(opened: _Opened) -> str:
+def _why_plain(opened: Opened) -> str:
     if opened.answer.status == 200:
         return "the server takes no ranges"
     if opened.answer.status == 416:

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 
 import h11
 
-from .engine import CONNECT_S, Source, Transfer
+from .engine import CONNECT_S
 from .heads import MOST_BYTES, Head, RefusedError, end_of_head, parse_head, response_headers
 from .http1 import Answer, Connection, Origin, Url
 from .interfaces import DownloadError, Interface, RefusedAddressError
 from .proxy_policy import Record, Rule
+from .transfers import Source, Transfer
 from .tunnel import Pipe, abort, bound_waits, end_of_stream
 
 if TYPE_CHECKING:

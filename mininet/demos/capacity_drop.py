@@ -17,8 +17,9 @@ from hyroads.controller.files.documents import read_file
 from hyroads.mininet.control_sockets import MediumClient
 from hyroads.mininet.run_directory import find_network
 
+from .checks import DemoOptions, part_of
 from .scenario import Scenario, offered_mbps
-from .verdict import DemoOptions, Stage, part_of
+from .verdict import Stage
 
 MODEL, BANDIT = "empower", "hymab"
 LINK, LEFT = "ab-plc", 0.25

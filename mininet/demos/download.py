@@ -22,7 +22,7 @@ from hyroads.mininet.file_server import content
 from hyroads.mininet.isolation import run_isolated
 from hyroads.mininet.programs import HYROADS, EmulationError, Program, check_prerequisites, run, wait_until
 
-from .verdict import Check, DemoOptions
+from .checks import CheckedStage, DemoOptions
 
 RATES_MBPS = {"plc0": 20.0, "wlan0": 30.0}
 # Of an Ethernet frame of 1514 bytes TCP leaves 1448 to a file.
@@ -50,7 +50,7 @@ def run_alone(how: DemoOptions, name: str, say: Callable[[str], None]) -> int:
             run("ip", "netns", "add", namespace)
             run("ip", "-n", namespace, "link", "set", "lo", "up")
         _connect(laptop, server)
-        return run_isolated(run_directory.NETNS_ROOT / laptop, lambda: _Demo(how, directory.path, server).run(name))
+        return run_isolated(run_directory.NETNS_ROOT / laptop, _Demo(how, directory.path, server).run)
     finally:
         directory.release()
 
@@ -78,36 +78,33 @@ def _route(namespace: str | None, k: int) -> None:
     run("ip", *where, "route", "replace", *gateway, "table", str(100 + k))
 
 
-class _Demo:
+class _Demo(CheckedStage):
     """The laptop's part, inside its namespace."""
 
     def __init__(self, how: DemoOptions, folder: Path, server: str) -> None:
-        self._how, self._folder, self._server = how, folder, server
+        super().__init__("download", how)
+        self._folder, self._server = folder, server
         self._mbps = sum(RATES_MBPS.values()) * GOODPUT
-        self._bytes = int(how.seconds * (4 if how.long else 1) * self._mbps * 125_000)
+        self._bytes = int(self.hold_s * self._mbps * 125_000)
         self._url = f"http://{SERVER}:{PORT}/film.bin"
         self._target = folder / "film.bin"
         self._digest = hashlib.sha256(content(self._bytes)).hexdigest()
-        self._checks: list[Check] = []
 
-    def run(self, name: str) -> int:
+    def run(self) -> int:
+        """All of it; returns the exit status."""
         words = ["-m", "hyroads.mininet.file_server", "--port", str(PORT), "--bytes", str(self._bytes)]
         inside = ["ip", "netns", "exec", self._server, sys.executable]
         Program(
             "file server", [*inside, *words, "--file", str(self._folder / "served")], self._folder / "server.log"
         ).start()
         wait_until("the file server", self._is_served, 10.0)
-        self._fetch_over_both()
-        self._aria2()
-        self._fetch_while_one_goes()
-        self._proxy()
-        ok = all(check.ok for check in self._checks)
-        if self._how.json:
-            checks = [check.document() for check in self._checks]
-            print(json.dumps({"name": name, "checks": checks, "ok": ok, "files": []}))
-        else:
-            print(f"\n{'all as theory says' if ok else 'falls short of theory'}")
-        return 0 if ok else 1
+        with self.view:
+            self.view.phase(f"a file of {self._bytes / 1e6:.0f} MB over {' and '.join(RATES_MBPS)}")
+            self._fetch_over_both()
+            self._aria2()
+            self._fetch_while_one_goes()
+            self._proxy()
+        return self.finish()
 
     def _is_served(self) -> bool:
         words = ["curl", "-sSf", "-o", "/dev/null", "-r", "0-9", self._url]
@@ -115,10 +112,10 @@ class _Demo:
 
     def _fetch_over_both(self) -> None:
         document = self._fetched(lambda _: None)
-        self._check("fetch over both", self._mbps, document["rate_mbps"], "Mb/s", 0.95)
+        self.check("fetch over both", self._mbps, document["rate_mbps"], "Mb/s", 0.95)
         for name, mbps in RATES_MBPS.items():
             carried = document["interfaces"].get(name, {}).get("mbps", 0.0)
-            self._check(f"of it over {name}", mbps * GOODPUT, carried, "Mb/s", 0.9)
+            self.check(f"of it over {name}", mbps * GOODPUT, carried, "Mb/s", 0.9)
 
     def _fetch_while_one_goes(self) -> None:
         """What both can carry, less what the one does not while it is away."""
@@ -133,8 +130,8 @@ class _Demo:
 
         document = self._fetched(change)
         best_s = (self._bytes * 8e-6 + mbps * GOODPUT * (AWAY[1] - AWAY[0])) / self._mbps
-        self._check(f"seconds while {name} was away", best_s, document["seconds"], "s", at_most=1.2)
-        self._check(
+        self.check(f"seconds while {name} was away", best_s, document["seconds"], "s", at_most=1.2)
+        self.check(
             "it was used again", 1.0, float(document["interfaces"][name]["mbps"] > 0.5 * mbps * GOODPUT), "", 1.0
         )
 
@@ -154,7 +151,7 @@ class _Demo:
         began_s = time.monotonic()
         fetch = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         meanwhile(began_s)
-        out, error = fetch.communicate(timeout=60.0 + 10 * self._how.seconds)
+        out, error = fetch.communicate(timeout=60.0 + 10 * self.options.seconds)
         if fetch.returncode != 0:
             raise EmulationError(error.strip().splitlines()[-1] if error.strip() else "hyroads fetch failed")
         document: dict[str, Any] = json.loads(out)["files"][0]
@@ -170,7 +167,7 @@ class _Demo:
         began_s = time.monotonic()
         done = subprocess.run([*words, "-o", "film.bin", self._url], check=False, capture_output=True)
         mbps = self._bytes * 8e-6 / (time.monotonic() - began_s)
-        self._check("aria2 over both, to compare", self._mbps, mbps if done.returncode == 0 else 0.0)
+        self.check("aria2 over both, to compare", self._mbps, mbps if done.returncode == 0 else 0.0)
 
     def _proxy(self) -> None:
         """curl through the proxy, which splits one GET over both."""
@@ -185,17 +182,5 @@ class _Demo:
         seconds = time.monotonic() - began_s
         proxy.stop()
         found = hashlib.sha256(self._target.read_bytes()).hexdigest() if self._target.exists() else ""
-        self._check("every byte through the proxy", 1.0, float(found == self._digest), "", 1.0)
-        self._check("curl through the proxy", self._mbps, self._bytes * 8e-6 / seconds, "Mb/s", 0.9)
-
-    def _check(  # noqa: PLR0917 - as Check
-        self,
-        what: str,
-        theory: float,
-        measured: float,
-        unit: str = "Mb/s",
-        at_least: float | None = None,
-        at_most: float | None = None,
-    ) -> None:
-        self._checks.append(Check(what, theory, measured, unit, at_least, at_most))
-        print(self._checks[-1].line(), file=sys.stderr if self._how.json else sys.stdout, flush=True)
+        self.check("every byte through the proxy", 1.0, float(found == self._digest), "", 1.0)
+        self.check("curl through the proxy", self._mbps, self._bytes * 8e-6 / seconds, "Mb/s", 0.9)

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from hyroads.mininet.client_stack import Uplink
 from hyroads.mininet.stack_scenes import FIGURE_4_5_MBPS, fair_periods, fair_rules
 
+from .checks import DemoOptions
 from .stack_stage import StackStage, run_stack_demo
-from .verdict import DemoOptions
 
 UPLINKS = [Uplink(mbps) for mbps in FIGURE_4_5_MBPS.values()]
 TOLERANCE = 0.05

@@ -23,8 +23,8 @@ from hyroads.mininet.stack_scenes import (
 )
 from hyroads.mininet.stack_traffic import Transfer
 
+from .checks import DemoOptions
 from .stack_stage import StackStage, run_stack_demo
-from .verdict import DemoOptions
 
 # 40 ms there and back, and next to nothing, as WiMAX and WiFi.
 NETWORKS = [Uplink(15, delay_ms=20), Uplink(20)]

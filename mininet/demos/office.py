@@ -18,10 +18,11 @@ from hyroads.controller.core.network import FlowSpec, Network
 from hyroads.controller.core.optimum import JointOptimum
 from hyroads.rest.client import ApiError
 
+from .checks import DemoOptions
 from .footprint import Footprint, cores, look, use
 from .recording import INTERVAL_S
 from .scenario import Scenario, offered_mbps
-from .verdict import DemoOptions, Stage
+from .verdict import Stage
 
 SEED = 6
 FLOWS = 10

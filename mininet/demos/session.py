@@ -18,7 +18,8 @@ import numpy as np
 from hyroads.mininet.emulation import Emulation
 from hyroads.mininet.group_talk import GroupTalk, tree_counters
 
-from .verdict import Stage, part_of
+from .checks import part_of
+from .verdict import Stage
 
 GROUP = "239.1.2.3"
 OTHER_GROUP = "239.1.2.4"

@@ -9,8 +9,9 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+from .checks import part_of
 from .scenario import Scenario, offered_mbps
-from .verdict import Stage, part_of
+from .verdict import Stage
 
 PRODUCTION, RESEARCH = "production", "research"
 SHARE = 0.25

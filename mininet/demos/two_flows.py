@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from functools import partial
 
+from .checks import part_of
 from .scenario import Scenario, offered_mbps
-from .verdict import Stage, part_of
+from .verdict import Stage
 
 FIRST, SECOND = "first", "second"
 

@@ -7,23 +7,20 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import json
-import os
-import shutil
 import signal
 import socket
 from collections.abc import Iterator
 from pathlib import Path
 
+import client_fixtures
 import pytest
+from client_fixtures import NEEDS_ROOT
 from controller_process import ControllerProcess
 from multihomed import HYROADS, SERVER, TOKEN, Host, World, make_tokens, wait_until, waypoint_of
 
 from hyroads.rest.client import ApiError, Client
 
-pytestmark = [
-    pytest.mark.root,
-    pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("nft"), reason="needs root and nftables"),
-]
+pytestmark = NEEDS_ROOT
 
 NAME = socket.gethostname()
 POLICY = """
@@ -33,18 +30,7 @@ flows:
   - {name: video, match: {tcp_dst: 443}, interfaces: [wlan0]}
 """
 
-
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    with World(tmp_path) as made:
-        yield made
-
-
-@pytest.fixture
-def host(world: World) -> Host:
-    made = Host(world, world.client, "client")
-    made.policy.write_text(POLICY)
-    return made
+world, host = client_fixtures.world, client_fixtures.host_of(POLICY)
 
 
 def test_from_the_policy_to_the_program_and_back_to_the_host_as_it_was(world: World, host: Host) -> None:

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import sys
-from collections.abc import Iterator
-from pathlib import Path
 
-import pytest
+import client_fixtures
+from client_fixtures import NEEDS_ROOT
 from multihomed import SERVER, World, tcp_server, wait_until
 
-pytestmark = [
-    pytest.mark.root,
-    pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("nft"), reason="needs root and nftables"),
-]
+pytestmark = NEEDS_ROOT
 
 HEAD = """
 import pathlib, os, fcntl, struct
@@ -36,11 +30,7 @@ host.apply(plan, {left!r})
 )
 STAY = "print('ready', flush=True); import time; time.sleep(60)"
 
-
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    with World(tmp_path) as made:
-        yield made
+world = client_fixtures.world
 
 
 def apply_text(world: World, **what: object) -> str:

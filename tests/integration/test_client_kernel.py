@@ -3,57 +3,24 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
 import signal
 import time
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
-import pytest
+import client_fixtures
+from client_fixtures import FLOWS, NEEDS_PROGRAM
 from client_transfers import Transfer, flow_of, has_flow
-from multihomed import FAR, SERVER, Host, World, make_tokens, tcp_server, wait_until, waypoint_of
+from multihomed import FAR, SERVER, Host, World, make_tokens, tcp_server, wait_until
 
-from hyroads.controller.files.programs import program_path
-
-PROGRAM = program_path("hyroads-client")
-pytestmark = [
-    pytest.mark.root,
-    pytest.mark.skipif(
-        os.geteuid() != 0 or not shutil.which("nft") or PROGRAM is None, reason="needs root, nftables, hyroads-client"
-    ),
-]
+pytestmark = NEEDS_PROGRAM
 POLICY = """
 plane: kernel
 interfaces: {wlan0: {rate_mbps: 50}, wwan0: {metered: true, cap_gib_month: 1, rate_mbps: 20}}
-flows:
-  - {name: web, match: {tcp_dst: 7000}, interfaces: [wwan0]}
-  - {name: bulk, match: {tcp_dst: 7001}, interfaces: [wlan0, wwan0]}
 """
+POLICY += FLOWS
 
-
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    with World(tmp_path) as made:
-        yield made
-
-
-@pytest.fixture
-def host(world: World) -> Host:
-    """The client. Its plane needs no ``hyroads-client``, so there is only the stand-in, which would tell of a start."""
-    made = Host(world, world.client, "client")
-    made.policy.write_text(POLICY)
-    return made
-
-
-@pytest.fixture
-def gate(world: World, host: Host) -> Host:
-    """A waypoint, which the client's policy names."""
-    made = Host(world, world.net, "waypoint", real=PROGRAM)
-    made.start("waypoint", *make_tokens(made.folder))
-    host.policy.write_text(f"{POLICY}waypoint: {waypoint_of(made.folder)}\n")
-    return made
+# The plane needs no ``hyroads-client``, so the client has only the stand-in, which would tell of a start.
+world, host, gate = client_fixtures.world, client_fixtures.host_of(POLICY), client_fixtures.gate
 
 
 def paths(gate: Host) -> list[tuple[int, str, bool]]:

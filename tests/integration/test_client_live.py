@@ -5,54 +5,22 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import signal
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import client_fixtures
 import pytest
+from client_fixtures import FLOWS, NEEDS_PROGRAM
 from client_transfers import Transfer, flow_of, has_flow
-from multihomed import FAR, Host, World, make_tokens, tcp_server, wait_until, waypoint_of
+from multihomed import FAR, Host, World, tcp_server, wait_until
 
-from hyroads.controller.files.programs import program_path
+pytestmark = NEEDS_PROGRAM
+POLICY = "interfaces: {wlan0: {}, wwan0: {metered: true}}\n" + FLOWS
 
-PROGRAM = program_path("hyroads-client")
-pytestmark = [
-    pytest.mark.root,
-    pytest.mark.skipif(
-        os.geteuid() != 0 or not shutil.which("nft") or PROGRAM is None, reason="needs root, nftables, hyroads-client"
-    ),
-]
-POLICY = """
-interfaces: {wlan0: {}, wwan0: {metered: true}}
-flows:
-  - {name: web, match: {tcp_dst: 7000}, interfaces: [wwan0]}
-  - {name: bulk, match: {tcp_dst: 7001}, interfaces: [wlan0, wwan0]}
-"""
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    with World(tmp_path) as made:
-        yield made
-
-
-@pytest.fixture
-def host(world: World) -> Host:
-    made = Host(world, world.client, "client", real=PROGRAM)
-    made.policy.write_text(POLICY)
-    return made
-
-
-@pytest.fixture
-def gate(world: World, host: Host) -> Host:
-    """A waypoint, which the client's policy names."""
-    made = Host(world, world.net, "waypoint", real=PROGRAM)
-    made.start("waypoint", *make_tokens(made.folder))
-    host.policy.write_text(f"{POLICY}waypoint: {waypoint_of(made.folder)}\n")
-    return made
+world, gate = client_fixtures.world, client_fixtures.gate
+host = client_fixtures.host_of(POLICY, real=client_fixtures.PROGRAM)
 
 
 def program_of(host: Host) -> int:

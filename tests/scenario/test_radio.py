@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hyroads.controller.client.nfnetlink import NetlinkError
+from hyroads.controller.client.netlink import NetlinkError
 from hyroads.controller.core.netfile import load_text
 from hyroads.mininet.programs import wait_until
 from hyroads.mininet.radios import HWSIM, family_id

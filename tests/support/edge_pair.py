@@ -11,15 +11,13 @@ import json
 import signal
 import time
 from collections.abc import Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from control_clients import AgentControl, connected
 
-from hyroads.mininet.programs import EmulationError, Program, find_program, run, wait_until
+from hyroads.mininet.programs import EmulationError, Program, Scope, find_program, run, wait_until
 
 FORWARD, BACK = 16, 17
 PATH_MTU = 1700
@@ -39,7 +37,7 @@ def path_mac(side: str, path: int) -> str:
     return f"02:00:0{path}:00:00:0{SIDES.index(side) + 1}"
 
 
-class EdgePair:
+class EdgePair(Scope):
     """Namespaces, links and agents while the context lasts; `name` begins the namespaces' names."""
 
     def __init__(
@@ -50,29 +48,16 @@ class EdgePair:
         paths: Sequence[EmulatedPath] = (),
         options: Sequence[str] = (),
     ) -> None:
+        super().__init__()
         self.folder = folder
         self._name = name
         self._paths = paths
         self._options = options
         self._agents: dict[str, Program] = {}
-        self._stack = ExitStack()
 
     def namespace(self, side: str) -> str:
         """Namespace of a side."""
         return f"{self._name}-{side}"
-
-    def __enter__(self) -> EdgePair:
-        try:
-            self._build()
-        except BaseException:
-            self._stack.close()
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._stack.close()
 
     def _build(self) -> None:
         for side in SIDES:
@@ -124,11 +109,7 @@ class EdgePair:
         socket = self.folder / "medium.sock"
         command = [find_program("hyroads-medium"), "--config", str(file), "--socket", str(socket), "--realtime"]
         medium = Program("hyroads-medium", command, self.folder / "medium.log", bound_to_parent=True)
-        medium.start()
-        self._stack.callback(medium.stop)
-        wait_until("hyroads-medium", lambda: socket.exists() or not medium.alive, 5)
-        if not medium.alive:
-            raise EmulationError(medium.failure())
+        self._run_until_left(medium, socket, 5)
 
     def interface(self, side: str, path: int) -> str:
         """Name of a path's interface."""

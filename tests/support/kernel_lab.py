@@ -13,13 +13,11 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from hyroads.mininet.isolation import enter_network_namespace
-from hyroads.mininet.programs import run
+from hyroads.mininet.programs import Scope, run
 
 SERVER4, SERVER6 = "198.51.100.9", "fd09::9"
 WAYPOINT4, WAYPOINT6 = "192.0.2.1", "fd08::1"
@@ -65,31 +63,21 @@ class End:
                 pipe.close()
 
 
-class KernelLab:
+class KernelLab(Scope):
     """The namespaces while the context lasts; ``name`` begins their names."""
 
     def __init__(self, name: str, folder: Path, interfaces: int = 2) -> None:
+        super().__init__()
         self.name = name
         self.folder = folder
         self.interfaces = interfaces
         self._ends: list[End] = []
-        self._stack = ExitStack()
 
-    def __enter__(self) -> KernelLab:
-        try:
-            self._build()
-        except BaseException:
-            self._stack.close()
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for end in self._ends:
             if end.process.returncode is None:
                 end.kill()
-        self._stack.close()
+        super().__exit__()
 
     def namespace(self, side: str) -> str:
         return f"{self.name}-{side}"

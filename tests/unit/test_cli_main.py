@@ -238,3 +238,10 @@ def test_a_wrong_name_is_told_before_anything_large_is_imported(command: list[st
 
 def test_the_defaults_of_plan_are_those_of_the_planner() -> None:
     assert (plan.DEFAULT_SHORTEST, plan.DEFAULT_ARMS) == (planner.DEFAULT_SHORTEST, planner.DEFAULT_ARMS)
+
+
+def test_what_a_verb_does_not_know_is_said_by_the_verb(capsys):
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["client", "run", "client.yaml"])
+    assert ended.value.code == 2
+    assert capsys.readouterr().err == "hyroads client run: unrecognized arguments: client.yaml (see --help)\n"

@@ -4,7 +4,8 @@ import pytest
 
 from hyroads.controller.cli.main import main
 from hyroads.mininet.demos import ALONE, DEFAULTS, DEMOS, LEAST_SECONDS, ONLY
-from hyroads.mininet.demos.verdict import DemoOptions, network_of
+from hyroads.mininet.demos.checks import DemoOptions
+from hyroads.mininet.demos.verdict import network_of
 
 WRONG = [
     (["two-flow"], "no demo 'two-flow' (did you mean"),

@@ -8,10 +8,11 @@ import subprocess
 
 import pytest
 
-from hyroads.controller.client.nfnetlink import Message, NetlinkError
-from hyroads.mininet import generic_netlink, hybrid, shared_medium
+from hyroads.controller.client.netlink import Message, NetlinkError, acknowledged_number, text_attribute
+from hyroads.mininet import hybrid, shared_medium
 from hyroads.mininet.demos import triangle
-from hyroads.mininet.demos.verdict import Check, Stage
+from hyroads.mininet.demos.checks import Check
+from hyroads.mininet.demos.verdict import Stage
 from hyroads.mininet.generic_netlink import GenericNetlink, family_id
 from hyroads.mininet.traffic import has_congestion_control
 
@@ -31,23 +32,23 @@ def test_families_are_listed_by_name():
     with GenericNetlink("nlctrl", version=2) as control:
         listed = control.dump(3)
         assert any(b"nlctrl\0" in entry for entry in listed)
-        assert control.command(3, generic_netlink.text_attribute(2, "nlctrl")) == 0
+        assert control.command(3, text_attribute(2, "nlctrl")) == 0
 
 
 @pytest.mark.parametrize(("number", "expected"), [(0, 0), (7, 7)])
 def test_an_acknowledgement_may_carry_a_number(number: int, expected: int):
-    assert generic_netlink._number_of(Message(2, 0, struct.pack("=i", number) + bytes(16))) == expected
+    assert acknowledged_number(Message(2, 0, struct.pack("=i", number) + bytes(16))) == expected
 
 
 @pytest.mark.parametrize("payload", [b"", b"\1\2\3"])
 def test_a_short_acknowledgement_is_an_error(payload: bytes):
     with pytest.raises(NetlinkError, match="too short"):
-        generic_netlink._number_of(Message(2, 0, payload))
+        acknowledged_number(Message(2, 0, payload))
 
 
 def test_a_refusal_is_named():
     with pytest.raises(NetlinkError, match="EPERM"):
-        generic_netlink._number_of(Message(2, 0, struct.pack("=i", -errno.EPERM) + bytes(16)))
+        acknowledged_number(Message(2, 0, struct.pack("=i", -errno.EPERM) + bytes(16)))
 
 
 @pytest.fixture

@@ -8,7 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from hyroads.mininet.demos.verdict import Check, DemoOptions, Stage
+from hyroads.mininet.demos.checks import Check, DemoOptions
+from hyroads.mininet.demos.verdict import Stage
 from hyroads.mininet.machine import Look, Machine, Span, span
 
 QUIET = Span(1.0, stolen=0.0, others=0.02, own=0.35, pressure_s=0.1, medium_late_s=0.0, agents_late_s=0.0)

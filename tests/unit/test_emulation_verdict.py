@@ -3,8 +3,8 @@
 import json
 import math
 
+from hyroads.mininet.demos.checks import Check, CheckedStage, DemoOptions, part_of
 from hyroads.mininet.demos.triangle import ten_second_means
-from hyroads.mininet.demos.verdict import Check, part_of
 
 
 def test_bounds_are_on_the_ratio():
@@ -37,3 +37,29 @@ def test_a_phase_without_any_packet_has_a_verdict():
     check = Check("one beside the other", 1.0, part_of(0.0, 0.0), "ratio", at_least=0.95)
     assert not check.ok and check.document()["measured"] == 0
     assert part_of(1.0, 4.0) == 0.25
+
+
+def test_a_demo_shows_each_check_as_it_is_made_and_all_of_them_in_the_end(capsys, tmp_path):
+    stage = CheckedStage("x", DemoOptions(out=tmp_path))
+    with stage.view:
+        stage.check("rate", 10.0, 9.5, at_least=0.95)
+        stage.skip("delay", "no clock")
+        assert capsys.readouterr().out.count("ok   rate") == 1
+    assert stage.finish() == 0
+    assert capsys.readouterr().out.split("\n  ")[2:] == ["skip delay: no clock", "all as theory says\n"]
+    stage.check("rate", 10.0, 9.4, at_least=0.95)
+    assert stage.finish() == 1
+    assert capsys.readouterr().out.endswith("falls short of theory\n")
+
+
+def test_the_document_of_a_demo_is_all_that_stdout_gets(capsys, tmp_path):
+    stage = CheckedStage("x", DemoOptions(json=True, out=tmp_path))
+    assert (stage.finish(), json.loads(capsys.readouterr().out)) == (
+        1,
+        {"name": "x", "checks": [], "ok": False, "files": []},
+    )
+    stage.check("rate", 10.0, 9.5, at_least=0.95)
+    assert stage.finish() == 0
+    said = capsys.readouterr()
+    assert json.loads(said.out)["checks"][0]["what"] == "rate"
+    assert "ok   rate" in said.err

@@ -101,6 +101,7 @@ def test_what_ends_the_script_ends_the_guest(kernel: Path, tmp_path: Path, numbe
         (("--share", "/nowhere", "true"), "--share: '/nowhere' is no folder that can be written to"),
         (("--see", "/nowhere", "true"), "--see: '/nowhere' is no folder"),
         (("--kernel", "vms", "true"), "--kernel is own, qemu or uml, not 'vms'"),
+        (("--kernel", "vms"), "--kernel is own, qemu or uml, not 'vms'"),
         (("--kernel", "own", "--time-travel", "true"), "--time-travel is of User-Mode Linux only"),
         (("--build", "now"), "--build stands alone"),
     ],

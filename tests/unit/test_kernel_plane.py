@@ -24,7 +24,16 @@ from hyroads.controller.client.kernel_items import Link, Plan, mark_key
 from hyroads.controller.client.kernel_plane import number_rules
 from hyroads.controller.client.kernel_rules import PACKET_MARK, TUNNEL_PATHS, client_plan, flow_mark, slots
 from hyroads.controller.client.kernel_waypoint import endpoint_key, read_sessions, seen_ports, waypoint_plan
-from hyroads.controller.client.nfnetlink import Change, NetlinkError, attribute, attributes, batch, messages, nested
+from hyroads.controller.client.netlink import (
+    Message,
+    NetlinkError,
+    acknowledged_number,
+    attribute,
+    attributes,
+    messages,
+    nested,
+)
+from hyroads.controller.client.nfnetlink import Change, batch
 from hyroads.controller.core.errors import ConfigError
 
 RULE = {"name": "rest", "match": {}, "interfaces": ["wlan0", "wwan0"]}
@@ -285,7 +294,7 @@ def test_whatever_the_kernel_says_is_read_or_refused(noise: bytes, place: int, v
             lambda data: list(messages(data)),
             nfnetlink.read_elements,
             lambda data: conntrack.read_connection(socket.AF_INET, data),
-            lambda data: nfnetlink.error_of(nfnetlink.Message(2, 0x300, data)),
+            lambda data: acknowledged_number(Message(2, 0x300, data)),
         ):
             try:
                 read(data)
@@ -295,10 +304,10 @@ def test_whatever_the_kernel_says_is_read_or_refused(noise: bytes, place: int, v
 
 def test_the_words_of_the_kernel_come_with_its_refusal() -> None:
     payload = struct.pack("=i", -17) + bytes(16) + attribute(1, b"no such\x1b set\0")
-    error = nfnetlink.error_of(nfnetlink.Message(2, 0x300, payload))
-    assert error is not None and error.number == 17
-    assert str(error) == "the kernel refused: File exists (EEXIST): no such\\x1b set"
-    assert nfnetlink.error_of(nfnetlink.Message(2, 0, bytes(20))) is None
+    with pytest.raises(NetlinkError) as refused:
+        acknowledged_number(Message(2, 0x300, payload))
+    assert refused.value.number == 17
+    assert str(refused.value) == "the kernel refused: File exists (EEXIST): no such\\x1b set"
 
 
 def test_an_attribute_that_netlink_can_not_hold_is_an_error() -> None:

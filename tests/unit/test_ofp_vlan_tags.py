@@ -12,6 +12,7 @@ from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
 from rings import ring
+from silent_switch import SilentSwitch, reply, xid_of
 from switch_model import Delivery, Frame, ModelNetwork, port_numbers
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -20,7 +21,6 @@ from test_ofp_rules import BROADCAST, Built
 from hyroads.controller.core.network import Network
 from hyroads.controller.ofp import match as act
 from hyroads.controller.ofp import wire
-from hyroads.controller.ofp.guard import check
 from hyroads.controller.ofp.intents import ClassifiedFlow, SwitchIntent
 from hyroads.controller.ofp.match import Match
 from hyroads.controller.ofp.pipeline import Table
@@ -36,6 +36,7 @@ tcis = st.builds(lambda pcp, vid: pcp << 13 | vid, st.integers(0, 7), st.integer
 single = tcis.map(lambda tci: ((0x8100, tci),))
 double = st.tuples(tcis, tcis).map(lambda both: ((0x88A8, both[0]), (0x8100, both[1])))
 few = examples(30)
+PORTS = ("host", "wifi")
 
 
 class Kernels(Built):
@@ -152,53 +153,22 @@ def test_labels_for_tags_and_for_none_are_told_apart():
     assert NO_TAG not in labels
 
 
-class Connection:
-    """A switch that answers nothing by itself."""
-
-    peer = "test"
-
-    def __init__(self, number: int) -> None:
-        self.key = self.dpid = number
-        self.sent: list[bytes] = []
-
-    def ports(self) -> dict[str, int]:
-        return {"host": 1, "wifi": 2}
-
-    def send(self, data: bytes) -> bool:
-        while data:
-            length = int.from_bytes(data[2:4], "big")
-            self.sent.append(data[:length])
-            data = data[length:]
-        return True
-
-    def close(self) -> None: ...
-
-
-def xid_of(message: bytes) -> int:
-    return int.from_bytes(message[4:8], "big")
-
-
 def answer(session: SwitchSession, most_bands: int) -> None:
     """What Open vSwitch says of its meters: one band in Linux, several in user space."""
     asked = session.connection.sent[0]
-    body = asked[8:16] + struct.pack("!IIIBBxx", 1 << 16, 2, 0x1F, most_bands, 0)
-    reply = wire.message(body, xid_of(asked), wire.MULTIPART_REPLY)
-    check(reply)
-    session.on_meter_features(reply)
+    session.on_meter_features(reply(asked, struct.pack("!IIIBBxx", 1 << 16, 2, 0x1F, most_bands, 0)))
 
 
 def read(session: SwitchSession) -> None:
-    rules, groups = session.connection.sent[1:3]
-    session.on_flow_stats(wire.message(rules[8:16], xid_of(rules), wire.MULTIPART_REPLY))
-    session.on_groups(wire.message(groups[8:16], xid_of(groups), wire.MULTIPART_REPLY))
-    session.connection.sent.clear()
+    rules, groups = session.connection.take()[1:3]
+    session.on_flow_stats(reply(rules))
+    session.on_groups(reply(groups))
 
 
 def confirm(session: SwitchSession, refused: int | None = None) -> set[int]:
     """Answers the barriers of what was sent, after refusals of rules of one table; the tables that rules went to."""
-    sent, session.connection.sent = session.connection.sent, []
     tables = set()
-    for message in sent:
+    for message in session.connection.take():
         if message[1] == wire.FLOW_MOD:
             tables.add(message[24])
             if message[24] == refused:
@@ -219,7 +189,7 @@ class Registry:
         self.registry = SwitchRegistry(context, lambda: 0.0, counters, tell, lambda: None)
 
     def connect(self, number: int, most_bands: int) -> SwitchSession:
-        session = self.registry.opened(Connection(number))
+        session = self.registry.opened(SilentSwitch(number, PORTS))
         answer(session, most_bands)
         read(session)
         session.want(DesiredRules(SwitchIntent("a", number, 100, 101), {}))
@@ -253,7 +223,7 @@ def test_one_kernel_datapath_makes_all_switches_understand_its_tags():
 def test_what_comes_later_is_told_at_once():
     found = Registry()
     found.connect(1, 1)
-    session = found.registry.opened(Connection(2))
+    session = found.registry.opened(SilentSwitch(2, PORTS))
     assert session.tags == TagRules(takes_off=False)
 
 
@@ -274,7 +244,7 @@ def test_a_switch_that_refuses_the_rules_for_tags_does_all_else():
 
 def test_a_switch_without_meters_is_left_as_it_is():
     found = Registry()
-    session = found.registry.opened(Connection(1))
+    session = found.registry.opened(SilentSwitch(1, PORTS))
     asked = session.connection.sent[0]
     session.on_error(wire.message(struct.pack("!HH", 1, 2) + asked[:8], xid_of(asked), wire.ERROR))
     assert session.vlan_tags is None

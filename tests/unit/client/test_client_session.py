@@ -18,13 +18,8 @@ from hyroads.controller.client.kernel_sessions import KernelSessions
 from hyroads.controller.client.modes import WaypointSession
 from hyroads.controller.client.policy import WaypointPolicy
 from hyroads.controller.client.session import MAX_LINE, SessionClient, SessionError, read_token
-from hyroads.controller.client.waypoint import (
-    MOST_STRANGERS_PER_ADDRESS,
-    Numbers,
-    Sessions,
-    inner_addresses,
-    parse_tokens,
-)
+from hyroads.controller.client.waypoint import MOST_STRANGERS_PER_ADDRESS, Sessions
+from hyroads.controller.client.waypoint_clients import Numbers, inner_addresses, parse_tokens
 from hyroads.controller.core.checking import TlsFiles
 from hyroads.controller.core.errors import ConfigError
 from hyroads.controller.files.tls import server_side

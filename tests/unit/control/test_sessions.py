@@ -39,7 +39,7 @@ from hyroads.controller.core.services.sessions import (
 from hyroads.controller.model.state import TopologyContext
 from hyroads.controller.ofp.intents import attached_only, default_places, intents_for
 from hyroads.controller.ofp.pipeline import TREE_ADDRESS
-from hyroads.controller.ofp.rules import rules_for
+from hyroads.controller.ofp.rules import RuleSet, network_rules, rules_of_sessions
 
 GROUP = "239.1.2.3"
 RELAXED = examples(30)
@@ -62,6 +62,8 @@ class Stage:
         self.told = {}
         self.in_force = dict(self.intents)
         self.compiled = {}
+        self.network_rules = {}
+        """They stay as they are, as in a switch session, which makes those of sessions alone when these change."""
         self.now_s = 0.0
 
     def join(self, *nodes: str, sources=None) -> None:
@@ -98,8 +100,12 @@ class Stage:
         addressing = self.context.addressing
         for node, intent in self.in_force.items():
             if node not in self.compiled or self.compiled[node][0] != intent:
-                self.compiled[node] = intent, rules_for(intent, port_numbers(self.context.network, addressing, node))
-                assert self.compiled[node][1].missing_ports == ()
+                ports = port_numbers(self.context.network, addressing, node)
+                if node not in self.network_rules:
+                    self.network_rules[node] = network_rules(intent, ports)
+                own, network = rules_of_sessions(intent, ports), self.network_rules[node]
+                assert own.missing_ports == network.missing_ports == ()
+                self.compiled[node] = intent, RuleSet(network.rules + own.rules, (), own.groups)
         homes = {client: (place.node, place.technology) for client, place in self.places.items()}
         rules = {node: each.rules for node, (_, each) in self.compiled.items()}
         groups = {node: each.groups for node, (_, each) in self.compiled.items()}

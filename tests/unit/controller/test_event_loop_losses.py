@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from silent_switch import SilentSwitch
 
 from hyroads.controller.agents.protocol import Hello
 from hyroads.controller.agents.sessions import Session
@@ -20,26 +20,6 @@ from hyroads.controller.runtime.garbage import Garbage
 from hyroads.controller.settings.controller import Settings, load
 
 TRIANGLE = Path(__file__).resolve().parents[3] / "mininet" / "networks" / "triangle.yaml"
-
-
-@dataclass
-class Connection:
-    dpid: int
-    key: int
-    peer: str = "test"
-    sent: list[bytes] = field(default_factory=list)
-    closed: bool = False
-    names: tuple[str, ...] = ()
-
-    def ports(self) -> dict[str, int]:
-        return {name: number for number, name in enumerate(self.names, 1)}
-
-    def send(self, data: bytes) -> bool:
-        self.sent.append(data)
-        return True
-
-    def close(self) -> None:
-        self.closed = True
 
 
 class Socket:
@@ -69,11 +49,11 @@ class Rig:
         self.event_loop.agent_up(session)
         return session
 
-    def switch(self, node: str, key: int) -> Connection:
+    def switch(self, node: str, key: int) -> SilentSwitch:
         addressing = self.event_loop.context.addressing
         names = [name for (at, _), name in addressing.interface_name.items() if at == node]
         names += [addressing.access_port[node], addressing.agent_access_port[node], addressing.agent_network_port[node]]
-        connection = Connection(addressing.dpid[node], key, names=tuple(names))
+        connection = SilentSwitch(addressing.dpid[node], names, key)
         self.event_loop.switch_up(connection)
         return connection
 

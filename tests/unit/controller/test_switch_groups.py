@@ -5,10 +5,10 @@ from __future__ import annotations
 import struct
 
 import pytest
+from silent_switch import SilentSwitch, reply, xid_of
 
 from hyroads.controller.ofp import match as act
 from hyroads.controller.ofp import wire
-from hyroads.controller.ofp.guard import check
 from hyroads.controller.ofp.intents import Hop, SwitchIntent, TreeBranch
 from hyroads.controller.ofp.rule import GroupEntry, is_our_group
 from hyroads.controller.switches.sessions import DesiredRules, SwitchSession
@@ -16,43 +16,6 @@ from hyroads.controller.switches.sessions import DesiredRules, SwitchSession
 PARENT = Hop("a-wifi", "02:00:01:01:00:09")
 COPIES = (Hop("a-plc", "02:00:01:02:00:02"), Hop("a-wifi", "02:00:01:01:00:03"))
 MACS = {"a-plc": "02:00:01:02:00:01", "a-wifi": "02:00:01:01:00:01"}
-
-
-class Connection:
-    """Keeps what is sent, as (type, command, rest)."""
-
-    key, dpid, peer = 1, 1, "test"
-
-    def __init__(self) -> None:
-        self.sent: list[bytes] = []
-
-    def ports(self) -> dict[str, int]:
-        return {"a-plc": 1, "a-wifi": 2}
-
-    def send(self, data: bytes) -> bool:
-        while data:
-            length = int.from_bytes(data[2:4], "big")
-            self.sent.append(data[:length])
-            data = data[length:]
-        return True
-
-    def close(self) -> None: ...
-
-    def take(self) -> list[bytes]:
-        taken, self.sent = self.sent, []
-        return taken
-
-
-def xid_of(message: bytes) -> int:
-    return int.from_bytes(message[4:8], "big")
-
-
-def reply(request: bytes, body: bytes = b"") -> bytes:
-    """The answer to a multipart request."""
-    kind = request[8:10]
-    message = wire.message(kind + b"\0" * 6 + body, xid_of(request), wire.MULTIPART_REPLY)
-    check(message)
-    return message
 
 
 def described(*groups: int) -> bytes:
@@ -67,7 +30,7 @@ def wanted(*labels: int) -> DesiredRules:
 @pytest.fixture
 def session() -> SwitchSession:
     reports: list[str] = []
-    session = SwitchSession("a", Connection(), lambda: 0.0, reports.append, lambda: None)
+    session = SwitchSession("a", SilentSwitch(1, [*MACS]), lambda: 0.0, reports.append, lambda: None)
     session.start()
     return session
 

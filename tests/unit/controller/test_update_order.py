@@ -13,6 +13,7 @@ from planning import planned
 
 from hyroads.controller.agents.protocol import AgentConfig
 from hyroads.controller.control.update_order import AgentView, SwitchView, Views, orders_of, pending_of
+from hyroads.controller.core.addressing import Numbers
 from hyroads.controller.core.network import FlowSpec
 from hyroads.controller.files.documents import read_file
 from hyroads.controller.model.plan import Plan
@@ -42,6 +43,17 @@ class Agent:
     sent: AgentConfig | None = None
 
 
+_PLANS: dict[str, Plan] = {}
+
+
+def plan_of(state: State, numbers: Numbers) -> Plan:
+    """As the controller plans; orders of events lead to the same hundred states again and again."""
+    key = repr((state, numbers))
+    if key not in _PLANS:
+        _PLANS[key] = planned(CONTEXT, state, numbers)
+    return _PLANS[key]
+
+
 @dataclass
 class Model:
     """The network as the update ordering sees it and as it is. Messages are carried out when the test says so."""
@@ -67,7 +79,7 @@ class Model:
 
     def become(self, state: State) -> None:
         self.state = state
-        self.plan = planned(CONTEXT, state, self.plan.numbers)
+        self.plan = plan_of(state, self.plan.numbers)
 
     def views(self) -> Views:
         agents = {node: AgentView(agent.runs, agent.sent) for node, agent in self.agents.items()}
