@@ -1,6 +1,7 @@
 """Traffic in a kernel whose time stands still while it computes: the kernel's switches, and multipath over radios."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -47,7 +48,7 @@ def three_media(emulation):
         return len({path["links"][-1] for path in rest.flow("down")["multipath"] or () if path["rate_mbps"] > 1}) == 3
 
     wait_until("two radios and power line", on_three, 15.0, 0.05)
-    goodput = Traffic(emulation, "g", "c", lambda: None).tcp(2 * SECONDS, "cubic")
+    goodput = Traffic(emulation, "g", "c", lambda: None).tcp(10, "cubic")
     return {"mbps": goodput.mbps, "each_mbps": goodput.per_second_mbps, "retransmits": goodput.retransmits}
 
 
@@ -56,6 +57,8 @@ def test_one_connection_over_two_radios_and_power_line(tmp_path):
     from hyroads.mininet.runner import RunOptions, run_network
 
     network = read_file(find_network("roaming-80211"))
+    # Acknowledgements are no flow of their own. Of the optimum 5 % are left free, 5 % are headers and labels.
+    network = replace(network, flows=network.flows[:1])
     optimum_mbps = Planner(network, clients_relay=False).plan("g", "c").multipath.total_mbps
     assert optimum_mbps == pytest.approx(4 + 4 + 3)
     path = tmp_path / "found.json"
