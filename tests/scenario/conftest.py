@@ -170,6 +170,11 @@ def parent_of(pid: int) -> int:
         return 0
 
 
+def children(parent: int) -> list[int]:
+    """Process ids of the children of a process."""
+    return [pid for path in Path("/proc").glob("[0-9]*") if parent_of(pid := int(path.name)) == parent]
+
+
 def run_hyroads(
     *arguments: str, timeout_s: float = 60.0, prefix: tuple[str, ...] = ()
 ) -> subprocess.CompletedProcess[str]:
@@ -212,6 +217,7 @@ class Lab:
     leftovers = staticmethod(leftovers)
     namespaces = staticmethod(namespaces)
     alive = staticmethod(alive)
+    children = staticmethod(children)
     wait_for = staticmethod(wait_for)
     hyroads = HYROADS
     run_hyroads = staticmethod(run_hyroads)
