@@ -3,6 +3,9 @@
 import json
 import os
 import signal
+import struct
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -10,8 +13,9 @@ import pytest
 
 from hyroads.controller.client.nfnetlink import NetlinkError
 from hyroads.controller.core.netfile import load_text
+from hyroads.mininet.generic_netlink import GenericNetlink
 from hyroads.mininet.programs import wait_until
-from hyroads.mininet.radios import HWSIM, family_id
+from hyroads.mininet.radios import HWSIM, family_id, radio_names
 from hyroads.mininet.roaming import PingRun
 
 pytest.importorskip("mininet")
@@ -149,6 +153,38 @@ def test_stations_associate_and_follow_transition_requests(tmp_path, nothing_lef
         assert phase == "done" and came
         assert moved_s <= 0.1 * PATIENCE
         assert lost <= 1 * PATIENCE
+
+
+DEL_RADIO, RADIO_ID = 5, 10
+# A network that makes a radio, and removes it when it is told to; all are in the namespace of the test.
+MAKER = """
+import sys
+from hyroads.mininet.radios import InterfaceKind, Radio
+radio = Radio(sys.argv[1], InterfaceKind.STATION, sys.argv[2])
+print(radio.number, flush=True)
+sys.stdin.readline()
+radio.remove()
+"""
+
+
+def test_networks_in_one_namespace_leave_each_others_radios_alone(nothing_left):
+    def maker(number):
+        command = [sys.executable, "-c", MAKER, f"t-radio{number}", f"02:00:00:00:bb:{number:02x}"]
+        return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    makers = [maker(number) for number in range(3)]
+    numbers = [int(each.stdout.readline()) for each in makers]
+    assert set(numbers) <= radio_names().keys()
+    # One ends in order, one is killed: nothing that it opened takes others' radios with it.
+    makers[0].communicate("\n", timeout=30)
+    makers[1].kill()
+    makers[1].communicate(timeout=30)
+    assert numbers[0] not in radio_names() and {numbers[1], numbers[2]} <= radio_names().keys()
+    makers[2].communicate("\n", timeout=30)
+    assert numbers[2] not in radio_names() and numbers[1] in radio_names()
+    with GenericNetlink(HWSIM) as kernel:
+        kernel.command(DEL_RADIO, struct.pack("=HHI", 8, RADIO_ID, numbers[1]))
+    assert numbers[1] not in radio_names()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
