@@ -28,6 +28,13 @@ def test_terminate_leaves_nothing(lab):
     assert lab.alive(pids) == []
 
 
+def test_terminate_ends_a_network_at_its_prompt_and_leaves_nothing(lab):
+    running = lab.emulate("t-prompt", "--no-controller", "--cli", at_prompt=True)
+    running.process.send_signal(signal.SIGTERM)
+    assert running.process.wait(15) == 130
+    assert lab.leftovers("t-prompt") == []
+
+
 @pytest.mark.parametrize("part", PARTS_WITHOUT_WHICH_IT_ENDS)
 def test_kill_of_a_vital_part_ends_the_network_and_leaves_nothing(lab, part):
     running = lab.emulate("t-part", "--no-controller")

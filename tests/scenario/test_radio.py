@@ -13,8 +13,9 @@ import pytest
 
 from hyroads.controller.client.nfnetlink import NetlinkError
 from hyroads.controller.core.netfile import load_text
+from hyroads.mininet import wifi_import
 from hyroads.mininet.generic_netlink import GenericNetlink
-from hyroads.mininet.programs import wait_until
+from hyroads.mininet.programs import EmulationError, wait_until
 from hyroads.mininet.radios import HWSIM, family_id, radio_names
 from hyroads.mininet.roaming import PingRun
 
@@ -211,6 +212,24 @@ def test_after_kill_of_the_owner_nothing_is_left_either(lab, nothing_left):
     os.kill(running.pid_of("owner"), signal.SIGKILL)
     assert lab.wait_for(lambda: programs() == before, 5.0)
     assert lab.wait_for(lambda: lab.leftovers("t-radio-own") == [], 10.0)
+
+
+@pytest.mark.parametrize("how", ["terminate", "kill", "quit", "crash"])
+def test_mininet_wifi_leaves_nothing(lab, nothing_left, how):
+    try:
+        wifi_import.load()
+    except EmulationError as error:
+        pytest.skip(str(error))
+    running = lab.emulate("t-mn-wifi", "--no-realtime", file="walk", command="mininet-wifi", at_prompt=True)
+    assert len(radios()) >= 3 and {"hostapd", "wpa_supplicant"} <= set(programs())
+    if how == "quit":
+        running.process.communicate("exit\n", timeout=60)
+    elif how == "terminate":
+        running.process.send_signal(signal.SIGTERM)
+        running.process.wait(15)
+    else:
+        os.kill(running.pid_of("owner" if how == "kill" else "worker"), signal.SIGKILL)
+    assert lab.wait_for(lambda: lab.leftovers("t-mn-wifi") == [], 10.0)
 
 
 def test_the_demo_holds(hyroads, document_of, nothing_left, tmp_path):
