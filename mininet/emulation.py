@@ -308,8 +308,6 @@ class Emulation:
             elif time.monotonic() - self._died_s.setdefault(program.name, time.monotonic()) >= RESTART_AFTER_S:
                 say(f"{program.failure()}; starting it again")
                 program.start()
-        for cell in self.cells.values():
-            cell.introduce()
 
     # Questions
 

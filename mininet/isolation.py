@@ -146,7 +146,8 @@ def _run_worker(work: Callable[[], int]) -> NoReturn:
 
 
 def _interrupt(_number: int, _frame: object) -> None:
-    raise KeyboardInterrupt
+    # Not KeyboardInterrupt: at Mininet's prompt that ends a command, and the prompt goes on.
+    raise SystemExit(EXIT_INTERRUPTED)
 
 
 def _wait_forwarding(child: int) -> int:

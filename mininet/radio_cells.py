@@ -18,13 +18,13 @@ from typing import Any
 from mininet.link import Intf, Link
 from mininet.node import Node, Switch
 
-from hyroads.controller.access_point.hostapd import Control, own_bss
+from hyroads.controller.access_point.hostapd import Control
 from hyroads.controller.access_point.hostapd_conf import ON_THE_AIR, fields_of
 from hyroads.controller.core.network import RadioMode, Role
 from hyroads.controller.files.private import write_atomically
 
 from .programs import EmulationError, Program, run, wait_until
-from .radio_files import Cell, hostapd_text, neighbour_command, supplicant_text
+from .radio_files import Cell, hostapd_text, supplicant_text
 from .radios import InterfaceKind, Radio, join_ibss
 from .shared_medium import MEDIA_MTU, FarEnd, OutsideIntf, SharedMedium, silence_ipv6, stay
 
@@ -69,7 +69,6 @@ class RadioCell(Switch):  # type: ignore[misc]  # Mininet has no types
         number = shared.addressing.technology_number[technology]
         self.cell = Cell(f"hr-{number}", self.use.channel, secrets.token_hex(32))
         self.stations: dict[str, Station] = {}
-        self._introduced: tuple[int | None, ...] = ()
         params.update(dpid="0", inNamespace=False)
         super().__init__(name, **params)
 
@@ -88,7 +87,6 @@ class RadioCell(Switch):  # type: ignore[misc]  # Mininet has no types
             self._start(station, "hostapd", text)
         for station in self.access_points():
             wait_until(f"hostapd of {station.node}", partial(self._sends, station), START_TIMEOUT_S)
-        self.introduce()
         for station in self.stations.values():
             if station.is_client:
                 self._start(station, "wpa_supplicant", supplicant_text(self.cell, self._control(is_client=True)))
@@ -148,20 +146,6 @@ class RadioCell(Switch):  # type: ignore[misc]  # Mininet has no types
         address = _IBSS_ADDRESS.format(*divmod(self.shared.addressing.technology_number[self.technology], 256))
         join_ibss(if_nametoindex(station.interface), self.cell.ssid, self.cell.frequency_mhz, address)
 
-    def introduce(self) -> None:
-        """Tells each access point of the others, for stations that ask for neighbours, unless all know already."""
-        points = self.access_points()
-        running = tuple(point.program.pid if point.program is not None else None for point in points)
-        if running == self._introduced or None in running or not all(map(self._sends, points)):
-            return
-        reports = {point.node: self._own_report(point.node) for point in points}
-        for point in points:
-            for other in points:
-                if other is not point:
-                    command = neighbour_command(other.mac, self.cell.ssid, reports[other.node])
-                    self.ask(point.node, command)
-        self._introduced = running
-
     # Questions
 
     def ask(self, node: str, question: str) -> str:
@@ -216,16 +200,6 @@ class RadioCell(Switch):  # type: ignore[misc]  # Mininet has no types
         if station.program is not None and not station.program.alive:
             raise EmulationError(station.program.failure())
         return self.socket(station.node).exists() and self.status(station.node).get("state") == ON_THE_AIR
-
-    def _own_report(self, node: str) -> str:
-        # A radio of ours has one BSS.
-        own = own_bss(self.ask(node, "STATUS").encode(), "")
-        for line in self.ask(node, "SHOW_NEIGHBOR").splitlines():
-            words = line.split()
-            report = next((word.removeprefix("nr=") for word in words if word.startswith("nr=")), None)
-            if own is not None and words and words[0].lower() == own[0] and report is not None:
-                return report
-        raise EmulationError(f"hostapd of {node} does not describe itself as a neighbour")
 
 
 class CellEnd(FarEnd):

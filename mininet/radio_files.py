@@ -78,11 +78,6 @@ def supplicant_text(cell: Cell, control: Path) -> str:
     return "\n".join(lines) + "\n"
 
 
-def neighbour_command(bssid: str, ssid: str, report: str) -> str:
-    """What tells hostapd of another access point, for stations that ask; ``report`` is as that one says of itself."""
-    return f"SET_NEIGHBOR {bssid} ssid={ssid.encode().hex()} nr={report}"
-
-
 def agent_file(node: str, sockets: Sequence[tuple[Path, str]]) -> dict[str, object]:
     """The file of ``hyroads ap-agent``: ``sockets`` are hostapd's, each with the technology of its interface."""
     followed = [{"socket": str(path), "technology": technology} for path, technology in sockets]

@@ -2,7 +2,8 @@
 
 ``/run/hyroads/<network>/`` holds sockets, logs and ``state.json``; the lock file beside it is held (flock) by the owner
 and by the emulation's own processes, so the kernel frees it exactly when the last of them has ended, however it ended.
-What a dead owner left outside its own namespaces is swept at the next start of any emulation.
+A small process in a session of its own waits for that, and sweeps what a dead owner left outside its own namespaces;
+if it was killed, too, the next start of any emulation does.
 """
 
 from __future__ import annotations
@@ -11,11 +12,14 @@ import fcntl
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
+import sys
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,7 +44,11 @@ def namespace_name(network: str, node: str | None = None) -> str:
     return f"{NETNS_PREFIX}{network}" + (f"-{node}" if node is not None else "")
 
 
-@dataclass(frozen=True)
+# Waits in a program that needs hardly any memory. A name that has been released has no file any more.
+_SWEEP_LATER = "flock {descriptor} && flock -u {descriptor} && [ -e {lock} ] && exec {python} -c {sweep}"
+
+
+@dataclass(eq=False)
 class RunDirectory:
     """A claimed run directory; the claim ends with ``release`` or with the death of all who hold ``lock_fd``."""
 
@@ -48,11 +56,36 @@ class RunDirectory:
     path: Path
     lock_path: Path
     lock_fd: int
+    _sweeper: subprocess.Popen[bytes] | None = field(default=None, init=False)
 
     def record(self, namespaces: Iterable[str]) -> None:
-        """Writes down, before anything is made, the names that must be removed after a crash."""
+        """Writes down, before anything is made, the names that must be removed after a crash, and sees to that."""
         state = {"pid": os.getpid(), "namespaces": list(namespaces)}
         (self.path / STATE).write_text(json.dumps(state), encoding="utf-8")
+        if self._sweeper is None:
+            self._sweeper = self._sweep_later()
+
+    def _sweep_later(self) -> subprocess.Popen[bytes]:
+        # Opened anew: who inherits ``lock_fd`` holds the lock.
+        descriptor = os.open(self.lock_path, os.O_RDWR | os.O_CLOEXEC)
+        words = {
+            "lock": str(self.lock_path),
+            "python": sys.executable,
+            "sweep": f"from {__name__} import sweep_name; sweep_name({str(self.lock_path)!r})",
+        }
+        quoted = {name: shlex.quote(word) for name, word in words.items()}
+        nothing = subprocess.DEVNULL
+        try:
+            return subprocess.Popen(
+                ["sh", "-c", _SWEEP_LATER.format(descriptor=descriptor, **quoted)],
+                stdin=nothing,
+                stdout=nothing,
+                stderr=nothing,
+                pass_fds=(descriptor,),
+                start_new_session=True,
+            )
+        finally:
+            os.close(descriptor)
 
     def release(self) -> None:
         """Removes what was recorded and the directory, then frees the name."""
@@ -60,6 +93,9 @@ class RunDirectory:
         shutil.rmtree(self.path, ignore_errors=True)
         self.lock_path.unlink(missing_ok=True)
         os.close(self.lock_fd)
+        if self._sweeper is not None:
+            with suppress(subprocess.TimeoutExpired):
+                self._sweeper.wait(_SWEPT_WITHIN_S)
 
 
 def claim(name: str) -> RunDirectory:
@@ -82,18 +118,21 @@ def claim(name: str) -> RunDirectory:
 
 def sweep() -> list[str]:
     """Removes what dead emulations left behind; returns their names. Living ones are not touched."""
-    swept: list[str] = []
     if not ROOT.is_dir():
-        return swept
+        return []
     names = {entry.stem for entry in ROOT.glob("*.lock")} | {entry.name for entry in ROOT.iterdir() if entry.is_dir()}
-    for name in sorted(names):
-        lock_path = ROOT / f"{name}.lock"
-        descriptor = _lock(lock_path)
-        if descriptor is None:
-            continue
-        RunDirectory(name, ROOT / name, lock_path, descriptor).release()
-        swept.append(name)
-    return swept
+    return [name for name in sorted(names) if sweep_name(str(ROOT / f"{name}.lock"))]
+
+
+def sweep_name(lock: str) -> bool:
+    """Removes what is left of the emulation with that lock file; False if it lives."""
+    lock_path = Path(lock)
+    descriptor = _lock(lock_path)
+    if descriptor is None:
+        return False
+    directory = lock_path.with_suffix("")
+    RunDirectory(directory.name, directory, lock_path, descriptor).release()
+    return True
 
 
 def _lock(path: Path) -> int | None:

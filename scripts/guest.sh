@@ -18,7 +18,7 @@
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/hyroads/guest
-memory=2G radios=0 share='' kind='' travel=false
+memory=2G radios=0 share='' kind='' kvm='' travel=false
 seen=()
 
 usage() { sed -n '/^#   scripts/,/^# HYROADS/{s/^# \{0,3\}//p}' "${BASH_SOURCE[0]}"; }
@@ -34,14 +34,15 @@ own_works() {
         unshare --mount --net --pid --fork --kill-child true
 } 2>/dev/null
 
-# The newest kernel of this machine that has radios; QEMU must start it, which takes seconds where KVM works.
+# The newest kernel of this machine that has radios.
 stock_kernel() {
     printf '%s\n' /lib/modules/[0-9]*/kernel/drivers/net/wireless/{,virtual/}mac80211_hwsim.ko* |
         sed -n 's|^/lib/modules/\([^/[]*\)/.*\.ko[.a-z]*$|\1|p' | sort -V | tail -n1
 }
-qemu_works() {
-    command -v vng qemu-system-x86_64 >/dev/null && [ -w /dev/kvm ] && [ -n "$(stock_kernel)" ] &&
-        timeout -k 2 20 vng --run "/boot/vmlinuz-$(stock_kernel)" --exec true </dev/null
+has_qemu() { command -v vng qemu-system-x86_64 >/dev/null && [ -n "$(stock_kernel)" ]; }
+# Whether it starts that kernel within seconds, as with KVM. Without, it emulates the processor: minutes.
+kvm_works() {
+    [ -n "$kvm" ] || { [ -w /dev/kvm ] && timeout -k 2 20 vng --run "/boot/vmlinuz-$(stock_kernel)" --exec true </dev/null && kvm=works; }
 } >/dev/null 2>&1
 
 uml_kernel() {
@@ -59,12 +60,12 @@ uml_kernel() {
 choose() {
     $travel && { [ "${kind:-uml}" = uml ] || wrong "--time-travel is of User-Mode Linux only"; kind=uml; }
     if [ -z "$kind" ]; then
-        if [ -n "${HYROADS_GUEST_KERNEL:-}" ]; then kind=uml; elif own_works; then kind=own; elif qemu_works; then kind=qemu; else kind=uml; fi
+        if [ -n "${HYROADS_GUEST_KERNEL:-}" ]; then kind=uml; elif own_works; then kind=own; elif has_qemu && kvm_works; then kind=qemu; else kind=uml; fi
         return
     fi
     case $kind in
         own) own_works || fail "this kernel has no mac80211_hwsim and openvswitch that can be used (root is needed too)" ;;
-        qemu) qemu_works || fail "QEMU with KVM does not start a kernel here (virtme-ng, /dev/kvm and a kernel with mac80211_hwsim are needed)" ;;
+        qemu) has_qemu || fail "no vng (virtme-ng), no qemu-system-x86_64, or no kernel with mac80211_hwsim in /boot and /lib/modules" ;;
         uml) ;;
     esac
 }
@@ -112,9 +113,12 @@ NAMESPACES=(unshare --mount --net --pid --fork --kill-child)
 run_own() { CONTROL=$control guarded "${NAMESPACES[@]}" bash "$control/init"; }
 
 run_qemu() {
-    local folders=(--rwdir "$control")
-    [ -z "$share" ] || folders+=(--rwdir "$share")
-    guarded vng --run "/boot/vmlinuz-$(stock_kernel)" --user root --memory "$memory" "${folders[@]}" --exec \
+    local options=(--rwdir "$control") folder
+    [ -z "$share" ] || options+=(--rwdir "$share")
+    for folder in "${seen[@]}"; do options+=(--rodir "$folder"); done
+    # Emulated clocks are too late for the kernel's test of its timer.
+    kvm_works || { echo "hyroads guest: no KVM that works; QEMU emulates the processor, which takes minutes" >&2; options+=(--disable-kvm --append no_timer_check); }
+    guarded vng --run "/boot/vmlinuz-$(stock_kernel)" --user root --memory "$memory" "${options[@]}" --exec \
         "modprobe openvswitch; modprobe mac80211_hwsim radios=0; CONTROL=$control ${NAMESPACES[*]} bash $control/init"
 }
 

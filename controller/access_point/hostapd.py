@@ -42,7 +42,7 @@ Document = dict[str, Any]
 @dataclass(frozen=True, slots=True)
 class Station:
     """An entry of hostapd's list; only one that is authorised may send. ``connected_s`` is for how long it has been
-    associated, in whole seconds, where hostapd tells.
+    associated, where hostapd tells: at least so long, and less than a second longer.
 
     A station that went to another access point stays in the list until hostapd misses it, for minutes.
     """
@@ -50,7 +50,7 @@ class Station:
     mac: str
     authorised: bool
     signal_dbm: int | None
-    connected_s: int = 0
+    connected_s: float = 0.0
 
 
 def news_of(message: bytes) -> Document | None:
@@ -79,13 +79,19 @@ def station_of(answer: bytes) -> Station | None:
     fields = dict(line.partition("=")[::2] for line in lines[1:])
     signal = fields.get("signal", "")
     known = re.fullmatch(r"-\d{1,3}", signal) is not None
-    connected = fields.get("connected_time", "")
+    connected, silent = (fields.get(key, "") for key in ("connected_time", "inactive_msec"))
     return Station(
         lines[0].strip().lower(),
         "[AUTHORIZED]" in fields.get("flags", ""),
         int(signal) if known else None,
-        int(connected) if re.fullmatch(r"[0-9]{1,9}", connected) else 0,
+        _connected_s(*(int(text) if re.fullmatch(r"[0-9]{1,9}", text) else 0 for text in (connected, silent))),
     )
+
+
+def _connected_s(whole_s: int, silent_ms: int) -> float:
+    """For how long a station has been associated. hostapd tells whole seconds, in which a station may have been at two
+    access points; that which it left has not heard it since."""
+    return min(max(float(whole_s), silent_ms / 1e3), whole_s + 0.999)
 
 
 def own_neighbour(answer: bytes, bssid: str) -> str | None:

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -109,23 +110,30 @@ def alive(pids: list[int]) -> list[int]:
 
 
 class Running:
-    """``hyroads emulate`` in the background."""
+    """``hyroads emulate`` in the background, or another command; ``at_prompt`` if it waits for commands of Mininet."""
 
-    def __init__(self, network: str, *arguments: str, file: str = "triangle") -> None:
+    def __init__(
+        self, network: str, *arguments: str, file: str = "triangle", command: str = "emulate", at_prompt: bool = False
+    ) -> None:
         self.network = network
         self.process = subprocess.Popen(
-            [*HYROADS, "emulate", file, "--name", network, "--publish", "0", *arguments],
-            stdin=subprocess.DEVNULL,
+            [*HYROADS, command, file, "--name", network, "--publish", "0", *arguments],
+            stdin=subprocess.PIPE if at_prompt else subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
             start_new_session=True,
         )
-        assert self.process.stdout is not None
-        line = self.process.stdout.readline()
-        if "runs" not in line:
+        assert self.process.stdout is not None and self.process.stderr is not None
+        if at_prompt:
+            lines = iter(self.process.stderr.readline, "")
+            line = next((line for line in lines if line == "hyroads: ready\n"), "")
+        else:
+            line = self.process.stdout.readline()
+            line = line if "runs" in line else ""
+        if not line:
             self.process.kill()
-            raise AssertionError(f"did not start: {line}{self.process.communicate()[1]}")
+            raise AssertionError(f"did not start: {self.process.communicate()}")
 
     def processes(self) -> dict[int, str]:
         """Process id (as this machine sees it) -> command line, of all that runs in the network's namespaces."""
@@ -145,7 +153,8 @@ class Running:
             return self.process.pid
         if part in ("init", "worker"):
             parent = self.process.pid if part == "init" else self.pid_of("init")
-            return next(pid for pid in self.processes() if parent_of(pid) == parent)
+            # The oldest: init has the children of those that ended, too.
+            return min(pid for pid in self.processes() if parent_of(pid) == parent)
         return next(
             pid for pid, command in self.processes().items() if command.startswith(part) or f"/{part} " in command
         )
@@ -168,6 +177,11 @@ def parent_of(pid: int) -> int:
         return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
     except OSError:
         return 0
+
+
+def children(parent: int) -> list[int]:
+    """Process ids of the children of a process."""
+    return [pid for path in Path("/proc").glob("[0-9]*") if parent_of(pid := int(path.name)) == parent]
 
 
 def run_hyroads(
@@ -212,6 +226,7 @@ class Lab:
     leftovers = staticmethod(leftovers)
     namespaces = staticmethod(namespaces)
     alive = staticmethod(alive)
+    children = staticmethod(children)
     wait_for = staticmethod(wait_for)
     hyroads = HYROADS
     run_hyroads = staticmethod(run_hyroads)
@@ -220,9 +235,9 @@ class Lab:
     def __init__(self) -> None:
         self.started: list[Running] = []
 
-    def emulate(self, network: str, *arguments: str, file: str = "triangle") -> Running:
-        """Starts a network in the background and waits until it runs."""
-        self.started.append(Running(network, *arguments, file=file))
+    def emulate(self, network: str, *arguments: str, **more: Any) -> Running:
+        """Starts a network in the background and waits until it runs; ``more`` as for :class:`Running`."""
+        self.started.append(Running(network, *arguments, **more))
         return self.started[-1]
 
 

@@ -2,6 +2,7 @@
 
 import os
 import signal
+from pathlib import Path
 
 import pytest
 
@@ -25,6 +26,13 @@ def test_terminate_leaves_nothing(lab):
     running.process.wait(15)
     assert lab.leftovers("t-term") == []
     assert lab.alive(pids) == []
+
+
+def test_terminate_ends_a_network_at_its_prompt_and_leaves_nothing(lab):
+    running = lab.emulate("t-prompt", "--no-controller", "--cli", at_prompt=True)
+    running.process.send_signal(signal.SIGTERM)
+    assert running.process.wait(15) == 130
+    assert lab.leftovers("t-prompt") == []
 
 
 @pytest.mark.parametrize("part", PARTS_WITHOUT_WHICH_IT_ENDS)
@@ -56,11 +64,22 @@ def test_kill_of_an_agent_or_the_controller_is_repaired(lab):
     assert lab.leftovers("t-fix") == []
 
 
-# The start of any network sweeps, so no other may start in between.
-@pytest.mark.alone
-def test_after_kill_of_the_owner_all_dies_and_the_next_start_sweeps(lab):
+def test_after_kill_of_the_owner_all_dies_and_is_swept(lab):
     running = lab.emulate("t-own", "--no-controller")
     pids = list(running.processes())
+    os.kill(running.pid_of("owner"), signal.SIGKILL)
+    assert lab.wait_for(lambda: lab.alive(pids) == [], 5.0)
+    assert lab.wait_for(lambda: lab.leftovers("t-own") == [], 10.0)
+
+
+# The start of any network sweeps, so no other may start in between.
+@pytest.mark.alone
+def test_what_a_killed_owner_left_is_swept_at_the_next_start_if_its_sweeper_was_killed_too(lab):
+    running = lab.emulate("t-own", "--no-controller")
+    pids = list(running.processes())
+    shells = [pid for pid in lab.children(running.process.pid) if b"flock" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    assert len(shells) == 1
+    os.killpg(shells[0], signal.SIGKILL)
     os.kill(running.pid_of("owner"), signal.SIGKILL)
     assert lab.wait_for(lambda: lab.alive(pids) == [], 5.0)
     assert "hr-t-own" in lab.namespaces("t-own")

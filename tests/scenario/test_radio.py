@@ -3,6 +3,9 @@
 import json
 import os
 import signal
+import struct
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -10,8 +13,10 @@ import pytest
 
 from hyroads.controller.client.netlink import NetlinkError
 from hyroads.controller.core.netfile import load_text
-from hyroads.mininet.programs import wait_until
-from hyroads.mininet.radios import HWSIM, family_id
+from hyroads.mininet import wifi_import
+from hyroads.mininet.generic_netlink import GenericNetlink
+from hyroads.mininet.programs import EmulationError, wait_until
+from hyroads.mininet.radios import HWSIM, family_id, radio_names
 from hyroads.mininet.roaming import PingRun
 
 pytest.importorskip("mininet")
@@ -98,6 +103,13 @@ def within(what, condition, seconds=10.0):
     return time.monotonic() - began_s
 
 
+def introduced(cell, node):
+    """Whether stations that ask an access point for neighbours hear of both: it lists itself, the controller tells it
+    of the other."""
+    known = cell.ask(node, "SHOW_NEIGHBOR").lower()
+    return all(point.mac in known for point in cell.access_points())
+
+
 def measured(emulation):
     cell, rest = emulation.cells["wifi"], emulation.rest
 
@@ -108,7 +120,7 @@ def measured(emulation):
     known_s = within("p known", lambda: attachment()["known_by"] == "association")
     agrees = attachment()["node"] == cell.associated_with("p")
     mesh_s = within("the link over the IBSS", lambda: {x["id"]: x["up"] for x in rest.get("/topology")["links"]}["ab"])
-    report = cell.ask("a", "SHOW_NEIGHBOR").lower()
+    within("a and b as neighbours", lambda: all(introduced(cell, node) for node in "ab"))
     handovers = []
     for _ in range(4):
         there = "b" if attachment()["node"] == "a" else "a"
@@ -123,13 +135,11 @@ def measured(emulation):
 
     def back():
         emulation.restart_dead(lambda words: None)
-        running = cell.stations["a"].program.alive and cell.socket("a").exists()
-        return running and cell.stations["b"].mac in cell.ask("a", "SHOW_NEIGHBOR").lower()
+        return cell.stations["a"].program.alive and cell.socket("a").exists() and introduced(cell, "a")
 
     wait_until("hostapd of a with its neighbours", back, 10.0)
     return {
         "associated_s": associated_s, "known_s": known_s, "agrees": agrees, "mesh_s": mesh_s, "handovers": handovers,
-        "introduced": all(cell.stations[node].mac in report for node in "ab"),
     }  # fmt: skip
 
 
@@ -139,11 +149,43 @@ def test_stations_associate_and_follow_transition_requests(tmp_path, nothing_lef
     assert found["started_s"] <= 1.0 * PATIENCE
     assert found["associated_s"] <= 0.2 * PATIENCE
     assert found["known_s"] <= 0.1 * PATIENCE
-    assert found["agrees"] and found["introduced"]
+    assert found["agrees"]
     for phase, moved_s, came, lost in found["handovers"]:
         assert phase == "done" and came
         assert moved_s <= 0.1 * PATIENCE
         assert lost <= 1 * PATIENCE
+
+
+DEL_RADIO, RADIO_ID = 5, 10
+# A network that makes a radio, and removes it when it is told to; all are in the namespace of the test.
+MAKER = """
+import sys
+from hyroads.mininet.radios import InterfaceKind, Radio
+radio = Radio(sys.argv[1], InterfaceKind.STATION, sys.argv[2])
+print(radio.number, flush=True)
+sys.stdin.readline()
+radio.remove()
+"""
+
+
+def test_networks_in_one_namespace_leave_each_others_radios_alone(nothing_left):
+    def maker(number):
+        command = [sys.executable, "-c", MAKER, f"t-radio{number}", f"02:00:00:00:bb:{number:02x}"]
+        return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    makers = [maker(number) for number in range(3)]
+    numbers = [int(each.stdout.readline()) for each in makers]
+    assert set(numbers) <= radio_names().keys()
+    # One ends in order, one is killed: nothing that it opened takes others' radios with it.
+    makers[0].communicate("\n", timeout=30)
+    makers[1].kill()
+    makers[1].communicate(timeout=30)
+    assert numbers[0] not in radio_names() and {numbers[1], numbers[2]} <= radio_names().keys()
+    makers[2].communicate("\n", timeout=30)
+    assert numbers[2] not in radio_names() and numbers[1] in radio_names()
+    with GenericNetlink(HWSIM) as kernel:
+        kernel.command(DEL_RADIO, struct.pack("=HHI", 8, RADIO_ID, numbers[1]))
+    assert numbers[1] not in radio_names()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -164,15 +206,30 @@ def test_a_crashed_network_leaves_nothing(lab, nothing_left, part):
     assert lab.leftovers("t-radio-part") == []
 
 
-def test_after_kill_of_the_owner_programs_end_at_once_and_radios_with_the_next_start(lab, nothing_left):
-    before = radios(), programs()
+def test_after_kill_of_the_owner_nothing_is_left_either(lab, nothing_left):
+    before = programs()
     running = lab.emulate("t-radio-own", "--radio", "--no-controller", file="roaming-80211")
     os.kill(running.pid_of("owner"), signal.SIGKILL)
-    assert lab.wait_for(lambda: programs() == before[1], 5.0)
-    other = lab.emulate("t-radio-next", "--no-controller")
-    assert lab.leftovers("t-radio-own") == []
-    assert lab.wait_for(lambda: radios() == before[0], 5.0)
-    other.interrupt()
+    assert lab.wait_for(lambda: programs() == before, 5.0)
+    assert lab.wait_for(lambda: lab.leftovers("t-radio-own") == [], 10.0)
+
+
+@pytest.mark.parametrize("how", ["terminate", "kill", "quit", "crash"])
+def test_mininet_wifi_leaves_nothing(lab, nothing_left, how):
+    try:
+        wifi_import.load()
+    except EmulationError as error:
+        pytest.skip(str(error))
+    running = lab.emulate("t-mn-wifi", "--no-realtime", file="walk", command="mininet-wifi", at_prompt=True)
+    assert len(radios()) >= 3 and {"hostapd", "wpa_supplicant"} <= set(programs())
+    if how == "quit":
+        running.process.communicate("exit\n", timeout=60)
+    elif how == "terminate":
+        running.process.send_signal(signal.SIGTERM)
+        running.process.wait(15)
+    else:
+        os.kill(running.pid_of("owner" if how == "kill" else "worker"), signal.SIGKILL)
+    assert lab.wait_for(lambda: lab.leftovers("t-mn-wifi") == [], 10.0)
 
 
 def test_the_demo_holds(hyroads, document_of, nothing_left, tmp_path):

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 
@@ -52,9 +53,26 @@ def test_a_living_network_is_refused_and_not_swept(root, holder):
     assert (root / "net" / "state.json").exists()
 
 
-def test_a_killed_one_is_swept(root, holder):
+def wait_for(condition):
+    until_s = time.monotonic() + 10
+    while not condition() and time.monotonic() < until_s:
+        time.sleep(0.02)
+    return condition()
+
+
+def test_a_killed_one_is_swept_by_its_own_process(root, holder):
+    assert (root / "net").is_dir()
     holder.kill()
     holder.wait()
+    assert wait_for(lambda: not any(root.iterdir()))
+
+
+def test_one_that_was_killed_with_its_own_process_is_swept_by_the_next(root, monkeypatch):
+    monkeypatch.setattr(run_directory, "_SWEEP_LATER", "exit 0")
+    dead = run_directory.claim("net")
+    dead.record(["hr-net"])
+    assert (root / "net" / "state.json").exists()
+    os.close(dead.lock_fd)
     assert run_directory.sweep() == ["net"]
     assert list(root.iterdir()) == []
 

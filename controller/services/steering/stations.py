@@ -76,11 +76,13 @@ class Steering:
         """An access point's own entry, as others send stations to it."""
         place = Place(node, bss.technology)
         if self.service.knows(place):
-            changed = self._neighbours.get(place) != bss.neighbour or self._ssids.get(place) != bss.ssid
+            before, ssid = self._neighbours.get(place), self._ssids.get(place, "")
             self._neighbours[place], self._ssids[place] = bss.neighbour, bss.ssid
             # Its agent may be a new one, which knows nothing.
             self._told.pop(place, None)
-            for other in self._same_ssid(bss.ssid) if changed else [place]:
+            changed = (before, ssid) != (bss.neighbour, bss.ssid)
+            others = [*self._same_ssid(ssid), *self._same_ssid(bss.ssid)] if changed else []
+            for other in dict.fromkeys([place, *others]):
                 self._tell_neighbours(other)
 
     def gone(self, node: str) -> None:
@@ -106,7 +108,7 @@ class Steering:
     def _tell_neighbours(self, place: Place) -> None:
         """Stations at a place that ask where else they could go (802.11k) hear of the places with the same SSID."""
         radio, ssid = self.radios().get(place.node), self._ssids.get(place, "")
-        if radio is None or not ssid:
+        if radio is None:
             return
         others = [other for other in self._same_ssid(ssid) if other != place]
         # Those of its own channel first: a station need not go to another to hear them.

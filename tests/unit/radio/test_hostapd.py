@@ -44,6 +44,10 @@ def test_lists_and_neighbours():
     assert hostapd.station_of(b"02:aa:00:00:00:01\nflags=[AUTH]\n") == hostapd.Station(MAC, False, None)
     lasting = hostapd.station_of(entry + b"connected_time=312\ninactive_msec=90000\n")
     assert lasting == hostapd.Station(MAC, True, -47, connected_s=312)
+    # It came and went within the second: since it is silent, it has been elsewhere.
+    for silent_ms, connected_s in ((200, 3), (3400, 3.4), (9000, 3.999)):
+        told = entry + f"connected_time=3\ninactive_msec={silent_ms}\n".encode()
+        assert hostapd.station_of(told) == hostapd.Station(MAC, True, -47, connected_s)
     assert hostapd.station_of(entry + b"connected_time=-1\n") == hostapd.Station(MAC, True, -47, connected_s=0)
     assert hostapd.station_of(b"FAIL\n") is None
     listed = b"02:00:00:00:00:09 ssid=61 nr=0200000000098f000000510607\n"
