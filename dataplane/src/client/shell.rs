@@ -93,7 +93,7 @@ pub fn run(options: &Options) -> io::Result<()> {
     }
     let mut client = Client {
         engine: Engine::client(),
-        fx: Effects::new(Pool::new(BUFFER_BYTES, MOST_BUFFERS).with_large(LARGE_BYTES, MOST_LARGE).with_all_kept()),
+        fx: Effects::new(Pool::new(BUFFER_BYTES, MOST_BUFFERS).with_large(LARGE_BYTES, MOST_LARGE).prefilled()),
         tun,
         host: Host::default(),
         devices: Vec::new(),

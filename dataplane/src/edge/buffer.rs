@@ -82,7 +82,7 @@ impl Buf {
 }
 
 /// So many free buffers are kept; what a greater peak needed is not kept for ever.
-pub const MOST_KEPT: usize = 4096;
+pub const MOST_FREE: usize = 4096;
 
 /// Hands out buffers of one size, at most `limit` of them at a time, so that hostile input cannot use up memory; and, if
 /// asked for, a few large ones.
@@ -102,8 +102,8 @@ impl Pool {
 
     /// The same pool with all buffers that it keeps, so that its memory does not grow with each burst that is greater than
     /// those before. They are written to: else the kernel would give the memory only when they are used.
-    pub fn with_all_kept(mut self) -> Self {
-        let count = MOST_KEPT.min(self.limit).saturating_sub(self.free.len());
+    pub fn prefilled(mut self) -> Self {
+        let count = MOST_FREE.min(self.limit).saturating_sub(self.free.len());
         for _ in 0..count {
             let mut buf = Buf::with_size(self.size);
             buf.data.fill(1);
@@ -163,7 +163,7 @@ impl Pool {
         }
         self.out = self.out.saturating_sub(1);
         buf.filled(0);
-        if self.free.len() < MOST_KEPT {
+        if self.free.len() < MOST_FREE {
             self.free.push(buf);
         }
     }
@@ -211,16 +211,16 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_makes_none_where_all_are_kept_and_leaves_no_more_than_that() {
-        for (limit, burst) in [(8, 8), (MOST_KEPT + 9, MOST_KEPT + 9)] {
-            let mut pool = Pool::new(64, limit).with_all_kept();
-            let kept = limit.min(MOST_KEPT);
-            assert_eq!(pool.made(), kept);
+    fn a_burst_makes_none_where_all_are_there_and_leaves_no_more_than_that() {
+        for (limit, burst) in [(8, 8), (MOST_FREE + 9, MOST_FREE + 9)] {
+            let mut pool = Pool::new(64, limit).prefilled();
+            let free = limit.min(MOST_FREE);
+            assert_eq!(pool.made(), free);
             let taken: Vec<Buf> = std::iter::from_fn(|| pool.take()).collect();
             assert_eq!((taken.len(), pool.made()), (burst, burst));
             assert!(taken.iter().all(Buf::is_empty));
             taken.into_iter().for_each(|buf| pool.give(buf));
-            assert_eq!((pool.made(), pool.in_use()), (kept, 0));
+            assert_eq!((pool.made(), pool.in_use()), (free, 0));
         }
     }
 
