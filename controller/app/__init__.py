@@ -39,7 +39,7 @@ from hyroads.controller.ofp import guard, wire
 from hyroads.controller.ofp.pipeline import Table
 from hyroads.controller.ofp.readback import table_of
 from hyroads.controller.runtime.event_loop import EventLoop, loop_options_of
-from hyroads.controller.runtime.faults import WarningLimit
+from hyroads.controller.runtime.faults import JsonLines, WarningLimit
 from hyroads.controller.runtime.persistence import Store, to_save
 from hyroads.controller.runtime.telemetry import Telemetry
 from hyroads.controller.services.pair_tests import PairTestService, testable_links
@@ -331,10 +331,12 @@ def _set_up_log() -> None:
     logging.getLogger("hyroads").setLevel(min(logging.INFO, logging.getLogger().level or logging.INFO))
     # Every request of a poller is no event.
     logging.getLogger("hyroads.rest.access").setLevel(logging.WARNING)
-    limit = WarningLimit()
+    limit, is_json = WarningLimit(), os.environ.get("HYROADS_LOG_FORMAT") == "json"
     for handler in logging.getLogger().handlers:
         handler.addFilter(limit)
-        if handler.formatter is None:
+        if is_json:
+            handler.setFormatter(JsonLines())
+        elif handler.formatter is None:
             handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
 
 

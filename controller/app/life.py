@@ -18,7 +18,8 @@ from hyroads.controller.core.errors import HyroadsError
 from hyroads.controller.framework import ryu_shim as shim
 from hyroads.controller.framework.service_manager import ServiceManager
 from hyroads.controller.runtime.event_loop import EventLoop
-from hyroads.controller.runtime.reload import Reloader, Steps, read_files
+from hyroads.controller.runtime.files import read_files
+from hyroads.controller.runtime.reload import Reloader, Steps
 from hyroads.controller.settings.controller import Settings
 from hyroads.rest.access import Access, Limit
 from hyroads.rest.contract import Document
@@ -119,6 +120,7 @@ class Life:
                 self._hangups.notify()
             else:
                 self._end(number)
+                return
 
     def _reload_by_signal(self) -> None:
         while True:

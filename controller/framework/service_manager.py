@@ -1,4 +1,4 @@
-"""What a service manager is told by the protocol of systemd's ``sd_notify`` (``Type=notify``): ready, reloading, ending,
+"""What a service manager is told, by systemd's ``sd_notify`` protocol (``Type=notify``): ready, reloading, ending,
 and that the event loop still turns. Without a service manager nothing is sent.
 
 A message is one datagram of ``NAME=value`` lines to the Unix socket that ``NOTIFY_SOCKET`` names.

@@ -15,12 +15,11 @@ from functools import partial
 
 from hyroads.controller.core.errors import ConfigError, HyroadsError, PlanningError
 from hyroads.controller.core.network import Network
-from hyroads.controller.files.documents import read_file
 from hyroads.controller.framework import ryu_shim as shim
 from hyroads.controller.model import state as model
-from hyroads.controller.model.state import DeclaredFlow, Origin, State, TopologyContext
+from hyroads.controller.model.state import DeclaredFlow, Origin, State
 from hyroads.controller.settings.changes import Changes, Files, compare
-from hyroads.controller.settings.controller import MEASURED, Settings, load
+from hyroads.controller.settings.controller import Settings
 from hyroads.rest.contract import ConflictError, Document, NotConfirmedError
 
 from .event_loop import EventLoop, loop_options_of
@@ -46,16 +45,6 @@ def refused_files(error: ConfigError) -> ReloadRefusedError:
     for one in (error, *error.more):
         errors.setdefault(f"{one.document}: {one.place}" if one.place else one.document, []).append(one.problem)
     return ReloadRefusedError(f"{error}; nothing was taken", errors=errors)
-
-
-def read_files(environment: Mapping[str, str]) -> Files:
-    """What a controller would start with now; :class:`ConfigError`. Checks all that can be checked without others."""
-    settings = load(environment)
-    network = read_file(settings.network, measured=settings.capacities == MEASURED)
-    access = settings.access
-    TopologyContext.of(network, settings.network, guards=access.guard, dhcp=access.dhcp_servers)
-    settings.slices.check_network(network, settings.network)
-    return Files(settings, network)
 
 
 @dataclass(frozen=True)
@@ -111,8 +100,8 @@ class Steps:
 
 @dataclass(eq=False)
 class Reloader:
-    """``read`` gives the files as they are now (:class:`ConfigError`), ``follow`` makes the steps of everybody who keeps
-    settings of his own, for the settings of before and of now. One reload runs at a time; others wait for it.
+    """``read`` gives the files as they are now (:class:`ConfigError`), ``follow`` makes the steps of all who keep
+    parts of the settings themselves, from those of before to those of now. One reload runs at a time; others wait for it.
     """
 
     event_loop: EventLoop
