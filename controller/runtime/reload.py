@@ -100,8 +100,8 @@ class Steps:
 
 @dataclass(eq=False)
 class Reloader:
-    """``read`` gives the files as they are now (:class:`ConfigError`), ``follow`` makes the steps of all who keep
-    parts of the settings themselves, from those of before to those of now. One reload runs at a time; others wait for it.
+    """``read`` gives the files as they are now (:class:`ConfigError`). ``follow`` makes the steps of all who keep
+    parts of the settings themselves, from those of before to those of now. One reload runs at a time; others wait.
     """
 
     event_loop: EventLoop
