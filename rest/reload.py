@@ -40,7 +40,7 @@ class ReloadSchema(Schema):
 def blueprint(service: Reloads) -> Resource:
     """The resource."""
     about = "Settings and network file, read again by the running controller"
-    found = Resource("reload", url_prefix=f"{PREFIX}/reload", description=about)
+    found = Resource("reload of files", url_prefix=f"{PREFIX}/reload", description=about)
 
     @found.endpoint(
         "post",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import pytest
 
 from hyroads.controller.core.netfile import load_text
 from hyroads.mininet.emulation import Emulation
+from hyroads.mininet.machine import TOO_SLOW, MachineWatch
 from hyroads.mininet.runner import RunOptions, run_network
 from hyroads.mininet.traffic import Traffic
 from hyroads.rest.client import ApiError
@@ -30,6 +32,7 @@ NETWORK = {
     "flows": [{"id": "f1", "from": "a", "to": "b"}],
 }
 HANGUPS = 20
+TRIES = 3
 
 
 def reloads(emulation: Emulation) -> list[Any]:
@@ -102,7 +105,9 @@ def scene(out: Path) -> int:
     """The whole network; for a process of its own."""
 
     def work(emulation: Emulation) -> int:
-        out.write_text(json.dumps(body(emulation)))
+        with MachineWatch(emulation) as watch:
+            found = body(emulation)
+        out.write_text(json.dumps({**found, "slow": watch.result().why}))
         return 0
 
     network = load_text(json.dumps(NETWORK), "network")
@@ -111,12 +116,20 @@ def scene(out: Path) -> int:
 
 @pytest.fixture(scope="module")
 def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What was seen. A machine that lost packets while others took it proves nothing: made again, else skipped."""
     out = tmp_path_factory.mktemp("reload") / "seen.json"
     program = f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r}); from test_reload import scene; "
     command = [sys.executable, "-c", program + f"from pathlib import Path; sys.exit(scene(Path({str(out)!r})))"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=180)
-    assert done.returncode == 0, done.stderr[-4000:]
-    return json.loads(out.read_text())
+    for _ in range(TRIES):
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=180)
+        assert done.returncode == 0, done.stderr[-4000:]
+        found: dict[str, Any] = json.loads(out.read_text())
+        if not any(found["lost"]) or not found["slow"]:
+            return found
+    why = f"not made: {TOO_SLOW}, {found['slow']}"
+    if os.environ.get("HYROADS_NOT_MADE") == "fail":
+        pytest.fail(why)
+    pytest.skip(why)
 
 
 def test_a_flow_that_does_not_differ_loses_no_packet(seen):
