@@ -18,6 +18,7 @@ from .contract import IDENTITY, PREFIX, Token
 from .resource import problem
 
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
+EXTENSION = "hyroads.access"
 READS = ("GET", "HEAD", "OPTIONS")
 
 _ANYTHING = None
@@ -85,8 +86,16 @@ class Access:
         self._tokens = tuple(tokens)
         self._find = find
         self._clock = clock
+        self._limit = limit
         self._buckets = None if limit is None else Buckets(limit)
         self._strangers = Buckets(STRANGERS)
+
+    def use(self, tokens: Sequence[Token], limit: Limit | None) -> None:
+        """Other tokens, and other limits, from the next request on."""
+        self._tokens = tuple(tokens)
+        if limit != self._limit:
+            self._limit = limit
+            self._buckets = None if limit is None else Buckets(limit)
 
     def admit(self) -> Response | None:
         """The answer to who may not do this; None: go on, ``g.principal`` is the name of who asks."""

@@ -12,7 +12,7 @@ from flask import Flask, Request, Response
 from flask_smorest import Api, Blueprint
 from werkzeug.routing import BaseConverter, MapAdapter
 
-from . import flows, network, openapi, operations, resource
+from . import access, flows, network, openapi, operations, resource
 from .access import Access, Limit
 from .contract import Service, Token
 from .operations import Idempotency, Operations
@@ -116,7 +116,9 @@ def create_app(
     app.url_map.merge_slashes = False
     begun = Operations(clock)
     app.extensions.update({resource.EXTENSION: pause, operations.EXTENSION: begun})
-    _guard(app, Access(tokens, limit, time.monotonic, find), Idempotency(clock), exclusive or nullcontext())
+    guard = Access(tokens, limit, time.monotonic, find)
+    app.extensions[access.EXTENSION] = guard
+    _guard(app, guard, Idempotency(clock), exclusive or nullcontext())
     api = Api(app)
     api.DEFAULT_ERROR_RESPONSE_NAME = None
     for converter, schema in _CONVERTERS.values():
@@ -135,12 +137,12 @@ def _serve_metrics(app: Flask, service: Service) -> None:
     app.add_url_rule("/metrics", "metrics", lambda: Response(service.metrics(), content_type=METRICS_TYPE))
 
 
-def _guard(app: Flask, access: Access, idempotency: Idempotency, exclusive: AbstractContextManager[Any]) -> None:
+def _guard(app: Flask, admission: Access, idempotency: Idempotency, exclusive: AbstractContextManager[Any]) -> None:
     """What happens before and after each request."""
 
     def before() -> Response | None:
         with exclusive:
-            refused = access.admit()
+            refused = admission.admit()
         if refused is None:
             refused = read_body()
         if refused is not None:

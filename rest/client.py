@@ -328,6 +328,13 @@ class Client:
         """Remove a flow."""
         self.change("DELETE", address("flows", flow), wait=wait)
 
+    def reload(self) -> Document:
+        """The controller takes its settings and network file again, as a whole or not at all; what differed. ApiError
+        with status 409 says what is wrong (``errors``), or what only a restart can take (``restart``).
+        """
+        document: Document = self.change("POST", "/reload")
+        return document
+
     def handover(
         self, client: str, to: tuple[str, str] | None, *, manager: str | None = None, wait: bool = True, **more: Any
     ) -> Document:

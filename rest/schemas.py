@@ -110,3 +110,4 @@ class ProblemSchema(Schema):
         **about("place in the request -> what was expected there"),
     )
     pending = fields.List(fields.String(), **about("what has not confirmed"))
+    restart = fields.List(fields.String(), **about("what only a restart of the controller can take, by file and place"))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hmac
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from hyroads.controller.framework import ryu_shim as shim
@@ -125,7 +125,6 @@ class AgentServer:
         self._token = token
         self._clock = clock
         self._connections = 0
-        self._most_connections = 2 * (len(nodes) + len(radios.nodes) + len(clients.tokens)) + SPARE_CONNECTIONS
         common: dict[str, _Handler] = {
             "ok": Session.answered,
             "error": Session.answered,
@@ -155,6 +154,19 @@ class AgentServer:
             RADIO: radio_handlers,
             CLIENT: {**common, **clients.handlers()},
         }
+
+    @property
+    def _most_connections(self) -> int:
+        return 2 * (len(self._nodes) + len(self._radios.nodes) + len(self._clients.tokens)) + SPARE_CONNECTIONS
+
+    def use_tokens(self, agents: str | None, clients: Mapping[str, str]) -> None:
+        """Other tokens from now on. Agents that are connected stay; a client whose token is not valid any more goes."""
+        before = self._clients.tokens
+        self._token, self._clients = agents, replace(self._clients, tokens=clients)
+        for client in [name for name in self.clients if clients.get(name) != before.get(name)]:
+            session = self.clients[client]
+            session.close("its token is not valid any more")
+            self._ended(session)
 
     def serve(self, listener: Any) -> None:
         """Accept for ever, in the calling green thread."""
@@ -264,7 +276,7 @@ class AgentServer:
         handlers = self._handlers[session.hello.role]
         while not session.closed:
             line = lines.next(None)
-            if line is None:
+            if line is None or session.closed:
                 return
             session.heard_s = self._clock()
             session.pay(len(line))

@@ -132,10 +132,13 @@ class NetworkDocuments:
     network_name: str
 
     def __post_init__(self) -> None:
-        self._declared = self.event_loop.context.network
         self._domains: tuple[Interference, Sequence[tuple[str, tuple[str, ...]]]] | None = None
         self._planner: Planner | None = None
         self._planning = 0
+
+    @property
+    def _declared(self) -> Network:
+        return self.event_loop.declared
 
     def topology(self) -> Document:
         """Nodes and links."""

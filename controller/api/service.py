@@ -87,7 +87,7 @@ class ControllerService(NetworkDocuments):
             event_loop.saver.check()
             if len(event_loop.state.flows) >= MAX_FLOWS:
                 raise ConflictError(f"there are {MAX_FLOWS} flows already")
-            in_file = next((flow for flow in event_loop.context.network.flows if flow.id == spec.id), None)
+            in_file = next((flow for flow in event_loop.declared.flows if flow.id == spec.id), None)
             change = event_loop.saver.change(f"flow {spec.id}", partial(self._take_back, spec.id))
             event_loop.declare(DeclaredFlow(spec, Origin.FILE if in_file == spec else Origin.API))
         if wait:

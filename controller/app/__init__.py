@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import signal
 import struct
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -33,22 +32,25 @@ from hyroads.controller.files.documents import read_file
 from hyroads.controller.files.state import Origin
 from hyroads.controller.files.tls import server_side
 from hyroads.controller.framework import ryu_shim as shim
+from hyroads.controller.framework.service_manager import ServiceManager
 from hyroads.controller.model.events import EventLog
 from hyroads.controller.model.state import State, TopologyContext, initial
 from hyroads.controller.ofp import guard, wire
 from hyroads.controller.ofp.pipeline import Table
 from hyroads.controller.ofp.readback import table_of
 from hyroads.controller.runtime.event_loop import EventLoop, loop_options_of
-from hyroads.controller.runtime.faults import WarningLimit
+from hyroads.controller.runtime.faults import JsonLines, WarningLimit
 from hyroads.controller.runtime.persistence import Store, to_save
 from hyroads.controller.runtime.telemetry import Telemetry
 from hyroads.controller.services.pair_tests import PairTestService, testable_links
 from hyroads.controller.settings.controller import IDLE, MEASURED, load
 from hyroads.controller.switches.server import SwitchServer
 from hyroads.controller.switches.sessions import SwitchSession
-from hyroads.rest import events, pair_tests, ryu, slices
-from hyroads.rest.access import Limit
+from hyroads.rest import access, events, pair_tests, reload, ryu, slices
+from hyroads.rest.access import Access
 from hyroads.rest.api import create_app
+
+from .life import Followers, Life, limit_of
 
 LOG = logging.getLogger("hyroads.controller")
 MAX_BAD_MESSAGES = 20
@@ -80,8 +82,8 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
         _set_up_log()
         self.settings = load(os.environ)
         network = read_file(self.settings.network, measured=self.settings.capacities == MEASURED)
-        access = self.settings.access
-        self.context = TopologyContext.of(network, self.settings.network, guards=access.guard, dhcp=access.dhcp_servers)
+        ports = self.settings.access
+        self.context = TopologyContext.of(network, self.settings.network, guards=ports.guard, dhcp=ports.dhcp_servers)
         self.store = Store(self.settings.state_file)
         restored, problems = restored_in(self.store, self.context)
         self.telemetry = Telemetry(self.context, self.settings, time.monotonic)
@@ -92,6 +94,9 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
         self.services = Services(self.event_loop, self.telemetry, lambda: self.agents.radios, restored, _document())
         self._tell_of_state_file(problems + self.services.left_out)
         self.agents = self._agents()
+        followers = Followers(self.services, self.agents, lambda: self._access)
+        manager = ServiceManager()
+        self.life = Life(self.event_loop, followers, os.environ, manager=manager, close=self._close)
         self.queries = RyuQueries(self.event_loop)
         self._begin_openflow()
 
@@ -120,7 +125,7 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
     def _new_event_loop(
         self, restored: RestoredState, source: Source | None, tests: Mapping[str, PairTests]
     ) -> EventLoop:
-        how = loop_options_of(self.context, self.settings)
+        how = loop_options_of(self.context.network, self.settings)
         ingest = self.telemetry.ingest
 
         def read_soon(node: str, delay_s: float) -> None:
@@ -184,9 +189,9 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
         self.telemetry.start(self.event_loop)
         self.services.requests.use(web)
         self.services.start()
-        self._follow_signals()
         shim.spawn(self.agents.serve, self._listeners["agents"])
         shim.spawn(shim.serve_wsgi, self._listeners["rest"], web, logging.getLogger("hyroads.rest.access"))
+        self.life.start()
         settings = self.settings
         LOG.info(
             "HyRoads %s: %s, %d nodes, %d links, %d flows; OpenFlow %s, agents %s, REST %s",
@@ -200,41 +205,31 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
 
     def _web(self) -> Flask:
         """The REST API."""
-        limits = self.settings.api_limits
-        return create_app(
+        web = create_app(
             ControllerService(
                 self.event_loop, Path(self.settings.network).name, self.telemetry.ingest.document, self.store.content
             ),
             self.services.tokens,
             resources=[
-                events.blueprint(self.event_log, max_listeners=limits.listeners),
+                events.blueprint(self.event_log, max_listeners=self.settings.api_limits.listeners),
                 *ryu.blueprints(self.queries),
                 pair_tests.blueprint(self.pair_tests),
+                reload.blueprint(self.life),
                 *slices.blueprints(slices_before(self.settings.slicer), switches=False),
                 *self.services.resources(),
             ],
-            limit=Limit(limits.requests_per_s, limits.burst),
+            limit=limit_of(self.settings),
             version=version(),
             on_defect=self.event_loop.exception,
             pause=lambda: shim.sleep(0),
         )
+        self._access: Access = web.extensions[access.EXTENSION]
+        return web
 
-    def _follow_signals(self) -> None:
-        ending = (signal.SIGTERM, signal.SIGINT)
-        received = shim.signals((signal.SIGHUP, *ending))
-
-        def follow() -> None:
-            for number in received:
-                if number == signal.SIGHUP:
-                    LOG.warning("SIGHUP is ignored: settings are read at the start only")
-                    continue
-                LOG.info("ends, by %s", signal.Signals(number).name)
-                # Whoever asks twice does not wait for a disk.
-                shim.let_end(ending)
-                self.event_loop.saver.finish()
-                shim.end_by(number)
-
-        shim.spawn(follow)
+    def _close(self) -> None:
+        """End the processes that were started; what is connected is left as it is."""
+        self.services.plugins.stop()
+        self.telemetry.stop()
 
     # -- OpenFlow
 
@@ -328,7 +323,7 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
     def _save(self, state: State, numbers: Numbers) -> None:
         # Syncing a disk takes as long as it likes.
         services, flows = self.services.to_save(state), state.flows.values()
-        shim.in_thread(self.store.save, to_save(self.context.network, flows, numbers, state.constrained, services))
+        shim.in_thread(self.store.save, to_save(self.event_loop.declared, flows, numbers, state.constrained, services))
 
 
 def _set_up_log() -> None:
@@ -336,10 +331,12 @@ def _set_up_log() -> None:
     logging.getLogger("hyroads").setLevel(min(logging.INFO, logging.getLogger().level or logging.INFO))
     # Every request of a poller is no event.
     logging.getLogger("hyroads.rest.access").setLevel(logging.WARNING)
-    limit = WarningLimit()
+    limit, is_json = WarningLimit(), os.environ.get("HYROADS_LOG_FORMAT") == "json"
     for handler in logging.getLogger().handlers:
         handler.addFilter(limit)
-        if handler.formatter is None:
+        if is_json:
+            handler.setFormatter(JsonLines())
+        elif handler.formatter is None:
             handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
 
 

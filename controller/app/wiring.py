@@ -47,6 +47,7 @@ from hyroads.controller.services.reservations import ReservationService
 from hyroads.controller.services.steering.actuators import HandoverActuator, SteeringActuator, network_view
 from hyroads.controller.services.steering.policies import EVERY_S, PolicyService
 from hyroads.controller.services.steering.stations import Steering
+from hyroads.controller.settings.controller import Settings
 from hyroads.plugins.kinds import Selection
 from hyroads.rest import clients, handovers, multihomed, ncasts, plugins, reservations, sessions
 from hyroads.rest.contract import Token
@@ -85,6 +86,11 @@ def ready(saved: Saved, context: TopologyContext) -> tuple[RestoredState, list[C
 LOG = logging.getLogger("hyroads.controller")
 
 
+def tokens_of(settings: Settings) -> list[Token]:
+    """The tokens of the REST API."""
+    return [Token(each.name, each.token, each.role) for each in settings.api_tokens]
+
+
 class Services:
     """``radios`` are the connected access points by node, ``document`` is what an error in the settings names."""
 
@@ -99,7 +105,7 @@ class Services:
         self.event_loop = event_loop
         self.context = event_loop.context
         self.settings = event_loop.settings
-        self.tokens = [Token(t.name, t.token, t.role) for t in self.settings.api_tokens]
+        self.tokens = tokens_of(self.settings)
         self._publish = event_loop.events.publish
         self._preferred: dict[str, str] = {}
         self.left_out: list[ConfigError] = []

@@ -8,7 +8,10 @@ from __future__ import annotations
 import argparse
 import logging
 import os
+import sys
+from collections.abc import Mapping
 
+from hyroads.controller.core.errors import ConfigError
 from hyroads.controller.files.text import read_text
 
 from .main import Command, argument
@@ -22,11 +25,29 @@ def _run_controller(args: argparse.Namespace) -> int:
             read_text(environment[name])
     from hyroads.controller.settings.controller import load
 
+    if args.check:
+        return _check_controller(environment)
     # The application reads both again and checks the network, but only after the framework is imported.
     read_text(load(environment).network)
     from hyroads.controller.framework.launcher import run_controller
 
-    return run_controller(args.config, args.network, verbose=args.verbose)
+    return run_controller(args.config, args.network, verbose=args.verbose, log_format=args.log_format)
+
+
+def _check_controller(environment: Mapping[str, str]) -> int:
+    """All errors of the first file that has some, as a start or a reload would meet them."""
+    from hyroads.controller.runtime.files import read_files
+
+    try:
+        files = read_files(environment)
+    except ConfigError as error:
+        for each in (error, *error.more):
+            print(f"hyroads: {each}", file=sys.stderr)
+        return 2
+    network = files.network
+    size = f"{len(network.nodes)} nodes, {len(network.links)} links, {len(network.flows)} flows"
+    print(f"{environment.get('HYROADS_CONFIG') or files.settings.network}: ok; {files.settings.network}: {size}")
+    return 0
 
 
 CONTROLLER = Command(
@@ -34,6 +55,8 @@ CONTROLLER = Command(
     _run_controller,
     argument("--config", metavar="FILE", help="settings (default $HYROADS_CONFIG, /etc/hyroads/hyroads.yaml)"),
     argument("--network", metavar="FILE", help="network file; makes the settings file optional"),
+    argument("--check", action="store_true", help="only check settings and network file"),
+    argument("--log-format", choices=("text", "json"), help="of the log on stderr (default text)"),
     argument("--verbose", action="store_true", help="the framework's own messages too"),
 )
 

@@ -53,7 +53,7 @@ class Learning(RateOverride):
         whose acknowledgements need airtime.
         """
         self._readings, self._read_soon = readings, read_soon
-        self._margin, self._tcp_margin = margin, max(margin, tcp_margin)
+        self.use_margins(margin, tcp_margin)
         self._slot_s = slot_s
         self._rng = np.random.default_rng(seed)
         self._learners: dict[str, Learner] = {}
@@ -69,6 +69,10 @@ class Learning(RateOverride):
         self._share: dict[str, dict[str, float]] = {}
         self._frozen: dict[str, Mapping[PathName, float]] = {}
         self._governed: frozenset[str] = frozenset()
+
+    def use_margins(self, margin: float, tcp_margin: float) -> None:
+        """See :class:`RateOverride`."""
+        self._margin, self._tcp_margin = margin, max(margin, tcp_margin)
 
     def alerted(self, changes: tuple[Change, ...], now_s: float) -> None:
         """Links whose capacity changed significantly: what was learned of arms that hear them is void."""

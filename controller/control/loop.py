@@ -13,7 +13,15 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from hyroads.controller.core.addressing import PathName
-from hyroads.controller.core.closed_loop import GroupAirtime, LoopSettings, LoopState, Measurements, SlotResult, slot
+from hyroads.controller.core.closed_loop import (
+    GroupAirtime,
+    LoopSettings,
+    LoopState,
+    Measurements,
+    SlotResult,
+    configured_samples,
+    slot,
+)
 from hyroads.controller.core.demand import Demands
 from hyroads.controller.core.estimate.busy_time import CarrierSensing, ExternalAirtime, Interface
 from hyroads.controller.core.estimate.link_estimate import LinkEstimator
@@ -107,6 +115,24 @@ class LiveLoop:
         pushed = self.state.pushed
         return {flow: self._by_path(flow, pushed[flow]) for flow in self._order if flow in pushed}
 
+    def declare(self, network: Network, now_s: float) -> None:
+        """The file of the network has other capacities, which nobody measures; links and their order are the same."""
+        self.declared = network
+        technologies = {link.id: link.technology for link in network.links}
+        # A filter would take the new value for noise around the old one.
+        estimator = LinkEstimator(technologies).after(configured_samples(network, now_s))
+        self.state = replace(self.state, estimator=estimator)
+
+    def adopt(self, options: LoopOptions) -> None:
+        """Other margins or shares of slices from the next slot on; mode and slot length are the same."""
+        self.options = options
+        self.override.use_margins(options.margin, options.tcp_margin)
+        self.state = self.state.with_problem(self._problem(self.state.network, self.routes))
+        self._shares_laid_out(self.state.problem, self.state.network)
+
+    def _shares_laid_out(self, problem: RateProblem, network: Network) -> None:
+        self._allocator.laid_out(problem, SliceShares.of(specs_of(self.routes), network.links, self.options.shares))
+
     def guarantee(self, minimum_mbps: Mapping[str, float]) -> None:
         """Least rates of flows from the next slot on; those in front go before the others."""
         self._minimums = dict(minimum_mbps)
@@ -155,7 +181,7 @@ class LiveLoop:
         moved = any(flow in new and new[flow] != paths for flow, paths in old.items())
         warm = None if moved else state.allocation
         self.state = replace(state, network=network, pushed=same, allocation=warm)
-        self._allocator.laid_out(problem, SliceShares.of(specs_of(routes), network.links, self.options.shares))
+        self._shares_laid_out(problem, network)
         # Who hears what follows from the links, which stay, and from the rule: capacities have nothing to do with it.
         if self._heard is not None and network.interference is not self._heard_by:
             self._hear(self._heard)

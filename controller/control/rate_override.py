@@ -65,6 +65,9 @@ class RateOverride:
     def alerted(self, changes: tuple[Change, ...], now_s: float) -> None:
         """Capacities changed significantly, links came or went; the routes may follow in the next slot."""
 
+    def use_margins(self, margin: float, tcp_margin: float) -> None:
+        """Other shares of airtime are left free from now on: of all domains, of those of TCP flows."""
+
     def document(self, flow: str) -> dict[str, Any] | None:
         """What it knows of a flow, for REST; None if it has nothing to do with it."""
         return None
@@ -88,6 +91,11 @@ class RateOverrides(RateOverride):
         """All hear of it."""
         for override in self._named.values():
             override.alerted(changes, now_s)
+
+    def use_margins(self, margin: float, tcp_margin: float) -> None:
+        """All use them."""
+        for override in self._named.values():
+            override.use_margins(margin, tcp_margin)
 
     def document(self, flow: str) -> dict[str, Any]:
         """Name -> what that override knows of the flow, null where it has nothing to do with it."""

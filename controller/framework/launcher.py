@@ -47,7 +47,7 @@ def ryu_manager(arguments: Sequence[str] | None = None) -> int:
     wanted = DESCRIPTORS if hard == resource.RLIM_INFINITY else min(DESCRIPTORS, hard)
     if soft < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-    # A terminal that closes, or a habit of reloading, ends no controller. The application says so in its log.
+    # A terminal that closes ends no controller. The application takes it as a wish to reload, once it is there.
     signal.signal(signal.SIGHUP, lambda _number, _frame: None)
     try:
         if find_spec(FRAMEWORK + ".cmd"):
@@ -72,9 +72,14 @@ def _run_without_command_line() -> None:
     manager.AppManager.run_apps([APP])
 
 
-def run_controller(config: str | None = None, network: str | None = None, *, verbose: bool = False) -> int:
-    """The controller with sane defaults: warnings of the framework only, our events, settings from the given files."""
-    for name, value in (("HYROADS_CONFIG", config), ("HYROADS_NETWORK", network)):
+def run_controller(
+    config: str | None = None, network: str | None = None, *, verbose: bool = False, log_format: str | None = None
+) -> int:
+    """The controller with sane defaults: warnings of the framework only, our events, settings from the given files.
+    ``log_format`` is ``text`` (the default) or ``json``.
+    """
+    given = {"HYROADS_CONFIG": config, "HYROADS_NETWORK": network, "HYROADS_LOG_FORMAT": log_format}
+    for name, value in given.items():
         if value is not None:
             os.environ[name] = value
     return ryu_manager(["--verbose" if verbose else "--default-log-level=30", APP])

@@ -240,10 +240,14 @@ def let_end(numbers: Iterable[int]) -> None:
         signal.signal(number, signal.SIG_DFL)
 
 
+def _exit(_number: int, _frame: object) -> None:
+    raise SystemExit(0)
+
+
 def end_by(number: int) -> None:
-    """End the process as that signal does by itself."""
-    signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
-    # In the hub, where an interrupt ends the manager and not one green thread.
+    """End the process: by SIGTERM with status 0, by an interrupt as that does by itself."""
+    signal.signal(number, signal.default_int_handler if number == signal.SIGINT else _exit)
+    # In the hub, where either ends the manager and not one green thread.
     eventlet.hubs.get_hub().schedule_call_global(0, os.kill, os.getpid(), number)
 
 

@@ -23,7 +23,7 @@ from hyroads.controller.control.slots import SlotClock
 from hyroads.controller.control.source import ConfiguredSource, Source
 from hyroads.controller.control.update_order import Views, pending_of
 from hyroads.controller.core.addressing import Numbers
-from hyroads.controller.core.network import Place
+from hyroads.controller.core.network import Network, Place
 from hyroads.controller.framework import ryu_shim as shim
 from hyroads.controller.model import state as model
 from hyroads.controller.model.events import EventLog, changes
@@ -59,13 +59,13 @@ def options_of(settings: Settings) -> Options:
     )
 
 
-def loop_options_of(context: TopologyContext, settings: Settings) -> LoopOptions:
+def loop_options_of(network: Network, settings: Settings) -> LoopOptions:
     """Options of the loop; the margin of the network file counts if the settings name none.
 
     :class:`ConfigError` if slices and network do not fit together.
     """
-    settings.slices.check_network(context.network, context.document)
-    declared = context.network.margin
+    settings.slices.check_network(network, settings.network)
+    declared = network.margin
     margin = settings.margin if settings.margin is not None else declared if declared is not None else DEFAULT_MARGIN
     tcp_margin, slot_s = max(margin, settings.tcp_margin), settings.slot_ms / 1e3
     return LoopOptions(margin, tcp_margin, settings.mode, slot_s, shares=settings.slices.shares)
@@ -81,7 +81,7 @@ def _live(
         context,
         numbers,
         options,
-        LiveLoop(context.network, measured_by, loop_options_of(context, settings), override),
+        LiveLoop(context.network, measured_by, loop_options_of(context.network, settings), override),
         measures=settings.capacities == MEASURED,
         damps=settings.flap_damping,
         together_s=together_s,
@@ -115,6 +115,8 @@ class EventLoop:
     ) -> None:
         context, settings, clock = self.context, self.settings, self.clock
         self.started_s = clock()
+        self.declared = context.network
+        """The network file as it was last read; nodes, links and their order are those of ``context``."""
         self._is_large = len(context.network.links) >= LARGE
         self.live = _live(context, settings, numbers, source, override)
         self._hellos = hello_configs(context, options_of(settings))
@@ -154,6 +156,11 @@ class EventLoop:
         """What is in force, or on its way."""
         return self.live.plan
 
+    @property
+    def turned_s(self) -> float:
+        """When the loop turned last, by its clock; it does so each ``TICK_S`` at least."""
+        return self._turned_s
+
     def note_unsaved(self) -> None:
         """What a service saves has changed."""
         self.saver.note()
@@ -190,6 +197,11 @@ class EventLoop:
         for declared in new:
             state = model.flow_declared(state, declared)
         self._become(state)
+        self._plan_if_changed()
+
+    def change(self, transition: Callable[[State], State]) -> None:
+        """A function of ``model.state`` takes effect, and is planned."""
+        self._become(transition(self.state))
         self._plan_if_changed()
 
     # -- events: switches

@@ -1,4 +1,5 @@
-"""Faults and warnings: the latest faults for health and events, log lines about new plans, and a limit on warnings.
+"""Faults and warnings: the latest faults for health and events, log lines about new plans, a limit on warnings, and
+the log's JSON format.
 
 The limit prevents that hostile peers fill the disk: warnings beyond a burst are counted instead of written.
 :func:`wait_until` is the one loop for those who wait for a confirmation, :func:`repeat` for what is done regularly.
@@ -6,11 +7,13 @@ The limit prevents that hostile peers fill the disk: warnings beyond a burst are
 
 from __future__ import annotations
 
+import json
 import logging
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Protocol
 
 from hyroads.controller.core.errors import HyroadsError
@@ -107,6 +110,25 @@ class WarningLimit(logging.Filter):
             record.msg, record.args = f"{record.getMessage()} ({self._left_out} warnings before were left out)", None
             self._left_out = 0
         return True
+
+
+class JsonLines(logging.Formatter):
+    """A record as one line of JSON: ``time`` (UTC, to the microsecond), ``level``, ``logger``, ``message`` and, with an
+    exception, ``exception``.
+    """
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line, without its end."""
+        time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="microseconds")
+        document = {
+            "time": time.replace("+00:00", "Z"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            document["exception"] = self.formatException(record.exc_info)
+        return json.dumps(document)
 
 
 LOOK_EVERY_S = 0.1

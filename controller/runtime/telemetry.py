@@ -133,6 +133,11 @@ class Telemetry:
             self._collector = CollectorEvents(self._settings.snmp, self.ingest.snmp_event)
             self._collector.start()
 
+    def stop(self) -> None:
+        """Ends the collector's process."""
+        if self._collector is not None:
+            self._collector.stop()
+
     def port_stats(self, session: SwitchSession, message: bytes) -> None:
         """A part of a switch's answer."""
         counters = session.on_port_stats(message)

@@ -11,8 +11,6 @@ from hyroads.controller.core.checking import Place, describe
 from hyroads.controller.core.errors import ConfigError
 from hyroads.controller.core.network import PRODUCTION, FlowSpec, Network
 from hyroads.controller.files.text import read_text
-from hyroads.slices.core.delegation import own_limits
-from hyroads.slices.core.slicefile import load_text
 
 MAX_SLICES = 254
 # Shares that are written with few digits may add up to a little more than 1.
@@ -51,6 +49,10 @@ def parse_slices(place: Place | None, base: Path) -> SliceSettings:
     if place is None or place.value is None:
         return NO_SLICES
     if isinstance(place.value, str) and place.value and "\0" not in place.value:
+        # The slicer's model of slices takes long to load, and most controllers have no slices.
+        from hyroads.slices.core.delegation import own_limits
+        from hyroads.slices.core.slicefile import load_text
+
         name = str(base / place.value)
         model = load_text(read_text(name), name)
         # What a slice has given to children is theirs.

@@ -238,14 +238,14 @@ HYROADS = "from hyroads.controller.cli.main import main; raise SystemExit(main([
 
 
 @pytest.mark.parametrize("program", [RYU_MANAGER, HYROADS], ids=["ryu-manager", "hyroads controller"])
-def test_a_hangup_is_ignored_and_said(tmp_path: Path, program: str) -> None:
+def test_a_hangup_reads_the_files_again_and_sigterm_ends_with_status_0(tmp_path: Path, program: str) -> None:
     running = controller(tmp_path)
     running.command = [sys.executable, "-c", program]
     with running:
         for count in (1, 2):
             running.process.send_signal(signal.SIGHUP)
-            eventually(lambda count=count: running.log.read_text().count("SIGHUP is ignored") >= count)
+            eventually(lambda count=count: running.log.read_text().count("nothing differs") >= count)
         assert running.process.poll() is None and health(running)["counters"]["exceptions"] == 0
         running.process.terminate()
-        assert running.process.wait(10) == -signal.SIGTERM
+        assert running.process.wait(10) == 0
     assert "Traceback" not in running.log.read_text()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import count
 from typing import Any
@@ -88,6 +88,12 @@ class MultihomedClients:
         self._clients = {client: _Client() for client in clients}
         self._publish, self._clock, self._wall = publish, clock, wall
         self._progress = shim.Signal()
+
+    def allow(self, clients: Iterable[str]) -> None:
+        """Other clients may connect from now on; what is known of those that stay is kept. Those that may not are gone:
+        their sessions have ended.
+        """
+        self._clients = {client: self._clients.get(client) or _Client() for client in clients}
 
     # -- agents.clients.ClientListener
 

@@ -62,6 +62,10 @@ class PluginService:
         self.on_managers: Callable[[], object] = lambda: None
         """Called when a foreign mobility manager has answered."""
 
+    def use_policies(self, names: Sequence[str]) -> None:
+        """Other built-in policies are on from now on; those that stay go on as they are."""
+        self._policies = {name: self._policies.get(name) or LocalPolicy(POLICIES[name]) for name in names}
+
     def start(self) -> None:
         """Starts the plugins that the settings name."""
         for supervisor in self._supervisors.values():

@@ -11,13 +11,12 @@ from hyroads.controller.core.errors import ConfigError
 from hyroads.controller.core.netfile import parse as parse_network
 from hyroads.controller.core.netfile_sections import flow_document
 from hyroads.controller.core.network import PRODUCTION, Network
-from hyroads.controller.model.state import TopologyContext
 from hyroads.controller.runtime.event_loop import loop_options_of
 from hyroads.controller.settings.controller import Settings, parse
 
 
 def settings_of(slices: Any, name: str = "h.yaml", **more: Any) -> Settings:
-    return parse({"network": "n", "slices": slices, **more}, name, {})
+    return parse({"network": "net.yaml", "slices": slices, **more}, name, {})
 
 
 def network_of(**flow: Any) -> Network:
@@ -38,7 +37,7 @@ def test_shares_come_from_a_mapping_or_from_the_slicers_file(tmp_path: Path) -> 
     )
     found = settings_of("slices.yaml", str(tmp_path / "h.yaml")).slices
     assert {name: dict(of) for name, of in found.shares.items() if name != PRODUCTION} == shares
-    options = loop_options_of(TopologyContext.of(network_of(slice="research"), "net.yaml"), settings_of(shares))
+    options = loop_options_of(network_of(slice="research"), settings_of(shares))
     assert options.shares == shares
     assert not settings_of(None).slices.shares and not settings_of({}).slices.shares
 
@@ -63,12 +62,12 @@ def test_wrong_shares_are_refused_with_their_place(slices: Any, more: dict[str, 
 
 
 def test_what_does_not_fit_the_network_is_refused() -> None:
-    context = TopologyContext.of(network_of(slice="research"), "net.yaml")
+    network = network_of(slice="research")
     with pytest.raises(ConfigError, match=r"h\.yaml: slices\.research: no technology 'wifi-9' in net\.yaml.* wifi"):
-        loop_options_of(context, settings_of({"research": {"wifi-9": 0.25}}))
+        loop_options_of(network, settings_of({"research": {"wifi-9": 0.25}}))
     with pytest.raises(ConfigError, match=r"net\.yaml: flows\[0\]\.slice: no slice 'research'"):
-        loop_options_of(context, settings_of({"guests": {"wifi": 0.25}}))
-    loop_options_of(TopologyContext.of(network_of(), "net.yaml"), settings_of(None))
+        loop_options_of(network, settings_of({"guests": {"wifi": 0.25}}))
+    loop_options_of(network_of(), settings_of(None))
 
 
 def test_flows_name_their_slice_and_are_written_as_they_were_read() -> None:
