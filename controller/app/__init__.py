@@ -201,10 +201,11 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
     def _web(self) -> Flask:
         """The REST API."""
         limits = self.settings.api_limits
+        service = ControllerService(
+            self.event_loop, Path(self.settings.network).name, self.telemetry.ingest, self.store.content
+        )
         return create_app(
-            ControllerService(
-                self.event_loop, Path(self.settings.network).name, self.telemetry.ingest.document, self.store.content
-            ),
+            service,
             self.services.tokens,
             resources=[
                 events.blueprint(self.event_log, max_listeners=limits.listeners),
@@ -217,6 +218,7 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
             version=version(),
             on_defect=self.event_loop.exception,
             pause=lambda: shim.sleep(0),
+            requests=service.requests,
         )
 
     def _follow_signals(self) -> None:
@@ -299,6 +301,8 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
 
     def _punted(self, datapath: Any, message: bytes) -> bool:
         session = self.event_loop.session_of(shim.Connection(datapath)) if datapath.id is not None else None
+        if session is not None:
+            session.counters.packet_ins += 1
         if session is not None and table_of(message) == Table.CLASSIFY:
             self.services.membership.packet_in(session, message)
         elif session is not None:
