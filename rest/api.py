@@ -130,10 +130,11 @@ def create_app(
     of_network = [] if service is None else [flows.blueprint(service), network.blueprint(service)]
     for blueprint in (*of_network, operations.blueprint(begun), *resources):
         api.register_blueprint(blueprint)
-    metrics = metrics or (None if service is None else service.metrics)
     if metrics is not None:
         _serve_metrics(app, metrics)
-    openapi.register(app, api, whole=service is not None, metrics=metrics is not None)
+    elif service is not None:
+        _serve_metrics(app, lambda: service.metrics())
+    openapi.register(app, api, whole=service is not None, metrics=metrics is not None or service is not None)
     register(app, on_defect)
     return app
 

@@ -8,6 +8,7 @@ than the library's own writer, which a controller feels that is scraped every fe
 from __future__ import annotations
 
 import hashlib
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
@@ -18,7 +19,6 @@ from prometheus_client.core import CounterMetricFamily as Counter
 from prometheus_client.core import GaugeMetricFamily as Gauge
 from prometheus_client.core import HistogramMetricFamily, InfoMetricFamily
 from prometheus_client.registry import Collector
-from prometheus_client.utils import floatToGoString
 
 from hyroads.controller.control.slots import Histogram
 
@@ -72,6 +72,13 @@ def text_of(families: Iterable[Family], most: int = MOST_SERIES) -> bytes:
     return ("\n".join(lines) + "\n").encode()
 
 
+def _number(value: float) -> str:
+    value = float(value)
+    if math.isfinite(value):
+        return repr(value)
+    return "NaN" if math.isnan(value) else "+Inf" if value > 0 else "-Inf"
+
+
 def _help(text: str) -> str:
     return text.replace("\\", r"\\").replace("\n", r"\n")
 
@@ -84,7 +91,7 @@ def _lines(family: Family) -> list[str]:
         words = ",".join([f'{key}="{label(value)}"' for key, value in sorted(sample.labels.items())])
         series = f"{sample.name}{{{words}}}" if words else sample.name
         if series not in found:
-            found[series] = f"{series} {floatToGoString(sample.value)}"
+            found[series] = f"{series} {_number(sample.value)}"
     return list(found.values())
 
 
@@ -126,10 +133,10 @@ class RequestTimes:
         seconds = HistogramMetricFamily(
             "hyroads_rest_request_seconds", "Time until the answer to a request began", labels=("method", "resource")
         )
-        for labels, durations in sorted(tuple(self._durations.items())):
+        for labels, durations in sorted(self._durations.items()):
             seconds.add_metric(labels, durations.cumulative(), durations.total_s)
         answers = Counter("hyroads_rest_requests", "Requests answered", labels=("method", "resource", "code"))
-        for (method, resource, code), count in sorted(tuple(self._answers.items())):
+        for (method, resource, code), count in sorted(self._answers.items()):
             answers.add_metric((method, resource, code), count)
         yield from (seconds, answers)
 

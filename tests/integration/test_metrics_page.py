@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import metrics_page
 import pytest
 from controller_process import ControllerProcess
