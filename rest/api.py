@@ -133,7 +133,7 @@ def create_app(
     if metrics is not None:
         _serve_metrics(app, metrics)
     elif service is not None:
-        _serve_metrics(app, lambda: service.metrics())
+        _serve_metrics(app, lambda: service.metrics())  # noqa: PLW0108 - not every service has them
     openapi.register(app, api, whole=service is not None, metrics=metrics is not None or service is not None)
     register(app, on_defect)
     return app
