@@ -6,6 +6,7 @@
 declare   POST /flows until agents and switches have confirmed
 remove    DELETE /flows/{id} until they have let go
 slots     how long slots take while nothing is asked, and while the whole topology is asked for without a pause
+metrics   processor time of the controller that one GET /metrics takes (NETWORK may be office)
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ TOKEN = "benchmark-token-0123456789"
 FLOW = {"id": "f", "from": "a", "to": "b"}
 REQUESTS = 3000
 QUIET_S = 8.0
+SCRAPES = 100
 
 
 class Flows:
@@ -98,9 +100,11 @@ def live(network: str, name: str, flows: int) -> list[dict[str, Any]]:
     """Requests to the controller of an emulated network."""
     from live import on_network, shipped
 
+    from hyroads.mininet.demos import office
+    from hyroads.mininet.demos.verdict import DemoOptions
     from hyroads.mininet.emulation import Emulation
 
-    found = shipped(network)
+    found = office.network(DemoOptions()) if network == "office" else shipped(network)
     results: list[dict[str, Any]] = []
 
     def body(emulation: Emulation) -> int:
@@ -108,6 +112,7 @@ def live(network: str, name: str, flows: int) -> list[dict[str, Any]]:
         with Client() as client:
             results.extend(declared(client, found.nodes, flows))
             results.extend(slots(client))
+            results.append(metrics(client))
         print(json.dumps(results))
         return 0
 
@@ -158,6 +163,23 @@ def slots(client: Client) -> list[dict[str, Any]]:
         if answers:
             found.append(summary("GET the topology", answers))
     return found
+
+
+def metrics(client: Client) -> dict[str, Any]:
+    """Processor time of the controller for one scrape: that of scrapes, less what it takes anyway in such a time."""
+
+    def used_s(scrapes: int) -> tuple[float, float]:
+        """Processor time, and how long that was."""
+        began_s, before = time.monotonic(), client.metrics()["process_cpu_seconds_total"]
+        for _ in range(scrapes):
+            client.metrics()
+        time.sleep(max(0.0, QUIET_S - (time.monotonic() - began_s)))
+        return client.metrics()["process_cpu_seconds_total"] - before, time.monotonic() - began_s
+
+    (quiet_cpu_s, quiet_s), (cpu_s, span_s) = used_s(0), used_s(SCRAPES)
+    cpu_ms = 1e3 * (cpu_s - quiet_cpu_s / quiet_s * span_s) / SCRAPES
+    lines = len(client.metrics())
+    return {"what": "GET /metrics", "count": SCRAPES, "lines": lines, "cpu_ms": cpu_ms}
 
 
 def main() -> int:

@@ -15,10 +15,11 @@ from werkzeug.routing import BaseConverter, MapAdapter
 from . import access, flows, network, openapi, operations, resource
 from .access import Access, Limit
 from .contract import Service, Token
+from .metrics import TYPE as METRICS_TYPE
+from .metrics import RequestTimes
 from .operations import Idempotency, Operations
 from .resource import read_body, register
 
-METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 MAX_BODY = 64 * 1024
 
 
@@ -95,12 +96,15 @@ def create_app(
     on_defect: Callable[[str, BaseException], None] = lambda where, error: None,
     clock: Callable[[], float] = time.time,
     pause: Callable[[], None] = lambda: None,
+    metrics: Callable[[], bytes] | None = None,
+    requests: RequestTimes | None = None,
 ) -> Flask:
     """The application. Without tokens it answers only requests that name this machine as their host.
 
     ``service`` is the network's; without one only ``resources`` are there. ``find`` knows tokens beside ``tokens``.
     ``limit`` bounds the requests of each token, ``pause`` lets others run while a long answer is made. Where requests
-    are answered by several threads, ``exclusive`` is held while what they share is looked at and changed.
+    are answered by several threads, ``exclusive`` is held while what they share is looked at and changed. ``metrics``
+    gives the text of ``/metrics`` (default: the service does), ``requests`` measures how long requests take.
     """
     app = _App("hyroads.rest", instance_path=instance_path, static_folder=None)
     app.config.update(
@@ -116,6 +120,8 @@ def create_app(
     app.url_map.merge_slashes = False
     begun = Operations(clock)
     app.extensions.update({resource.EXTENSION: pause, operations.EXTENSION: begun})
+    if requests is not None:
+        requests.follow(app)
     guard = Access(tokens, limit, time.monotonic, find)
     app.extensions[access.EXTENSION] = guard
     _guard(app, guard, Idempotency(clock), exclusive or nullcontext())
@@ -126,15 +132,17 @@ def create_app(
     of_network = [] if service is None else [flows.blueprint(service), network.blueprint(service)]
     for blueprint in (*of_network, operations.blueprint(begun), *resources):
         api.register_blueprint(blueprint)
-    if service is not None:
-        _serve_metrics(app, service)
-    openapi.register(app, api, whole=service is not None)
+    if metrics is not None:
+        _serve_metrics(app, metrics)
+    elif service is not None:
+        _serve_metrics(app, lambda: service.metrics())  # noqa: PLW0108 - not every service has them
+    openapi.register(app, api, whole=service is not None, metrics=metrics is not None or service is not None)
     register(app, on_defect)
     return app
 
 
-def _serve_metrics(app: Flask, service: Service) -> None:
-    app.add_url_rule("/metrics", "metrics", lambda: Response(service.metrics(), content_type=METRICS_TYPE))
+def _serve_metrics(app: Flask, metrics: Callable[[], bytes]) -> None:
+    app.add_url_rule("/metrics", "metrics", lambda: Response(metrics(), content_type=METRICS_TYPE))
 
 
 def _guard(app: Flask, admission: Access, idempotency: Idempotency, exclusive: AbstractContextManager[Any]) -> None:

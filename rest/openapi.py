@@ -39,10 +39,10 @@ _DESCRIPTION = (
 )
 
 
-def register(app: Flask, api: Api, *, whole: bool = True) -> None:
+def register(app: Flask, api: Api, *, whole: bool = True, metrics: bool = True) -> None:
     """Serve document and page. The document is made when it is first asked for: then all resources are there.
 
-    ``whole``: with the network and its metrics.
+    ``whole``: with the network, ``metrics``: with what Prometheus reads.
     """
     made: list[str] = []
     page = files("hyroads.rest").joinpath("static", "docs.html").read_text(encoding="utf-8")
@@ -50,7 +50,7 @@ def register(app: Flask, api: Api, *, whole: bool = True) -> None:
     def document() -> Response:
         if not made:
             with app.app_context():
-                made.append(json.dumps(completed(api.spec.to_dict(), whole=whole), indent=1))
+                made.append(json.dumps(completed(api.spec.to_dict(), metrics=metrics), indent=1))
         return Response(made[0], content_type="application/json")
 
     def show() -> Response:
@@ -63,7 +63,7 @@ def register(app: Flask, api: Api, *, whole: bool = True) -> None:
     app.add_url_rule(PAGE_PATH, "docs", show)
 
 
-def completed(spec: Document, *, whole: bool = True) -> Document:
+def completed(spec: Document, *, metrics: bool = True) -> Document:
     """The document with what holds for all endpoints."""
     spec["info"]["description"] = _DESCRIPTION
     spec["components"].setdefault("securitySchemes", {})["token"] = {"type": "http", "scheme": "bearer"}
@@ -80,7 +80,7 @@ def completed(spec: Document, *, whole: bool = True) -> Document:
     if topology is not None:
         answer = topology["responses"]["200"]["content"]["application/json"]
         answer["schema"] = {"oneOf": [answer["schema"], {"$ref": "#/components/schemas/NetworkGraph"}]}
-    if whole:
+    if metrics:
         spec["paths"]["/metrics"] = _metrics()
     return spec
 
@@ -139,6 +139,6 @@ def _name(path: str, method: str) -> str:
 def _metrics() -> Document:
     schema = {"type": "string"}
     responses = {"200": {"description": "Prometheus' text format", "content": {"text/plain": {"schema": schema}}}}
-    operation: Document = {"tags": ["network"], "summary": "All metrics.", "responses": responses}
+    operation: Document = {"tags": ["metrics"], "summary": "All metrics.", "responses": responses}
     _complete("/metrics", "get", operation, [])
     return {"get": operation}

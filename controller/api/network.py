@@ -240,10 +240,7 @@ class NetworkDocuments:
 
     def domains(self) -> list[Document]:
         """Distinct sets of links that contend, each with a link whose domain it is."""
-        network = self._live()
-        if self._domains is None or self._domains[0] is not network.interference:
-            # Which links contend with which is a long question in a large network.
-            self._domains = (network.interference, shim.in_thread(_domains, network))
+        distinct = self.distinct_domains()
         known = {link["id"]: link for link in self.links()}
         return [
             {
@@ -252,8 +249,16 @@ class NetworkDocuments:
                 "links": list(links),
                 **{key: known[link][key] for key in ("airtime", "external", "margin")},
             }
-            for link, links in shim.cooperatively(self._domains[1])
+            for link, links in shim.cooperatively(distinct)
         ]
+
+    def distinct_domains(self) -> Sequence[tuple[str, tuple[str, ...]]]:
+        """Distinct sets of links that contend: the first link, whose domain it is, and all of them."""
+        network = self._live()
+        if self._domains is None or self._domains[0] is not network.interference:
+            # Which links contend with which is a long question in a large network.
+            self._domains = (network.interference, shim.in_thread(_domains, network))
+        return self._domains[1]
 
     def _live(self) -> Network:
         """The network as it can be planned with now; the declared one while nothing is planned."""

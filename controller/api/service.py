@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any
 
 from hyroads.controller import version
+from hyroads.controller.control.telemetry import TelemetryIngest
 from hyroads.controller.control.update_order import Views
 from hyroads.controller.core.netfile_sections import flow_document
 from hyroads.controller.core.network import PRODUCTION
@@ -18,8 +19,9 @@ from hyroads.controller.model.state import DeclaredFlow, Origin, Presence
 from hyroads.controller.runtime.faults import wait_until
 from hyroads.controller.runtime.persistence import Change, parse_flow
 from hyroads.rest.contract import ConflictError, Document, NotConfirmedError, NotFoundError
+from hyroads.rest.metrics import Exposition, RequestTimes
 
-from .metrics import Metrics
+from .metrics import NetworkMetrics
 from .network import NetworkDocuments, health_document, interfaces_document, slices_document
 from .network import flow_document as loop_flow
 
@@ -32,12 +34,16 @@ NO_CONTENT = Content()
 class ControllerService(NetworkDocuments):
     """All calls come from green threads of the controller; those with ``wait`` let others run meanwhile."""
 
-    feed: Callable[[], Document] = dict
+    ingest: TelemetryIngest | None = None
+    """What radios, SNMP and ports tell; None: nothing."""
     content: Content = NO_CONTENT
+    requests: RequestTimes = field(default_factory=RequestTimes)
+    """How long REST requests take."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._metrics = Metrics(self.event_loop)
+        network = NetworkMetrics(self.event_loop, self.ingest, self.distinct_domains)
+        self._metrics = Exposition("controller", version(), [network.collect], self.requests)
 
     # -- flows
 
@@ -166,7 +172,7 @@ class ControllerService(NetworkDocuments):
             **event_loop.reports.document(event_loop.plan),
             "interfaces": interfaces_document(event_loop.live.loop, event_loop.clock()),
             "slices": slices_document(event_loop.live.loop),
-            **self.feed(),
+            **(self.ingest.document() if self.ingest is not None else {}),
         }
 
     def metrics(self) -> bytes:

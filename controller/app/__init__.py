@@ -205,10 +205,11 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
 
     def _web(self) -> Flask:
         """The REST API."""
+        service = ControllerService(
+            self.event_loop, Path(self.settings.network).name, self.telemetry.ingest, self.store.content
+        )
         web = create_app(
-            ControllerService(
-                self.event_loop, Path(self.settings.network).name, self.telemetry.ingest.document, self.store.content
-            ),
+            service,
             self.services.tokens,
             resources=[
                 events.blueprint(self.event_log, max_listeners=self.settings.api_limits.listeners),
@@ -222,6 +223,7 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
             version=version(),
             on_defect=self.event_loop.exception,
             pause=lambda: shim.sleep(0),
+            requests=service.requests,
         )
         self._access: Access = web.extensions[access.EXTENSION]
         return web
@@ -294,6 +296,8 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
 
     def _punted(self, datapath: Any, message: bytes) -> bool:
         session = self.event_loop.session_of(shim.Connection(datapath)) if datapath.id is not None else None
+        if session is not None:
+            session.counters.packet_ins += 1
         if session is not None and table_of(message) == Table.CLASSIFY:
             self.services.membership.packet_in(session, message)
         elif session is not None:

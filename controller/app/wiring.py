@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 from flask_smorest import Blueprint
+from prometheus_client.core import GaugeMetricFamily as Gauge
 
 from hyroads.controller.agents.sessions import Session
 from hyroads.controller.core.addressing import Numbers
@@ -209,6 +211,19 @@ class Services:
             clock=time.monotonic,
         )
         self.policies.may_steer = self.directory.may_steer
+        self.event_loop.collectors.append(self._counts)
+
+    def _counts(self) -> Iterator[Any]:
+        """How many there are of what services keep, for Prometheus."""
+        places = Counter(str(i.place) for i in self.clients.state.interfaces.values() if i.place is not None)
+        clients = Gauge("hyroads_clients", "Interfaces of clients that are at a place", labels=("place",))
+        for place in (*self.clients.places, *places.keys() - set(self.clients.places)):
+            clients.add_metric((place,), places[place])
+        yield clients
+        yield Gauge("hyroads_handovers_running", "Handovers that are not over", value=self.handovers.running)
+        yield Gauge("hyroads_ncasts", "Flows of clients that are sent by several paths", value=len(self.ncasts.names()))
+        yield Gauge("hyroads_sessions", "Multicast sessions", value=len(self.sessions.names()))
+        yield Gauge("hyroads_reservations", "Reservations of rates", value=len(self.reservations.names()))
 
     # -- the state file
 

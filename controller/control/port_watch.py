@@ -8,7 +8,7 @@ changes the two differ with good reason, so only what disagrees for ``PERSIST_S`
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -39,6 +39,7 @@ class _Point:
 @dataclass
 class _Port:
     points: deque[_Point] = field(default_factory=lambda: deque(maxlen=HISTORY))
+    last: PortCounters | None = None
     dropped: int = 0
     errors: int = 0
     checks: dict[str, CrossCheck] = field(default_factory=dict)
@@ -67,7 +68,14 @@ class PortWatch:
             port.points.clear()
         if not port.points or now_s > port.points[-1].time_s:
             port.points.append(point)
+        port.last = entry
         port.dropped, port.errors = entry.tx_dropped + entry.rx_dropped, entry.tx_errors + entry.rx_errors
+
+    def latest(self, now_s: float) -> Iterator[tuple[Interface, PortCounters]]:
+        """The last counters of the interfaces whose switch has told them lately."""
+        for interface, port in sorted(self._ports.items()):
+            if port.last is not None and now_s - port.points[-1].time_s <= FRESH_S:
+                yield interface, port.last
 
     def agents(self, sent_bytes: Mapping[Interface, int], now_s: float) -> None:
         """What agents say that they sent so far on interfaces of their own node, in bytes of L2 payload."""

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -81,6 +81,12 @@ class ReportRegistry:
             return Side(None, None, 0.0)
         key = (side, number)
         return Side(reports.flows.get(key), reports.flows_before.get(key), reports.elapsed_s)
+
+    def latest(self) -> Iterator[tuple[str, float, Entry]]:
+        """Of each connected agent that has reported: its node, how old the last report is in seconds, the report."""
+        now_s = self._clock()
+        for node, reports in tuple(self._by_node.items()):
+            yield node, now_s - reports.taken_s, reports.last
 
     def document(self, plan: Plan | None) -> dict[str, Any]:
         """The answer to ``GET /measurements``."""

@@ -7,7 +7,7 @@ the doubt is shown. Nothing here waits, and nothing but the latest is kept.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from statistics import median
 from typing import Any, Protocol
 
@@ -183,6 +183,28 @@ class TelemetryIngest:
     def _link_to(self, interface: Interface, mac: str) -> str | None:
         other = self._interface_of.get(mac)
         return self._link.get((interface[0], other[0], interface[1])) if other is not None else None
+
+    def interfaces(self, now_s: float) -> Iterator[tuple[Interface, float | None, float | None]]:
+        """Of each interface: how old its last reading is in seconds (None: never read), and its busy share, if that is
+        fresh and told.
+        """
+        for interface in self._interface_of.values():
+            is_fresh, age_s = self.radios.is_fresh(interface, now_s), self.radios.age_s(interface, now_s)
+            polled = self.snmp.latest.get(interface)
+            if not is_fresh and polled is not None:
+                age_s = now_s - polled.time_s
+                is_fresh = age_s <= FRESH_S
+            yield interface, age_s, self._sensing.last_busy.get(interface) if is_fresh else None
+
+    def connected(self) -> dict[str, bool]:
+        """By node with a switch: whether its radios are connected."""
+        return {node: node in self._sessions for node in self._nodes}
+
+    def targets(self, now_s: float) -> Iterator[tuple[str, bool, float | None]]:
+        """Of each SNMP target: its name, whether it answers, and how old its last answer is in seconds."""
+        for target in sorted({*self.snmp.samples, *self.snmp.silent}):
+            sample = self.snmp.samples.get(target)
+            yield target, target not in self.snmp.silent, None if sample is None else now_s - sample.measured_s
 
     def document(self) -> dict[str, Any]:
         """The parts ``radios``, ``snmp`` and ``ports`` of the answer to ``GET /measurements``."""

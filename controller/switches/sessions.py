@@ -52,6 +52,7 @@ class Counters:
 
     flow_mods: int = 0
     errors: int = 0
+    packet_ins: int = 0
 
 
 @dataclass

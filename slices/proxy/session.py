@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from struct import Struct
 
+from hyroads.controller.control.slots import Histogram
 from hyroads.controller.core.token_bucket import TokenBucket
 from hyroads.controller.ofp import guard, wire
 from hyroads.slices.core import errors
@@ -26,8 +27,9 @@ from .ports import MODIFIED, event_port, own_queue_config
 from .readback import flow_removed
 from .region import Regions
 from .roles import AsyncConfig, Roles
-from .xids import FIRST_OWN, Buffers, EntryQuota, Xids, answer
+from .xids import FIRST_OWN, Buffers, EntryQuota, Request, Xids, answer
 
+ANSWER_BOUNDS_S = (0.0005, 0.002, 0.01, 0.05, 0.2, 1.0, 5.0)
 _CHANGES = frozenset({wire.PACKET_OUT, wire.FLOW_MOD, wire.GROUP_MOD, wire.PORT_MOD, wire.TABLE_MOD, wire.METER_MOD})
 _OWN = FIRST_OWN >> 24
 _CONFIG = Struct("!HH")
@@ -56,6 +58,11 @@ class Tenant:
     refused: int = 0
     """Messages of guests that were answered with an error of ours since that was told, and why the last one was."""
     last_refusal: str = ""
+    messages: int = 0
+    """Messages of guests so far, and how many of them were refused."""
+    refusals: int = 0
+    answers: Histogram = field(default_factory=lambda: Histogram(ANSWER_BOUNDS_S))
+    """How long the switch took to answer messages of guests."""
 
 
 @dataclass
@@ -89,6 +96,7 @@ class SwitchSession:
         self._xids = Xids()
         self._buffers = Buffers()
         self._answers: dict[int, Answer] = {}
+        self._now_s = 0.0
 
     def serve(self, regions: Regions, tenants: Iterable[Tenant]) -> None:
         """These slices from now on. Guests of slices that are not among them have left before."""
@@ -131,6 +139,8 @@ class SwitchSession:
         """What a whole message of a guest becomes; what is not possible is answered with an OpenFlow error."""
         out = Out()
         sender = self._guests[guest]
+        sender.tenant.messages += 1
+        self._now_s = now_s
         kind = message[1]
         try:
             if message[0] != wire.VERSION:
@@ -144,6 +154,7 @@ class SwitchSession:
         except Refused as refusal:
             sender.tenant.changes.spend(1)
             sender.tenant.refused += 1
+            sender.tenant.refusals += 1
             sender.tenant.last_refusal = str(refusal)
             out = Out(guests=[(guest, refusal.message(message))])
         return out
@@ -152,7 +163,7 @@ class SwitchSession:
         self, guest: int, request: bytes, messages: Iterable[bytes], out: Out, undo: Callable[[], object] | None = None
     ) -> list[int]:
         """Sends on, and returns the transaction ids; ``undo`` is called if the switch refuses."""
-        sent = [self._xids.send(guest, request, message, undo) for message in messages]
+        sent = [self._xids.send(guest, request, message, undo, now_s=self._now_s) for message in messages]
         self._guests[guest].tenant.changes.spend(len(sent))
         out.switch += sent
         return [int.from_bytes(message[4:8], "big") for message in sent]
@@ -288,6 +299,7 @@ class SwitchSession:
         joined = self._answers.pop(_xid(message), None)
         if asked is None:
             return
+        self._timed(asked, now_s)
         if message[1] == wire.ERROR and asked.undo is not None:
             asked.undo()
         # Of the questions that one became, one error is enough.
@@ -299,6 +311,12 @@ class SwitchSession:
                 message = own_queue_config(message, self._guests[asked.guest].tenant.view.queue)
             out.guests.append((asked.guest, answer(asked, message)))
 
+    def _timed(self, asked: Request, now_s: float) -> None:
+        """A message of a guest is answered in full."""
+        sender = self._guests.get(asked.guest)
+        if sender is not None:
+            sender.tenant.answers.add(now_s - asked.sent_s)
+
     def _multipart_reply(self, message: bytes, now_s: float, out: Out) -> None:
         if message[4] & _OWN:
             out.own.append(message)
@@ -306,6 +324,8 @@ class SwitchSession:
         more = bool(message[11] & MORE)
         asked = self._xids.asked(message, last=not more)
         joined = self._answers.get(_xid(message)) if more else self._answers.pop(_xid(message), None)
+        if asked is not None and not more:
+            self._timed(asked, now_s)
         if asked is None or joined is None or joined.failed or asked.guest not in self._guests:
             return
         found = joined.take(message, self._guests[asked.guest].tenant.view)

@@ -25,6 +25,7 @@ class Request:
     guest: int
     xid: int
     request: bytes
+    sent_s: float
     undo: Callable[[], object] | None = None
     """What the proxy must take back if the switch refuses."""
 
@@ -41,13 +42,21 @@ class Xids:
         """How many are remembered: never more than ``MOST_WAITING`` of each guest."""
         return len(self._waiting)
 
-    def send(self, guest: int, request: bytes, message: bytes, undo: Callable[[], object] | None = None) -> bytes:
+    def send(
+        self,
+        guest: int,
+        request: bytes,
+        message: bytes,
+        undo: Callable[[], object] | None = None,
+        *,
+        now_s: float = 0.0,
+    ) -> bytes:
         """The message under an id of the proxy; ``request`` is what the guest sent."""
         xid = self._next
         while xid in self._waiting:  # after many days, of a guest that is quiet since
             xid = xid + 1 if xid < FIRST_OWN - 1 else 1
         self._next = xid + 1 if xid < FIRST_OWN - 1 else 1
-        self._waiting[xid] = Request(guest, int.from_bytes(request[4:8], "big"), request[:64], undo)
+        self._waiting[xid] = Request(guest, int.from_bytes(request[4:8], "big"), request[:64], now_s, undo)
         mine = self._of_guest[guest]
         mine[xid] = None
         if len(mine) > MOST_WAITING:

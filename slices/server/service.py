@@ -8,11 +8,15 @@ they saw; the event loop only puts the new one in force, if nobody has been fast
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass
 from typing import Any, TypeVar
+
+from prometheus_client.core import CounterMetricFamily as Counter
+from prometheus_client.core import GaugeMetricFamily as Gauge
+from prometheus_client.core import HistogramMetricFamily
 
 from hyroads.controller.core.errors import ConfigError
 from hyroads.rest.contract import ConflictError, Document, ForbiddenError, NotFoundError, Token, TooBusyError
@@ -233,6 +237,10 @@ class SlicerService:
         confirmed = connected and switch.version == self._slicer.version
         return {"dpid": f"{switch.dpid:#x}", "connected": connected, "confirmed": confirmed}
 
+    def metrics(self, principal: Token) -> list[Any]:
+        """What slices do on connected switches, for Prometheus; owners see their slices."""
+        return self._in_loop(lambda: list(_metrics(self._slicer, _as_principal(principal))))
+
     # -- changing -----------------------------------------------------------------------------------------------------
 
     def change(self, principal: Token, method: str, *path: str, document: Any = None, wait: bool = True) -> Changed:
@@ -288,6 +296,33 @@ class SlicerService:
             return found.result(ANSWER_WITHIN_S)
         except FutureTimeoutError:
             raise TooBusyError("the slicer did not answer in time") from None
+
+
+def _metrics(slicer: Slicer, principal: Principal) -> Iterator[Any]:
+    names = ("slice", "dp_id")
+    rules = Gauge("hyroads_slice_rules", "Flow entries of a slice in a switch", labels=names)
+    controllers = Gauge("hyroads_slice_controllers", "Connected controllers of a slice", labels=names)
+    messages = Counter("hyroads_slice_messages", "Messages of a slice's controllers", labels=names)
+    refused = Counter("hyroads_slice_refusals", "Messages that were answered with an error of the slicer", labels=names)
+    dropped = Counter("hyroads_slice_dropped_packet_ins", "Packet-ins beyond a slice's limit", labels=names)
+    answers = HistogramMetricFamily(
+        "hyroads_slice_answer_seconds", "How long a switch took to answer a slice's controller", labels=names
+    )
+    up = Gauge("hyroads_sliced_switch_up", "1 if the switch is connected and prepared", labels=("dp_id",))
+    seen = delegation.visible(slicer.model, principal)
+    for dpid, switch in slicer.switches.items():
+        mine = {name: tenant for name, tenant in switch.tenants.items() if name in seen}
+        if mine or principal.sees_all:
+            up.add_metric((hex(dpid),), switch.session is not None)
+        for name, tenant in mine.items():
+            labels = (name, hex(dpid))
+            rules.add_metric(labels, tenant.entries.used)
+            controllers.add_metric(labels, len(tenant.guests))
+            messages.add_metric(labels, tenant.messages)
+            refused.add_metric(labels, tenant.refusals)
+            dropped.add_metric(labels, tenant.dropped_packet_ins)
+            answers.add_metric(labels, tenant.answers.cumulative(), tenant.answers.total_s)
+    yield from (up, rules, controllers, messages, refused, dropped, answers)
 
 
 def _as_principal(token: Token) -> Principal:

@@ -21,6 +21,7 @@ from hyroads.rest import events
 from hyroads.rest.access import Limit, principal
 from hyroads.rest.api import create_app
 from hyroads.rest.contract import IDENTITY, Token
+from hyroads.rest.metrics import Exposition, RequestTimes
 from hyroads.rest.slices import blueprints
 
 from .http import MOST_HEAD, MOST_STREAMS, HttpServer
@@ -54,6 +55,8 @@ class Web:
         service = SlicerService(slicer, asyncio.get_running_loop(), reload, settings.owner_controllers)
         limits = settings.api_limits
         listeners = min(limits.listeners, MOST_STREAMS)
+        requests = RequestTimes()
+        exposition = Exposition("slicer", version(), [lambda: service.metrics(principal())], requests)
         self._application = create_app(
             None,
             [Token(each.name, each.token, each.role) for each in settings.api_tokens],
@@ -69,6 +72,8 @@ class Web:
             limit=Limit(limits.requests_per_s, limits.burst),
             max_body=MOST_BODY,
             version=version(),
+            metrics=exposition.render,
+            requests=requests,
             on_defect=lambda where, error: LOG.error("an error of the slicer's own in %s", where, exc_info=error),
         )
 

@@ -305,9 +305,9 @@ def test_slots_and_metrics_are_shown(lab: Lab, agents: dict[str, Agent]) -> None
     with urllib.request.urlopen(f"http://127.0.0.1:{REST}/metrics", timeout=10) as answer:
         assert answer.headers["Content-Type"].startswith("text/plain")
         lines = dict(line.rsplit(" ", 1) for line in answer.read().decode().splitlines() if not line.startswith("#"))
-    assert float(lines['hyroads_link_capacity_bits_per_second{link="ab-plc",technology="plc"}']) == 10e6
-    assert float(lines['hyroads_flow_rate_bits_per_second{flow="f1",state="multipath"}']) == pytest.approx(
-        0.95e6 * 50 / 3, rel=1e-3
+    assert float(lines['hyroads_link_capacity_bytes_per_second{link="ab-plc",technology="plc"}']) == 1.25e6
+    assert float(lines['hyroads_flow_planned_bytes_per_second{flow="f1"}']) == pytest.approx(
+        0.95e6 / 8 * 50 / 3, rel=1e-3
     )
     assert float(lines["hyroads_slot_seconds_count"]) >= more["count"]
     assert lines['dp_status{dp_id="0x1",dp_name="a"}'] == "1.0"

@@ -118,7 +118,7 @@ def test_metrics(rest: Client, controller: ControllerProcess) -> None:
         text = answer.read().decode()
     assert 'hyroads_client_queue_packets{client="laptop",interface="wlan0"} 2.0' in text
     assert (
-        'hyroads_client_interface_bits_per_second{client="laptop",direction="sent",interface="wlan0"} 4.5e+06' in text
+        'hyroads_client_interface_bytes_per_second{client="laptop",direction="sent",interface="wlan0"} 562500.0' in text
     )
     assert 'hyroads_client_mptcp_subflows{client="laptop"} 2.0' in text
 

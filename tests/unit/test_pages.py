@@ -29,6 +29,8 @@ MADE_UP = {"my_plot.py", "way_back.py"}
 UNTYPED = {"apt-get", "cp", "cd", "git", "make", "systemctl", "journalctl", "ovs-vsctl", "hyroads-edge", "hyroads"} | {
     "scripts/guest.sh",
     "mkdir",
+    "curl",
+    "kill",
 }
 
 

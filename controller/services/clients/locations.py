@@ -121,6 +121,11 @@ class ClientService:
         """A node's access point tells nothing any more."""
         self.state = core.untold(self.state, node)
 
+    @property
+    def places(self) -> tuple[str, ...]:
+        """The wired access ports, where clients can be without having been anywhere before."""
+        return tuple(str(place) for place in self._place_of.values())
+
     def knows(self, place: Place) -> bool:
         """Whether there is such a place."""
         return place in self._place_of.values()

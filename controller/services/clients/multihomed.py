@@ -36,7 +36,7 @@ SAME_WITHIN_S = 5.0
 EVENTS_PER_S, EVENTS_BURST = 20.0, 500.0
 """A client can't push the events of others out of the controller's memory."""
 _BOUNDS_S = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
-_MEGA = 1e6
+_BYTES_PER_MBIT = 1e6 / 8
 
 
 @dataclass(slots=True)
@@ -283,7 +283,7 @@ class MultihomedClients:
     def metrics(self) -> Iterator[Any]:
         """What connected clients told last, and how long migrations took, for Prometheus."""
         rate = Gauge(
-            "hyroads_client_interface_bits_per_second",
+            "hyroads_client_interface_bytes_per_second",
             "What a client's interface carries",
             labels=("client", "interface", "direction"),
         )
@@ -294,7 +294,7 @@ class MultihomedClients:
             "hyroads_client_mptcp_subflows", "Subflows of a client's MPTCP connections", labels=("client",)
         )
         fetched = Gauge(
-            "hyroads_fetch_bits_per_second", "What downloads take over an interface", labels=("client", "interface")
+            "hyroads_fetch_bytes_per_second", "What downloads take over an interface", labels=("client", "interface")
         )
         seconds = HistogramMetricFamily(
             "hyroads_client_migration_seconds", "How long migrations of a client's flows took", labels=("client",)
@@ -304,11 +304,11 @@ class MultihomedClients:
             if known.report is None or known.session is None:
                 continue
             for each in known.report.interfaces:
-                rate.add_metric((client, each.name, "sent"), each.sent_mbps * _MEGA)
+                rate.add_metric((client, each.name, "sent"), each.sent_mbps * _BYTES_PER_MBIT)
                 if each.received_mbps is not None:
-                    rate.add_metric((client, each.name, "received"), each.received_mbps * _MEGA)
+                    rate.add_metric((client, each.name, "received"), each.received_mbps * _BYTES_PER_MBIT)
                 queue.add_metric((client, each.name), each.queue_packets)
             subflows.add_metric((client,), sum(each.subflows for each in known.report.mptcp))
             for name, mbps in known.report.fetched_mbps.items():
-                fetched.add_metric((client, name), mbps * _MEGA)
+                fetched.add_metric((client, name), mbps * _BYTES_PER_MBIT)
         yield from (rate, queue, subflows, fetched, seconds)

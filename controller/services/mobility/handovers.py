@@ -53,6 +53,11 @@ class HandoverService(MobilityService[HandoverRun]):
 
     # -- rest.handovers.Handovers
 
+    @property
+    def running(self) -> int:
+        """How many were begun, or wait for another of their client, and are not over."""
+        return len(self._active) + len(self._waiting)
+
     def names(self) -> list[str]:
         """Ids of handovers: the latest that are over, those that run, and those that wait."""
         active = (run.id for run in self._active.values())

@@ -205,10 +205,10 @@ def test_metrics_are_those_of_connected_clients_in_base_units(web: Web) -> None:
     web.service.client_event(web.session, ClientEvent("flow_migrated", "wwan0", 12, "voice", "wlan0", 0.003))
     text = rendered()
     for line in (
-        'hyroads_client_interface_bits_per_second{client="laptop",direction="sent",interface="wlan0"} 4.5e+06',
+        'hyroads_client_interface_bytes_per_second{client="laptop",direction="sent",interface="wlan0"} 562500.0',
         'hyroads_client_queue_packets{client="laptop",interface="wlan0"} 3.0',
         'hyroads_client_mptcp_subflows{client="laptop"} 2.0',
-        'hyroads_fetch_bits_per_second{client="laptop",interface="wlan0"} 4e+06',
+        'hyroads_fetch_bytes_per_second{client="laptop",interface="wlan0"} 500000.0',
         'hyroads_client_migration_seconds_bucket{client="laptop",le="0.005"} 1.0',
     ):
         assert line in text

@@ -1,0 +1,189 @@
+"""Metrics in Prometheus' text format: what all programs of HyRoads have in common (docs/reference/metrics.md).
+
+Label values come from the network: names of flows, of interfaces of clients, of slices. :func:`text_of` writes them so
+that none of them can break the format, name a series twice or make the answer grow without bound. It is also cheaper
+than the library's own writer, which a controller feels that is scraped every few seconds.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+from flask import Flask, Response, g, request
+from prometheus_client import CollectorRegistry, ProcessCollector
+from prometheus_client.core import CounterMetricFamily as Counter
+from prometheus_client.core import GaugeMetricFamily as Gauge
+from prometheus_client.core import HistogramMetricFamily, InfoMetricFamily
+from prometheus_client.registry import Collector
+
+from hyroads.controller.control.slots import Histogram
+
+from .contract import PREFIX
+
+TYPE = "text/plain; version=0.0.4; charset=utf-8"
+MOST_SERIES = 5000
+"""Of one metric: flows, clients and slices beyond that many lines are left out and counted."""
+LONGEST_LABEL = 160
+"""Longer values are cut, and end in a hash so that two that begin alike stay two."""
+Family = Any
+Collect = Callable[[], Iterable[Family]]
+
+_BOUNDS_S = (0.001, 0.005, 0.02, 0.1, 0.5, 2.0, 10.0)
+_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE"})
+_ESCAPES = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
+
+
+def label(value: object) -> str:
+    """A label value between quotes: escaped, of bounded length, encodable in UTF-8."""
+    text = str(value)
+    if len(text) > LONGEST_LABEL:
+        digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:8]
+        text = f"{text[: LONGEST_LABEL - 9]}~{digest}"
+    if text.isprintable():
+        # Printable text has neither line feeds nor lone surrogates.
+        return text.translate(_ESCAPES) if '"' in text or "\\" in text else text
+    return text.encode("utf-8", "backslashreplace").decode().translate(_ESCAPES)
+
+
+def text_of(families: Iterable[Family], most: int = MOST_SERIES) -> bytes:
+    """The metrics as text; of series that are named twice the first counts, of each metric at most ``most`` lines."""
+    lines: list[str] = []
+    left_out = Gauge(
+        "hyroads_metrics_left_out", "Lines of a metric that were left out, for there are too many", labels=("metric",)
+    )
+    for family in families:
+        name = f"{family.name}_total" if family.type == "counter" else family.name
+        name, kind = (f"{name}_info", "gauge") if family.type == "info" else (name, family.type)
+        lines += (f"# HELP {name} {_help(family.documentation)}", f"# TYPE {name} {kind}")
+        found = _lines(family)
+        if len(found) > most:
+            kept = most
+            while kept and kind == "histogram" and not found[kept - 1].startswith(f"{name}_sum"):
+                # Half a histogram is none.
+                kept -= 1
+            left_out.add_metric((name,), len(found) - kept)
+            found = found[:kept]
+        lines += found
+    lines += (f"# HELP {left_out.name} {left_out.documentation}", f"# TYPE {left_out.name} gauge", *_lines(left_out))
+    return ("\n".join(lines) + "\n").encode()
+
+
+def _number(value: float) -> str:
+    value = float(value)
+    if math.isfinite(value):
+        return repr(value)
+    return "NaN" if math.isnan(value) else "+Inf" if value > 0 else "-Inf"
+
+
+def _help(text: str) -> str:
+    return text.replace("\\", r"\\").replace("\n", r"\n")
+
+
+def _lines(family: Family) -> list[str]:
+    found: dict[str, str] = {}
+    for sample in family.samples:
+        if sample.name.endswith("_created"):
+            continue
+        words = ",".join([f'{key}="{label(value)}"' for key, value in sorted(sample.labels.items())])
+        series = f"{sample.name}{{{words}}}" if words else sample.name
+        if series not in found:
+            found[series] = f"{series} {_number(sample.value)}"
+    return list(found.values())
+
+
+class RequestTimes:
+    """How long REST requests took until their answer began, by method and resource, and how they were answered.
+
+    A resource is the first part of the address below ``/api/v1`` as it is routed; addresses that lead nowhere are
+    ``none``, so that nobody can make series by asking for what is not there.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._clock = clock
+        self._durations: dict[tuple[str, str], Histogram] = {}
+        self._answers: dict[tuple[str, str, str], int] = {}
+
+    def follow(self, app: Flask) -> None:
+        """Measure all requests of an application. To be called before others look at requests."""
+
+        def begin() -> None:
+            g.began_s = self._clock()
+
+        def end(answer: Response) -> Response:
+            began_s = g.get("began_s")
+            if began_s is not None:
+                self.add(_method(), _resource(), answer.status_code, self._clock() - began_s)
+            return answer
+
+        app.before_request(begin)
+        app.after_request(end)
+
+    def add(self, method: str, resource: str, status: int, seconds: float) -> None:
+        """One request more."""
+        self._durations.setdefault((method, resource), Histogram(_BOUNDS_S)).add(seconds)
+        key = (method, resource, str(status))
+        self._answers[key] = self._answers.get(key, 0) + 1
+
+    def collect(self) -> Iterator[Family]:
+        """Both metrics."""
+        seconds = HistogramMetricFamily(
+            "hyroads_rest_request_seconds", "Time until the answer to a request began", labels=("method", "resource")
+        )
+        for labels, durations in sorted(self._durations.items()):
+            seconds.add_metric(labels, durations.cumulative(), durations.total_s)
+        answers = Counter("hyroads_rest_requests", "Requests answered", labels=("method", "resource", "code"))
+        for (method, resource, code), count in sorted(self._answers.items()):
+            answers.add_metric((method, resource, code), count)
+        yield from (seconds, answers)
+
+
+def _method() -> str:
+    return request.method if request.method in _METHODS else "other"
+
+
+def _resource() -> str:
+    if request.url_rule is None:
+        return "none"
+    return request.url_rule.rule.removeprefix(PREFIX).strip("/").partition("/")[0]
+
+
+class _Build(Collector):
+    """Which program this is."""
+
+    def __init__(self, program: str, version: str) -> None:
+        self._labels = {"program": program, "version": version}
+
+    def describe(self) -> Iterable[Family]:
+        return ()
+
+    def collect(self) -> Iterator[Family]:
+        yield InfoMetricFamily("hyroads_build", "The program and its version", value=self._labels)
+
+
+class Exposition:
+    """The metrics of a program: its own, which ``collectors`` read from its state whenever somebody asks, those of REST
+    requests, of the process, and its version. Nothing is in the library's global registry.
+    """
+
+    def __init__(
+        self, program: str, version: str, collectors: Sequence[Collect], requests: RequestTimes | None = None
+    ) -> None:
+        self._registry = CollectorRegistry(auto_describe=False)
+        self._registry.register(_Build(program, version))
+        ProcessCollector(registry=self._registry)
+        self._collectors = list(collectors)
+        if requests is not None:
+            self._collectors.append(requests.collect)
+
+    def render(self) -> bytes:
+        """The text format."""
+        return text_of(self._families())
+
+    def _families(self) -> Iterator[Family]:
+        yield from self._registry.collect()
+        for collect in self._collectors:
+            yield from collect()
