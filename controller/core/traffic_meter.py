@@ -165,6 +165,17 @@ class _Busy(NamedTuple):
     time_s: float
 
 
+class _Known(NamedTuple):
+    """What is known at one moment: rates of ports and of paths by link, busy shares, and the interfaces over whose
+    links paths send.
+    """
+
+    ports: Mapping[Interface, float | None]
+    busy: Mapping[Interface, _Busy]
+    paths: Mapping[str, float | None]
+    accounted: Collection[Interface | None]
+
+
 class TrafficMeter:
     """One per controller. ``links`` are those of the network file; unknown links of paths are ignored."""
 
@@ -246,43 +257,53 @@ class TrafficMeter:
     # -- what is known of it
 
     def links(self, capacity_mbps: Mapping[str, float | None], now_s: float) -> dict[str, LinkReading]:
-        """:meth:`link` of all links that ``capacity_mbps`` names."""
-        return {link: self.link(link, capacity, now_s) for link, capacity in capacity_mbps.items()}
+        """:meth:`link` of all links that ``capacity_mbps`` names, which costs less than asking one by one."""
+        ports = {interface: port.rate_mbps(now_s) for interface, port in self._ports.items()}
+        busy = {interface: each for interface, each in self._busy.items() if now_s - each.time_s <= FRESH_S}
+        paths = {link: self._paths_mbps(link, now_s) for link, over in self._over.items() if over}
+        known = _Known(ports, busy, paths, {self._interface(link) for link, mbps in paths.items() if mbps})
+        return {link: self._reading(link, capacity, known) for link, capacity in capacity_mbps.items()}
 
     def link(self, link: str, capacity_mbps: float | None, now_s: float) -> LinkReading:
         """What a link carries now; the capacity, if it is known, is only used for the busy share."""
         known = self._links.get(link)
         if known is None:
             return UNKNOWN_LINK
-        rate_mbps, rate_from = self._rate(known, now_s)
-        heard = [self._heard((node, known.technology), now_s) for node in (known.source, known.target)]
-        radios = [each for each in heard if each is not None]
-        if radios:
-            busiest = max(radios, key=lambda each: each.share)
+        leaving = (known.source, known.technology)
+        ports = {leaving: self._ports[leaving].rate_mbps(now_s)} if leaving in self._ports else {}
+        ends = (leaving, (known.target, known.technology))
+        heard = {end: each for end in ends if (each := self._busy.get(end)) and now_s - each.time_s <= FRESH_S}
+        paths = {other: self._paths_mbps(other, now_s) for other in self._leaving[leaving] if other in self._over}
+        accounted = {leaving} if any(paths.values()) else set[Interface]()
+        return self._reading(link, capacity_mbps, _Known(ports, heard, paths, accounted))
+
+    def _interface(self, link: str) -> Interface | None:
+        known = self._links.get(link)
+        return None if known is None else (known.source, known.technology)
+
+    def _reading(self, link: str, capacity_mbps: float | None, known: _Known) -> LinkReading:
+        found = self._links.get(link)
+        if found is None:
+            return UNKNOWN_LINK
+        rate_mbps, rate_from = self._rate(found, known)
+        here, there = (known.busy.get((node, found.technology)) for node in (found.source, found.target))
+        busiest = here if there is None or (here is not None and here.share >= there.share) else there
+        if busiest is not None:
             return LinkReading(rate_mbps, rate_from, busiest.share, busiest.source)
         if rate_mbps is None or not capacity_mbps:
             return LinkReading(rate_mbps, rate_from, None, None)
         return LinkReading(rate_mbps, rate_from, min(1.0, rate_mbps / capacity_mbps), COUNTERS)
 
-    def _heard(self, interface: Interface, now_s: float) -> _Busy | None:
-        heard = self._busy.get(interface)
-        return heard if heard is not None and now_s - heard.time_s <= FRESH_S else None
-
-    def _rate(self, link: Link, now_s: float) -> tuple[float | None, str | None]:
+    def _rate(self, link: Link, known: _Known) -> tuple[float | None, str | None]:
         interface = (link.source, link.technology)
-        port = self._ports.get(interface)
-        port_mbps = None if port is None else port.rate_mbps(now_s)
-        paths_mbps = self._paths_mbps(link.id, now_s)
+        port_mbps, paths_mbps = known.ports.get(interface), known.paths.get(link.id)
         if port_mbps is None:
             return paths_mbps, None if paths_mbps is None else PATHS
         if port_mbps < QUIET_MBPS:
             return min(paths_mbps or 0.0, QUIET_MBPS), PORT
-        leaving = self._leaving[interface]
-        if len(leaving) == 1:
+        if len(self._leaving[interface]) == 1:
             return port_mbps, PORT
-        if not any(self._paths_mbps(other, now_s) for other in leaving):
-            return None, None
-        return paths_mbps or 0.0, PATHS
+        return (paths_mbps or 0.0, PATHS) if interface in known.accounted else (None, None)
 
     def _paths_mbps(self, link: str, now_s: float) -> float | None:
         rates = [
