@@ -104,8 +104,8 @@ class LiveSchema(Schema):
     sources = fields.List(
         fields.List(fields.String(allow_none=True)),
         **about(
-            "in complete answers: how rate (port: counters of the port; paths: agents' counters of paths) and busy share "
-            "(radio, snmp, counters: rate over capacity) of a link are known; null: not"
+            "in complete answers: how rate (port: counters of the port; paths: agents' counters of paths) and busy "
+            "share (radio, snmp, counters: rate over capacity) of a link are known; null: not"
         ),
     )
     links = _rows(
@@ -129,7 +129,7 @@ class LiveSchema(Schema):
         keys=fields.String(),
         values=fields.Dict(keys=fields.String(), values=fields.List(fields.Raw(allow_none=True))),
         **required(
-            "by slice and technology: planned busy share; its own share, if any; whether others hold it to that"
+            "by slice and technology: planned busy share; its own share; whether others hold it to that"
         ),
     )
     gone = fields.Dict(
