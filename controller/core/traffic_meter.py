@@ -5,7 +5,7 @@ or not any more, is None. All rates are at L2 payload (frames without their 14 b
 
 Who feeds it tells counters as they are read, about once a second (``runtime.telemetry``):
 
-- :meth:`TrafficMeter.port`: what an interface sent, by its switch's port counters;
+- :meth:`TrafficMeter.port`: what an interface sent and received, by its switch's port counters;
 - :meth:`TrafficMeter.path`: what the agents at the two ends of a path sent and received on it;
 - :meth:`TrafficMeter.flow`: what the agent at the end of a flow delivered and counted as lost;
 - :meth:`TrafficMeter.radio`: for which share of time an interface found its medium busy.
@@ -18,6 +18,8 @@ link's (``rate_from`` is "port": all that it carried). Where several links leave
 apart, and the rate is the sum of what agents count on the paths over the link ("paths": without traffic that no agent
 splits); it is None if the port sends, but no path over any of its links does. A path's first link carries what its
 ingress sent, all others what its egress received: frames lost on the way are not counted behind the first link.
+A sender without a switch (a plain client) has no port counter: what the receiving port counts is the link's if no other
+link arrives there; it is 0 if the other links that arrive there explain all of it, and None otherwise.
 Less than ``QUIET_MBPS`` on a port is keep-alives and hello frames, and taken as what the agents count, or 0.
 
 *The busy share of a link.* What a radio says at the busier end of the link ("radio" or "snmp"); without any, the link's
@@ -41,6 +43,7 @@ FRESH_S = 3.5
 """A counter or busy share that was read longer ago says nothing of now."""
 QUIET_MBPS = 0.1
 HISTORY = 4
+SKEW = 0.1
 
 PORT, PATHS = "port", "paths"
 RADIO, SNMP, COUNTERS = "radio", "snmp", "counters"
@@ -171,6 +174,7 @@ class _Known(NamedTuple):
     """
 
     ports: Mapping[Interface, float | None]
+    received: Mapping[Interface, float | None]
     busy: Mapping[Interface, _Busy]
     paths: Mapping[str, float | None]
     accounted: Collection[Interface | None]
@@ -182,9 +186,12 @@ class TrafficMeter:
     def __init__(self, links: Iterable[Link]) -> None:
         self._links = {link.id: link for link in links}
         self._leaving: dict[Interface, list[str]] = {}
+        self._arriving: dict[Interface, list[Link]] = {}
         for link in self._links.values():
             self._leaving.setdefault((link.source, link.technology), []).append(link.id)
+            self._arriving.setdefault((link.target, link.technology), []).append(link)
         self._ports: dict[Interface, Growth] = {}
+        self._receivers: dict[Interface, Growth] = {}
         self._paths: dict[PathKey, _Path] = {}
         self._over: dict[str, dict[PathKey, _Path]] = {}
         """By link: the paths over it."""
@@ -195,8 +202,10 @@ class TrafficMeter:
 
     # -- what is measured
 
-    def port(self, interface: Interface, sent: Counted, now_s: float) -> None:
-        """What an interface has sent; ``sent.time_s`` may be ``now_s``."""
+    def port(self, interface: Interface, sent: Counted, now_s: float, received: Counted | None = None) -> None:
+        """What an interface has sent (and received, if that is known); their ``time_s`` may be ``now_s``."""
+        if received is not None and interface in self._arriving:
+            self._receivers.setdefault(interface, Growth()).add(received, now_s)
         if interface in self._leaving:
             self._ports.setdefault(interface, Growth()).add(sent, now_s)
 
@@ -261,7 +270,8 @@ class TrafficMeter:
         ports = {interface: port.rate_mbps(now_s) for interface, port in self._ports.items()}
         busy = {interface: each for interface, each in self._busy.items() if now_s - each.time_s <= FRESH_S}
         paths = {link: self._paths_mbps(link, now_s) for link, over in self._over.items() if over}
-        known = _Known(ports, busy, paths, {self._interface(link) for link, mbps in paths.items() if mbps})
+        received = {interface: port.rate_mbps(now_s) for interface, port in self._receivers.items()}
+        known = _Known(ports, received, busy, paths, {self._interface(link) for link, mbps in paths.items() if mbps})
         return {link: self._reading(link, capacity, known) for link, capacity in capacity_mbps.items()}
 
     def link(self, link: str, capacity_mbps: float | None, now_s: float) -> LinkReading:
@@ -269,13 +279,17 @@ class TrafficMeter:
         known = self._links.get(link)
         if known is None:
             return UNKNOWN_LINK
-        leaving = (known.source, known.technology)
-        ports = {leaving: self._ports[leaving].rate_mbps(now_s)} if leaving in self._ports else {}
-        ends = (leaving, (known.target, known.technology))
-        heard = {end: each for end in ends if (each := self._busy.get(end)) and now_s - each.time_s <= FRESH_S}
-        paths = {other: self._paths_mbps(other, now_s) for other in self._leaving[leaving] if other in self._over}
-        accounted = {leaving} if any(paths.values()) else set[Interface]()
-        return self._reading(link, capacity_mbps, _Known(ports, heard, paths, accounted))
+        leaving, arriving = (known.source, known.technology), (known.target, known.technology)
+        senders = {leaving, *((other.source, other.technology) for other in self._arriving[arriving])}
+        ports = {each: self._ports[each].rate_mbps(now_s) for each in senders if each in self._ports}
+        received = {arriving: port.rate_mbps(now_s)} if (port := self._receivers.get(arriving)) else {}
+        busy = {
+            end: each for end in (leaving, arriving) if (each := self._busy.get(end)) and now_s - each.time_s <= FRESH_S
+        }
+        near = {other for sender in senders for other in self._leaving[sender]}
+        paths = {other: self._paths_mbps(other, now_s) for other in near if self._over.get(other)}
+        accounted = {self._interface(other) for other, mbps in paths.items() if mbps}
+        return self._reading(link, capacity_mbps, _Known(ports, received, busy, paths, accounted))
 
     def _interface(self, link: str) -> Interface | None:
         known = self._links.get(link)
@@ -298,12 +312,28 @@ class TrafficMeter:
         interface = (link.source, link.technology)
         port_mbps, paths_mbps = known.ports.get(interface), known.paths.get(link.id)
         if port_mbps is None:
-            return paths_mbps, None if paths_mbps is None else PATHS
+            return self._received(link, known) if paths_mbps is None else (paths_mbps, PATHS)
         if port_mbps < QUIET_MBPS:
             return min(paths_mbps or 0.0, QUIET_MBPS), PORT
         if len(self._leaving[interface]) == 1:
             return port_mbps, PORT
         return (paths_mbps or 0.0, PATHS) if interface in known.accounted else (None, None)
+
+    def _received(self, link: Link, known: _Known) -> tuple[float | None, str | None]:
+        """What arrives from a sender that nobody counts at."""
+        interface = (link.target, link.technology)
+        received_mbps = known.received.get(interface)
+        if received_mbps is None:
+            return None, None
+        others = [other for other in self._arriving[interface] if other is not link]
+        if received_mbps < QUIET_MBPS or not others:
+            return 0.0 if received_mbps < QUIET_MBPS else received_mbps, PORT
+        if any(known.ports.get((other.source, other.technology)) is None for other in others):
+            return None, None
+        explained_mbps = sum(self._rate(other, known)[0] or 0.0 for other in others)
+        # The two ends are not read at the same moment.
+        is_all = received_mbps - explained_mbps <= QUIET_MBPS + SKEW * received_mbps
+        return (0.0, PORT) if is_all else (None, None)
 
     def _paths_mbps(self, link: str, now_s: float) -> float | None:
         rates = [

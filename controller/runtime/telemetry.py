@@ -145,7 +145,9 @@ class Telemetry:
             return
         now_s = self._clock()
         for interface, of in self.ingest.ports.counters(session.node, session.ports, counters, now_s):
-            self.traffic.port(interface, Counted.of_port(now_s, of.tx_bytes, of.tx_packets), now_s)
+            sent = Counted.of_port(now_s, of.tx_bytes, of.tx_packets)
+            received = Counted.of_port(now_s, of.rx_bytes, of.rx_packets)
+            self.traffic.port(interface, sent, now_s, received)
 
     def _poll_ports(self, event_loop: EventLoop) -> None:
         """Asks all switches once per second, one after the other."""

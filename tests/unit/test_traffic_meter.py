@@ -73,6 +73,34 @@ def test_a_shared_port_that_sends_what_no_agent_counts_leaves_its_links_unknown(
     assert of.link("ab-wifi", 20.0, 2.0) == UNKNOWN_LINK
 
 
+def test_what_comes_from_a_sender_without_counters_is_told_by_the_receiving_port_if_it_can() -> None:
+    of = meter()
+    for second in range(3):
+        of.port(("b", "plc"), counted(second, 0.0), second, received=counted(second, 3.0))
+        of.port(("b", "wifi"), counted(second, 0.0), second, received=counted(second, 0.01))
+    assert of.link("ab", None, 2.0)[:2] == (pytest.approx(3.0), PORT)
+    assert of.link("ab-wifi", None, 2.0)[:2] == (0.0, PORT)
+
+
+@pytest.mark.parametrize(("received_mbps", "of_plain"), [(4.0, 0.0), (6.0, None)])
+def test_what_other_links_do_not_explain_of_a_shared_receiver_is_not_guessed(
+    received_mbps: float, of_plain: float | None
+) -> None:
+    text = """
+nodes: {a: {role: ap}, b: {role: ap}, p: {role: client}}
+links:
+  - {id: ab, from: a, to: b, technology: wifi, capacity_mbps: 10}
+  - {id: pb, from: p, to: b, technology: wifi, capacity_mbps: 10}
+interference: {rule: technology}
+"""
+    of = TrafficMeter(load_text(text, "lab").links)
+    for second in range(3):
+        of.port(("a", "wifi"), counted(second, 4.0), second)
+        of.port(("b", "wifi"), counted(second, 0.0), second, received=counted(second, received_mbps))
+    assert of.link("pb", None, 2.0).rate_mbps == of_plain
+    assert of.links({"pb": None}, 2.0) == {"pb": of.link("pb", None, 2.0)}
+
+
 def test_hello_frames_are_no_traffic() -> None:
     of = meter()
     for second in range(3):
