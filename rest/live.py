@@ -128,9 +128,7 @@ class LiveSchema(Schema):
     slices = fields.Dict(
         keys=fields.String(),
         values=fields.Dict(keys=fields.String(), values=fields.List(fields.Raw(allow_none=True))),
-        **required(
-            "by slice and technology: planned busy share; its own share; whether others hold it to that"
-        ),
+        **required("by slice and technology: planned busy share; its own share; whether others hold it to that"),
     )
     gone = fields.Dict(
         keys=fields.String(),

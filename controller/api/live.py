@@ -119,7 +119,12 @@ class LiveDocument:
     def _path(self, flow: str, number: int, links: Sequence[str], planned: float | None, now_s: float) -> Row:
         of = self.traffic.path_reading((flow, number), now_s)
         rates = (planned, of.sent_mbps, of.delivered_mbps)
-        return [list(links), *map(_short, rates), _percent(of.lost), _short(of.delay_ms)]
+        return [
+            list(links),
+            *map(_short, rates),
+            _short(None if of.lost is None else 100 * of.lost),
+            _short(of.delay_ms),
+        ]
 
     def _slices(self) -> dict[str, dict[str, Row]]:
         found: dict[str, dict[str, Row]] = {}
@@ -141,8 +146,7 @@ def _short(value: float | None) -> float | int | None:
 
 @lru_cache(maxsize=2048)
 def _percent(share: float | None) -> float | int | None:
-    """Two digits or so."""
-    if share is None:
-        return None
-    rounded = round(100 * share, 1)
-    return int(rounded + 0.5) if rounded >= 10 or rounded == int(rounded) else rounded
+    """Whole, but for what is below 1 %."""
+    if not share:
+        return None if share is None else 0
+    return round(100 * share) if share >= 0.01 else round(100 * share, 1) or 0

@@ -185,6 +185,9 @@ class TrafficMeter:
 
     def __init__(self, links: Iterable[Link]) -> None:
         self._links = {link.id: link for link in links}
+        self._ends = {
+            link.id: ((link.source, link.technology), (link.target, link.technology)) for link in self._links.values()
+        }
         self._leaving: dict[Interface, list[str]] = {}
         self._arriving: dict[Interface, list[Link]] = {}
         for link in self._links.values():
@@ -300,7 +303,8 @@ class TrafficMeter:
         if found is None:
             return UNKNOWN_LINK
         rate_mbps, rate_from = self._rate(found, known)
-        here, there = (known.busy.get((node, found.technology)) for node in (found.source, found.target))
+        leaving, arriving = self._ends[link]
+        here, there = known.busy.get(leaving), known.busy.get(arriving)
         busiest = here if there is None or (here is not None and here.share >= there.share) else there
         if busiest is not None:
             return LinkReading(rate_mbps, rate_from, busiest.share, busiest.source)
@@ -309,7 +313,7 @@ class TrafficMeter:
         return LinkReading(rate_mbps, rate_from, min(1.0, rate_mbps / capacity_mbps), COUNTERS)
 
     def _rate(self, link: Link, known: _Known) -> tuple[float | None, str | None]:
-        interface = (link.source, link.technology)
+        interface = self._ends[link.id][0]
         port_mbps, paths_mbps = known.ports.get(interface), known.paths.get(link.id)
         if port_mbps is None:
             return self._received(link, known) if paths_mbps is None else (paths_mbps, PATHS)

@@ -42,39 +42,37 @@ class LiveLog:
     def __init__(self, first: int = 0, *, max_gone: int = MAX_GONE) -> None:
         self.version = self._first = first
         self._max_gone = max_gone
-        # In the order of their last changes.
-        self._parts: dict[tuple[str, str], tuple[int, Any]] = {}
+        self._sections: dict[str, dict[str, tuple[int, Any]]] = {}
+        """By section and id: the version of the last change, in the order of these, and the value."""
         self._gone: dict[tuple[str, str], int] = {}
         self._floor = first
         """Readers of older versions can't be told what is gone since."""
 
     def update(self, parts: Parts) -> bool:
         """The whole document as it is now; returns whether anything of it is new. All that differs is one change."""
-        known = self._parts
-        changed = [
-            (key, value)
-            for section, of_section in parts.items()
-            for one, value in of_section.items()
-            if (key := (section, one)) not in known or known[key][1] != value
-        ]
-        gone = [
-            (key, _GONE)
-            for key, (_, value) in known.items()
-            if value is not _GONE and key[1] not in parts.get(key[0], {})
-        ]
-        if not changed and not gone:
+        changed: list[tuple[str, str, Any]] = []
+        for section in [*parts, *(self._sections.keys() - parts.keys())]:
+            known, new = self._sections.setdefault(section, {}), parts.get(section, {})
+            for one, value in new.items():
+                old = known.get(one)
+                if old is None or old[1] != value:
+                    changed.append((section, one, value))
+            left = sorted(one for one in known.keys() - new.keys() if known[one][1] is not _GONE)
+            changed += [(section, one, _GONE) for one in left]
+        if not changed:
             return False
         self.version += 1
-        for key, value in (*changed, *gone):
-            known.pop(key, None)
-            self._gone.pop(key, None)
-            known[key] = (self.version, value)
-        for key, _ in gone:
-            self._gone[key] = self.version
+        for section, one, value in changed:
+            known = self._sections[section]
+            known.pop(one, None)
+            known[one] = (self.version, value)
+            self._gone.pop((section, one), None)
+            if value is _GONE:
+                self._gone[section, one] = self.version
         while len(self._gone) > self._max_gone:
-            oldest = next(iter(self._gone))
+            section, one = oldest = next(iter(self._gone))
             self._floor = max(self._floor, self._gone.pop(oldest))
-            del known[oldest]
+            del self._sections[section][one]
         return True
 
     def since(self, version: int | None) -> Difference:
@@ -86,18 +84,20 @@ class LiveLog:
             reason = AFTER_RESTART
         elif version < self._floor:
             reason = TOO_OLD
+        if version is None or reason is not None:
+            whole = {
+                section: {one: value for one, (_, value) in known.items() if value is not _GONE}
+                for section, known in self._sections.items()
+            }
+            return Difference(None, self.version, reason, {name: of for name, of in whole.items() if of}, {})
         changed: dict[str, dict[str, Any]] = {}
         gone: dict[str, list[str]] = {}
-        if version is None or reason is not None:
-            for (section, one), (_, value) in self._parts.items():
-                if value is not _GONE:
+        for section, known in self._sections.items():
+            for one, (of_version, value) in reversed(known.items()):
+                if of_version <= version:
+                    break
+                if value is _GONE:
+                    gone.setdefault(section, []).append(one)
+                else:
                     changed.setdefault(section, {})[one] = value
-            return Difference(None, self.version, reason, changed, {})
-        for (section, one), (of_version, value) in reversed(self._parts.items()):
-            if of_version <= version:
-                break
-            if value is _GONE:
-                gone.setdefault(section, []).append(one)
-            else:
-                changed.setdefault(section, {})[one] = value
         return Difference(version, self.version, None, changed, gone)
