@@ -144,10 +144,13 @@ def document() -> list[dict[str, Any]]:
         counts[key] = counts.get(key, 0) + round(mbps * 125e3)
         return Counted(now_s, counts[key], counts[key] // 1400)
 
-    for _ in range(200):
+    paths = [path.links for flow in loop.plan.flows.values() for path in flow.paths]
+    used = [network.links[network.link_index[link]] for links in paths for link in links]
+    sending = {(link.source, link.technology) for link in used}
+    for _ in range(20):
         now_s += 1.0
         for interface in context.addressing.interface_mac:
-            traffic.port(interface, counted(interface, rng.uniform(0, 10)), now_s)
+            traffic.port(interface, counted(interface, rng.uniform(0, 10) if interface in sending else 0.012), now_s)
             traffic.radio(interface, rng.random(), RADIO, now_s)
         for name, flow in loop.plan.flows.items():
             for path in flow.paths:

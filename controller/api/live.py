@@ -140,7 +140,7 @@ def _short(value: float | None) -> float | int | None:
     """With three digits or so."""
     if not value:
         return None if value is None else 0
-    rounded = round(value, 3 if value < 1 else 2 if value < 10 else 1)
+    rounded = round(value, 2 if value < 10 else 1)
     return int(rounded) if rounded == int(rounded) else rounded
 
 

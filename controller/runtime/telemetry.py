@@ -166,12 +166,12 @@ class Telemetry:
 
     def meter(self, event_loop: EventLoop) -> None:
         """Tells the traffic meter what agents and radios have counted; once a second."""
-        now_s, traffic, kept = self._clock(), self.traffic, set()
+        now_s, traffic, current = self._clock(), self.traffic, set()
         for name, flow in event_loop.plan.flows.items() if event_loop.plan is not None else ():
             if flow.mode == MULTIPATH and flow.ingress is not None and flow.egress is not None:
-                kept |= {(name, path.id) for path in flow.paths}
+                current |= {(name, path.id) for path in flow.paths}
                 _meter_flow(traffic, event_loop, flow, now_s)
-        traffic.retain(kept)
+        traffic.retain(current)
         for interface, polled in self.ingest.snmp.latest.items():
             traffic.radio(interface, polled.busy, SNMP, polled.time_s)
         for interface in self._context.addressing.interface_mac:
