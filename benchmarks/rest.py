@@ -1,6 +1,7 @@
 """What a request costs: the API's frame alone, and flows on an emulated network with real switches and agents.
 
     python benchmarks/rest.py frame                                           (no root: the WSGI application alone)
+    python benchmarks/rest.py document                                        (no root: the live document of the office)
     python benchmarks/rest.py live [NETWORK] [--flows 200] [--name bench-rest]   (root)
 
 declare   POST /flows until agents and switches have confirmed
@@ -15,8 +16,10 @@ import argparse
 import io
 import json
 import statistics
+import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from hyroads.rest.access import Limit
@@ -94,6 +97,79 @@ def environment_of(method: str, path: str, body: bytes, more: Mapping[str, str])
         "wsgi.version": (1, 0), "wsgi.url_scheme": "http", "wsgi.input": io.BytesIO(body), "wsgi.errors": io.StringIO(),
         "wsgi.multithread": False, "wsgi.multiprocess": False, "wsgi.run_once": False, **more,
     }  # fmt: skip
+
+
+def document() -> list[dict[str, Any]]:
+    """CPU of the live document of the office (552 links, ten flows, all of it measured), from request to text, and its
+    size.
+    """
+    import random
+
+    from hyroads.controller.api.live import LiveDocument
+    from hyroads.controller.api.service import ControllerService
+    from hyroads.controller.control.rate_override import RateOverrides
+    from hyroads.controller.core.addressing import Numbers
+    from hyroads.controller.core.traffic_meter import RADIO, Counted, TrafficMeter
+    from hyroads.controller.framework.ryu_shim import Signal
+    from hyroads.controller.model.events import EventLog
+    from hyroads.controller.model.state import DeclaredFlow, Origin, TopologyContext, agent_up, initial, switch_up
+    from hyroads.controller.runtime.event_loop import EventLoop
+    from hyroads.controller.settings.controller import load
+    from hyroads.mininet.demos import office
+    from hyroads.mininet.demos.verdict import DemoOptions
+    from hyroads.rest import live as resource
+
+    network = office.network(DemoOptions())
+    context, now_s = TopologyContext.of(network), 100.0
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "network.json"
+        file.write_text('{"nodes": {}}')
+        settings = load({"HYROADS_NETWORK": str(file), "HYROADS_CONFIG": ""})
+    state = initial(context, [DeclaredFlow(flow, Origin.API) for flow in network.flows])
+    for node in context.addressing.dpid:
+        names = [name for (at, _), name in context.addressing.interface_name.items() if at == node]
+        own = (context.addressing.access_port, context.addressing.agent_access_port,
+               context.addressing.agent_network_port)  # fmt: skip
+        state = switch_up(state, node, [*names, *(ports[node] for ports in own if node in ports)])
+        state = agent_up(state, context, node, fresh=False, now_s=now_s)
+    loop = EventLoop(context, settings, state, Numbers(), clock=lambda: now_s, events=EventLog(time.time, Signal()),
+                     save=lambda *_: None, override=RateOverrides({}))  # fmt: skip
+    loop._tick()
+    loop._cycle()
+    rng, traffic = random.Random(1), TrafficMeter(network.links)
+    assert loop.plan is not None
+    app = create_app(ControllerService(loop, "office"), resources=[resource.blueprint(LiveDocument(loop, traffic))])
+    seconds, built, sizes = [], [], []
+    counts: dict[Any, int] = {}
+
+    def counted(key: Any, mbps: float) -> Counted:
+        counts[key] = counts.get(key, 0) + round(mbps * 125e3)
+        return Counted(now_s, counts[key], counts[key] // 1400)
+
+    paths = [path.links for flow in loop.plan.flows.values() for path in flow.paths]
+    used = [network.links[network.link_index[link]] for links in paths for link in links]
+    sending = {(link.source, link.technology) for link in used}
+    for _ in range(20):
+        now_s += 1.0
+        for interface in context.addressing.interface_mac:
+            traffic.port(interface, counted(interface, rng.uniform(0, 10) if interface in sending else 0.012), now_s)
+            traffic.radio(interface, rng.random(), RADIO, now_s)
+        for name, flow in loop.plan.flows.items():
+            for path in flow.paths:
+                sent, received = (counted((name, path.id, end), (path.rate_mbps or 0) * rng.random()) for end in "io")
+                traffic.path((name, path.id), path.links, sent=sent, received=received, delay_ms=3.1, now_s=now_s)
+        for what, address in ((seconds, "/api/v1/live"), (built, "/api/v1/topology")):
+            environment = environment_of("GET", address, b"", {})
+            began_s = time.process_time()
+            answer = app(environment, lambda *_: None)
+            text = b"".join(answer)
+            what.append(time.process_time() - began_s)
+            answer.close()
+            if what is seconds:
+                sizes.append(len(text))
+    print(f"flows {len(loop.plan.flows)}, links {len(network.links)}, bytes of the live document: {max(sizes)}, "
+          f"of the topology: {len(text)}")  # fmt: skip
+    return [summary("GET /live, CPU", seconds), summary("GET /topology, CPU", built)]
 
 
 def live(network: str, name: str, flows: int) -> list[dict[str, Any]]:
@@ -184,7 +260,7 @@ def metrics(client: Client) -> dict[str, Any]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", choices=("frame", "live"))
+    parser.add_argument("what", choices=("frame", "document", "live"))
     parser.add_argument("network", nargs="?", default="triangle")
     parser.add_argument("--flows", type=int, default=200)
     parser.add_argument("--name", default="bench-rest")
@@ -194,7 +270,7 @@ def main() -> int:
         # Runs in a process of its own, which prints what it finds.
         live(args.network, args.name, args.flows)
         return 0
-    results = frame()
+    results = document() if args.what == "document" else frame()
     if args.json:
         print(json.dumps(results))
         return 0

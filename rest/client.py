@@ -292,6 +292,10 @@ class Client:
         """Nodes and links."""
         return self.get("/topology")
 
+    def live(self, since: int | None = None) -> Document:
+        """Everything that moves, measured beside planned; or what changed since the ``version`` of an answer."""
+        return self.get("/live", **({} if since is None else {"since": since}))
+
     def health(self) -> Document:
         """What is connected, in sync, wrong."""
         return self.get("/health")

@@ -94,6 +94,9 @@ class Service(Protocol):
     def topology(self) -> Document:
         """Nodes and links with their state."""
 
+    def topology_version(self) -> str:
+        """The version of the topology, unlike that of any other run of the controller."""
+
     def netjson(self) -> Document:
         """The live network as a NetJSON NetworkGraph."""
 

@@ -1,12 +1,14 @@
 """Server-sent events at ``/api/v1/events``: what happens in the network, as it happens.
 
 The log of events is bounded. A reader that is too slow for it gets the event ``dropped`` and its stream ends; it can
-come back with its Last-Event-ID.
+come back with its Last-Event-ID. Who names the kind ``live`` also gets the live document, and once a second what
+changed of it; these events are not in the log, and have the place of the event before them.
 """
 
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterator, Mapping
 from itertools import count
 from typing import TYPE_CHECKING, Any
@@ -14,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 from flask import Response, request
 from flask.typing import ResponseReturnValue
 
-from .contract import PREFIX, TooBusyError
+from .contract import PREFIX, Document, TooBusyError
+from .live import text_of
 from .resource import Resource, problem
 from .schemas import EventsQuery, ProblemSchema
 
@@ -23,10 +26,15 @@ if TYPE_CHECKING:
 
 MAX_LISTENERS = 64
 HEARTBEAT_S = 10.0
+MIN_WAIT_S = 0.01
+LIVE = "live"
+LIVE_EVERY_S = 1.0
 MEDIA_TYPE = "text/event-stream"
 
 
 Filter = Callable[["Event"], bool]
+Live = Callable[[int | None], Document]
+"""The live document since a version."""
 
 
 def blueprint(
@@ -35,6 +43,8 @@ def blueprint(
     max_listeners: int = MAX_LISTENERS,
     heartbeat_s: float = HEARTBEAT_S,
     visible: Callable[[], Filter] = lambda: lambda event: True,
+    live: Live | None = None,
+    clock: Callable[[], float] = time.monotonic,
 ) -> Resource:
     """The resource ``events``; ``visible`` makes the filter of what the principal may see."""
     blueprint = Resource("events", url_prefix=f"{PREFIX}/events", description="What happens, as it happens")
@@ -58,7 +68,8 @@ def blueprint(
         listening.add(number)
         last = int(given) if given else log.last if query["follow"] else log.first - 1
         kinds = tuple(kind for kind in query["kinds"].split(",") if kind)
-        text = _stream(log, last, _filter(kinds, visible()), heartbeat_s if query["follow"] else None)
+        each_second = _LiveEvents(live, clock) if live is not None and LIVE in kinds else None
+        text = _stream(log, last, _filter(kinds, visible()), heartbeat_s if query["follow"] else None, each_second)
         answer = Response(text, content_type=f"{MEDIA_TYPE}; charset=utf-8", headers={"Cache-Control": "no-store"})
         answer.call_on_close(lambda: listening.discard(number))
         return answer
@@ -66,7 +77,29 @@ def blueprint(
     return blueprint
 
 
-def _stream(log: EventLog, last: int, wanted: Filter, heartbeat_s: float | None) -> Iterator[str]:
+class _LiveEvents:
+    """What one reader gets of the live document."""
+
+    def __init__(self, live: Live, clock: Callable[[], float]) -> None:
+        self._live, self._clock = live, clock
+        self._version: int | None = None
+        self._due_s = clock()
+
+    def wait_s(self) -> float:
+        """How long until the next is due."""
+        return max(0.0, self._due_s - self._clock())
+
+    def text(self, last: int) -> str:
+        """The event that is due; a reader that was away for long gets one for all of that time."""
+        self._due_s = max(self._due_s + LIVE_EVERY_S, self._clock())
+        document = self._live(self._version)
+        self._version = document["version"]
+        return f"id: {last}\nevent: {LIVE}\ndata: {text_of(document)}\n\n"
+
+
+def _stream(
+    log: EventLog, last: int, wanted: Filter, heartbeat_s: float | None, live: _LiveEvents | None = None
+) -> Iterator[str]:
     """The text of the stream; without a heartbeat it ends with the latest event."""
     # Whoever comes back after longer than the log reaches learns that something is missing, and goes on.
     if last > log.last:
@@ -87,9 +120,15 @@ def _stream(log: EventLog, last: int, wanted: Filter, heartbeat_s: float | None)
             last = event.id
             if wanted(event):
                 yield _text(event.kind, {"time_s": event.time_s, **event.document}, event.id)
+        if live is not None and not live.wait_s():
+            yield live.text(last)
         if not events and heartbeat_s is None:
             return
-        if heartbeat_s is not None and not log.wait(last, heartbeat_s):
+        if heartbeat_s is None:
+            continue
+        if live is not None:
+            log.wait(last, max(MIN_WAIT_S, min(heartbeat_s, live.wait_s())))
+        elif not log.wait(last, heartbeat_s):
             # Also finds out whether the reader is still there, and keeps its place in the log.
             yield f"id: {last}\n: alive\n\n"
 

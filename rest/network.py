@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from flask import Response
+from flask import Response, request
 from flask.typing import ResponseReturnValue
 from marshmallow import Schema, fields, validate
 
@@ -219,9 +219,18 @@ def blueprint(service: Service) -> Resource:
         found.serves(place, schema, text, partial(_document, service, method))
 
     @found.endpoint("get", "/topology", {200: None}, TopologySchema, query=TopologyQuery)
+    @found.alt_response(304, description="not another `version` than that of If-None-Match")
     def topology(query: dict[str, Any]) -> ResponseReturnValue:
-        """Nodes and links with their state; format=netjson gives a NetJSON NetworkGraph."""
-        return reply(service.netjson() if query["format"] == "netjson" else service.topology())
+        """Nodes and links with their state; format=netjson gives a NetJSON NetworkGraph. The ETag is weak: it stays
+        while `version` stays, though figures that always move (rates, airtime, ages) do not; `/live` has those.
+        """
+        tag = f"{service.topology_version()}-{query['format']}"
+        if request.if_none_match.contains_weak(tag):
+            answer = Response(status=304)
+        else:
+            answer = reply(service.netjson() if query["format"] == "netjson" else service.topology())
+        answer.set_etag(tag, weak=True)
+        return answer
 
     no_path = {404: "no such node, or no route between them", 503: "others are planning already"}
 

@@ -135,6 +135,12 @@ class NetworkDocuments:
         self._domains: tuple[Interference, Sequence[tuple[str, tuple[str, ...]]]] | None = None
         self._planner: Planner | None = None
         self._planning = 0
+        # Event numbers of a later controller are higher.
+        self._started = self.event_loop.events.last
+
+    def topology_version(self) -> str:
+        """The version of the topology, unlike that of any other run of the controller."""
+        return f"{self._started}-{self.event_loop.state.version}"
 
     @property
     def _declared(self) -> Network:

@@ -17,6 +17,7 @@ from flask import Flask
 from hyroads.controller import version
 from hyroads.controller.agents.clients import ClientAccess
 from hyroads.controller.agents.server import AgentServer
+from hyroads.controller.api.live import LiveDocument
 from hyroads.controller.api.service import ControllerService
 from hyroads.controller.api.views import RyuQueries, slices_before
 from hyroads.controller.app.wiring import RestoredState, Services, restored_in
@@ -46,7 +47,7 @@ from hyroads.controller.services.pair_tests import PairTestService, testable_lin
 from hyroads.controller.settings.controller import IDLE, MEASURED, load
 from hyroads.controller.switches.server import SwitchServer
 from hyroads.controller.switches.sessions import SwitchSession
-from hyroads.rest import access, events, pair_tests, reload, ryu, slices
+from hyroads.rest import access, events, live, pair_tests, reload, ryu, slices
 from hyroads.rest.access import Access
 from hyroads.rest.api import create_app
 
@@ -205,6 +206,7 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
 
     def _web(self) -> Flask:
         """The REST API."""
+        shown = LiveDocument(self.event_loop, self.telemetry.traffic, self.services.directory.places)
         service = ControllerService(
             self.event_loop, Path(self.settings.network).name, self.telemetry.ingest, self.store.content
         )
@@ -212,7 +214,8 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
             service,
             self.services.tokens,
             resources=[
-                events.blueprint(self.event_log, max_listeners=self.settings.api_limits.listeners),
+                events.blueprint(self.event_log, max_listeners=self.settings.api_limits.listeners, live=shown.live),
+                live.blueprint(shown),
                 *ryu.blueprints(self.queries),
                 pair_tests.blueprint(self.pair_tests),
                 reload.blueprint(self.life),

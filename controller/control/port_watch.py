@@ -54,13 +54,15 @@ class PortWatch:
         self._ports: dict[Interface, _Port] = {}
         self._agents: dict[Interface, deque[_Point]] = {}
 
-    def counters(self, node: str, ports: Mapping[str, int], stats: Iterable[PortCounters], now_s: float) -> None:
-        """A switch's answer; ``ports`` are its ports' numbers by name."""
+    def counters(
+        self, node: str, ports: Mapping[str, int], stats: Iterable[PortCounters], now_s: float
+    ) -> list[tuple[Interface, PortCounters]]:
+        """A switch's answer; ``ports`` are its ports' numbers by name. Returns what it says of interfaces."""
         by_number = {number: self._interface.get((node, name)) for name, number in ports.items()}
-        for entry in stats:
-            interface = by_number.get(entry.port)
-            if interface is not None:
-                self._add(self._ports.setdefault(interface, _Port()), entry, now_s)
+        found = [(interface, entry) for entry in stats if (interface := by_number.get(entry.port)) is not None]
+        for interface, entry in found:
+            self._add(self._ports.setdefault(interface, _Port()), entry, now_s)
+        return found
 
     def _add(self, port: _Port, entry: PortCounters, now_s: float) -> None:
         point = _Point(now_s, (entry.rx_bytes, entry.tx_bytes), (entry.rx_packets, entry.tx_packets))

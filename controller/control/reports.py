@@ -74,6 +74,11 @@ class ReportRegistry:
         self._by_node.pop(node, None)
         self._parts.pop(node, None)
 
+    def read_s(self, node: str) -> float | None:
+        """When the last report of a node's agent was made, on the agent's clock."""
+        reports = self._by_node.get(node)
+        return None if reports is None else float(reports.last["time_s"])
+
     def side(self, node: str, side: str, number: int, max_age_s: float = math.inf) -> Side:
         """What the agent of a node said of a flow, as ``ingress`` or ``egress``; empty if that is too old."""
         reports = self._by_node.get(node)

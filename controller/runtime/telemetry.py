@@ -14,12 +14,15 @@ import sys
 from collections.abc import Callable
 
 from hyroads.controller.agents.server import Radios, Stations
+from hyroads.controller.control.probing import busy_share
+from hyroads.controller.control.reports import Side
 from hyroads.controller.control.telemetry import TelemetryIngest
 from hyroads.controller.core.estimate.busy_time import Interface
+from hyroads.controller.core.traffic_meter import RADIO, SNMP, WINDOW_S, Counted, TrafficMeter
 from hyroads.controller.framework import ryu_shim as shim
 from hyroads.controller.measure.samples import MAX_LINE_BYTES, Event, SampleError, from_line
 from hyroads.controller.measure.targets import CollectorConfig, document
-from hyroads.controller.model.plan import MULTIPATH
+from hyroads.controller.model.plan import MULTIPATH, FlowPlan
 from hyroads.controller.model.state import TopologyContext
 from hyroads.controller.settings.controller import Settings
 from hyroads.controller.switches.sessions import SwitchSession
@@ -116,6 +119,8 @@ class Telemetry:
 
     def __init__(self, context: TopologyContext, settings: Settings, clock: Callable[[], float]) -> None:
         self.ingest = TelemetryIngest(context, clock)
+        self.traffic = TrafficMeter(context.network.links)
+        """What links and paths really carry, for whoever shows it."""
         self._context = context
         self._settings = settings
         self._clock = clock
@@ -141,8 +146,13 @@ class Telemetry:
     def port_stats(self, session: SwitchSession, message: bytes) -> None:
         """A part of a switch's answer."""
         counters = session.on_port_stats(message)
-        if counters is not None:
-            self.ingest.ports.counters(session.node, session.ports, counters, self._clock())
+        if counters is None:
+            return
+        now_s = self._clock()
+        for interface, of in self.ingest.ports.counters(session.node, session.ports, counters, now_s):
+            sent = Counted.of_port(now_s, of.tx_bytes, of.tx_packets)
+            received = Counted.of_port(now_s, of.rx_bytes, of.rx_packets)
+            self.traffic.port(interface, sent, now_s, received)
 
     def _poll_ports(self, event_loop: EventLoop) -> None:
         """Asks all switches once per second, one after the other."""
@@ -154,9 +164,53 @@ class Telemetry:
                 shim.sleep(PORTS_EVERY_S / 2 / len(sessions))
             try:
                 self.ingest.ports.agents(_sent_bytes(event_loop), self._clock())
+                self.meter(event_loop)
             except Exception as error:  # noqa: BLE001 - counted and shown; the next second is another try
                 event_loop.exception("port statistics", error)
             shim.sleep(max(0.1, due_s - self._clock()))
+
+    def meter(self, event_loop: EventLoop) -> None:
+        """Tells the traffic meter what agents and radios have counted; once a second."""
+        now_s, traffic, current = self._clock(), self.traffic, set()
+        for name, flow in event_loop.plan.flows.items() if event_loop.plan is not None else ():
+            if flow.mode == MULTIPATH and flow.ingress is not None and flow.egress is not None:
+                current |= {(name, path.id) for path in flow.paths}
+                _meter_flow(traffic, event_loop, flow, now_s)
+        traffic.retain(current)
+        for interface, polled in self.ingest.snmp.latest.items():
+            traffic.radio(interface, polled.busy, SNMP, polled.time_s)
+        for interface in self._context.addressing.interface_mac:
+            if readings := self.ingest.radios.readings(interface):
+                share = busy_share(readings, readings[-1].time_s - WINDOW_S, readings[-1].time_s)
+                traffic.radio(interface, share, RADIO, readings[-1].time_s)
+
+
+def _meter_flow(traffic: TrafficMeter, event_loop: EventLoop, flow: FlowPlan, now_s: float) -> None:
+    """What the agents at both ends of a flow say of it and of its paths."""
+    ends = ((flow.ingress or "", "ingress"), (flow.egress or "", "egress"))
+    (sending, sent_s), (receiving, received_s) = (
+        (event_loop.reports.side(node, side, flow.number, REPORT_AGE_S), event_loop.reports.read_s(node))
+        for node, side in ends
+    )
+    delivered = _counted(receiving, received_s, "delivered")
+    if delivered is not None and receiving.entry is not None and receiving.entry["lost"] is not None:
+        traffic.flow(flow.spec.id, delivered, int(receiving.entry["lost"]), now_s)
+    for path in flow.paths:
+        there = receiving.path(path.id)
+        traffic.path(
+            (flow.spec.id, path.id),
+            path.links,
+            sent=_counted(sending.path(path.id), sent_s, "sent"),
+            received=_counted(there, received_s, "received"),
+            delay_ms=there.entry["delay_ms"] if there.entry is not None else None,
+            now_s=now_s,
+        )
+
+
+def _counted(side: Side, time_s: float | None, what: str) -> Counted | None:
+    """The counters of bytes and frames that were ``what``; None if the agent says nothing."""
+    octets, frames = side.counters((f"{what}_bytes", f"{what}_frames")).values()
+    return None if time_s is None or octets is None or frames is None else Counted(time_s, int(octets), int(frames))
 
 
 def _sent_bytes(event_loop: EventLoop) -> dict[Interface, int]:

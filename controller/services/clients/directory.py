@@ -89,6 +89,14 @@ class ClientDirectory:
         others = {mac for mac in self.service.state.interfaces if mac not in self._owner}
         return sorted({*self.declared, *self.multihomed.ids(), *others})
 
+    def places(self) -> dict[str, dict[str, list[str] | None]]:
+        """By client and interface (its MAC): node and technology, or None where it is nowhere."""
+        found: dict[str, dict[str, list[str] | None]] = {}
+        for mac, interface in self.service.state.interfaces.items():
+            place = interface.place
+            found.setdefault(self._owner.get(mac, mac), {})[mac] = [place.node, place.technology] if place else None
+        return found
+
     def documents(self, clients: Sequence[str]) -> list[Document]:
         """The clients of these names; unknown names are left out."""
         addresses: dict[str, list[Document]] = {}
