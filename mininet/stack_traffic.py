@@ -243,7 +243,8 @@ class Stream:
     @property
     def doubled(self) -> int:
         """Packets that arrived again."""
-        return len(self.arrivals) - len({number for number, _, _ in self.arrivals})
+        arrivals = list(self.arrivals)  # Others may come meanwhile.
+        return len(arrivals) - len({number for number, _, _ in arrivals})
 
     @property
     def out_of_order(self) -> int:

@@ -219,10 +219,10 @@ def blueprint(service: Service) -> Resource:
         found.serves(place, schema, text, partial(_document, service, method))
 
     @found.endpoint("get", "/topology", {200: None}, TopologySchema, query=TopologyQuery)
-    @found.alt_response(304, description="not another `version` than that of If-None-Match")
+    @found.alt_response(304, description="nothing but figures that always move has changed since that of If-None-Match")
     def topology(query: dict[str, Any]) -> ResponseReturnValue:
         """Nodes and links with their state; format=netjson gives a NetJSON NetworkGraph. The ETag is weak: it stays
-        while `version` stays, though figures that always move (rates, airtime, ages) do not; `/live` has those.
+        while `version`, capacities and agents stay, though other figures (rates, airtime, ages) move; `/live` has those.
         """
         tag = f"{service.topology_version()}-{query['format']}"
         if request.if_none_match.contains_weak(tag):

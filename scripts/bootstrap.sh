@@ -8,7 +8,7 @@ set -Eeuo pipefail
 cd "$(dirname "$0")/.."
 
 RUN_PACKAGES=(openvswitch-switch mininet iperf3 ethtool iproute2 nftables iputils-ping procps util-linux python3-venv gcc libc6-dev)
-DEV_PACKAGES=(aria2 curl openssl tcpdump snmpd snmp smitools hostapd wpasupplicant iw prometheus)
+DEV_PACKAGES=(aria2 curl openssl tcpdump snmpd snmp smitools hostapd wpasupplicant iw)
 STAMPS=.venv/.hyroads
 dev=false
 [ "${1:-}" = "--dev" ] && dev=true

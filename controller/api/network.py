@@ -139,8 +139,13 @@ class NetworkDocuments:
         self._started = self.event_loop.events.last
 
     def topology_version(self) -> str:
-        """The version of the topology, unlike that of any other run of the controller."""
-        return f"{self._started}-{self.event_loop.state.version}"
+        """The version of the topology, with what may change beside it: capacities that rates count on, and what agents
+        have confirmed. Unlike that of any other run of the controller.
+        """
+        event_loop = self.event_loop
+        capacities = tuple(link.capacity_mbps for link in event_loop.live.loop.state.network.links)
+        revisions = tuple((node, link.acked and link.acked.revision) for node, link in event_loop.agents.items())
+        return f"{self._started}-{event_loop.state.version}-{hash((capacities, revisions)) & 0xFFFF_FFFF:08x}"
 
     @property
     def _declared(self) -> Network:

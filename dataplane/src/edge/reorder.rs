@@ -8,6 +8,8 @@
 pub const WINDOW: usize = 32_768;
 /// Numbers behind the next one of which is known whether they were delivered.
 pub const HISTORY: usize = 65_536;
+/// There is room for so many at first: most flows are slow, and hundreds of them may be put in order at a time.
+const FIRST_HISTORY: usize = 1024;
 
 /// Where a number lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,7 +29,10 @@ pub struct Window<T> {
     next: u32,
     slots: Vec<Option<T>>,
     held: usize,
+    /// A bit for each of the last numbers, a power of two of them.
     delivered: Vec<u64>,
+    /// So many numbers behind the next one are noted there, at most `HISTORY`.
+    noted: usize,
 }
 
 /// True if `a` comes before `b`.
@@ -37,7 +42,7 @@ pub fn before(a: u32, b: u32) -> bool {
 
 impl<T> Window<T> {
     pub fn new(next: u32) -> Self {
-        Window { next, slots: Vec::new(), held: 0, delivered: vec![0; HISTORY / 64] }
+        Window { next, slots: Vec::new(), held: 0, delivered: vec![0; FIRST_HISTORY / 64], noted: 0 }
     }
 
     pub fn next(&self) -> u32 {
@@ -63,11 +68,40 @@ impl<T> Window<T> {
         if ahead < -(HISTORY as i32) {
             return Place::Far;
         }
-        let (word, bit) = history(sequence);
-        if self.delivered[word] & bit != 0 {
+        if self.was_delivered(sequence) {
             Place::Duplicate
         } else {
             Place::Late
+        }
+    }
+
+    /// Numbers behind the next one for which there is room.
+    fn room(&self) -> usize {
+        64 * self.delivered.len()
+    }
+
+    fn bit(&self, sequence: u32) -> (usize, u64) {
+        let at = sequence as usize % self.room();
+        (at / 64, 1 << (at % 64))
+    }
+
+    fn was_delivered(&self, sequence: u32) -> bool {
+        let (word, bit) = self.bit(sequence);
+        self.next.wrapping_sub(sequence) as usize <= self.noted && self.delivered[word] & bit != 0
+    }
+
+    /// Makes room for `count` numbers behind the next one.
+    fn note(&mut self, count: usize) {
+        self.noted = self.noted.max(count.min(HISTORY));
+        let size = self.noted.next_power_of_two();
+        if size > self.room() {
+            let known = (1..=self.room() as u32).map(|back| self.next.wrapping_sub(back));
+            let delivered: Vec<u32> = known.filter(|sequence| self.was_delivered(*sequence)).collect();
+            self.delivered = vec![0; size / 64];
+            for sequence in delivered {
+                let (word, bit) = self.bit(sequence);
+                self.delivered[word] |= bit;
+            }
         }
     }
 
@@ -139,12 +173,15 @@ impl<T> Window<T> {
 
     /// Notes that a late frame was delivered after all.
     pub fn delivered_late(&mut self, sequence: u32) {
-        let (word, bit) = history(sequence);
+        self.note(self.next.wrapping_sub(sequence) as usize);
+        let (word, bit) = self.bit(sequence);
         self.delivered[word] |= bit;
     }
 
     fn advance(&mut self, delivered: bool) {
-        let (word, bit) = history(self.next);
+        // With the one that is next until now.
+        self.note(self.noted + 1);
+        let (word, bit) = self.bit(self.next);
         if delivered {
             self.delivered[word] |= bit;
         } else {
@@ -172,19 +209,51 @@ impl<T> Window<T> {
         }
         self.next = next;
         self.delivered.fill(0);
+        self.noted = 0;
         out
     }
-}
-
-fn history(sequence: u32) -> (usize, u64) {
-    let at = sequence as usize % HISTORY;
-    (at / 64, 1 << (at % 64))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::edge::testing::Rng;
+
+    #[test]
+    fn what_was_delivered_is_known_as_far_back_as_promised() {
+        let mut rng = Rng::new(12);
+        for round in 0..6 {
+            let start = u32::MAX - rng.below(100_000) as u32;
+            let mut window: Window<()> = Window::new(start);
+            let mut delivered = std::collections::HashSet::new();
+            for _ in 0..40_000 {
+                match rng.below(10) {
+                    0 => window.give_up(window.next().wrapping_add(1 + rng.below(round + 1) as u32)),
+                    1 => {
+                        let sequence = window.next().wrapping_sub(1 + rng.below(3000) as u32);
+                        let is_late = window.place(sequence) == Place::Late;
+                        assert_eq!(is_late, delivered.insert(sequence), "{sequence} of {start}");
+                        if is_late {
+                            window.delivered_late(sequence);
+                        }
+                    }
+                    _ => {
+                        delivered.insert(window.next());
+                        window.pass();
+                    }
+                }
+                let most = if rng.below(2) == 0 { 2000 } else { HISTORY };
+                let back = 1 + rng.below(most) as u32;
+                let sequence = window.next().wrapping_sub(back);
+                let place = if delivered.contains(&sequence) { Place::Duplicate } else { Place::Late };
+                assert_eq!(window.place(sequence), place, "{back} back");
+            }
+            assert!(window.room() <= HISTORY);
+        }
+        let mut slow: Window<()> = Window::new(7);
+        (0..1024).for_each(|_| slow.pass());
+        assert_eq!(slow.room(), FIRST_HISTORY);
+    }
 
     #[test]
     fn every_order_comes_out_sorted_across_the_wrap() {
