@@ -61,12 +61,12 @@ def text_of(families: Iterable[Family], most: int = MOST_SERIES) -> bytes:
         lines += (f"# HELP {name} {_help(family.documentation)}", f"# TYPE {name} {kind}")
         found = _lines(family)
         if len(found) > most:
-            kept = most
-            while kept and kind == "histogram" and not found[kept - 1].startswith(f"{name}_sum"):
+            short = most
+            while short and kind == "histogram" and not found[short - 1].startswith(f"{name}_sum"):
                 # Half a histogram is none.
-                kept -= 1
-            left_out.add_metric((name,), len(found) - kept)
-            found = found[:kept]
+                short -= 1
+            left_out.add_metric((name,), len(found) - short)
+            found = found[:short]
         lines += found
     lines += (f"# HELP {left_out.name} {left_out.documentation}", f"# TYPE {left_out.name} gauge", *_lines(left_out))
     return ("\n".join(lines) + "\n").encode()

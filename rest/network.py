@@ -222,7 +222,7 @@ def blueprint(service: Service) -> Resource:
     @found.alt_response(304, description="nothing but figures that always move has changed since that of If-None-Match")
     def topology(query: dict[str, Any]) -> ResponseReturnValue:
         """Nodes and links with their state; format=netjson gives a NetJSON NetworkGraph. The ETag is weak: it stays
-        while `version`, capacities and agents stay, though other figures (rates, airtime, ages) move; `/live` has those.
+        while `version`, capacities and agents do, though other figures (rates, airtime, ages) move; see `/live`.
         """
         tag = f"{service.topology_version()}-{query['format']}"
         if request.if_none_match.contains_weak(tag):

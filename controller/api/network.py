@@ -144,7 +144,8 @@ class NetworkDocuments:
         """
         event_loop = self.event_loop
         capacities = tuple(link.capacity_mbps for link in event_loop.live.loop.state.network.links)
-        revisions = tuple((node, link.acked and link.acked.revision) for node, link in event_loop.agents.items())
+        agents = [(node, event_loop.agents.get(node)) for node in self._declared.nodes]
+        revisions = tuple((node, link.acked and link.acked.revision) for node, link in agents if link)
         return f"{self._started}-{event_loop.state.version}-{hash((capacities, revisions)) & 0xFFFF_FFFF:08x}"
 
     @property
