@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from examples import scaled
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis.errors import Unsatisfiable
 
@@ -28,7 +29,8 @@ CHECKED = [
 # An address that is too long for our server is refused before anybody looks at what it says.
 REFUSALS = ["400", "403", "404", "409", "411", "413", "414", "415", "422"]
 CONFIG = schemathesis.Config.from_dict({"checks": {"negative_data_rejection": {"expected-statuses": REFUSALS}}})
-EXAMPLES = 15
+# So many for each operation and kind; five times as many at night (tests/support/examples.py).
+EXAMPLES = scaled(12)
 SETTINGS = settings(
     max_examples=EXAMPLES,
     deadline=None,
