@@ -229,7 +229,8 @@ def test_from_the_package_to_the_first_answer_and_back_to_nothing(root: PackageR
     root.run(*DPKG, "-r", "hyroads")
     assert network.exists() and (root.path / "var/lib/hyroads").exists() and not (root.path / "opt/hyroads").exists()
     root.run(*DPKG, "-P", "hyroads")
-    assert left(root) == NOTHING
+    # Debian's /opt belongs to no package: where it is empty then, dpkg takes it away.
+    assert left(root)["files"] <= {"opt"} and {**left(root), "files": set()} == NOTHING
 
 
 def cpu_s() -> float:
