@@ -47,6 +47,11 @@ def test_every_endpoint_answers_as_the_document_says(lab: RestLab) -> None:
     assert not wrong, "\n\n".join(wrong)
 
 
+def test_every_example_of_a_request_is_understood(lab: RestLab) -> None:
+    """Not everything it names is there, but nothing about it is wrong."""
+    assert openapi_checks.examples_refused(lab.url) == []
+
+
 def test_the_controller_met_no_defect(lab: RestLab) -> None:
     health = lab.controller.rest("GET", "/health")[1]
     assert health["counters"]["exceptions"] == 0, health["last_errors"]
