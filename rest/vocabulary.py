@@ -6,6 +6,7 @@ network, that of ``hyroads emulate triangle``. Of several the first is used that
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -69,7 +70,7 @@ VOCABULARY: Mapping[str, tuple[str | None, tuple[Any, ...]]] = {
     "depth": (None, (3,)),
     "detail": ("what was wrong with this request", ("no flow f9",)),
     "directed": ("each link has a direction", (True,)),
-    "dpid": ("datapath id of the switch", (1, "0000000000000001")),
+    "dpid": ("datapath id of the switch", (1, "1", "0000000000000001", "0x1")),
     "dropped": ("packets that the port dropped; null: not told", (0,)),
     "dst": ("the port at which it ends", ()),
     "duplicate": ("frames that came twice and were dropped; null: not reported", (0,)),
@@ -338,6 +339,8 @@ def _is(value: Any, schema: Document) -> bool:
         return False
     if isinstance(value, bool):
         return not _kinds(schema) or "boolean" in _kinds(schema)
+    if "pattern" in schema and not (isinstance(value, str) and re.search(schema["pattern"], value)):
+        return False
     right = not _kinds(schema) or any(isinstance(value, _KINDS[kind]) for kind in _kinds(schema))
     return right and (not isinstance(value, list) or all(_is(each, schema.get("items", {})) for each in value))
 
