@@ -208,7 +208,11 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
         """The REST API."""
         shown = LiveDocument(self.event_loop, self.telemetry.traffic, self.services.directory.places)
         service = ControllerService(
-            self.event_loop, Path(self.settings.network).name, self.telemetry.ingest, self.store.content
+            self.event_loop,
+            Path(self.settings.network).name,
+            self.telemetry.ingest,
+            self.store.content,
+            traffic=self.telemetry.traffic,
         )
         web = create_app(
             service,
