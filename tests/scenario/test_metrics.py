@@ -110,6 +110,9 @@ def test_delivered_bytes_are_those_of_iperf3_and_of_the_agent(found: dict[str, A
     paths = grown(found, "hyroads_path_received_bytes_total", "idle", "end")
     # On paths each frame has an Ethernet header, labels and the agents' own header.
     assert delivered < paths < 1.06 * delivered
+    # Both links by which the two paths leave carry all of it together, by their ports or by what the agents count.
+    links = [grown(found, f'hyroads_link_bytes_total{{link="{link}"', "idle", "end") for link in ("ab-plc", "ab-wifi")]
+    assert sum(links) == pytest.approx(paths, rel=0.05) and min(links) > 0
     ports = grown(found, 'of_port_tx_bytes_total{dp_id="0x1"', "idle", "end")
     assert delivered < ports < 1.10 * delivered
 
