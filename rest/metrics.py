@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -185,6 +185,14 @@ def _lines(family: Family) -> list[str]:
         if series not in found:
             found[series] = f"{series} {_number(sample.value)}"
     return list(found.values())
+
+
+def certificates(ends_s: Mapping[str, float]) -> Iterator[Family]:
+    """When the certificates of a program end, in Unix time, by their place in its settings."""
+    family = Gauge("hyroads_certificate_end_time_seconds", "When a certificate ends, since 1970", labels=("place",))
+    for place, end_s in ends_s.items():
+        family.add_metric((place,), end_s)
+    yield family
 
 
 class RequestTimes:

@@ -279,6 +279,9 @@ class _FlowFamilies:
     """The metrics of flows and their paths: planned rates, and the counters of the agents at both edges."""
 
     def __init__(self) -> None:
+        self._info = Gauge(
+            "hyroads_flow_info", "Always 1; whose a flow is", labels=("flow", "slice", "source", "target")
+        )
         self._planned = Gauge("hyroads_flow_planned_bytes_per_second", "Planned rate of a flow", labels=_FLOW)
         self._queued = Gauge("hyroads_flow_queued_frames", "Frames that wait at the first edge", labels=_FLOW)
         self._sent = {key: Counter(f"hyroads_flow_{key}_frames", text, labels=_FLOW) for key, text in _SENT.items()}
@@ -300,7 +303,8 @@ class _FlowFamilies:
 
     def add(self, flow: FlowPlan, sending: Side, receiving: Side) -> None:
         """One flow: its plan, and what the first and the last edge said."""
-        labels = (flow.spec.id,)
+        labels, spec = (flow.spec.id,), flow.spec
+        self._info.add_metric((spec.id, spec.slice, spec.source, spec.target), 1)
         self._planned.add_metric(labels, (flow.rate_mbps or 0.0) * BYTES_PER_MBIT)
         _add({"queued": self._queued, **self._sent}, labels, sending.entry)
         _add(self._delivered, labels, receiving.entry)
@@ -319,7 +323,14 @@ class _FlowFamilies:
 
     def all(self) -> Families:
         """All families, with what was added."""
-        yield from (self._planned, self._queued, *self._sent.values(), *self._delivered.values(), self._path_planned)
+        yield from (
+            self._info,
+            self._planned,
+            self._queued,
+            *self._sent.values(),
+            *self._delivered.values(),
+            self._path_planned,
+        )
         yield from (*self._path_sent.values(), *self._path_received.values(), self._delay)
 
 

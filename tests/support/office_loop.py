@@ -62,9 +62,9 @@ class OfficeLoop:
         self.flows: dict[str, FlowPlan] = dict(self.loop.plan.flows)
         self.traffic = TrafficMeter(network.links)
         self.ingest = TelemetryIngest(self.context, lambda: self.now_s)
-        service = ControllerService(self.loop, "office", self.ingest, traffic=self.traffic)
+        self.service = ControllerService(self.loop, "office", self.ingest, traffic=self.traffic)
         self.live = LiveDocument(self.loop, self.traffic)
-        self.app: Flask = create_app(service, resources=[resource.blueprint(self.live)])
+        self.app: Flask = create_app(self.service, resources=[resource.blueprint(self.live)])
         self._rng = random.Random(1)
         self._counts: dict[Any, int] = {}
         self._connect()
