@@ -63,7 +63,7 @@ class NativeDistribution(Distribution):
 setup(
     packages=packages(),
     package_dir={f"hyroads.{part}": part for part in PARTS},
-    package_data={"hyroads.mininet": ["networks/*.yaml", "examples/*"], "hyroads.rest": ["templates/*", "static/*"]},
+    package_data={"hyroads.mininet": ["networks/*.yaml", "examples/*"]},
     cmdclass={"build_py": BuildWithNative},
     distclass=NativeDistribution,
 )

@@ -1,7 +1,7 @@
 """What a request costs: the API's frame alone, and flows on an emulated network with real switches and agents.
 
     python benchmarks/rest.py frame                                           (no root: the WSGI application alone)
-    python benchmarks/rest.py document                                        (no root: the live document of the office)
+    python benchmarks/rest.py document [--repeats 20]                         (no root: of the office)
     python benchmarks/rest.py live [NETWORK] [--flows 200] [--name bench-rest]   (root)
 
 declare   POST /flows until agents and switches have confirmed
@@ -16,12 +16,14 @@ import argparse
 import io
 import json
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
 from hyroads.rest.access import Limit
 from hyroads.rest.api import create_app
 from hyroads.rest.client import Client
@@ -32,6 +34,7 @@ FLOW = {"id": "f", "from": "a", "to": "b"}
 REQUESTS = 3000
 QUIET_S = 8.0
 SCRAPES = 100
+WARM = 3
 
 
 class Flows:
@@ -99,77 +102,29 @@ def environment_of(method: str, path: str, body: bytes, more: Mapping[str, str])
     }  # fmt: skip
 
 
-def document() -> list[dict[str, Any]]:
-    """CPU of the live document of the office (552 links, ten flows, all of it measured), from request to text, and its
-    size.
+def document(repeats: int) -> list[dict[str, Any]]:
+    """CPU of the live document and of the metrics of the office (552 links, ten flows), from request to text, where all
+    that is measured is new at each request; and their sizes.
     """
-    import random
+    from office_loop import OfficeLoop
 
-    from hyroads.controller.api.live import LiveDocument
-    from hyroads.controller.api.service import ControllerService
-    from hyroads.controller.control.rate_override import RateOverrides
-    from hyroads.controller.core.addressing import Numbers
-    from hyroads.controller.core.traffic_meter import RADIO, Counted, TrafficMeter
-    from hyroads.controller.framework.ryu_shim import Signal
-    from hyroads.controller.model.events import EventLog
-    from hyroads.controller.model.state import DeclaredFlow, Origin, TopologyContext, agent_up, initial, switch_up
-    from hyroads.controller.runtime.event_loop import EventLoop
-    from hyroads.controller.settings.controller import load
-    from hyroads.mininet.demos import office
-    from hyroads.mininet.demos.verdict import DemoOptions
-    from hyroads.rest import live as resource
-
-    network = office.network(DemoOptions())
-    context, now_s = TopologyContext.of(network), 100.0
     with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "network.json"
-        file.write_text('{"nodes": {}}')
-        settings = load({"HYROADS_NETWORK": str(file), "HYROADS_CONFIG": ""})
-    state = initial(context, [DeclaredFlow(flow, Origin.API) for flow in network.flows])
-    for node in context.addressing.dpid:
-        names = [name for (at, _), name in context.addressing.interface_name.items() if at == node]
-        own = (context.addressing.access_port, context.addressing.agent_access_port,
-               context.addressing.agent_network_port)  # fmt: skip
-        state = switch_up(state, node, [*names, *(ports[node] for ports in own if node in ports)])
-        state = agent_up(state, context, node, fresh=False, now_s=now_s)
-    loop = EventLoop(context, settings, state, Numbers(), clock=lambda: now_s, events=EventLog(time.time, Signal()),
-                     save=lambda *_: None, override=RateOverrides({}))  # fmt: skip
-    loop._tick()
-    loop._cycle()
-    rng, traffic = random.Random(1), TrafficMeter(network.links)
-    assert loop.plan is not None
-    app = create_app(ControllerService(loop, "office"), resources=[resource.blueprint(LiveDocument(loop, traffic))])
-    seconds, built, sizes = [], [], []
-    counts: dict[Any, int] = {}
-
-    def counted(key: Any, mbps: float) -> Counted:
-        counts[key] = counts.get(key, 0) + round(mbps * 125e3)
-        return Counted(now_s, counts[key], counts[key] // 1400)
-
-    paths = [path.links for flow in loop.plan.flows.values() for path in flow.paths]
-    used = [network.links[network.link_index[link]] for links in paths for link in links]
-    sending = {(link.source, link.technology) for link in used}
-    for _ in range(20):
-        now_s += 1.0
-        for interface in context.addressing.interface_mac:
-            traffic.port(interface, counted(interface, rng.uniform(0, 10) if interface in sending else 0.012), now_s)
-            traffic.radio(interface, rng.random(), RADIO, now_s)
-        for name, flow in loop.plan.flows.items():
-            for path in flow.paths:
-                sent, received = (counted((name, path.id, end), (path.rate_mbps or 0) * rng.random()) for end in "io")
-                traffic.path((name, path.id), path.links, sent=sent, received=received, delay_ms=3.1, now_s=now_s)
-        for what, address in ((seconds, "/api/v1/live"), (built, "/api/v1/topology")):
-            environment = environment_of("GET", address, b"", {})
+        office = OfficeLoop(Path(folder))
+    addresses = {"GET /live": "/api/v1/live", "GET /metrics": "/metrics", "GET /topology": "/api/v1/topology"}
+    seconds: dict[str, list[float]] = {name: [] for name in addresses}
+    sizes = dict.fromkeys(addresses, 0)
+    for turn in range(repeats + WARM):
+        office.second()
+        for name, address in addresses.items():
             began_s = time.process_time()
-            answer = app(environment, lambda *_: None)
+            answer = office.app(environment_of("GET", address, b"", {}), lambda *_: None)
             text = b"".join(answer)
-            what.append(time.process_time() - began_s)
+            took_s = time.process_time() - began_s
             answer.close()
-            if what is seconds:
-                sizes.append(len(text))
-    print(f"flows {len(loop.plan.flows)}, links {len(network.links)}, bytes of the live document: {max(sizes)}, "
-          f"of the topology: {len(text)}")  # fmt: skip
-    return [summary("GET /live, CPU", seconds), summary("GET /topology, CPU", built)]
+            sizes[name] = max(sizes[name], len(text))
+            if turn >= WARM:
+                seconds[name].append(took_s)
+    return [{**summary(f"{name}, CPU", seconds[name]), "bytes": sizes[name]} for name in addresses]
 
 
 def live(network: str, name: str, flows: int) -> list[dict[str, Any]]:
@@ -263,6 +218,7 @@ def main() -> int:
     parser.add_argument("what", choices=("frame", "document", "live"))
     parser.add_argument("network", nargs="?", default="triangle")
     parser.add_argument("--flows", type=int, default=200)
+    parser.add_argument("--repeats", type=int, default=20)
     parser.add_argument("--name", default="bench-rest")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
@@ -270,12 +226,14 @@ def main() -> int:
         # Runs in a process of its own, which prints what it finds.
         live(args.network, args.name, args.flows)
         return 0
-    results = document() if args.what == "document" else frame()
+    results = document(args.repeats) if args.what == "document" else frame()
     if args.json:
         print(json.dumps(results))
         return 0
     for one in results:
-        print(f"{one['what']:<36} {one['p50_ms']:8.3f} ms median  {one['p99_ms']:8.3f} p99  {one['max_ms']:8.3f} max")
+        size = f"  {one['bytes']} bytes" if "bytes" in one else ""
+        times = f"{one['p50_ms']:8.3f} ms median  {one['p99_ms']:8.3f} p99  {one['max_ms']:8.3f} max"
+        print(f"{one['what']:<36} {times}{size}")
     return 0
 
 

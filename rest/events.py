@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 from flask import Response, request
 from flask.typing import ResponseReturnValue
 
-from .contract import PREFIX, Document, TooBusyError
-from .live import text_of
+from .contract import PREFIX, TooBusyError
+from .live import LiveText
 from .resource import Resource, problem
 from .schemas import EventsQuery, ProblemSchema
 
@@ -33,7 +33,7 @@ MEDIA_TYPE = "text/event-stream"
 
 
 Filter = Callable[["Event"], bool]
-Live = Callable[[int | None], Document]
+Live = Callable[[int | None], LiveText]
 """The live document since a version."""
 
 
@@ -92,9 +92,8 @@ class _LiveEvents:
     def text(self, last: int) -> str:
         """The event that is due; a reader that was away for long gets one for all of that time."""
         self._due_s = max(self._due_s + LIVE_EVERY_S, self._clock())
-        document = self._live(self._version)
-        self._version = document["version"]
-        return f"id: {last}\nevent: {LIVE}\ndata: {text_of(document)}\n\n"
+        self._version, text = self._live(self._version)
+        return f"id: {last}\nevent: {LIVE}\ndata: {text}\n\n"
 
 
 def _stream(

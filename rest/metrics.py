@@ -8,15 +8,13 @@ than the library's own writer, which a controller feels that is scraped every fe
 from __future__ import annotations
 
 import hashlib
-import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 from flask import Flask, Response, g, request
 from prometheus_client import CollectorRegistry, ProcessCollector
-from prometheus_client.core import CounterMetricFamily as Counter
-from prometheus_client.core import GaugeMetricFamily as Gauge
 from prometheus_client.core import HistogramMetricFamily, InfoMetricFamily
 from prometheus_client.registry import Collector
 
@@ -49,6 +47,92 @@ def label(value: object) -> str:
     return text.encode("utf-8", "backslashreplace").decode().translate(_ESCAPES)
 
 
+class Labelled:
+    """Things that several metrics tell of, such as the links of a network; ``rows`` has the values of their labels.
+    What is written of them is kept until a value changes.
+    """
+
+    def __init__(self, labels: Sequence[str], rows: Iterable[tuple[str, ...]]) -> None:
+        self.labels = tuple(labels)
+        self.rows = tuple(rows)
+        self._starts: dict[str, list[str | None]] = {}
+        self._written: dict[str, tuple[list[float | None], list[str]]] = {}
+
+    def lines(self, name: str, values: list[float | None]) -> list[str]:
+        """The lines of a metric: ``values`` are in the order of the rows, None for those without one."""
+        if name not in self._starts:
+            starts = [_start(name, self.labels, row) for row in self.rows]
+            # Of series that are named twice the first counts.
+            first = {start: at for at, start in reversed(list(enumerate(starts)))}
+            self._starts[name] = [start if first[start] == at else None for at, start in enumerate(starts)]
+        if name not in self._written or self._written[name][0] != values:
+            pairs = zip(self._starts[name], values, strict=True)
+            lines = [start + _number(value) for start, value in pairs if value is not None and start is not None]
+            self._written[name] = values, lines
+        return self._written[name][1]
+
+
+class Gauge:
+    """A metric whose values go up and down, and its samples. It costs less than the library's own, which makes a
+    mapping and a tuple of each sample: a controller of hundreds of links feels that whenever it is scraped.
+
+    ``labels`` names the labels of samples; ``value`` is that of a metric without any. ``name`` is without ``_total``.
+    """
+
+    type = "gauge"
+
+    def __init__(self, name: str, documentation: str, value: float | None = None, labels: Sequence[str] = ()) -> None:
+        self.name = f"{name}_total" if self.type == "counter" else name
+        self.documentation = documentation
+        self._labels = tuple(labels)
+        self._samples: list[tuple[tuple[str, ...], float]] = [] if value is None else [((), value)]
+        self._columns: list[tuple[Labelled, list[float | None]]] = []
+
+    def add_metric(self, labels: Iterable[str], value: float) -> None:
+        """A sample; ``labels`` are the values of the labels in their order."""
+        self._samples.append((tuple(labels), value))
+
+    def add_column(self, things: Labelled, values: Iterable[float | None]) -> None:
+        """Samples of many things."""
+        self._columns.append((things, list(values)))
+
+    def lines(self) -> list[str]:
+        """The samples as text; of series that are named twice the first counts."""
+        known = _starts_of(self.name, self._labels)
+        series: dict[str, float] = {}
+        if len(known) > 2 * len(self._samples) + _MARGIN:
+            # Names come from the network, and go.
+            known.clear()
+        for labels, value in self._samples:
+            start = known.get(labels)
+            if start is None:
+                start = known[labels] = _start(self.name, self._labels, labels)
+            series.setdefault(start, value)
+        columns = [line for things, values in self._columns for line in things.lines(self.name, values)]
+        return [*[start + _number(value) for start, value in series.items()], *columns]
+
+
+class Counter(Gauge):
+    """A metric whose values only grow, until what counts starts anew."""
+
+    type = "counter"
+
+
+_MARGIN = 100
+
+
+@lru_cache(maxsize=1024)
+def _starts_of(name: str, labels: tuple[str, ...]) -> dict[tuple[str, ...], str]:
+    """By the values of the labels: how the line of a metric begins, of lines that were written lately."""
+    return {}
+
+
+def _start(name: str, names: Sequence[str], values: Sequence[str]) -> str:
+    """How a line begins, up to the blank before its value."""
+    words = ",".join(f'{key}="{label(value)}"' for key, value in sorted(zip(names, values, strict=True)))
+    return f"{name}{{{words}}} " if words else f"{name} "
+
+
 def text_of(families: Iterable[Family], most: int = MOST_SERIES) -> bytes:
     """The metrics as text; of series that are named twice the first counts, of each metric at most ``most`` lines."""
     lines: list[str] = []
@@ -56,10 +140,8 @@ def text_of(families: Iterable[Family], most: int = MOST_SERIES) -> bytes:
         "hyroads_metrics_left_out", "Lines of a metric that were left out, for there are too many", labels=("metric",)
     )
     for family in families:
-        name = f"{family.name}_total" if family.type == "counter" else family.name
-        name, kind = (f"{name}_info", "gauge") if family.type == "info" else (name, family.type)
+        name, kind, found = _written(family)
         lines += (f"# HELP {name} {_help(family.documentation)}", f"# TYPE {name} {kind}")
-        found = _lines(family)
         if len(found) > most:
             short = most
             while short and kind == "histogram" and not found[short - 1].startswith(f"{name}_sum"):
@@ -68,15 +150,25 @@ def text_of(families: Iterable[Family], most: int = MOST_SERIES) -> bytes:
             left_out.add_metric((name,), len(found) - short)
             found = found[:short]
         lines += found
-    lines += (f"# HELP {left_out.name} {left_out.documentation}", f"# TYPE {left_out.name} gauge", *_lines(left_out))
+    lines += (f"# HELP {left_out.name} {left_out.documentation}", f"# TYPE {left_out.name} gauge", *left_out.lines())
     return ("\n".join(lines) + "\n").encode()
 
 
+def _written(family: Family) -> tuple[str, str, list[str]]:
+    """The name, the kind and the lines of a metric of ours or of the library's."""
+    if isinstance(family, Gauge):
+        return family.name, family.type, family.lines()
+    if family.type == "info":
+        return f"{family.name}_info", "gauge", _lines(family)
+    return f"{family.name}_total" if family.type == "counter" else family.name, family.type, _lines(family)
+
+
+_NUMBERS = {"nan": "NaN", "inf": "+Inf", "-inf": "-Inf"}
+
+
 def _number(value: float) -> str:
-    value = float(value)
-    if math.isfinite(value):
-        return repr(value)
-    return "NaN" if math.isnan(value) else "+Inf" if value > 0 else "-Inf"
+    text = repr(float(value))
+    return _NUMBERS.get(text, text)
 
 
 def _help(text: str) -> str:
@@ -93,6 +185,14 @@ def _lines(family: Family) -> list[str]:
         if series not in found:
             found[series] = f"{series} {_number(sample.value)}"
     return list(found.values())
+
+
+def certificates(ends_s: Mapping[str, float]) -> Iterator[Family]:
+    """When the certificates of a program end, in Unix time, by their place in its settings."""
+    family = Gauge("hyroads_certificate_end_time_seconds", "When a certificate ends, since 1970", labels=("place",))
+    for place, end_s in ends_s.items():
+        family.add_metric((place,), end_s)
+    yield family
 
 
 class RequestTimes:

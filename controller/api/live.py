@@ -2,31 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+
+import numpy as np
 
 from hyroads.controller.core.network import Link
-from hyroads.controller.core.traffic_meter import TrafficMeter
+from hyroads.controller.core.traffic_meter import COUNTERS, Busy, Snapshot, TrafficMeter
 from hyroads.controller.model.live_document import LiveLog
-from hyroads.controller.model.plan import MULTIPATH, FlowPlan, Plan
-from hyroads.controller.model.state import Origin, State
+from hyroads.controller.model.plan import MULTIPATH, FlowPlan, Plan, PlannedPath
+from hyroads.controller.model.state import Origin
 from hyroads.controller.runtime.event_loop import EventLoop
-from hyroads.rest.contract import Document
-from hyroads.rest.live import COLUMNS, SOURCES
+from hyroads.rest.live import COLUMNS, SOURCES, LiveText, text_of
 
-from .network import slices_document
+from .network import LinkFaults, slices_document
 
 REFRESH_S = 0.25
 """However many ask, the document is made so often at most."""
-Row = list[Any]
-_SOURCE = {tuple(pair): index for index, pair in enumerate(SOURCES)}
+SECTIONS = ("links", "flows", "paths", "clients", "slices")
+Texts = dict[str, str]
+"""By id: its name and its row in the document, as JSON. They are compared and sent as they are."""
+_RATE_FROM = {rate: SOURCES.index((rate, SOURCES[0][1])) for rate, _ in SOURCES}
+_BUSY_FROM = {busy: SOURCES.index((SOURCES[0][0], busy)) for _, busy in SOURCES}
+"""A source is the sum of both: rates and busy shares are combined in order."""
 
 
 @dataclass(eq=False)
 class LiveDocument:
-    """One per controller. ``places`` tells where clients' interfaces are, by client."""
+    """One per controller. ``places`` tells where clients' interfaces are, by client.
+
+    Each row is kept as text: what did not change is neither written nor compared place by place.
+    """
 
     event_loop: EventLoop
     traffic: TrafficMeter
@@ -36,17 +44,17 @@ class LiveDocument:
         # Later controllers' events have higher numbers; so have their versions.
         self._log = LiveLog(self.event_loop.events.last)
         self._made_s: float | None = None
-        self._down: tuple[State, Mapping[str, str]] | None = None
+        self._faults = LinkFaults(self.event_loop)
+        self._rows = _LinkRows(self.event_loop.context.network.links)
 
-    def live(self, since: int | None = None) -> Document:
+    def live(self, since: int | None = None) -> LiveText:
         """Everything, or what changed since a version."""
         event_loop, now_s = self.event_loop, self.event_loop.clock()
         if self._made_s is None or now_s - self._made_s >= REFRESH_S:
             self._made_s = now_s
             self._log.update(self._parts(now_s))
         found, slots = self._log.since(since), event_loop.slots
-        changed = {name: dict(found.changed.get(name, {})) for name in ("links", "flows", "paths", "clients", "slices")}
-        return {
+        head = {
             "from": found.since,
             "version": found.version,
             "complete": found.since is None,
@@ -55,21 +63,20 @@ class LiveDocument:
             "topology_version": event_loop.state.version,
             "slot": {"count": slots.count, "missed": slots.missed, "slot_ms": event_loop.settings.slot_ms},
             **({"columns": COLUMNS, "sources": SOURCES} if found.since is None else {}),
-            **changed,
-            "gone": {name: list(ids) for name, ids in found.gone.items()},
+            "gone": found.gone,
         }
+        return LiveText(found.version, text_of(head, {name: found.changed.get(name, {}) for name in SECTIONS}))
 
-    def _parts(self, now_s: float) -> dict[str, Mapping[str, Any]]:
+    def _parts(self, now_s: float) -> dict[str, Texts]:
         plan = self.event_loop.plan
+        shown = self._shown(plan)
         return {
             "links": self._links(plan, now_s),
-            "flows": {flow: self._flow(planned, now_s) for flow, planned in self._shown(plan)},
+            "flows": {flow: self._flow(planned, now_s) for flow, planned in shown},
             "paths": {
-                f"{flow}/{path.id}": self._path(flow, path.id, path.links, path.rate_mbps, now_s)
-                for flow, planned in self._shown(plan)
-                for path in planned.paths
+                f"{flow}/{path.id}": self._path(flow, path, now_s) for flow, planned in shown for path in planned.paths
             },
-            "clients": {client: dict(at) for client, at in self.places().items()},
+            "clients": {client: f"{_text(client)}:{_text(at)}" for client, at in self.places().items()},
             "slices": self._slices(),
         }
 
@@ -79,74 +86,132 @@ class LiveDocument:
         known = plan.flows.items() if plan is not None else ()
         return [(flow, of) for flow, of in known if flow in declared and declared[flow].origin is not Origin.TEST]
 
-    def _links(self, plan: Plan | None, now_s: float) -> dict[str, Row]:
-        loop, planned = self.event_loop.live.loop, plan.planned_mbps() if plan is not None else {}
-        capacities, airtime, down = loop.capacities(), loop.airtime(), self._faults(loop.declared.links)
-        found = {}
-        for link, of in self.traffic.links(capacities, now_s).items():
-            found[link] = [
-                0 if link in down else 1,
-                _short(capacities[link] or None),
-                _short(of.rate_mbps),
-                _percent(of.busy),
-                _short(planned[link]) if link in planned else 0,
-                _percent(airtime[link]),
-                _SOURCE[of.rate_from, of.busy_from],
-            ]
-        return found
+    def _links(self, plan: Plan | None, now_s: float) -> Texts:
+        loop = self.event_loop.live.loop
+        self._rows.told(
+            loop.state.problem.capacity_mbps.tolist(),
+            self._faults.down().keys(),
+            plan.planned_mbps() if plan is not None else {},
+            loop.planned_airtime().tolist(),
+        )
+        return self._rows.texts(self.traffic.snapshot(now_s))
 
-    def _faults(self, links: Sequence[Link]) -> Mapping[str, str]:
-        """Links that are down, and why; looked for again only if the state has changed."""
-        state = self.event_loop.state
-        if self._down is None or self._down[0] is not state:
-            context = self.event_loop.context
-            faults = {link.id: state.link_fault(context, link) for link in links}
-            self._down = state, {link: fault for link, fault in faults.items() if fault is not None}
-        return self._down[1]
+    def _flow(self, planned: FlowPlan, now_s: float) -> str:
+        flow = planned.spec.id
+        of = self.traffic.flow_reading(flow, now_s)
+        wanted_mbps = self.event_loop.live.loop.state.demands.demand_mbps(flow)
+        is_shaped = planned.mode == MULTIPATH and wanted_mbps < float("inf")
+        rates = (wanted_mbps if is_shaped else None, planned.rate_mbps, of.delivered_mbps, of.lost_frames_per_s)
+        return f'{_name(flow)}:["{planned.mode}",{",".join(map(_short, rates))}]'
 
-    def _flow(self, planned: FlowPlan, now_s: float) -> Row:
-        of = self.traffic.flow_reading(planned.spec.id, now_s)
-        wanted_mbps = self.event_loop.live.loop.state.demands.demand_mbps(planned.spec.id)
-        is_shaped = planned.mode == MULTIPATH
-        return [
-            planned.mode,
-            _short(wanted_mbps) if is_shaped and wanted_mbps < float("inf") else None,
-            _short(planned.rate_mbps),
-            _short(of.delivered_mbps),
-            _short(of.lost_frames_per_s),
-        ]
+    def _path(self, flow: str, path: PlannedPath, now_s: float) -> str:
+        of = self.traffic.path_reading((flow, path.id), now_s)
+        lost_percent = None if of.lost is None else 100 * of.lost
+        figures = (path.rate_mbps, of.sent_mbps, of.delivered_mbps, lost_percent, of.delay_ms)
+        return f"{_name(f'{flow}/{path.id}')}:[{_name(path.links)},{','.join(map(_short, figures))}]"
 
-    def _path(self, flow: str, number: int, links: Sequence[str], planned: float | None, now_s: float) -> Row:
-        of = self.traffic.path_reading((flow, number), now_s)
-        rates = (planned, of.sent_mbps, of.delivered_mbps)
-        return [
-            list(links),
-            *map(_short, rates),
-            _short(None if of.lost is None else 100 * of.lost),
-            _short(of.delay_ms),
-        ]
-
-    def _slices(self) -> dict[str, dict[str, Row]]:
-        found: dict[str, dict[str, Row]] = {}
+    def _slices(self) -> Texts:
+        found: dict[str, list[str]] = {}
         for one in slices_document(self.event_loop.live.loop):
-            row = [_percent(one["airtime"]), _percent(one["share"]), one["held"]]
-            found.setdefault(one["slice"], {})[one["technology"]] = row
+            held = _text(one["held"])
+            row = f"{_name(one['technology'])}:[{_percent(one['airtime'])},{_percent(one['share'])},{held}]"
+            found.setdefault(one["slice"], []).append(row)
+        return {name: f"{_name(name)}:{{{','.join(rows)}}}" for name, rows in found.items()}
+
+
+NO_RATE = (None, None)
+NOT_BUSY = Busy(-1.0, COUNTERS, 0.0)
+
+
+class _LinkRows:
+    """The rows of links. What seldom changes is put together when it does: the beginning of a row (name, up, capacity)
+    and the end (planned rate and airtime). In between is what is measured.
+    """
+
+    def __init__(self, links: Sequence[Link]) -> None:
+        self._ids = [link.id for link in links]
+        ends = [((link.source, link.technology), (link.target, link.technology)) for link in links]
+        self._interfaces = list(dict.fromkeys(end for pair in ends for end in pair))
+        place = {interface: at for at, interface in enumerate(self._interfaces)}
+        self._here = np.array([place[leaving] for leaving, _ in ends], dtype=np.intp)
+        self._there = np.array([place[arriving] for _, arriving in ends], dtype=np.intp)
+        self._at = {link: at for at, link in enumerate(self._ids)}
+        self._known: list[object] = [None, None]
+        self._capacities: Sequence[float] = ()
+        self._begin: list[str] = []
+        self._end: list[str] = []
+
+    def told(
+        self,
+        capacity_mbps: Sequence[float],
+        down: Set[str],
+        planned_mbps: Mapping[str, float],
+        airtime: Sequence[float],
+    ) -> None:
+        """What is not measured by the traffic meter, by link or in the order of the links."""
+        if self._known[0] != (begin := (capacity_mbps, down)):
+            self._known[0], self._capacities = begin, capacity_mbps
+            self._begin = [
+                f"{_name(link)}:[{'0' if link in down else '1'},{_short(capacity or None)},"
+                for link, capacity in zip(self._ids, capacity_mbps, strict=True)
+            ]
+        if self._known[1] != (end := (planned_mbps, airtime)):
+            self._known[1] = end
+            share = {value: _percent(value) for value in set(airtime)}
+            self._end = [
+                f",{_short(planned_mbps[link]) if link in planned_mbps else '0'},{share[value]},"
+                for link, value in zip(self._ids, airtime, strict=True)
+            ]
+
+    def texts(self, now: Snapshot) -> Texts:
+        """All rows, by link."""
+        rates = [now.idle.get(each, NO_RATE) for each in self._interfaces]
+        busy = [now.busy.get(each, NOT_BUSY) for each in self._interfaces]
+        shares = np.array([each.share for each in busy])
+        busier = np.where(shares[self._here] >= shares[self._there], self._here, self._there)
+        rate_texts, rate_from = [_short(each[0]) for each in rates], [_RATE_FROM[each[1]] for each in rates]
+        busy_texts, busy_from = [_percent(each.share) for each in busy], [_BUSY_FROM[each.source] for each in busy]
+        found = {
+            link: f"{begin}{rate_texts[here]},{busy_texts[at]}{end}{rate_from[here] + busy_from[at]}]"
+            for link, begin, end, here, at in zip(
+                self._ids, self._begin, self._end, self._here.tolist(), busier.tolist(), strict=True
+            )
+        }
+        unknown = np.array([each not in now.idle for each in self._interfaces])
+        odd = np.flatnonzero((shares[busier] < 0) | unknown[self._here]).tolist()
+        for at in {*odd, *(self._at[link] for link in now.paths if link in self._at)}:
+            of = now.reading(self._ids[at], self._capacities[at] or None)
+            source = _RATE_FROM[of.rate_from] + _BUSY_FROM[of.busy_from]
+            found[self._ids[at]] = (
+                f"{self._begin[at]}{_short(of.rate_mbps)},{_percent(of.busy)}{self._end[at]}{source}]"
+            )
         return found
 
 
-# Links of an interface, and of a domain, have the same shares.
-@lru_cache(maxsize=2048)
-def _short(value: float | None) -> float | int | None:
-    """With three digits or so."""
+def _text(value: object) -> str:
+    return json.dumps(value, separators=(",", ":"))
+
+
+@lru_cache(maxsize=8192)
+def _name(value: str | tuple[str, ...]) -> str:
+    """An id, or several, as JSON."""
+    return _text(value)
+
+
+# Links of an interface, and of a domain, have the same shares; capacities and plans stay for a while.
+@lru_cache(maxsize=8192)
+def _short(value: float | None) -> str:
+    """With three digits, at most two of them behind the point."""
     if not value:
-        return None if value is None else 0
-    rounded = round(value, 2 if value < 10 else 1)
-    return int(rounded) if rounded == int(rounded) else rounded
+        return "null" if value is None else "0"
+    if 1 <= value < 999.5:
+        return f"{value:.3g}"
+    return f"{value:.0f}" if value > 1 else f"{round(value, 2) or 0:g}"
 
 
 @lru_cache(maxsize=2048)
-def _percent(share: float | None) -> float | int | None:
+def _percent(share: float | None) -> str:
     """Whole, but for what is below 1 %."""
     if not share:
-        return None if share is None else 0
-    return round(100 * share) if share >= 0.01 else round(100 * share, 1) or 0
+        return "null" if share is None else "0"
+    return f"{100 * share:.0f}" if share >= 0.01 else f"{round(100 * share, 1) or 0:g}"

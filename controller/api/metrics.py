@@ -10,16 +10,19 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from prometheus_client.core import CounterMetricFamily as Counter
-from prometheus_client.core import GaugeMetricFamily as Gauge
+import numpy as np
 from prometheus_client.core import HistogramMetricFamily
 
 from hyroads.controller.control.reports import Side
 from hyroads.controller.control.telemetry import TelemetryIngest
+from hyroads.controller.core.traffic_meter import TrafficMeter
 from hyroads.controller.framework import ryu_shim as shim
 from hyroads.controller.model.plan import MULTIPATH, FlowPlan, PlannedPath
 from hyroads.controller.model.state import Presence
 from hyroads.controller.runtime.event_loop import EventLoop
+from hyroads.rest.metrics import Counter, Gauge, Labelled
+
+from .network import LinkFaults
 
 BYTES_PER_MBIT = 1e6 / 8
 MOST_FLOWS = 1000
@@ -57,16 +60,29 @@ _PORT_COUNTERS = {
 
 @dataclass(eq=False)
 class NetworkMetrics:
-    """Reads event loop and telemetry. Without ``ingest`` nothing is known of radios, SNMP and ports."""
+    """Reads event loop, telemetry and traffic meter. Without ``ingest`` nothing is known of radios, SNMP and ports,
+    without ``traffic`` nothing of what links carried.
+    """
 
     event_loop: EventLoop
     ingest: TelemetryIngest | None
     domains: Domains
+    traffic: TrafficMeter | None = None
+
+    def __post_init__(self) -> None:
+        links = self.event_loop.context.network.links
+        self._faults = LinkFaults(self.event_loop)
+        self._ports_told = Labelled((*_SWITCH, "port"), ())
+        self._link = Labelled(_LINK, [(link.id, link.technology) for link in links])
+        ends = [((link.source, link.technology), (link.target, link.technology)) for link in links]
+        self._place = {end: at for at, end in enumerate(dict.fromkeys(end for both in ends for end in both))}
+        self._ends = np.array([[self._place[end] for end in both] for both in ends], dtype=np.intp).reshape(-1, 2)
 
     def collect(self) -> Families:
         """All metrics as of now, those of services included."""
         for collect in (self._links, self._domains, self._flows, self._slices, self._slots, self._agents):
             yield from collect()
+            shim.sleep(0)
         yield from self._switches()
         if self.ingest is not None:
             yield from self._telemetry(self.ingest)
@@ -76,31 +92,39 @@ class NetworkMetrics:
 
     def _links(self) -> Families:
         event_loop = self.event_loop
-        loop, state, context = event_loop.live.loop, event_loop.state, event_loop.context
+        loop, links = event_loop.live.loop, event_loop.context.network.links
         up = Gauge("hyroads_link_up", "1 if nothing keeps the link from being used", labels=_LINK)
         capacity = Gauge(
             "hyroads_link_capacity_bytes_per_second", "Capacity at L2 payload that rates count on", labels=_LINK
         )
         planned = Gauge("hyroads_link_planned_bytes_per_second", "Planned rate of all flows together", labels=_LINK)
         busy = Gauge("hyroads_link_busy_ratio", "Measured busy share at the busier end of the link", labels=_LINK)
-        counted = loop.capacities()
         rates = event_loop.plan.planned_mbps() if event_loop.plan else {}
-        heard = self._busy()
-        for link in shim.cooperatively(loop.declared.links):
-            labels = (link.id, link.technology)
-            up.add_metric(labels, state.link_fault(context, link) is None)
-            capacity.add_metric(labels, counted[link.id] * BYTES_PER_MBIT)
-            planned.add_metric(labels, rates.get(link.id, 0.0) * BYTES_PER_MBIT)
-            shares = [heard[end] for node in (link.source, link.target) if (end := (node, link.technology)) in heard]
-            if shares:
-                busy.add_metric(labels, max(shares))
+        down = self._faults.down()
+        up.add_column(self._link, [link.id not in down for link in links])
+        capacity.add_column(self._link, (loop.state.problem.capacity_mbps * BYTES_PER_MBIT).tolist())
+        planned.add_column(self._link, [rates[link.id] * BYTES_PER_MBIT if link.id in rates else 0.0 for link in links])
+        busy.add_column(self._link, self._busy())
         yield from (up, capacity, planned, busy)
+        if self.traffic is not None:
+            carried = Counter(
+                "hyroads_link_bytes",
+                "Bytes of L2 payload that a link carried, counted by its port or by the agents of paths",
+                labels=(*_LINK, "source"),
+            )
+            technology = {link.id: link.technology for link in links}
+            for name, (octets, source) in self.traffic.bytes_of_links().items():
+                carried.add_metric((name, technology[name], source), octets)
+            yield carried
 
-    def _busy(self) -> dict[tuple[str, str], float]:
-        """Busy shares by node and technology, of interfaces that were read a moment ago."""
-        if self.ingest is None:
-            return {}
-        return {at: busy for at, _, busy in self.ingest.interfaces(self.event_loop.clock()) if busy is not None}
+    def _busy(self) -> list[float | None]:
+        """Of each link the busy share at its busier end, of interfaces that were read a moment ago."""
+        shares = np.full(len(self._place), np.nan)
+        for at, _, busy in () if self.ingest is None else self.ingest.interfaces(self.event_loop.clock()):
+            if busy is not None and at in self._place:
+                shares[self._place[at]] = busy
+        both = np.fmax(*shares[self._ends].T).tolist()
+        return [None if share != share else share for share in both]  # noqa: PLR0124 - not a number
 
     def _domains(self) -> Families:
         loop = self.event_loop.live.loop
@@ -232,10 +256,15 @@ class NetworkMetrics:
         found = {
             name: Counter(f"of_port_{name}", text, labels=(*_SWITCH, "port")) for name, text in _PORT_COUNTERS.items()
         }
-        for (node, technology), counters in ingest.ports.latest(self.event_loop.clock()):
-            labels = (hex(addressing.dpid[node]), node, addressing.interface_name[node, technology])
-            for name, family in found.items():
-                family.add_metric(labels, getattr(counters, name))
+        latest = list(ingest.ports.latest(self.event_loop.clock()))
+        rows = tuple(
+            (hex(addressing.dpid[node]), node, addressing.interface_name[node, technology])
+            for (node, technology), _ in latest
+        )
+        if rows != self._ports_told.rows:
+            self._ports_told = Labelled((*_SWITCH, "port"), rows)
+        for name, family in found.items():
+            family.add_column(self._ports_told, [getattr(counters, name) for _, counters in latest])
         yield from found.values()
 
     def _port_names(self, node: str) -> list[str]:
@@ -250,6 +279,9 @@ class _FlowFamilies:
     """The metrics of flows and their paths: planned rates, and the counters of the agents at both edges."""
 
     def __init__(self) -> None:
+        self._info = Gauge(
+            "hyroads_flow_info", "Always 1; whose a flow is", labels=("flow", "slice", "source", "target")
+        )
         self._planned = Gauge("hyroads_flow_planned_bytes_per_second", "Planned rate of a flow", labels=_FLOW)
         self._queued = Gauge("hyroads_flow_queued_frames", "Frames that wait at the first edge", labels=_FLOW)
         self._sent = {key: Counter(f"hyroads_flow_{key}_frames", text, labels=_FLOW) for key, text in _SENT.items()}
@@ -271,7 +303,8 @@ class _FlowFamilies:
 
     def add(self, flow: FlowPlan, sending: Side, receiving: Side) -> None:
         """One flow: its plan, and what the first and the last edge said."""
-        labels = (flow.spec.id,)
+        labels, spec = (flow.spec.id,), flow.spec
+        self._info.add_metric((spec.id, spec.slice, spec.source, spec.target), 1)
         self._planned.add_metric(labels, (flow.rate_mbps or 0.0) * BYTES_PER_MBIT)
         _add({"queued": self._queued, **self._sent}, labels, sending.entry)
         _add(self._delivered, labels, receiving.entry)
@@ -290,7 +323,14 @@ class _FlowFamilies:
 
     def all(self) -> Families:
         """All families, with what was added."""
-        yield from (self._planned, self._queued, *self._sent.values(), *self._delivered.values(), self._path_planned)
+        yield from (
+            self._info,
+            self._planned,
+            self._queued,
+            *self._sent.values(),
+            *self._delivered.values(),
+            self._path_planned,
+        )
         yield from (*self._path_sent.values(), *self._path_received.values(), self._delay)
 
 

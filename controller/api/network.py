@@ -16,6 +16,7 @@ from hyroads.controller.core.interference import Interference
 from hyroads.controller.core.network import Link, Network, Node, network_graph
 from hyroads.controller.core.planner import Planner, default_depth, plan_document
 from hyroads.controller.framework import ryu_shim as shim
+from hyroads.controller.model.state import State
 from hyroads.controller.runtime.event_loop import EventLoop
 from hyroads.controller.settings.controller import Settings
 from hyroads.rest.contract import Document, NotFoundError, TooBusyError, ValueRefusedError
@@ -88,6 +89,22 @@ def slices_document(loop: LiveLoop) -> list[Document]:
         }
         for (name, technology), airtime in loop.airtime_of_slices().items()
     ]
+
+
+class LinkFaults:
+    """Which links are down, and why; looked for again only if the state has changed."""
+
+    def __init__(self, event_loop: EventLoop) -> None:
+        self._event_loop = event_loop
+        self._known: tuple[State, Mapping[str, str]] | None = None
+
+    def down(self) -> Mapping[str, str]:
+        """By link id: why it can't carry anything now."""
+        state, context = self._event_loop.state, self._event_loop.context
+        if self._known is None or self._known[0] is not state:
+            faults = {link.id: state.link_fault(context, link) for link in context.network.links}
+            self._known = state, {link: fault for link, fault in faults.items() if fault is not None}
+        return self._known[1]
 
 
 def health_document(loop: LiveLoop, slots: SlotClock, settings: Settings) -> Document:

@@ -12,6 +12,7 @@ from hyroads.controller.control.telemetry import TelemetryIngest
 from hyroads.controller.control.update_order import Views
 from hyroads.controller.core.netfile_sections import flow_document
 from hyroads.controller.core.network import PRODUCTION
+from hyroads.controller.core.traffic_meter import TrafficMeter
 from hyroads.controller.files.state import Content
 from hyroads.controller.framework import ryu_shim as shim
 from hyroads.controller.model.plan import MULTIPATH, FlowPlan
@@ -39,10 +40,12 @@ class ControllerService(NetworkDocuments):
     content: Content = NO_CONTENT
     requests: RequestTimes = field(default_factory=RequestTimes)
     """How long REST requests take."""
+    traffic: TrafficMeter | None = None
+    """What links carried; None: unknown."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        network = NetworkMetrics(self.event_loop, self.ingest, self.distinct_domains)
+        network = NetworkMetrics(self.event_loop, self.ingest, self.distinct_domains, self.traffic)
         self._metrics = Exposition("controller", version(), [network.collect], self.requests)
 
     # -- flows

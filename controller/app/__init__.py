@@ -8,7 +8,7 @@ import struct
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,7 @@ from hyroads.controller.core.checking import Endpoint
 from hyroads.controller.core.errors import ConfigError, OpenFlowError
 from hyroads.controller.files.documents import read_file
 from hyroads.controller.files.state import Origin
-from hyroads.controller.files.tls import server_side
+from hyroads.controller.files.tls import certificate_ends, server_side
 from hyroads.controller.framework import ryu_shim as shim
 from hyroads.controller.framework.service_manager import ServiceManager
 from hyroads.controller.model.events import EventLog
@@ -50,6 +50,7 @@ from hyroads.controller.switches.sessions import SwitchSession
 from hyroads.rest import access, events, live, pair_tests, reload, ryu, slices
 from hyroads.rest.access import Access
 from hyroads.rest.api import create_app
+from hyroads.rest.metrics import certificates
 
 from .life import Followers, Life, limit_of
 
@@ -206,9 +207,15 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
 
     def _web(self) -> Flask:
         """The REST API."""
+        ends = certificate_ends({"tls": self.settings.tls})
+        self.event_loop.collectors.append(partial(certificates, ends))
         shown = LiveDocument(self.event_loop, self.telemetry.traffic, self.services.directory.places)
         service = ControllerService(
-            self.event_loop, Path(self.settings.network).name, self.telemetry.ingest, self.store.content
+            self.event_loop,
+            Path(self.settings.network).name,
+            self.telemetry.ingest,
+            self.store.content,
+            traffic=self.telemetry.traffic,
         )
         web = create_app(
             service,

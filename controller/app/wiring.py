@@ -15,7 +15,6 @@ from functools import partial
 from typing import Any
 
 from flask_smorest import Blueprint
-from prometheus_client.core import GaugeMetricFamily as Gauge
 
 from hyroads.controller.agents.sessions import Session
 from hyroads.controller.core.addressing import Numbers
@@ -53,6 +52,7 @@ from hyroads.controller.settings.controller import Settings
 from hyroads.plugins.kinds import Selection
 from hyroads.rest import clients, handovers, multihomed, ncasts, plugins, reservations, sessions
 from hyroads.rest.contract import Token
+from hyroads.rest.metrics import Gauge
 
 
 @dataclass(frozen=True)

@@ -103,6 +103,8 @@ class LiveLoop:
         self._allocator: Allocator = MODES[options.mode]()
         self._minimums: Mapping[str, float] = {}
         self._recent = RecentRates(len(network.links))
+        self._media = np.array([link.technology for link in network.links])
+        self._aired: tuple[object, object, FloatArray] | None = None
         technologies = {link.id: link.technology for link in network.links}
         external = ExternalAirtime(CarrierSensing.of(network, ()))
         empty = self._problem(network, {})
@@ -209,23 +211,33 @@ class LiveLoop:
 
     def airtime(self) -> dict[str, float]:
         """Planned share of time that the domain of each link is busy with our flows, by link id."""
-        problem = self.state.problem
-        with np.errstate(divide="ignore"):
-            busy = problem.airtime(self._in_force())
-        busy += 0.0 if self.groups is None else self.groups.reserved
-        return {link.id: float(share) for link, share in zip(self.state.network.links, busy, strict=True)}
+        return dict(zip((link.id for link in self.state.network.links), self.planned_airtime().tolist(), strict=True))
+
+    def planned_airtime(self) -> FloatArray:
+        """The same in the order of the links."""
+        busy = self._airtime_of_flows()
+        return busy if self.groups is None else busy + self.groups.reserved
+
+    def _airtime_of_flows(self) -> FloatArray:
+        """Without that of groups; remembered until the next turn."""
+        if self._aired is None or self._aired[0] is not self.state or self._aired[1] is not self.fixed:
+            with np.errstate(divide="ignore"):
+                self._aired = self.state, self.fixed, self.state.problem.airtime(self._in_force())
+        return self._aired[2]
 
     def airtime_of_slices(self) -> dict[tuple[str, str], float]:
         """Planned share of time of the flows of each slice, by slice and technology: in the domain where it is most."""
         problem, network = self.state.problem, self.state.network
         specs = specs_of(self.routes)
         names = list(dict.fromkeys((PRODUCTION, *self.options.shares, *(spec.slice for spec in specs))))
-        slice_of = np.array([names.index(spec.slice) for spec in specs], dtype=np.intp)
-        busy = airtime_of_slices(problem, self._in_force(), slice_of, len(names))
-        busy[:, problem.capacity_mbps <= 0] = 0.0
-        media = np.array([link.technology for link in network.links])
+        if len(names) > 1:
+            slice_of = np.array([names.index(spec.slice) for spec in specs], dtype=np.intp)
+            busy = airtime_of_slices(problem, self._in_force(), slice_of, len(names))
+        else:
+            busy = self._airtime_of_flows()[np.newaxis]
+        busy = np.where(problem.capacity_mbps > 0, busy, 0.0)
         return {
-            (name, technology): float(busy[index, media == technology].max(initial=0.0))
+            (name, technology): float(busy[index, self._media == technology].max(initial=0.0))
             for index, name in enumerate(names)
             for technology in network.technologies
         }

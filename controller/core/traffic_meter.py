@@ -29,7 +29,7 @@ rate over its capacity ("counters"); without a rate or a capacity None.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -77,6 +77,7 @@ class Growth:
     total_bytes: int = 0
     total_frames: int = 0
     heard_s: float = 0.0
+    _window: tuple[Counted, Counted] | None = None
 
     def add(self, new: Counted, now_s: float) -> int:
         """The next reading; returns by how many bytes the counter grew. One that is not newer is left out."""
@@ -91,29 +92,41 @@ class Growth:
             grown = 0
             self.points.clear()
         self.points.append(new)
-        self.heard_s = now_s
+        self.heard_s, self._window = now_s, None
         return grown
 
     def window(self, now_s: float) -> tuple[Counted, Counted] | None:
-        """The last reading, and that of about ``WINDOW_S`` before; None if there are no two, or they are old."""
+        """That reading of which the last is about ``WINDOW_S`` later, and the last; None if there are no two, or they
+        are old.
+        """
         if len(self.points) < 2 or now_s - self.heard_s > FRESH_S:
             return None
-        last = self.points[-1]
-        first = min(list(self.points)[:-1], key=lambda point: abs(last.time_s - point.time_s - WINDOW_S))
-        return first, last
+        if self._window is None:
+            # Readings are in the order of their times: once they get worse, earlier ones are no better.
+            readings = reversed(self.points)
+            last, first = next(readings), next(readings)
+            for point in readings:
+                if abs(last.time_s - point.time_s - WINDOW_S) > abs(last.time_s - first.time_s - WINDOW_S):
+                    break
+                first = point
+            self._window = first, last
+        return self._window
 
     def rate_mbps(self, now_s: float) -> float | None:
         """Mb/s over the window; None if unknown."""
-        window = self.window(now_s)
-        if window is None:
-            return None
-        first, last = window
-        return (last.payload_bytes - first.payload_bytes) * 8e-6 / (last.time_s - first.time_s)
+        return _mbps(self.window(now_s))
 
     def grown_frames(self, now_s: float) -> int | None:
         """Frames over the window; None if unknown."""
         window = self.window(now_s)
         return None if window is None else window[1].frames - window[0].frames
+
+
+def _mbps(window: tuple[Counted, Counted] | None) -> float | None:
+    if window is None:
+        return None
+    first, last = window
+    return (last.payload_bytes - first.payload_bytes) * 8e-6 / (last.time_s - first.time_s)
 
 
 class LinkReading(NamedTuple):
@@ -162,10 +175,31 @@ class _Flow:
     lost: Growth = field(default_factory=Growth)
 
 
-class _Busy(NamedTuple):
+Rate = tuple[float | None, str | None]
+"""Mb/s, and where that is from."""
+
+
+class Busy(NamedTuple):
+    """A busy share, from 0 to 1, that an interface told."""
+
     share: float
     source: str
     time_s: float
+
+
+class Snapshot(NamedTuple):
+    """What is known of all links at one moment; ``reading`` tells of any of them, by its id and its capacity.
+
+    In a large network most links are on no path, and all of these that leave one interface have the same rate, so that
+    whoever shows all links needs to ask ``reading`` for few: for those in ``paths``, and those that leave an interface
+    which ``idle`` does not name. ``idle`` are the rates of the others by the interface that they leave, ``busy`` the
+    busy shares by interface; a link's is that of its busier end.
+    """
+
+    idle: Mapping[Interface, Rate]
+    busy: Mapping[Interface, Busy]
+    paths: Collection[str]
+    reading: Callable[[str, float | None], LinkReading]
 
 
 class _Known(NamedTuple):
@@ -175,7 +209,7 @@ class _Known(NamedTuple):
 
     ports: Mapping[Interface, float | None]
     received: Mapping[Interface, float | None]
-    busy: Mapping[Interface, _Busy]
+    busy: Mapping[Interface, Busy]
     paths: Mapping[str, float | None]
     accounted: Collection[Interface | None]
 
@@ -201,7 +235,7 @@ class TrafficMeter:
         self._carried: dict[str, int] = {}
         """By link: payload bytes that agents counted on it, on paths that are gone, too."""
         self._flows: dict[str, _Flow] = {}
-        self._busy: dict[Interface, _Busy] = {}
+        self._busy: dict[Interface, Busy] = {}
 
     # -- what is measured
 
@@ -217,7 +251,7 @@ class TrafficMeter:
         ``source`` is RADIO or SNMP. None leaves the last one to age.
         """
         if busy is not None:
-            self._busy[interface] = _Busy(min(1.0, max(0.0, busy)), source, time_s)
+            self._busy[interface] = Busy(min(1.0, max(0.0, busy)), source, time_s)
 
     def path(
         self,
@@ -268,14 +302,22 @@ class TrafficMeter:
 
     # -- what is known of it
 
-    def links(self, capacity_mbps: Mapping[str, float | None], now_s: float) -> dict[str, LinkReading]:
-        """:meth:`link` of all links that ``capacity_mbps`` names, which costs less than asking one by one."""
+    def snapshot(self, now_s: float) -> Snapshot:
+        """What is known of all links now."""
         ports = {interface: port.rate_mbps(now_s) for interface, port in self._ports.items()}
         busy = {interface: each for interface, each in self._busy.items() if now_s - each.time_s <= FRESH_S}
         paths = {link: self._paths_mbps(link, now_s) for link, over in self._over.items() if over}
-        received = {interface: port.rate_mbps(now_s) for interface, port in self._receivers.items()}
+        uncounted = [interface for interface in self._leaving if ports.get(interface) is None]
+        asked = {self._ends[link][1] for interface in uncounted for link in self._leaving[interface]}
+        received = {each: self._receivers[each].rate_mbps(now_s) for each in asked & self._receivers.keys()}
         known = _Known(ports, received, busy, paths, {self._interface(link) for link, mbps in paths.items() if mbps})
-        return {link: self._reading(link, capacity, known) for link, capacity in capacity_mbps.items()}
+        idle = {each: self._of_port(each, mbps, None, known) for each, mbps in ports.items() if mbps is not None}
+        return Snapshot(idle, busy, paths.keys(), lambda link, capacity: self._reading(link, capacity, known))
+
+    def links(self, capacity_mbps: Mapping[str, float | None], now_s: float) -> dict[str, LinkReading]:
+        """:meth:`link` of all links that ``capacity_mbps`` names."""
+        now = self.snapshot(now_s)
+        return {link: now.reading(link, capacity) for link, capacity in capacity_mbps.items()}
 
     def link(self, link: str, capacity_mbps: float | None, now_s: float) -> LinkReading:
         """What a link carries now; the capacity, if it is known, is only used for the busy share."""
@@ -312,18 +354,22 @@ class TrafficMeter:
             return LinkReading(rate_mbps, rate_from, None, None)
         return LinkReading(rate_mbps, rate_from, min(1.0, rate_mbps / capacity_mbps), COUNTERS)
 
-    def _rate(self, link: Link, known: _Known) -> tuple[float | None, str | None]:
+    def _rate(self, link: Link, known: _Known) -> Rate:
         interface = self._ends[link.id][0]
         port_mbps, paths_mbps = known.ports.get(interface), known.paths.get(link.id)
         if port_mbps is None:
             return self._received(link, known) if paths_mbps is None else (paths_mbps, PATHS)
+        return self._of_port(interface, port_mbps, paths_mbps, known)
+
+    def _of_port(self, interface: Interface, port_mbps: float, paths_mbps: float | None, known: _Known) -> Rate:
+        """The rate of a link that leaves an interface, from what the port says and what paths over the link carry."""
         if port_mbps < QUIET_MBPS:
             return min(paths_mbps or 0.0, QUIET_MBPS), PORT
         if len(self._leaving[interface]) == 1:
             return port_mbps, PORT
         return (paths_mbps or 0.0, PATHS) if interface in known.accounted else (None, None)
 
-    def _received(self, link: Link, known: _Known) -> tuple[float | None, str | None]:
+    def _received(self, link: Link, known: _Known) -> Rate:
         """What arrives from a sender that nobody counts at."""
         interface = (link.target, link.technology)
         received_mbps = known.received.get(interface)
@@ -354,7 +400,7 @@ class TrafficMeter:
             return UNKNOWN_PATH
         sent, received = path.sent.window(now_s), path.received.window(now_s)
         delay_ms = path.delay_ms if received is not None else None
-        sent_mbps, received_mbps = path.sent.rate_mbps(now_s), path.received.rate_mbps(now_s)
+        sent_mbps, received_mbps = _mbps(sent), _mbps(received)
         lost: float | None = None
         if sent is not None and received is not None and sent[1].frames > sent[0].frames:
             # Each end by its own clock: reports are not of the same moment.
@@ -377,11 +423,14 @@ class TrafficMeter:
         """Payload bytes that a link has carried since the first reading, which only grow, and where they are counted
         (PORT: with hello frames); None where nobody counts.
         """
-        known = self._links.get(link)
-        if known is None:
-            return None
-        interface = (known.source, known.technology)
-        port = self._ports.get(interface)
-        if port is not None and len(self._leaving[interface]) == 1:
+        interface = self._interface(link)
+        port = None if interface is None else self._ports.get(interface)
+        if interface is not None and port is not None and len(self._leaving[interface]) == 1:
             return port.total_bytes, PORT
-        return (self._carried[link], PATHS) if link in self._carried else None
+        return (self._carried[link], PATHS) if link in self._carried and link in self._links else None
+
+    def bytes_of_links(self) -> dict[str, tuple[int, str]]:
+        """:meth:`link_bytes` of all links of which somebody counts."""
+        alone = (links[0] for interface, links in self._leaving.items() if len(links) == 1 and interface in self._ports)
+        found = ((link, self.link_bytes(link)) for link in dict.fromkeys((*alone, *self._carried)))
+        return {link: counted for link, counted in found if counted is not None}

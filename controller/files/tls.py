@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import ssl
+from collections.abc import Mapping
 from pathlib import Path
+
+from cryptography import x509
 
 from hyroads.controller.core.checking import TlsFiles
 from hyroads.controller.core.errors import ConfigError
@@ -25,6 +29,21 @@ def client_side(files: TlsFiles | None, document: str, place: str) -> ssl.SSLCon
     if files.ca is None:
         context.load_default_certs()
     return _loaded(context, files, document, place)
+
+
+def certificate_ends(places: Mapping[str, TlsFiles | None]) -> dict[str, float]:
+    """When certificates end, in Unix time, by place such as ``tls.certificate``: of a file with several the first end.
+    ``places`` are those of the settings, whose files could be read a moment ago.
+    """
+    found = {}
+    for place, files in places.items():
+        for key, name in (("certificate", files.certificate), ("ca", files.ca)) if files is not None else ():
+            if name is not None:
+                # What can't be read here is refused, with its reason, where it is loaded.
+                with contextlib.suppress(OSError, ValueError):
+                    known = x509.load_pem_x509_certificates(Path(name).read_bytes())
+                    found[f"{place}.{key}"] = min(each.not_valid_after_utc.timestamp() for each in known)
+    return found
 
 
 def _loaded(context: ssl.SSLContext, files: TlsFiles, document: str, place: str) -> ssl.SSLContext:

@@ -6,7 +6,7 @@ are gone are remembered for a while, so that readers drop them; a reader that co
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -31,7 +31,7 @@ class Difference:
     gone: Mapping[str, list[str]]
 
 
-_GONE: Final = object()
+_NOTHING: Final = object()
 
 
 class LiveLog:
@@ -42,38 +42,52 @@ class LiveLog:
     def __init__(self, first: int = 0, *, max_gone: int = MAX_GONE) -> None:
         self.version = self._first = first
         self._max_gone = max_gone
-        self._sections: dict[str, dict[str, tuple[int, Any]]] = {}
-        """By section and id: the version of the last change, in the order of these, and the value."""
+        self._values: dict[str, dict[str, Any]] = {}
+        self._versions: dict[str, dict[str, int]] = {}
+        """By section and id: the version of the last change, in the order of these; of what is gone, too."""
         self._gone: dict[tuple[str, str], int] = {}
         self._floor = first
         """Readers of older versions can't be told what is gone since."""
 
     def update(self, parts: Parts) -> bool:
         """The whole document as it is now; returns whether anything of it is new. All that differs is one change."""
-        changed: list[tuple[str, str, Any]] = []
-        for section in [*parts, *(self._sections.keys() - parts.keys())]:
-            known, new = self._sections.setdefault(section, {}), parts.get(section, {})
-            for one, value in new.items():
-                old = known.get(one)
-                if old is None or old[1] != value:
-                    changed.append((section, one, value))
-            left = sorted(one for one in known.keys() - new.keys() if known[one][1] is not _GONE)
-            changed += [(section, one, _GONE) for one in left]
+        changed: dict[str, tuple[list[str], list[str]]] = {}
+        for section in [*parts, *(self._values.keys() - parts.keys())]:
+            known, new = self._values.setdefault(section, {}), parts.get(section, {})
+            differ = [one for one, value in new.items() if known.get(one, _NOTHING) != value]
+            left = sorted(known.keys() - new.keys())
+            if differ or left:
+                changed[section] = differ, left
         if not changed:
             return False
         self.version += 1
-        for section, one, value in changed:
-            known = self._sections[section]
-            known.pop(one, None)
-            known[one] = (self.version, value)
-            self._gone.pop((section, one), None)
-            if value is _GONE:
-                self._gone[section, one] = self.version
+        for section, (differ, left) in changed.items():
+            self._change(section, {one: parts[section][one] for one in differ}, left)
         while len(self._gone) > self._max_gone:
             section, one = oldest = next(iter(self._gone))
             self._floor = max(self._floor, self._gone.pop(oldest))
-            del self._sections[section][one]
+            del self._versions[section][one]
         return True
+
+    def _change(self, section: str, new: Mapping[str, Any], left: Sequence[str]) -> None:
+        known, versions = self._values[section], self._versions.setdefault(section, {})
+        known.update(new)
+        if 2 * len(new) > len(versions):
+            # To leave the others is less than to take all of these out.
+            others = sorted(versions.keys() - new.keys(), key=versions.__getitem__)
+            versions = self._versions[section] = {one: versions[one] for one in others}
+        else:
+            for one in new:
+                versions.pop(one, None)
+        for one in left:
+            versions.pop(one, None)
+        versions.update(dict.fromkeys((*new, *left), self.version))
+        if self._gone:
+            for one in new:
+                self._gone.pop((section, one), None)
+        for one in left:
+            del known[one]
+            self._gone[section, one] = self.version
 
     def since(self, version: int | None) -> Difference:
         """What changed after a version, or everything."""
@@ -85,19 +99,17 @@ class LiveLog:
         elif version < self._floor:
             reason = TOO_OLD
         if version is None or reason is not None:
-            whole = {
-                section: {one: value for one, (_, value) in known.items() if value is not _GONE}
-                for section, known in self._sections.items()
-            }
-            return Difference(None, self.version, reason, {name: of for name, of in whole.items() if of}, {})
+            whole = {section: dict(known) for section, known in self._values.items() if known}
+            return Difference(None, self.version, reason, whole, {})
         changed: dict[str, dict[str, Any]] = {}
         gone: dict[str, list[str]] = {}
-        for section, known in self._sections.items():
-            for one, (of_version, value) in reversed(known.items()):
+        for section, versions in self._versions.items():
+            known = self._values[section]
+            for one, of_version in reversed(versions.items()):
                 if of_version <= version:
                     break
-                if value is _GONE:
-                    gone.setdefault(section, []).append(one)
+                if one in known:
+                    changed.setdefault(section, {})[one] = known[one]
                 else:
-                    changed.setdefault(section, {})[one] = value
+                    gone.setdefault(section, []).append(one)
         return Difference(version, self.version, None, changed, gone)

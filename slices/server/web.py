@@ -10,18 +10,19 @@ import ssl
 import stat
 import threading
 from collections.abc import Callable, Coroutine
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from hyroads.controller import version
 from hyroads.controller.core.checking import Endpoint
 from hyroads.controller.core.errors import ConfigError
-from hyroads.controller.files.tls import server_side
+from hyroads.controller.files.tls import certificate_ends, server_side
 from hyroads.rest import events
 from hyroads.rest.access import Limit, principal
 from hyroads.rest.api import create_app
 from hyroads.rest.contract import IDENTITY, Token
-from hyroads.rest.metrics import Exposition, RequestTimes
+from hyroads.rest.metrics import Exposition, RequestTimes, certificates
 from hyroads.rest.slices import blueprints
 
 from .http import MOST_HEAD, MOST_STREAMS, HttpServer
@@ -56,7 +57,9 @@ class Web:
         limits = settings.api_limits
         listeners = min(limits.listeners, MOST_STREAMS)
         requests = RequestTimes()
-        exposition = Exposition("slicer", version(), [lambda: service.metrics(principal())], requests)
+        of_settings = {name: getattr(settings, name) for name in ("tls", "controllers_tls", "rest_tls")}
+        ends = partial(certificates, certificate_ends(of_settings))
+        exposition = Exposition("slicer", version(), [lambda: service.metrics(principal()), ends], requests)
         self._application = create_app(
             None,
             [Token(each.name, each.token, each.role) for each in settings.api_tokens],

@@ -22,7 +22,7 @@ _ADDRESS = re.compile(r"(\[[0-9a-fA-F:.]{2,45}\]|[A-Za-z0-9.-]{1,253}):([0-9]{1,
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 MOST_DEVICES, MOST_SLICES, MOST_INTERFACES = 1000, 1000, 4096
 RULES = ("owner", "majority")
-_KEYS = ("listen", "traps", "devices", "slices", "shared_radios", "audit_file", "state_file")
+_KEYS = ("listen", "traps", "metrics", "devices", "slices", "shared_radios", "audit_file", "state_file")
 _DEVICE_KEYS = ("address", "community", "community_file", "user", "interfaces", "switch", "radios")
 MOST_BSS = 32
 
@@ -79,6 +79,8 @@ class Settings:
     rule: str
     audit_file: Path | None
     state_file: Path | None
+    metrics: Endpoint | None = None
+    """Where Prometheus may read, on loopback."""
 
 
 def load(path: str) -> Settings:
@@ -105,7 +107,10 @@ def parse(document: object, document_name: str) -> Settings:
         top["shared_radios"].choice(RULES, RULES[0]) if "shared_radios" in top else RULES[0],
         reader.path(top, "audit_file"),
         reader.path(top, "state_file"),
+        reader.endpoint(top["metrics"]) if "metrics" in top else None,
     )
+    if settings.metrics is not None and settings.metrics.host not in LOOPBACK:
+        top["metrics"].fail("expected loopback, for whoever reads there needs no token")
     _check_unique(top, slices)
     problems.raise_if_any()
     return settings

@@ -12,6 +12,8 @@ from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from hyroads.controller.control.slots import Histogram
+
 from .backend import Backend, Prefetch
 from .config import Interface
 from .frontend import Frontend, Request
@@ -41,6 +43,7 @@ TRIES = 2
 REFRESH_S = 10.0
 MOST_PENDING, MOST_OF_A_SLICE = 4096, 256
 MOST_NAMES = 4096
+BOUNDS_S = (0.001, 0.005, 0.02, 0.1, 0.5, 2.0, 10.0)
 # Every trap begins with the time and its own name.
 TRAP_HEAD = 2
 
@@ -76,6 +79,16 @@ class Audited:
 
 
 @dataclass
+class Served:
+    """What became of the requests of a slice's managers to a device."""
+
+    requests: int = 0
+    refusals: int = 0
+    unanswered: int = 0
+    answers: Histogram = field(default_factory=lambda: Histogram(BOUNDS_S))
+
+
+@dataclass
 class _Pending:
     """What waits for an answer of a device. Without ``asked`` it is our own look at the interfaces."""
 
@@ -86,6 +99,7 @@ class _Pending:
     tries: int = 1
     asked: Request | None = None
     peer: Peer = None
+    began_s: float = 0.0
 
 
 @dataclass
@@ -97,6 +111,8 @@ class _DeviceState:
     """Interfaces by name; None before they were looked at."""
     look_at_s: float = 0.0
     looking: bool = False
+    answered_s: float | None = None
+    is_up: bool = False
     scopes: dict[str, Scope] = field(default_factory=dict)
     prefetch: dict[str, Prefetch] = field(default_factory=dict)
 
@@ -116,6 +132,10 @@ class Proxy:
         self._waiting: set[tuple[Peer, str, int]] = set()
         self._of_slice: Counter[str] = Counter()
         self._arbiter = Arbiter(self.frontend.settings.rule)
+        self.served: dict[tuple[str, str], Served] = {}
+        """By slice and device; there are no others than those of the settings."""
+        self.unidentified = 0
+        """Datagrams of managers that belong to no slice: unknown communities and users, questions for our engine."""
 
     # -- what comes in
 
@@ -124,11 +144,26 @@ class Proxy:
         self.now_s = now_s
         try:
             asked = self.frontend.asked(data, now_s)
-            if isinstance(asked, bytes):
-                return [ToManager(peer, asked)]
+        except SnmpError:
+            self.unidentified += 1
+            return []
+        if isinstance(asked, bytes):
+            self.unidentified += 1
+            return [ToManager(peer, asked)]
+        served = self._served(asked)
+        served.requests += 1
+        try:
             return self._begin(asked, peer)
         except SnmpError:
+            served.unanswered += 1
             return []
+
+    def _served(self, asked: Request) -> Served:
+        return self.served.setdefault((asked.slice_name, asked.device), Served())
+
+    def targets(self) -> list[tuple[str, float | None, bool]]:
+        """Of each device: its name, when it last answered, and whether it does."""
+        return [(name, state.answered_s, state.is_up) for name, state in self._devices.items()]
 
     def from_device(self, device: str, data: bytes, now_s: float) -> list[Out]:
         """A datagram of a device."""
@@ -139,6 +174,7 @@ class Proxy:
             pdu = state.backend.answered(data, now_s)
         except SnmpError:
             return []
+        state.answered_s, state.is_up = now_s, True
         if pdu is None:
             return self._resend(device) if known else [*self._resend(device), *self.tick(now_s)]
         pending = self._pending.pop((device, pdu.request_id), None)
@@ -199,11 +235,13 @@ class Proxy:
         if asked.pdu.kind is Kind.GET_NEXT and len(asked.pdu.bindings) == 1:
             known = prefetch.find(asked.pdu.bindings[0].oid, self.now_s)
             if known is not None:
+                self._served(asked).answers.add(0.0)
                 return [ToManager(peer, self.frontend.answer(asked, asked.pdu.response((known,)), self.now_s))]
         exchange = serve(scope, prefetch.request(asked.pdu) or asked.pdu)
         self._waiting.add(key)
         self._of_slice[asked.slice_name] += 1
-        return self._step(_Pending(asked.device, exchange, asked.pdu, 0.0, asked=asked, peer=peer), None)
+        pending = _Pending(asked.device, exchange, asked.pdu, 0.0, asked=asked, peer=peer, began_s=self.now_s)
+        return self._step(pending, None)
 
     def _step(self, pending: _Pending, answer: Pdu | None) -> list[Out]:
         try:
@@ -241,6 +279,7 @@ class Proxy:
             pending.tries += 1
             return self._send(pending)
         self._devices[pending.device].backend.forget_engine()
+        self._devices[pending.device].is_up = False
         return self._done(pending, None)
 
     def _done(self, pending: _Pending, answer: Pdu | None) -> list[Out]:
@@ -252,6 +291,12 @@ class Proxy:
             return []
         self._waiting.discard((pending.peer, asked.slice_name, asked.pdu.request_id))
         self._of_slice[asked.slice_name] -= 1
+        served = self._served(asked)
+        if answer is None:
+            served.unanswered += 1
+        else:
+            served.refusals += answer.status != 0
+            served.answers.add(self.now_s - pending.began_s)
         prefetch = self._devices[pending.device].prefetch
         if asked.pdu.kind is Kind.GET_NEXT and answer is not None:
             answer = prefetch[asked.slice_name].answered(asked.pdu, answer, self.now_s)

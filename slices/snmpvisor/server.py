@@ -87,6 +87,7 @@ class Server:
             "SNMPVisor on %s:%d: %d devices, %d slices",
             self.settings.listen.host, self.settings.listen.port, len(self.settings.devices), len(self.settings.slices),
         )  # fmt: skip
+        shown = await self._show()
         manager.ready()
         try:
             while not until.is_set():
@@ -96,9 +97,19 @@ class Server:
                     await asyncio.wait_for(until.wait(), TICK_S)
         finally:
             manager.stopping()
+            if shown is not None:
+                shown.close()
             for each in (self._managers, self._traps, *self._devices.values()):
                 if each.transport is not None:
                     each.transport.close()
+
+    async def _show(self) -> asyncio.Server | None:
+        """The metrics, if they are wanted; what they need is not loaded otherwise."""
+        if self.settings.metrics is None:
+            return None
+        from .metrics import exposition, listen
+
+        return await listen(self.settings.metrics, exposition(self.proxy).render)
 
 
 async def _bind(loop: asyncio.AbstractEventLoop, socket: _Socket, where: Endpoint, key: str) -> None:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 
+import metrics_page
 import pytest
 
 pytestmark = [
@@ -18,6 +19,7 @@ pytestmark = [
 
 NAMESPACE = "hr-snmpvisor"
 DEVICE, VISOR = "127.0.0.1:1610", "127.0.0.1:1161"
+METRICS = "127.0.0.1:9116"
 PASSWORD, PRIVACY = "password-of-the-lab", "privacy-of-the-lab"
 V3 = ("-v3", "-l", "authPriv", "-u", "lab", "-a", "SHA-256", "-A", PASSWORD, "-x", "AES", "-X", PRIVACY, "-n", "ap1")
 IF_DESCR, IF_ADMIN, IF_NUMBER = "1.3.6.1.2.1.2.2.1.2", "1.3.6.1.2.1.2.2.1.7", "1.3.6.1.2.1.2.1.0"
@@ -74,6 +76,7 @@ class Rig:
             "audit_file": "audit.jsonl",
             "state_file": "engine.json",
             "shared_radios": "majority",
+            "metrics": METRICS,
             "devices": {"ap1": {"address": DEVICE, "interfaces": INTERFACES, **self.device}},
             "slices": {"web": {"community": "of-web"}, "lab": {"user": user}, "production": {"community": "of-all"}},
         }
@@ -138,6 +141,26 @@ def test_each_slice_walks_over_its_own_interfaces(rig, tool, access, names):
     assert real.keys() >= {*INTERFACES, "lo"}
     assert rig.names(*access, tool=tool) == {name: real[name] for name in names}
     assert rig.get(IF_NUMBER, *access).stdout.strip() == str(len(names))
+
+
+def test_metrics_tell_what_became_of_the_requests_of_each_slice(rig):
+    rig.get(IF_NUMBER, *WEB)
+    rig.set(IF_DESCR + ".1", "s", "mine", *WEB)
+    rig.get(IF_NUMBER, "-v2c", "-c", "of-nobody@ap1")
+    text = inside("curl", "-s", "--max-time", "5", f"http://{METRICS}/metrics", check=True).stdout
+    assert metrics_page.check(text, "All programs", "SNMPVisor", absent=("hyroads_rest_",)) > 10
+    metrics_page.lint(text)
+    found = dict(line.rsplit(" ", 1) for line in text.splitlines() if line[0] != "#")
+    labels = '{slice="web",target="ap1"}'
+    assert float(found[f"hyroads_snmp_requests_total{labels}"]) >= 2
+    assert float(found[f"hyroads_snmp_refusals_total{labels}"]) >= 1
+    assert float(found[f"hyroads_snmp_answer_seconds_count{labels}"]) >= 2
+    assert float(found["hyroads_snmp_unidentified_total"]) >= 1
+    assert (
+        found['hyroads_snmp_up{target="ap1"}'] == "1.0" and float(found['hyroads_snmp_age_seconds{target="ap1"}']) < 15
+    )
+    other = inside("curl", "-s", "-o", "/dev/null", "-w", "%{http_code}", f"http://{METRICS}/", check=True)
+    assert other.stdout == "404"
 
 
 def test_a_whole_walk_ends_and_is_in_order(rig):

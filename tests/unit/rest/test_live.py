@@ -14,7 +14,7 @@ from hyroads.controller.model.live_document import LiveLog
 from hyroads.rest import events, live
 from hyroads.rest.api import create_app
 from hyroads.rest.contract import Token
-from hyroads.rest.live import COLUMNS, SOURCES, LiveSchema
+from hyroads.rest.live import COLUMNS, SOURCES, LiveSchema, LiveText, text_of
 
 
 class Network:
@@ -24,14 +24,18 @@ class Network:
         self.log, self.version, self.built = LiveLog(1000), 1, 0
         self.log.update({"links": {"ab": [1, 10, 4.2, 42, 5, 50, 0]}})
 
-    def live(self, since: int | None = None) -> dict[str, Any]:
+    def live(self, since: int | None = None) -> LiveText:
         told = self.log.since(since)
-        parts: dict[str, Any] = {name: {} for name in ("links", "flows", "paths", "clients", "slices")}
-        return {
+        head = {
             "from": told.since, "version": told.version, "complete": told.since is None, "reason": told.reason,
             "age_s": 0.0, "topology_version": self.version, "slot": {"count": 1, "missed": 0, "slot_ms": 100.0},
-            **parts, **told.changed, "gone": dict(told.gone),
+            "gone": dict(told.gone),
         }  # fmt: skip
+        parts = {
+            name: {one: f"{json.dumps(one)}:{json.dumps(row)}" for one, row in told.changed.get(name, {}).items()}
+            for name in ("links", "flows", "paths", "clients", "slices")
+        }
+        return LiveText(told.version, text_of(head, parts))
 
     def topology_version(self) -> str:
         return f"7-{self.version}"
