@@ -40,7 +40,7 @@ ROLES = {
     "plan": ["controller.cli.plan", "controller.cli.allocate", "controller.cli.check_config", "controller.cli.fair"],
     "controller": ["controller.app", "controller.measure.snmp_client", "controller.framework.launcher"],
     "slicer": ["slices.server.run", "slices.server.web", "slices.flowvisor.client"],
-    "snmpvisor": ["slices.snmpvisor.server"],
+    "snmpvisor": ["slices.snmpvisor.server", "slices.snmpvisor.metrics"],
 }
 PROGRAM = """
 import importlib, importlib.metadata, sys
