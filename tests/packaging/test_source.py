@@ -1,4 +1,4 @@
-"""The source distribution: whole, and its programs are built from it. The Containerfile, as far as no builder is here."""
+"""The source distribution: whole, and its programs are built from it. The Containerfile, as far as none builds here."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_a_wheel_of_it_calls_the_compiler_for_the_programs(unpacked: Path, tmp_p
     words = " ".join(PROGRAMS)
     compiler.write_text(
         "#!/bin/sh\n[ \"$*\" = 'build --release --locked' ] && [ -f Cargo.toml ] || exit 1\n"
-        f'mkdir -p "$CARGO_TARGET_DIR/release"; for each in {words}; do echo > "$CARGO_TARGET_DIR/release/$each"; done\n'
+        f'at="$CARGO_TARGET_DIR/release"; mkdir -p "$at"; for each in {words}; do echo > "$at/$each"; done\n'
     )
     compiler.chmod(0o755)
     path = f"{compiler.parent}:{os.environ['PATH']}"
