@@ -114,8 +114,15 @@ package() {
     stamp package "$key"
 }
 
+# Prometheus' programs for tests; without them these tests are skipped.
+prometheus() {
+    $dev || return 0
+    scripts/prometheus.sh >/dev/null || say "no Prometheus: its tests will be skipped"
+}
+
 system_packages
 virtual_environment
 mininet_link
 rust_programs
 package
+prometheus
