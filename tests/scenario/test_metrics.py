@@ -95,7 +95,9 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
     program("prometheus")
     network = read_file(find_network("triangle"))
-    options = RunOptions(publish=0, emulation=EmulationOptions(settings={"slices": {"research": {"wifi": 0.25}}}))
+    options = RunOptions(
+        publish=0, emulation=EmulationOptions(radios=True, settings={"slices": {"research": {"wifi": 0.25}}})
+    )
     document: dict[str, Any] = {"replanned": True}
     for _ in range(TRIES):
         said: list[str] = []
