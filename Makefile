@@ -1,10 +1,11 @@
 # make demo    sets everything up and shows the three-node hybrid network on real packets (root)
 # make check   sets everything up and runs the loop of every day: lint, types, unit
 # make test    sets everything up and proves it: lint, types, unit, integration, scenario, radio, packaging (root)
+# make nightly the same with more examples of each law, and with what takes minutes (root)
 SHELL := /bin/bash
 PYTHON := .venv/bin/python
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev demo check test lint docs types unit rust-test integration scenario radio packaging bench clean
+.PHONY: help setup setup-dev demo check test nightly lint docs types unit rust-test integration scenario radio packaging bench clean
 
 help:
 	@sed -n 's/^# make /make /p' Makefile
@@ -23,7 +24,7 @@ demo: setup
 test: setup-dev
 	@scripts/test.sh all
 
-check lint docs types unit rust-test integration scenario radio packaging: setup-dev
+check nightly lint docs types unit rust-test integration scenario radio packaging: setup-dev
 	@scripts/test.sh $@
 
 bench: setup-dev

@@ -6,7 +6,9 @@ There is no ``hyroads/__init__.py``: ``hyroads`` is a namespace package whose pa
 
 from __future__ import annotations
 
+import os
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -16,6 +18,7 @@ from setuptools.command.build_py import build_py
 ROOT = Path(__file__).resolve().parent
 PARTS = ("controller", "slices", "plugins", "rest", "mininet")
 NATIVE = ("hyroads-edge", "hyroads-medium", "hyroads-client", "libhyroads_dataplane.so")
+RELEASE = ROOT / "dataplane" / os.environ.get("CARGO_TARGET_DIR", "target") / "release"
 
 
 def packages() -> list[str]:
@@ -29,32 +32,38 @@ def packages() -> list[str]:
     return names
 
 
+def has_programs() -> bool:
+    return all((RELEASE / name).exists() for name in NATIVE)
+
+
 class BuildWithNative(build_py):
-    """Puts the compiled programs beside the Python code, so that an installed wheel finds them."""
+    """Puts the compiled programs beside the Python code, so that an installed wheel finds them. Those that are not
+    built yet (a source distribution has none) are, where there is a Rust compiler; else the wheel has none.
+    """
 
     def run(self) -> None:
         super().run()
         if self.editable_mode:
             return
+        if not has_programs() and shutil.which("cargo"):
+            subprocess.run(["cargo", "build", "--release", "--locked"], cwd=ROOT / "dataplane", check=True)
         target = Path(self.build_lib) / "hyroads" / "controller" / "_native"
-        for name in NATIVE:
-            built = ROOT / "dataplane" / "target" / "release" / name
-            if built.exists():
-                target.mkdir(parents=True, exist_ok=True)
-                shutil.copy2(built, target / name)
+        for name in NATIVE if has_programs() else ():
+            target.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(RELEASE / name, target / name)
 
 
 class NativeDistribution(Distribution):
     """A wheel that carries compiled programs belongs to one platform."""
 
     def has_ext_modules(self) -> bool:
-        return (ROOT / "dataplane" / "target" / "release" / NATIVE[0]).exists() and "sdist" not in sys.argv
+        return "sdist" not in sys.argv and (has_programs() or shutil.which("cargo") is not None)
 
 
 setup(
     packages=packages(),
     package_dir={f"hyroads.{part}": part for part in PARTS},
-    package_data={"hyroads.mininet": ["networks/*.yaml", "examples/*"], "hyroads.rest": ["templates/*", "static/*"]},
+    package_data={"hyroads.mininet": ["networks/*.yaml", "examples/*"]},
     cmdclass={"build_py": BuildWithNative},
     distclass=NativeDistribution,
 )

@@ -34,6 +34,7 @@ WRITES: Mapping[str, Collection[str] | None] = {
 
 # Pages that hold nothing of the network: a browser that opens them can't send a token along.
 OPEN = (f"{PREFIX}/docs", f"{PREFIX}/openapi.json")
+_PAGE = f"{PREFIX}/docs/"
 # Ryu's queries with a filter in their body.
 READING_POSTS = ("/stats/flow/", "/stats/aggregateflow/")
 MAX_BUCKETS = 1024
@@ -113,7 +114,7 @@ class Access:
             # A web page that names us in its own domain (DNS rebinding) must not steer the network of its reader.
             if _host() not in LOOPBACK_NAMES:
                 return problem(403, "without api_tokens only loopback may be named as host")
-        elif request.path not in OPEN:
+        elif request.path not in OPEN and not request.path.startswith(_PAGE):
             refused = self._check_token()
             if refused is not None:
                 return refused

@@ -10,18 +10,41 @@ import json
 from importlib.resources import files
 from typing import Any
 
-from flask import Flask, Response
+from flask import Flask, Response, send_file
 from flask_smorest import Api
+from werkzeug.exceptions import NotFound
 
 from .contract import PREFIX
 from .network import NetworkGraphSchema
 from .operations import HEADER, MAX_KEY_LENGTH
+from .vocabulary import REQUESTS, describe, example
 
 Document = dict[str, Any]
 PROBLEM = "application/problem+json"
 DOCUMENT_PATH, PAGE_PATH = f"{PREFIX}/openapi.json", f"{PREFIX}/docs"
-# The page is all there is: nothing from elsewhere, and it asks nobody but us.
-POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; connect-src 'self'"
+# The page is Swagger UI's, from here: it takes nothing from elsewhere, and asks nobody but us.
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+PAGE = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<title>HyRoads REST API</title>
+<link rel="stylesheet" href="docs/swagger-ui.css">
+<link rel="icon" href="docs/favicon-32x32.png">
+</head>
+<body>
+<div id="page"></div>
+<script src="docs/swagger-ui-bundle.js"></script>
+<script src="docs/start.js"></script>
+</body>
+</html>
+"""
+# Without a validator: it is a web site.
+_START = 'SwaggerUIBundle({url: "openapi.json", dom_id: "#page", deepLinking: true, validatorUrl: null});\n'
+_PARTS = ("swagger-ui.css", "swagger-ui-bundle.js", "favicon-32x32.png")
 _METHODS = ("get", "put", "post", "delete", "patch")
 
 _ALWAYS = {"401": "no token, or none that is known",
@@ -45,7 +68,7 @@ def register(app: Flask, api: Api, *, whole: bool = True, metrics: bool = True) 
     ``whole``: with the network, ``metrics``: with what Prometheus reads.
     """
     made: list[str] = []
-    page = files("hyroads.rest").joinpath("static", "docs.html").read_text(encoding="utf-8")
+    headers = {"Content-Security-Policy": POLICY, "X-Content-Type-Options": "nosniff"}
 
     def document() -> Response:
         if not made:
@@ -54,13 +77,23 @@ def register(app: Flask, api: Api, *, whole: bool = True, metrics: bool = True) 
         return Response(made[0], content_type="application/json")
 
     def show() -> Response:
-        return Response(page, content_type="text/html; charset=utf-8", headers={"Content-Security-Policy": POLICY})
+        return Response(PAGE, content_type="text/html; charset=utf-8", headers=headers)
+
+    def part(name: str) -> Response:
+        if name == "start.js":
+            return Response(_START, content_type="text/javascript; charset=utf-8", headers=headers)
+        if name not in _PARTS:
+            raise NotFound
+        found = send_file(str(files("flask_swagger_ui").joinpath("dist", name)), max_age=3600)
+        found.headers.update(headers)
+        return found
 
     if whole:
         with app.app_context():
             api.spec.components.schema("NetworkGraph", schema=NetworkGraphSchema)
     app.add_url_rule(DOCUMENT_PATH, "openapi", document)
     app.add_url_rule(PAGE_PATH, "docs", show)
+    app.add_url_rule(f"{PAGE_PATH}/<name>", "docs_part", part)
 
 
 def completed(spec: Document, *, metrics: bool = True) -> Document:
@@ -82,7 +115,36 @@ def completed(spec: Document, *, metrics: bool = True) -> Document:
         answer["schema"] = {"oneOf": [answer["schema"], {"$ref": "#/components/schemas/NetworkGraph"}]}
     if metrics:
         spec["paths"]["/metrics"] = _metrics()
+    schemas = spec["components"]["schemas"]
+    for schema in schemas.values():
+        describe(schema.get("properties", {}))
+    for path, operations in spec["paths"].items():
+        for method in _METHODS:
+            if method in operations:
+                _exemplify(f"{method} {path}", operations[method], schemas)
+        _describe_parameters(operations.get("parameters", []), schemas)
     return spec
+
+
+def _exemplify(name: str, operation: Document, schemas: Document) -> None:
+    """An example of each parameter, of the request and of its answers."""
+    _describe_parameters(operation.get("parameters", []), schemas)
+    if name in REQUESTS:
+        operation["requestBody"]["content"]["application/json"]["example"] = REQUESTS[name]
+    for status, answer in operation["responses"].items():
+        for content in answer.get("content", {}).values():
+            if "schema" in content and not {"example", "examples"} & content.keys():
+                made = example(content["schema"], schemas)
+                content["example"] = {**made, "status": int(status)} if int(status) >= 400 else made
+
+
+def _describe_parameters(parameters: list[Document], schemas: Document) -> None:
+    for parameter in parameters:
+        name = parameter["name"]
+        described = {name: {"description": parameter["description"]} if "description" in parameter else {}}
+        describe(described)
+        parameter.update(described[name])
+        parameter["example"] = example(parameter["schema"], schemas, name)
 
 
 def _complete(path: str, method: str, operation: Document, shared: list[Document]) -> None:

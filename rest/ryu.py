@@ -20,12 +20,13 @@ from .schemas import ProblemSchema, Strict, about, required
 Any_ = Schema
 BY_SWITCH = {"type": "object", "additionalProperties": {"type": ["object", "array"]}}
 _U32, _U64 = validate.Range(0, 2**32 - 1), validate.Range(0, 2**64 - 1)
+_DPID = validate.Regexp("^[0-9a-f]{16}$")
 
 
 class RyuPort(Schema):
     """A port."""
 
-    dpid = fields.String(**required())
+    dpid = fields.String(**required("datapath id, 16 hexadecimal digits", validate=_DPID))
     port_no = fields.String(**required())
     hw_addr = fields.String(**required())
     name = fields.String(**required())
@@ -34,7 +35,7 @@ class RyuPort(Schema):
 class RyuSwitch(Schema):
     """A switch."""
 
-    dpid = fields.String(**required())
+    dpid = fields.String(**required("datapath id, 16 hexadecimal digits", validate=_DPID))
     ports = fields.List(fields.Nested(RyuPort), **required())
 
 

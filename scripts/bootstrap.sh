@@ -8,8 +8,10 @@ set -Eeuo pipefail
 cd "$(dirname "$0")/.."
 
 RUN_PACKAGES=(openvswitch-switch mininet iperf3 ethtool iproute2 nftables iputils-ping procps util-linux python3-venv gcc libc6-dev)
-DEV_PACKAGES=(aria2 curl openssl tcpdump snmpd snmp smitools hostapd wpasupplicant iw)
+DEV_PACKAGES=(aria2 curl openssl tcpdump snmpd snmp smitools hostapd wpasupplicant iw shellcheck groff-base mmdebstrap)
 STAMPS=.venv/.hyroads
+# Packs the .deb and .ipk of scripts/packages.py; it is built by Go where there is one, else their tests are skipped.
+NFPM=v2.41.3
 dev=false
 [ "${1:-}" = "--dev" ] && dev=true
 
@@ -120,9 +122,22 @@ prometheus() {
     scripts/prometheus.sh >/dev/null || say "no Prometheus: its tests will be skipped"
 }
 
+packer() {
+    $dev || return 0
+    fresh nfpm "$NFPM" && [ -x .venv/bin/nfpm ] && return
+    local go
+    go=$(go env GOVERSION 2>/dev/null || true)
+    version_at_least "${go#go}" 1.23 || { say "no Go 1.23 or later: packages can't be built, and are not tested"; return 0; }
+    say "nfpm $NFPM"
+    GOBIN=$PWD/.venv/bin go install "github.com/goreleaser/nfpm/v2/cmd/nfpm@$NFPM" ||
+        { say "nfpm can't be had: packages can't be built, and are not tested"; return 0; }
+    stamp nfpm "$NFPM"
+}
+
 system_packages
 virtual_environment
 mininet_link
 rust_programs
+packer
 package
 prometheus

@@ -21,6 +21,9 @@ settings.register_profile("quick", settings.get_profile("thorough"), max_example
 settings.register_profile("search", deadline=None, print_blob=True, max_examples=500)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
+# Tests that ask for it run longer at night.
+NIGHTLY = bool(os.environ.get("HYROADS_NIGHTLY"))
+
 # A shell starts background jobs with Ctrl-C ignored, and so would be everything that the tests start and interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -44,8 +47,12 @@ _RADIOS = Path("/sys/module/mac80211_hwsim")
 _PLACES = {f"test_{name}.py": place for place, name in enumerate(_LONGEST.split())}
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """The order of the files; within a file nothing changes. Tests of radios are made where the kernel has some."""
+    if not NIGHTLY:
+        nightly = [item for item in items if item.get_closest_marker("nightly")]
+        items[:] = [item for item in items if not item.get_closest_marker("nightly")]
+        config.hook.pytest_deselected(items=nightly)
     items.sort(key=lambda item: _PLACES.get(item.path.name, len(_PLACES)))
     if not _RADIOS.exists():
         for item in items:

@@ -111,9 +111,10 @@ class Channel:
             "neighbours": self._neighbours,
         }
 
-    def run(self, stop: Callable[[], bool] = lambda: False) -> None:
-        """Serves all sessions until ``stop``."""
+    def run(self, stop: Callable[[], bool] = lambda: False, each_turn: Callable[[], None] = lambda: None) -> None:
+        """Serves all sessions until ``stop``; ``each_turn`` is called at least once a second."""
         while not stop():
+            each_turn()
             now_s = time.monotonic()
             for session in self._sessions:
                 if session.socket is None and now_s >= session.dial_s:

@@ -50,6 +50,7 @@ def _run_channel(args: argparse.Namespace, config: AgentConfig) -> int:
     from hyroads.controller.access_point.backends import MAKERS
     from hyroads.controller.access_point.channel import Channel, address_of
     from hyroads.controller.access_point.hostapd import HostapdFollower
+    from hyroads.controller.framework.service_manager import ServiceManager
 
     token = None if args.token_file is None else _read(Path(args.token_file)).strip()
     if not config.interfaces and not config.hostapd:
@@ -57,7 +58,10 @@ def _run_channel(args: argparse.Namespace, config: AgentConfig) -> int:
     complain = Complaints("hyroads ap-agent")
     readings = OwnReadings(config, make_radios(config, MAKERS), complain)
     followers = [HostapdFollower(entry.socket, entry.technology, complain) for entry in config.hostapd]
-    Channel(address_of(args.channel), token, [config.node], readings, complain, followers=followers).run()
+    channel = Channel(address_of(args.channel), token, [config.node], readings, complain, followers=followers)
+    manager = ServiceManager()
+    manager.ready()
+    channel.run(each_turn=manager.turned)
     return 0
 
 

@@ -79,10 +79,7 @@ class _Prober:
         kind, bounds = reading
         if kind == "section":
             required = list(bounds["required"])
-            inside = {
-                key: self.schema(f"{path}.{key}" if path else key, lambda inner, key=key: around({key: inner}))
-                for key in bounds["known"]
-            }
+            inside = {key: self._value(key, path, around) for key in bounds["known"]}
             more = {"required": required} if required else {}
             return {"type": "object", "properties": inside, "additionalProperties": False, **more}
         if kind == "entries":
@@ -90,6 +87,9 @@ class _Prober:
         if kind == "items":
             return self._items(path, around) or {"type": "array"}
         return _plain(kind, bounds)
+
+    def _value(self, key: str, path: str, around: Callable[[object], object]) -> Schema:
+        return self.schema(f"{path}.{key}" if path else key, lambda inner: around({key: inner}))
 
     def _entries(self, path: str, around: Callable[[object], object]) -> Schema | None:
         """Of a mapping with free keys; None if nothing is known of what is in it."""
@@ -100,7 +100,8 @@ class _Prober:
         return self._parts(f"{path}[0]", lambda inner: around([inner]), "array")
 
     def _parts(self, path: str, around: Callable[[object], object], kind: str) -> Schema | None:
-        if not any(at == path for sample in (_ENTRY, {}) for at, _, _ in self._heard(around(sample))):
+        samples: tuple[object, ...] = (_ENTRY, {})
+        if not any(at == path for sample in samples for at, _, _ in self._heard(around(sample))):
             return None
         inner = self.schema(path, around)
         return {"type": kind, "items" if kind == "array" else "additionalProperties": inner} if inner else None

@@ -24,6 +24,7 @@ class ServiceManager:
         is_ours = not pid or pid == str(os.getpid())
         self.watchdog_s = int(period) / 1e6 if is_ours and period.isascii() and period.isdigit() else 0.0
         """The process is taken for hung after so much silence, seconds; 0: it is not watched."""
+        self._due_s = 0.0
 
     def ready(self, status: str = "") -> bool:
         """Everything is there that others wait for. Also ends :meth:`reloading`."""
@@ -40,6 +41,21 @@ class ServiceManager:
     def alive(self) -> bool:
         """Not hung."""
         return self._tell("WATCHDOG=1")
+
+    def turned(self) -> None:
+        """A program's own loop has turned: says that it lives, if it has not just been said."""
+        now_s = time.monotonic()
+        if self.watchdog_s and now_s >= self._due_s:
+            self._due_s = now_s + self.watchdog_s / 3
+            self.alive()
+
+    async def watch(self) -> None:
+        """Says that the process lives, as long as the event loop of asyncio turns that this runs in."""
+        from asyncio import sleep
+
+        while self.watchdog_s:
+            self.alive()
+            await sleep(self.watchdog_s / 3)
 
     def _tell(self, *lines: str) -> bool:
         """Whether it was sent. A manager that can't be reached, or does not read, holds nobody up."""

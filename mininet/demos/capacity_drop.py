@@ -15,6 +15,7 @@ from hyroads.controller.control.arm_airtime import arm_rows, modelled_airtime
 from hyroads.controller.core.network import FlowSpec, Network, Policy
 from hyroads.controller.files.documents import read_file
 from hyroads.mininet.control_sockets import MediumClient
+from hyroads.mininet.programs import EmulationError
 from hyroads.mininet.run_directory import find_network
 
 from .checks import DemoOptions, part_of
@@ -96,6 +97,8 @@ def set_capacities(stage: Stage, capacity_mbps: Mapping[str, float]) -> None:
 def arm_in_use(stage: Stage) -> Arm:
     """The multipath that the bandit sends on."""
     known = stage.emulation.rest.flow(BANDIT)["bandit"]
+    if known is None or known["arm"] is None:
+        raise EmulationError(f"flow {BANDIT} has no multipath: an agent or a link of its paths is lost")
     return tuple(tuple(path) for path in known["arms"][known["arm"]]["paths"])
 
 

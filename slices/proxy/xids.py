@@ -121,6 +121,9 @@ def bucket_of(rate_per_s: float) -> TokenBucket:
     return TokenBucket(rate_per_s, max(1.0, rate_per_s / 10) if rate_per_s else 0.0)
 
 
+_NEARLY_FULL = 0.8
+
+
 class EntryQuota:
     """Flow entries of a slice on a switch: what the switch counted last, and what was added since.
 
@@ -133,20 +136,28 @@ class EntryQuota:
         self._counted = 0
         self.added = 0
         """How many were added since the last count."""
+        self._refused = False
 
     @property
     def used(self) -> int:
         """How many the slice may have at most by now."""
         return self._counted + self.added
 
+    @property
+    def due(self) -> bool:
+        """Whether it is time for another count: little is left, or an entry was refused though others may have gone."""
+        return self._refused or (self.added > 0 and self.used > _NEARLY_FULL * self.most)
+
     def counted(self, active: int, added_since_request: int = 0) -> None:
         """The switch says how many entries the slice's tables have; adds sent after the question still count."""
         self._counted = active
         self.added = added_since_request
+        self._refused = False
 
     def add(self) -> bool:
         """Whether one more entry is allowed."""
         if self.used >= self.most:
+            self._refused = True
             return False
         self.added += 1
         return True

@@ -16,6 +16,7 @@ from dataclasses import replace
 from hyroads.controller.core.errors import ConfigError, HyroadsError
 from hyroads.controller.files.state import Document, StateFile
 from hyroads.controller.files.tls import client_side, server_side
+from hyroads.controller.framework.service_manager import ServiceManager
 from hyroads.slices.core.change import difference_of
 from hyroads.slices.core.model import SliceModel
 from hyroads.slices.core.slicefile import document_of, parse
@@ -49,7 +50,10 @@ async def _until_signal(server: Server) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, ended.set)
     loop.add_signal_handler(signal.SIGHUP, lambda: server.slicer.start(server.reload()))
-    await server.serve(ended)
+    manager = ServiceManager()
+    server.slicer.start(manager.watch())
+    await server.serve(ended, lambda: manager.ready(f"slices: {', '.join(server.slicer.model.slices)}"[:200]))
+    manager.stopping()
 
 
 def _hash(model: SliceModel) -> str:

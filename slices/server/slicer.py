@@ -35,7 +35,6 @@ COUNT_S, RECOUNT_S = 0.5, 10.0
 CONFIRM_WITHIN_S = 5.0
 """How long a change waits for switches; who has not confirmed by then is named."""
 REFUSALS_EVERY_S = 2.0
-_NEARLY_FULL = 0.8
 _CONFIG = wire.message(b"\0\0\xff\xff", 0, 9)
 """Packet-ins whole: what a guest may see of a packet does not depend on what another asked for."""
 _ASYNC = wire.message(Struct("!6I").pack(7, 0, 7, 7, 15, 0), 0, 28)
@@ -338,9 +337,8 @@ class Slicer:
         while True:
             await asyncio.sleep(COUNT_S)
             for switch in list(self.switches.values()):
-                quotas = [tenant.entries for tenant in switch.tenants.values()]
-                tight = any(quota.added and quota.used > _NEARLY_FULL * quota.most for quota in quotas)
-                if switch.session is not None and (tight or loop.time() - switch.counted_s > RECOUNT_S):
+                due = any(tenant.entries.due for tenant in switch.tenants.values())
+                if switch.session is not None and (due or loop.time() - switch.counted_s > RECOUNT_S):
                     self.start(switch.count_entries())
                     switch.counted_s = loop.time()
 

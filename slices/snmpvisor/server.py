@@ -17,6 +17,7 @@ from typing import Any
 from hyroads.controller.core.checking import Endpoint
 from hyroads.controller.core.errors import ConfigError
 from hyroads.controller.files.state import Document, Format, Origin, StateFile
+from hyroads.controller.framework.service_manager import ServiceManager
 
 from .config import Settings, load
 from .frontend import Frontend
@@ -73,8 +74,8 @@ class Server:
                 peer = (each.peer.host, each.peer.port) if isinstance(each.peer, Endpoint) else each.peer
                 self._managers.send(each.data, peer)
 
-    async def run(self, until: asyncio.Event) -> None:
-        """Serves until the event is set."""
+    async def run(self, until: asyncio.Event, manager: ServiceManager) -> None:
+        """Serves until the event is set; the service manager hears of it."""
         loop = asyncio.get_running_loop()
         await _bind(loop, self._managers, self.settings.listen, "listen")
         if self.settings.traps is not None:
@@ -87,12 +88,15 @@ class Server:
             self.settings.listen.host, self.settings.listen.port, len(self.settings.devices), len(self.settings.slices),
         )  # fmt: skip
         shown = await self._show()
+        manager.ready()
         try:
             while not until.is_set():
+                manager.turned()
                 self._send(self.proxy.tick(time.monotonic()))
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(until.wait(), TICK_S)
         finally:
+            manager.stopping()
             if shown is not None:
                 shown.close()
             for each in (self._managers, self._traps, *self._devices.values()):
@@ -128,7 +132,7 @@ def serve(path: str) -> int:
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, stop.set)
         loop.add_signal_handler(signal.SIGHUP, LOG.warning, "SIGHUP is ignored: settings are read at the start only")
-        await Server(settings, proxy).run(stop)
+        await Server(settings, proxy).run(stop, ServiceManager())
 
     try:
         asyncio.run(main())

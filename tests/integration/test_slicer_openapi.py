@@ -55,3 +55,7 @@ def test_every_endpoint_answers_as_the_document_says(lab: SlicerLab, token: str 
     with lab.operator() as client:
         client.change("POST", "/reload")
         assert {each["name"] for each in client.get("/slices")["slices"]} == {"red", "part", "production"}
+
+
+def test_every_example_of_a_request_is_understood(lab: SlicerLab) -> None:
+    assert openapi_checks.examples_refused(lab.url) == []

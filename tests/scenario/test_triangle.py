@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from hyroads.mininet.traffic import has_congestion_control
 
 # Minutes of real traffic; the demo itself says what it measured.
 TIMEOUT_S = 330.0
+LONG = ("--long",) if os.environ.get("HYROADS_NIGHTLY") else ()
+MINUTE = pytest.mark.nightly
 
 
 @pytest.fixture(scope="module")
 def verdict(hyroads, document_of) -> dict[str, dict[str, float]]:
     done = hyroads(
-        *("demo", "triangle", "--json", "--name", "t-tri", "--publish", "0", "--seconds", "5", "--long", "--faults"),
+        *("demo", "triangle", "--json", "--name", "t-tri", "--publish", "0", "--seconds", "5", *LONG, "--faults"),
         timeout_s=TIMEOUT_S,
     )
     assert done.returncode in (0, 1), done.stderr
@@ -34,13 +38,21 @@ def test_the_single_path_carries_at_most_what_it_can(verdict):
     assert 0.85 <= verdict["TCP cubic on the single path"]["ratio"] <= 1.0
 
 
-@pytest.mark.parametrize("what", ["UDP over the multipath (L2 payload)", "UDP over the multipath, 60 s (L2 payload)"])
+@pytest.mark.parametrize(
+    "what",
+    ["UDP over the multipath (L2 payload)", pytest.param("UDP over the multipath, 60 s (L2 payload)", marks=MINUTE)],
+)
 def test_udp_over_the_multipath(verdict, what):
     assert 0.95 <= verdict[what]["ratio"] <= 1.02
 
 
 @pytest.mark.parametrize(
-    "what", ["TCP cubic over the multipath", "TCP bbr over the multipath", "TCP cubic over the multipath, 60 s"]
+    "what",
+    [
+        "TCP cubic over the multipath",
+        "TCP bbr over the multipath",
+        pytest.param("TCP cubic over the multipath, 60 s", marks=MINUTE),
+    ],
 )
 def test_one_tcp_flow_over_the_multipath(verdict, what):
     if "bbr" in what and not has_congestion_control("bbr"):
@@ -48,6 +60,7 @@ def test_one_tcp_flow_over_the_multipath(verdict, what):
     assert 0.85 <= verdict[what]["ratio"] <= 1.0
 
 
+@MINUTE
 def test_a_minute_of_tcp_is_stable(verdict):
     assert verdict["  its worst ten seconds"]["ratio"] >= 0.8
 

@@ -12,6 +12,7 @@ use crate::sys::epoll::{Epoll, Event, Interest};
 use crate::sys::file::read_text;
 use crate::sys::lateness::Lateness;
 use crate::sys::process::{die_with_parent, low_latency, Signals};
+use crate::sys::service_manager::ServiceManager;
 use crate::sys::unix::ControlSocket;
 use crate::sys::{context, invalid};
 use std::cell::RefCell;
@@ -204,12 +205,14 @@ fn turn(mut agent: Agent, mut control: Control, signals: &Signals) -> io::Result
     let mut frames: Vec<Buf> = Vec::new();
     let mut drained_ns = monotonic_ns();
     let mut more = false;
+    let mut manager = ServiceManager::new();
+    manager.ready();
     let mut back_by_ns = u64::MAX;
     loop {
         // What came before this moment is read in this turn, even if we are not run again for long after it.
         let asked_ns = monotonic_ns();
         agent.engine.absent(back_by_ns, asked_ns);
-        let due = [agent.engine.next_due(), control.next_due()].into_iter().flatten().min();
+        let due = [agent.engine.next_due(), control.next_due(), manager.next_due()].into_iter().flatten().min();
         let timeout = if more { Some(0) } else { due.map(|at| at.saturating_sub(asked_ns)) };
         back_by_ns = timeout.map_or(u64::MAX, |wait| asked_ns.saturating_add(wait));
         epoll.borrow_mut().wait(timeout, &mut events)?;
@@ -223,6 +226,7 @@ fn turn(mut agent: Agent, mut control: Control, signals: &Signals) -> io::Result
                 }
                 SIGNAL_TOKEN => {
                     if signals.read()?.is_some() {
+                        manager.stopping();
                         return Ok(());
                     }
                 }
@@ -246,5 +250,6 @@ fn turn(mut agent: Agent, mut control: Control, signals: &Signals) -> io::Result
             control.poll(now_ns, &epoll.borrow(), &mut agent);
             agent.flush();
         }
+        manager.turned(now_ns);
     }
 }

@@ -20,6 +20,7 @@ pub mod packet;
 pub mod packet_out;
 pub mod process;
 pub mod raw_ip;
+pub mod service_manager;
 pub mod socket;
 pub mod tap;
 pub mod tcp;

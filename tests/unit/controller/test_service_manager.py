@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 import time
@@ -51,3 +52,34 @@ def test_a_manager_that_does_not_read_holds_nobody_up(tmp_path: Path) -> None:
         began_s = time.monotonic()
         assert not all(manager.alive() for _ in range(5000))
         assert time.monotonic() - began_s < 5
+
+
+def test_turns_of_a_loop_are_told_at_most_three_times_in_the_managers_patience(tmp_path: Path) -> None:
+    name = tmp_path / "notify"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as channel:
+        channel.bind(str(name))
+        channel.setblocking(False)
+        manager = ServiceManager({"NOTIFY_SOCKET": str(name), "WATCHDOG_USEC": "60000000"})
+        for _ in range(50):
+            manager.turned()
+        assert channel.recv(100) == b"WATCHDOG=1"
+        with pytest.raises(BlockingIOError):
+            channel.recv(100)
+
+
+def test_an_event_loop_tells_that_it_turns(tmp_path: Path) -> None:
+    name = tmp_path / "notify"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as channel:
+        channel.bind(str(name))
+        channel.setblocking(False)
+
+        async def run() -> None:
+            watching = asyncio.create_task(ServiceManager(environment).watch())
+            for _ in range(3):
+                assert await asyncio.wait_for(asyncio.get_running_loop().sock_recv(channel, 100), 10) == b"WATCHDOG=1"
+            assert not watching.done()
+
+        environment = {"NOTIFY_SOCKET": str(name), "WATCHDOG_USEC": "30000"}
+        asyncio.run(run())
+        environment = {"NOTIFY_SOCKET": str(name)}
+        asyncio.run(ServiceManager(environment).watch())

@@ -5,54 +5,21 @@ The resources stand on parts that must not be reached: what is refused here is r
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 import re
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
+from every_resource import Reached, application
 from flask import Flask
 from werkzeug.routing import Rule
 
-from hyroads import rest
 from hyroads.controller.services.plugins.requests import Requests
 from hyroads.rest.access import READS
-from hyroads.rest.api import create_app
 from hyroads.rest.contract import Token
 
 ADMIN = {"Authorization": "Bearer admin-token-0123456789"}
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 PLACES = {"dpid": "00000000000000ff", "switch": "0xff", "slice": "research"}
-
-
-OF_EVERY_APPLICATION = ("flows", "network", "operations")
-
-
-class Reached(BaseException):
-    """Something was looked up."""
-
-
-class Untouched:
-    """Any part of the controller."""
-
-    def __getattr__(self, name: str) -> Any:
-        def reach(*_: object, **__: object) -> Any:
-            raise Reached(name)
-
-        return reach
-
-
-def application(*tokens: Token) -> Flask:
-    """All resources that there are, of controller and slicer."""
-    part: Any = Untouched()
-    resources: list[Any] = []
-    for found in pkgutil.iter_modules(rest.__path__):
-        module = importlib.import_module(f"hyroads.rest.{found.name}")
-        if found.name not in OF_EVERY_APPLICATION and hasattr(module, "blueprint"):
-            resources.append(module.blueprint(part))
-        resources += module.blueprints(part) if hasattr(module, "blueprints") else []
-    return create_app(part, tokens, resources=resources)
 
 
 APP, APP_WITH_TOKENS = application(), application(Token("ops", "admin-token-0123456789", "admin"))

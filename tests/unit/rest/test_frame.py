@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
@@ -406,6 +407,14 @@ def test_the_document_says_what_holds_for_all_endpoints() -> None:
 def test_the_page_needs_nothing_from_elsewhere() -> None:
     page = Web().client.get("/api/v1/docs")
     text = page.get_data(as_text=True)
-    assert page.status_code == 200 and "openapi.json" in text
-    assert "http://" not in text and "https://" not in text and " src=" not in text
-    assert "default-src 'none'" in page.headers["Content-Security-Policy"]
+    assert page.status_code == 200
+    assert "http://" not in text and "https://" not in text
+    assert {"default-src 'none'", "script-src 'self'"} <= set(page.headers["Content-Security-Policy"].split("; "))
+    parts = re.findall(r'(?:src|href)="([^"]+)"', text)
+    assert len(parts) == 4
+    for part in parts:
+        answer = Web().client.get(f"/api/v1/{part}")
+        assert answer.status_code == 200 and len(answer.data) > 50, part
+    assert "openapi.json" in Web().client.get("/api/v1/docs/start.js").get_data(as_text=True)
+    for other in ("swagger-ui.js", "../docs.py", "..%2f__init__.py", "LICENSE"):
+        assert Web().client.get(f"/api/v1/docs/{other}").status_code == 404

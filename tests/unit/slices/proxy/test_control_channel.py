@@ -91,6 +91,16 @@ def test_the_quota_counts_what_was_added_since_the_switch_counted() -> None:
     assert quota.used == 2 and quota.add() and not quota.add()
 
 
+def test_a_refused_entry_has_the_switch_count_again() -> None:
+    quota = EntryQuota(10)
+    quota.counted(10)
+    assert not quota.due
+    assert not quota.add() and quota.due, "some may have been deleted since"
+    quota.counted(0)
+    assert not quota.due and quota.add() and not quota.due
+    assert all(quota.add() for _ in range(8)) and quota.due, "nearly full"
+
+
 def port_record(number: int, size: int) -> bytes:
     return struct.pack("!I", number) + bytes([number]) * (size - 4)
 
