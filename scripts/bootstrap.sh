@@ -116,6 +116,12 @@ package() {
     stamp package "$key"
 }
 
+# Prometheus' programs for tests; without them these tests are skipped.
+prometheus() {
+    $dev || return 0
+    scripts/prometheus.sh >/dev/null || say "no Prometheus: its tests will be skipped"
+}
+
 packer() {
     $dev || return 0
     fresh nfpm "$NFPM" && [ -x .venv/bin/nfpm ] && return
@@ -134,3 +140,4 @@ mininet_link
 rust_programs
 packer
 package
+prometheus

@@ -27,6 +27,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "fetch": ("fetch", "fetch files over several interfaces at once"),
     "proxy": ("proxy", "an HTTP proxy for this machine that uses several interfaces at once"),
     "check-config": ("check_config", "check a network file and summarise it"),
+    "schema": ("schema", "print the JSON Schema of a kind of file, for editors"),
     "demo": ("demo", "run an emulated network with real traffic and compare with theory (root)"),
     "emulate": ("emulate", "keep an emulated network running (root)"),
     "mininet-wifi": ("mininet_wifi", "keep a network of the installed Mininet-WiFi running (root)"),
