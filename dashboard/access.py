@@ -246,8 +246,8 @@ class _Secured:
         if message["type"] == "http.response.start":
             headers = {name.lower(): value for name, value in message["headers"]}
             added = [(name.encode(), value.encode()) for name, value in self._headers().items()]
-            kept = [(name, value) for name, value in message["headers"] if name.lower() not in dict(added)]
-            started = {**message, "headers": kept + added}
+            others = [(name, value) for name, value in message["headers"] if name.lower() not in dict(added)]
+            started = {**message, "headers": others + added}
             if headers.get(b"content-type", b"").startswith(b"text/html"):
                 self._start = started
                 return

@@ -21,6 +21,7 @@ from hyroads.controller.files.tls import server_side
 
 from .access import Guard, Session, Sessions, check_listen
 from .reader import Reader, Source, identity
+from .worker import Worker
 
 WATCH_S = 15.0
 STOP_S = 3
@@ -110,10 +111,10 @@ def _run(options: DashboardOptions) -> None:
     from .pages.frame import register
 
     members = Members(options.source, login=options.certificate is not None)
-    reader = Reader(options.source)
+    reader, worker = Reader(options.source), Worker()
     menu = pages()
     for page in menu:
-        register(page, menu, reader, options.links)
+        register(page, menu, reader, worker, options.links)
     tasks: list[asyncio.Task[None]] = []
 
     def begin() -> None:
@@ -121,6 +122,7 @@ def _run(options: DashboardOptions) -> None:
         print(f"hyroads dashboard: {options.address}", file=sys.stderr, flush=True)
 
     async def end() -> None:
+        worker.stop()
         for task in tasks:
             task.cancel()
             with suppress(asyncio.CancelledError):

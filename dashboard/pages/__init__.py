@@ -1,14 +1,20 @@
-"""The pages: one file each, which has a ``PAGE``. A new one is a file, and its name in ``NAMES``."""
+"""The pages. A new one is a :class:`~.frame.Page` in a file of its own, and stands in :func:`pages`."""
 
 from __future__ import annotations
 
-from importlib import import_module
-
+from . import flow, network, tables, what_if
 from .frame import Page
-
-NAMES = ("network",)
 
 
 def pages() -> list[Page]:
     """All, in the order of the menu."""
-    return [import_module(f"{__name__}.{name}").PAGE for name in NAMES]
+    return [
+        network.PAGE,
+        flow.PAGE,
+        tables.CLIENTS,
+        tables.SLICES,
+        tables.SESSIONS,
+        tables.EVENTS,
+        tables.HEALTH,
+        what_if.PAGE,
+    ]

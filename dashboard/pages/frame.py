@@ -21,6 +21,7 @@ from ..access import LOGIN, LOGOUT, Session
 from ..feed import Connection, Phase
 from ..reader import Reader, Subscription, ask
 from ..state import Changes, NetworkState
+from ..worker import Worker
 
 SECOND_S = 1.0
 CONNECT_S = 30.0
@@ -33,7 +34,7 @@ body{background:#fff;color:#1a1a1a}
 .hr-head h1{font-size:1.1rem;line-height:1.5;margin:0;font-weight:600}
 .hr-banner{background:#a30000;color:#fff;padding:.5rem 1rem;width:100%;font-weight:600}
 .hr-columns{display:flex;gap:1rem;width:100%;align-items:flex-start;flex-wrap:wrap}
-.hr-map{flex:3 1 36rem;aspect-ratio:1.6;min-width:20rem;border:1px solid #c5ccd3;background:#fff}
+.nicegui-echart.hr-map{width:100%;height:auto;aspect-ratio:1.6;min-width:20rem;border:1px solid #c5ccd3;background:#fff}
 .hr-side{flex:1 1 20rem;min-width:18rem;max-width:100%}
 .hr-side h2,.hr-part h2{font-size:1rem;line-height:1.5;margin:.6rem 0 .2rem;font-weight:600}
 .hr-table{border-collapse:collapse;font-size:.85rem}
@@ -42,7 +43,9 @@ body{background:#fff;color:#1a1a1a}
 .hr-legend li{display:flex;align-items:center;gap:.4rem}
 .hr-legend svg{width:2.4rem;height:.7rem}
 .hr-list{display:flex;flex-direction:column;max-height:18rem;overflow:auto;gap:2px}
-.hr-chart{width:100%;height:15rem}
+.nicegui-echart.hr-chart{width:100%;height:15rem}
+.hr-list .q-btn{color:#0b2f4a!important}
+.hr-list .q-btn[aria-pressed=true]{background:#fbe6bd!important}
 </style>"""
 
 
@@ -53,6 +56,7 @@ class View:
     reader: Reader
     session: Session
     subscription: Subscription
+    worker: Worker
     links: Mapping[str, str] = field(default_factory=dict)
     """Addresses of other programs, for example ``grafana``."""
     query: Mapping[str, str] = field(default_factory=dict)
@@ -93,16 +97,17 @@ class Page:
     wants: Sequence[str] = ()
 
 
-def register(page: Page, menu: Sequence[Page], reader: Reader, links: Mapping[str, str]) -> None:
-    """Serve a page."""
+def register(page: Page, menu: Sequence[Page], reader: Reader, worker: Worker, links: Mapping[str, str]) -> None:
+    """Serve a page; ``links`` are addresses of other programs."""
 
     @ui.page(page.path, title=f"HyRoads: {page.title}")
     async def serve(request: Request) -> None:
         session: Session = request.scope["hyroads.session"]
         client = ui.context.client
         with reader.subscribe(*page.wants) as subscription:
-            view = View(reader, session, subscription, links, dict(request.query_params))
+            view = View(reader, session, subscription, worker, links, dict(request.query_params))
             ui.add_head_html(STYLE)
+            ui.colors(primary="#0b5580", negative="#a30000", positive="#1b6e2c")
             head = _head(page, menu, view)
             show = page.build(view)
             await client.connected(timeout=CONNECT_S)

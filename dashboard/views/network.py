@@ -34,11 +34,11 @@ class LinkClass:
 UNKNOWN: Final = LinkClass("unknown", "busy share not measured", "#8a8a8a", 1.0)
 DOWN: Final = LinkClass("down", "down", "#d40000", 3.0)
 CLASSES: Final = (
-    LinkClass("idle", "idle (0 %)", "#86a3b8", 1.2),
-    LinkClass("b25", "busy, up to 25 %", "#4d9bd1", 2.0),
-    LinkClass("b50", "25 to 50 %", "#1f74b5", 2.8),
-    LinkClass("b75", "50 to 75 %", "#134a8e", 3.6),
-    LinkClass("b100", "75 to 100 %", "#06173d", 4.6),
+    LinkClass("idle", "idle (0 %)", "#8da3b5", 1.2),
+    LinkClass("b25", "busy, up to 25 %", "#4a8fc7", 2.0),
+    LinkClass("b50", "25 to 50 %", "#1f6cb0", 2.8),
+    LinkClass("b75", "50 to 75 %", "#124080", 3.6),
+    LinkClass("b100", "75 to 100 %", "#06132e", 4.6),
 )
 ALL_CLASSES: Final = (*CLASSES, UNKNOWN, DOWN)
 STROKES: Final = ("solid", "dashed", "dotted", [10, 3, 2, 3], [14, 4], [4, 8])
