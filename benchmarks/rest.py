@@ -6,7 +6,8 @@
 
 declare   POST /flows until agents and switches have confirmed
 remove    DELETE /flows/{id} until they have let go
-slots     how long slots take while nothing is asked, and while the whole topology is asked for without a pause
+slots     how long slots take and how many are missed while nothing is asked, /live each second, /live and /topology
+          without a pause
 metrics   processor time of the controller that one GET /metrics takes (NETWORK may be office)
 """
 
@@ -175,24 +176,28 @@ def declared(client: Client, nodes: Mapping[str, Any], flows: int) -> list[dict[
 
 
 def slots(client: Client) -> list[dict[str, Any]]:
-    """Slots while nothing is asked, and while long answers are."""
+    """Slots while nothing is asked, and while answers are."""
+    asked: dict[str, tuple[Callable[[], object], float]] = {
+        "nothing asked": (lambda: None, 0.5),
+        "/live asked each second": (client.live, 1.0),
+        "/live asked without a pause": (client.live, 0.0),
+        "/topology asked without a pause": (client.topology, 0.0),
+    }
     found = []
-    for what in ("slots, nothing asked", "slots, topology asked without a pause"):
+    for what, (ask, pause_s) in asked.items():
         before = client.health()["slots"]
         until_s, answers = time.monotonic() + QUIET_S, []
         while time.monotonic() < until_s:
-            if "without" in what:
-                began_s = time.perf_counter()
-                client.topology()
-                answers.append(time.perf_counter() - began_s)
-            else:
-                time.sleep(0.5)
+            began_s = time.perf_counter()
+            ask()
+            answers.append(time.perf_counter() - began_s)
+            time.sleep(pause_s)
         after = client.health()["slots"]
         remaining = {key: after[key] for key in ("p50_ms", "p99_ms", "max_ms")}
-        found.append({"what": what, "count": after["count"] - before["count"], **remaining,
+        found.append({"what": f"slots, {what}", "count": after["count"] - before["count"], **remaining,
                       "missed": after["missed"] - before["missed"]})  # fmt: skip
-        if answers:
-            found.append(summary("GET the topology", answers))
+        if what != "nothing asked":
+            found.append(summary(f"GET, {what}", answers))
     return found
 
 

@@ -17,35 +17,20 @@ from typing import Any
 from unittest.mock import patch
 
 from hyroads.controller.cli.main import COMMANDS, load
-from hyroads.controller.client import policy as client
-from hyroads.controller.core import netfile
+from hyroads.controller.cli.schema import KINDS
 from hyroads.controller.core.checking import Place, Section
 from hyroads.controller.core.errors import ConfigError
-from hyroads.controller.settings import controller as settings
-from hyroads.slices.core import slicefile
-from hyroads.slices.server import settings as slicer
-from hyroads.slices.snmpvisor import config as snmpvisor
 
 MARKER = "<!-- commands -->"
 COLUMNS = 96
 """How wide the help is written, whatever terminal the site is built on."""
 
 
-def _network_file(document: object) -> object:
-    """The parser of network files; technologies count only if a link is of them."""
-    if isinstance(document, dict) and "technologies" in document:
-        document = {"links": [{"technology": "x"}], **document}
-    return netfile.parse(document, "document", measured=True)
-
-
-PARSERS: dict[str, Callable[[object], object]] = {
-    "network file": _network_file,
-    "settings": lambda document: settings.parse(document, "document", {}),
-    "slices": lambda document: slicefile.parse(document, "document"),
-    "slicer": lambda document: slicer.parse_settings(document, "document"),
-    "client policy": lambda document: client.parse(document, "document"),
-    "SNMPVisor": lambda document: snmpvisor.parse(document, "document"),
-}
+_KINDS = {
+    "network file": "network", "settings": "settings", "slices": "slices", "slicer": "slicer",
+    "client policy": "client", "SNMPVisor": "snmpvisor",
+}  # fmt: skip
+PARSERS: dict[str, Callable[[object], object]] = {name: KINDS[kind][1] for name, kind in _KINDS.items()}
 """The files whose keys pages show; what a parser returns or raises is of no interest."""
 
 _KEYS = re.compile(r"<!-- keys: (.+?) -->")

@@ -6,6 +6,7 @@ costs nothing. What was planned says so in its name; all else is measured, and a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -104,7 +105,8 @@ class NetworkMetrics:
         up.add_column(self._link, [link.id not in down for link in links])
         capacity.add_column(self._link, (loop.state.problem.capacity_mbps * BYTES_PER_MBIT).tolist())
         planned.add_column(self._link, [rates[link.id] * BYTES_PER_MBIT if link.id in rates else 0.0 for link in links])
-        busy.add_column(self._link, self._busy())
+        if self.traffic is not None:
+            busy.add_column(self._link, self._busy(self.traffic, loop.state.problem.capacity_mbps.tolist()))
         yield from (up, capacity, planned, busy)
         if self.traffic is not None:
             carried = Counter(
@@ -117,14 +119,19 @@ class NetworkMetrics:
                 carried.add_metric((name, technology[name], source), octets)
             yield carried
 
-    def _busy(self) -> list[float | None]:
-        """Of each link the busy share at its busier end, of interfaces that were read a moment ago."""
+    def _busy(self, traffic: TrafficMeter, capacity_mbps: Sequence[float]) -> list[float | None]:
+        """Of each link the busy share at its busier end; without radios its rate over its capacity."""
+        now = traffic.snapshot(self.event_loop.clock())
         shares = np.full(len(self._place), np.nan)
-        for at, _, busy in () if self.ingest is None else self.ingest.interfaces(self.event_loop.clock()):
-            if busy is not None and at in self._place:
-                shares[self._place[at]] = busy
-        both = np.fmax(*shares[self._ends].T).tolist()
-        return [None if share != share else share for share in both]  # noqa: PLR0124 - not a number
+        for interface, busy in now.busy.items():
+            if interface in self._place:
+                shares[self._place[interface]] = busy.share
+        links = self.event_loop.context.network.links
+        told = np.fmax(*shares[self._ends].T).tolist()
+        return [
+            now.reading(link.id, capacity or None).busy if math.isnan(share) else share
+            for link, capacity, share in zip(links, capacity_mbps, told, strict=True)
+        ]
 
     def _domains(self) -> Families:
         loop = self.event_loop.live.loop

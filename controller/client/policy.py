@@ -222,7 +222,7 @@ def _interface(name: str, place: Place) -> InterfacePolicy:
         return InterfacePolicy(name)
     section = place.section(("rate_mbps", "metered", "cap_gib_month", "dns"))
     rate = cap = None
-    if section.values.get("rate_mbps", "auto") != "auto":
+    if "rate_mbps" in section and not section["rate_mbps"].says("auto"):
         what = "auto or a rate above 0 Mb/s"
         rate = section["rate_mbps"].number(1.0, 0.0, _MOST_MBPS, open_low=True, what=what)
     metered = boolean_of(section, "metered", False)

@@ -12,7 +12,8 @@ import difflib
 import ipaddress
 import math
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,8 +28,15 @@ _PLAIN_KEY = re.compile(r"[A-Za-z0-9_~-]+")
 MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}")
 
 
+Listener = Callable[[str, str, Mapping[str, Any]], None]
+
+
 class Problems:
-    """The errors found so far in one document."""
+    """The errors found so far in one document. While :func:`listening`, all tell ``listener`` how each place is
+    read: its path, the kind of reading, and the bounds of that.
+    """
+
+    listener: Listener | None = None
 
     def __init__(self, document: str) -> None:
         self.document = document
@@ -46,6 +54,16 @@ class Problems:
             raise ConfigError(first.document, first.place, first.problem, self.errors[1:])
 
 
+@contextmanager
+def listening(listener: Listener) -> Iterator[None]:
+    """Lets a listener know what parsers ask of documents, from which a schema follows (``core.file_schema``)."""
+    Problems.listener = staticmethod(listener)
+    try:
+        yield
+    finally:
+        Problems.listener = None
+
+
 @dataclass(frozen=True)
 class Place:
     """A value and where it is in the document."""
@@ -57,6 +75,10 @@ class Place:
     def fail(self, problem: str) -> None:
         """Record an error at this place."""
         self.problems.add(self.path, problem)
+
+    def _read(self, kind: str, **bounds: Any) -> None:
+        if self.problems.listener is not None:
+            self.problems.listener(self.path, kind, bounds)
 
     def expected(self, what: str) -> None:
         """Record that something else was expected here."""
@@ -78,6 +100,7 @@ class Place:
 
     def section(self, known: Collection[str], required: Collection[str] = ()) -> Section:
         """This value as a mapping with the given keys; wrong or missing keys are recorded."""
+        self._read("section", known=tuple(known), required=tuple(required))
         if not isinstance(self.value, Mapping):
             self.expected("a mapping")
             return Section(self, {}, valid=False)
@@ -91,6 +114,7 @@ class Place:
 
     def entries(self) -> Iterator[tuple[str, Place]]:
         """Keys that are valid ids with the places of their values, of a mapping with free keys."""
+        self._read("entries")
         if not isinstance(self.value, Mapping):
             self.expected("a mapping")
             return
@@ -104,6 +128,7 @@ class Place:
 
     def items(self) -> Iterator[Place]:
         """The places of the items of a list."""
+        self._read("items")
         if not isinstance(self.value, Sequence) or isinstance(self.value, str | bytes):
             self.expected("a list")
             return
@@ -114,6 +139,7 @@ class Place:
         self, default: float, low: float = -math.inf, high: float = math.inf, *, open_low: bool = False, what: str = ""
     ) -> float:
         """A finite number in [low, high] (or (low, high] if ``open_low``); booleans are not numbers."""
+        self._read("number", low=low, high=high, open_low=open_low)
         value = self.value
         if not isinstance(value, int | float) or isinstance(value, bool):
             self.expected(what or "a number")
@@ -128,6 +154,7 @@ class Place:
 
     def integer(self, default: int, low: int, high: int) -> int:
         """A whole number in [low, high]; text such as ``0x1f`` is read too."""
+        self._read("integer", low=low, high=high)
         value = self.value
         if isinstance(value, str) and re.fullmatch(r"0x[0-9a-fA-F]{1,16}", value):
             value = int(value, 16)
@@ -138,6 +165,7 @@ class Place:
 
     def boolean(self, default: bool) -> bool:
         """true or false."""
+        self._read("boolean")
         if isinstance(self.value, bool):
             return self.value
         self.expected("true or false")
@@ -145,6 +173,7 @@ class Place:
 
     def identifier(self) -> str:
         """An id: text of bounded length without control characters; empty if it is wrong."""
+        self._read("identifier")
         problem = id_problem(self.value)
         if problem:
             self.expected(problem)
@@ -161,13 +190,20 @@ class Place:
 
     def choice(self, known: Collection[str], default: str) -> str:
         """One of several words."""
+        self._read("choice", known=tuple(known))
         if isinstance(self.value, str) and self.value in known:
             return self.value
         self.fail(f"expected {one_of(known)}, got {describe(self.value)}" + self.hint(self.value, known))
         return default
 
+    def says(self, word: str) -> bool:
+        """Whether this is a word that may be in place of something else, such as ``all`` of a list."""
+        self._read("choice", known=(word,))
+        return bool(self.value == word)
+
     def mac(self) -> str | None:
         """A unicast MAC address, in lower case."""
+        self._read("mac")
         text = interface_mac(self.value)
         if text is None:
             self.expected("a unicast MAC address like 02:00:00:00:00:01")
@@ -175,6 +211,7 @@ class Place:
 
     def ipv4_host(self) -> str | None:
         """An IPv4 address that a host may have."""
+        self._read("ipv4")
         address = _ip(self.value)
         usable = address is not None and not (address.is_multicast or address.is_unspecified or address.is_loopback)
         if address is None or address.version != 4 or not usable:

@@ -339,7 +339,7 @@ MAX_CANDIDATES = 200_000
 
 def asks_to_discover(top: Section) -> bool:
     """Whether the links are to be found."""
-    return "links" in top and top.values["links"] == DISCOVER
+    return "links" in top and top["links"].says(DISCOVER)
 
 
 def candidates(top: Section, nodes: Mapping[str, Place], *, measured: bool) -> dict[str, Link]:

@@ -237,7 +237,7 @@ def _rule(place: Place) -> FlowspaceRule:
 
 
 def _all_or(place: Place, read: Callable[[Place], T], what: str) -> frozenset[T] | None:
-    if place.value == "all":
+    if place.says("all"):
         return None
     found = frozenset(map(read, place.items()))
     if not found:

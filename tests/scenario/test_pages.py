@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from page_session import follow, needs_root, pages
+from prometheus import program
 
 PAGES = [page for page in pages("tutorials", "how-to") if needs_root(page)]
 
@@ -28,4 +29,7 @@ def namespace() -> Iterator[tuple[str, ...]]:
 @pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_a_page_does_what_it_says(page: Path, tmp_path: Path, namespace: tuple[str, ...]) -> None:
+    if "scripts/prometheus.sh" in page.read_text():
+        # Unpacked here, for in there is no network.
+        program("prometheus")
     follow(page, tmp_path, namespace)

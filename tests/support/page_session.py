@@ -135,6 +135,8 @@ class Terminal:
             os.chdir(folder)
             path = f"{folder / '.venv' / 'bin'}:{os.environ['PATH']}"
             bare = {"PATH": path, "TERM": "xterm", "NO_COLOR": "1", "HOME": str(folder), "LANG": "C.UTF-8"}
+            # What was unpacked once (scripts/prometheus.sh) is not fetched again.
+            bare["XDG_CACHE_HOME"] = os.environ.get("XDG_CACHE_HOME", str(Path.home() / ".cache"))
             words = [*prefix, "bash", "--norc", "--noprofile", "-i"]
             os.execvpe(words[0], words, bare)
         self._raw = b""
