@@ -16,7 +16,7 @@ from setuptools import Distribution, find_packages, setup
 from setuptools.command.build_py import build_py
 
 ROOT = Path(__file__).resolve().parent
-PARTS = ("controller", "slices", "plugins", "rest", "mininet")
+PARTS = ("controller", "slices", "plugins", "rest", "mininet", "dashboard")
 NATIVE = ("hyroads-edge", "hyroads-medium", "hyroads-client", "libhyroads_dataplane.so")
 RELEASE = ROOT / "dataplane" / os.environ.get("CARGO_TARGET_DIR", "target") / "release"
 

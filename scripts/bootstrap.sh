@@ -8,7 +8,7 @@ set -Eeuo pipefail
 cd "$(dirname "$0")/.."
 
 RUN_PACKAGES=(openvswitch-switch mininet iperf3 ethtool iproute2 nftables iputils-ping procps util-linux python3-venv gcc libc6-dev)
-DEV_PACKAGES=(aria2 curl openssl tcpdump snmpd snmp smitools hostapd wpasupplicant iw shellcheck groff-base mmdebstrap)
+DEV_PACKAGES=(aria2 curl openssl tcpdump snmpd snmp smitools hostapd wpasupplicant iw shellcheck groff-base mmdebstrap chromium)
 STAMPS=.venv/.hyroads
 # Packs the .deb and .ipk of scripts/packages.py; it is built by Go where there is one, else their tests are skipped.
 NFPM=v2.41.3
@@ -109,7 +109,7 @@ rust_programs() {
 package() {
     local key
     # A new folder is a new package, and an editable install must be told.
-    key=$(digest setup.py pyproject.toml)-$({ find controller rest mininet plugins slices -name '*.py' 2>/dev/null || true; } | sort | digest /dev/stdin)
+    key=$(digest setup.py pyproject.toml)-$({ find controller rest mininet plugins slices dashboard -name '*.py' 2>/dev/null || true; } | sort | digest /dev/stdin)
     fresh package "$key" && [ -x .venv/bin/hyroads ] && return
     say "hyroads itself"
     .venv/bin/pip --disable-pip-version-check install -q --no-deps --no-build-isolation -e .

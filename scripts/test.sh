@@ -21,7 +21,7 @@ lint() {
     )
 }
 types() {
-    mypy -p hyroads.controller -p hyroads.rest -p hyroads.plugins -p hyroads.mininet -p hyroads.slices
+    mypy -p hyroads.controller -p hyroads.rest -p hyroads.plugins -p hyroads.mininet -p hyroads.slices -p hyroads.dashboard
 }
 # Real processes in real time, on a machine that may be shared: what fails runs once again, alone, from its networks on.
 # Both outcomes are shown. A demo that finds the machine too slow to be believed runs three times (tests/scenario), then

@@ -317,7 +317,7 @@ def _link(message: Mapping[str, Any]) -> dict[str, Any]:
 
 
 _COUNTERS = {
-    "ingress": ("number", "queued", "dropped", "too_big", "sent", "from"),
+    "ingress": ("number", "queued", "queued_bytes", "dropped", "too_big", "sent", "from"),
     "egress": (
         "number", "delivered_frames", "delivered_bytes", "reordered", "late", "duplicate", "lost", "timed_out",
         "held", "held_max", "hold_mean_ms",

@@ -47,7 +47,7 @@ from hyroads.controller.services.pair_tests import PairTestService, testable_lin
 from hyroads.controller.settings.controller import IDLE, MEASURED, load
 from hyroads.controller.switches.server import SwitchServer
 from hyroads.controller.switches.sessions import SwitchSession
-from hyroads.rest import access, events, live, pair_tests, reload, ryu, slices
+from hyroads.rest import access, events, identity, live, pair_tests, reload, ryu, slices
 from hyroads.rest.access import Access
 from hyroads.rest.api import create_app
 from hyroads.rest.metrics import certificates
@@ -226,6 +226,7 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
                 *ryu.blueprints(self.queries),
                 pair_tests.blueprint(self.pair_tests),
                 reload.blueprint(self.life),
+                identity.blueprint(),
                 *slices.blueprints(slices_before(self.settings.slicer), switches=False),
                 *self.services.resources(),
             ],

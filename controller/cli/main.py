@@ -43,6 +43,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "reservation": ("services:RESERVATION", "reserve least rates for flows and sessions"),
     "events": ("network:EVENTS", "print what happens in the network"),
     "plugins": ("network:PLUGINS", "list, enable and disable plugins"),
+    "dashboard": ("dashboard", "show a running network in a browser"),
     "slicer": ("processes:SLICER", "let several controllers share the switches, a slice each"),
     "slices": ("slices", "list and change the slices of a running slicer"),
     "flowvisor": ("flowvisor", "check and apply slices on a FlowVisor 1.4 (OpenFlow 1.0)"),

@@ -117,7 +117,7 @@ def named(name: str, words: str | None = None, **options: Any) -> Argument:
 NO_WAIT = argument("--no-wait", action="store_true", help="do not wait until switches and agents confirmed")
 
 
-def add_connection(parser: argparse.ArgumentParser, **options: Any) -> None:
+def add_connection(parser: argparse.ArgumentParser, *, as_json: bool = True, **options: Any) -> None:
     """How the controller is reached, and in which form the answer is wanted."""
     text = {
         "--url": f"of the controller (default: HYROADS_URL, else {DEFAULT_URL})",
@@ -126,17 +126,24 @@ def add_connection(parser: argparse.ArgumentParser, **options: Any) -> None:
     }
     for name, words in text.items():
         parser.add_argument(name, help=words, metavar=name[2:].upper(), **options)
-    parser.add_argument("--json", action="store_true", help="print JSON", **options)
+    if as_json:
+        parser.add_argument("--json", action="store_true", help="print JSON", **options)
 
 
 def connect(args: argparse.Namespace) -> Client:
     """A client for the controller that arguments and environment name."""
+    url, token = connection(args)
+    return Client(url, token, ca=getattr(args, "ca", None))
+
+
+def connection(args: argparse.Namespace) -> tuple[str, str | None]:
+    """Address of the controller, and the token for it, as arguments and environment name them."""
     url = args.url or os.environ.get("HYROADS_URL") or DEFAULT_URL
     file = args.token_file or os.environ.get("HYROADS_TOKEN_FILE")
     token = read_private(file).strip() if file else os.environ.get("HYROADS_TOKEN")
     if token is not None and not (token.isascii() and token.isprintable()):
         raise ConfigError(file or "HYROADS_TOKEN", "", "expected one line with a token")
-    return Client(url, token or None, ca=getattr(args, "ca", None))
+    return url, token or None
 
 
 def show(answer: Any, columns: Cells, *, as_json: bool) -> None:

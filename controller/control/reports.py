@@ -195,7 +195,9 @@ MAX_AGE_S = 1.0
 # A queue counts as a backlog from so many frames on, and if it takes so long to send: less is the burst of a pacer.
 BACKLOG_FRAMES = 4
 BACKLOG_S = 0.01
-_FRAME_MBIT = 1500 * 8e-6
+_FULL_FRAME_BYTES = 1500.0
+# Transfers are made of full frames. Smaller ones are acknowledgements (54 to 150 bytes), speech, requests.
+SMALL_FRAME_BYTES = 256.0
 
 
 @dataclass(frozen=True)
@@ -222,7 +224,7 @@ def measured(reports: ReportRegistry, plan: Plan) -> AgentRates:
         sending = reports.side(planned.ingress, "ingress", planned.number, MAX_AGE_S)
         receiving = reports.side(planned.egress, "egress", planned.number, MAX_AGE_S)
         path_mbps |= _path_rates(flow, planned, sending, receiving)
-        offer = _offer(sending, copies=planned.copies)
+        offer = offer_of(sending, copies=planned.copies)
         if offer is not None:
             offers[flow] = offer
         if planned.spec.policy is Policy.LATENCY and (frame := _frame_bytes(sending)) is not None:
@@ -248,8 +250,8 @@ def _path_rates(flow: str, plan: FlowPlan, sending: Side, receiving: Side) -> di
     return rates
 
 
-def _offer(sending: Side, *, copies: bool) -> Offer | None:
-    """What a flow offered; with copies each path sends all of it."""
+def offer_of(sending: Side, *, copies: bool = False) -> Offer | None:
+    """What a flow offered, from two reports of its ingress; None if they don't say. With copies each path sends all."""
     together = max if copies else sum
     sent = [rate for path in sending.paths() if (rate := path.mbps("sent_bytes")) is not None]
     if not sent or sending.entry is None or sending.before is None:
@@ -260,7 +262,20 @@ def _offer(sending: Side, *, copies: bool) -> Offer | None:
         float(together([path["rate_mbps"] or 0.0 for path in entry["paths"]] or [0.0]))
         for entry in (sending.before, sending.entry)
     ]
-    queued = sending.entry["queued"] or 0
-    waits = queued >= BACKLOG_FRAMES and queued * _FRAME_MBIT > BACKLOG_S * allowed[1]
-    drops = (sending.entry["dropped"] or 0) > (sending.before["dropped"] or 0)
-    return Offer(sent_mbps, min(allowed), waits or drops)
+    queued, frame_bytes = _waiting(sending)
+    waits = queued >= BACKLOG_FRAMES and queued * frame_bytes * 8e-6 > BACKLOG_S * allowed[1]
+    dropped = max(0.0, (sending.entry["dropped"] or 0.0) - (sending.before["dropped"] or 0.0))
+    offered_mbps = None
+    if frame_bytes < SMALL_FRAME_BYTES:
+        offered_mbps = sent_mbps + (queued + dropped) * frame_bytes * 8e-6 / sending.elapsed_s
+    return Offer(sent_mbps, min(allowed), waits or dropped > 0, offered_mbps)
+
+
+def _waiting(sending: Side) -> tuple[float, float]:
+    """How many frames wait, and their mean size in bytes; if none do, that of those sent since the report before."""
+    entry = sending.entry or {}
+    queued, queued_bytes = entry.get("queued") or 0.0, entry.get("queued_bytes")
+    if queued <= 0:
+        return 0.0, _frame_bytes(sending) or _FULL_FRAME_BYTES
+    # Older agents don't say.
+    return queued, _FULL_FRAME_BYTES if queued_bytes is None else queued_bytes / queued

@@ -1,4 +1,4 @@
-"""The source distribution: whole, and its programs are built from it. The Containerfile, as far as no builder is here."""
+"""The source distribution: whole, and its programs are built from it. The Containerfile, as far as it can be read."""
 
 from __future__ import annotations
 
@@ -62,7 +62,8 @@ def test_a_wheel_of_it_calls_the_compiler_for_the_programs(unpacked: Path, tmp_p
     words = " ".join(PROGRAMS)
     compiler.write_text(
         "#!/bin/sh\n[ \"$*\" = 'build --release --locked' ] && [ -f Cargo.toml ] || exit 1\n"
-        f'mkdir -p "$CARGO_TARGET_DIR/release"; for each in {words}; do echo > "$CARGO_TARGET_DIR/release/$each"; done\n'
+        'mkdir -p "$CARGO_TARGET_DIR/release" && cd "$CARGO_TARGET_DIR/release" || exit 1\n'
+        f'for each in {words}; do echo > "$each"; done\n'
     )
     compiler.chmod(0o755)
     path = f"{compiler.parent}:{os.environ['PATH']}"

@@ -57,8 +57,9 @@ def test_one_connection_over_two_radios_and_power_line(tmp_path):
     from hyroads.mininet.runner import RunOptions, run_network
 
     network = read_file(find_network("roaming-80211"))
-    # Acknowledgements are no flow of their own. Of the optimum 5 % are left free, 5 % are headers and labels.
-    network = replace(network, flows=network.flows[:1])
+    # Both directions are flows of equal weight. Of the optimum 5 % are left free, 5 % are headers and labels.
+    network = replace(network, flows=network.flows[:2])
+    assert [(flow.source, flow.target) for flow in network.flows] == [("g", "c"), ("c", "g")]
     optimum_mbps = Planner(network, clients_relay=False).plan("g", "c").multipath.total_mbps
     assert optimum_mbps == pytest.approx(4 + 4 + 3)
     path = tmp_path / "found.json"

@@ -138,6 +138,64 @@ def test_a_cap_never_cuts_what_was_sent(sent: list[float], share: float) -> None
         assert demands.demand_mbps("f") >= max(SETTINGS.floor_mbps, *recent)
 
 
+@settings(examples(60), derandomize=True)
+@given(st.floats(0.05, 20), st.floats(0.0, 0.6), st.booleans(), st.integers(0, 10_000))
+def test_a_steady_flow_never_takes_much_more_than_it_sends(
+    mbps: float, noise: float, small_frames: bool, seed: int
+) -> None:
+    """Others want all: whatever its noise, its cap is bounded by what it sends, and it is never cut below that."""
+    rng = np.random.default_rng(seed)
+    demands = Demands()
+    most, queued = mbps * (1 + noise), 0.0
+    allowed = 100.0
+    for slot in range(150):
+        offered = mbps * float(rng.uniform(1 - noise, 1 + noise)) + queued
+        sent = min(offered, allowed)
+        queued = offered - sent
+        known = offered if small_frames else None
+        demands = demands.after({"f": Offer(sent, allowed, small_frames and queued > 0, known)}, slot * SLOT_S)
+        allowed = min(100.0, demands.demand_mbps("f"))
+        if slot >= SETTLED:
+            # What waits for a slot is sent in the next.
+            times = SETTINGS.headroom * (1 + noise) if small_frames else SETTINGS.step
+            assert allowed <= max(SETTINGS.floor_mbps, times * most) * (1 + 1e-9)
+            assert queued <= noise * mbps * 2 + 1e-9
+            assert demands.flows["f"].is_limited
+
+
+@given(st.floats(0.5, 500), st.floats(0.0, 0.5))
+def test_a_transfer_without_a_queue_has_its_share_after_a_few_slots(share: float, used: float) -> None:
+    """A sender that adapts so well that nothing ever waits (BBR) doubles its rate in each slot."""
+    demands = Demands()
+    for slot in range(SETTLED):
+        demands = demands.after({"f": Offer(used * share, share)}, slot * SLOT_S)
+    allowed = demands.demand_mbps("f")
+    assert allowed <= share
+    needed = math.ceil(math.log2(share / allowed)) + 1
+    for slot in range(SETTLED, SETTLED + needed):
+        allowed = min(share, demands.demand_mbps("f"))
+        demands = demands.after({"f": Offer(allowed, allowed)}, slot * SLOT_S)
+    assert min(share, demands.demand_mbps("f")) == share
+
+
+def test_a_backlog_of_a_transfer_wakes_it_at_once_and_one_of_known_size_gets_just_that() -> None:
+    demands = Demands()
+    for slot in range(10):
+        demands = demands.after({"bulk": Offer(1.0, 10.0), "small": Offer(1.0, 10.0, False, 1.0)}, slot * SLOT_S)
+    offers = {"bulk": Offer(1.15, 1.15, True), "small": Offer(1.15, 1.15, True, 3.0)}
+    demands = demands.after(offers, 1.0)
+    assert demands.demand_mbps("bulk") == math.inf
+    assert demands.demand_mbps("small") == pytest.approx(SETTINGS.headroom * 3.0)
+
+
+def test_a_peak_of_small_frames_that_nothing_waits_for_reserves_next_to_nothing() -> None:
+    demands = Demands()
+    for slot in range(20):
+        sent = 0.5 if slot == 18 else 0.3
+        demands = demands.after({"f": Offer(sent, 5.0, False, sent)}, slot * SLOT_S)
+    assert 0.3 * SETTINGS.headroom <= demands.demand_mbps("f") <= 0.35 * SETTINGS.headroom
+
+
 def test_a_new_flow_gets_a_fair_share_and_a_flow_that_ended_is_forgotten() -> None:
     demands = Demands()
     for slot in range(10):
@@ -175,7 +233,7 @@ def test_a_blocked_flow_is_not_taken_for_one_without_demand() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"headroom": 1.01}, {"idle_below": 0.98}, {"patience_s": 0.0}, {"dead_band": 1.0}, {"floor_mbps": 0.0}]
+    "wrong", [{"headroom": 1.01}, {"idle_below": 0.98}, {"step": 1.0}, {"patience_s": 0.0}, {"dead_band": 1.0}]
 )
 def test_settings_that_could_oscillate_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(DemandError):
@@ -185,3 +243,5 @@ def test_settings_that_could_oscillate_are_refused(wrong: dict[str, float]) -> N
 def test_nonsense_is_refused() -> None:
     with pytest.raises(DemandError):
         Offer(math.nan, 1.0)
+    with pytest.raises(DemandError):
+        Offer(1.0, 1.0, True, math.inf)

@@ -15,7 +15,7 @@ WORDS = frozenset(
     "desk office keeper journey carrying kept fabric governor corridor confined asker upkeep leavings greeting".split()  # noqa: SIM905
 )
 ANYWHERE = re.compile("|".join(sorted(WORDS)), re.IGNORECASE)
-FOLDERS = ("benchmarks", "controller", "dataplane/src", "mininet", "plugins", "rest", "slices", "tests")
+FOLDERS = ("benchmarks", "controller", "dashboard", "dataplane/src", "mininet", "plugins", "rest", "slices", "tests")
 # Identifiers that may hold such a word, and why.
 ALLOWED = {
     "office": "the demo's and the network's name",

@@ -23,6 +23,7 @@ fn ingress(sender: &Sender) -> IngressReport {
     IngressReport {
         number: sender.number,
         queued: sender.queued(),
+        queued_bytes: sender.queued_bytes(),
         dropped: sender.dropped,
         too_big: sender.too_big,
         sent: sender.sent,

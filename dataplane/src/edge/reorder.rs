@@ -10,6 +10,10 @@ pub const WINDOW: usize = 32_768;
 pub const HISTORY: usize = 65_536;
 /// There is room for so many at first: most flows are slow, and hundreds of them may be put in order at a time.
 const FIRST_HISTORY: usize = 1024;
+/// Frames that may be held at first.
+const FIRST_SLOTS: usize = 16;
+/// What held more gives its room back once it is empty: a flow that moved once may never be out of order again.
+const MOST_EMPTY_SLOTS: usize = 256;
 
 /// Where a number lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,7 +131,7 @@ impl<T> Window<T> {
     }
 
     fn grow(&mut self, ahead: usize) {
-        let size = (ahead + 1).next_power_of_two().max(64);
+        let size = (ahead + 1).next_power_of_two().max(FIRST_SLOTS);
         let old = std::mem::take(&mut self.slots);
         let mut slots: Vec<Option<T>> = Vec::new();
         slots.resize_with(size, || None);
@@ -155,6 +159,9 @@ impl<T> Window<T> {
         let at = self.next as usize & (self.slots.len() - 1);
         let item = self.slots[at].take()?;
         self.held -= 1;
+        if self.held == 0 && self.slots.len() > MOST_EMPTY_SLOTS {
+            self.slots = Vec::new();
+        }
         self.advance(true);
         Some(item)
     }
@@ -253,6 +260,19 @@ mod tests {
         let mut slow: Window<()> = Window::new(7);
         (0..1024).for_each(|_| slow.pass());
         assert_eq!(slow.room(), FIRST_HISTORY);
+    }
+
+    #[test]
+    fn room_for_many_is_given_back_once_nothing_is_held() {
+        for (count, left) in [(10u32, FIRST_SLOTS), (200, 256), (20_000, 0)] {
+            let mut window = Window::new(0);
+            (1..count).for_each(|sequence| window.hold(sequence, sequence));
+            window.pass();
+            assert_eq!(std::iter::from_fn(|| window.pop()).count() as u32, count - 1);
+            assert_eq!((window.held(), window.slots.len()), (0, left));
+            window.hold(count + 3, 1);
+            assert_eq!((window.place(count + 3), window.place(count)), (Place::Duplicate, Place::Ahead(0)));
+        }
     }
 
     #[test]

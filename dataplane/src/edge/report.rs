@@ -28,6 +28,7 @@ pub struct Report {
 pub struct IngressReport {
     pub number: u16,
     pub queued: usize,
+    pub queued_bytes: usize,
     pub dropped: u64,
     pub too_big: u64,
     pub sent: u64,

@@ -121,6 +121,11 @@ impl Sender {
         self.queue.len() + self.private.as_ref().map_or(0, |p| p.staged())
     }
 
+    /// Of the frames that [`Self::queued`] counts, without labels.
+    pub fn queued_bytes(&self) -> usize {
+        self.queued_bytes
+    }
+
     pub fn reset_counters(&mut self) {
         self.dropped = 0;
         self.too_big = 0;

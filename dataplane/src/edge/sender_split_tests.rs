@@ -159,6 +159,7 @@ fn a_path_that_is_alone_gets_all_and_without_paths_frames_wait() {
     private.service(300 * MS);
     // The bound is that of the greatest rate of the last second: 60 ms of 50 Mb/s.
     assert_eq!((data(&private).len(), private.sender.queued()), (before, 750));
+    assert_eq!(private.sender.queued_bytes(), 750 * 500, "staged frames wait, too");
     // All that is due is that the pause is said again.
     assert_eq!(private.sender.next_due(300 * MS), Some(340 * MS));
 }

@@ -188,7 +188,7 @@ fn the_queue_is_bounded_in_time() {
     let mut bench = Bench::new(vec![path(1, Some(80.0), &[1])]);
     while bench.offer(0, 1000) {}
     // 60 ms of 80 Mb/s.
-    assert_eq!(bench.sender.queued(), 600);
+    assert_eq!((bench.sender.queued(), bench.sender.queued_bytes()), (600, 600_000));
     // Slower for less than a second, as in a probe: nothing is lost.
     bench.sender.set_rates(0, &rates(&[(1, Some(8.0))]), &mut bench.pool, &mut Vec::new());
     assert!(!bench.offer(999 * MS, 1000));

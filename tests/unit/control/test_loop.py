@@ -429,7 +429,8 @@ def test_a_slice_keeps_its_share_while_another_wants_it_and_takes_what_is_idle()
             now_s += 0.1
             sent = {"f": 99.0, "g": g_mbps}
             allowed = {x: sum(loop.rates[x]) for x in sent}
-            loop.turn(now_s, AgentRates({}, {x: Offer(min(sent[x], allowed[x]), allowed[x]) for x in sent}))
+            offers = {x: Offer(min(sent[x], allowed[x]), allowed[x], sent[x] > allowed[x]) for x in sent}
+            loop.turn(now_s, AgentRates({}, offers))
         return {(each["slice"], each["technology"]): each for each in slices_document(loop)}
 
     for g_mbps, slots, f_mbps in ((99.0, 5, 0.25 * 0.95 * 15), (0.0, 20, 0.95 * 15 - 0.1), (99.0, 2, 0.25 * 0.95 * 15)):

@@ -1,0 +1,225 @@
+"""The dashboard in a real browser, before a controller whose figures the tests set."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from dashboard_process import Dashboard, Window, browser, need_browser
+from fake_controller import FakeController
+from waypoint_certificates import make_certificate
+
+from hyroads.controller.core.netfile import parse
+from hyroads.rest.contract import Token
+
+need_browser()
+
+
+def _link(one: str, source: str, target: str, technology: str, capacity_mbps: float) -> dict[str, Any]:
+    ends = {"from": source, "to": target, "technology": technology, "capacity_mbps": capacity_mbps, "both": True}
+    return {"id": one, **ends}
+
+
+# The triangle, with a link more: the client has somewhere to go.
+NETWORK = parse(
+    {
+        "name": "lab",
+        "nodes": {"a": {"role": "gateway"}, "b": {"role": "ap"}, "c": {"role": "client"}},
+        "links": [
+            _link("ab-plc", "a", "b", "plc", 10),
+            _link("ab-wifi", "a", "b", "wifi", 15),
+            _link("bc-wifi", "b", "c", "wifi", 30),
+            _link("ac-wifi", "a", "c", "wifi", 6),
+        ],
+        "interference": {"rule": "technology"},
+    },
+    "lab",
+)
+RED = (0xD4, 0x00, 0x00)
+PAGES = ("/", "/flow", "/clients", "/slices", "/sessions", "/events", "/health", "/what-if")
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    with browser() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[FakeController, Dashboard]]:
+    with FakeController(NETWORK) as fake:
+        fake.flow("f1", [["ab-plc", "bc-wifi"], ["ab-wifi", "bc-wifi"]], 0)
+        fake.flow("f2", [["ab-wifi"]], 1.0)
+        fake.place("c", "b", "wifi")
+        with Dashboard(fake.url, tmp_path_factory.mktemp("dashboard")) as dashboard:
+            yield fake, dashboard
+
+
+@pytest.fixture
+def window(chromium: Any, lab: tuple[FakeController, Dashboard]) -> Iterator[Window]:
+    context = chromium.new_context(viewport={"width": 1280, "height": 900})
+    found = Window(context, lab[1].url)
+    found.open()
+    found.until(found.drawn)
+    yield found
+    assert found.complaints == []
+    context.close()
+
+
+def test_all_pages_load_whole_and_ask_nobody_else(window: Window) -> None:
+    for path in PAGES:
+        window.open(path)
+        window.page.wait_for_selector("nav a[aria-current=page]")
+        window.page.wait_for_timeout(300)
+        assert window.page.get_attribute("nav a[aria-current=page]", "href") == path
+
+
+def test_when_traffic_begins_the_right_links_change(lab: Any, window: Window) -> None:
+    before = window.drawn()
+    assert set(before.values()) == {"links/plc/idle", "links/wifi/idle"}
+    lab[0].set_link("ab-plc", rate_mbps=9.0, busy_percent=90)
+    window.until(lambda: window.drawn()["ab-plc"] == "links/plc/b100")
+    assert {one: of for one, of in window.drawn().items() if before[one] != of} == {"ab-plc": "links/plc/b100"}
+    lab[0].set_link("ab-plc", rate_mbps=0, busy_percent=0)
+    window.until(lambda: window.drawn() == before)
+
+
+def test_a_flow_lights_exactly_its_links(window: Window) -> None:
+    assert window.names("flow") == set()
+    window.page.click("text=f1:")
+    window.until(lambda: window.names("flow") == {"ab-plc", "ab-wifi", "bc-wifi"})
+    window.page.click("text=f2:")
+    window.until(lambda: window.names("flow") == {"ab-wifi"})
+    assert "ab-wifi" in window.page.inner_text("table[aria-label='paths of the flow']")
+    window.page.click("text=f2:")
+    window.until(lambda: window.names("flow") == set())
+
+
+def test_a_cut_link_turns_red_and_comes_back(lab: Any, window: Window) -> None:
+    assert window.pixels(RED) == 0
+    lab[0].cut("ab-plc")
+    window.until(lambda: window.pixels(RED) > 50)
+    assert {one for one, of in window.drawn().items() if of.endswith("/down")} == {"ab-plc"}
+    lab[0].restore("ab-plc")
+    window.until(lambda: window.pixels(RED) == 0)
+
+
+def test_a_client_is_handed_over_and_its_dot_moves(lab: Any, window: Window) -> None:
+    before = window.until(lambda: window.place_of("clients", "c"))
+    window.click_point("nodes", "c")
+    window.until(lambda: "Client c" in window.page.inner_text(".hr-side"))
+    window.until(lambda: "a/wifi" in window.page.inner_text(".hr-side .q-select"))
+    window.page.click("button:has-text('Hand over')")
+    [asked] = window.until(lambda: lab[0].handovers)
+    assert asked["client"] == "c"
+    assert asked["to"] == {"node": "a", "technology": "wifi"}
+    window.until(lambda: window.place_of("clients", "c") not in (None, before))
+    assert "a/wifi" in window.page.inner_text("table[aria-label='places of the client']")
+    assert "b/wifi" in window.page.inner_text("table[aria-label='where the client was']")
+
+
+def test_what_if_plans_beside_the_live_network(lab: Any, window: Window) -> None:
+    window.open("/what-if")
+    window.page.click("button:has-text('Compute')")
+    table = "table[aria-label='theory']"
+    window.until(lambda: "f1" in window.page.inner_text(table), 60)
+    assert "Mb/s" in window.page.inner_text(table)
+
+
+def test_a_flow_is_shown_over_time_and_exported(lab: Any, window: Window) -> None:
+    window.open("/flow?id=f2")
+    window.until(lambda: "1 Mb/s" in window.page.inner_text("table"))
+    window.page.wait_for_timeout(2500)
+    for form, begin in (("CSV", b"unix_time_s,"), ("SVG", b"<?xml"), ("PDF", b"%PDF")):
+        with window.page.expect_download() as download:
+            window.page.click(f"button:has-text('Export {form}')")
+        assert Path(download.value.path()).read_bytes().startswith(begin)
+
+
+def test_events_are_shown_as_they_happen_and_filtered(lab: Any, window: Window) -> None:
+    window.open("/events")
+    lab[0].publish("flow.moved", id="<b>f9</b>", state="single")
+    lab[0].publish("agent.down", node="b")
+    window.until(lambda: "agent.down" in window.page.inner_text("table"))
+    assert "<b>f9</b>" in window.page.inner_text("table")
+    window.page.fill("input", "agent")
+    window.until(lambda: "flow.moved" not in window.page.inner_text("table"))
+
+
+def test_a_controller_that_goes_is_said_and_one_that_comes_back_is_shown(window: Window, lab: Any) -> None:
+    fake = lab[0]
+    banner = "[role=alert]"
+    assert not window.page.is_visible(banner)
+    fake.__exit__()
+    window.until(lambda: window.page.is_visible(banner))
+    assert "has not answered" in window.page.inner_text(banner)
+    fake.closed, fake._wanted_port = False, fake.port
+    fake.set_link("ab-plc", busy_percent=90)
+    fake.__enter__()
+    window.until(lambda: not window.page.is_visible(banner))
+    window.until(lambda: window.drawn()["ab-plc"] == "links/plc/b100")
+    fake.set_link("ab-plc", busy_percent=0)
+
+
+def test_nothing_serious_stands_in_the_way_of_who_cannot_see_or_use_a_mouse(window: Window) -> None:
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is not installed")
+    for path in PAGES:
+        window.open(path)
+        window.page.wait_for_timeout(300)
+        found = axe.Axe().run(window.page).response["violations"]
+        serious = [(one["id"], [node["html"][:200] for node in one["nodes"]]) for one in found
+                   if one["impact"] in ("serious", "critical")]  # fmt: skip
+        assert serious == [], path
+
+
+def test_a_stopped_dashboard_does_not_hold_the_controller_up(lab: Any, window: Window) -> None:
+    fake, dashboard = lab
+    dashboard.process.send_signal(signal.SIGSTOP)
+    try:
+        fake.publish("flow.moved", id="f1")
+        assert fake.live()["version"]
+    finally:
+        dashboard.process.send_signal(signal.SIGCONT)
+    fake.set_link("ab-plc", busy_percent=90)
+    window.until(lambda: window.drawn()["ab-plc"] == "links/plc/b100")
+    fake.set_link("ab-plc", busy_percent=0)
+
+
+def test_beyond_loopback_a_viewer_logs_in_and_sees_no_buttons(chromium: Any, tmp_path: Path) -> None:
+    tokens = (Token("ops", "admin-token", "admin"), Token("guest", "viewer-token", "viewer"))
+    make_certificate(tmp_path, "pages", "127.0.0.1")
+    file = tmp_path / "token"
+    file.write_text("viewer-token")
+    file.chmod(0o600)
+    files = ("--cert", str(tmp_path / "pages.pem"), "--key", str(tmp_path / "pages.key"), "--token-file", str(file))
+    arguments = (*files, "--listen", "0.0.0.0")
+    with FakeController(NETWORK, tokens=tokens) as fake:
+        fake.place("c", "b", "wifi")
+        with Dashboard(fake.url, tmp_path, *arguments, tls=True) as dashboard:
+            for token, buttons in (("viewer-token", 0), ("admin-token", 1)):
+                context = chromium.new_context(ignore_https_errors=True)
+                window = Window(context, dashboard.url)
+                window.page.goto(dashboard.url)
+                window.page.fill("#token", token)
+                window.page.click("button")
+                window.until(window.drawn)
+                assert window.page.locator("button:has-text('Hand over')").count() == buttons
+                assert window.page.evaluate("() => document.cookie") == ""
+                window.page.click("text=Log out")
+                window.page.wait_for_selector("#token")
+                assert window.complaints == []
+                context.close()
+
+
+@pytest.mark.parametrize("arguments", [["--listen", "0.0.0.0"], ["--port", "0"], ["--cert", "x"], ["--url", "ftp://x"]])
+def test_bad_input_is_one_line(arguments: list[str], tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "hyroads.controller.cli", "dashboard", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.startswith("hyroads: ")
+    assert done.stderr.count("\n") == 1
