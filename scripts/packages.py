@@ -99,19 +99,21 @@ def main() -> None:
     for name in args.packages or documents:
         STAGES[name](job, fresh(job.stage / name))
         for each in args.formats.split(","):
-            if each == "deb" or name != "hyroads":
+            if each == "ipk" and name == "hyroads-edge" and not is_static(job.edge):
+                # OpenWrt's C library is another.
+                print(f"packages: no .ipk of {job.edge}: not static (scripts/cross.sh)", file=sys.stderr)
+            elif each == "deb" or name != "hyroads":
                 print(pack(job, documents[name], each))
 
 
 def pack(job: Job, document: dict[str, Any], kind: str) -> Path:
     """nfpm on one document, with its variables filled in; dependencies that are empty then are left out."""
-    edge_is_static = "not a dynamic" in run("sh", "-c", 'LC_ALL=C ldd "$1" 2>&1 || true', "ldd", job.edge)
     python = run(job.python, "-c", "import sys; print(*sys.version_info[:2])").split()
     known = {
         "VERSION": job.version,
         "ARCH": job.arch,
         "STAGE": str(job.stage),
-        "EDGE_DEPENDS": "" if edge_is_static else "libc6",
+        "EDGE_DEPENDS": "" if is_static(job.edge) else "libc6",
         "PYTHON": ".".join(python),
         "PYTHON_NEXT": f"{python[0]}.{int(python[1]) + 1}",
     }
@@ -121,6 +123,11 @@ def pack(job: Job, document: dict[str, Any], kind: str) -> Path:
     target = job.out / f"{document['name']}{ending[kind]}"
     run("nfpm", "package", "--config", file, "--packager", kind, "--target", target, cwd=ROOT)
     return target
+
+
+def is_static(program: Path) -> bool:
+    """Whether a program of any processor needs no library."""
+    return "INTERP" not in run("readelf", "--program-headers", program)
 
 
 def _arch(document: dict[str, Any], job: Job) -> str:

@@ -173,6 +173,10 @@ def test_maintainer_scripts_may_run_any_number_of_times(access_point: Path) -> N
 
 FLOW = {"id": "voice", "from": "c", "to": "a", "match": {"eth_type": 2048, "ip_proto": 17, "udp_dst": 7000}}
 
+# Of the first version of the file: where a client's flows are.
+PLACE = {"client": "c", "flow": None, "node": "b", "technology": "wifi"}
+STATE = {"version": 1, "flows": [], "removed": [], "numbers": {}, "paths": {}, "places": [PLACE], "services": {}}
+
 
 class Api:
     """The controller's REST API, asked from within."""
@@ -282,13 +286,16 @@ def test_an_upgrade_keeps_flows_places_and_settings(controller: tuple[Path, Path
         root.run(*DPKG, "-i", *debs("hyroads", version=OLD))
         network, state = root.path / "etc/hyroads/network.yaml", root.path / "var/lib/hyroads/state.json"
         network.write_text(TRIANGLE.read_text())
+        root.run("install", "-d", "-o", "hyroads", "/var/lib/hyroads")
+        state.write_text(json.dumps(STATE))
+        root.run("chown", "hyroads:", "/var/lib/hyroads/state.json")
         ask = Api(root)
         with root.service("hyroads-controller") as service:
             service.ready()
             assert ask("POST", "/flows?wait=false", FLOW)[0] in (200, 201, 202)
             assert service.end() == 0
         document = json.loads(state.read_text())
-        assert [flow["id"] for flow in document["flows"]] == ["voice"]
+        assert [flow["id"] for flow in document["flows"]] == ["voice"] and document["places"] == STATE["places"]
         root.run(*DPKG, "-i", *debs("hyroads", version=NEW))
         assert versions(root) == {"hyroads": f"{NEW} installed"}
         assert network.read_text() == TRIANGLE.read_text()
