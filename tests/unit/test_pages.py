@@ -26,11 +26,11 @@ HYROADS = [sys.executable, "-m", "hyroads.controller.cli"]
 MADE_UP = {"my_plot.py", "way_back.py"}
 """Files of examples, which the reader writes."""
 # What a page may say without a test that types it: it changes the machine, or needs what is not here.
-UNTYPED = {"apt-get", "cp", "cd", "git", "make", "systemctl", "journalctl", "ovs-vsctl", "hyroads-edge", "hyroads"} | {
-    "scripts/guest.sh",
-    "mkdir",
-    "curl",
-    "kill",
+UNTYPED = {
+    *("apt", "apt-get", "dpkg", "opkg", "uci", "systemctl", "systemd-sysusers", "journalctl", "ovs-vsctl"),
+    *("chown", "podman", "logread", "/etc/init.d/hyroads-edge", "/etc/init.d/hyroads-ap"),
+    *("make", "git", "cd", "cp", "ln", "mkdir", "install", "export", "kill", "curl", "openssl"),
+    *("python3", ".venv/bin/python", "scripts/guest.sh", "scripts/cross.sh", "hyroads", "hyroads-edge"),
 }
 
 
