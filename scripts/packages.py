@@ -194,9 +194,9 @@ def stage_hyroads(job: Job, stage: Path) -> None:
 
 
 def pinned(roles: Iterable[str]) -> list[str]:
-    """The libraries of these extras, with what those need, as requirements.txt pins them."""
+    """The libraries of these extras, with what those need, as this environment's two files pin them."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    text = (ROOT / "requirements.txt").read_text()
+    text = "".join((ROOT / name).read_text() for name in ("requirements-dev.txt", "requirements.txt"))
     pins = {canonicalize_name(line.split("==")[0]): line for line in text.splitlines() if "==" in line}
     extras = project["optional-dependencies"]
     waiting = [*project["dependencies"], *(each for role in roles for each in extras.get(role, ()))]
@@ -207,11 +207,14 @@ def pinned(roles: Iterable[str]) -> list[str]:
         if name == "hyroads":
             waiting += [each for extra in wanted.extras for each in extras[extra]]
         elif name not in found and (wanted.marker is None or wanted.marker.evaluate({"extra": ""})):
-            if name not in pins and name not in ("setuptools", "pip", "wheel"):
+            # Named by pbr, which builds with it.
+            if name == "setuptools":
+                continue
+            if name not in pins:
                 sys.exit(f"packages: requirements.txt does not pin {name}")
-            found[name] = pins.get(name, "")
+            found[name] = pins[name]
             waiting += metadata.requires(name) or []
-    return sorted(pin for pin in found.values() if pin)
+    return sorted(found.values())
 
 
 def _wheels(out: Path) -> Path:

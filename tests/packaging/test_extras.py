@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterable
+from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 
@@ -74,7 +75,8 @@ def brought(requirements: Iterable[str]) -> set[str]:
             waiting += [each for extra in wanted.extras for each in EXTRAS[extra]]
         elif name not in found and (wanted.marker is None or wanted.marker.evaluate({"extra": ""})):
             found.add(name)
-            waiting += metadata.requires(name) or []
+            with suppress(metadata.PackageNotFoundError):
+                waiting += metadata.requires(name) or []
     return found
 
 
