@@ -89,9 +89,11 @@ class Members:
 
 def serve(options: DashboardOptions) -> int:
     """Run until told to end; returns the exit status. HyroadsError if it can't begin."""
+    # Says what is wrong with the address.
+    options.source.client(None)
     check_listen(options.host, options.certificate, options.key, options.source.token, options.source.url)
     if options.certificate is not None and options.key is not None:
-        server_side(TlsFiles(options.certificate, options.key, None), "--cert, --key")
+        server_side(TlsFiles(certificate=options.certificate, key=options.key, ca=None), "--cert, --key")
     if options.source.ca is not None:
         _check_ca(options.source.ca)
     _check_port(options.host, options.port)

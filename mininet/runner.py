@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -14,17 +15,34 @@ from hyroads.controller.core.network import Network
 from . import run_directory
 from .emulation import REST_PORT, Emulation, EmulationOptions, Say
 from .isolation import EXIT_INTERRUPTED, run_isolated
-from .programs import RADIO_TOOLS, SNMP_TOOLS, TOOLS, EmulationError, Program, check_prerequisites, find_program, run
+from .programs import (
+    HYROADS,
+    RADIO_TOOLS,
+    SNMP_TOOLS,
+    TOOLS,
+    EmulationError,
+    Program,
+    check_prerequisites,
+    find_program,
+    run,
+    wait_until,
+)
 from .radios import check_radios
 
 Body = Callable[[Emulation], int]
+DASHBOARD_PORT = 8090
+DASHBOARD_READY_S = 60.0
 
 
 @dataclass(frozen=True)
 class RunOptions:
-    """``publish`` is the host's port for the REST interface: None = 8080 if it is free, 0 = not at all."""
+    """``publish`` is the host's port for the REST interface: None = 8080 if it is free, 0 = not at all.
+
+    ``dashboard`` is that for the dashboard; None: there is none.
+    """
 
     publish: int | None = None
+    dashboard: int | None = None
     emulation: EmulationOptions = field(default_factory=EmulationOptions)
 
 
@@ -45,9 +63,10 @@ def run_network(  # noqa: PLR0917 - the last is for one caller
     for swept in run_directory.sweep():
         say(f"swept what a dead {swept} left behind")
     directory = run_directory.claim(name)
-    listener = None
+    listener = pages = None
     try:
         listener = _listener(options, say)
+        pages = _listen("--dashboard", options.dashboard) if options.dashboard is not None else None
         root = run_directory.namespace_name(name)
         numbers = range(1, len(network.nodes) + 1)
         nodes = [run_directory.namespace_name(name, node) for node in (*network.nodes, *(f"n{i}" for i in numbers))]
@@ -60,6 +79,8 @@ def run_network(  # noqa: PLR0917 - the last is for one caller
             if listener is not None:
                 relay(listener, directory.path).start()
             emulation.start(say)
+            if pages is not None:
+                show_dashboard(pages, directory.path, say)
             return body(emulation)
 
         status = run_isolated(run_directory.NETNS_ROOT / root, work)
@@ -67,8 +88,9 @@ def run_network(  # noqa: PLR0917 - the last is for one caller
             say(f"network {name} ended")
         return status
     finally:
-        if listener is not None:
-            listener.close()
+        for each in (listener, pages):
+            if each is not None:
+                each.close()
         directory.release()
 
 
@@ -76,17 +98,43 @@ def _listener(options: RunOptions, say: Say) -> socket.socket | None:
     """The host's socket for the REST interface; a port that was asked for must be free."""
     if options.publish == 0 or not options.emulation.controller:
         return None
-    port = options.publish or REST_PORT
+    if options.publish:
+        return _listen("--publish", options.publish)
     try:
-        return socket.create_server(("127.0.0.1", port))
-    except OSError as error:
-        if options.publish:
-            raise EmulationError(f"--publish {port}: {error.strerror}") from error
-        say(f"port {port} is in use: REST is not published (see --publish)")
+        return socket.create_server(("127.0.0.1", REST_PORT))
+    except OSError:
+        say(f"port {REST_PORT} is in use: REST is not published (see --publish)")
         return None
 
 
-def relay(listener: socket.socket, directory: Path) -> Program:
-    """The process behind the published port."""
-    command = [sys.executable, "-m", "hyroads.mininet.relay", "--fd", str(listener.fileno()), "--port", str(REST_PORT)]
-    return Program("relay", command, directory / "relay.log", pass_fds=(listener.fileno(),))
+def _listen(option: str, port: int) -> socket.socket:
+    try:
+        return socket.create_server(("127.0.0.1", port))
+    except OSError as error:
+        raise EmulationError(f"{option} {port}: {error.strerror}") from error
+
+
+def relay(listener: socket.socket, directory: Path, port: int = REST_PORT) -> Program:
+    """The process behind a published port; ``port`` is that of loopback inside."""
+    command = [sys.executable, "-m", "hyroads.mininet.relay", "--fd", str(listener.fileno()), "--port", str(port)]
+    return Program("relay", command, directory / f"relay-{port}.log", pass_fds=(listener.fileno(),))
+
+
+def show_dashboard(listener: socket.socket, directory: Path, say: Say) -> None:
+    """Start the dashboard inside, published by a socket of the host, and print its address once it answers."""
+    command = [*HYROADS, "dashboard", "--url", f"http://127.0.0.1:{REST_PORT}", "--port", str(DASHBOARD_PORT)]
+    # The network's own processes come first.
+    program = Program("dashboard", command, directory / "dashboard.log", niceness=10)
+    program.start()
+
+    def ready() -> bool:
+        if not program.alive:
+            raise EmulationError(program.failure())
+        with suppress(OSError), socket.create_connection(("127.0.0.1", DASHBOARD_PORT), 1.0):
+            return True
+        return False
+
+    say("starting the dashboard")
+    wait_until("dashboard", ready, DASHBOARD_READY_S, interval_s=0.2)
+    relay(listener, directory, DASHBOARD_PORT).start()
+    print(f"http://127.0.0.1:{listener.getsockname()[1]}/", flush=True)

@@ -80,6 +80,11 @@ def check_options(args: argparse.Namespace) -> None:
     snmp, given = getattr(args, "snmp", False), _errors(args)
     if args.publish is not None and not 0 <= args.publish <= 0xFFFF:
         raise EmulationError(f"--publish {args.publish}: expected a port number, or 0")
+    pages = getattr(args, "dashboard", None)
+    if pages is not None and not 0 <= pages <= 0xFFFF:
+        raise EmulationError(f"--dashboard {pages}: expected a port number")
+    if pages is not None and getattr(args, "no_controller", False):
+        raise EmulationError("--dashboard: not with --no-controller: it shows what a controller knows")
     if args.margin is not None and not 0 <= args.margin < 1:
         raise EmulationError(f"--margin {args.margin}: expected a share from 0 to below 1")
     if getattr(args, "wireless", False) and not snmp:
@@ -147,7 +152,7 @@ def options(args: argparse.Namespace) -> RunOptions:
         radio=args.radio,
         radio_medium=args.radio_medium,
     )
-    return RunOptions(publish=args.publish, emulation=emulation)
+    return RunOptions(publish=args.publish, dashboard=getattr(args, "dashboard", None), emulation=emulation)
 
 
 def say(message: str) -> None:
@@ -161,6 +166,14 @@ COMMAND = Command(
     argument("network", help="network file, or the name of one that comes with HyRoads (triangle)"),
     argument("--cli", action="store_true", help="Mininet's prompt; leaving it ends the network"),
     argument("--script", metavar="FILE", help="run a file of Mininet commands, then end"),
+    argument(
+        "--dashboard",
+        type=int,
+        nargs="?",
+        const=8090,
+        metavar="PORT",
+        help="show the network in a browser: prints the address, on 127.0.0.1:PORT (default 8090)",
+    ),
     *RUN_ARGUMENTS,
     argument("--snmp", action="store_true", help="a real snmpd per node (docs/reference/measurement.md)"),
     argument(

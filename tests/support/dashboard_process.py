@@ -77,6 +77,7 @@ class Window:
 
     def __init__(self, context: Any, url: str) -> None:
         self.url, self.page, self.complaints = url, context.new_page(), []
+        self.page.set_default_timeout(60_000)
         self.page.on("console", self._console)
         self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
         self.page.on("request", self._request)
@@ -113,7 +114,7 @@ class Window:
         x, y = self.page.evaluate(PIXEL_OF, [series, name])
         self.page.mouse.click(x, y)
 
-    def until(self, what: Any, within_s: float = 15.0) -> Any:
+    def until(self, what: Any, within_s: float = 40.0) -> Any:
         """The first true value; the browser works meanwhile."""
         for _ in range(int(within_s / 0.05)):
             value = what()

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from snmp_agent import Agent
 
+from hyroads.controller.core.checking import Endpoint
+from hyroads.controller.core.errors import ConfigError
 from hyroads.slices.snmpvisor import pdu as ber
 from hyroads.slices.snmpvisor.config import parse
 from hyroads.slices.snmpvisor.frontend import Frontend
@@ -161,3 +164,21 @@ def test_whose_a_network_is_says_the_device() -> None:
     net.carry(net.proxy.tick(net.now_s))
     left = {each.oid for each in walk(net) if each.oid[: len(BSS_ENTRY)] == BSS_ENTRY}
     assert left == set(network("if40", ""))
+
+
+def test_metrics_are_for_loopback_alone():
+    assert parse({**DOCUMENT, "metrics": "127.0.0.1:9116"}, "test.yaml").metrics == Endpoint("127.0.0.1", 9116)
+    with pytest.raises(ConfigError, match="expected loopback, for whoever reads there needs no token"):
+        parse({**DOCUMENT, "metrics": "192.0.2.1:9116"}, "test.yaml")
+
+
+def test_what_became_of_requests_is_counted_by_slice_and_device():
+    net = Net()
+    net.now_s = 5.0
+    assert net.ask(Pdu(Kind.GET, 1, (Binding((*IF_NAME, 2)),))) is not None
+    assert net.ask(Pdu(Kind.SET, 2, (Binding((*IF_NAME, 2), ber.of_integer(1)),))).status
+    assert net.ask(Pdu(Kind.GET, 3, (Binding((*IF_NAME, 2)),)), b"nobody@ap") is None
+    served = net.proxy.served["even", "ap"]
+    assert (served.requests, served.refusals, served.unanswered) == (2, 1, 0)
+    assert set(net.proxy.served) == {("even", "ap")} and net.proxy.unidentified == 1
+    assert net.proxy.targets() == [("ap", 5.0, True)]
