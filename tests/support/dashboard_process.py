@@ -104,7 +104,7 @@ class Window:
 
     def pixels(self, colour: tuple[int, int, int]) -> int:
         """How many pixels of the drawing are of this colour."""
-        return int(self.page.evaluate(PIXELS, list(colour)))
+        return int(self.page.evaluate(PIXELS, list(colour)) or 0)
 
     def place_of(self, series: str, name: str) -> Any:
         """Where a point is drawn, as coordinates of the chart."""
@@ -124,7 +124,10 @@ class Window:
         raise AssertionError(f"not within {within_s} s: {value!r}; {self.page.inner_text('body')[:1000]}")
 
 
-_CHART = "const chart = getElement(document.querySelector('.hr-map').id.slice(1)).chart;"
+# Nothing while the page is on its way.
+_CHART = """const element = document.querySelector('.hr-map');
+  const chart = element && window.getElement && window.getElement(element.id.slice(1))?.chart;
+  if (!chart) return {};"""
 CHART_DATA = f"""() => {{ {_CHART}
   const found = {{}};
   for (const one of chart.getOption().series) found[one.id] = (one.data || []).map(each => each.name);
@@ -138,10 +141,11 @@ PIXEL_OF = f"""([series, name]) => {{ {_CHART}
   const point = chart.convertToPixel('grid', of.value);
   const box = document.querySelector('.hr-map').getBoundingClientRect();
   return [box.left + point[0], box.top + point[1]]; }}"""
-PIXELS = f"""([red, green, blue]) => {{ {_CHART}
+PIXELS = """([red, green, blue]) => {
   const canvas = document.querySelector('.hr-map canvas');
+  if (!canvas) return 0;
   const data = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data;
   let count = 0;
   for (let at = 0; at < data.length; at += 4)
     if (data[at] === red && data[at + 1] === green && data[at + 2] === blue) count += 1;
-  return count; }}"""
+  return count; }"""
