@@ -27,7 +27,7 @@ _NOBODY_KNOWN = Token("", "", "admin")
 WRITES: Mapping[str, Collection[str] | None] = {
     "admin": _ANYTHING,
     "slice-owner": ("slices", "flowspace"),
-    "application": ("flows", "handovers", "ncasts", "sessions", "reservations"),
+    "application": ("flows", "handovers", "ncasts", "sessions", "reservations", "access-rules"),
     "viewer": (),
 }
 """Role -> the resources that it may change (None: all). Everybody may read everything; there are no secrets in it."""

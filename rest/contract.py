@@ -152,3 +152,7 @@ class Token:
     role: str
     slices: frozenset[str] = frozenset()
     """The slices that it is the owner's of."""
+    clients: frozenset[str] = frozenset()
+    """Of an application: hosts (node id or MAC address) for whose frames it may make access rules."""
+    access_rules: int = 64
+    """Of an application: how many access rules it may have."""

@@ -52,7 +52,9 @@ _ALWAYS = {"401": "no token, or none that is known",
            "429": "too many requests; see Retry-After", "500": "a defect of the controller"}  # fmt: skip
 _WITH_BODY = {"400": "no body, or no JSON", "411": "a body without Content-Length", "413": "the body is too long",
               "415": "the body is not application/json", "422": "what is expected where"}  # fmt: skip
-_SAVED = tuple(f"{PREFIX}/{name}" for name in ("flows", "sessions", "reservations", "ncasts", "clients"))
+_SAVED = tuple(
+    f"{PREFIX}/{name}" for name in ("flows", "sessions", "reservations", "ncasts", "clients", "access-rules")
+)
 _WITH_FILE = {"504": "it takes the disk long to save this", "507": "this could not be saved, and was taken back"}
 _WITH_KEY = {"400": "not readable", "409": "there is something else, or the first request with this key is at work",
              "422": "what is expected where, or the key was used for another request"}  # fmt: skip

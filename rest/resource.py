@@ -344,9 +344,16 @@ class Collection(Resource):
     """
 
     def __init__(
-        self, name: str, one: str, item: type[Schema], description: str, *, page: type[Schema] | None = None
+        self,
+        name: str,
+        one: str,
+        item: type[Schema],
+        description: str,
+        *,
+        page: type[Schema] | None = None,
+        prefix: str = "",
     ) -> None:
-        super().__init__(name, description=description)
+        super().__init__(name, url_prefix=prefix, description=description)
         self.one = f"/{one}"
         self.item = item
         self._page = page or page_schema(name, item)

@@ -54,6 +54,7 @@ class Followers:
         tokens = tokens_of(settings)
         self.access().use(tokens, limit_of(settings))
         self.services.tokens = tokens
+        self.services.access_rules.use(tokens)
         if self.services.sfnet is not None:
             self.services.sfnet.tokens = tokens
 

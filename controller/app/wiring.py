@@ -29,6 +29,7 @@ from hyroads.controller.runtime.event_loop import EventLoop
 from hyroads.controller.runtime.faults import repeat
 from hyroads.controller.runtime.persistence import Saved, Store, declared
 from hyroads.controller.runtime.telemetry import Telemetry
+from hyroads.controller.services.access_rules import AccessRuleService
 from hyroads.controller.services.clients.declared import interfaces_of, places_from, saved_places
 from hyroads.controller.services.clients.directory import ClientDirectory
 from hyroads.controller.services.clients.locations import ClientService
@@ -50,7 +51,7 @@ from hyroads.controller.services.steering.policies import EVERY_S, PolicyService
 from hyroads.controller.services.steering.stations import Steering
 from hyroads.controller.settings.controller import Settings
 from hyroads.plugins.kinds import Selection
-from hyroads.rest import clients, handovers, multihomed, ncasts, plugins, reservations, sessions
+from hyroads.rest import access_rules, clients, handovers, multihomed, ncasts, plugins, reservations, sessions
 from hyroads.rest.contract import Token
 from hyroads.rest.metrics import Gauge
 
@@ -90,7 +91,10 @@ LOG = logging.getLogger("hyroads.controller")
 
 def tokens_of(settings: Settings) -> list[Token]:
     """The tokens of the REST API."""
-    return [Token(each.name, each.token, each.role) for each in settings.api_tokens]
+    return [
+        Token(each.name, each.token, each.role, clients=each.clients, access_rules=each.access_rules)
+        for each in settings.api_tokens
+    ]
 
 
 class Services:
@@ -198,6 +202,10 @@ class Services:
         )
         self.reservations = ReservationService(event_loop, self.sessions)
         event_loop.followers.append(self.reservations.follow)
+        self.access_rules = AccessRuleService(
+            event_loop, tokens=self.tokens, guarded=self.settings.access.guard, clock=time.time
+        )
+        event_loop.followers.append(self.access_rules.follow)
 
     def _begin_directory(self) -> None:
         self.directory = ClientDirectory(
@@ -224,6 +232,7 @@ class Services:
         yield Gauge("hyroads_ncasts", "Flows of clients that are sent by several paths", value=len(self.ncasts.names()))
         yield Gauge("hyroads_sessions", "Multicast sessions", value=len(self.sessions.names()))
         yield Gauge("hyroads_reservations", "Reservations of rates", value=len(self.reservations.names()))
+        yield Gauge("hyroads_access_rules", "Access rules", value=len(self.access_rules.names()))
 
     # -- the state file
 
@@ -232,6 +241,7 @@ class Services:
         for name, restore in (
             ("sessions", self.sessions.restore),
             ("reservations", self.reservations.restore),
+            ("access_rules", self.access_rules.restore),
             ("preferences", self.directory.restore),
         ):
             try:
@@ -247,6 +257,7 @@ class Services:
             "sessions": self.sessions.to_save(),
             "members": self.membership.to_save(),
             "reservations": self.reservations.to_save(),
+            "access_rules": self.access_rules.to_save(),
             "ncasts": self.ncasts.to_save(),
             "preferences": self.directory.to_save(),
             "places": saved_places(state.places),
@@ -262,6 +273,7 @@ class Services:
             ncasts.blueprint(self.ncasts),
             sessions.blueprint(self.sessions),
             reservations.blueprint(self.reservations),
+            access_rules.blueprint(self.access_rules),
             clients.blueprint(self.directory),
             multihomed.blueprint(self.multihomed),
         ]

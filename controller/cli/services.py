@@ -1,4 +1,6 @@
-"""``hyroads handover``, ``ncast``, ``session``, ``reservation``: the services of a running controller, over REST."""
+"""``hyroads handover``, ``ncast``, ``session``, ``reservation``, ``access-rule``: the services of a running controller,
+over REST.
+"""
 
 from __future__ import annotations
 
@@ -153,4 +155,62 @@ RESERVATION = VerbCommand(
     does("add", "reserve a rate", _add_reservation, named("id"), _MBPS, _SUBJECT),
     does("change", "reserve more or less", _change_reservation, named("reservation"), _MBPS),
     changes("release", "give it up", "DELETE", "reservations/reservation", "id", waits=False),
+)
+
+
+_RULE_OPTIONS = ("rate_mbps", "priority", "expires_in_s", "expires_s")
+
+
+def _add_access_rule(client: Client, args: argparse.Namespace) -> Any:
+    body = given(args, "id", "action", "client", "to", *_RULE_OPTIONS)
+    if args.match:
+        body["match"] = dict(args.match)
+    return client.change("POST", "/access-rules", body, wait=not args.no_wait)
+
+
+def _change_access_rule(client: Client, args: argparse.Namespace) -> Any:
+    where = address("access-rules", args.rule)
+    return client.change("PATCH", where, given(args, *_RULE_OPTIONS), wait=not args.no_wait)
+
+
+def _field(text: str) -> tuple[str, int | str]:
+    """One field of a match: NAME=VALUE, numbers decimal or hexadecimal (0x)."""
+    name, sign, value = text.partition("=")
+    if not sign or not name or not value:
+        raise argparse.ArgumentTypeError(f"expected FIELD=VALUE, such as tcp_dst=25, got {text!r}")
+    try:
+        return name, int(value, 0)
+    except ValueError:
+        return name, value
+
+
+_RULE = (
+    argument("--rate-mbps", type=float, metavar="MBPS", help="of a limit: Mb/s of whole Ethernet frames"),
+    argument("--priority", type=int, help="0 to 1999, the highest decides; above 999 for admins"),
+    argument("--expires-in-s", type=float, metavar="S", help="ends after so many seconds"),
+    argument("--expires-s", type=float, metavar="TIME", help="ends at this Unix time, in seconds"),
+    NO_WAIT,
+)
+ACCESS_RULE = VerbCommand(
+    "Allow, deny or limit frames where they enter the network.",
+    lists(
+        "all",
+        "access-rules",
+        "rule=id | action | client | to | match | Mb/s=rate_mbps | priority | owner | ends in, s=expires_in_s | state",
+        {"match": lambda rule: [f"{name}={value}" for name, value in rule["match"].items()]},
+    ),
+    shows("one", "access-rules", "rule"),
+    does(
+        "add",
+        "make a rule; answered once switches confirmed",
+        _add_access_rule,
+        named("id"),
+        argument("action", choices=("deny", "limit", "allow")),
+        argument("--client", metavar="HOST", help="who sends: node id or MAC address"),
+        argument("--to", metavar="HOST", help="who gets: node id or MAC address"),
+        argument("--match", type=_field, action="append", metavar="FIELD=VALUE", help="such as tcp_dst=25; may repeat"),
+        *_RULE,
+    ),
+    does("change", "another rate, priority or end", _change_access_rule, named("rule"), *_RULE),
+    changes("remove", "end a rule", "DELETE", "access-rules/rule", "id"),
 )

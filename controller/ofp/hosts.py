@@ -58,7 +58,7 @@ class Here:
             match = Match(in_port=number, eth_dst=self.mac)
             rules += (Rule(Table.DELIVER, Priority.LEARNED_VARIANT, match, (act.Output(act.IN_PORT),)),)
         claims = (match for ip in self.addresses for match in claim_matches(number, self.mac, ip))
-        through = (act.Resubmit(Table.CLASSIFY),)
+        through = (act.Resubmit(Table.ACCESS),)
         return rules + tuple(Rule(Table.CHECK, Priority.LEARNED_SOURCE, match, through) for match in claims)
 
 

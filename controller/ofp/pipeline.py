@@ -12,6 +12,8 @@ class Table(IntEnum):
     """By ingress port: a user's frame, a labelled frame, a hello frame or nothing we carry."""
     CHECK = 6
     """Whether a learned host has the address that it claims."""
+    ACCESS = 17
+    """Access rules: whether a user's frame may enter, and how many (``access``)."""
     CLASSIFY = 1
     """Frames of multipath flows that this edge splits go to the agent."""
     FORWARD = 2

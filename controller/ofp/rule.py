@@ -49,6 +49,8 @@ class Rule:
     match: Match
     actions: tuple[Action, ...] = ()
     goto: int | None = None
+    meter: int | None = None
+    """They pass this meter first."""
 
     match_fields: bytes = field(init=False, repr=False, compare=False)
     """The match as OXM fields in ascending order, without header and padding."""
@@ -63,7 +65,7 @@ class Rule:
         """Encodes the rule; raises OpenFlowError if that is not possible."""
         # Eagerly and not by cached_property, whose lock costs as much as the encoding. ``match_fields`` is canonical.
         fields = wire.match_fields(self.match)
-        instructions = wire.instructions(self.actions, self.goto)
+        instructions = wire.instructions(self.actions, self.goto, self.meter)
         cookie = cookie_of(self.table, self.priority, fields, instructions)
         body = wire.flow_mod_body(wire.ADD, self.table, self.priority, fields, instructions, cookie=cookie)
         keep = object.__setattr__

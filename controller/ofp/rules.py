@@ -36,20 +36,20 @@ from .sessions import Groups, Ports, behind, label_match, labelled_from, session
 from .vlan_tags import TagRules, with_tag_rules
 
 _TO_CONTROLLER: tuple[act.Action, ...] = (act.Output(act.CONTROLLER),)
-_PASS: tuple[act.Action, ...] = (act.Resubmit(Table.CLASSIFY),)
+_PASS: tuple[act.Action, ...] = (act.Resubmit(Table.ACCESS),)
 _SERVER_PORTS = ((ETH_TYPE_IPV4, 67), (ETH_TYPE_IPV6, 547))
 
 
 def port_rules(number: int, port: AccessPort) -> Iterator[Rule]:
     """Frames of hosts: all of them, or those of known hosts while the controller is told of others."""
     if not port.guarded:
-        yield Rule(Table.PORT, Priority.LABELLED, Match(in_port=number), goto=Table.CLASSIFY)
+        yield Rule(Table.PORT, Priority.LABELLED, Match(in_port=number), goto=Table.ACCESS)
         return
     yield Rule(Table.PORT, Priority.LABELLED, Match(in_port=number), _TO_CONTROLLER)
     for mac in port.hosts:
-        yield Rule(Table.PORT, Priority.CLIENT, Match(in_port=number, eth_src=mac), goto=Table.CLASSIFY)
+        yield Rule(Table.PORT, Priority.CLIENT, Match(in_port=number, eth_src=mac), goto=Table.ACCESS)
     for match in server_matches(number):
-        goto = Table.CLASSIFY if port.serves_dhcp else None
+        goto = Table.ACCESS if port.serves_dhcp else None
         yield Rule(Table.PORT, Priority.DHCP_SERVER, match, _TO_CONTROLLER, goto=goto)
 
 
@@ -142,7 +142,7 @@ class _Builder(Ports):
         for client in intent.clients:
             for number in self.number(client.port):
                 match = Match(in_port=number, eth_src=client.mac)
-                yield Rule(Table.PORT, Priority.CLIENT, match, goto=Table.CLASSIFY)
+                yield Rule(Table.PORT, Priority.CLIENT, match, goto=Table.ACCESS)
         for client in intent.strays:
             for number in self.number(client.port):
                 match = Match(in_port=number, eth_src=client.mac)
@@ -162,9 +162,10 @@ class _Builder(Ports):
                     yield Rule(Table.PORT, Priority.HELLO, match, (act.Output(agent),))
 
     def classify(self) -> Iterator[Rule]:
-        """Flows that this edge splits."""
+        """Which frames may enter, and flows that this edge splits."""
         if any(port.guarded for port in self.intent.access):
             yield from check_rules()
+        yield Rule(Table.ACCESS, Priority.DEFAULT, Match(), (act.Resubmit(Table.CLASSIFY),))
         yield Rule(Table.CLASSIFY, Priority.DEFAULT, Match(), goto=Table.FORWARD)
         agent = self.intent.agent
         if agent is None or not self.intent.flows:

@@ -61,7 +61,7 @@ _NX_CLONE = Struct("!HHIH6x")
 _PACKET_OUT = Struct("!IIH6x")
 _METER_MOD = Struct("!HHI")
 _METER_BAND = Struct("!HHII4x")
-_METER_PACKETS, _METER_BURST, _METER_CONTROLLER = 2, 4, 0xFFFFFFFD
+_METER_KBPS, _METER_PACKETS, _METER_BURST, _METER_CONTROLLER = 1, 2, 4, 0xFFFFFFFD
 _ANYTHING = Match()
 _IN_PORT_16 = 0xFFF8
 _MAX_LENGTH = 0xFFFF
@@ -252,14 +252,14 @@ def actions(items: Iterable[act.Action]) -> bytes:
         raise OpenFlowError(f"actions {items!r}: a value does not fit its field ({problem})") from None
 
 
-def instructions(items: tuple[act.Action, ...], goto: int | None) -> bytes:
-    """Apply-actions with ``items`` (left out when empty), then goto-table (left out when None)."""
-    out = b""
+def instructions(items: tuple[act.Action, ...], goto: int | None, meter: int | None = None) -> bytes:
+    """The meter, apply-actions with ``items``, goto-table; each is left out when it is empty or None."""
+    out = b"" if meter is None else _ACTION_U32.pack(6, 8, meter)
     if items:
         encoded = actions(items)
         if len(encoded) + 8 > _MAX_LENGTH - 256:
             raise OpenFlowError(f"{len(items)} actions do not fit one OpenFlow message")
-        out = _INSTRUCTION_ACTIONS.pack(4, 8 + len(encoded)) + encoded
+        out += _INSTRUCTION_ACTIONS.pack(4, 8 + len(encoded)) + encoded
     if goto is not None:
         out += _INSTRUCTION_GOTO.pack(1, 8, goto)
     return out
@@ -329,6 +329,12 @@ def controller_meter(xid: int, packets_per_s: int) -> bytes:
     add = _METER_MOD.pack(METER_ADD, _METER_PACKETS | _METER_BURST, _METER_CONTROLLER)
     band = _METER_BAND.pack(1, 16, packets_per_s, packets_per_s)
     return message(delete, xid, METER_MOD) + message(add + band, xid, METER_MOD)
+
+
+def meter_mod_body(command: int, number: int, rate_kbps: int = 0, burst_kbit: int = 0) -> bytes:
+    """A meter-mod without its header, for a meter that drops what is beyond its rate; a deletion needs no rate."""
+    head = _METER_MOD.pack(command, _METER_KBPS | _METER_BURST, number)
+    return head if command == METER_DELETE else head + _METER_BAND.pack(1, 16, rate_kbps, burst_kbit)
 
 
 def barrier_request(xid: int) -> bytes:

@@ -7,10 +7,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from hyroads.controller.core.checking import Place, integer_of, number_of, path_of
+from hyroads.controller.core.checking import Place, Section, integer_of, interface_mac, number_of, path_of
 
-ROLES = ("admin", "slice-owner", "application", "viewer")
+APPLICATION = "application"
+ROLES = ("admin", "slice-owner", APPLICATION, "viewer")
 MIN_TOKEN_LENGTH = 16
+MOST_ACCESS_RULES = 64
+"""Of each application, unless its token says otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +23,10 @@ class ApiToken:
     name: str
     token: str = field(repr=False)
     role: str
+    clients: frozenset[str] = frozenset()
+    """Of an application: hosts (node id or MAC address) for whose frames it may make access rules."""
+    access_rules: int = MOST_ACCESS_RULES
+    """Of an application: how many access rules it may have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,17 +61,28 @@ def token_of(place: Place) -> str | None:
 
 
 def api_tokens(place: Place, roles: Collection[str] = ROLES) -> tuple[ApiToken, ...]:
-    """``name: {token, role}``."""
+    """``name: {token, role, clients, access_rules}``; the last two where there are applications."""
+    keys = ("token", "role", *(("clients", "access_rules") if APPLICATION in roles else ()))
     tokens: list[ApiToken] = []
     for name, entry in place.entries():
-        section = entry.section(("token", "role"), ("token",))
+        section = entry.section(keys, ("token",))
         token = token_of(section["token"]) if "token" in section else None
         role = section["role"].choice(roles, "viewer") if "role" in section else "admin"
         if token is not None and any(token == other.token for other in tokens):
             section["token"].fail("expected a token that no other name has")
         elif token is not None:
-            tokens.append(ApiToken(name, token, role))
+            rules = integer_of(section, "access_rules", MOST_ACCESS_RULES, 0, 1024)
+            tokens.append(ApiToken(name, token, role, _clients(section), rules))
     return tuple(tokens)
+
+
+def _clients(section: Section) -> frozenset[str]:
+    """Hosts by node id or MAC address; addresses in lower case."""
+    place = section.optional("clients")
+    names = [(one, one.identifier()) for one in place.items()] if place is not None else []
+    if names and section.values.get("role", "admin") != APPLICATION:
+        section["clients"].fail("only of role application; others need none")
+    return frozenset(interface_mac(name) or name for _, name in names)
 
 
 def api_limits(place: Place) -> ApiLimits:

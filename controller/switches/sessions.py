@@ -18,6 +18,7 @@ from hyroads.controller.control.update_order import SwitchView
 from hyroads.controller.core.errors import OpenFlowError
 from hyroads.controller.framework.ryu_shim import Connection
 from hyroads.controller.ofp import wire
+from hyroads.controller.ofp.access import is_access
 from hyroads.controller.ofp.diff import Batch, Installed, batch_of, difference, error_of, next_xid
 from hyroads.controller.ofp.hosts import is_learned
 from hyroads.controller.ofp.intents import ClassifiedFlow, SwitchIntent
@@ -29,6 +30,7 @@ from hyroads.controller.ofp.rules import network_rules, rules_for, rules_of_sess
 from hyroads.controller.ofp.vlan_tags import TABLES as TAG_TABLES
 from hyroads.controller.ofp.vlan_tags import TagRules
 
+from .access_layer import AccessLayer
 from .host_tables import ANSWER_WITHIN_S, RETRY_REFUSED_S, HostLayer
 
 LOG = logging.getLogger("hyroads.switches")
@@ -101,6 +103,7 @@ class SwitchSession:
         self._port_counters: list[PortCounters] = []
         self._life_until_s = math.inf
         self.hosts = HostLayer(self.connection.send, self._xid, self.clock, self.report)
+        self.access = AccessLayer(self.connection.send, self._xid, self.clock, self.report, self.changed)
 
     # -- what the controller asks
 
@@ -122,7 +125,7 @@ class SwitchSession:
     @property
     def rule_count(self) -> int:
         """Our rules in the switch, as far as is known."""
-        return len(self._installed or ()) + self.hosts.rule_count
+        return len(self._installed or ()) + self.hosts.rule_count + self.access.rule_count
 
     @property
     def vlan_tags(self) -> str | None:
@@ -196,7 +199,8 @@ class SwitchSession:
         """Ends a connection that does not answer; tries again what was refused."""
         now_s = self.clock()
         waiting = self._batch is not None or self._installed is None
-        if (waiting and now_s > self._deadline_s) or self.hosts.is_late():
+        layers_late = [self.hosts.is_late(), self.access.is_late()]
+        if (waiting and now_s > self._deadline_s) or any(layers_late):
             self.report(f"no answer in {ANSWER_WITHIN_S:g} s, closing the connection")
             self._deadline_s = now_s + ANSWER_WITHIN_S
             self.connection.close()
@@ -293,11 +297,14 @@ class SwitchSession:
     def _all_read(self) -> None:
         if self._readback_xid or self._groups_xid is not None:
             return
-        learned = [rule for rule in self._reading if is_ours(rule.cookie) and is_learned(rule.priority)]
-        known = {rule.key for rule in learned}
+        ours = [rule for rule in self._reading if is_ours(rule.cookie)]
+        access = [rule for rule in ours if is_access(rule.table, rule.priority)]
+        learned = [rule for rule in ours if is_learned(rule.priority)]
+        known = {rule.key for rule in (*learned, *access)}
         self._installed = {rule.key: rule for rule in self._reading if rule.key not in known}
         self._applied += 1
         self.hosts.start(learned)
+        self.access.start(access)
         LOG.debug("switch %s: %d rules, %d groups read back", self.node, len(self._reading), len(self._groups))
         self._reading = []
         self.changed()
@@ -305,7 +312,13 @@ class SwitchSession:
     def on_barrier(self, xid: int) -> None:
         """A barrier reply."""
         batch = self._batch
-        if self.hosts.on_barrier(xid) or batch is None or not batch.on_barrier(xid) or not batch.done:
+        if (
+            self.hosts.on_barrier(xid)
+            or self.access.on_barrier(xid)
+            or batch is None
+            or not batch.on_barrier(xid)
+            or not batch.done
+        ):
             return
         self._batch = None
         self._apply(batch)
@@ -324,7 +337,8 @@ class SwitchSession:
             self._meters_xid = None
             return
         self.counters.errors += 1
-        ours = self.hosts.on_error(xid, kind, code) or (self._batch and self._batch.on_error(xid, kind, code))
+        layers = self.hosts.on_error(xid, kind, code) or self.access.on_error(xid, kind, code)
+        ours = layers or (self._batch and self._batch.on_error(xid, kind, code))
         if not ours:
             self.report(f"OpenFlow error type {kind} code {code} for request {xid}")
 

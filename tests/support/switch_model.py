@@ -79,6 +79,7 @@ _SPECIAL = {"ipv4_src": _ip_matches, "ipv4_dst": _ip_matches, "ipv6_src": _ip_ma
 _UPPER = (
     "vlan",
     "ip_proto",
+    "icmpv6_type",
     "ipv4_src",
     "ipv4_dst",
     "tcp_src",

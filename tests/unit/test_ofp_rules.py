@@ -228,7 +228,7 @@ def test_labels_and_hellos_are_not_accepted_from_users() -> None:
                 for rule in sorted(built.rules["b"], key=lambda rule: -rule.priority)
                 if rule.table == Table.PORT and rule.match.in_port == port and rule.match.eth_src in {None, spoofed.src}
             )
-            assert rule.goto == Table.CLASSIFY
+            assert rule.goto == Table.ACCESS
     hello = Frame(built.addressing.host_mac["p"], BROADCAST, 0x88B6, payload="hello")
     assert all(delivery.side == "host" for delivery in built.model.from_host("p", hello))
 
@@ -431,8 +431,9 @@ def test_missing_ports_leave_out_only_what_needs_them() -> None:
 
 def test_goto_and_resubmit_follow_the_pipeline() -> None:
     allowed = {
-        Table.PORT: {Table.CHECK, Table.CLASSIFY, Table.LABEL, Table.DELIVER},
-        Table.CHECK: {Table.CLASSIFY},
+        Table.PORT: {Table.CHECK, Table.ACCESS, Table.LABEL, Table.DELIVER},
+        Table.CHECK: {Table.ACCESS},
+        Table.ACCESS: {Table.CLASSIFY},
         Table.CLASSIFY: {Table.FORWARD},
         Table.FORWARD: {Table.LABEL, Table.DELIVER},
         Table.LABEL: {Table.DELIVER, Table.MEMBERS},

@@ -46,7 +46,8 @@ def test_the_walk_goes_everywhere() -> None:
     assert len(RULES) > 60 and len(UNSAFE) > 25
     names = {place.split("/")[3] for place in RULES if place.startswith("/api/v1/")}
     assert names >= {
-        "flows", "clients", "handovers", "ncasts", "sessions", "reservations", "plugins", "slices", "reload", "links",
+        "flows", "clients", "handovers", "ncasts", "sessions", "reservations", "access-rules", "plugins",
+        "slices", "reload", "links",
     }  # fmt: skip
 
 

@@ -312,7 +312,17 @@ TOKENS = [Token(role, f"{role}-0123456789abcdef", role) for role in access.WRITE
 def everything() -> list[Resource]:
     """A resource of each name that matters, which may be read and changed."""
     found = []
-    for name in ("handovers", "ncasts", "sessions", "reservations", "slices", "flowspace", "plugins", "links"):
+    for name in (
+        "handovers",
+        "ncasts",
+        "sessions",
+        "reservations",
+        "access-rules",
+        "slices",
+        "flowspace",
+        "plugins",
+        "links",
+    ):
         resource = Resource(f"test-{name}", url_prefix=f"/api/v1/{name}/test")
         resource.route("", methods=["GET", "POST", "PUT", "DELETE"])(lambda: jsonify({}))
         found.append(resource)
@@ -320,8 +330,19 @@ def everything() -> list[Resource]:
 
 
 ALLOWED = {
-    "admin": {"flows", "handovers", "ncasts", "sessions", "reservations", "slices", "flowspace", "plugins", "links"},
-    "application": {"flows", "handovers", "ncasts", "sessions", "reservations"},
+    "admin": {
+        "flows",
+        "handovers",
+        "ncasts",
+        "sessions",
+        "reservations",
+        "access-rules",
+        "slices",
+        "flowspace",
+        "plugins",
+        "links",
+    },
+    "application": {"flows", "handovers", "ncasts", "sessions", "reservations", "access-rules"},
     "slice-owner": {"slices", "flowspace"},
     "viewer": set(),
 }

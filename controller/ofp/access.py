@@ -1,0 +1,86 @@
+"""Access rules -> the rules and meters of one switch (docs/reference/openflow.md, section 7).
+
+They lie in table ACCESS, in three bands of priorities: rules that name no control protocol at the bottom, above them
+what lets ARP, neighbour discovery and DHCP pass, and at the top rules that name these by their exact fields.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from hyroads.controller.core.access_rules import AccessRule, Action
+
+from . import match as act
+from . import wire
+from .match import Match
+from .pipeline import ETH_TYPE_ARP, ETH_TYPE_IPV4, ETH_TYPE_IPV6, PROTOCOL_ICMPV6, PROTOCOL_UDP, Table
+from .rule import Rule
+
+LOWEST, PROTECTED, EXACT = 100, 10_000, 20_000
+"""The first priority of each band; below LOWEST is the table's own last rule."""
+_RANK = {Action.ALLOW: 0, Action.LIMIT: 1, Action.DENY: 2}
+METER_FIRST, METERS = 0x4800, 256
+"""Numbers of the meters that are ours."""
+BURST_S, LEAST_BURST_KBIT = 0.1, 600
+"""What may pass at once: so much of the rate, at least the largest packet that a host hands to its interface."""
+ENTER: tuple[act.Action, ...] = (act.Resubmit(Table.CLASSIFY),)
+_ROUTER_SOLICITATION, _NEIGHBOUR_ADVERTISEMENT = 133, 136
+_DHCP = ((ETH_TYPE_IPV4, 67), (ETH_TYPE_IPV4, 68), (ETH_TYPE_IPV6, 546), (ETH_TYPE_IPV6, 547))
+
+
+@dataclass(frozen=True, slots=True)
+class Meter:
+    """Frames beyond ``rate_kbps`` are dropped; whole Ethernet frames count."""
+
+    number: int
+    rate_kbps: int
+
+    messages: tuple[bytes, bytes] = field(init=False, repr=False, compare=False)
+    """Bodies that add it and change it: one of the two is refused, because it is there, or is not."""
+
+    def __post_init__(self) -> None:
+        burst = max(round(self.rate_kbps * BURST_S), LEAST_BURST_KBIT)
+        both = (wire.METER_ADD, wire.METER_MODIFY)
+        messages = tuple(wire.meter_mod_body(one, self.number, self.rate_kbps, burst) for one in both)
+        object.__setattr__(self, "messages", messages)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What one access rule is on a switch."""
+
+    rules: tuple[Rule, ...]
+    meter: Meter | None = None
+
+
+def entry_of(rule: AccessRule, sender: str | None, receiver: str | None, meter: int | None) -> Entry:
+    """``sender`` and ``receiver`` are the MAC addresses of its client and of whom it names with ``to``; ``meter`` is
+    the number of its own meter, if it limits.
+    """
+    match = Match(eth_src=sender, eth_dst=receiver, **dict(rule.match))  # type: ignore[arg-type]
+    priority = (EXACT if rule.names_control else LOWEST) + len(_RANK) * rule.priority + _RANK[rule.action]
+    if rule.action is Action.DENY:
+        return Entry((Rule(Table.ACCESS, priority, match),))
+    if meter is None or rule.rate_mbps is None:
+        return Entry((Rule(Table.ACCESS, priority, match, ENTER),))
+    limited = Rule(Table.ACCESS, priority, match, ENTER, meter=meter)
+    return Entry((limited,), Meter(meter, max(1, round(rule.rate_mbps * 1000))))
+
+
+def _protected() -> Iterator[Match]:
+    """ARP, neighbour and router discovery, DHCP."""
+    yield Match(eth_type=ETH_TYPE_ARP)
+    for kind in range(_ROUTER_SOLICITATION, _NEIGHBOUR_ADVERTISEMENT + 1):
+        yield Match(eth_type=ETH_TYPE_IPV6, ip_proto=PROTOCOL_ICMPV6, icmpv6_type=kind)
+    for eth_type, port in _DHCP:
+        yield Match(eth_type=eth_type, ip_proto=PROTOCOL_UDP, udp_dst=port)
+
+
+PROTECTION = Entry(tuple(Rule(Table.ACCESS, PROTECTED, match, ENTER) for match in _protected()))
+"""On each switch that has any access rule."""
+
+
+def is_access(table: int, priority: int) -> bool:
+    """Whether a rule of ours at this place belongs to an access rule."""
+    return table == Table.ACCESS and priority >= LOWEST
