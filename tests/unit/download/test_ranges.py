@@ -83,6 +83,9 @@ class Simulation:
                 return
             share = max(1, int(link.credit / len(ready)))
             for piece in ready:
+                if piece.over:
+                    # What came just now was the last that this piece waited for; _ask has removed it.
+                    continue
                 count = min(share, piece.end - piece.at)
                 link.credit -= count
                 self.bytes[piece.flow, k] = self.bytes.get((piece.flow, k), 0) + count

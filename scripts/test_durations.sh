@@ -1,0 +1,158 @@
+#!/usr/bin/env bash
+# The parts of 'make test'. Every part prints its name and time; the first failure ends the run. 'make check' is for
+# every day: it tries a fifth of the examples of each law (tests/support/examples.py), 'make test' tries all of them,
+# 'make nightly' five times as many, and makes what takes minutes (marked nightly).
+set -euo pipefail
+cd "$(dirname "$0")/.."
+export PATH="$PWD/.venv/bin:$PATH"
+# Hundreds of processes would compile all modules, each for itself.
+unset PYTHONDONTWRITEBYTECODE
+
+need_root() { [ "$(id -u)" = 0 ] || { echo "hyroads test: '$1' needs root (network namespaces, Open vSwitch)" >&2; exit 2; }; }
+
+lint() {
+    ruff check .
+    ruff format --check .
+    PYTHONPATH=. lint-imports --cache-dir build/import-linter
+    (
+        cd dataplane
+        cargo clippy --release --locked --all-targets --quiet -- -D warnings
+        cargo fmt --check
+    )
+}
+types() {
+    mypy -p hyroads.controller -p hyroads.rest -p hyroads.plugins -p hyroads.mininet -p hyroads.slices -p hyroads.dashboard
+}
+# Real processes in real time, on a machine that may be shared: what fails runs once again, alone, from its networks on.
+# Both outcomes are shown. A demo that finds the machine too slow to be believed runs three times (tests/scenario), then
+# its tests count as not made: skipped, and listed at the very end. What has failed once must be made, and pass.
+tested() {
+    pytest -q "$@" && return
+    echo "-- what failed, once again"
+    HYROADS_NOT_MADE=fail pytest -q --last-failed --last-failed-no-failures none "${@: -1}"
+}
+not_made=$(mktemp)
+export HYROADS_NOT_MADE_LIST=$not_made
+part=
+beside=
+finish() {
+    local status=$?
+    [ -z "$beside" ] || kill -- "-$beside" 2>/dev/null || true
+    [ "$status" = 0 ] || [ -z "$part" ] || printf '\033[1m== %s failed\033[0m\n' "$part"
+    if [ -s "$not_made" ]; then
+        printf '\033[1m== not made, neither passed nor failed\033[0m\n'
+        sort -u "$not_made"
+    fi
+    rm -f "$not_made"
+}
+trap finish EXIT
+passed() { echo "== all parts passed in $SECONDS s$([ ! -s "$not_made" ] || echo ", but for $(sort -u "$not_made" | wc -l) tests that were not made")"; }
+unit() { tested -n "$(nproc)" --durations 10 --durations-min 0.5 tests/unit; }
+rust-test() { (cd dataplane && cargo test --release --locked --quiet); }
+# Files side by side: most of the time is waiting for switches and agents. Then, one by one, what must not be late.
+integration() {
+    need_root integration
+    tested -n 5 --dist loadfile --no-loadscope-reorder --durations 90 --durations-min 2 -m "not alone and not radio" tests/integration
+    tested --durations 40 --durations-min 2 -m "alone and not radio" tests/integration
+}
+# Two networks side by side, each with a processor on average; then, one by one, those that take all there is.
+scenario() {
+    need_root scenario
+    tested -n 2 --dist loadfile --no-loadscope-reorder --durations 90 --durations-min 2 -m "not alone and not radio" tests/scenario
+    tested --durations 40 --durations-min 2 -m "alone and not radio" tests/scenario
+}
+# In kernels with radios and with Open vSwitch of their own (scripts/guest.sh), side by side: a guest has one processor.
+# Where User-Mode Linux is the guest its clock stands still while it works, so that nothing is late on a busy machine.
+radio() {
+    local found options=(--radios 2)
+    build_guest || return 0
+    found=$(scripts/guest.sh --which 2>&1 | tail -n 1) || {
+        [ "$found" = "${found/scripts\/guest.sh --build/}" ] && { echo "$found" >&2; return 2; }
+        echo "   skipped: ${found#hyroads guest: }"
+        return
+    }
+    case $found in uml*) options+=(--time-travel) ;; esac
+    start_beside scripts/guest.sh "${options[@]}" scripts/test.sh in-guest-openflow
+    scripts/guest.sh "${options[@]}" scripts/test.sh in-guest-air
+    show_beside
+}
+# Where HYROADS_BUILD_GUEST is set, as in .ci/run, a machine without such a kernel gets one.
+build_guest() {
+    [ -n "${HYROADS_BUILD_GUEST:-}" ] && ! scripts/guest.sh --which >/dev/null 2>&1 || return 0
+    scripts/guest.sh --build && return
+    echo "radio: the kernel could not be built" | tee -a "$not_made"
+    return 1
+}
+# Guests do not mind how long they wait. They take what the other parts leave of the processors, and delay nobody.
+radio_in_idle_time() {
+    chrt --idle --pid 0 "$BASHPID"
+    run radio
+}
+in-guest-air() {
+    local files
+    mapfile -t files < <(grep -rl --include='test_*.py' 'mark\.radio' tests | sort)
+    pytest -q --durations 10 --durations-min 1 -m radio "${files[@]}"
+}
+# The tests of switches, with the kernel's Open vSwitch instead of that in user space.
+in-guest-openflow() {
+    local name files=()
+    for name in $KERNEL_SWITCHES; do files+=("tests/integration/test_$name.py"); done
+    HYROADS_TEST_DATAPATH=system pytest -q --durations 10 --durations-min 1 -m "not radio" "${files[@]}"
+}
+KERNEL_SWITCHES="guest ofp_ovs controller_app flow_matches session_rules slicer_queues"
+packaging() { pytest -q tests/packaging; }
+# The site of docs/, into build/site; a link or page that is wrong ends it.
+docs() { NO_MKDOCS_2_WARNING=1 mkdocs build --quiet --strict; }
+
+run() {
+    local start=$SECONDS
+    part=$1
+    printf '\033[1m== %s\033[0m\n' "$1"
+    "$1"
+    printf '   %s: %d s\n' "$1" $((SECONDS - start))
+}
+
+# A command that runs beside others; what it said is shown at its end, and its failure is the part's.
+start_beside() {
+    beside_said=$(mktemp)
+    # A process group of its own, which can be ended as a whole. What is started inside of one stays in it.
+    [ "$BASHPID" != $$ ] || set -m
+    "$@" >"$beside_said" 2>&1 </dev/null &
+    beside=$!
+    set +m
+}
+show_beside() {
+    local status=0
+    wait "$beside" || status=$?
+    beside=
+    cat "$beside_said"
+    rm "$beside_said"
+    return "$status"
+}
+
+# On two processors: what reads the source, and beside it the tests.
+check() {
+    start_beside run unit
+    run lint
+    run types
+    part=unit
+    show_beside
+}
+
+everything() {
+    local each
+    start_beside radio_in_idle_time
+    for each in lint docs types unit rust-test packaging integration scenario; do run "$each"; done
+    part=radio
+    show_beside
+}
+
+case "${1:-all}" in
+    all) need_root all; export HYPOTHESIS_PROFILE=${HYPOTHESIS_PROFILE:-thorough}; everything; passed ;;
+    # More examples of each law, others each time, and what takes minutes.
+    nightly) need_root nightly; export HYROADS_NIGHTLY=yes HYPOTHESIS_PROFILE=${HYPOTHESIS_PROFILE:-search}; everything; passed ;;
+    check) check; passed ;;
+    lint | docs | types | unit | rust-test | integration | scenario | packaging | radio) run "$1" ;;
+    in-guest-air | in-guest-openflow) "$1" ;;
+    *) echo "usage: scripts/test.sh [all|nightly|check|lint|docs|types|unit|rust-test|integration|scenario|packaging|radio]" >&2; exit 2 ;;
+esac
