@@ -6,13 +6,16 @@ from enum import IntEnum
 
 
 class Table(IntEnum):
-    """Flow tables by number, and what each decides; ``goto`` and ``resubmit`` lead down this list."""
+    """Flow tables by number, and what each decides; ``goto`` and ``resubmit`` lead down this list.
+
+    Those that every switch needs are below 8: so many has a slice that names no other number.
+    """
 
     PORT = 0
     """By ingress port: a user's frame, a labelled frame, a hello frame or nothing we carry."""
     CHECK = 6
     """Whether a learned host has the address that it claims."""
-    ACCESS = 17
+    ACCESS = 7
     """Access rules: whether a user's frame may enter, and how many (``access``)."""
     CLASSIFY = 1
     """Frames of multipath flows that this edge splits go to the agent."""
@@ -34,7 +37,7 @@ class Table(IntEnum):
     """User's frames to access ports and attached clients, or after one that moved (by LABEL)."""
     MEMBERS = 5
     """Frames of sessions to those who take part."""
-    UNTAG = 7
+    UNTAG = 17
     """In front of a label: a user's VLAN tags become labels (``vlan_tags``)."""
     UNTAG_INNER = 8
 
