@@ -12,7 +12,7 @@ class Table(IntEnum):
     """By ingress port: a user's frame, a labelled frame, a hello frame or nothing we carry."""
     CHECK = 6
     """Whether a learned host has the address that it claims."""
-    ACCESS = 17
+    ACCESS = 7
     """Access rules: whether a user's frame may enter, and how many (``access``)."""
     CLASSIFY = 1
     """Frames of multipath flows that this edge splits go to the agent."""
@@ -34,7 +34,7 @@ class Table(IntEnum):
     """User's frames to access ports and attached clients, or after one that moved (by LABEL)."""
     MEMBERS = 5
     """Frames of sessions to those who take part."""
-    UNTAG = 7
+    UNTAG = 17
     """In front of a label: a user's VLAN tags become labels (``vlan_tags``)."""
     UNTAG_INNER = 8
 
