@@ -25,8 +25,11 @@ from .main import EXIT_INTERRUPTED, Command, argument
 if TYPE_CHECKING:
     from rich.progress import Progress
 
+    from hyroads.controller.download.proxy import Proxy
+
 _EXIT_FAILED = 1
 _MOST_MBPS = 1e6
+_MOST_PORT = 0xFFFF
 _MOST_WEIGHT = 1000.0
 _ALGORITHMS = ("sha256", "sha512", "sha1", "md5")
 # Ours: they say which bytes we want, or what the connection does.
@@ -59,6 +62,8 @@ def _run(args: argparse.Namespace) -> int:
     engine = Engine(names, limiter=Limiter(limit_mbps), timeout_s=timeout_s, say=tell)
     watch: Callable[[Sequence[Download]], None] = progress.show if progress is not None else lambda _: None
     signal.signal(signal.SIGTERM, _interrupt)
+    if args.metrics is not None:
+        serve_metrics_of("fetch", engine, None, args.metrics)
     downloads: list[Download] = []
     try:
         downloads = Fetcher(engine, say).run(requests, watch)
@@ -69,6 +74,16 @@ def _run(args: argparse.Namespace) -> int:
         if progress is not None:
             progress.stop()
     return _report(downloads, as_json=args.json)
+
+
+def serve_metrics_of(program: str, engine: Engine, proxy: Proxy | None, port: int) -> int:
+    """The metrics of a program at a port of loopback; which port it is."""
+    if not 0 <= port <= _MOST_PORT:
+        raise InputError(f"--metrics {port}: expected a port number")
+    # Only then: what writes them takes a while to import.
+    from hyroads.controller.download.metrics import DownloadMetrics, serve_metrics
+
+    return serve_metrics(port, DownloadMetrics(program, engine, proxy))
 
 
 def requests_of(args: argparse.Namespace) -> list[Request]:
@@ -237,6 +252,7 @@ class _Bars:
             self._progress.stop()
 
 
+METRICS = argument("--metrics", type=int, metavar="PORT", help="metrics for Prometheus at 127.0.0.1:PORT/metrics")
 COMMAND = Command(
     "Fetch files (http, https) over several interfaces at once. A file has its name only when it is whole, of one "
     "version, and its checksum is right; until then it is FILE.part, and the same command goes on where an earlier one "
@@ -255,4 +271,5 @@ COMMAND = Command(
     argument("--no-resume", action="store_true", help="begin again, whatever an earlier run left"),
     argument("--no-progress", action="store_true", help="no progress bars"),
     argument("--json", action="store_true", help="print one JSON document at the end"),
+    METRICS,
 )

@@ -26,6 +26,7 @@ from hyroads.controller.download.interfaces import (
 from hyroads.controller.download.proxy import Proxy
 from hyroads.controller.download.proxy_policy import CONNECT_PORTS, Policy, Rule, print_record
 
+from .fetch import METRICS, serve_metrics_of
 from .main import Command, argument
 
 _STACK_BYTES = 512 * 1024
@@ -51,10 +52,10 @@ def _run(args: argparse.Namespace) -> int:
     policy = Policy(rules, _ports(args.connect_ports), args.allow_local, token, _networks(args.allow))
     if not ipaddress.ip_address(host).is_loopback and token is None and not policy.clients:
         raise InputError(f"--listen {host}: others can reach this address; give --token-file or --allow")
-    return _serve(host, port, names, policy, as_json=args.json_log)
+    return _serve(host, port, names, policy, as_json=args.json_log, metrics=args.metrics)
 
 
-def _serve(host: str, port: int, names: list[str], policy: Policy, *, as_json: bool) -> int:
+def _serve(host: str, port: int, names: list[str], policy: Policy, *, as_json: bool, metrics: int | None) -> int:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         listener = socket.create_server((host, port), family=family, backlog=128)
@@ -78,6 +79,8 @@ def _serve(host: str, port: int, names: list[str], policy: Policy, *, as_json: b
     proxy = Proxy(engine, policy, print_record if as_json else lambda *_: None)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, end)
+    if metrics is not None:
+        _say(f"metrics at http://127.0.0.1:{serve_metrics_of('proxy', engine, proxy, metrics)}/metrics")
     engine.start()
     threading.Thread(target=proxy.serve, args=(listener,), daemon=True).start()
     shown = f"[{host}]" if ":" in host else host
@@ -193,4 +196,5 @@ COMMAND = Command(
     ),
     argument("--token-file", metavar="FILE", help="clients must send this token (Proxy-Authorization)"),
     argument("--json-log", action="store_true", help="one JSON document per request on stdout"),
+    METRICS,
 )

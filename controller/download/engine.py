@@ -95,6 +95,11 @@ class Engine:
         """Call this ten times a second, too."""
         self._watched.append(call)
 
+    @property
+    def transfers(self) -> int:
+        """How many transfers are under way."""
+        return len(self._transfers)
+
     def add(
         self,
         transfer: Transfer,

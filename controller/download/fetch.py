@@ -305,6 +305,7 @@ class Fetcher:
             download.received_bytes += len(data)
             name = opened.interface.name
             download.bytes_by_interface[name] = download.bytes_by_interface.get(name, 0) + len(data)
+            opened.interface.received_bytes += len(data)
             self._engine.limiter.took(len(data))
             if self._stop.is_set():
                 raise ProtocolError("interrupted")
