@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import http.client
 import socket
+import time
 
 import pytest
 
 from hyroads.controller.cli.main import main
-from hyroads.controller.download import metrics as module
 from hyroads.controller.download.engine import Engine
 from hyroads.controller.download.metrics import DownloadMetrics, serve_metrics
 
@@ -19,7 +19,7 @@ def samples(metrics: DownloadMetrics, name: str) -> list[float]:
 
 def test_the_rate_is_that_of_the_last_second(monkeypatch: pytest.MonkeyPatch) -> None:
     now_s = [100.0]
-    monkeypatch.setattr(module.time, "monotonic", lambda: now_s[0])
+    monkeypatch.setattr(time, "monotonic", lambda: now_s[0])
     engine = Engine(["lo", "lo"])
     metrics = DownloadMetrics("fetch", engine)
     assert samples(metrics, "hyroads_fetch_bytes_per_second") == [0.0, 0.0]
