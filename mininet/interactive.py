@@ -62,6 +62,8 @@ def _introduce(emulation: Emulation) -> None:
     address = emulation.addressing.host_ip[last]
     print(f"Network {emulation.name} runs; Ctrl-C ends it. Its nodes are network namespaces of this machine:")
     print(f"  ip netns exec {emulation.namespace(first)} ping {address}")
+    for node in emulation.waypoints:
+        print(f"Clients reach the waypoint of {node} with the policies in {emulation.waypoints[node].log.parent}.")
     print(
         f"Inside, the controller answers REST on 127.0.0.1:{REST_PORT}; logs are in {emulation.directory}.", flush=True
     )

@@ -193,8 +193,9 @@ def stage_hyroads(job: Job, stage: Path) -> None:
     _documentation(stage, "hyroads", ROOT / "README.md")
     install(stage, "usr/share/doc/hyroads/examples", *(ROOT / "slices/examples/campus").glob("*.yaml"))
     _help(stage, job)
-    names = [unit.stem for unit in units]
-    folders = ["/var/lib/hyroads", *(f"/var/lib/{name}" for name in names if name != "hyroads-controller")]
+    names = [f"{unit.stem}*.service" if unit.stem.endswith("@") else unit.stem for unit in units]
+    others = (unit.stem.rstrip("@") for unit in units if unit.stem != "hyroads-controller")
+    folders = ["/var/lib/hyroads", *(f"/var/lib/{name}" for name in others)]
     maintain(job, "hyroads", names, "hyroads.conf", folders=folders, caches=HOME)
 
 
