@@ -23,6 +23,7 @@ from .guest_network import GuestNetwork
 from .hybrid import OpenVSwitch
 from .programs import HYROADS, EmulationError, Program, listens, run, wait_until
 from .run_directory import namespace_name, network_document
+from .waypoints import clients_of, gateways, wait_for_waypoint, waypoint
 
 if TYPE_CHECKING:
     from .hybrid import HybridNet, HybridNode
@@ -121,6 +122,8 @@ class Emulation:
         self.associations: dict[str, Program] = {}
         """By node: what tells the controller who is associated with its access points."""
         self.guest_network: GuestNetwork | None = None
+        self.waypoints: dict[str, Program] = {}
+        """By gateway: what serves multi-homed clients there."""
         self._died_s: dict[str, float] = {}
 
     def _make_controller(self) -> Program:
@@ -168,6 +171,7 @@ class Emulation:
         if self.options.controller:
             say("controller")
             self.wait_ready()
+        self._start_waypoints(say)
         if self.options.guest:
             say("guest network")
             self.guest_network = GuestNetwork(self)
@@ -192,6 +196,20 @@ class Emulation:
             self.associations = association_agents(self.cells.values(), self.directory)
             for program in self.associations.values():
                 program.start()
+
+    def _start_waypoints(self, say: Say) -> None:
+        names = {node: self._plain(node) for node in self.network.nodes}
+        for node in gateways(self.network):
+            say(f"waypoint of {node}")
+            where = self.directory, self.inside(node)
+            self.waypoints[node] = waypoint(node, self.network, self.addressing, names, *where)
+            self.waypoints[node].start()
+        for program in self.waypoints.values():
+            wait_for_waypoint(program)
+        # As DHCP would: an interface carries a tunnel only if it leads anywhere.
+        for node in clients_of(self.network) if self.waypoints else ():
+            way = self.addressing.host_ip[next(iter(self.waypoints))]
+            run(*self.inside(node), "ip", "route", "replace", "default", "via", way)
 
     def _start_mininet(self) -> None:
         # Mininet 2.3 imports distutils, which Python 3.11 warns about.
@@ -269,8 +287,10 @@ class Emulation:
 
     def namespace(self, node: str) -> str:
         """Name of a node's network namespace."""
-        plain = node if _PLAIN_NAME.fullmatch(node) else f"n{self.addressing.node_number[node]}"
-        return namespace_name(self.name, plain)
+        return namespace_name(self.name, self._plain(node))
+
+    def _plain(self, node: str) -> str:
+        return node if _PLAIN_NAME.fullmatch(node) else f"n{self.addressing.node_number[node]}"
 
     def node(self, node: str) -> Any:
         """The Mininet node."""
@@ -310,7 +330,7 @@ class Emulation:
         programs += self.snmp.programs.values() if self.snmp is not None else ()
         programs += [self.radios.program] if self.radios is not None else ()
         programs += [program for cell in self.cells.values() for program in cell.programs()]
-        programs += self.associations.values()
+        programs += [*self.associations.values(), *self.waypoints.values()]
         programs += self.guest_network.programs if self.guest_network is not None else ()
         for program in programs:
             if program.alive:

@@ -68,6 +68,8 @@ def _introduce(emulation: Emulation) -> None:
         print("A guest is at the gateway: it reaches the host outside, and nothing of the network:")
         print(f"  ip netns exec {guest} ping {OUTSIDE_HOST}")
         print(f"  ip netns exec {guest} ping {address}")
+    for node in emulation.waypoints:
+        print(f"Clients reach the waypoint of {node} with the policies in {emulation.waypoints[node].log.parent}.")
     print(
         f"Inside, the controller answers REST on 127.0.0.1:{REST_PORT}; logs are in {emulation.directory}.", flush=True
     )

@@ -21,6 +21,7 @@ from .programs import (
     HYROADS,
     RADIO_TOOLS,
     SNMP_TOOLS,
+    STACK_TOOLS,
     TOOLS,
     EmulationError,
     Program,
@@ -30,6 +31,7 @@ from .programs import (
     wait_until,
 )
 from .radios import check_radios
+from .waypoints import gateways
 
 Body = Callable[[Emulation], int]
 DASHBOARD_PORT = 8090
@@ -56,13 +58,14 @@ def run_network(  # noqa: PLR0917 - the last is for one caller
     ``kind`` says how the network is emulated.
     """
     snmp, radio = options.emulation.snmp, options.emulation.radio
-    check_prerequisites({**TOOLS, **(SNMP_TOOLS if snmp else {}), **(RADIO_TOOLS if radio else {})})
-    if options.emulation.guest:
-        check_prerequisites(GUEST_TOOLS)
+    stack = STACK_TOOLS if gateways(network) else {}
+    guests = GUEST_TOOLS if options.emulation.guest else {}
+    check_prerequisites({**TOOLS, **(SNMP_TOOLS if snmp else {}), **(RADIO_TOOLS if radio else {}), **stack, **guests})
+    if guests:
         gateway_of(network)
     if radio:
         check_radios()
-    for program in ("hyroads-edge", "hyroads-medium"):
+    for program in ("hyroads-edge", "hyroads-medium", *(["hyroads-client"] if stack else [])):
         find_program(program)
     Addressing.of(network)
     for swept in run_directory.sweep():

@@ -134,10 +134,28 @@ packer() {
     stamp nfpm "$NFPM"
 }
 
+python_side() {
+    virtual_environment
+    mininet_link
+    package
+}
+
+# Steps that wait for different things, side by side: one for the network, the other for the processor.
+side_by_side() {
+    local step group groups=() failed=false
+    # A process group each, so that Ctrl-C ends what a step has started too.
+    trap 'for group in "${groups[@]}"; do kill -- "-$group" 2>/dev/null || true; done; exit 130' INT TERM
+    set -m
+    for step in "$@"; do
+        "$step" &
+        groups+=($!)
+    done
+    set +m
+    for group in "${groups[@]}"; do wait "$group" || failed=true; done
+    trap - INT TERM
+    ! $failed || exit 2
+}
+
+mkdir -p "$STAMPS"
 system_packages
-virtual_environment
-mininet_link
-rust_programs
-packer
-package
-prometheus
+side_by_side python_side rust_programs packer prometheus

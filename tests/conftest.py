@@ -11,11 +11,17 @@ from hypothesis import HealthCheck, settings
 
 # What tests share (``import rate_cases``); benchmarks use it as well.
 sys.path.insert(0, str(Path(__file__).parent / "support"))
+from not_made import pytest_runtest_logreport, pytest_runtest_setup  # noqa: F401
 
 # The same examples each time, and a busy machine is no failure. A fifth of them (tests/support/examples.py) every day,
-# all of them in ``make test``; HYPOTHESIS_PROFILE=search looks for new ones.
+# half of them in ``make test``; HYPOTHESIS_PROFILE=search looks for new ones.
 settings.register_profile(
-    "thorough", deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow]
+    "thorough",
+    deadline=None,
+    derandomize=True,
+    database=None,
+    max_examples=50,
+    suppress_health_check=[HealthCheck.too_slow],
 )
 settings.register_profile("quick", settings.get_profile("thorough"), max_examples=20)
 settings.register_profile("search", deadline=None, print_blob=True, max_examples=500)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import ipaddress
 import json
 import sys
 from collections.abc import Callable, Coroutine, Sequence
@@ -15,9 +16,13 @@ from .main import Argument, Command, add_all, argument
 
 if TYPE_CHECKING:
     from hyroads.controller.client.policy import Policy
+    from hyroads.controller.core.checking import Endpoint
 
-POLICY = "/etc/hyroads/client.yaml"
+POLICY, NETWORK = "/etc/hyroads/client.yaml", "/etc/hyroads/network.yaml"
 RUN_DIRECTORY, STATE_DIRECTORY = "/run/hyroads", "/var/lib/hyroads"
+WAYPOINT_TOKENS = "/etc/hyroads/waypoint.tokens"
+SERVICE_DIRECTORY = "/run/hyroads-waypoint"
+"""Where the waypoint's sockets are if systemd runs it."""
 _DAEMON = "hyroads client run"
 _LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
@@ -92,7 +97,11 @@ def _check(args: argparse.Namespace) -> int:
 def _ask(args: argparse.Namespace, request: dict[str, Any], name: str = "client", daemon: str = _DAEMON) -> Any:
     from hyroads.controller.client.json_lines import ask
 
-    return ask(Path(args.run_directory) / f"{name}.sock", request, daemon)
+    path = Path(args.run_directory, f"{name}.sock")
+    of_service = Path(SERVICE_DIRECTORY, f"{name}.sock")
+    if args.run_directory == RUN_DIRECTORY and of_service.exists() and not path.exists():
+        path = of_service
+    return ask(path, request, daemon)
 
 
 def _status(args: argparse.Namespace) -> int:
@@ -126,16 +135,37 @@ def _run_waypoint(args: argparse.Namespace) -> int:
     from hyroads.controller.client.waypoint import Waypoint, WaypointSettings
     from hyroads.controller.core.checking import TlsFiles
 
-    files = TlsFiles(args.key, args.certificate)
-    folders = Path(args.run_directory), Path(args.state_directory)
-    settings = WaypointSettings(_endpoint(args.listen), files, args.tokens, *folders, realtime=not args.no_realtime)
+    if (args.key is None) != (args.certificate is None):
+        raise ConfigError("command line", "--key", "expected --certificate and --key, or neither")
+    files = None if args.key is None else TlsFiles(args.key, args.certificate)
+    listen = _endpoint(args.listen or "6656") if args.node is None else _of_gateway(args)
+    if files is None and ipaddress.ip_address(listen.host).is_unspecified:
+        raise ConfigError("command line", "--listen", "expected clients' ADDRESS:PORT, or a --certificate")
+    folders, realtime = (Path(args.run_directory), Path(args.state_directory)), not args.no_realtime
+    settings = WaypointSettings(listen, files, args.tokens, *folders, realtime=realtime, node=args.node)
     return _serve("hyroads client waypoint", lambda: Waypoint(settings).run())
 
 
-def _endpoint(text: str) -> Any:
-    """[ADDRESS:]PORT of a command line."""
-    import ipaddress
+def _of_gateway(args: argparse.Namespace) -> Endpoint:
+    """Where the network file says that clients reach the gateway ``--node``."""
+    from hyroads.controller.core.addressing import Addressing
+    from hyroads.controller.core.checking import Endpoint, describe
+    from hyroads.controller.files.documents import read_file
 
+    if args.listen is not None:
+        raise ConfigError("command line", "--listen", "not with --node: the network file says it")
+    network = read_file(args.network, measured=True)
+    node = network.nodes.get(args.node)
+    if node is None or node.waypoint is None:
+        known = ", ".join(name for name, each in network.nodes.items() if each.waypoint is not None)
+        expected = f"expected a node that has a waypoint in {args.network} ({known or 'there is none'})"
+        raise ConfigError("command line", "--node", f"{expected}, got {describe(args.node)}")
+    address = node.waypoint.address or Addressing.of(network, args.network).host_ip[args.node]
+    return Endpoint(address, node.waypoint.port)
+
+
+def _endpoint(text: str) -> Endpoint:
+    """[ADDRESS:]PORT of a command line."""
     from hyroads.controller.core.checking import Endpoint
 
     host, _, port = text.rpartition(":")
@@ -175,9 +205,12 @@ def _flow_row(each: dict[str, Any]) -> list[str]:
 
 
 def _print_waypoint(answer: dict[str, Any]) -> None:
+    node = "" if answer["node"] is None else f"node {answer['node']}, "
+    print(f"{node}address {answer['address']} port {answer['port']}, fingerprint {answer['fingerprint']}")
     keys = ("session", "client", "connected", "address4", "address6")
     _print_rows(list(keys), [[str(each[key]) for key in keys] for each in answer["sessions"]])
-    print(", ".join(f"{name} {count}" for name, count in answer["counters"].items()))
+    counters = {**answer["counters"], "restarts": answer["restarts"]}
+    print(", ".join(f"{name} {count}" for name, count in counters.items()))
 
 
 def _number(value: float | None) -> str:
@@ -249,10 +282,17 @@ VERBS: dict[str, tuple[Callable[[argparse.Namespace], int], str, tuple[Argument,
         _run_waypoint,
         "be the waypoint of other clients, until Ctrl-C (root)",
         (
-            argument("--listen", default="6656", metavar="[ADDRESS:]PORT", help="TCP and UDP (default %(default)s)"),
-            argument("--certificate", required=True, metavar="FILE", help="PEM"),
-            argument("--key", required=True, metavar="FILE", help="PEM, without password"),
-            argument("--tokens", required=True, metavar="FILE", help="lines CLIENT TOKEN (mode 0600)"),
+            argument("--listen", metavar="[ADDRESS:]PORT", help="TCP and UDP (default 6656)"),
+            argument("--node", metavar="NODE", help="a gateway of the network file, which says where to listen"),
+            argument("--network", default=NETWORK, metavar="FILE", help="with --node (default %(default)s)"),
+            argument("--certificate", metavar="FILE", help="PEM (default: one of its own, in the state directory)"),
+            argument("--key", metavar="FILE", help="PEM, without password"),
+            argument(
+                "--tokens",
+                default=WAYPOINT_TOKENS,
+                metavar="FILE",
+                help="lines CLIENT TOKEN, mode 0600 (default %(default)s)",
+            ),
             _NO_REALTIME,
             _FOLDER,
             _STATE,

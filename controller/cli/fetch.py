@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import ipaddress
 import json
 import math
 import re
@@ -15,7 +16,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hyroads.controller.download.engine import Engine, Limiter
+from hyroads.controller.download.engine import SAID, Engine, Limiter
 from hyroads.controller.download.fetch import Download, Fetcher, Request, is_local, paths_of
 from hyroads.controller.download.http1 import parse_url
 from hyroads.controller.download.interfaces import LOOPBACK, InputError, default_interfaces, named_interfaces
@@ -25,8 +26,11 @@ from .main import EXIT_INTERRUPTED, Command, argument
 if TYPE_CHECKING:
     from rich.progress import Progress
 
+    from hyroads.controller.download.proxy import Proxy
+
 _EXIT_FAILED = 1
 _MOST_MBPS = 1e6
+_MOST_PORT = 0xFFFF
 _MOST_WEIGHT = 1000.0
 _ALGORITHMS = ("sha256", "sha512", "sha1", "md5")
 # Ours: they say which bytes we want, or what the connection does.
@@ -54,11 +58,13 @@ def _run(args: argparse.Namespace) -> int:
     say = progress.say if progress is not None else _say
 
     def tell(event: str, name: str) -> None:
-        say(f"{name}: {'nothing arrives, the others take over' if event == 'interface.dead' else 'carries again'}")
+        say(f"{name}: {SAID[event]}")
 
-    engine = Engine(names, limiter=Limiter(limit_mbps), timeout_s=timeout_s, say=tell)
+    engine = Engine(names, limiter=Limiter(limit_mbps), timeout_s=timeout_s, say=tell, dns=dns_of(args.dns, names))
     watch: Callable[[Sequence[Download]], None] = progress.show if progress is not None else lambda _: None
     signal.signal(signal.SIGTERM, _interrupt)
+    if args.metrics is not None:
+        serve_metrics_of("fetch", engine, None, args.metrics)
     downloads: list[Download] = []
     try:
         downloads = Fetcher(engine, say).run(requests, watch)
@@ -69,6 +75,31 @@ def _run(args: argparse.Namespace) -> int:
         if progress is not None:
             progress.stop()
     return _report(downloads, as_json=args.json)
+
+
+def serve_metrics_of(program: str, engine: Engine, proxy: Proxy | None, port: int) -> int:
+    """The metrics of a program at a port of loopback; which port it is."""
+    if not 0 <= port <= _MOST_PORT:
+        raise InputError(f"--metrics {port}: expected a port number")
+    # Only then: what writes them takes a while to import.
+    from hyroads.controller.download.metrics import DownloadMetrics, serve_metrics
+
+    return serve_metrics(port, DownloadMetrics(program, engine, proxy))
+
+
+def dns_of(given: Sequence[str], names: Sequence[str]) -> dict[str, list[str]]:
+    """``--dns IF=ADDRESS,ADDRESS`` by interface; raises InputError."""
+    found: dict[str, list[str]] = {}
+    for text in given:
+        name, _, servers = text.partition("=")
+        try:
+            addresses = [str(ipaddress.ip_address(word.strip())) for word in servers.split(",")]
+        except ValueError as error:
+            raise InputError(f"--dns {text[:60]!a}: expected IF=ADDRESS, or several addresses with commas") from error
+        if name not in names:
+            raise InputError(f"--dns {text[:60]!a}: expected one of the interfaces {', '.join(names)}")
+        found.setdefault(name, []).extend(addresses)
+    return found
 
 
 def requests_of(args: argparse.Namespace) -> list[Request]:
@@ -237,6 +268,14 @@ class _Bars:
             self._progress.stop()
 
 
+DNS = argument(
+    "--dns",
+    action="append",
+    default=[],
+    metavar="IF=ADDRESS",
+    help="DNS servers of an interface's network (default: those that it told this machine, else this machine's own)",
+)
+METRICS = argument("--metrics", type=int, metavar="PORT", help="metrics for Prometheus at 127.0.0.1:PORT/metrics")
 COMMAND = Command(
     "Fetch files (http, https) over several interfaces at once. A file has its name only when it is whole, of one "
     "version, and its checksum is right; until then it is FILE.part, and the same command goes on where an earlier one "
@@ -245,6 +284,7 @@ COMMAND = Command(
     argument("urls", nargs="+", metavar="URL", help="http://... or https://..."),
     argument("-o", "--output", metavar="FILE", help="where to write (default: the last part of the URL's path)"),
     argument("--interfaces", metavar="IF,IF", help="interfaces to use (default: all with a default route)"),
+    DNS,
     argument("--mirror", action="append", default=[], metavar="URL", help="another server with the same file"),
     argument("--checksum", metavar="ALGORITHM:HEX", help="what the file must be, e.g. sha256:..."),
     argument("--limit-mbps", type=float, metavar="X", help="at most so many Mb/s, all files together"),
@@ -255,4 +295,5 @@ COMMAND = Command(
     argument("--no-resume", action="store_true", help="begin again, whatever an earlier run left"),
     argument("--no-progress", action="store_true", help="no progress bars"),
     argument("--json", action="store_true", help="print one JSON document at the end"),
+    METRICS,
 )

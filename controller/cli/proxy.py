@@ -15,7 +15,7 @@ from pathlib import Path
 from types import FrameType
 
 from hyroads.controller.core.checking import Place, Problems
-from hyroads.controller.download.engine import Engine
+from hyroads.controller.download.engine import SAID, Engine
 from hyroads.controller.download.interfaces import (
     LOOPBACK,
     MOST_INTERFACES,
@@ -26,6 +26,7 @@ from hyroads.controller.download.interfaces import (
 from hyroads.controller.download.proxy import Proxy
 from hyroads.controller.download.proxy_policy import CONNECT_PORTS, Policy, Rule, print_record
 
+from .fetch import DNS, METRICS, dns_of, serve_metrics_of
 from .main import Command, argument
 
 _STACK_BYTES = 512 * 1024
@@ -51,10 +52,11 @@ def _run(args: argparse.Namespace) -> int:
     policy = Policy(rules, _ports(args.connect_ports), args.allow_local, token, _networks(args.allow))
     if not ipaddress.ip_address(host).is_loopback and token is None and not policy.clients:
         raise InputError(f"--listen {host}: others can reach this address; give --token-file or --allow")
-    return _serve(host, port, names, policy, as_json=args.json_log)
+    engine = Engine(names, say=_tell, dns=dns_of(args.dns, names))
+    return _serve(host, port, engine, policy, as_json=args.json_log, metrics=args.metrics)
 
 
-def _serve(host: str, port: int, names: list[str], policy: Policy, *, as_json: bool) -> int:
+def _serve(host: str, port: int, engine: Engine, policy: Policy, *, as_json: bool, metrics: int | None) -> int:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         listener = socket.create_server((host, port), family=family, backlog=128)
@@ -68,20 +70,19 @@ def _serve(host: str, port: int, names: list[str], policy: Policy, *, as_json: b
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
     ended = threading.Event()
 
-    def tell(event: str, name: str) -> None:
-        _say(f"{name}: {'nothing arrives, the others take over' if event == 'interface.dead' else 'carries again'}")
-
     def end(_number: int, _frame: FrameType | None) -> None:
         ended.set()
 
-    engine = Engine(names, say=tell)
     proxy = Proxy(engine, policy, print_record if as_json else lambda *_: None)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, end)
+    if metrics is not None:
+        _say(f"metrics at http://127.0.0.1:{serve_metrics_of('proxy', engine, proxy, metrics)}/metrics")
     engine.start()
     threading.Thread(target=proxy.serve, args=(listener,), daemon=True).start()
     shown = f"[{host}]" if ":" in host else host
-    _say(f"listens on http://{shown}:{listener.getsockname()[1]}, over {', '.join(names)}")
+    names = ", ".join(each.name for each in engine.interfaces)
+    _say(f"listens on http://{shown}:{listener.getsockname()[1]}, over {names}")
     ended.wait()
     with contextlib.suppress(OSError):
         listener.shutdown(socket.SHUT_RDWR)
@@ -90,6 +91,10 @@ def _serve(host: str, port: int, names: list[str], policy: Policy, *, as_json: b
     sys.stdout.flush()
     # Threads that serve somebody may wait for a server; there is nothing for them to put in order.
     os._exit(0)
+
+
+def _tell(event: str, name: str) -> None:
+    _say(f"{name}: {SAID[event]}")
 
 
 def _say(text: str) -> None:
@@ -183,6 +188,7 @@ COMMAND = Command(
         "--listen", default="127.0.0.1:3128", metavar="ADDRESS:PORT", help="where to listen (default %(default)s)"
     ),
     argument("--interfaces", metavar="IF,IF", help="interfaces to use (default: all with a default route)"),
+    DNS,
     argument(
         "--flows", metavar="FILE", help="which requests may use which interfaces, with which weight (YAML or JSON)"
     ),
@@ -193,4 +199,5 @@ COMMAND = Command(
     ),
     argument("--token-file", metavar="FILE", help="clients must send this token (Proxy-Authorization)"),
     argument("--json-log", action="store_true", help="one JSON document per request on stdout"),
+    METRICS,
 )

@@ -16,13 +16,15 @@ from pathlib import Path
 from typing import IO, Any
 
 from hyroads.controller.core.errors import HyroadsError
+from hyroads.controller.framework.service_manager import ServiceManager
 
+_CAP_NET_ADMIN = 12
 TOOLS = {"ip": "iproute2", "nft": "nftables"}
 
 
 def check_prerequisites(command: str) -> None:
-    """One error that names what is missing: root, the system tools, the TUN device."""
-    if os.geteuid() != 0:
+    """One error that names what is missing: the right to change the network, the system tools, the TUN device."""
+    if not _may_change_networks():
         raise HyroadsError(f"{command} needs root (try: sudo hyroads ...)")
     os.environ["PATH"] = os.environ.get("PATH", os.defpath) + ":/usr/sbin:/sbin"
     missing = sorted(package for tool, package in TOOLS.items() if shutil.which(tool) is None)
@@ -30,6 +32,16 @@ def check_prerequisites(command: str) -> None:
         raise HyroadsError(f"missing system packages: {' '.join(missing)} (apt-get install {' '.join(missing)})")
     if not Path("/dev/net/tun").exists():
         raise HyroadsError("/dev/net/tun does not exist: the kernel has no TUN/TAP support")
+
+
+def _may_change_networks() -> bool:
+    """Whether this process has CAP_NET_ADMIN, as root does, and as a service manager may give it to another user."""
+    try:
+        lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return os.geteuid() == 0
+    rights = next((line.split()[1] for line in lines if line.startswith("CapEff:")), "0")
+    return bool(int(rights, 16) >> _CAP_NET_ADMIN & 1)
 
 
 class Process:
@@ -42,6 +54,8 @@ class Process:
         self._ended = asyncio.Event()
         self._failure: HyroadsError | None = None
         self._spawned: set[asyncio.Task[None]] = set()
+        # Now, so that what is started does not speak for this process.
+        self.manager = ServiceManager()
 
     async def run(self) -> None:
         """Runs ``main`` until SIGTERM or SIGINT; SIGHUP calls ``reload``. :class:`HyroadsError` if it can't go on."""
@@ -50,11 +64,13 @@ class Process:
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self._ended.set)
         loop.add_signal_handler(signal.SIGHUP, self.reload)
+        watch = asyncio.create_task(self.manager.watch())
         try:
             await self.main()
         except OSError as error:
             raise HyroadsError(str(error)) from error
         finally:
+            watch.cancel()
             lock.close()
         if self._failure is not None:
             raise self._failure
@@ -83,6 +99,7 @@ class Process:
         waiting = asyncio.create_task(self._ended.wait())
         done, _ = await asyncio.wait([waiting, *tasks], return_when=asyncio.FIRST_COMPLETED)
         waiting.cancel()
+        self.manager.stopping()
         for task in done - {waiting}:
             task.result()
 

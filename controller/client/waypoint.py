@@ -21,7 +21,7 @@ from pathlib import Path
 from hyroads.controller.core.checking import Endpoint, TlsFiles
 from hyroads.controller.core.errors import ConfigError, HyroadsError
 from hyroads.controller.files.text import read_private
-from hyroads.controller.files.tls import server_side
+from hyroads.controller.files.tls import fingerprint, own_certificate, server_side
 
 from .host import HostError, WaypointHost, default_gateways
 from .json_lines import ControlServer, Document, LineError, close, encode, read
@@ -72,16 +72,18 @@ class _Session:
 @dataclass(frozen=True, slots=True)
 class WaypointSettings:
     """Where to listen (TCP for sessions, UDP for data), the certificate, and the file of tokens. With ``realtime``,
-    ``hyroads-client`` runs at real-time priority where that is permitted (CAP_SYS_NICE).
+    ``hyroads-client`` runs at real-time priority where that is permitted (CAP_SYS_NICE). ``tls`` None: a certificate of
+    its own for the address of ``listen``, kept in ``state_directory``. ``node``: it is a gateway's of a network file.
     """
 
     listen: Endpoint
-    tls: TlsFiles
+    tls: TlsFiles | None
     tokens: str
     run_directory: Path
     state_directory: Path
     tun: str = "hrw0"
     realtime: bool = True
+    node: str | None = None
 
 
 class Sessions:
@@ -297,7 +299,8 @@ class Waypoint(Process):
         super().__init__(settings.run_directory, "waypoint", LOG)
         self._settings = settings
         self._tokens = parse_tokens(read_private(settings.tokens), settings.tokens)
-        context = server_side(settings.tls, "command line", "--certificate")
+        self._tls = settings.tls or _own_certificate(settings)
+        context = server_side(self._tls, "command line", "--certificate")
         self._host = WaypointHost(settings.run_directory, settings.tun)
         self._kernel = KernelSessions(settings.run_directory, settings.listen.port)
         numbers = Numbers(settings.state_directory / "waypoint.json")
@@ -335,7 +338,7 @@ class Waypoint(Process):
         settings = self._settings
         try:
             tokens = parse_tokens(read_private(settings.tokens), settings.tokens)
-            self._sessions.context = server_side(settings.tls, "command line", "--certificate")
+            self._sessions.context = server_side(self._tls, "command line", "--certificate")
         except ConfigError as error:
             LOG.error("%s; nothing is changed", error)
             return
@@ -354,6 +357,7 @@ class Waypoint(Process):
         self._sessions.program = self._program
         await self._sessions.renew()
         LOG.info("ready")
+        self.manager.ready()
 
     def _event(self, event: Document) -> None:
         if event.get("event") == "stranger":
@@ -377,4 +381,14 @@ class Waypoint(Process):
             raise HyroadsError("expected the request status")
         data = await self._program.request({"type": "status"})
         data.pop("seq", None)
-        return {"type": "status", **self._sessions.document(), "data_plane": data}
+        endpoint, node = self._settings.listen, self._settings.node
+        where = {"node": node, "address": endpoint.host, "port": endpoint.port}
+        own = {**where, "fingerprint": fingerprint(self._tls.certificate), "restarts": max(0, self._program.starts - 1)}
+        return {"type": "status", **own, **self._sessions.document(), "data_plane": data}
+
+
+def _own_certificate(settings: WaypointSettings) -> TlsFiles:
+    try:
+        return own_certificate(settings.state_directory, "waypoint", settings.listen.host)
+    except OSError as error:
+        raise HyroadsError(f"{settings.state_directory}: {error.strerror}") from error

@@ -6,6 +6,7 @@ pass; the :class:`ConfigError` raised is the first, with the others in ``more``.
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
@@ -13,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from .carrier_sensing_rule import AssumedCarrierSensing
-from .checking import Place, Problems, Section, describe
+from .checking import Place, Problems, Section, describe, integer_of
 from .document import load_document
 from .interference import (
     ConflictInterference,
@@ -32,14 +33,14 @@ from .netfile_sections import (
     parse_technologies,
     technologies_document,
 )
-from .network import Link, Network, Node, Role
+from .network import WAYPOINT_PORT, Link, Network, Node, Role, WaypointAddress
 
 MAX_NODES = 10_000
 MAX_LINKS = 200_000
 MAX_TECHNOLOGIES = 255
 
 _TOP_KEYS = ("name", "margin", "nodes", "links", "technologies", "interference", "flows")
-_NODE_KEYS = ("role", "position", "agent", "dpid", "mac", "ip", "ports", "technologies", "attached_to")
+_NODE_KEYS = ("role", "position", "agent", "dpid", "mac", "ip", "ports", "technologies", "attached_to", "waypoint")
 _LINK_KEYS = ("id", "from", "to", "technology", "capacity_mbps", "delay_ms", "loss", "both")
 _LINK_REQUIRED = ("id", "from", "to", "technology")
 _MBPS, _MILLISECONDS = "a number of Mb/s above 0", "a number of milliseconds, 0 or more"
@@ -143,6 +144,9 @@ def _node(node: str, place: Place, technologies: list[str], nodes: Mapping[str, 
     attached_to = section["attached_to"].reference(nodes, "node") if "attached_to" in section else None
     if attached_to is not None and (role is not Role.CLIENT or agent or attached_to == node):
         section["attached_to"].fail("expected only at a client without agent, and another node")
+    waypoint = _waypoint(section["waypoint"]) if section.values.get("waypoint") is not None else None
+    if waypoint is not None and role is not Role.GATEWAY:
+        section["waypoint"].fail("expected only at a gateway")
     return Node(
         node,
         role,
@@ -153,7 +157,24 @@ def _node(node: str, place: Place, technologies: list[str], nodes: Mapping[str, 
         section["ip"].ipv4_host() if "ip" in section else None,
         _ports(section["ports"], technologies) if "ports" in section else {},
         attached_to,
+        waypoint,
     )
+
+
+def _waypoint(place: Place) -> WaypointAddress | None:
+    """``true``, or where clients reach it."""
+    if isinstance(place.value, bool):
+        return WaypointAddress() if place.boolean(True) else None
+    section = place.section(("address", "port"))
+    address = None
+    if "address" in section:
+        given = section.values["address"]
+        try:
+            # A number would be an address, too.
+            address = str(ipaddress.ip_address(given if isinstance(given, str) else ""))
+        except ValueError:
+            section["address"].expected("an IP address at which clients reach the gateway")
+    return WaypointAddress(address, integer_of(section, "port", WAYPOINT_PORT, 1, 0xFFFE))
 
 
 def _check_unique(places: Mapping[str, Place], values: Mapping[str, object], key: str) -> None:
@@ -335,6 +356,9 @@ def _node_document(node: Node) -> dict[str, Any]:
         document["ports"] = dict(node.ports)
     if node.attached_to is not None:
         document["attached_to"] = node.attached_to
+    if node.waypoint is not None:
+        address = {} if node.waypoint.address is None else {"address": node.waypoint.address}
+        document["waypoint"] = {**address, "port": node.waypoint.port}
     return document
 
 

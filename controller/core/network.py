@@ -89,12 +89,24 @@ class RadioUse:
     mode: RadioMode
 
 
+WAYPOINT_PORT = 6656
+"""TCP and UDP port of a waypoint, unless another is named."""
+
+
+@dataclass(frozen=True, slots=True)
+class WaypointAddress:
+    """Where multi-homed clients reach the waypoint of a gateway; ``address`` None: at the node's own."""
+
+    address: str | None = None
+    port: int = WAYPOINT_PORT
+
+
 @dataclass(frozen=True, slots=True)
 class Node:
     """A device. ``agent`` says whether it runs ``hyroads-edge`` (see ``netfile`` for the default by role).
 
     ``dpid``, ``mac``, ``ip`` and ``ports`` (technology -> interface name) override what ``addressing`` derives, and
-    ``attached_to`` the node on whose switch a plain client hangs.
+    ``attached_to`` the node on whose switch a plain client hangs. ``waypoint``: the gateway serves multi-homed clients.
     """
 
     id: str
@@ -106,6 +118,7 @@ class Node:
     ip: str | None = None
     ports: Mapping[str, str] = field(default_factory=dict, hash=False)
     attached_to: str | None = None
+    waypoint: WaypointAddress | None = None
 
     @property
     def is_plain_client(self) -> bool:

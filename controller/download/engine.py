@@ -9,14 +9,22 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from socket import gaierror
 
 from .http1 import Connection, Origin, TlsClient
-from .interfaces import DownloadError, Interface, RefusedAddressError, has_carrier
+from .interfaces import LOOPBACK, DownloadError, Interface, RefusedAddressError, has_carrier
+from .names import InterfaceNames
 from .ranges import Piece, RangeScheduler
 from .transfers import Source, Transfer, certificate_problem, check_piece, must_move
 
+SAID = {
+    "interface.dead": "nothing arrives, the others take over",
+    "interface.alive": "carries again",
+    "interface.dns": "its DNS servers do not answer, so this machine's resolver is asked",
+}
+"""What an event means, for users."""
 OUTSTANDING = 2
 CONNECT_S = 1.5
 _MOST_CONNECT_S = 3.0
@@ -58,7 +66,9 @@ class Limiter:
 
 
 class Engine:
-    """Transfers over interfaces. ``say(event, interface)`` tells of ``interface.dead`` and ``interface.alive``."""
+    """Transfers over interfaces. ``say(event, interface)`` tells of the events in ``SAID``. ``dns`` has DNS servers by
+    interface, for those whose networks do not tell them.
+    """
 
     def __init__(
         self,
@@ -68,8 +78,13 @@ class Engine:
         timeout_s: float = 30.0,
         say: Callable[[str, str], None] = lambda *_: None,
         allowed: Callable[..., bool] = lambda _: True,
+        dns: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
         self.interfaces = [Interface(name, number) for number, name in enumerate(names)]
+        for each in self.interfaces:
+            if each.name != LOOPBACK:
+                given = () if dns is None else dns.get(each.name, ())
+                each.names = InterfaceNames(each.name, given, partial(say, "interface.dns", each.name))
         self.tls = TlsClient()
         self.changed = threading.Condition()
         """Held while the scheduler is used; notified of all that may matter to anybody."""
@@ -94,6 +109,11 @@ class Engine:
     def watch(self, call: Callable[[], None]) -> None:
         """Call this ten times a second, too."""
         self._watched.append(call)
+
+    @property
+    def transfers(self) -> int:
+        """How many transfers are under way."""
+        return len(self._transfers)
 
     def add(
         self,

@@ -10,7 +10,8 @@ from pathlib import Path
 
 from .engine import Engine
 from .http1 import Headers, ProtocolError, Url, parse_url
-from .interfaces import DownloadError, InputError, Interface, is_this_machine, resolve
+from .interfaces import DownloadError, InputError, Interface, is_this_machine
+from .names import is_name_of_here, resolve
 from .opening import SECRET_HEADERS, Opened, Opener, closing, common_headers
 from .partfile import PartFile, Version, name_of
 from .ranges import FIRST_BYTES
@@ -81,6 +82,8 @@ def paths_of(requests: Sequence[Request]) -> list[Path]:
 
 def is_local(url: Url) -> bool:
     """Whether a server is this machine itself, which is reached by ``lo`` alone."""
+    if not is_name_of_here(url.origin.host):
+        return False
     try:
         return is_this_machine(resolve(url.origin.host, url.origin.port)[0])
     except OSError:
@@ -305,6 +308,7 @@ class Fetcher:
             download.received_bytes += len(data)
             name = opened.interface.name
             download.bytes_by_interface[name] = download.bytes_by_interface.get(name, 0) + len(data)
+            opened.interface.received_bytes += len(data)
             self._engine.limiter.took(len(data))
             if self._stop.is_set():
                 raise ProtocolError("interrupted")

@@ -5,16 +5,15 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
-import ipaddress
 import socket
 import struct
-import threading
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from hyroads.controller.core.errors import HyroadsError
+
+from .names import InterfaceNames, IPAddress, resolve
 
 MOST_INTERFACES = 16
 LOOPBACK = "lo"
@@ -24,8 +23,6 @@ _SIOCGIFFLAGS = 0x8913
 _UP_AND_RUNNING = 0x41
 _RTF_UP = 0x1
 _RTF_REJECT = 0x200
-_RESOLVED_S = 30.0
-_IPAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 SOCKET_BUFFER_BYTES = 256 * 1024
 
 
@@ -90,42 +87,7 @@ def has_carrier(name: str) -> bool:
     return flags & _UP_AND_RUNNING == _UP_AND_RUNNING
 
 
-def resolve(host: str, port: int) -> tuple[_IPAddress, ...]:
-    """The addresses of a host, in the resolver's order; remembered for half a minute. Raises OSError."""
-    now_s = time.monotonic()
-    with _resolved_lock:
-        known = _resolved.get((host, port))
-        if known is not None and now_s - known[0] < _RESOLVED_S:
-            return known[1]
-    try:
-        answers = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP)
-    except socket.gaierror:
-        if known is None:
-            raise
-        # The resolver may be behind an interface that has gone; the server is not.
-        return known[1]
-    except UnicodeError as error:
-        raise OSError(errno.EINVAL, f"{host[:80]!a} is no name of a host") from error
-    addresses = tuple(dict.fromkeys(_plain(str(address[0])) for *_, address in answers))
-    with _resolved_lock:
-        if len(_resolved) > 1000:
-            _resolved.clear()
-        _resolved[host, port] = (now_s, addresses)
-    return addresses
-
-
-_resolved: dict[tuple[str, int], tuple[float, tuple[_IPAddress, ...]]] = {}
-_resolved_lock = threading.Lock()
-
-
-def _plain(text: str) -> _IPAddress:
-    """An address; an IPv4 address in IPv6 clothes is the IPv4 address."""
-    address = ipaddress.ip_address(text)
-    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
-    return mapped or address
-
-
-def is_this_machine(address: _IPAddress) -> bool:
+def is_this_machine(address: IPAddress) -> bool:
     """Whether an address is one of this machine's own, loopback included."""
     if address.is_loopback or address.is_unspecified:
         return True
@@ -140,14 +102,18 @@ def is_this_machine(address: _IPAddress) -> bool:
 
 def reaching(interfaces: Sequence[Interface], host: str, port: int) -> list[Interface]:
     """The interfaces that may lead to a host; this machine itself is behind ``lo`` only, and nothing else is."""
+    elsewhere = [each for each in interfaces if each.name != LOOPBACK]
+    if len(elsewhere) == len(interfaces):
+        return elsewhere
     try:
-        local = is_this_machine(resolve(host, port)[0])
+        found = elsewhere[0].addresses(host, port) if elsewhere else resolve(host, port)
+        local = is_this_machine(found[0])
     except OSError:
         local = False
     return [each for each in interfaces if (each.name == LOOPBACK) == local] or list(interfaces)
 
 
-def is_public(address: _IPAddress) -> bool:
+def is_public(address: IPAddress) -> bool:
     """Whether a program on this machine may lend its place in the network to reach an address: not this machine itself,
     no link-local address (which cloud providers answer secrets at) and no group.
     """
@@ -166,15 +132,26 @@ class Interface:
     """Before this time nothing new is tried over it."""
     failures: int = 0
     received_bytes: int = 0
+    names: InterfaceNames | None = None
+    """What its network calls hosts; None: what this machine does."""
+
+    def addresses(self, host: str, port: int) -> list[IPAddress]:
+        """The addresses of a host to try over this interface, in order. Raises OSError.
+
+        IPv6 only where the interface has an address that is valid beyond its link.
+        """
+        ipv6 = self.name == LOOPBACK or _has_global_ipv6(self.name)
+        found = resolve(host, port) if self.names is None else self.names.addresses(host, port, ipv6=ipv6)
+        return [address for address in found if ipv6 or address.version == 4] or list(found)
 
     def connect(
-        self, host: str, port: int, timeout_s: float, allowed: Callable[[_IPAddress], bool] = lambda _: True
+        self, host: str, port: int, timeout_s: float, allowed: Callable[[IPAddress], bool] = lambda _: True
     ) -> socket.socket:
         """A TCP connection to a host over this interface, to the first of its addresses that answers.
 
         Raises OSError; :class:`RefusedAddressError` if no address of the host is ``allowed``.
         """
-        addresses = self._in_order(resolve(host, port))
+        addresses = self.addresses(host, port)
         usable = [address for address in addresses if allowed(address)]
         if not usable:
             raise RefusedAddressError(f"the address of {host[:80]} may not be reached from here")
@@ -186,13 +163,7 @@ class Interface:
                 problem = error
         raise problem
 
-    def _in_order(self, addresses: Sequence[_IPAddress]) -> list[_IPAddress]:
-        """IPv6 only where the interface has an address that is valid beyond its link."""
-        if self.name != LOOPBACK and not _has_global_ipv6(self.name):
-            return [address for address in addresses if address.version == 4] or list(addresses)
-        return list(addresses)
-
-    def _connect(self, address: _IPAddress, port: int, timeout_s: float) -> socket.socket:
+    def _connect(self, address: IPAddress, port: int, timeout_s: float) -> socket.socket:
         local = is_this_machine(address)
         if local and self.name != LOOPBACK:
             raise OSError(errno.ENETUNREACH, f"{address} is this machine, not reached over {self.name}")

@@ -123,6 +123,11 @@ class Proxy:
             with self._lock:
                 self._clients -= 1
 
+    @property
+    def clients(self) -> int:
+        """How many connections of programs there are."""
+        return self._clients
+
     # -- which interface -----------------------------------------------------------------------------------------------
 
     def rule_of(self, origin: Origin) -> Rule:
@@ -172,6 +177,7 @@ class Proxy:
         def moved(count: int) -> None:
             with self.engine.changed:
                 use.moved_s = time.monotonic()
+                interface.received_bytes += count
                 self.engine.scheduler.used(interface.number, count, use.moved_s)
 
         try:

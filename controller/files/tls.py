@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import contextlib
+import datetime
+import hashlib
+import ipaddress
 import ssl
 from collections.abc import Mapping
 from pathlib import Path
 
 from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from hyroads.controller.core.checking import TlsFiles
 from hyroads.controller.core.errors import ConfigError
+
+from .private import write_atomically
+
+_OWN_DAYS, _RENEW_DAYS = 3650, 30
 
 
 def server_side(files: TlsFiles, document: str, place: str = "tls") -> ssl.SSLContext:
@@ -44,6 +53,57 @@ def certificate_ends(places: Mapping[str, TlsFiles | None]) -> dict[str, float]:
                     known = x509.load_pem_x509_certificates(Path(name).read_bytes())
                     found[f"{place}.{key}"] = min(each.not_valid_after_utc.timestamp() for each in known)
     return found
+
+
+def fingerprint(certificate: str | Path) -> str:
+    """SHA-256 of a PEM file's first certificate, in hex digits."""
+    return hashlib.sha256(ssl.PEM_cert_to_DER_cert(_first_certificate(Path(certificate)))).hexdigest()
+
+
+def own_certificate(folder: Path, name: str, address: str) -> TlsFiles:
+    """``NAME.pem`` and ``NAME.key`` of a folder, for an IP address; made if they are not there, are for another address
+    or end soon. Raises OSError.
+    """
+    certificate, key = folder / f"{name}.pem", folder / f"{name}.key"
+    if not (key.is_file() and certificate.is_file() and _is_for(certificate, address)):
+        secret = ec.generate_private_key(ec.SECP256R1())
+        form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # The key alone is of no use: who is interrupted here makes both anew.
+        certificate.unlink(missing_ok=True)
+        write_atomically(key, secret.private_bytes(*form).decode())
+        write_atomically(certificate, _self_signed(secret, name, address))
+    return TlsFiles(str(key), str(certificate))
+
+
+def _first_certificate(path: Path) -> str:
+    begin, end = "-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----"
+    text = path.read_text(encoding="ascii")
+    return text[text.index(begin) : text.index(end) + len(end)]
+
+
+def _self_signed(key: ec.EllipticCurvePrivateKey, name: str, address: str) -> str:
+    now, subject = datetime.datetime.now(datetime.UTC), x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
+    builder = x509.CertificateBuilder(subject, subject, key.public_key(), x509.random_serial_number())
+    # Clocks of clients may be slow.
+    builder = builder.not_valid_before(now - datetime.timedelta(days=1))
+    builder = builder.not_valid_after(now + datetime.timedelta(days=_OWN_DAYS))
+    builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+    names = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address(address))])
+    signed = builder.add_extension(names, critical=False).sign(key, hashes.SHA256())
+    return signed.public_bytes(serialization.Encoding.PEM).decode()
+
+
+def _is_for(path: Path, address: str) -> bool:
+    """Whether a certificate is for an address, and for some time to come."""
+    try:
+        found = x509.load_pem_x509_certificate(path.read_bytes())
+        names = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except (OSError, ValueError, x509.ExtensionNotFound):
+        return False
+    soon = datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=_RENEW_DAYS)
+    addresses = names.get_values_for_type(x509.IPAddress)
+    return ipaddress.ip_address(address) in addresses and found.not_valid_after_utc > soon
 
 
 def _loaded(context: ssl.SSLContext, files: TlsFiles, document: str, place: str) -> ssl.SSLContext:

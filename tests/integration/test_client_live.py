@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import socket
 import time
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import client_fixtures
 import pytest
 from client_fixtures import FLOWS, NEEDS_PROGRAM
 from client_transfers import Transfer, flow_of, has_flow
-from multihomed import FAR, Host, World, tcp_server, wait_until
+from multihomed import FAR, SERVER, TOKEN, Host, World, tcp_server, wait_until, waypoint_of
 
 pytestmark = NEEDS_PROGRAM
 POLICY = "interfaces: {wlan0: {}, wwan0: {metered: true}}\n" + FLOWS
@@ -137,3 +138,42 @@ def test_modes_move_running_flows(world: World, host: Host, gate: Host) -> None:
 
     wait_until(are_copies, 4.0)
     assert transfer.end()[0] > 1_000_000
+
+
+def test_a_gateway_of_a_network_file_is_a_waypoint_with_the_rights_of_its_unit_alone(world: World, host: Host) -> None:
+    gate = Host(world, world.net, "waypoint", real=client_fixtures.PROGRAM)
+    (gate.folder / "network.yaml").write_text(
+        f"nodes: {{gw: {{role: gateway, waypoint: {{address: {SERVER}}}}}}}\nlinks: []\n"
+        "interference: {rule: technology}\n"
+    )
+    for name, text in (("tokens", f"laptop1 {TOKEN}\n"), ("token", TOKEN)):
+        (gate.folder / name).write_text(text)
+        (gate.folder / name).chmod(0o600)
+    unit = (Path(__file__).resolve().parents[2] / "deploy/systemd/hyroads-waypoint@.service").read_text()
+    rights = re.findall(r"(?m)^CapabilityBoundingSet=(.*)$", unit)[0].split()
+    allowed = ",".join(["-all", *(f"+{right.removeprefix('CAP_').lower()}" for right in rights)])
+    limited = ("setpriv", f"--bounding-set={allowed}", f"--inh-caps={allowed}", "--no-new-privs")
+    words = ("--node", "gw", "--network", str(gate.folder / "network.yaml"), "--tokens", str(gate.folder / "tokens"))
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(gate.folder / "notify"))
+        manager.settimeout(30)
+        notify = ("env", f"NOTIFY_SOCKET={gate.folder / 'notify'}", "WATCHDOG_USEC=600000")
+        gate.prefix = (*notify, *limited)
+        before = world.state(world.net)
+        gate.start("waypoint", *words)
+        said = {manager.recv(4096) for _ in range(5)}
+        assert said == {b"READY=1", b"WATCHDOG=1"}
+        host.policy.write_text(f"{host.policy.read_text()}waypoint: {waypoint_of(gate.folder, 'state/waypoint.pem')}\n")
+        host.start()
+        call = f"import socket; s = socket.create_connection(('{FAR}', 7002), 5); print(s.recv(99).decode())"
+        with tcp_server(world, 7002, world.far):
+            assert world.python(world.client, call).strip() == "203.0.113.1"
+        status = json.loads(gate.hyroads("status", "--waypoint", "--json").stdout)
+        assert (status["node"], status["address"], status["port"]) == ("gw", SERVER, 6656)
+        assert [each["client"] for each in status["sessions"]] == ["laptop1"]
+        assert f"node gw, address {SERVER} port 6656, fingerprint " in gate.hyroads("status", "--waypoint").stdout
+        assert host.end() == 0
+        assert gate.end() == 0
+        while manager.recv(4096) != b"STOPPING=1":
+            pass
+        assert world.state(world.net) == before

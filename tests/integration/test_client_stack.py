@@ -251,6 +251,17 @@ def test_copies_arrive_once_whatever_one_interface_loses(usual):
 # When the program dies
 
 
+def goes_on(transfer: Transfer) -> None:
+    """Waits until it has its rate again for half a second; TCP first waits for its own timer."""
+    back_s = time.monotonic()
+
+    def carries() -> bool:
+        now_s = time.monotonic()
+        return now_s - back_s > 0.5 and transfer.mbps(now_s - 0.5, now_s) > 10
+
+    wait_until("the rate again", carries, 5)
+
+
 def test_direct_connections_outlive_the_program(stack):
     stack.configure(via="direct")
     # As the daemon does before it starts the program again: interfaces first, then what was going on.
@@ -261,11 +272,9 @@ def test_direct_connections_outlive_the_program(stack):
         wait_until("the end", lambda: not stack.programs["hyroads-client"].alive, 2)
         stack.start_client()
         stack.configure(via="direct")
-        back_s = time.monotonic()
-        time.sleep(1.0)
+        goes_on(transfer)
         after = flow_of(stack, transfer)
         assert after["interface"] == before["interface"]
-        assert transfer.received_bytes > 0 and transfer.mbps(back_s + 0.5, back_s + 1.0) > 10
         assert transfer.finish().exact
 
 
@@ -277,9 +286,7 @@ def test_connections_through_the_waypoint_outlive_the_program(stack):
         wait_until("the end", lambda: not stack.programs["hyroads-client"].alive, 2)
         stack.start_client()
         stack.configure(via="waypoint")
-        back_s = time.monotonic()
-        time.sleep(1.2)
-        assert transfer.mbps(back_s + 0.7, back_s + 1.2) > 10
+        goes_on(transfer)
         assert transfer.finish().exact
 
 
@@ -390,7 +397,7 @@ def test_a_wrong_request_gets_one_line_and_changes_nothing(stack, kind, keys):
             control.request(kind, **keys)
         after = control.request("status")
     assert "\n" not in str(refused.value)
-    wanted = ("name", "usable", "rate_mbps")
+    wanted = ("name", "usable")
     assert [[link[key] for key in wanted] for link in before["interfaces"]] == [
         [link[key] for key in wanted] for link in after["interfaces"]
     ]

@@ -4,7 +4,9 @@ through a model that is wrong.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +20,12 @@ SEEDS = range(1, 9)
 LEAST_MEAN = {Policy.HYMAB: 0.93, Policy.HYMAB_PLUS: 0.96, Policy.AUTO: 0.96}
 
 
-@pytest.mark.parametrize("policy", LEAST_MEAN)
+def each(policies: Iterable[Policy]) -> list[Any]:
+    """All of them at night, else one."""
+    return [pytest.param(one, marks=[] if one is Policy.HYMAB_PLUS else pytest.mark.nightly) for one in policies]
+
+
+@pytest.mark.parametrize("policy", each(LEAST_MEAN))
 def test_the_best_arm_is_found_and_its_rates_are_the_optimum_though_busy_times_are_noisy(policy: Policy) -> None:
     shares = []
     for seed in SEEDS:
@@ -32,7 +39,7 @@ def test_the_best_arm_is_found_and_its_rates_are_the_optimum_though_busy_times_a
     assert min(shares) > 0.82
 
 
-@pytest.mark.parametrize("policy", [Policy.HYMAB, Policy.HYMAB_PLUS])
+@pytest.mark.parametrize("policy", each([Policy.HYMAB, Policy.HYMAB_PLUS]))
 def test_a_wrong_model_does_not_matter(policy: Policy) -> None:
     shares = []
     for seed in SEEDS[:4]:
@@ -45,7 +52,7 @@ def test_a_wrong_model_does_not_matter(policy: Policy) -> None:
     assert np.mean(shares) > 0.9
 
 
-@pytest.mark.parametrize("policy", LEAST_MEAN)
+@pytest.mark.parametrize("policy", each(LEAST_MEAN))
 def test_a_loss_of_capacity_that_the_model_does_not_know_of_is_answered_within_seconds(policy: Policy) -> None:
     world = diamond(policy, noise=0.2, seed=5)
     world.run(30)
@@ -110,7 +117,7 @@ def test_arms_that_hear_a_changed_link_are_learned_anew_and_the_others_keep_what
     assert before[0] > 0
 
 
-@pytest.mark.parametrize("policy", [Policy.HYMAB, Policy.HYMAB_PLUS])
+@pytest.mark.parametrize("policy", each([Policy.HYMAB, Policy.HYMAB_PLUS]))
 def test_a_set_of_flows_that_was_active_before_has_its_rates_again_within_half_a_second(policy: Policy) -> None:
     other = replace(DIAMOND.network.flows[0], id="g", match={"ip_proto": 17}, policy=policy)
     world = diamond(policy, other, noise=0.1)

@@ -13,6 +13,7 @@ import threading
 import time
 from pathlib import Path
 
+import metrics_page
 import pytest
 from range_server import Server, content
 
@@ -302,26 +303,22 @@ def test_a_slow_head_is_not_waited_for(proxy, monkeypatch):
 
 
 def test_the_command_serves_and_ends(server, tmp_path):
-    command = [
-        sys.executable,
-        "-m",
-        "hyroads.controller.cli",
-        "proxy",
-        "--listen",
-        "127.0.0.1:0",
-        "--interfaces",
-        "lo",
-        "--allow-local",
-        "--json-log",
-    ]
+    command = [sys.executable, "-m", "hyroads.controller.cli", "proxy", "--listen", "127.0.0.1:0", "--interfaces", "lo"]
+    command += ["--allow-local", "--json-log", "--metrics", "0"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     program = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+    page = program.stderr.readline().split()[-1]
     line = program.stderr.readline()
     place = line.split()[4].rstrip(",")
     done = subprocess.run(["curl", "-sS", "-x", place, url(server)], capture_output=True, timeout=20)
     assert done.stdout == content(SIZE)
     document = json.loads(program.stdout.readline())
     assert document["bytes"] == SIZE and document["interfaces"] == {"lo": SIZE} and not document["split"]
+    text = subprocess.run(["curl", "-sS", page], capture_output=True, text=True, timeout=20).stdout
+    assert metrics_page.check(text, "All programs", "Downloads", absent=("hyroads_rest_", "hyroads_metrics_")) > 10
+    metrics_page.lint(text)
+    assert 'hyroads_fetch_bytes_total{interface="lo"} 6e+06' in text
+    assert 'hyroads_proxy_requests_total{code="2xx"} 1.0' in text
     program.send_signal(signal.SIGINT)
     assert program.wait(5) == 0
     assert program.stderr.read() == ""

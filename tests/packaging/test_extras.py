@@ -31,6 +31,7 @@ ROLES = {
         "controller.cli.proxy",
         "controller.download.proxy",
         "controller.download.fetch",
+        "controller.download.metrics",
     ],
     "remote": [
         "controller.cli.network",

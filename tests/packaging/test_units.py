@@ -12,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 UNITS = sorted((ROOT / "deploy" / "systemd").glob("*.service"))
-NAMES = {"ap-agent", "controller", "dashboard", "edge@", "slicer", "snmpvisor"}
+NAMES = {"ap-agent", "controller", "dashboard", "edge@", "slicer", "snmpvisor", "waypoint@"}
 MOST_EXPOSED = 3.0
 with_systemd = pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="systemd-analyze is not installed")
 
@@ -80,6 +80,7 @@ def test_nobody_is_root_and_what_notifies_is_watched(unit: Path) -> None:
     assert keys["User"] == ["hyroads-ap" if unit.stem in {"hyroads-edge@", "hyroads-ap-agent"} else keys["User"][0]]
     assert keys["User"][0].startswith("hyroads") and "DynamicUser" not in keys
     allowed = {"CAP_NET_ADMIN", "CAP_NET_RAW", "CAP_SYS_NICE"} if unit.stem == "hyroads-edge@" else set()
+    allowed |= {"CAP_NET_ADMIN", "CAP_SYS_NICE"} if unit.stem == "hyroads-waypoint@" else set()
     allowed |= {"CAP_NET_RAW"} if unit.stem == "hyroads-ap-agent" else set()
     allowed |= {"CAP_NET_BIND_SERVICE"} if unit.stem == "hyroads-snmpvisor" else set()
     assert set(keys["CapabilityBoundingSet"][0].split()) == allowed

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from not_made import not_made
 
 from hyroads.mininet.machine import TOO_SLOW
 
@@ -26,7 +27,6 @@ TRIES = 3
 # All runs that were made again together, in one worker: a machine that stays slow is not waited for.
 AGAIN_S = 60.0
 _again_s: list[float] = []
-NOT_MADE = "not made"
 COULD_NOT_RUN = 2
 # Scenarios run side by side (scripts/test.sh): each holds its share of the lock "turn". A demo that is made again takes
 # all of it, so that nothing runs beside it; who waits for that holds the door shut for those who come later.
@@ -42,14 +42,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.root)
             if os.geteuid() != 0:
                 item.add_marker(pytest.mark.skip(reason="needs root"))
-
-
-def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """Tests that were not made are listed where scripts/test.sh looks for them at the end."""
-    listed = os.environ.get("HYROADS_NOT_MADE_LIST")
-    if listed and report.skipped and isinstance(report.longrepr, tuple) and NOT_MADE in report.longrepr[2]:
-        with Path(listed).open("a") as file:
-            file.write(f"{report.nodeid}: {report.longrepr[2]}\n")
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -201,10 +193,7 @@ def run_hyroads(
             _again_s.append(time.monotonic() - began_s)
         if sum(_again_s) > AGAIN_S:
             break
-    why = f"{NOT_MADE}, {attempt + 1} times: {done.stderr.strip().splitlines()[-1]}"
-    if os.environ.get("HYROADS_NOT_MADE") == "fail":
-        pytest.fail(why)
-    pytest.skip(why)
+    raise not_made(f", {attempt + 1} times: {done.stderr.strip().splitlines()[-1]}")
 
 
 def run_once(

@@ -135,6 +135,7 @@ sys.exit(video.main(sys.argv[2:]))
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_a_video_by_two_paths_loses_next_to_nothing(tmp_path):
     """Each link loses 3 %: of packets that go by two of them 0.09 % should be missing."""
 

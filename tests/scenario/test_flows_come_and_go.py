@@ -14,7 +14,9 @@ NEAR = (0.92, 1.05)
 RUNS = {"competing": (), "competing, measured": ("--measured", "--noise", "0.1"), "two-flows": ()}
 
 
-@pytest.fixture(scope="module", params=RUNS)
+@pytest.fixture(
+    scope="module", params=["competing", pytest.param("competing, measured", marks=pytest.mark.nightly), "two-flows"]
+)
 def verdict(request, hyroads, document_of, tmp_path_factory):
     name = request.param.split(",")[0]
     folder = tmp_path_factory.mktemp(name)

@@ -11,7 +11,13 @@ import pytest
 from page_session import follow, needs_root, pages
 from prometheus import program
 
-PAGES = [page for page in pages("tutorials", "how-to") if needs_root(page)]
+# What these say is tested elsewhere too; the longest pages are typed at night.
+AT_NIGHT = {"first-slice", "hand-over", "prometheus"}
+PAGES = [
+    pytest.param(page, id=page.stem, marks=pytest.mark.nightly if page.stem in AT_NIGHT else ())
+    for page in pages("tutorials", "how-to")
+    if needs_root(page)
+]
 
 
 @pytest.fixture
@@ -27,7 +33,7 @@ def namespace() -> Iterator[tuple[str, ...]]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", PAGES)
 def test_a_page_does_what_it_says(page: Path, tmp_path: Path, namespace: tuple[str, ...]) -> None:
     if "scripts/prometheus.sh" in page.read_text():
         # Unpacked here, for in there is no network.

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+# Two minutes of real packets; tests/integration/test_pair_tests.py is the short form.
+pytestmark = pytest.mark.nightly
 BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "pair_tests.py"
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from not_made import not_made
 
 from hyroads.controller.core.netfile import load_text
 from hyroads.mininet.emulation import Emulation
@@ -126,10 +126,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(out.read_text())
         if not any(found["lost"]) or not found["slow"]:
             return found
-    why = f"not made: {TOO_SLOW}, {found['slow']}"
-    if os.environ.get("HYROADS_NOT_MADE") == "fail":
-        pytest.fail(why)
-    pytest.skip(why)
+    raise not_made(f": {TOO_SLOW}, {found['slow']}")
 
 
 def test_a_flow_that_does_not_differ_loses_no_packet(seen):

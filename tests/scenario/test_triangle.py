@@ -17,7 +17,7 @@ MINUTE = pytest.mark.nightly
 @pytest.fixture(scope="module")
 def verdict(hyroads, document_of) -> dict[str, dict[str, float]]:
     done = hyroads(
-        *("demo", "triangle", "--json", "--name", "t-tri", "--publish", "0", "--seconds", "5", *LONG, "--faults"),
+        *("demo", "triangle", "--json", "--name", "t-tri", "--publish", "0", "--seconds", "4", *LONG, "--faults"),
         timeout_s=TIMEOUT_S,
     )
     assert done.returncode in (0, 1), done.stderr

@@ -1,6 +1,6 @@
 """How often a law is tried. A test names the count that finds a defect well enough; the profile takes its share of it.
 
-``HYPOTHESIS_PROFILE`` is ``quick`` by default and in ``make check`` (a fifth), ``thorough`` in ``make test`` (all), or
+``HYPOTHESIS_PROFILE`` is ``quick`` by default and in ``make check`` (a fifth), ``thorough`` in ``make test`` (half), or
 ``search`` (five times as many, and others each time).
 """
 

@@ -125,10 +125,12 @@ class Host:
             scripted.install(self.programs, self.asked)
         self.folders = ["--run-directory", str(self.folder / "run"), "--state-directory", str(self.folder / "state")]
         self.daemon: subprocess.Popen[bytes] | None = None
+        self.prefix: tuple[str, ...] = ()
+        """Of the command that starts it."""
 
     def start(self, verb: str = "run", *words: str) -> None:
         given = words or ("--config", str(self.policy))
-        command = ("env", f"HYROADS_BIN={self.programs}", *HYROADS, "client", verb, *given, *self.folders)
+        command = (*self.prefix, "env", f"HYROADS_BIN={self.programs}", *HYROADS, "client", verb, *given, *self.folders)
         before = self.said().count(" ready")
         self.daemon = self.world.start(self.namespace, *command, log=self.log)
         daemon = self.daemon
@@ -173,9 +175,9 @@ def make_tokens(folder: Path) -> tuple[str, ...]:
     return ("--listen", f"{SERVER}:6656", *words)
 
 
-def waypoint_of(folder: Path) -> str:
+def waypoint_of(folder: Path, certificate: str = "waypoint.pem") -> str:
     """The client's end of that, for its policy."""
-    files = f"token_file: {folder / 'token'}, ca_file: {folder / 'waypoint.pem'}"
+    files = f"token_file: {folder / 'token'}, ca_file: {folder / certificate}"
     return f"{{address: {SERVER}, {files}, name: laptop1}}"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -28,7 +29,8 @@ spec.loader.exec_module(scenario)
 scenario.HYROADS = [sys.executable, "-IS", {command!r}]
 # Locks of its own: nobody else waits for this test, nor does it for others.
 scenario._TURN, scenario._DOOR = (open({command!r} + end, "a") for end in (".turn", ".door"))
-from scenario import hyroads, pytest_runtest_logreport
+from not_made import pytest_runtest_logreport, pytest_runtest_setup
+from scenario import hyroads
 """
 TEST = "def test_it(hyroads):\n    assert hyroads('demo').returncode == 0\n"
 
@@ -75,6 +77,17 @@ def test_what_was_never_made_is_skipped_and_listed(run: Run) -> None:
 def test_what_has_failed_once_must_be_made(run: Run) -> None:
     said, runs, listed = run(believed_at=9, words=SLOW, if_not_made="fail")
     assert "1 failed" in said and runs == 3 and listed == []
+
+
+def test_when_the_time_is_over_nothing_begins(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HYROADS_TESTS_UNTIL_S", str(time.time() - 1))
+    said, runs, listed = run(believed_at=1, words=SLOW)
+    assert "1 skipped" in said and runs == 0 and "not made: the time is over" in listed[0]
+    # What has failed before is made whatever the time is.
+    said, runs, listed = run(believed_at=1, words=SLOW, if_not_made="fail")
+    assert "1 passed" in said and runs == 1 and listed == []
+    monkeypatch.setenv("HYROADS_TESTS_UNTIL_S", str(time.time() + 60))
+    assert "1 passed" in run(believed_at=1, words=SLOW)[0]
 
 
 def test_what_could_not_run_for_another_reason_fails_at_once(run: Run) -> None:
