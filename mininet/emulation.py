@@ -19,6 +19,7 @@ from hyroads.rest.client import Client, ClientError
 
 from .access_points import RadioChannel, SnmpAgents, association_agents
 from .control_sockets import EdgeClient
+from .guest_network import GuestNetwork
 from .hybrid import OpenVSwitch
 from .programs import HYROADS, EmulationError, Program, listens, run, wait_until
 from .run_directory import namespace_name, network_document
@@ -94,6 +95,8 @@ class EmulationOptions:
     """Technologies with ``radio`` in the network file run on emulated 802.11 radios of the kernel."""
     radio_medium: bool = False
     """With ``radio``: our medium carries their frames, so that what the file says of their links holds."""
+    guest: bool = False
+    """A guest network at the gateway, with one guest and a host outside."""
 
 
 class Emulation:
@@ -118,6 +121,7 @@ class Emulation:
         """Technologies on 802.11 radios."""
         self.associations: dict[str, Program] = {}
         """By node: what tells the controller who is associated with its access points."""
+        self.guest_network: GuestNetwork | None = None
         self.waypoints: dict[str, Program] = {}
         """By gateway: what serves multi-homed clients there."""
         self._died_s: dict[str, float] = {}
@@ -168,6 +172,11 @@ class Emulation:
             say("controller")
             self.wait_ready()
         self._start_waypoints(say)
+        if self.options.guest:
+            say("guest network")
+            self.guest_network = GuestNetwork(self)
+            lease = self.guest_network.start()
+            say(f"the guest at {self.guest_network.gateway} has {lease.address}")
         say("ready")
 
     def _prepare_radios(self) -> None:
@@ -322,6 +331,7 @@ class Emulation:
         programs += [self.radios.program] if self.radios is not None else ()
         programs += [program for cell in self.cells.values() for program in cell.programs()]
         programs += [*self.associations.values(), *self.waypoints.values()]
+        programs += self.guest_network.programs if self.guest_network is not None else ()
         for program in programs:
             if program.alive:
                 self._died_s.pop(program.name, None)

@@ -14,6 +14,7 @@ from mininet.log import error, output
 from hyroads.controller.core.errors import HyroadsError
 
 from .emulation import REST_PORT, Emulation
+from .guest_network import OUTSIDE_HOST
 from .programs import EmulationError
 
 WATCH_INTERVAL_S = 0.2
@@ -62,6 +63,11 @@ def _introduce(emulation: Emulation) -> None:
     address = emulation.addressing.host_ip[last]
     print(f"Network {emulation.name} runs; Ctrl-C ends it. Its nodes are network namespaces of this machine:")
     print(f"  ip netns exec {emulation.namespace(first)} ping {address}")
+    if emulation.guest_network is not None:
+        guest = emulation.guest_network.guest
+        print("A guest is at the gateway: it reaches the host outside, and nothing of the network:")
+        print(f"  ip netns exec {guest} ping {OUTSIDE_HOST}")
+        print(f"  ip netns exec {guest} ping {address}")
     for node in emulation.waypoints:
         print(f"Clients reach the waypoint of {node} with the policies in {emulation.waypoints[node].log.parent}.")
     print(

@@ -37,10 +37,11 @@ TOOLS = {
     "ping": "iputils-ping",
     "iperf3": "iperf3",
 }
-# Needed only by networks whose nodes answer SNMP, by those on 802.11 radios, and by those of the client stack.
+# Needed only by networks whose nodes answer SNMP, by those on 802.11 radios, with a client stack, with guests.
 SNMP_TOOLS = {"snmpd": "snmpd"}
 RADIO_TOOLS = {"hostapd": "hostapd", "wpa_supplicant": "wpasupplicant"}
 STACK_TOOLS = {"tc": "iproute2", "nft": "nftables"}
+GUEST_TOOLS = {"nft": "nftables", "dnsmasq": "dnsmasq-base", "udhcpc": "udhcpc"}
 # The state of a listening socket in /proc/net/tcp.
 _LISTEN = "0A"
 
@@ -59,7 +60,7 @@ def check_prerequisites(tools: Iterable[str] = TOOLS) -> None:
         raise EmulationError("an emulated network needs root (try: sudo hyroads ...)")
     # System tools live in sbin, which a plain user's PATH may lack even under sudo.
     os.environ["PATH"] = os.environ.get("PATH", os.defpath) + ":/usr/sbin:/sbin"
-    packages = {**TOOLS, **SNMP_TOOLS, **RADIO_TOOLS, **STACK_TOOLS}
+    packages = {**TOOLS, **SNMP_TOOLS, **RADIO_TOOLS, **STACK_TOOLS, **GUEST_TOOLS}
     missing = sorted({packages[tool] for tool in tools if shutil.which(tool) is None})
     if missing:
         raise EmulationError(f"missing system packages: {' '.join(missing)} (apt-get install {' '.join(missing)})")

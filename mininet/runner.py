@@ -14,8 +14,10 @@ from hyroads.controller.core.network import Network
 
 from . import run_directory
 from .emulation import REST_PORT, Emulation, EmulationOptions, Say
+from .guest_network import gateway_of, namespaces
 from .isolation import EXIT_INTERRUPTED, run_isolated
 from .programs import (
+    GUEST_TOOLS,
     HYROADS,
     RADIO_TOOLS,
     SNMP_TOOLS,
@@ -57,7 +59,10 @@ def run_network(  # noqa: PLR0917 - the last is for one caller
     """
     snmp, radio = options.emulation.snmp, options.emulation.radio
     stack = STACK_TOOLS if gateways(network) else {}
-    check_prerequisites({**TOOLS, **(SNMP_TOOLS if snmp else {}), **(RADIO_TOOLS if radio else {}), **stack})
+    guests = GUEST_TOOLS if options.emulation.guest else {}
+    check_prerequisites({**TOOLS, **(SNMP_TOOLS if snmp else {}), **(RADIO_TOOLS if radio else {}), **stack, **guests})
+    if guests:
+        gateway_of(network)
     if radio:
         check_radios()
     for program in ("hyroads-edge", "hyroads-medium", *(["hyroads-client"] if stack else [])):
@@ -73,7 +78,7 @@ def run_network(  # noqa: PLR0917 - the last is for one caller
         root = run_directory.namespace_name(name)
         numbers = range(1, len(network.nodes) + 1)
         nodes = [run_directory.namespace_name(name, node) for node in (*network.nodes, *(f"n{i}" for i in numbers))]
-        directory.record([*nodes, root])
+        directory.record([*nodes, root, *(namespaces(name) if options.emulation.guest else ())])
         run("ip", "netns", "add", root)
         run("ip", "-n", root, "link", "set", "lo", "up")
 

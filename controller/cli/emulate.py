@@ -151,6 +151,7 @@ def options(args: argparse.Namespace) -> RunOptions:
         sliced=args.sliced,
         radio=args.radio,
         radio_medium=args.radio_medium,
+        guest=getattr(args, "guest", False),
     )
     return RunOptions(publish=args.publish, dashboard=getattr(args, "dashboard", None), emulation=emulation)
 
@@ -179,5 +180,6 @@ COMMAND = Command(
     argument(
         "--wireless", action="store_true", help="with --snmp: access points take SSIDs (docs/reference/measurement.md)"
     ),
+    argument("--guest", action="store_true", help="a guest network at the gateway, a guest, and a host outside"),
     argument("--no-controller", action="store_true", help="start no controller; switches dial 127.0.0.1:6653"),
 )

@@ -34,6 +34,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "controller": ("processes:CONTROLLER", "start the controller"),
     "ap-agent": ("ap_agent", "serve an access point's radios over SNMP"),
     "client": ("client", "use all interfaces of this host by a policy (root)"),
+    "guest-network": ("processes:GUEST_NETWORK", "a guest network on the gateway: DHCP, DNS, NAT (root)"),
     "topology": ("network:TOPOLOGY", "show nodes, links, domains, paths and health of a running controller"),
     "flows": ("network:FLOWS", "list, declare and remove flows of a running controller"),
     "clients": ("network:CLIENTS", "list clients and where they are"),

@@ -10,11 +10,12 @@ import logging
 import os
 import sys
 from collections.abc import Mapping
+from pathlib import PurePath
 
 from hyroads.controller.core.errors import ConfigError
 from hyroads.controller.files.text import read_text
 
-from .main import Command, argument
+from .main import Command, argument, either
 
 
 def _run_controller(args: argparse.Namespace) -> int:
@@ -101,4 +102,31 @@ SNMPVISOR = Command(
     _run_snmpvisor,
     argument("--config", metavar="FILE", required=True, help="devices, interfaces, slices"),
     argument("--check", action="store_true", help="only check the file"),
+)
+
+
+def _run_guest_network(args: argparse.Namespace) -> int:
+    from hyroads.controller.guest.process import load, serve
+    from hyroads.controller.guest.rules import dnsmasq_options, nft_rules
+
+    settings = load(args.config)
+    if args.check:
+        print(f"{args.config}: {settings.network} at {settings.interface}, at most {settings.leases} guests")
+        return 0
+    if args.show:
+        print(f"# nft -f\n{nft_rules(settings)}\n# dnsmasq.conf")
+        print(dnsmasq_options(settings, PurePath(settings.state_directory)), end="")
+        return 0
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    return serve(settings)
+
+
+GUEST_NETWORK = Command(
+    "Keep a guest network on this gateway until Ctrl-C: DHCP, DNS, NAT (docs/how-to/guest-network.md).",
+    _run_guest_network,
+    argument("--config", metavar="FILE", required=True, help="interfaces and what guests get"),
+    either(
+        argument("--check", action="store_true", help="only check the file"),
+        argument("--show", action="store_true", help="only print what nftables and dnsmasq would be told"),
+    ),
 )

@@ -8,6 +8,7 @@ import json
 from hyroads.controller.client import policy as client
 from hyroads.controller.core import netfile
 from hyroads.controller.core.file_schema import Parse, schema_of
+from hyroads.controller.guest import settings as guest
 from hyroads.controller.settings import controller as settings
 from hyroads.slices.core import slicefile
 from hyroads.slices.server import settings as slicer
@@ -31,6 +32,7 @@ KINDS: dict[str, tuple[str, Parse]] = {
     "slicer": ("settings of the slicer", lambda document: slicer.parse_settings(document, NAME)),
     "slices": ("a file of slices", lambda document: slicefile.parse(document, NAME)),
     "client": ("a policy of a multi-homed client", lambda document: client.parse(document, NAME)),
+    "guest-network": ("settings of a guest network", lambda document: guest.parse(document, NAME)),
     "snmpvisor": ("settings of SNMPVisor", lambda document: snmpvisor.parse(document, NAME)),
 }
 """By the word of the command: what it is, and its parser."""

@@ -21,7 +21,7 @@ from hyroads.controller.core.errors import ConfigError
 from hyroads.controller.core.file_schema import schema_of
 
 TITLES = {"hyroads.yaml": "settings", "client.yaml": "client", "slicer.yaml": "slicer", "slices.yaml": "slices",
-          "network.yaml": "network"}  # fmt: skip
+          "network.yaml": "network", "guest.yaml": "guest-network"}  # fmt: skip
 SCHEMAS = {kind: schema_of(parse, kind) for kind, (_, parse) in KINDS.items()}
 VALIDATORS = {kind: jsonschema_rs.validator_for(schema) for kind, schema in SCHEMAS.items()}
 UNKNOWN = "no_such_key"
