@@ -14,6 +14,7 @@ from pathlib import Path
 
 from setuptools import Distribution, find_packages, setup
 from setuptools.command.build_py import build_py
+from wheel.bdist_wheel import bdist_wheel
 
 ROOT = Path(__file__).resolve().parent
 PARTS = ("controller", "slices", "plugins", "rest", "mininet", "dashboard")
@@ -53,6 +54,13 @@ class BuildWithNative(build_py):
             shutil.copy2(RELEASE / name, target / name)
 
 
+class PlatformWheel(bdist_wheel):
+    """The programs and the library know nothing of Python: a wheel for one platform is for every version of it."""
+
+    def get_tag(self) -> tuple[str, str, str]:
+        return ("py3", "none", super().get_tag()[2])
+
+
 class NativeDistribution(Distribution):
     """A wheel that carries compiled programs belongs to one platform."""
 
@@ -64,6 +72,6 @@ setup(
     packages=packages(),
     package_dir={f"hyroads.{part}": part for part in PARTS},
     package_data={"hyroads.mininet": ["networks/*.yaml", "examples/*"]},
-    cmdclass={"build_py": BuildWithNative},
+    cmdclass={"build_py": BuildWithNative, "bdist_wheel": PlatformWheel},
     distclass=NativeDistribution,
 )

@@ -26,7 +26,8 @@ _NOBODY_KNOWN = Token("", "", "admin")
 """Who asks without a token where there are none."""
 WRITES: Mapping[str, Collection[str] | None] = {
     "admin": _ANYTHING,
-    "slice-owner": ("slices", "flowspace"),
+    "slice-owner": ("slices", "flowspace", "opt-ins"),
+    "user": ("opt-ins",),
     "application": ("flows", "handovers", "ncasts", "sessions", "reservations", "access-rules"),
     "viewer": (),
 }

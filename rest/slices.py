@@ -58,6 +58,9 @@ class FlowspaceRuleSchema(RuleSchema):
     rule = fields.Integer(**required("its number in the slice"))
 
 
+_OPT_IN = "which users may join the slice, and with which part of their traffic"
+
+
 class SliceBody(Strict):
     """What may be said of a slice; details as in the file."""
 
@@ -68,6 +71,7 @@ class SliceBody(Strict):
     flowspace = fields.List(fields.Dict(keys=fields.String()))
     limits = fields.Dict(keys=fields.String())
     ssids = fields.List(fields.Dict(keys=fields.String()))
+    opt_in = fields.Dict(keys=fields.String(), **about(_OPT_IN))
 
 
 class SliceDeclaration(SliceBody):
@@ -105,6 +109,7 @@ class SliceSchema(Schema):
     flowspace = fields.List(fields.Nested(RuleSchema))
     limits = fields.Dict()
     ssids = fields.List(fields.Dict())
+    opt_in = fields.Dict(**about(_OPT_IN))
     switches = fields.Dict(**about("what it has on each connected switch"))
 
 
@@ -125,6 +130,23 @@ class SlicedSwitchSchema(Schema):
     malformed_messages = fields.Integer()
 
 
+class OptInDeclaration(Strict):
+    """What of the user's own traffic is given to the slice."""
+
+    match = fields.Raw(**about("a mapping of match fields, or a list of such: any of them; without: all"))
+
+
+class OptInSchema(Schema):
+    """A user and a slice."""
+
+    slice = fields.String(**required())
+    user = fields.String(**required())
+    joined = fields.Boolean(**required())
+    open = fields.Boolean(**required("whether users may join now"))
+    takes = fields.List(fields.Dict(), **required("which part of a user's traffic the slice takes: any of these"))
+    match = fields.List(fields.Dict(), **required("which packets of the user are the slice's: any of these"))
+
+
 class ChangeSchema(Schema):
     """Which slices a change added, changed and removed."""
 
@@ -141,7 +163,7 @@ _CONFLICT = "two slices would own the same packets, or a child what is not its p
 def blueprints(service: SliceService, *, switches: bool = True) -> list[Resource]:
     """The resources; ``switches`` is there where no other resource has that name."""
     found = [_slices(service), _flowspace(service)]
-    return [*found, _switches(service), _reload(service)] if switches else found
+    return [*found, _opt_ins(service), _switches(service), _reload(service)] if switches else found
 
 
 class _Change(NamedTuple):
@@ -226,6 +248,32 @@ def _flowspace(service: SliceService) -> Resource:
         return page("flowspace", tuple(rules), lambda ids: [rules[one] for one in ids], query)
 
     return blueprint
+
+
+def _opt_ins(service: SliceService) -> Resource:
+    found = Resource("opt-ins", url_prefix=f"{PREFIX}/opt-ins", description="Users who join slices with their traffic")
+    one = "/<slice:name>/<id:user>"
+    changes = (
+        _Change("put", one, OptInDeclaration, "add user {user} to slice {name}",
+                "Add a user's own traffic to a slice that is open for it; users: their own (`me` is their name, too)."),
+        _Change("delete", one, None, "remove user {user} from slice {name}",
+                "Take a user's traffic back; users: their own, owners: that of users of their slices."),
+    )  # fmt: skip
+    for change in changes:
+        _add_change(found, service, change)
+
+    @found.endpoint("get", "", {200: None, 503: _BUSY}, page_schema("opt_ins", OptInSchema), query=schemas.PageQuery)
+    def list_opt_ins(query: dict[str, Any]) -> ResponseReturnValue:
+        """Who has joined which slice; users see the slices that they have joined or may join."""
+        known = {f"{each['slice']} {each['user']}": each for each in service.read(principal(), "opt-ins")}
+        return page("opt_ins", tuple(known), lambda ids: [known[one] for one in ids], query)
+
+    @found.endpoint("get", one, {200: None, 503: _BUSY, 404: None}, OptInSchema)
+    def show_opt_in(name: str, user: str) -> ResponseReturnValue:
+        """One user and one slice."""
+        return reply(service.read(principal(), "opt-ins", name, user))
+
+    return found
 
 
 def _switches(service: SliceService) -> Resource:

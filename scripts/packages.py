@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Builds the packages of deploy/packages/nfpm.yaml: what goes into them is put together here, nfpm packs it.
 
-    .venv/bin/python scripts/packages.py                    all .deb and .ipk, into build/packages
+    .venv/bin/python scripts/packages.py                    all .deb and .ipk and the wheel, into build/packages
     .venv/bin/python scripts/packages.py hyroads-edge       one of them
 
 It runs on the distribution that the package is for: the virtual environment of ``hyroads`` is one of its Python. It
@@ -81,7 +81,8 @@ def main() -> None:
     """The command line."""
     documents = {document["name"]: document for document in yaml.safe_load_all((PACKAGING / "nfpm.yaml").read_text())}
     parser = argparse.ArgumentParser(description="Build the packages of HyRoads.")
-    parser.add_argument("packages", nargs="*", metavar="PACKAGE", help=f"of {', '.join(documents)} (default: all)")
+    known = (*documents, "wheel")
+    parser.add_argument("packages", nargs="*", metavar="PACKAGE", help=f"of {', '.join(known)} (default: all)")
     parser.add_argument("--out", type=Path, default=ROOT / "build" / "packages", help="where they go")
     parser.add_argument("--version", default=_version(), help="default %(default)s")
     parser.add_argument("--arch", default=ARCHITECTURES.get(os.uname().machine), help="Debian's name (%(default)s)")
@@ -91,12 +92,16 @@ def main() -> None:
     parser.add_argument("--libraries", type=Path, help="use those there, for tests on this machine; nothing is brought")
     parser.add_argument("--formats", default="deb,ipk", help="default %(default)s")
     args = parser.parse_args()
-    if unknown := set(args.packages) - set(documents):
+    if unknown := set(args.packages) - set(known):
         parser.error(f"unknown packages: {', '.join(sorted(unknown))}")
-    if shutil.which("nfpm") is None:
+    names = args.packages or list(known)
+    if names != ["wheel"] and shutil.which("nfpm") is None:
         parser.error("nfpm is missing: scripts/bootstrap.sh --dev installs it where there is Go 1.23 or later")
     job = Job(args.out.resolve(), args.version, args.arch, args.edge, args.python, args.wheel, args.libraries)
-    for name in args.packages or documents:
+    for name in names:
+        if name == "wheel":
+            print(manylinux(job))
+            continue
         STAGES[name](job, fresh(job.stage / name))
         for each in args.formats.split(","):
             if each == "ipk" and name == "hyroads-edge" and not is_static(job.edge):
@@ -236,6 +241,14 @@ def _wheel(job: Job) -> Path:
     run(*pip, "--no-deps", "--no-build-isolation", "-w", folder, ROOT, cwd=folder)
     (built,) = folder.glob("hyroads-*.whl")
     return built
+
+
+def manylinux(job: Job) -> Path:
+    """The wheel, named after the oldest glibc that its programs run with; it must need no other library."""
+    made = fresh(job.out / "manylinux")
+    run(sys.executable, "-m", "auditwheel", "repair", "--wheel-dir", made, _wheel(job))
+    (built,) = made.glob("hyroads-*.whl")
+    return built.replace(job.out / built.name)
 
 
 def _help(stage: Path, job: Job) -> None:

@@ -48,7 +48,7 @@ finish() {
 trap finish EXIT
 passed() { echo "== all parts passed in $SECONDS s$([ ! -s "$not_made" ] || echo ", but for $(sort -u "$not_made" | wc -l) tests that were not made")"; }
 unit() { tested -n "$(nproc)" --durations 10 --durations-min 0.5 tests/unit; }
-rust-test() { (cd dataplane && cargo test --release --locked --quiet); }
+rust-test() { (cd dataplane && cargo test --profile tests --lib --locked --quiet); }
 # Files side by side: most of the time is waiting for switches and agents. Then, one by one, what must not be late.
 integration() {
     need_root integration

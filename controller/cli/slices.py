@@ -106,6 +106,31 @@ def _add_flowspace(client: Client, args: argparse.Namespace) -> Any:
     return _change(client, "POST", address("slices", args.slice, "flowspace"), rule)
 
 
+def _list_opt_ins(client: Client, _: argparse.Namespace) -> Any:
+    return [
+        {
+            "slice": each["slice"],
+            "user": each["user"],
+            "joined": "yes" if each["joined"] else "no",
+            "open": "yes" if each["open"] else "no",
+            "packets": _packets(each["match"] or each["takes"]),
+        }
+        for each in client.listed("/opt-ins", "opt_ins")
+    ]
+
+
+def _packets(matches: list[dict[str, Any]]) -> str:
+    """The first match in words, and how many more there are."""
+    words = ", ".join(f"{name}={value}" for name, value in matches[0].items()) if matches else ""
+    more = f" (and {len(matches) - 1} more)" if len(matches) > 1 else ""
+    return f"{words or 'all'}{more}"
+
+
+def _opt_in(client: Client, args: argparse.Namespace) -> Any:
+    document = {"match": dict(args.match)} if args.match else {}
+    return _change(client, "PUT", address("opt-ins", args.slice, args.user), document)
+
+
 def _load(client: Client, args: argparse.Namespace) -> Any:
     document = load_document(read_text(args.file), args.file)
     if not isinstance(document, dict):
@@ -145,6 +170,7 @@ _RULE = (
     argument("--match", type=pair, action="append", metavar="FIELD=VALUE",
              help="as in the file, e.g. 'tcp_dst=[80, 443]'; may be repeated"),
 )  # fmt: skip
+_USER = (named("slice"), argument("--user", default="me", help="default: who has the token"))
 VERBS = (
     does("list-slices", "all slices", _list_slices),
     does(
@@ -180,6 +206,26 @@ VERBS = (
         lambda client, args: _change(client, "DELETE", address("slices", args.slice, "flowspace", args.rule)),
         named("slice"),
         named("rule", "its name or number"),
+    ),
+    does("list-opt-ins", "which users have joined which slices; of a user: the slices to join", _list_opt_ins),
+    does(
+        "opt-in",
+        "add a user's own traffic to a slice that is open for users",
+        _opt_in,
+        *_USER,
+        argument(
+            "--match",
+            type=pair,
+            action="append",
+            metavar="FIELD=VALUE",
+            help="only this part of it, as in the file; may be repeated",
+        ),
+    ),
+    does(
+        "opt-out",
+        "take a user's traffic back from a slice",
+        lambda client, args: _change(client, "DELETE", address("opt-ins", args.slice, args.user)),
+        *_USER,
     ),
     does("get-config", "all slices as a document", lambda client, _: {"slices": _slices(client)}),
     does("set-config", "exactly the slices of a file, at once or not at all", _load, named("file")),

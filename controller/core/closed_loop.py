@@ -68,11 +68,13 @@ class LoopSettings:
     ``push_mbps``).
 
     A link whose estimate is stale is used at ``stale_share`` of it: the traffic on it is the best chance to learn
-    more, but nobody should count on it. Rates that fall because a domain is fuller are sent from ``push_down`` on.
+    more, but nobody should count on it. Rates that fall because a domain is fuller are sent from ``push_down`` on;
+    rises from ``push_along`` on, if those of another flow are sent anyway.
     """
 
     push_threshold: float = 0.03
     push_down: float = 0.015
+    push_along: float = 0.01
     push_mbps: float = 0.05
     stale_share: float = 0.5
 
@@ -241,6 +243,10 @@ def to_push(
     total_before, total = layout.flow_rates(old), layout.flow_rates(new)
     differs = ~comparable | _matters(total_before, total, total, settings)
     differs[layout.path_flow[_matters(old, new, total[layout.path_flow], settings)]] = True
+    if differs.any():
+        # What one gives up is another's at once, and not kept from it until more comes together.
+        along = replace(settings, push_threshold=settings.push_along)
+        differs |= (total > total_before) & _matters(total_before, total, total, along)
     for flow in np.flatnonzero([flow in exact for flow in layout.flow_ids]).tolist():
         differs[flow] = known[flow] != tuple(new[slices[flow]].tolist())
     differs |= np.array([flow not in before for flow in layout.flow_ids], dtype=bool)

@@ -6,7 +6,10 @@ from enum import IntEnum
 
 
 class Table(IntEnum):
-    """Flow tables by number, and what each decides; ``goto`` and ``resubmit`` lead down this list."""
+    """Flow tables by number, and what each decides; ``goto`` and ``resubmit`` lead down this list.
+
+    Those that every switch needs are below 8: so many has a slice that names no other number.
+    """
 
     PORT = 0
     """By ingress port: a user's frame, a labelled frame, a hello frame or nothing we carry."""

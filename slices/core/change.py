@@ -98,13 +98,13 @@ def conflicts(model: SliceModel, names: frozenset[str]) -> Iterator[str]:
 def _between(one: Slice, other: Slice) -> Iterator[str]:
     seen = set()
     for number, match, other_number, other_match in one.index.overlaps(other.index):
-        rule, against = one.flowspace[number], other.flowspace[other_number]
+        rule, against = one.rules[number], other.rules[other_number]
         where = _meeting(rule, against)
         if where is None or (number, other_number) in seen:
             continue
         seen.add((number, other_number))
         packets = describe(intersection(match, other_match) or ALL)
-        rules = f"slice {one.name}, rule {number} and slice {other.name}, rule {other_number}"
+        rules = f"slice {one.name}, {one.rule_name(number)} and slice {other.name}, {other.rule_name(other_number)}"
         yield f"{rules}: both have priority {rule.priority} and match {packets} {where}"
 
 

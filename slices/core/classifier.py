@@ -193,7 +193,7 @@ def entries_of(each: Slice, dpid: int, block: Block, ports: Mapping[str, int]) -
     if each.name == PRODUCTION:
         entries[0, ALL] = block
     elif Permission.WRITE in each.permissions:
-        for rule in each.flowspace:
+        for rule in each.rules:
             if rule.on(dpid):
                 entries |= dict.fromkeys(_rule_keys(rule, ports), block)
     return entries

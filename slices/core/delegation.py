@@ -9,6 +9,9 @@ under that rule lies one of the parent's, at most :data:`BAND` priorities below,
 children carve out of their parent alone, and the operator, with priorities above the band, out of all of them. The
 search goes from the highest rule on and divides what is left; few rules have such priorities. What children may use is
 taken from what their parent may (:func:`own_limits`).
+
+What users may bring into a child (``opt_in``) must be its parent's like its rules. What users have brought into the
+parent is not its own to give out: each of them may take it back at any time.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ from typing import Any, NamedTuple
 
 from .errors import NotAllowedError
 from .match import TernaryMatch, describe, outside
-from .model import PRODUCTION, Controller, FlowspaceRule, Limits, Permission, Slice, SliceModel
+from .model import PRODUCTION, Controller, FlowspaceRule, Limits, OptIn, Permission, Slice, SliceModel
 
 BAND = 9
 MAX_DEPTH = 4
@@ -134,7 +137,8 @@ class _Entry:
     """A rule's match that may say who owns packets of a child's rule."""
 
     owner: str
-    number: int
+    name: str
+    """What the rule is called."""
     rule: FlowspaceRule
     match: TernaryMatch
 
@@ -164,27 +168,35 @@ def _child_problems(
     near = _near(child, [parent, *others])
     if not new and near.keys() <= {parent.name}:
         return
-    for number, rule in enumerate(child.flowspace):
+    for what, rule in _taken(child):
         for match in rule.matches:
-            wrong = _wrong(match, rule, _entries(match, rule, near.values()), parent.name)
+            wrong = _wrong(match, rule, _entries(match, rule, near.values(), parent), parent.name)
             if wrong:
-                yield f"slice {child.name}, rule {number}: {wrong}"
+                yield f"slice {child.name}, {what}: {wrong}"
                 break
+
+
+def _taken(child: Slice) -> Iterator[tuple[str, FlowspaceRule]]:
+    """The rules of a child, and those of all who could ever join it."""
+    yield from ((f"rule {number}", rule) for number, rule in enumerate(child.flowspace))
+    if child.opt_in is not None:
+        yield from (("opt_in", rule) for rule in child.opt_in.rules())
 
 
 def _near(child: Slice, slices: Collection[Slice]) -> dict[str, Slice]:
     """Those slices that have rules at most a band below the child's."""
-    wanted = {rule.priority - step for rule in child.flowspace for step in range(1, BAND + 1)}
+    wanted = {rule.priority - step for _, rule in _taken(child) for step in range(1, BAND + 1)}
     return {each.name: each for each in slices if not wanted.isdisjoint(each.index.groups)}
 
 
-def _entries(match: TernaryMatch, rule: FlowspaceRule, slices: Collection[Slice]) -> list[_Entry]:
-    """What lies under a match, highest priority first."""
+def _entries(match: TernaryMatch, rule: FlowspaceRule, slices: Collection[Slice], parent: Slice) -> list[_Entry]:
+    """What lies under a match, highest priority first; of the parent what stays if all its users go."""
     return [
-        _Entry(each.name, number, each.flowspace[number], other)
+        _Entry(each.name, each.rule_name(number), each.rules[number], other)
         for priority in range(rule.priority - 1, rule.priority - BAND - 1, -1)
         for each in slices
         for number, other in each.index.overlapping(priority, match)
+        if each is not parent or number < len(parent.flowspace)
     ]
 
 
@@ -212,7 +224,7 @@ def _wrong_here(
             taken = next((part for part in rest if part.overlaps(entry.match)), None)
             if taken is not None:
                 found = TernaryMatch(taken.value | entry.match.value, taken.mask | entry.match.mask)
-                return describe(found), f"are of slice {entry.owner}, rule {entry.number}"
+                return describe(found), f"are of slice {entry.owner}, {entry.name}"
         elif how == _YES:
             rest = outside(rest, entry.match)
             if len(rest) > MAX_PARTS:
@@ -255,6 +267,8 @@ class Principal:
     sees_all: bool = False
     slices: frozenset[str] = frozenset()
     """Those that a token is the owner's of."""
+    user: str = ""
+    """The user whose token it is, who may join slices (``opt_in``)."""
 
 
 OPERATOR = Principal(operator=True, sees_all=True)
@@ -298,7 +312,7 @@ def check(
 
 
 def _check_own(before: Slice, after: Slice) -> None:
-    lowered = replace(before, controllers=after.controllers, limits=after.limits)
+    lowered = replace(before, controllers=after.controllers, limits=after.limits, opt_in=_own_opt_in(before, after))
     if after != lowered:
         differing = [
             field.name for field in fields(Slice) if getattr(after, field.name) != getattr(lowered, field.name)
@@ -311,6 +325,16 @@ def _check_own(before: Slice, after: Slice) -> None:
         was, now = getattr(before.limits, field.name), getattr(after.limits, field.name)
         if not _at_most(now, was):
             raise NotAllowedError(f"slice {after.name}: its owner may lower limits only: {field.name} was {_text(was)}")
+
+
+def _own_opt_in(before: Slice, after: Slice) -> OptIn | None:
+    """What users may do as the operator has it, but opened or closed, and for fewer users."""
+    was, now = before.opt_in, after.opt_in
+    if was is None or now is None:
+        return was
+    fewer = was.users is None or (now.users is not None and now.users <= was.users)
+    most = min(was.most_users, now.most_users)
+    return replace(was, open=now.open, users=now.users if fewer else was.users, most_users=most)
 
 
 def _check_queue(after: Slice, before: Limits) -> None:

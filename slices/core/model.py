@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import cached_property
 from hashlib import sha256
@@ -19,7 +19,7 @@ from types import MappingProxyType
 
 from hyroads.controller.core import network
 
-from .match import TernaryMatch
+from .match import ALL, TernaryMatch
 
 
 class Group:
@@ -87,6 +87,9 @@ PRODUCTION = network.PRODUCTION
 
 LOWEST_PRIORITY, HIGHEST_PRIORITY = 1, 60_000
 """Priorities of flowspace rules; below them is production, above them are the slicer's own rules."""
+
+OPT_IN_LEVELS = 5
+"""The rules of a user who has joined a slice have the priority of its ``OptIn`` and the next four."""
 
 
 class Permission(Enum):
@@ -167,6 +170,45 @@ class FlowspaceRule:
         return self.switches is None or dpid in self.switches
 
 
+@dataclass(frozen=True, slots=True)
+class OptIn:
+    """A slice that users may join: which users, and which part of their traffic."""
+
+    open: bool = True
+    """Whether users may join now. Those who have joined stay in a slice that closes."""
+    users: frozenset[str] | None = None
+    """The users who may be in it; None is every user."""
+    matches: tuple[TernaryMatch, ...] = (ALL,)
+    """Of a user's own traffic only what belongs to one of these."""
+    priority: int = 50
+    """Of the lowest of a user's rules (:data:`OPT_IN_LEVELS`); by default below the rules of slices."""
+    switches: frozenset[int] | None = None
+    ports: frozenset[int | str] | None = None
+    most_users: int = 100
+
+    def admits(self, user: str) -> bool:
+        """Whether a user may be in the slice."""
+        return self.users is None or user in self.users
+
+    def rules(self) -> tuple[FlowspaceRule, ...]:
+        """All that users could ever bring into the slice, as rules: each level with all the traffic."""
+        return tuple(
+            FlowspaceRule(self.matches, self.priority + level, self.switches, self.ports)
+            for level in range(OPT_IN_LEVELS)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A user who has joined a slice (``opt_in``)."""
+
+    user: str
+    asked: tuple[TernaryMatch, ...]
+    """Of the user's own traffic only what belongs to one of these."""
+    rules: tuple[FlowspaceRule, ...]
+    """The user's own traffic in the slice."""
+
+
 @dataclass(frozen=True)
 class Slice:
     """One tenant of the network."""
@@ -181,19 +223,42 @@ class Slice:
     ssids: tuple[Ssid, ...] = ()
     parent: str = ""
     """The slice that gave it this part of its own flowspace (``delegation``); empty: the operator did."""
+    opt_in: OptIn | None = None
+    """None: no user may join it."""
+    members: tuple[Member, ...] = ()
+
+    @cached_property
+    def declared(self) -> Slice:
+        """The slice without its users."""
+        return replace(self, members=()) if self.members else self
+
+    @cached_property
+    def rules(self) -> tuple[FlowspaceRule, ...]:
+        """All that is the slice's: its flowspace, then what its users have brought."""
+        return (*self.flowspace, *(rule for member in self.members for rule in member.rules))
+
+    def rule_name(self, number: int) -> str:
+        """What a rule is called in a refusal: ``rule 3``, or ``user ann``."""
+        after = number - len(self.flowspace)
+        for member in self.members:
+            if 0 <= after < len(member.rules):
+                return f"user {member.user}"
+            after -= len(member.rules)
+        return f"rule {number}"
 
     @cached_property
     def index(self) -> OverlapIndex:
-        """The flowspace, indexed for the search of conflicts."""
+        """All rules, indexed for the search of conflicts."""
         return OverlapIndex(
-            (rule.priority, match, number) for number, rule in enumerate(self.flowspace) for match in rule.matches
+            (rule.priority, match, number) for number, rule in enumerate(self.rules) for match in rule.matches
         )
 
     def switches(self, known: frozenset[int]) -> frozenset[int]:
-        """The switches, of those known, where the slice owns something; all for production."""
+        """The switches, of those known, where the slice owns something, or will when users join; all for production."""
         if self.name == PRODUCTION:
             return known
-        return frozenset(dpid for dpid in known if any(rule.on(dpid) for rule in self.flowspace))
+        rules = (*self.flowspace, *(self.opt_in.rules()[:1] if self.opt_in is not None else ()))
+        return frozenset(dpid for dpid in known if any(rule.on(dpid) for rule in rules))
 
     def owned_by(self, token_sha256: str) -> bool:
         """Whether a token with this hash is the owner's; takes the same time for every wrong one."""
@@ -215,7 +280,14 @@ class SliceModel:
     @cached_property
     def matches(self) -> int:
         """How many matches all flowspace rules have together."""
-        return sum(len(rule.matches) for each in self.slices.values() for rule in each.flowspace)
+        return sum(len(rule.matches) for each in self.slices.values() for rule in each.rules)
+
+    @cached_property
+    def declared(self) -> SliceModel:
+        """The slices without their users."""
+        if not any(each.members for each in self.slices.values()):
+            return self
+        return SliceModel({name: each.declared for name, each in self.slices.items()})
 
     @cached_property
     def children(self) -> Mapping[str, tuple[Slice, ...]]:

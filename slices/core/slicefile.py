@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from hyroads.controller.core.checking import Place, Problems, Section, describe
+from hyroads.controller.core.checking import Place, Problems, Section, describe, integer_of
 from hyroads.controller.core.document import load_document
 from hyroads.controller.core.errors import ConfigError
 
@@ -22,10 +22,12 @@ from .match import ALL, TernaryMatch, alternatives
 from .model import (
     HIGHEST_PRIORITY,
     LOWEST_PRIORITY,
+    OPT_IN_LEVELS,
     PRODUCTION,
     Controller,
     FlowspaceRule,
     Limits,
+    OptIn,
     Permission,
     Slice,
     SliceModel,
@@ -41,9 +43,12 @@ MAX_QUEUE = 61_439
 """The last that Open vSwitch has at a port (linux-htb)."""
 _LOCAL = 0xFFFFFFFE
 
-_SLICE_KEYS = ("name", "parent", "owner_token_sha256", "controllers", "permissions", "flowspace", "limits", "ssids")
+_SLICE_KEYS = (
+    "name", "parent", "owner_token_sha256", "controllers", "permissions", "flowspace", "limits", "ssids", "opt_in",
+)  # fmt: skip
 _RULE_KEYS = ("name", "switches", "ports", "priority", "match")
 _LIMIT_KEYS = tuple(Limits.__dataclass_fields__)
+_OPT_IN_KEYS = ("open", "users", "match", "priority", "switches", "ports", "most_users")
 _SSID_KEYS = ("name", "security", "passphrase_file")
 _SECURITY = ("open", "wpa2", "wpa3")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,31}")
@@ -111,17 +116,46 @@ def slice_document(each: Slice) -> dict[str, Any]:
     }
     if each.owner_token_sha256:
         document["owner_token_sha256"] = each.owner_token_sha256
+    if each.opt_in is not None:
+        document["opt_in"] = opt_in_document(each.opt_in)
     return {**document, "parent": each.parent} if each.parent else document
 
 
-def _rule_document(rule: FlowspaceRule) -> dict[str, Any]:
-    document: dict[str, Any] = {
-        "switches": "all" if rule.switches is None else sorted(rule.switches),
-        "ports": "all" if rule.ports is None else sorted(rule.ports, key=lambda port: (isinstance(port, str), port)),
-        "priority": rule.priority,
-        "match": [{f.name: write(f, v, m) for f, v, m in match.fields()} for match in rule.matches],
+def opt_in_document(opt_in: OptIn) -> dict[str, Any]:
+    """The document of what users may do, as it is in a slice's."""
+    return {
+        "open": opt_in.open,
+        "users": "all" if opt_in.users is None else sorted(opt_in.users),
+        **_place_documents(opt_in),
+        "priority": opt_in.priority,
+        "match": match_documents(opt_in.matches),
+        "most_users": opt_in.most_users,
     }
+
+
+def _rule_document(rule: FlowspaceRule) -> dict[str, Any]:
+    document = {**_place_documents(rule), "priority": rule.priority, "match": match_documents(rule.matches)}
     return {"name": rule.name, **document} if rule.name else document
+
+
+def _place_documents(at: FlowspaceRule | OptIn) -> dict[str, Any]:
+    return {
+        "switches": "all" if at.switches is None else sorted(at.switches),
+        "ports": "all" if at.ports is None else sorted(at.ports, key=lambda port: (isinstance(port, str), port)),
+    }
+
+
+def match_documents(matches: Iterable[TernaryMatch]) -> list[dict[str, Any]]:
+    """Matches as ``match`` of a rule has them; a whole number of fields each."""
+    return [{f.name: write(f, v, m) for f, v, m in match.fields()} for match in matches]
+
+
+def parse_matches(document: object, document_name: str) -> tuple[TernaryMatch, ...]:
+    """Validate a ``match``; errors are :class:`ConfigError`."""
+    problems = Problems(document_name)
+    found = _matches(Place(document, problems, "match"))
+    problems.raise_if_any()
+    return found
 
 
 # -- one slice --------------------------------------------------------------------------------------------------------
@@ -131,17 +165,19 @@ def _slice(place: Place) -> Slice:
     section = place.section(_SLICE_KEYS, ("name",))
     name = _name(section)
     flowspace = tuple(map(_rule, section["flowspace"].items())) if "flowspace" in section else ()
-    if name == PRODUCTION and flowspace:
-        section["flowspace"].fail(f"expected none: {PRODUCTION} owns what no other slice does")
+    for key in ("flowspace", "opt_in") if name == PRODUCTION else ():
+        if section.values.get(key):
+            section[key].fail(f"expected none: {PRODUCTION} owns what no other slice does")
     return Slice(
         name,
         flowspace,
         tuple(map(_controller, section["controllers"].items())) if "controllers" in section else (),
-        _token(section["owner_token_sha256"]) if "owner_token_sha256" in section else "",
+        read_hash(section["owner_token_sha256"]) if "owner_token_sha256" in section else "",
         _permissions(section["permissions"]) if "permissions" in section else Slice("").permissions,
         _limits(section["limits"]) if "limits" in section else Limits(),
         tuple(map(_ssid, section["ssids"].items())) if "ssids" in section else (),
         _name(section, "parent"),
+        _opt_in(section["opt_in"]) if "opt_in" in section else None,
     )
 
 
@@ -155,10 +191,11 @@ def _name(section: Section, key: str = "name") -> str:
     return place.value
 
 
-def _token(place: Place) -> str:
+def read_hash(place: Place) -> str:
+    """The hash of a token; empty if it is wrong."""
     if not isinstance(place.value, str) or not _HASH.fullmatch(place.value):
         # The value is not shown: somebody may have written the token itself here.
-        place.fail("expected 64 hexadecimal digits in lower case, the SHA-256 of the owner's token")
+        place.fail("expected 64 hexadecimal digits in lower case, the SHA-256 of a token")
         return ""
     return place.value
 
@@ -206,6 +243,24 @@ def _check_queue(section: Section, values: Mapping[str, Any]) -> None:
             section[name].fail(f"needs queue: the number of the slice's queue, from 1 to {MAX_QUEUE}")
     if values.get("rate_out_least_mbps", 0.0) > values.get("rate_out_mbps", float("inf")):
         section["rate_out_least_mbps"].fail("expected at most rate_out_mbps")
+
+
+def _opt_in(place: Place) -> OptIn:
+    section = place.section(_OPT_IN_KEYS)
+    default, most = OptIn(), HIGHEST_PRIORITY - OPT_IN_LEVELS + 1
+    if "users" not in section or section["users"].says("all"):
+        users = None
+    else:
+        users = frozenset(item.identifier() for item in section["users"].items())
+    return OptIn(
+        section["open"].boolean(default.open) if "open" in section else default.open,
+        users,
+        _matches(section["match"]) if "match" in section else default.matches,
+        integer_of(section, "priority", default.priority, LOWEST_PRIORITY, most),
+        _all_or(section["switches"], _dpid, "datapath ids") if "switches" in section else None,
+        _all_or(section["ports"], _port, "port numbers and names") if "ports" in section else None,
+        integer_of(section, "most_users", default.most_users, 0, 10_000),
+    )
 
 
 def _ssid(place: Place) -> Ssid:

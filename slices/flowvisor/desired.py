@@ -94,6 +94,8 @@ def _remark(each: Slice, notes: _Notes) -> None:
     where = f"slice {each.name}"
     if Permission.DELEGATE in each.permissions:
         notes.warnings.append(f"{where}: FlowVisor does not enforce delegation; only read and write are set")
+    if each.opt_in is not None:
+        notes.warnings.append(f"{where}: its users can't join it through FlowVisor")
     if each.ssids:
         notes.warnings.append(f"{where}: its SSIDs are not FlowVisor's business")
     if any(rule.ports is not None and all(not match.mask for match in rule.matches) for rule in each.flowspace):

@@ -71,8 +71,12 @@ Ports = tuple[frozenset[int], frozenset[int]]
 
 
 def ports_of_slice(each: Slice, dpid: int, names: Mapping[str, int]) -> Ports | None:
-    """The ports of a slice (not production) by the names and numbers of the switch; None if it owns nothing there."""
-    rules = [rule for rule in each.flowspace if rule.on(dpid)]
+    """The ports of a slice (not production) by the names and numbers of the switch; None if it owns nothing there.
+
+    A slice that users may join sees the ports where they may bring packets, so that no port comes or goes with a user.
+    """
+    of_users = each.opt_in.rules()[0] if each.opt_in is not None else None
+    rules = [rule for rule in (*each.flowspace, of_users) if rule is not None and rule.on(dpid)]
     if not rules:
         return None
     present = frozenset(names.values())
@@ -84,7 +88,7 @@ def ports_of_slice(each: Slice, dpid: int, names: Mapping[str, int]) -> Ports | 
         if rule.ports is not None:
             mine = present & {names.get(port, -1) if isinstance(port, str) else port for port in rule.ports}
         seen |= mine
-        if any(not match.mask for match in rule.matches):
+        if rule is not of_users and any(not match.mask for match in rule.matches):
             whole |= mine
     return frozenset(seen), frozenset(whole) if Permission.WRITE in each.permissions else frozenset()
 

@@ -10,7 +10,7 @@ import logging
 import signal
 import ssl
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from hyroads.controller.core.errors import ConfigError, HyroadsError
@@ -19,6 +19,7 @@ from hyroads.controller.files.tls import client_side, server_side
 from hyroads.controller.framework.service_manager import ServiceManager
 from hyroads.slices.core.change import difference_of
 from hyroads.slices.core.model import SliceModel
+from hyroads.slices.core.opt_in import Dropped, documents, read_documents, requests_of, seated
 from hyroads.slices.core.slicefile import document_of, parse
 
 from . import state
@@ -60,6 +61,11 @@ def _hash(model: SliceModel) -> str:
     return hashlib.sha256(json.dumps(document_of(model), sort_keys=True).encode()).hexdigest()
 
 
+def _tell(dropped: Iterable[Dropped]) -> None:
+    for each in dropped:
+        LOG.warning("slice %s: user %s is taken out: %s", each.slice, each.user, each.reason)
+
+
 class Server:
     """The sockets, signals and the state file around one :class:`Slicer`."""
 
@@ -78,6 +84,9 @@ class Server:
             model = parse(self.saved.slices, settings.state_file or "")
         elif self.saved.slices is not None:
             LOG.warning("the slices' file has changed: what was changed while running is dropped")
+        opt_ins = read_documents(self.saved.opt_ins, settings.state_file or "")
+        model, dropped = seated(model, opt_ins, settings.users)
+        _tell(dropped)
         self.slicer = Slicer(settings, model, self.saved, config)
 
     async def serve(self, ended: asyncio.Event, ready: Callable[[], object] = lambda: None) -> None:
@@ -139,10 +148,12 @@ class Server:
             LOG.info("reload: %s%s", ", ".join(sorted(outcome.change.names)) or "nothing changed", late)
 
     async def read_again(self) -> Outcome:
-        """The slices of the file, whatever was changed while running."""
-        settings = load(self.config)
-        outcome = await self.slicer.become(settings.model)
-        self.settings = replace(self.settings, model=settings.model)
+        """The slices and users of the files, whatever was changed while running; who still may stays in a slice."""
+        settings, now = load(self.config), self.slicer.model
+        model, dropped = seated(settings.model, requests_of(now), settings.users, now)
+        outcome = await self.slicer.become(model, users=settings.users)
+        _tell(dropped)
+        self.settings = replace(self.settings, model=settings.model, users=settings.users)
         self.slicer.dirty.set()
         return outcome
 
@@ -162,9 +173,14 @@ class Server:
 
     def _sections(self) -> Document:
         model = self.slicer.model
-        slices = document_of(model) if difference_of(self.settings.model, model) else None
+        slices = document_of(model) if difference_of(self.settings.model, model.declared) else None
         saved = state.Saved(
-            self.slicer.key, self.slicer.allocation, self.slicer.ids(), _hash(self.settings.model), slices
+            self.slicer.key,
+            self.slicer.allocation,
+            self.slicer.ids(),
+            _hash(self.settings.model),
+            slices,
+            tuple(documents(model)),
         )
         return state.encode(saved)
 

@@ -1,5 +1,5 @@
-"""What the REST API offers of the slicer (docs/reference/slicer.md): slices read and changed, switches
-read, reload.
+"""What the REST API offers of the slicer (docs/reference/slicer.md): slices read and changed, users who join them and
+leave, switches read, reload.
 
 Its methods are called by threads. What takes long, checking documents and models, they do themselves, on the model that
 they saw; the event loop only puts the new one in force, if nobody has been faster, else they begin anew.
@@ -8,10 +8,12 @@ they saw; the event loop only puts the new one in force, if nobody has been fast
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 from prometheus_client.core import CounterMetricFamily as Counter
@@ -19,6 +21,7 @@ from prometheus_client.core import GaugeMetricFamily as Gauge
 from prometheus_client.core import HistogramMetricFamily
 
 from hyroads.controller.core.errors import ConfigError
+from hyroads.rest.access import Buckets, Limit
 from hyroads.rest.contract import ConflictError, Document, ForbiddenError, NotFoundError, Token, TooBusyError
 from hyroads.rest.slices import Changed
 from hyroads.slices.core import delegation
@@ -27,11 +30,14 @@ from hyroads.slices.core.delegation import Network, Principal, default_limits
 from hyroads.slices.core.errors import AllocationError, NotAllowedError
 from hyroads.slices.core.errors import ConflictError as SliceConflictError
 from hyroads.slices.core.model import HIGHEST_PRIORITY, PRODUCTION, Slice, SliceModel, token_hash
+from hyroads.slices.core.opt_in import open_to, requests_of, seated
 from hyroads.slices.core.slicefile import parse, parse_slice, slice_document
+from hyroads.slices.core.users import user_of
 from hyroads.slices.proxy.roles import EQUAL, MASTER, SLAVE
 from hyroads.slices.proxy.session import Tenant
 
-from .slicer import Outcome, Slicer, StaleError
+from .opt_ins import joined_or_left, joining, opt_in_document
+from .slicer import Outcome, Seen, Slicer, StaleError
 from .switch import Switch
 
 
@@ -84,6 +90,8 @@ def _as_child(document: Mapping[str, Any], parent: Slice) -> dict[str, Any]:
     limits = slice_document(Slice("", limits=default_limits(parent)))["limits"]
     given = document.get("limits", {})
     document = {**document, "limits": {**limits, **given} if isinstance(given, Mapping) else given}
+    if "opt_in" in document:
+        document["opt_in"] = _above(document["opt_in"], parent)
     if isinstance(document.get("flowspace"), list):
         document["flowspace"] = [_above(rule, parent) for rule in document["flowspace"]]
     return document
@@ -101,7 +109,8 @@ def _changed(model: SliceModel, old: Slice, method: str, path: tuple[str, ...], 
     parent = model.slices.get(old.parent)
     if not path:
         limits = {**now["limits"], **document.get("limits", {})}
-        now |= {**document, "limits": limits}
+        opt_in = {**now.get("opt_in", {}), **document.get("opt_in", {})}
+        now |= {**document, "limits": limits} | ({"opt_in": opt_in} if "opt_in" in document else {})
     elif method == "PUT":
         now["flowspace"] = document["flowspace"]
     elif method == "POST":
@@ -110,6 +119,7 @@ def _changed(model: SliceModel, old: Slice, method: str, path: tuple[str, ...], 
         now["flowspace"] = _without(now["flowspace"], old.name, path[1])
     if parent is not None:
         now["flowspace"] = [_above(rule, parent) for rule in now["flowspace"]]
+        now |= {"opt_in": _above(now["opt_in"], parent)} if "opt_in" in now else {}
     return parse_slice(now, "slice")
 
 
@@ -124,8 +134,11 @@ T = TypeVar("T")
 
 ANSWER_WITHIN_S = 50.0
 TRIES = 10
-OWNER = "slice-owner"
+OWNER, USER = "slice-owner", "user"
 _ADMIN = "admin"
+_OF_USER = "\0user "
+USERS_PACE = Limit(per_s=0.5, burst=10.0)
+"""How often one user may join and leave."""
 _ROLES = {EQUAL: "equal", MASTER: "master", SLAVE: "slave"}
 
 
@@ -141,16 +154,20 @@ class SlicerService:
         loop: asyncio.AbstractEventLoop,
         reload: Callable[[], Coroutine[Any, Any, Outcome]],
         allowed: tuple[Network, ...] = (),
+        pace: Limit = USERS_PACE,
     ) -> None:
         self._slicer = slicer
         self._loop = loop
         self._reload = reload
         self._allowed = allowed
+        self._pace = Buckets(pace)
         self._reads: Mapping[tuple[str, int], Callable[..., Any]] = {
             ("slices", 1): self._slices,
             ("slices", 2): self._slice,
             ("slices", 3): self._flowspace_of,
             ("flowspace", 1): self._flowspace,
+            ("opt-ins", 1): self._opt_ins,
+            ("opt-ins", 3): self._opt_in,
             ("switches", 1): self._switches,
             ("switches", 2): self._switch,
         }
@@ -158,14 +175,19 @@ class SlicerService:
     # -- who asks -----------------------------------------------------------------------------------------------------
 
     def find(self, token: str) -> Token | None:
-        """The owner whose token this is."""
+        """The owner or user whose token this is."""
         hashed = token_hash(token)
         mine = delegation.owned(self._slicer.model, hashed)
-        # A name that no operator's token can have.
-        return Token(f"\0owner {hashed[:16]}", hashed, OWNER, mine) if mine else None
+        # Names that no operator's token can have.
+        if mine:
+            return Token(f"\0owner {hashed[:16]}", hashed, OWNER, mine)
+        user = user_of(self._slicer.users, hashed)
+        return Token(f"{_OF_USER}{user.name}", hashed, USER) if user is not None else None
 
     def visible_to(self, principal: Token) -> Callable[[Any], bool]:
         """A filter of events: owners see those of their slices, as long as they own them; others see all."""
+        if principal.role == USER:
+            return self._visible_to_user(principal)
         if principal.role != OWNER:
             return lambda event: True
 
@@ -181,6 +203,17 @@ class SlicerService:
 
         return mine
 
+    def _visible_to_user(self, principal: Token) -> Callable[[Any], bool]:
+        """A user hears where the user has joined and left, as long as the token is the user's."""
+        name = _as_principal(principal).user
+
+        def mine(event: Any) -> bool:
+            user = self._slicer.users.get(name)
+            still = user is not None and user.token_sha256 == principal.token
+            return still and event.kind.startswith("opt_in.") and event.document["user"] == name
+
+        return mine
+
     # -- reading ------------------------------------------------------------------------------------------------------
 
     def read(self, principal: Token, *path: str) -> Any:
@@ -189,6 +222,8 @@ class SlicerService:
 
     def _slices(self, principal: Principal) -> list[Document]:
         model = self._slicer.model
+        if principal.user:
+            return [{"name": each.name} for each in model.slices.values() if open_to(each, principal.user)]
         seen = delegation.visible(model, principal)
         return [_shown(e, principal) if e.name in seen else {"name": e.name} for e in model.slices.values()]
 
@@ -208,6 +243,24 @@ class SlicerService:
         model = self._slicer.model
         seen = delegation.visible(model, principal)
         return [rule for name, each in model.slices.items() if name in seen for rule in _rules(each)]
+
+    def _opt_ins(self, principal: Principal) -> list[Document]:
+        """For users, the slices that they may join or have; for others, who has joined theirs."""
+        model, users = self._slicer.model, self._slicer.users
+        if principal.user in users:
+            user = users[principal.user]
+            return [opt_in_document(e, user) for e in model.slices.values() if open_to(e, user.name)]
+        seen = delegation.visible(model, principal)
+        return [
+            opt_in_document(each, users[one.user])
+            for each in model.slices.values()
+            for one in each.members
+            if each.name in seen and one.user in users
+        ]
+
+    def _opt_in(self, principal: Principal, name: str, user: str) -> Document:
+        each, who = joining(self._slicer.seen(), principal, name, user)
+        return opt_in_document(each, who)
 
     def _switches(self, principal: Principal) -> list[Document]:
         seen = delegation.visible(self._slicer.model, principal)
@@ -251,7 +304,12 @@ class SlicerService:
                 raise ForbiddenError("only the operator may do this")
             if path == ("reload",):
                 return self._answer(self._await(self._reload()))
-            return self._edit(who, method, path[1:], document, wait=wait)
+            if path[0] == "opt-ins":
+                self._check_pace(principal)
+                work = partial(joined_or_left, who, method, (path[1], path[2]), document)
+            else:
+                work = partial(self._edited, who, method, path[1:], document)
+            return self._answer(self._put_in_force(work, wait=wait))
         except (NotAllowedError, ForbiddenError, SliceConflictError, AllocationError) as error:
             name = path[1] if len(path) > 1 else ""
             told = {"slice": name, "by": principal.name.lstrip("\0"), "reason": str(error)[:500]}
@@ -259,20 +317,33 @@ class SlicerService:
             may_not = isinstance(error, NotAllowedError | ForbiddenError)
             raise (ForbiddenError if may_not else ConflictError)(str(error)) from error
 
-    def _edit(self, principal: Principal, method: str, path: tuple[str, ...], document: Any, *, wait: bool) -> Changed:
+    def _edited(
+        self, principal: Principal, method: str, path: tuple[str, ...], document: Any, seen: Seen
+    ) -> SliceModel:
+        """Other slices, with those of the users of now who fit them."""
+        model = seen.model.declared
+        found = edit(model, principal, method, path, document)
+        if PRODUCTION in found.remove:
+            raise ConflictError(f"{PRODUCTION} is always there")
+        delegation.check(model, principal, found.put, found.remove, self._allowed)
+        new = found.model if found.model is not None else changed(model, found.put, found.remove)[0]
+        return seated(new, requests_of(seen.model), seen.users, seen.model)[0]
+
+    def _put_in_force(self, work: Callable[[Seen], SliceModel], *, wait: bool) -> Outcome:
+        """The slices that a change makes of those of now; made again if somebody was faster."""
         for _ in range(TRIES):
-            model = self._slicer.model
-            found = edit(model, principal, method, path, document)
-            if PRODUCTION in found.remove:
-                raise ConflictError(f"{PRODUCTION} is always there")
-            delegation.check(model, principal, found.put, found.remove, self._allowed)
+            seen = self._slicer.seen()
             try:
-                new = found.model if found.model is not None else changed(model, found.put, found.remove)[0]
-                outcome = self._await(self._slicer.become(new, model, wait=wait))
+                return self._await(self._slicer.become(work(seen), seen, wait=wait))
             except StaleError:
                 continue
-            return self._answer(outcome)
         raise TooBusyError("others change slices all the time")
+
+    def _check_pace(self, principal: Token) -> None:
+        """Each change of a user's costs all switches some rules: nobody joins and leaves all the time."""
+        wait_s = self._pace.take(principal.name, time.monotonic()) if principal.role == USER else 0.0
+        if wait_s:
+            raise TooBusyError(f"too many changes: expected a pause of {wait_s:.0f} s")
 
     def _answer(self, outcome: Outcome) -> Changed:
         change, version = outcome.change, outcome.version
@@ -328,6 +399,8 @@ def _metrics(slicer: Slicer, principal: Principal) -> Iterator[Any]:
 def _as_principal(token: Token) -> Principal:
     if token.role == OWNER:
         return Principal(slices=token.slices)
+    if token.role == USER:
+        return Principal(user=token.name.removeprefix(_OF_USER))
     return Principal(operator=token.role == _ADMIN, sees_all=True)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from hyroads.slices.core.allocation import NUMBER_BITS, OPEN_VSWITCH, Layout
 from hyroads.slices.core.delegation import Network
 from hyroads.slices.core.model import SliceModel
 from hyroads.slices.core.slicefile import load_text, parse
+from hyroads.slices.core.users import NOBODY, User, load_users, users_of
 
 OPENFLOW_PORT = 6633
 """Not 6653: there the controller of production listens, often on the same machine."""
@@ -32,7 +34,7 @@ REST_PORT = 8081
 """Not 8080: there the controller of production answers."""
 
 _TOP = (
-    "slices", "state_file", "listen", "tls", "controllers_tls", "rest_tls", "api_tokens", "api_limits",
+    "slices", "users", "state_file", "listen", "tls", "controllers_tls", "rest_tls", "api_tokens", "api_limits",
     "owner_controllers", "tables", "metadata_bits", "most_switches", "patience_s",
 )  # fmt: skip
 _ROLES = ("admin", "viewer")
@@ -44,6 +46,8 @@ class SlicerSettings:
     """Everything the slicer is told, and the slices of the file."""
 
     model: SliceModel
+    users: Mapping[str, User] = field(default_factory=dict)
+    """Who may join slices that are open for users."""
     openflow: Endpoint = field(default=Endpoint("127.0.0.1", OPENFLOW_PORT))
     tls: TlsFiles | None = None
     """Towards switches."""
@@ -92,6 +96,7 @@ def parse_settings(document: object, name: str) -> SlicerSettings:
         "most_switches": integer_of(top, "most_switches", 256, 1, 4096),
         "patience_s": top["patience_s"].number(20.0, 10.0, 3600.0) if "patience_s" in top else 20.0,
     }
+    values["users"] = _users(top, base)
     _check_exposure(values, plaintext, Place(None, problems, "listen"))
     problems.raise_if_any()
     return SlicerSettings(_slices(top, name, base), **values)
@@ -113,6 +118,15 @@ def _slices(top: Section, name: str, base: Path) -> SliceModel:
         path = str(base / value)
         return load_text(read_text(path), path)
     return parse({"slices": [] if value is None else value}, name)
+
+
+def _users(top: Section, base: Path) -> Mapping[str, User]:
+    """The users themselves, or the name of the file that has them."""
+    value = top.values.get("users")
+    if isinstance(value, str) and value:
+        path = str(base / value)
+        return load_users(read_text(path), path)
+    return NOBODY if value is None else users_of(top["users"])
 
 
 def _networks(place: Place) -> tuple[Network, ...]:

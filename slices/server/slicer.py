@@ -8,7 +8,7 @@ from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass
 from functools import partial
 from struct import Struct
-from typing import Any
+from typing import Any, NamedTuple
 
 from hyroads.controller.core.errors import HyroadsError
 from hyroads.controller.files.tls import client_side
@@ -18,6 +18,8 @@ from hyroads.slices.core.change import ModelChange, difference_of
 from hyroads.slices.core.classifier import NO_CLASSIFIER, Classifier, Entries, classifier_of, switch_difference
 from hyroads.slices.core.errors import SliceError
 from hyroads.slices.core.model import SliceModel
+from hyroads.slices.core.opt_in import member_changes
+from hyroads.slices.core.users import User
 from hyroads.slices.proxy.contents import Contents, contents_of, questions
 from hyroads.slices.proxy.maintenance import change_stages, is_sliced, stages
 from hyroads.slices.proxy.ports import DELETED
@@ -49,6 +51,13 @@ class Outcome:
     pending: tuple[str, ...] = ()
 
 
+class Seen(NamedTuple):
+    """What a change was computed from."""
+
+    model: SliceModel
+    users: Mapping[str, User]
+
+
 class StaleError(SliceError):
     """The slices have changed since they were looked at."""
 
@@ -59,6 +68,8 @@ class Slicer:
     def __init__(self, settings: SlicerSettings, model: SliceModel, saved: Saved, document: str = "") -> None:
         self.settings = settings
         self.model = model
+        self.users = settings.users
+        """Who may join slices, as the settings say it now."""
         self.key = saved.key
         self.dirty = asyncio.Event()
         self.switches: dict[int, Switch] = {}
@@ -239,16 +250,30 @@ class Slicer:
 
     # -- the slices change --------------------------------------------------------------------------------------------
 
-    async def become(self, model: SliceModel, seen: SliceModel | None = None, *, wait: bool = True) -> Outcome:
+    def seen(self) -> Seen:
+        """The slices and users of now."""
+        return Seen(self.model, self.users)
+
+    async def become(
+        self,
+        model: SliceModel,
+        seen: Seen | None = None,
+        *,
+        users: Mapping[str, User] | None = None,
+        wait: bool = True,
+    ) -> Outcome:
         """Exactly these slices, which have been checked, in force at every connected switch that answers in time.
 
-        :class:`StaleError` if the slices of now are others than ``seen``.
+        ``users`` are other users from now on. :class:`StaleError` if the slices or users of now are others than
+        ``seen``.
         """
-        if seen is not None and seen is not self.model:
+        if seen is not None and (seen.model is not self.model or seen.users is not self.users):
             raise StaleError("the slices have changed meanwhile")
         change = difference_of(self.model, model)
         if change:
             self._replace(model, change)
+        if users is not None:
+            self.users = users
         behind = [s for s in self.switches.values() if s.link is not None and s.version < self.version]
         # One that is still being prepared gets the slices of now, too, but is not waited for.
         served = {s.dpid for s in behind if s.session is not None}
@@ -264,12 +289,15 @@ class Slicer:
         allocation = allocate(model, known, self.allocation, change.names, self.settings.layout, busy=busy)
         ports = {dpid: switch.names for dpid, switch in self.switches.items()}
         classifier = classifier_of(model, allocation, ports, self._classifier, change.names)
+        before = self.model
         self.model, self.allocation, self._classifier = model, allocation, classifier
         self.version += 1
         self.dirty.set()
         for kind in ("added", "changed", "removed"):
             for name in sorted(getattr(change, kind)):
                 self.events.publish(f"slice.{kind}", {"slice": name})
+        for kind, name, user in member_changes(before, model, change.names):
+            self.events.publish(f"opt_in.{kind}", {"slice": name, "user": user})
 
     def pending(self, version: int) -> tuple[str, ...]:
         """The connected switches that have not confirmed the slices of a version."""

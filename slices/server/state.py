@@ -17,6 +17,7 @@ from hyroads.controller.core.errors import ConfigError
 from hyroads.controller.files.state import Broken, Document, Format, StateFile
 from hyroads.controller.model.events import EventLog
 from hyroads.slices.core.allocation import NOTHING, Allocation, Block
+from hyroads.slices.core.opt_in import read_documents
 
 Pairs = Mapping[str, Mapping[str, Mapping[int, int]]]
 """A switch's numbers of groups and meters by slice, kind and the guest's number."""
@@ -34,6 +35,8 @@ class Saved:
     """Of the slices as the settings gave them, when ``slices`` was saved."""
     slices: Any = None
     """The document of the slices, if they were changed while running."""
+    opt_ins: tuple[Document, ...] = ()
+    """The documents of who has joined which slice (``opt_in``)."""
 
 
 def _decode(document: Any) -> Saved:
@@ -52,14 +55,31 @@ def _decode(document: Any) -> Saved:
         for dpid, mine in document["ids"].items()
     }
     allocation = Allocation(MappingProxyType(numbers), MappingProxyType(blocks))
-    return Saved(bytes.fromhex(document["key"]), allocation, ids, str(document["file_hash"]), document["slices"])
+    try:
+        read_documents(document["opt_ins"], "opt_ins")
+    except ConfigError as error:
+        raise ValueError(str(error)) from error
+    key, hashed = bytes.fromhex(document["key"]), str(document["file_hash"])
+    return Saved(key, allocation, ids, hashed, document["slices"], tuple(document["opt_ins"]))
+
+
+def _without_users(document: Document) -> Document:
+    return {**document, "opt_ins": []}
 
 
 FORMAT = Format(
-    version=2,
-    sections={"key": str, "numbers": dict, "blocks": dict, "ids": dict, "file_hash": str, "slices": object},
-    # Files of version 1 had no checksum.
-    migrations={1: dict},
+    version=3,
+    sections={
+        "key": str,
+        "numbers": dict,
+        "blocks": dict,
+        "ids": dict,
+        "file_hash": str,
+        "slices": object,
+        "opt_ins": list,
+    },
+    # Files of version 1 had no checksum, those of version 2 no users.
+    migrations={1: dict, 2: _without_users},
     checked_from=2,
     whole=_decode,
 )
@@ -88,6 +108,7 @@ def encode(saved: Saved) -> Document:
         "ids": {f"{dpid:#x}": mine for dpid, mine in saved.ids.items() if mine},
         "file_hash": saved.file_hash,
         "slices": saved.slices,
+        "opt_ins": saved.opt_ins,
     }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import zipfile
@@ -58,6 +59,16 @@ def test_compiled_programs_are_carried_and_can_be_run(installed: Path) -> None:
         result = run(native / name, "--version", cwd=installed)
         assert result.returncode == 0, result.stderr
         assert result.stdout.startswith(name)
+
+
+def test_it_is_named_after_the_oldest_glibc_and_is_for_every_python(wheel: Path, tmp_path: Path) -> None:
+    command = (sys.executable, ROOT / "scripts/packages.py", "wheel", "--wheel", wheel, "--out", tmp_path)
+    said = run(*command, cwd=tmp_path)
+    assert said.returncode == 0, said.stderr
+    built = Path(said.stdout.strip())
+    assert re.fullmatch(r"hyroads-[0-9.]+-py3-none-manylinux_2_\d+_\w+\.whl", built.name)
+    # Nothing was brought that is the machine's.
+    assert {name for name in zipfile.ZipFile(built).namelist() if ".libs/" in name} == set()
 
 
 @pytest.mark.parametrize("where", ["/", "the repository", "an empty folder"])

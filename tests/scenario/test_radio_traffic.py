@@ -75,5 +75,5 @@ def test_one_connection_over_two_radios_and_power_line(tmp_path):
     assert run_network(network, "t-three", work, RunOptions(0, options), lambda words: None) == 0
     found = json.loads(path.read_text())
     print(found)
-    # 0.84 to 0.86 here, 0.73 when acknowledgements were taken for greedy. Small rises of a rate are not sent (3 %).
-    assert 0.83 * optimum_mbps <= found["mbps"] <= optimum_mbps
+    # 0.86 here, 0.73 when acknowledgements were taken for greedy.
+    assert 0.84 * optimum_mbps <= found["mbps"] <= optimum_mbps

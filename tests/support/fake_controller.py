@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Mapping
@@ -16,7 +17,7 @@ from hyroads.controller.model.live_document import LiveLog
 from hyroads.rest import events, identity, live
 from hyroads.rest.api import create_app
 from hyroads.rest.contract import Document, Token
-from hyroads.rest.live import COLUMNS, SOURCES
+from hyroads.rest.live import COLUMNS, SOURCES, LiveText
 from hyroads.rest.resource import Resource, reply
 
 
@@ -83,13 +84,13 @@ class FakeController:
         self._server.shutdown()
         self._server.server_close()
 
-    def live(self, since: int | None = None) -> Document:
+    def live(self, since: int | None = None) -> LiveText:
         if getattr(self, "closed", False):
             raise ConnectionAbortedError
         with self._lock:
             self._live.update({name: dict(rows) for name, rows in self.rows.items()})
             found = self._live.since(since)
-        return {
+        document = {
             "from": found.since, "version": found.version, "complete": found.since is None, "reason": found.reason,
             "age_s": 0.0, "topology_version": self.topology_version,
             "slot": {"count": 1, "missed": 0, "slot_ms": 100},
@@ -97,6 +98,7 @@ class FakeController:
             **{name: dict(found.changed.get(name, {})) for name in self.rows},
             "gone": {name: list(ids) for name, ids in found.gone.items()},
         }  # fmt: skip
+        return LiveText(found.version, json.dumps(document))
 
     def publish(self, kind: str, **document: Any) -> None:
         self.log.publish(kind, document)

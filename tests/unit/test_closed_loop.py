@@ -202,6 +202,20 @@ def test_small_changes_are_not_pushed_and_falls_are_pushed_sooner_than_rises() -
     assert pushed(0.9)
 
 
+def test_a_small_rise_is_sent_along_with_what_another_flow_gives_up() -> None:
+    wifi = [link.id for link in TRIANGLE.links].index("ab-wifi")
+    paths = {flow: [(wifi,)] for flow in ("f", "g")}
+    best = solve(rate_problem(TRIANGLE, paths, flows=[FlowSpec(flow, "", "") for flow in paths], margin=MARGIN))
+    f_mbps, g_mbps = best.path_rates_mbps.tolist()
+
+    def pushed(f: float, g: float) -> set[str]:
+        return set(to_push({"f": (f * f_mbps,), "g": (g * g_mbps,)}, best, LoopSettings()))
+
+    assert pushed(1.0, 0.98) == set()
+    assert pushed(1.1, 0.98) == {"f", "g"}
+    assert pushed(1.1, 0.995) == pushed(1.1, 1.01) == {"f"}
+
+
 def test_the_state_before_a_slot_is_untouched() -> None:
     sim = simulation(TRIANGLE, HYBRID)
     before = sim.state

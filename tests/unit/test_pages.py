@@ -162,11 +162,12 @@ def test_a_key_that_a_page_leaves_out_ends_the_build() -> None:
 
 
 def test_the_examples_of_the_slicers_page_are_valid() -> None:
-    slices, settings_ = (
+    slices, settings_, opt_in, users = (
         yaml.safe_load(block.text) for block in blocks(DOCS / "reference" / "slicer.md") if block.language == "yaml"
     )
     assert docs_site.PARSERS["slices"](slices)
-    assert docs_site.PARSERS["slicer"]({**settings_, "slices": slices["slices"]})
+    assert docs_site.PARSERS["slices"](opt_in)
+    assert docs_site.PARSERS["slicer"]({**settings_, "slices": slices["slices"], **users})
 
 
 def documented_settings() -> dict[str, object]:

@@ -343,7 +343,8 @@ ALLOWED = {
         "links",
     },
     "application": {"flows", "handovers", "ncasts", "sessions", "reservations", "access-rules"},
-    "slice-owner": {"slices", "flowspace"},
+    "slice-owner": {"slices", "flowspace", "opt-ins"},
+    "user": {"opt-ins"},
     "viewer": set(),
 }
 
