@@ -81,9 +81,12 @@ virtual_environment() {
     # with build constraints; 67 still works on Python 3.12.
     "${pip[@]}" setuptools==67.8.0 wheel==0.45.1 pbr==7.1.3
     grep -v '^ryu==' requirements.txt > .venv/requirements.txt
-    "${pip[@]}" -r .venv/requirements.txt
+    local files=(-r .venv/requirements.txt)
+    if $dev; then files+=(-r requirements-dev.txt); fi
+    # All that is needed is pinned, and nothing has to be resolved; unless another version of Python needs more.
+    "${pip[@]}" --no-deps "${files[@]}"
     "${pip[@]}" --no-build-isolation --no-deps "$(grep '^ryu==' requirements.txt)"
-    if $dev; then "${pip[@]}" -r requirements-dev.txt; fi
+    .venv/bin/pip check >/dev/null || "${pip[@]}" "${files[@]}"
     stamp venv "$key"
     rm -f "$STAMPS/package"
 }

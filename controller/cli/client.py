@@ -74,6 +74,10 @@ def _check(args: argparse.Namespace) -> int:
     policy = _checked(args.file)
     if policy is None:
         return 2
+    if any(flow.match.application for flow in policy.flows) and not _has_cgroups():
+        raise ConfigError(
+            args.file, "flows", "match.application needs a cgroup v2 file system, and none is mounted here"
+        )
     waypoint = "none" if policy.waypoint is None else f"{policy.waypoint.address} port {policy.waypoint.port}"
     names = ", ".join(policy.interfaces)
     print(f"{args.file}: mode {policy.mode}, interfaces {names}, {len(policy.flows)} flows, waypoint {waypoint}")
@@ -92,6 +96,15 @@ def _check(args: argparse.Namespace) -> int:
         session = asyncio.run(SessionClient(policy.waypoint, lambda: found, unused, print).check())
         print(f"waypoint {session.address}: session {session.session}, addresses {session.address4} {session.address6}")
     return 0
+
+
+def _has_cgroups() -> bool:
+    """Whether control groups of version 2 are mounted."""
+    try:
+        mounts = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return False
+    return " - cgroup2 " in mounts
 
 
 def _ask(args: argparse.Namespace, request: dict[str, Any], name: str = "client", daemon: str = _DAEMON) -> Any:

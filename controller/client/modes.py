@@ -142,6 +142,8 @@ def flow_name(rule: str) -> str:
 
 
 def _matches(match: Match) -> Iterator[Document]:
+    # Only where it is used, so that a program of an earlier version takes the rest.
+    application = {} if match.application is None else {"application": match.application}
     for source in match.source_ports or (None,):
         for destination in match.destination_ports or (None,):
             yield {
@@ -151,4 +153,5 @@ def _matches(match: Match) -> Iterator[Document]:
                 "source_port": None if source is None else list(source),
                 "destination_port": None if destination is None else list(destination),
                 "dscp": match.dscp,
+                **application,
             }

@@ -41,10 +41,13 @@ _IFNAME = re.compile(r"(?!\.{1,2}$)[^\s/#\"'\\{},;]{1,15}")
 _RESERVED = ("lo", "hr0", "hrw0")
 _FLOW_NAME = re.compile(r"[A-Za-z0-9_.-]{1,32}")
 _RANGE = re.compile(r"([0-9]{1,5})-([0-9]{1,5})")
+_CGROUP = re.compile(r"(?!.*/\.{0,2}(?:/|$))(?:/[^/\x00-\x1f\x7f]+)+")
+_APPLICATION = re.compile(r"[A-Za-z0-9_.:@-]+")
+_MOST_APPLICATION = 255
 _FINGERPRINT = re.compile(r"[0-9a-f]{64}")
 _MOST_MBPS, _LEAST_WEIGHT, _MOST_WEIGHT, _MOST_GIB = 1e6, 1e-3, 1e6, 1e9
 _PORT_KEYS = ("tcp_dst", "udp_dst", "tcp_src", "udp_src")
-_MATCH_KEYS = (*_PORT_KEYS, "protocol", "dst", "src", "dscp", "icmp")
+_MATCH_KEYS = (*_PORT_KEYS, "protocol", "dst", "src", "dscp", "icmp", "application")
 _FLOW_KEYS = ("name", "match", "weight", "urgent", "mode", "interfaces", "spread", "via")
 _TOP_KEYS = ("interfaces", "mode", "waypoint", "flows", "controller", "plane", "address4", "address6")
 
@@ -67,7 +70,9 @@ class InterfacePolicy:
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """What packets a flow is for; None and empty: any. Ports are inclusive ranges."""
+    """What packets a flow is for; None and empty: any. Ports are inclusive ranges. ``application`` is the name of a
+    systemd unit or scope, or the path of a control group (cgroup v2), of the process that made the socket.
+    """
 
     protocol: str | int | None = None
     source: str | None = None
@@ -75,6 +80,7 @@ class Match:
     source_ports: tuple[Ports, ...] = ()
     destination_ports: tuple[Ports, ...] = ()
     dscp: int | None = None
+    application: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +189,8 @@ def _check_kernel(top: Section, mode: str, flows: Sequence[FlowPolicy]) -> None:
     for entry, flow in zip(top["flows"].items() if "flows" in top else (), flows, strict=False):
         if flow.mode == HIGH_ROBUSTNESS:
             entry.problems.add(f"{entry.path}.mode", f"{HIGH_ROBUSTNESS} needs plane: agent, which makes copies")
+        if flow.match.application is not None:
+            entry.problems.add(f"{entry.path}.match.application", "needs plane: agent, which knows the flows' sockets")
         if flow.spread == "packet":
             entry.problems.add(f"{entry.path}.spread", "expected flow: the kernel keeps a flow on one interface")
     if _rules(flows) > MAX_KERNEL_RULES:
@@ -326,7 +334,18 @@ def _match(place: Place) -> Match:
         place.fail("expected src and dst of one IP version")
     texts = {key: str(network) for key, network in networks.items()}
     dscp = integer_of(section, "dscp", 0, 0, 63) if section.values.get("dscp") is not None else None
-    return Match(protocol, texts.get("src"), texts.get("dst"), ports["src"], ports["dst"], dscp)
+    application = _application(section["application"]) if section.values.get("application") is not None else None
+    return Match(protocol, texts.get("src"), texts.get("dst"), ports["src"], ports["dst"], dscp, application)
+
+
+def _application(place: Place) -> str | None:
+    text = place.value if isinstance(place.value, str) and len(place.value.encode()) <= _MOST_APPLICATION else ""
+    if _APPLICATION.fullmatch(text) or _CGROUP.fullmatch(text):
+        return text
+    place.expected(
+        "the name of an application such as firefox, or the path of a cgroup such as /system.slice/x.service"
+    )
+    return None
 
 
 def _protocol(place: Place) -> str | int | None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
 import signal
 import socket
+import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +18,7 @@ import client_fixtures
 import pytest
 from client_fixtures import FLOWS, NEEDS_PROGRAM
 from client_transfers import Transfer, flow_of, has_flow
-from multihomed import FAR, SERVER, TOKEN, Host, World, tcp_server, wait_until, waypoint_of
+from multihomed import FAR, HYROADS, SERVER, TOKEN, Host, World, run, tcp_server, wait_until, waypoint_of
 
 pytestmark = NEEDS_PROGRAM
 POLICY = "interfaces: {wlan0: {}, wwan0: {metered: true}}\n" + FLOWS
@@ -177,3 +180,85 @@ def test_a_gateway_of_a_network_file_is_a_waypoint_with_the_rights_of_its_unit_a
         while manager.recv(4096) != b"STOPPING=1":
             pass
         assert world.state(world.net) == before
+
+
+# What the sockets of a process in a control group see of the way that their packets take: TCP, UDP without and with
+# connect().
+ASK_AS = f"""
+import os, socket, sys
+open(sys.argv[1] + "/cgroup.procs", "w").write(str(os.getpid()))
+stream = socket.create_connection(("{FAR}", 7003), 10)
+print(stream.recv(99).decode())
+for connected in (False, True):
+    each = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    each.settimeout(10)
+    each.connect(("{FAR}", 7004)) if connected else None
+    each.send(b"?") if connected else each.sendto(b"?", ("{FAR}", 7004))
+    print(each.recvfrom(99)[0].decode())
+"""
+UDP_SERVER = """
+import socket
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.bind(("0.0.0.0", 7004))
+print("ready", flush=True)
+while True:
+    _, peer = s.recvfrom(99)
+    s.sendto(peer[0].encode(), peer)
+"""
+
+
+@pytest.fixture
+def cgroups() -> Iterator[dict[str, Path]]:
+    """Control groups as a desktop has them, on this machine's cgroup v2."""
+    roots = re.findall(r"(?m)^(?:\S+ ){4}(\S+) .* - cgroup2 ", Path("/proc/self/mountinfo").read_text())
+    base = Path(roots[0], f"hr-test-{os.getpid()}") if roots else None
+    names = {"video": "app.slice/app-gnome-video-4711.scope", "backup": "backup.slice/deeper", "other": "other.service"}
+    made: list[Path] = []
+    try:
+        for name in names.values() if base is not None else ():
+            for part in reversed([Path(name), *Path(name).parents]):
+                made += [folder for folder in [base / part] if not folder.exists()]
+                (base / part).mkdir(exist_ok=True)
+    except OSError:
+        base = None
+    try:
+        if base is None:
+            pytest.skip("needs a cgroup v2 file system that root may write")
+        yield {name: base / folder for name, folder in names.items()}
+    finally:
+        for folder in reversed(made):
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+
+
+def test_flows_take_the_interface_of_their_application(world: World, host: Host, cgroups: dict[str, Path]) -> None:
+    backup = f"/{cgroups['backup'].parents[1].name}/backup.slice"
+    flows = "[{name: video, match: {application: video}, interfaces: [wwan0]}, "
+    flows += f"{{name: backup, match: {{application: {backup}, protocol: udp}}, interfaces: [wwan0]}}, "
+    flows += "{name: rest, interfaces: [wlan0]}]"
+    host.policy.write_text(f"interfaces: {{wlan0: {{}}, wwan0: {{}}}}\nflows: {flows}\n")
+    # "ip netns exec" mounts a /sys of its own, without what is mounted there.
+    host.prefix = ("sh", "-c", 'mount -t cgroup2 none /sys/fs/cgroup && exec "$@"', "sh")
+    host.start()
+    udp = world.start(world.far, sys.executable, "-c", UDP_SERVER, log=world.folder / "udp.log")
+    wait_until(lambda: (world.folder / "udp.log").read_text() == "ready\n" or udp.poll() is not None)
+    wlan, wwan = "10.1.0.2", "10.2.0.2"
+    wanted = {"video": [wwan] * 3, "backup": [wlan, wwan, wwan], "other": [wlan] * 3}
+    with tcp_server(world, 7003, world.far):
+        for name, ways in wanted.items():
+            inside = ["nsenter", f"--net=/run/netns/{world.client}", "--"]
+            assert run(*inside, sys.executable, "-c", ASK_AS, str(cgroups[name])).stdout.split() == ways, name
+    assert " 0% packet loss" in world.inside(world.client, "ping", "-c", "1", FAR)
+    assert {"video", "backup", "rest"} <= {each["name"] for each in host.status()["flows"]}
+
+
+def test_an_application_is_refused_where_nobody_tells_it(host: Host) -> None:
+    host.policy.write_text("interfaces: {wlan0: {}}\nflows: [{name: a, match: {application: firefox}}]\n")
+    with pytest.raises(AssertionError):
+        host.start()
+    assert host.said() == "hyroads: rules[0].match.application: no cgroup v2 file system is mounted on this host\n"
+    checked = host.world.inside(host.namespace, *HYROADS, "client", "check", str(host.policy), check=False)
+    assert (
+        checked
+        == f"hyroads: {host.policy}: flows: match.application needs a cgroup v2 file system, and none is mounted here\n"
+    )

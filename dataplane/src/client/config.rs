@@ -1,6 +1,7 @@
 //! What the daemon wants of the client stack: requests of the control socket, checked, and rules that are quick to
 //! match.
 
+use super::application::Application;
 use super::scheduler::{Accepts, MOST_INTERFACES};
 use super::tunnel::Key;
 use crate::ip::{ICMP, ICMPV6, TCP, UDP};
@@ -118,6 +119,7 @@ struct MatchEntry {
     source_port: Option<[u16; 2]>,
     destination_port: Option<[u16; 2]>,
     dscp: Option<u8>,
+    application: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -211,6 +213,7 @@ struct Match {
     source_port: Option<[u16; 2]>,
     destination_port: Option<[u16; 2]>,
     dscp: Option<u8>,
+    application: Option<Application>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -222,11 +225,13 @@ enum Protocols {
 
 /// What is asked of the rules: the first packet of a flow.
 #[derive(Clone, Copy, Debug)]
-pub struct Subject {
+pub struct Subject<'a> {
     pub protocol: u8,
     pub source: (IpAddr, u16),
     pub destination: (IpAddr, u16),
     pub dscp: u8,
+    /// The control group of its socket.
+    pub cgroup: Option<&'a str>,
 }
 
 impl Match {
@@ -244,6 +249,7 @@ impl Match {
             && port(self.source_port, subject.source.1)
             && port(self.destination_port, subject.destination.1)
             && self.dscp.map_or(true, |dscp| dscp == subject.dscp)
+            && self.application.as_ref().map_or(true, |wanted| subject.cgroup.map_or(false, |own| wanted.covers(own)))
     }
 }
 
@@ -276,6 +282,11 @@ impl Config {
     /// The number of the first rule that covers a flow.
     pub fn rule_of(&self, subject: &Subject) -> Option<usize> {
         self.rules.iter().position(|rule| rule.fields.covers(subject))
+    }
+
+    /// The number of the first rule that asks for the application of a flow.
+    pub fn first_of_application(&self) -> Option<usize> {
+        self.rules.iter().position(|rule| rule.fields.application.is_some())
     }
 
     /// An error's text names the place.
@@ -394,6 +405,10 @@ fn fields(entry: &MatchEntry) -> Result<Match, String> {
     if entry.dscp.map_or(false, |dscp| dscp > 63) {
         return Err("dscp: expected 0 to 63".to_string());
     }
+    let application = match &entry.application {
+        None => None,
+        Some(text) => Some(Application::parse(text).ok_or("application: expected a name, or the path of a cgroup")?),
+    };
     Ok(Match {
         protocol,
         source: prefix(&entry.source, "source")?,
@@ -401,6 +416,7 @@ fn fields(entry: &MatchEntry) -> Result<Match, String> {
         source_port: ports(entry.source_port, "source_port")?,
         destination_port: ports(entry.destination_port, "destination_port")?,
         dscp: entry.dscp,
+        application,
     })
 }
 
@@ -424,9 +440,9 @@ pub(crate) mod tests {
                  {"name":"ping","match":{"protocol":"icmp"},"interfaces":["wlan0"],"via":"direct"},
                  {"name":"rest","interfaces":["wlan0","wwan0"],"via":"waypoint","spread":"packet"}]}"#;
 
-    fn subject(protocol: u8, destination: &str, port: u16) -> Subject {
+    fn subject(protocol: u8, destination: &str, port: u16) -> Subject<'static> {
         let source = ("10.171.0.2".parse().unwrap(), 40_000);
-        Subject { protocol, source, destination: (destination.parse().unwrap(), port), dscp: 0 }
+        Subject { protocol, source, destination: (destination.parse().unwrap(), port), dscp: 0, cgroup: None }
     }
 
     #[test]
@@ -455,6 +471,7 @@ pub(crate) mod tests {
             (r#"5060,5061"#, r#"5061,5060"#, "rules[0].match.destination_port"),
             (r#"192.0.2.0/24"#, r#"192.0.2.0/33"#, "rules[0].match.destination"),
             (r#""protocol":"udp""#, r#""protocol":"quic""#, "rules[0].match.protocol"),
+            (r#""protocol":"udp""#, r#""application":"a/b""#, "rules[0].match.application"),
             (r#"090a0b0c0d0e0f""#, r#"090a0b0c0d0e0""#, "waypoint.key"),
             (r#""via":"waypoint","spread""#, r#""via":"direct","spread""#, "rules[2].via"),
             (r#""name":"rest","#, r#""name":"rest","match":{"dscp":1},"#, "without a match"),

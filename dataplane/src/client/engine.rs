@@ -6,6 +6,7 @@
 //! `forward` and `receive` take packets in, `placement` decides which interfaces a flow uses, `send` gives packets to
 //! interfaces, `timers` does what is due; here are configuration, interfaces and the beginning and end of flows.
 
+use super::application::Owners;
 use super::config::{Config, Subject, Via};
 use super::flow::{Flow, Flows, Item, Wire};
 use super::link::{Link, LinkState};
@@ -163,6 +164,8 @@ pub struct Engine {
     pub(super) waypoint_lost: bool,
     /// Slots whose direct binding has changed and is to be saved.
     pub changed: Vec<usize>,
+    /// Needed by rules that ask for applications.
+    pub owners: Option<Box<dyn Owners>>,
 }
 
 impl Engine {
@@ -185,6 +188,7 @@ impl Engine {
             tick_ns: 0,
             waypoint_lost: false,
             changed: Vec::new(),
+            owners: None,
         }
     }
 
@@ -416,11 +420,13 @@ impl Engine {
                 self.forget(now_ns, silent, fx);
             }
         }
+        let cgroup = self.cgroup_of(&tuple);
         let subject = Subject {
             protocol: tuple.protocol,
             source: (tuple.source.address, tuple.source.port),
             destination: (tuple.destination.address, tuple.destination.port),
             dscp,
+            cgroup: cgroup.as_deref(),
         };
         let (rule, rights, by_rule) = self.rights_of(&subject);
         // The waypoint forwards nothing that does not come from the address it gave.
@@ -428,10 +434,17 @@ impl Engine {
         let via = if is_own { via.unwrap_or(by_rule) } else { Via::Direct };
         let mut flow = Flow::new(now_ns, number, tuple, rule, rights, via);
         flow.dscp = dscp;
+        flow.cgroup = cgroup;
         let slot = self.flows.insert(flow);
         self.refresh(now_ns, slot, fx);
         self.bind_if_special(now_ns, slot);
         Some(slot)
+    }
+
+    /// The control group of a flow's socket, if any rule asks for it.
+    pub(super) fn cgroup_of(&mut self, tuple: &crate::ip::Tuple) -> Option<Box<str>> {
+        self.config.first_of_application()?;
+        self.owners.as_mut()?.cgroup_of(tuple)
     }
 
     pub(super) fn own_address(&self, address: IpAddr) -> bool {
@@ -511,12 +524,13 @@ fn renumbered(set: Accepts, numbers: &[usize]) -> Accepts {
     interfaces(set).filter_map(|at| numbers.get(at)).fold(0, |out, number| out | 1 << number)
 }
 
-pub(super) fn subject(flow: &Flow) -> Subject {
+pub(super) fn subject(flow: &Flow) -> Subject<'_> {
     Subject {
         protocol: flow.tuple.protocol,
         source: (flow.tuple.source.address, flow.tuple.source.port),
         destination: (flow.tuple.destination.address, flow.tuple.destination.port),
         dscp: flow.dscp,
+        cgroup: flow.cgroup.as_deref(),
     }
 }
 

@@ -1,6 +1,8 @@
 //! Flows through the tunnel: whatever happens to interfaces, every packet arrives once and in order.
 
+use crate::client::application::Owners;
 use crate::client::testing::*;
+use crate::ip::Tuple;
 use crate::rng::Rng;
 
 /// The first packets, so that both ends know where the flow's numbers begin.
@@ -143,4 +145,37 @@ fn any_sequence_of_deaths_and_revivals_ends_with_packets_once_and_in_order() {
         assert_all(&numbers(&sim.client.host, 1000), 100, &format!("seed {seed} down, afterwards"));
         sim.end();
     }
+}
+
+/// Sockets of odd ports are of the one application, those of even ports of the other.
+struct ByPort;
+
+impl Owners for ByPort {
+    fn cgroup_of(&mut self, tuple: &Tuple) -> Option<Box<str>> {
+        let path = if tuple.source.port % 2 == 1 { "/app.slice/app-video-1.scope" } else { "/app.slice/web.service" };
+        Some(path.into()).filter(|_| tuple.source.port < 5000)
+    }
+}
+
+#[test]
+fn a_flow_takes_the_rule_of_its_application_also_when_the_rule_comes_later() {
+    let rest = rule("", &["if0"], "waypoint");
+    let mut sim = Sim::with_rules(&[(20.0, 5), (20.0, 5)], &rest);
+    sim.client.engine.owners = Some(Box::new(ByPort));
+    sim.send(&numbered(1001, 0, 100));
+    sim.send(&numbered(1002, 0, 100));
+    assert_eq!((sim.home(1001), sim.home(1002)), (Some(0), Some(0)));
+    let video = r#"{"name":"video","match":{"application":"video"},"interfaces":["if1"],"via":"waypoint"}"#;
+    sim.configure(&format!("{video},{rest}"));
+    for port in [1003, 1004, 5001] {
+        sim.send(&numbered(port, 0, 100));
+    }
+    sim.run_ms(50);
+    let homes: Vec<_> = [1001, 1002, 1003, 1004, 5001].iter().map(|port| sim.home(*port).unwrap()).collect();
+    assert_eq!(homes, [1, 0, 1, 0, 0]);
+    // Without sockets to ask for nothing is of any application.
+    sim.client.engine.owners = None;
+    sim.send(&numbered(1005, 0, 100));
+    assert_eq!(sim.home(1005), Some(0));
+    sim.end();
 }

@@ -149,6 +149,8 @@ pub struct Flow {
     pub rule: usize,
     /// Of its first packet.
     pub dscp: u8,
+    /// The control group of its socket, if a rule asks for it.
+    pub cgroup: Option<Box<str>>,
     pub rights: Rights,
     pub via: Via,
     /// The user's choice of interface.
@@ -182,6 +184,7 @@ impl Flow {
             ordinal: 0,
             rule,
             dscp: 0,
+            cgroup: None,
             rights,
             via,
             pinned: None,

@@ -1,5 +1,6 @@
 //! The client stack: one address above, any interfaces below. Everything but the shells is free of system calls and
 //! takes time as an argument. See docs/reference/client-stack.md.
+pub mod application;
 #[cfg(test)]
 mod bursts_tests;
 pub mod codel;

@@ -54,6 +54,12 @@ impl Engine {
     }
 
     pub(super) fn apply_rule(&mut self, now_ns: u64, slot: usize, fx: &mut Effects) {
+        let unknown = self.flows.get(slot).filter(|flow| flow.cgroup.is_none()).map(|flow| flow.tuple);
+        if let Some(cgroup) = unknown.and_then(|tuple| self.cgroup_of(&tuple)) {
+            if let Some(flow) = self.flows.get_mut(slot) {
+                flow.cgroup = Some(cgroup);
+            }
+        }
         let flow = match self.flows.get(slot) {
             Some(flow) => flow,
             None => return,

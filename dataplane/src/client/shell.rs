@@ -1,5 +1,6 @@
 //! The client's shell: one thread, one epoll loop around the engine.
 
+use super::application::Owners;
 use super::config::{Config, Request};
 use super::control::{self, Answer, Control, Handler};
 use super::devices::{self, Device, Host};
@@ -10,12 +11,13 @@ use super::report;
 use super::send::To;
 use super::state::{self, StateFile};
 use crate::edge::buffer::Pool;
-use crate::ip::Sum;
+use crate::ip::{Sum, Tuple};
 use crate::sys::clock::monotonic_ns;
 use crate::sys::epoll::{Epoll, Event, Interest};
 use crate::sys::ip_tap::IpBatch;
 use crate::sys::netlink::{Change, Monitor};
 use crate::sys::process::{die_with_parent, low_latency, Signals};
+use crate::sys::sock_owner::SocketOwners;
 use crate::sys::socket::Sent;
 use crate::sys::tun::{Tun, TunOptions};
 use crate::sys::udp::DatagramBatch;
@@ -421,6 +423,12 @@ impl Client {
     }
 }
 
+impl Owners for SocketOwners {
+    fn cgroup_of(&mut self, tuple: &Tuple) -> Option<Box<str>> {
+        SocketOwners::cgroup_of(self, tuple)
+    }
+}
+
 struct Requests<'a> {
     client: &'a mut Client,
     epoll: &'a Epoll,
@@ -433,6 +441,10 @@ impl Handler for Requests<'_> {
         match request {
             Request::Configure(bind) => {
                 let config = Config::of(&bind)?;
+                if let (Some(rule), None) = (config.first_of_application(), &client.engine.owners) {
+                    let owners = SocketOwners::open().map_err(|e| format!("rules[{rule}].match.application: {e}"))?;
+                    client.engine.owners = Some(Box::new(owners));
+                }
                 client.engine.configure(now_ns, config, &mut client.fx);
                 client.fit_devices(self.epoll);
                 Ok(Answer::Done)

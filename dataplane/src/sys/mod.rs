@@ -21,6 +21,7 @@ pub mod packet_out;
 pub mod process;
 pub mod raw_ip;
 pub mod service_manager;
+pub mod sock_owner;
 pub mod socket;
 pub mod tap;
 pub mod tcp;

@@ -25,6 +25,7 @@ flows:
   - {name: video, match: {tcp_dst: 443}, interfaces: [wlan0]}
   - {name: rest, spread: flow}      # or packet: needs a peer or waypoint
 """
+APPLICATION = ("flows[0].match.application", "the name of an application such as firefox")
 TWO = {"wlan0": {}, "wwan0": {"metered": True}}
 SESSION = WaypointSession("192.0.2.1", 6656, 7, "00" * 16, "100.72.0.7", None)
 
@@ -108,6 +109,10 @@ def test_ports_are_numbers_ranges_and_lists() -> None:
             "network",
         ),
         ({"interfaces": TWO, "flows": [{"name": "a", "match": {"dscp": 64}}]}, "flows[0].match.dscp", "63"),
+        *(
+            ({"interfaces": TWO, "flows": [{"name": "a", "match": {"application": name}}]}, *APPLICATION)
+            for name in ("", 7, "a b", "a/b", "/", "/a/", "/a//b", "/a/../b", "/a\nb", "x" * 256, ["firefox"])
+        ),
     ],
 )
 def test_what_is_wrong_is_named_with_its_place(document: Any, place: str, expected: str) -> None:
@@ -147,12 +152,14 @@ def test_the_kernel_s_plane_makes_no_copies_and_spreads_nothing() -> None:
         "flows": [
             {"name": "a", "match": {"tcp_dst": 1}, "spread": "packet"},
             {"name": "b", "match": {"tcp_dst": 2}, "mode": "high-robustness"},
+            {"name": "c", "match": {"application": "firefox"}},
         ],
     }
     assert errors(document) == [
         "client.yaml: mode: high-robustness needs plane: agent, which makes copies",
         "client.yaml: flows[0].spread: expected flow: the kernel keeps a flow on one interface",
         "client.yaml: flows[1].mode: high-robustness needs plane: agent, which makes copies",
+        "client.yaml: flows[2].match.application: needs plane: agent, which knows the flows' sockets",
     ]
     assert parse({**document, "plane": "agent"}, "client.yaml").plane == "agent"
     plain = parse({"plane": "kernel", "interfaces": TWO, "waypoint": "192.0.2.1"}, "client.yaml")
@@ -297,3 +304,10 @@ def test_a_client_imports_nothing_large(tmp_path: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "True []"
+
+
+@pytest.mark.parametrize("name", ["firefox", "org.mozilla.firefox", "user@1000.service", "/system.slice/a b.service"])
+def test_an_application_goes_to_the_program_as_it_is_written(name: str) -> None:
+    flows = [{"name": "a", "match": {"application": name, "tcp_dst": [80, 443]}}]
+    rules = configuration(parse({"interfaces": TWO, "flows": flows}, "client.yaml"), Modes())["rules"]
+    assert [rule["match"].get("application") for rule in rules] == [name, name, None]
