@@ -47,7 +47,7 @@ def inside(node: str, *command: str) -> subprocess.Popen[str]:
     return subprocess.Popen(["ip", "netns", "exec", f"hr-{NAME}-{node}", *command], stdout=subprocess.PIPE, text=True)
 
 
-def carrying(window: Window) -> set[str]:
+def loaded(window: Window) -> set[str]:
     return {link for link, state in window.drawn().items() if not state.endswith(("/idle", "/unknown", "/down"))}
 
 
@@ -63,14 +63,14 @@ def test_links_that_carry_traffic_and_those_that_are_cut_are_drawn_so(running: t
         client = inside("a", "iperf3", "-u", "-b", "14M", "-t", "60", "-c", "10.0.0.3")
         try:
             # Nothing goes the other way.
-            window.until(lambda: carrying(window) == {"ab-plc", "ab-wifi", "bc-wifi"})
+            window.until(lambda: loaded(window) == {"ab-plc", "ab-wifi", "bc-wifi"})
             process.process.stdin.write("cut ab-plc\n")
             process.process.stdin.flush()
             window.until(lambda: window.drawn()["ab-plc"] == "links/plc/down" and window.pixels(RED) > 50)
-            window.until(lambda: carrying(window) == {"ab-wifi", "bc-wifi"})
+            window.until(lambda: loaded(window) == {"ab-wifi", "bc-wifi"})
         finally:
             for one in (client, server):
                 one.kill()
                 one.communicate()
-        window.until(lambda: carrying(window) == set())
+        window.until(lambda: loaded(window) == set())
         assert window.complaints == []
