@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The parts of 'make test'. Every part prints its name and time; the first failure ends the run. 'make check' is for
+# The parts of 'make test'. Every part prints its name and time, and the others are made if one fails. 'make check' is for
 # every day: it tries a fifth of the examples of each law (tests/support/examples.py), 'make test' tries half of them,
 # 'make nightly' five times as many, and makes what takes long (marked nightly).
 set -euo pipefail
@@ -31,14 +31,18 @@ tested() {
     echo "-- what failed, once again"
     HYROADS_NOT_MADE=fail pytest -q --last-failed --last-failed-no-failures none "${@: -1}"
 }
-not_made=$(mktemp)
-export HYROADS_NOT_MADE_LIST=$not_made
+# What has begun this script with one part shows the list at its own end.
+lists=false
+[ -n "${HYROADS_NOT_MADE_LIST:-}" ] || { HYROADS_NOT_MADE_LIST=$(mktemp); lists=true; }
+not_made=$HYROADS_NOT_MADE_LIST
+export HYROADS_NOT_MADE_LIST
 part=
 beside=
 finish() {
     local status=$?
     [ -z "$beside" ] || kill -- "-$beside" 2>/dev/null || true
     [ "$status" = 0 ] || [ -z "$part" ] || printf '\033[1m== %s failed\033[0m\n' "$part"
+    $lists || return
     if [ -s "$not_made" ]; then
         printf '\033[1m== not made, neither passed nor failed\033[0m\n'
         sort -u "$not_made"
@@ -156,12 +160,17 @@ end_beside_in_time() {
 }
 
 everything() {
-    local each
+    local each failed=()
     start_beside radio_in_idle_time
-    for each in lint docs types unit rust-test packaging integration scenario; do run "$each"; done
+    # Whoever ends one part by Ctrl-C means all of them.
+    trap 'exit 130' INT TERM
+    # Each in a shell of its own, which ends at its first error.
+    for each in lint docs types unit rust-test packaging integration scenario; do scripts/test.sh "$each" || failed+=("$each"); done
     part=radio
     end_beside_in_time
-    show_beside
+    show_beside || failed+=(radio)
+    part=
+    [ -z "${failed[*]}" ] || { printf '\033[1m== failed: %s\033[0m\n' "${failed[*]}"; exit 1; }
 }
 
 case "${1:-all}" in

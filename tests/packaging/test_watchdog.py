@@ -60,6 +60,13 @@ def command(name: str, folder: Path) -> list[str]:
         radios = [{"name": "none0", "technology": "wifi", "backend": "linux-wifi"}]
         agent = file({"node": "a", "interfaces": radios})
         return [*program, name, "--config", agent, "--channel", f"127.0.0.1:{ports[0]}"]
+    if name == "waypoint":
+        (folder / "tokens").write_text(f"laptop1 {'0123456789abcdef' * 2}\n")
+        (folder / "tokens").chmod(0o600)
+        where = ["--run-directory", str(folder / "run"), "--state-directory", str(folder / "state")]
+        listen = ["--listen", f"127.0.0.1:{ports[0]}", "--tokens", str(folder / "tokens")]
+        return [*IN_A_NAMESPACE, *program, "client", "waypoint", *listen, *where]
+    assert name == "edge", f"no command for the unit of {name}"
     edge = program_path("hyroads-edge")
     assert edge is not None, "hyroads-edge is not built"
     options = [
@@ -73,6 +80,9 @@ def command(name: str, folder: Path) -> list[str]:
         f"127.0.0.1:{ports[0]}",
     ]
     return ["unshare", "--net", edge, *options]
+
+
+IN_A_NAMESPACE = ("unshare", "--net", "sh", "-c", 'ip link set lo up && exec "$@"', "sh")
 
 
 @contextmanager
