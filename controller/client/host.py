@@ -411,6 +411,8 @@ class WaypointHost:
         yield "type filter hook forward priority 0; policy accept;"
         # Clients see the world, not each other.
         yield f'iifname "{tun}" oifname "{tun}" drop'
+        # Nobody translates their addresses: they would leave as they are, and be answered with a reset.
+        yield f'iifname "{tun}" ct state invalid drop'
         yield f'iifname "{tun}" accept'
         yield f'oifname "{tun}" ct state established,related accept'
         yield f'oifname "{tun}" drop'

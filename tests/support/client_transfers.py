@@ -42,7 +42,10 @@ class Transfer:
     def end(self) -> tuple[int, float]:
         """Bytes, all of them right, and the longest gap at the receiver, s."""
         try:
-            sent, received = self._near.communicate(timeout=60)[0].split(), self._far.communicate(timeout=20)[0].split()
+            said = self._near.communicate(timeout=60)[0]
+            # Nobody tells the far end of a connection that broke here.
+            assert self._near.returncode == 0, said
+            sent, received = said.split(), self._far.communicate(timeout=20)[0].split()
         finally:
             self._near.kill()
             self._far.kill()
