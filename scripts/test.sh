@@ -104,7 +104,8 @@ in-guest-openflow() {
     HYROADS_TEST_DATAPATH=system pytest -q --durations 10 --durations-min 1 -m "not radio" "${files[@]}"
 }
 KERNEL_SWITCHES="guest ofp_ovs controller_app flow_matches session_rules slicer_queues"
-packaging() { tested -n 2 --dist loadfile --durations 5 --durations-min 5 tests/packaging; }
+# One by one: they build wheels in the same folder.
+packaging() { tested --durations 5 --durations-min 5 tests/packaging; }
 # The site of docs/, into build/site; a link or page that is wrong ends it.
 docs() { NO_MKDOCS_2_WARNING=1 mkdocs build --quiet --strict; }
 
