@@ -29,6 +29,11 @@ class Backend:
     _told_s: float = 0.0
 
     @property
+    def _community(self) -> bytes:
+        community, context = self.device.access.community or b"", self.device.context
+        return community + b"@" + context if context else community
+
+    @property
     def is_known(self) -> bool:
         """Whether requests can be sent: with SNMPv3 the engine must have told of itself."""
         return self.device.access.user is None or bool(self._engine)
@@ -49,12 +54,12 @@ class Backend:
         """A request as a datagram."""
         user = self.device.access.user
         if user is None:
-            return v2c_bytes(self.device.access.community or b"", pdu)
+            return v2c_bytes(self._community, pdu)
         self.salt += 1
         return usm.message_bytes(
             pdu, message_id=pdu.request_id, engine=self._engine, boots=self._boots,
             time_s=min(self._time_s + int(now_s - self._told_s), usm.MAX_TIME_S), user=user, salt=self.salt,
-            reportable=True,
+            context=self.device.context, reportable=True,
         )  # fmt: skip
 
     def answered(self, data: bytes, now_s: float) -> Pdu | None:
@@ -91,7 +96,9 @@ class Backend:
             known = message.user == user.name and message.flags & usm.AUTH
             if not known or not usm.is_authentic(message, user, message.engine):
                 raise SnmpError("a trap that nobody vouches for")
-            _, pdu = usm.opened(message, user)
+            context, pdu = usm.opened(message, user)
+            if self.device.context and context != self.device.context:
+                raise SnmpError("of another device")
         if pdu.kind not in (Kind.TRAP, Kind.INFORM):
             raise SnmpError(f"a unit {pdu.kind.name} is no trap")
         return pdu
@@ -102,7 +109,7 @@ class Backend:
 
     def _of_community(self, data: bytes) -> Pdu:
         community, pdu = parse_v2c(data)
-        if community != self.device.access.community:
+        if community != self._community:
             raise SnmpError("another community")
         return pdu
 

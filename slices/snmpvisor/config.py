@@ -23,7 +23,7 @@ LOOPBACK = ("127.0.0.1", "::1", "localhost")
 MOST_DEVICES, MOST_SLICES, MOST_INTERFACES = 1000, 1000, 4096
 RULES = ("owner", "majority")
 _KEYS = ("listen", "traps", "metrics", "devices", "slices", "shared_radios", "audit_file", "state_file")
-_DEVICE_KEYS = ("address", "community", "community_file", "user", "interfaces", "switch", "radios")
+_DEVICE_KEYS = ("address", "community", "community_file", "user", "context", "interfaces", "switch", "radios")
 MOST_BSS = 32
 
 
@@ -57,6 +57,8 @@ class Device:
     """The datapath id of its switch; this and ``radios`` are for the networks of slices (``slices.ssids``)."""
     radios: Mapping[str, int] = field(default_factory=dict)
     """How many networks each of its radios, by interface, has room for."""
+    context: bytes = b""
+    """Its name at another visor, through which it is reached; empty: it is reached itself."""
 
 
 @dataclass(frozen=True)
@@ -168,7 +170,15 @@ class _Reader:
             {key: each.integer(1, 1, MOST_BSS) for key, each in section["radios"].entries()}
             if "radios" in section
             else {},
+            self._context(section["context"]) if "context" in section else b"",
         )
+
+    @staticmethod
+    def _context(place: Place) -> bytes:
+        name = place.identifier()
+        if name and not _NAME.fullmatch(name):
+            place.fail("expected the device's name at the other visor, of letters, digits and . _ -, at most 32")
+        return name.encode()
 
     def slice(self, name: str, place: Place) -> SliceAccess:
         section = place.section(("community", "community_file", "user", "traps"))
@@ -182,7 +192,9 @@ class _Reader:
         community = self._secret(section, "community")
         if community is not None:
             if "@" in community:
-                section.place.fail("community: expected no @, which is followed by the device's name")
+                section.place.fail(
+                    "community: expected no @; what follows one is a device's name (of a device: context)"
+                )
             found.append(Access(community.encode(), None))
         if "user" in section:
             user = self._user(section["user"])

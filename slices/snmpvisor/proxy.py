@@ -183,12 +183,10 @@ class Proxy:
     def from_trap(self, data: bytes, host: str, now_s: float) -> list[Out]:
         """A trap or inform of a device; goes to the slices that see all that it speaks of."""
         self.now_s = now_s
-        device = next((n for n, each in self._devices.items() if each.backend.device.address.host == host), None)
-        if device is None:
-            return []
-        try:
-            pdu = self._devices[device].backend.trapped(data)
-        except SnmpError:
+        # Devices behind another visor have its address.
+        found = ((name, each) for name, each in self._devices.items() if each.backend.device.address.host == host)
+        device, pdu = next(((name, pdu) for name, each in found if (pdu := _trapped(each.backend, data))), ("", None))
+        if pdu is None:
             return []
         out: list[Out] = []
         for name, each in self.frontend.settings.slices.items():
@@ -338,6 +336,14 @@ class Proxy:
             return self._arbiter.ask(Wish(slice_name, device, oid, value), sharers, self.now_s)
 
         return ask
+
+
+def _trapped(backend: Backend, data: bytes) -> Pdu | None:
+    """The trap, if it is this device's."""
+    try:
+        return backend.trapped(data)
+    except SnmpError:
+        return None
 
 
 def _looked_up() -> Exchange:

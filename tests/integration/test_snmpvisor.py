@@ -18,7 +18,7 @@ pytestmark = [
 ]
 
 NAMESPACE = "hr-snmpvisor"
-DEVICE, VISOR = "127.0.0.1:1610", "127.0.0.1:1161"
+DEVICE, VISOR, BEHIND = "127.0.0.1:1610", "127.0.0.1:1161", "127.0.0.1:1163"
 METRICS = "127.0.0.1:9116"
 PASSWORD, PRIVACY = "password-of-the-lab", "privacy-of-the-lab"
 V3 = ("-v3", "-l", "authPriv", "-u", "lab", "-a", "SHA-256", "-A", PASSWORD, "-x", "AES", "-X", PRIVACY, "-n", "ap1")
@@ -77,19 +77,11 @@ class Rig:
             "state_file": "engine.json",
             "shared_radios": "majority",
             "metrics": METRICS,
-            "devices": {"ap1": {"address": DEVICE, "interfaces": INTERFACES, **self.device}},
+            "devices": {"ap1": {"address": DEVICE, "interfaces": dict(INTERFACES), **self.device}},
             "slices": {"web": {"community": "of-web"}, "lab": {"user": user}, "production": {"community": "of-all"}},
         }
-        (directory / "visor.json").write_text(json.dumps(settings))
-        command = [
-            sys.executable,
-            "-m",
-            "hyroads.controller.cli",
-            "snmpvisor",
-            "--config",
-            str(directory / "visor.json"),
-        ]
-        self.visor = self.start(*command, stderr=(directory / "visor.log").open("w"))
+        self.settings = settings
+        self.visor = self.start_visor(settings, "visor")
         assert wait_for(lambda: self.get(IF_NUMBER, "-v2c", "-c", "of-web").returncode == 0), self.log()
 
     def start(self, *command, **options):
@@ -117,6 +109,12 @@ class Rig:
         for process in self.started:
             process.wait(10)
         subprocess.run(["ip", "netns", "del", NAMESPACE], check=True)
+
+    def start_visor(self, settings, name):
+        file = self.directory / f"{name}.json"
+        file.write_text(json.dumps(settings))
+        command = [sys.executable, "-m", "hyroads.controller.cli", "snmpvisor", "--config", str(file)]
+        return self.start(*command, stderr=(self.directory / f"{name}.log").open("w"))
 
 
 @pytest.fixture(scope="module", params=["v2c", "v3"])
@@ -214,3 +212,35 @@ def test_a_hangup_is_ignored_and_said(rig):
     rig.visor.send_signal(signal.SIGHUP)
     assert wait_for(lambda: "SIGHUP is ignored" in rig.log())
     assert rig.visor.poll() is None and rig.get(IF_NUMBER, *WEB).returncode == 0
+
+
+def test_an_owner_passes_on_a_part_of_a_view_by_a_visor_behind_the_visor(rig):
+    """Of the interfaces that the owner of slice lab passes on, those are passed on that are lab's."""
+    user = {"name": "lab", "password": PASSWORD, "privacy_password": PRIVACY}
+    given = {"lab0": {"owner": "student"}, "web0": {"owner": "student"}, "none0": {"owner": "student"}}
+    far = {"address": VISOR, "user": user, "context": "ap1", "interfaces": given}
+    settings = {"listen": BEHIND, "devices": {"far": far}, "slices": {"student": {"community": "of-student"}}}
+    student = ("-v2c", "-c", "of-student@far")
+    behind = rig.start_visor(settings, "behind")
+    try:
+        assert wait_for(lambda: rig.names(*student, peer=BEHIND).keys() == {"lab0"})
+        real = rig.names("-v2c", "-c", "device", peer=DEVICE)
+
+        def switched_off(name):
+            variable = f"{IF_ADMIN}.{real[name]}"
+            inside("snmpset", *student, "-m", "", "-t", "2", "-r", "1", BEHIND, variable, "i", "2")
+            return "UP" not in flags(name)
+
+        assert [switched_off(name) for name in ("lab0", "web0", "none0")] == [True, False, False]
+        inside("ip", "link", "set", "lab0", "up", check=True)
+        # What lab loses, it has passed on to nobody.
+        rig.visor.terminate()
+        rig.visor.wait(10)
+        rig.settings["devices"]["ap1"]["interfaces"]["lab0"] = {"owner": "web"}
+        rig.visor = rig.start_visor(rig.settings, "visor")
+        assert wait_for(lambda: rig.names(*WEB).keys() >= {"lab0"})
+        assert not switched_off("lab0")
+        assert wait_for(lambda: rig.names(*student, peer=BEHIND) == {})
+    finally:
+        behind.terminate()
+        behind.wait(10)

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from snmp_agent import Agent
 
 from hyroads.controller.core.checking import Endpoint
@@ -13,7 +17,7 @@ from hyroads.slices.snmpvisor import pdu as ber
 from hyroads.slices.snmpvisor.config import parse
 from hyroads.slices.snmpvisor.frontend import Frontend
 from hyroads.slices.snmpvisor.pdu import END_OF_VIEW, Binding, Kind, Pdu, Status, parse_v2c, v2c_bytes
-from hyroads.slices.snmpvisor.proxy import REFRESH_S, SET_WITHIN_S, Audited, Proxy, ToDevice, ToManager, described
+from hyroads.slices.snmpvisor.proxy import REFRESH_S, SET_WITHIN_S, Audited, Out, Proxy, ToDevice, ToManager, described
 from hyroads.slices.snmpvisor.requests import ADMIN_STATUS, BSS_ENTRY, IF_ENTRY, IF_NAME, PASSPHRASE, SSID, WEIGHT
 from hyroads.slices.snmpvisor.view import name_key
 
@@ -182,3 +186,99 @@ def test_what_became_of_requests_is_counted_by_slice_and_device():
     assert (served.requests, served.refusals, served.unanswered) == (2, 1, 0)
     assert set(net.proxy.served) == {("even", "ap")} and net.proxy.unidentified == 1
     assert net.proxy.targets() == [("ap", 5.0, True)]
+
+
+# A visor behind a visor
+
+
+def document(owners: Mapping[str, Mapping[str, str]], community: str, context: bool) -> dict[str, Any]:
+    """Devices with the owners of their interfaces, and a slice for each owner, whose community is its name."""
+    devices = {
+        name: {
+            "address": "127.0.0.1:161",
+            "community": community,
+            "interfaces": {interface: {"owner": owner} for interface, owner in owned.items()},
+            **({"context": name} if context else {}),
+        }
+        for name, owned in owners.items()
+    }
+    slices = {owner for owned in owners.values() for owner in owned.values()}
+    return {"devices": devices, "slices": {each: {"community": each, "traps": "127.0.0.1:9"} for each in slices}}
+
+
+class Chain:
+    """A visor (``far``) in front of devices, and that of the owner of slice ``even`` behind it (``near``)."""
+
+    def __init__(self, far: Mapping[str, Mapping[str, str]], near: Mapping[str, Mapping[str, str]]) -> None:
+        self.agents = {name: Agent(DEVICE) for name in far}
+        self.far, self.near = (
+            Proxy(Frontend(parse(each, "test.yaml"), b"\x80\0\0\0\x05x", 1, 0.0))
+            for each in (document(far, "secret", False), document(near, "even", True))
+        )
+        self.answers(self.far, self.far.tick(0.0))
+        self.answers(self.near, self.near.tick(0.0))
+
+    def answers(self, proxy: Proxy, out: list[Out]) -> list[bytes]:
+        """Datagrams to devices and back, until only those to managers are left."""
+        told = []
+        while out:
+            each = out.pop(0)
+            if isinstance(each, ToManager):
+                told.append(each.data)
+            elif proxy is self.near:
+                for data in self.answers(self.far, self.far.from_manager(each.data, ("near", 1), 0.0)):
+                    out += proxy.from_device(each.device, data, 0.0)
+            else:
+                community, pdu = parse_v2c(each.data)
+                out += proxy.from_device(each.device, v2c_bytes(community, self.agents[each.device].answer(pdu)), 0.0)
+        return told
+
+    def ask(self, pdu: Pdu, community: str) -> Pdu | None:
+        data = v2c_bytes(community.encode(), pdu)
+        told = self.answers(self.near, self.near.from_manager(data, ("manager", 1), 0.0))
+        return parse_v2c(told[0])[1] if told else None
+
+    def set(self, index: int, community: str) -> int | None:
+        variable = Binding((*IF_ENTRY, ADMIN_STATUS, index), ber.of_integer(2))
+        done = self.ask(Pdu(Kind.SET, 9, (variable,)), community)
+        return done.status if done is not None else None
+
+
+OWNERS = st.dictionaries(st.sampled_from(list(NAMES.values())[:6]), st.sampled_from(["even", "odd"]))
+GIVEN = st.dictionaries(st.sampled_from(list(NAMES.values())[:6]), st.sampled_from(["one", "other"]))
+
+
+@given(OWNERS, OWNERS, GIVEN, GIVEN)
+def test_who_passes_on_a_part_of_a_view_passes_on_no_more(
+    ap1: dict[str, str], ap2: dict[str, str], given1: dict[str, str], given2: dict[str, str]
+) -> None:
+    chain = Chain({"ap1": ap1, "ap2": ap2}, {"ap1": given1, "ap2": given2})
+    for device, owned, passed_on in (("ap1", ap1, given1), ("ap2", ap2, given2)):
+        for name in {*given1.values(), *given2.values()}:
+            theirs = {each for each, to in passed_on.items() if to == name and owned.get(each) == "even"}
+            for index, interface in list(NAMES.items())[:6]:
+                before = dict(chain.agents[device].variables)
+                assert (chain.set(index, f"{name}@{device}") == 0) is (interface in theirs)
+                assert (chain.agents[device].variables != before) is (interface in theirs)
+                chain.agents[device].variables.update(before)
+
+
+def test_traps_of_devices_behind_one_address_are_told_apart() -> None:
+    both = {"ap1": {"if2": "even"}, "ap2": {"if4": "even"}}
+    chain = Chain(both, {"ap1": {"if2": "one"}, "ap2": {"if4": "other"}})
+    for index, to in ((2, b"one@ap1"), (4, b"other@ap2")):
+        row = Binding((*IF_ENTRY, ADMIN_STATUS, index), ber.of_integer(2))
+        pdu = Pdu(Kind.TRAP, 1, (Binding((1, 3), ber.of_integer(0)), Binding((1, 4), ber.of_integer(0)), row))
+        name = to.partition(b"@")[2]
+        [told] = chain.near.from_trap(v2c_bytes(b"even@" + name, pdu), "127.0.0.1", 0.0)
+        assert isinstance(told, ToManager) and parse_v2c(told.data)[0] == to
+    assert chain.near.from_trap(v2c_bytes(b"even@ap3", pdu), "127.0.0.1", 0.0) == []
+    assert chain.near.from_trap(v2c_bytes(b"even", pdu), "127.0.0.1", 0.0) == []
+
+
+@pytest.mark.parametrize("context", ["a b", "@ap", "x" * 33, 7])
+def test_a_context_is_the_name_of_a_device(context: object) -> None:
+    wrong = document({"ap": {"if2": "even"}}, "secret", False)
+    wrong["devices"]["ap"]["context"] = context
+    with pytest.raises(ConfigError, match=r"devices\.ap\.context"):
+        parse(wrong, "test.yaml")
