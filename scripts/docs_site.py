@@ -2,6 +2,8 @@
 
 ``<!-- commands -->`` on a page becomes the help of every command. ``<!-- keys: NAME -->`` becomes a table of all keys
 that the parser of this kind of file takes; a key that the page does not explain ends the build.
+``<!-- screenshot: NAME: WORDS -->`` becomes the picture that tests/scenario/test_dashboard.py made, or nothing if it
+did not.
 
 By itself, ``python scripts/docs_site.py`` prints what it would put into the pages.
 """
@@ -13,13 +15,21 @@ import os
 import re
 from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
+
+from mkdocs.structure.files import File
 
 from hyroads.controller.cli.main import COMMANDS, load
 from hyroads.controller.cli.schema import KINDS
 from hyroads.controller.core.checking import Place, Section
 from hyroads.controller.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from mkdocs.config.defaults import MkDocsConfig
+    from mkdocs.structure.files import Files
+    from mkdocs.structure.pages import Page
 
 MARKER = "<!-- commands -->"
 COLUMNS = 96
@@ -42,12 +52,29 @@ _TRIALS: tuple[Callable[[object], object], ...] = (
 """Where a mapping with known keys may be: right there, as an item of a list, under a key that the user chooses."""
 
 
+_SCREENSHOT = re.compile(r"<!-- screenshot: (\w+): (.+?) -->")
+SCREENSHOTS = Path(__file__).resolve().parents[1] / "build" / "screenshots"
+
+
 class DocumentationError(Exception):
     """A page does not say what it has to."""
 
 
-def on_page_markdown(markdown: str, **_: Any) -> str:
+def on_files(files: Files, config: MkDocsConfig, **_: Any) -> None:
+    """MkDocs' hook: the pictures that tests have made are part of the site."""
+    for picture in sorted(SCREENSHOTS.glob("*.png")):
+        files.append(File.generated(config, f"screenshots/{picture.name}", abs_src_path=str(picture)))
+
+
+def on_page_markdown(markdown: str, page: Page | None = None, **_: Any) -> str:
     """MkDocs' hook: the text of a page, with what its marks stand for."""
+    up = "../" * page.file.src_uri.count("/") if page is not None else ""
+
+    def picture(mark: re.Match[str]) -> str:
+        there = (SCREENSHOTS / f"{mark[1]}.png").exists()
+        return f"![{mark[2]}]({up}screenshots/{mark[1]}.png)" if there else ""
+
+    markdown = _SCREENSHOT.sub(picture, markdown)
     for name in _KEYS.findall(markdown):
         missing = missing_keys(markdown, name)
         if missing:

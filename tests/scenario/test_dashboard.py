@@ -64,10 +64,18 @@ def test_links_that_carry_traffic_and_those_that_are_cut_are_drawn_so(running: t
         try:
             # Nothing goes the other way.
             window.until(lambda: loaded(window) == {"ab-plc", "ab-wifi", "bc-wifi"})
+            window.screenshot("network")
             process.process.stdin.write("cut ab-plc\n")
             process.process.stdin.flush()
             window.until(lambda: window.drawn()["ab-plc"] == "links/plc/down" and window.pixels(RED) > 50)
             window.until(lambda: loaded(window) == {"ab-wifi", "bc-wifi"})
+            window.screenshot("cut")
+            window.open("/flow?id=f1")
+            window.until(lambda: "Mb/s" in window.page.inner_text("table"))
+            window.page.wait_for_timeout(3000)
+            window.screenshot("flow")
+            window.open()
+            window.until(window.drawn)
         finally:
             for one in (client, server):
                 one.kill()

@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 from controller_process import eventually, free_ports
 
+SCREENSHOTS = Path(__file__).parents[2] / "build" / "screenshots"
+"""Where pages of the documentation find them (scripts/docs_site.py)."""
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 
 
@@ -113,6 +115,11 @@ class Window:
     def click_point(self, series: str, name: str) -> None:
         x, y = self.page.evaluate(PIXEL_OF, [series, name])
         self.page.mouse.click(x, y)
+
+    def screenshot(self, name: str) -> None:
+        """For the documentation."""
+        SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+        self.page.screenshot(path=SCREENSHOTS / f"{name}.png")
 
     def until(self, what: Any, within_s: float = 40.0) -> Any:
         """The first true value; the browser works meanwhile."""
