@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from hyroads.controller.core.errors import HyroadsError
 
-from .history import History
+from .history import MAX_SERIES, History
 
 Document = Mapping[str, Any]
 Row = Sequence[Any]
@@ -119,6 +119,8 @@ class NetworkState:
         self.history = History()
         self.places: dict[str, deque[tuple[float, str, str]]] = {}
         """By client: since when an interface is where."""
+        self._links_of: dict[str, list[str]] = {}
+        """By path, also of those that are gone and still in the history."""
 
     # -- what comes in
 
@@ -144,7 +146,11 @@ class NetworkState:
         if complete and isinstance(found.get("sources"), list):
             self.sources = found["sources"]
         self._note_places(ids["clients"], now_s)
+        self._links_of |= self.paths_with_links(ids["paths"] & self.live["paths"].keys())
         self.history.add(now_s, self._figures())
+        if len(self._links_of) > 2 * MAX_SERIES:
+            shown = set(self.history.keys("paths"))
+            self._links_of = {path: links for path, links in self._links_of.items() if path in shown}
         self.revision += 1
         return Changes(ids={section: of for section, of in ids.items() if of}, tick=True)
 
@@ -195,7 +201,15 @@ class NetworkState:
         """The links of a flow's paths, by the path's id."""
         prefix = f"{flow}/"
         known = [path for path in self.live["paths"] if path.startswith(prefix) and path[len(prefix) :].isdigit()]
-        return {path: list(self.figure("paths", path, "links") or ()) for path in known}
+        return self.paths_with_links(known)
+
+    def paths_with_links(self, paths: Iterable[str]) -> dict[str, list[str]]:
+        """The links of paths that are there, by the path's id."""
+        return {path: list(self.figure("paths", path, "links") or ()) for path in paths}
+
+    def links_of(self, path: str) -> list[str]:
+        """The links of a path that is there or was; none if it is unknown."""
+        return self._links_of.get(path, [])
 
     def _figures(self) -> dict[tuple[str, str], list[float | None]]:
         rows: dict[tuple[str, str], list[float | None]] = {}

@@ -76,7 +76,7 @@ def graphs(state: NetworkState, flow: str, now_s: float, unix_s: float) -> list[
 
 
 def _path_name(state: NetworkState, path: str) -> str:
-    links = state.figure("paths", path, "links")
+    links = state.links_of(path)
     return " + ".join(links) if links else f"path {path.rpartition('/')[2]}"
 
 

@@ -137,6 +137,17 @@ def test_csv_has_units_and_no_formulas() -> None:
     assert lines[1].startswith("1000.00,8.0,,8.0")
 
 
+def test_a_path_that_is_gone_has_its_name_as_long_as_it_is_shown() -> None:
+    seen = Seen()
+    seen.fake.flow("f1", [["ab-plc", "bc-wifi"], ["ab-wifi", "bc-wifi"]], 4.0)
+    seen.look(1.0)
+    del seen.fake.rows["paths"]["f1/1"]
+    seen.look(2.0)
+    by_path = flow.graphs(seen.state, "f1", 2.0, 1_000_002.0)[1]
+    assert [one.name for one in by_path.curves] == ["ab-plc + bc-wifi", "ab-wifi + bc-wifi"]
+    assert [value for _, value in by_path.curves[0].points][-2:] == [4.0, None]
+
+
 def test_events_are_filtered_by_words_and_bounded() -> None:
     state = NetworkState()
     for number in range(500):
