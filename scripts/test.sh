@@ -80,7 +80,7 @@ radio() {
     scripts/guest.sh "${options[@]}" scripts/test.sh in-guest-air
     show_beside
 }
-# Where HYROADS_BUILD_GUEST is set, as in .ci/run, a machine without such a kernel gets one.
+# Where HYROADS_BUILD_GUEST is set, as in `make nightly`, a machine without such a kernel gets one.
 build_guest() {
     [ -n "${HYROADS_BUILD_GUEST:-}" ] && ! scripts/guest.sh --which >/dev/null 2>&1 || return 0
     scripts/guest.sh --build && return
@@ -177,7 +177,7 @@ everything() {
 case "${1:-all}" in
     all) need_root all; export HYPOTHESIS_PROFILE=${HYPOTHESIS_PROFILE:-thorough}; everything; passed ;;
     # More examples of each law, others each time, and what takes minutes.
-    nightly) need_root nightly; export HYROADS_NIGHTLY=yes HYPOTHESIS_PROFILE=${HYPOTHESIS_PROFILE:-search}; everything; passed ;;
+    nightly) need_root nightly; export HYROADS_NIGHTLY=yes HYROADS_BUILD_GUEST=yes HYPOTHESIS_PROFILE=${HYPOTHESIS_PROFILE:-search}; everything; passed ;;
     check) check; passed ;;
     lint | docs | types | unit | rust-test | integration | scenario | packaging | radio) run "$1" ;;
     in-guest-air | in-guest-openflow) "$1" ;;
