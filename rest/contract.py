@@ -41,6 +41,14 @@ class TooBusyError(HyroadsError):
     """A bound is reached; later it may work."""
 
 
+class TooOftenError(HyroadsError):
+    """Who asks has asked for as much as may be; after ``wait_s`` seconds it may work."""
+
+    def __init__(self, what: str, wait_s: float) -> None:
+        self.wait_s = wait_s
+        super().__init__(f"{what}: expected a pause of {wait_s:.0f} s")
+
+
 class NotConfirmedError(HyroadsError):
     """Accepted, but switches or agents did not confirm in time; ``pending`` names them."""
 

@@ -40,6 +40,7 @@ from .contract import (
     NotFoundError,
     NotSavedError,
     TooBusyError,
+    TooOftenError,
     ValueRefusedError,
 )
 from .schemas import OperationSchema, PageQuery, PageSchema, ProblemSchema, WaitQuery, required
@@ -175,6 +176,7 @@ _STATUS: Mapping[type[HyroadsError], int] = {
     ForbiddenError: 403,
     NotFoundError: 404,
     ConflictError: 409,
+    TooOftenError: 429,
     TooBusyError: 503,
     NotSavedError: 507,
 }
@@ -185,6 +187,8 @@ def _hyroads(error: HyroadsError) -> Response:
     answer = problem(status, str(error), **(error.details if isinstance(error, ConflictError) else {}))
     if status == 503:
         answer.headers["Retry-After"] = "1"
+    if isinstance(error, TooOftenError):
+        answer.headers["Retry-After"] = str(int(error.wait_s) + 1)
     return answer
 
 

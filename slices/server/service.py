@@ -22,7 +22,15 @@ from prometheus_client.core import HistogramMetricFamily
 
 from hyroads.controller.core.errors import ConfigError
 from hyroads.rest.access import Buckets, Limit
-from hyroads.rest.contract import ConflictError, Document, ForbiddenError, NotFoundError, Token, TooBusyError
+from hyroads.rest.contract import (
+    ConflictError,
+    Document,
+    ForbiddenError,
+    NotFoundError,
+    Token,
+    TooBusyError,
+    TooOftenError,
+)
 from hyroads.rest.slices import Changed
 from hyroads.slices.core import delegation
 from hyroads.slices.core.change import changed
@@ -343,7 +351,7 @@ class SlicerService:
         """Each change of a user's costs all switches some rules: nobody joins and leaves all the time."""
         wait_s = self._pace.take(principal.name, time.monotonic()) if principal.role == USER else 0.0
         if wait_s:
-            raise TooBusyError(f"too many changes: expected a pause of {wait_s:.0f} s")
+            raise TooOftenError("too many changes", wait_s)
 
     def _answer(self, outcome: Outcome) -> Changed:
         change, version = outcome.change, outcome.version

@@ -193,7 +193,7 @@ def test_a_user_does_not_come_and_go_all_the_time(tmp_path: Path) -> None:
         with pytest.raises(ApiError, match="expected a pause") as error:
             for _ in range(40):
                 ann.change("PUT", "/opt-ins/lab/me", {})
-        assert error.value.status == 503
+        assert error.value.status == 429
         for _ in range(20):
             operator.change("PUT", "/opt-ins/lab/ann", {})
 
