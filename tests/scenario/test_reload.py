@@ -118,7 +118,8 @@ def scene(out: Path) -> int:
 def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What was seen. A machine that lost packets while others took it proves nothing: made again, else skipped."""
     out = tmp_path_factory.mktemp("reload") / "seen.json"
-    program = f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r}); from test_reload import scene; "
+    folders = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "support")]
+    program = f"import sys; sys.path[:0] = {folders!r}; from test_reload import scene; "
     command = [sys.executable, "-c", program + f"from pathlib import Path; sys.exit(scene(Path({str(out)!r})))"]
     for _ in range(TRIES):
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=180)
