@@ -93,7 +93,7 @@ def on_network(body, tmp_path):
 
     options = EmulationOptions(radio=True, realtime=False)
     network = load_text(NETWORK, "net.yaml")
-    assert run_network(network, "t-radio", work, RunOptions(0, options), lambda words: None) == 0
+    assert run_network(network, "t-radio", work, RunOptions(0, emulation=options), lambda words: None) == 0
     return json.loads(path.read_text())
 
 

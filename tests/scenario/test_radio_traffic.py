@@ -72,7 +72,7 @@ def test_one_connection_over_two_radios_and_power_line(tmp_path):
         return 0
 
     options = EmulationOptions(radio=True, radio_medium=True, realtime=False)
-    assert run_network(network, "t-three", work, RunOptions(0, options), lambda words: None) == 0
+    assert run_network(network, "t-three", work, RunOptions(0, emulation=options), lambda words: None) == 0
     found = json.loads(path.read_text())
     print(found)
     # 0.86 here, 0.73 when acknowledgements were taken for greedy.
