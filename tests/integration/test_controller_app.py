@@ -125,7 +125,7 @@ class Lab:
         return [line.strip() for line in dump.splitlines() if "actions=" in line]
 
     def classified(self, node: str) -> list[str]:
-        return [line for line in self.flows(node) if "table=1" in line and "encap(mpls)" in line]
+        return [line for line in self.flows(node) if "table=1," in line and "encap(mpls)" in line]
 
     def rest(
         self, method: str, path: str, body: object = None, headers: dict[str, str] | None = None
