@@ -120,8 +120,7 @@ def _run(options: DashboardOptions) -> None:
     tasks: list[asyncio.Task[None]] = []
 
     def begin() -> None:
-        tasks.extend(asyncio.create_task(work) for work in (reader.run(), members.watch()))
-        print(f"hyroads dashboard: {options.address}", file=sys.stderr, flush=True)
+        tasks.extend(asyncio.create_task(work) for work in (reader.run(), members.watch(), _announce(options)))
 
     async def end() -> None:
         worker.stop()
@@ -155,6 +154,17 @@ def _run(options: DashboardOptions) -> None:
         timeout_graceful_shutdown=STOP_S,
         server_header=False,
     )
+
+
+async def _announce(options: DashboardOptions) -> None:
+    """Say the address once it answers: pages begin before the socket listens."""
+    while True:
+        with suppress(OSError):
+            _, writer = await asyncio.open_connection(options.host, options.port)
+            writer.close()
+            break
+        await asyncio.sleep(0.02)
+    print(f"hyroads dashboard: {options.address}", file=sys.stderr, flush=True)
 
 
 def _check_port(host: str, port: int) -> None:
