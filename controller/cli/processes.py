@@ -10,6 +10,7 @@ import logging
 import os
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import PurePath
 
 from hyroads.controller.core.errors import ConfigError
@@ -110,6 +111,8 @@ def _run_guest_network(args: argparse.Namespace) -> int:
     from hyroads.controller.guest.rules import dnsmasq_options, nft_rules
 
     settings = load(args.config)
+    if args.state_directory is not None:
+        settings = replace(settings, state_directory=args.state_directory)
     if args.check:
         print(f"{args.config}: {settings.network} at {settings.interface}, at most {settings.leases} guests")
         return 0
@@ -125,6 +128,7 @@ GUEST_NETWORK = Command(
     "Keep a guest network on this gateway until Ctrl-C: DHCP, DNS, NAT (docs/how-to/guest-network.md).",
     _run_guest_network,
     argument("--config", metavar="FILE", required=True, help="interfaces and what guests get"),
+    argument("--state-directory", metavar="DIR", help="instead of the file's state_directory"),
     either(
         argument("--check", action="store_true", help="only check the file"),
         argument("--show", action="store_true", help="only print what nftables and dnsmasq would be told"),

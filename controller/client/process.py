@@ -11,7 +11,7 @@ import logging
 import os
 import shutil
 import signal
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -22,15 +22,17 @@ _CAP_NET_ADMIN = 12
 TOOLS = {"ip": "iproute2", "nft": "nftables"}
 
 
-def check_prerequisites(command: str) -> None:
-    """One error that names what is missing: the right to change the network, the system tools, the TUN device."""
+def check_prerequisites(command: str, tools: Mapping[str, str] = TOOLS, *, tun: bool = True) -> None:
+    """One error that names what is missing: the right to change the network, a system tool (``tools`` says of each what
+    package it comes with), the TUN device.
+    """
     if not _may_change_networks():
         raise HyroadsError(f"{command} needs root (try: sudo hyroads ...)")
     os.environ["PATH"] = os.environ.get("PATH", os.defpath) + ":/usr/sbin:/sbin"
-    missing = sorted(package for tool, package in TOOLS.items() if shutil.which(tool) is None)
+    missing = sorted(package for tool, package in tools.items() if shutil.which(tool) is None)
     if missing:
         raise HyroadsError(f"missing system packages: {' '.join(missing)} (apt-get install {' '.join(missing)})")
-    if not Path("/dev/net/tun").exists():
+    if tun and not Path("/dev/net/tun").exists():
         raise HyroadsError("/dev/net/tun does not exist: the kernel has no TUN/TAP support")
 
 

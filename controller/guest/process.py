@@ -11,8 +11,6 @@ import contextlib
 import ipaddress
 import json
 import logging
-import os
-import shutil
 import signal
 import subprocess
 import threading
@@ -20,6 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from hyroads.controller.client.host import HostError, Sysctls, run
+from hyroads.controller.client.process import check_prerequisites
 from hyroads.controller.core.document import load_document
 from hyroads.controller.core.errors import HyroadsError
 from hyroads.controller.files.private import write_atomically
@@ -43,7 +42,7 @@ def load(path: str) -> GuestSettings:
 
 def serve(settings: GuestSettings) -> int:
     """Run until SIGINT or SIGTERM."""
-    _check_prerequisites()
+    check_prerequisites("hyroads guest-network", TOOLS, tun=False)
     ended = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: ended.set())
@@ -52,15 +51,6 @@ def serve(settings: GuestSettings) -> int:
         _keep_dnsmasq(folder, ended, manager)
     manager.stopping()
     return 0
-
-
-def _check_prerequisites() -> None:
-    if os.geteuid() != 0:
-        raise HyroadsError("hyroads guest-network needs root (try: sudo hyroads ...)")
-    os.environ["PATH"] = os.environ.get("PATH", os.defpath) + ":/usr/sbin:/sbin"
-    missing = sorted(package for tool, package in TOOLS.items() if shutil.which(tool) is None)
-    if missing:
-        raise HyroadsError(f"missing system packages: {' '.join(missing)} (apt-get install {' '.join(missing)})")
 
 
 @contextlib.contextmanager

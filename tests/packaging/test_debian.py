@@ -228,6 +228,7 @@ def test_from_the_package_to_the_first_answer_and_back_to_nothing(root: PackageR
         assert ask("GET", "/nodes")[0] == 200
         assert service.end() == 0, service.log.read_text()
     check_programs(root)
+    check_guest_network(root)
     network = root.path / "etc/hyroads/network.yaml"
     network.write_text(TRIANGLE.read_text())
     root.run(*DPKG, "-r", "hyroads")
@@ -260,6 +261,28 @@ def check_programs(root: PackageRoot) -> None:
     assert {"hyroads.1.gz", "hyroads-controller.1.gz", "hyroads-slices.1.gz"} <= pages
     text = "\n".join(path.read_text(errors="replace") for path in (root.path / "opt/hyroads/bin").glob("hyroads"))
     assert str(ROOT) not in text and "/tmp" not in text
+
+
+def check_guest_network(root: PackageRoot) -> None:
+    """Its unit's user and rights are enough: a guest gets an address, and at the end all is as before."""
+    if not (root.path / "usr/sbin/dnsmasq").exists():
+        return
+    devices = ["link add guest0 type veth peer name guest1", "link add wan0 type veth peer name wan1"]
+    for words in [*devices, "netns add hr-guest", "link set guest1 netns hr-guest", "-n hr-guest link set guest1 up"]:
+        root.run("ip", *words.split())
+    settings = root.path / "etc/hyroads/guest-network.yaml"
+    settings.write_text("{interface: guest0, uplink: wan0}\n")
+    forwarding = ("sysctl", "net.ipv4.conf.guest0.forwarding", "net.ipv4.conf.wan0.forwarding")
+    before = root.run("nft", "list", "ruleset"), root.run(*forwarding)
+    with root.service("hyroads-guest-network") as service:
+        service.ready()
+        lease = ("udhcpc", "-i", "guest1", "-n", "-q", "-t", "10", "-T", "1", "-s", "/bin/true")
+        assert "lease of 192.168.90." in root.run("ip", "netns", "exec", "hr-guest", *lease)
+        assert "hyroads_guest" in root.run("nft", "list", "ruleset")
+        assert service.end() == 0, service.log.read_text()
+    assert (root.run("nft", "list", "ruleset"), root.run(*forwarding)) == before
+    settings.unlink()
+    root.run("ip", "netns", "del", "hr-guest")
 
 
 def version_of_tree() -> str:

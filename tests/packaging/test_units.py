@@ -12,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 UNITS = sorted((ROOT / "deploy" / "systemd").glob("*.service"))
-NAMES = {"ap-agent", "controller", "dashboard", "edge@", "slicer", "snmpvisor", "waypoint@"}
+NAMES = {"ap-agent", "controller", "dashboard", "edge@", "guest-network", "slicer", "snmpvisor", "waypoint@"}
 MOST_EXPOSED = 3.0
 with_systemd = pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="systemd-analyze is not installed")
 
@@ -82,6 +82,9 @@ def test_nobody_is_root_and_what_notifies_is_watched(unit: Path) -> None:
     allowed = {"CAP_NET_ADMIN", "CAP_NET_RAW", "CAP_SYS_NICE"} if unit.stem == "hyroads-edge@" else set()
     allowed |= {"CAP_NET_ADMIN", "CAP_SYS_NICE"} if unit.stem == "hyroads-waypoint@" else set()
     allowed |= {"CAP_NET_RAW"} if unit.stem == "hyroads-ap-agent" else set()
+    allowed |= (
+        {"CAP_NET_ADMIN", "CAP_NET_BIND_SERVICE", "CAP_NET_RAW"} if unit.stem == "hyroads-guest-network" else set()
+    )
     allowed |= {"CAP_NET_BIND_SERVICE"} if unit.stem == "hyroads-snmpvisor" else set()
     assert set(keys["CapabilityBoundingSet"][0].split()) == allowed
     assert set(keys.get("AmbientCapabilities", [""])[0].split()) == allowed

@@ -66,6 +66,10 @@ def command(name: str, folder: Path) -> list[str]:
         where = ["--run-directory", str(folder / "run"), "--state-directory", str(folder / "state")]
         listen = ["--listen", f"127.0.0.1:{ports[0]}", "--tokens", str(folder / "tokens")]
         return [*IN_A_NAMESPACE, *program, "client", "waypoint", *listen, *where]
+    if name == "guest-network":
+        guests = file({"interface": "guest0", "uplink": "wan0", "state_directory": str(folder / "state")})
+        devices = "ip link add guest0 type veth peer name guest1 && ip link add wan0 type veth peer name wan1"
+        return [*IN_A_NAMESPACE, "sh", "-c", f'{devices} && exec "$@"', "sh", *program, name, "--config", guests]
     assert name == "edge", f"no command for the unit of {name}"
     edge = program_path("hyroads-edge")
     assert edge is not None, "hyroads-edge is not built"
