@@ -18,7 +18,7 @@ COLUMNS: Mapping[str, list[str]] = {
     "links": ["up", "capacity_mbps", "rate_mbps", "busy_percent", "planned_mbps", "planned_busy_percent", "source"],
     "flows": ["mode", "wanted_mbps", "planned_mbps", "delivered_mbps", "lost_frames_per_s"],
     "paths": ["links", "planned_mbps", "sent_mbps", "delivered_mbps", "lost_percent", "delay_ms"],
-    "slices": ["planned_busy_percent", "share_percent", "held"],
+    "slices": ["planned_busy_percent", "share_percent", "held", "busy_percent"],
 }
 """What the places of the rows are; rows are lists because there are hundreds of them."""
 
@@ -82,7 +82,7 @@ _EXAMPLE = {
     "flows": {"f1": ["multipath", None, 20, 19.6, 0]},
     "paths": {"f1/1": [["ab-wifi"], 10, 9.81, 9.8, 0, 3.12]},
     "clients": {"c": {"02:00:00:00:00:0c": ["b", "wifi"]}},
-    "slices": {"production": {"wifi": [67, None, False]}},
+    "slices": {"production": {"wifi": [67, None, False, 65]}},
     "gone": {},
 }  # fmt: skip
 
@@ -134,7 +134,10 @@ class LiveSchema(Schema):
     slices = fields.Dict(
         keys=fields.String(),
         values=fields.Dict(keys=fields.String(), values=fields.List(fields.Raw(allow_none=True))),
-        **required("by slice and technology: planned busy share; its own share; whether others hold it to that"),
+        **required(
+            "by slice and technology: planned busy share; its own share; whether others hold it to that; measured busy "
+            "share of its multipath flows"
+        ),
     )
     gone = fields.Dict(
         keys=fields.String(),

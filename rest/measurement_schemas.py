@@ -191,6 +191,7 @@ class SliceAirtimeSchema(Schema):
     slice = fields.String(**required())
     technology = fields.String(**required())
     airtime = fields.Float(**required("planned share of time of its flows, in the domain where it is most"))
+    measured_airtime = _maybe("the same as agents measure it; null: nothing fresh is known of one of its flows")
     share = _maybe("of each domain's airtime when others want it; null: no bound")
     held = fields.Boolean(**required("somebody else wants what it would take"))
 

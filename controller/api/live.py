@@ -114,8 +114,10 @@ class LiveDocument:
         found: dict[str, list[str]] = {}
         for one in slices_document(self.event_loop.live.loop):
             held = _text(one["held"])
-            row = f"{_name(one['technology'])}:[{_percent(one['airtime'])},{_percent(one['share'])},{held}]"
-            found.setdefault(one["slice"], []).append(row)
+            row = ",".join(
+                (*(_percent(one[key]) for key in ("airtime", "share")), held, _percent(one["measured_airtime"]))
+            )
+            found.setdefault(one["slice"], []).append(f"{_name(one['technology'])}:[{row}]")
         return {name: f"{_name(name)}:{{{','.join(rows)}}}" for name, rows in found.items()}
 
 

@@ -175,12 +175,20 @@ class NetworkMetrics:
             labels=names,
         )
         share = Gauge("hyroads_slice_share_ratio", "Share of time that a slice has when others want it", labels=names)
+        measured = Gauge(
+            "hyroads_slice_busy_ratio",
+            "Measured share of time of the multipath flows of a slice, in the domain where it is greatest",
+            labels=names,
+        )
         for labels, used in loop.airtime_of_slices().items():
             airtime.add_metric(labels, used)
+        for labels, found in loop.measured_airtime_of_slices().items():
+            if found is not None:
+                measured.add_metric(labels, found)
         for name, shares in loop.options.shares.items():
             for technology, most in shares.items():
                 share.add_metric((name, technology), most)
-        yield from (airtime, share)
+        yield from (airtime, measured, share)
 
     def _slots(self) -> Families:
         event_loop = self.event_loop

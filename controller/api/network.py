@@ -75,15 +75,16 @@ def interfaces_document(loop: LiveLoop, now_s: float) -> list[Document]:
 
 
 def slices_document(loop: LiveLoop) -> list[Document]:
-    """What slices take by the rates in force, in the domain of each technology where it is most, their shares, and
-    whether somebody else wants what they would take.
+    """What slices take by the rates in force and as measured, in the domain of each technology where it is most, their
+    shares, and whether somebody else wants what they would take.
     """
-    shares, held = loop.options.shares, loop.held_slices
+    shares, held, measured = loop.options.shares, loop.held_slices, loop.measured_airtime_of_slices()
     return [
         {
             "slice": name,
             "technology": technology,
             "airtime": airtime,
+            "measured_airtime": measured[name, technology],
             "share": shares.get(name, {}).get(technology),
             "held": (name, technology) in held,
         }

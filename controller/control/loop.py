@@ -105,6 +105,7 @@ class LiveLoop:
         self._recent = RecentRates(len(network.links))
         self._media = np.array([link.technology for link in network.links])
         self._aired: tuple[object, object, FloatArray] | None = None
+        self._carried: Mapping[tuple[str, int], float] = {}
         technologies = {link.id: link.technology for link in network.links}
         external = ExternalAirtime(CarrierSensing.of(network, ()))
         empty = self._problem(network, {})
@@ -227,19 +228,31 @@ class LiveLoop:
 
     def airtime_of_slices(self) -> dict[tuple[str, str], float]:
         """Planned share of time of the flows of each slice, by slice and technology: in the domain where it is most."""
-        problem, network = self.state.problem, self.state.network
-        specs = specs_of(self.routes)
+        return self._airtime_by_slice(self._in_force())
+
+    def measured_airtime_of_slices(self) -> dict[tuple[str, str], float | None]:
+        """The same by what agents say they carry: frames that arrived, or that were sent where nothing tells of that.
+        None for a slice with a flow of which nothing fresh is known.
+        """
+        keys = [(flow, position) for flow, of in self._path_groups.items() for position in range(len(of))]
+        unknown = {self.routes[flow].spec.slice for flow, position in keys if (flow, position) not in self._carried}
+        rates = np.array([self._carried.get(key, 0.0) for key in keys], dtype=float)
+        return {
+            (name, technology): None if name in unknown else share
+            for (name, technology), share in self._airtime_by_slice(rates).items()
+        }
+
+    def _airtime_by_slice(self, path_rates_mbps: FloatArray) -> dict[tuple[str, str], float]:
+        problem, specs = self.state.problem, specs_of(self.routes)
         names = list(dict.fromkeys((PRODUCTION, *self.options.shares, *(spec.slice for spec in specs))))
-        if len(names) > 1:
-            slice_of = np.array([names.index(spec.slice) for spec in specs], dtype=np.intp)
-            busy = airtime_of_slices(problem, self._in_force(), slice_of, len(names))
-        else:
-            busy = self._airtime_of_flows()[np.newaxis]
+        slice_of = np.array([names.index(spec.slice) for spec in specs], dtype=np.intp)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            busy = airtime_of_slices(problem, path_rates_mbps, slice_of, len(names))
         busy = np.where(problem.capacity_mbps > 0, busy, 0.0)
         return {
             (name, technology): float(busy[index, self._media == technology].max(initial=0.0))
             for index, name in enumerate(names)
-            for technology in network.technologies
+            for technology in self.state.network.technologies
         }
 
     @property
@@ -256,6 +269,7 @@ class LiveLoop:
     def _turn(self, now_s: float, taken: Measurements, agents: AgentRates) -> Turn:
         fixed = {flow: self._reserved(flow) for flow in self.fixed}
         measured = self._measurements(taken, agents, now_s)
+        self._carried = measured.path_mbps
         result = slot(self.state, measured, now_s, fixed=fixed, allocate=self._allocator.allocate)
         result = self._with_least(self._with_guaranteed(self._paced(result), fixed), fixed)
         self.state = result.state

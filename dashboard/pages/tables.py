@@ -66,7 +66,7 @@ SLICES = _page(
     "Slices",
     Part(
         "Shares of airtime",
-        ("slice", "technology", "share", "planned", "measured, all slices", "held to it"),
+        ("slice", "technology", "share", "planned", "measured", "held to it"),
         tables.slice_rows,
         "No slices.",
     ),

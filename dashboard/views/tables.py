@@ -27,15 +27,9 @@ def client_rows(state: NetworkState) -> Rows:
 
 
 def slice_rows(state: NetworkState) -> Rows:
-    """Slices by technology: the share that they have been promised, what is planned, and whether they are held to it.
-
-    The measured busy share of a slice alone is not known: that of its technology's busiest medium stands beside it.
+    """Slices by technology: the share that they have been promised, what is planned and measured, and whether they are
+    held to it.
     """
-    busiest: dict[str, float] = {}
-    for link in state.topology.links.values() if state.topology is not None else ():
-        busy = state.figure("links", link.id, "busy_percent")
-        if busy is not None:
-            busiest[link.technology] = max(busiest.get(link.technology, 0.0), busy)
     columns, rows = state.columns.get("slices", {}), []
     for name, shares in sorted(state.live["slices"].items()):
         for technology, row in sorted(shares.items()):
@@ -47,7 +41,7 @@ def slice_rows(state: NetworkState) -> Rows:
                     technology,
                     "all that is idle" if share is None else f"{share:g} %",
                     figure(found.get("planned_busy_percent"), "%"),
-                    figure(busiest.get(technology), "%"),
+                    figure(found.get("busy_percent"), "%"),
                     "yes" if found.get("held") else "no",
                 ]
             )

@@ -42,6 +42,8 @@ def run(stage: Stage) -> None:
         stage.check(words, SHARE, part_of(mine, mine + others), "ratio", at_least=0.95, at_most=1.05)
     available = 1 - stage.emulation.margin()
     stage.check("both: airtime of research as told by REST", SHARE * available, held["airtime"], "ratio", 0.95, 1.05)
+    measured = held["measured_airtime"] or 0.0
+    stage.check("both: airtime of research as measured", SHARE * available, measured, "ratio", 0.85, 1.1)
     stage.check("both: research is held back, alone it is not", 1.0, held["held"] - free["held"], "", 1.0, 1.0)
     scene.write()
 

@@ -36,4 +36,5 @@ def test_the_others_have_theirs_back_within_two_seconds(verdict):
 
 def test_rest_tells_what_slices_take_and_whether_they_are_held_back(verdict):
     assert verdict["both: airtime of research as told by REST"]["ok"]
+    assert verdict["both: airtime of research as measured"]["ok"]
     assert verdict["both: research is held back, alone it is not"]["ok"]

@@ -430,7 +430,8 @@ def test_a_slice_keeps_its_share_while_another_wants_it_and_takes_what_is_idle()
             sent = {"f": 99.0, "g": g_mbps}
             allowed = {x: sum(loop.rates[x]) for x in sent}
             offers = {x: Offer(min(sent[x], allowed[x]), allowed[x], sent[x] > allowed[x]) for x in sent}
-            loop.turn(now_s, AgentRates({}, offers))
+            sends = {("f", ("ab-wifi",)): offers["f"].sent_mbps} if g_mbps else {}
+            loop.turn(now_s, AgentRates(sends, offers))
         return {(each["slice"], each["technology"]): each for each in slices_document(loop)}
 
     for g_mbps, slots, f_mbps in ((99.0, 5, 0.25 * 0.95 * 15), (0.0, 20, 0.95 * 15 - 0.1), (99.0, 2, 0.25 * 0.95 * 15)):
@@ -441,3 +442,6 @@ def test_a_slice_keeps_its_share_while_another_wants_it_and_takes_what_is_idle()
         assert mine["held"] is (g_mbps > 0) and others["share"] is None and others["held"] is False
         assert mine["airtime"] + others["airtime"] == pytest.approx(0.95, abs=0.01)
         assert told["research", "plc"]["airtime"] == 0.0
+        # Agents said what the flow sent before the last slot, or nothing at all.
+        heard_of = pytest.approx(min(99.0, f_mbps) / 15, rel=0.05) if g_mbps else None
+        assert mine["measured_airtime"] == heard_of and others["measured_airtime"] is None
