@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
+import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -18,17 +21,17 @@ RED = (0xD4, 0x00, 0x00)
 
 
 @pytest.fixture
-def running(lab: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Any, str]]:
+def running(lab: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Any, str, str]]:
     # NiceGUI is another below pytest.
     for name in [name for name in os.environ if name.startswith("PYTEST_")]:
         monkeypatch.delenv(name)
-    [port] = free_ports(1)
-    found = lab.emulate(NAME, "--cli", "--dashboard", str(port), at_prompt=True)
+    port, api = free_ports(2)
+    found = lab.emulate(NAME, "--cli", "--dashboard", str(port), "--publish", str(api), at_prompt=True)
     url = f"http://127.0.0.1:{port}"
     try:
         eventually(lambda: found.process.poll() is not None or answers(url), 60)
         assert found.process.poll() is None, found.process.communicate()
-        yield found, url
+        yield found, url, f"http://127.0.0.1:{api}/api/v1/live"
         found.process.terminate()
         assert found.process.wait(20) == 130
         assert lab.leftovers(NAME) == []
@@ -51,17 +54,48 @@ def loaded(window: Window) -> set[str]:
     return {link for link, state in window.drawn().items() if not state.endswith(("/idle", "/unknown", "/down"))}
 
 
-def test_links_that_carry_traffic_and_those_that_are_cut_are_drawn_so(running: tuple[Any, str]) -> None:
-    process, url = running
+@contextmanager
+def traffic() -> Iterator[None]:
+    """14 Mb/s from a to c."""
+    server = inside("c", "iperf3", "-s", "-1", "--forceflush")
+    assert server.stdout is not None
+    assert "listening" in server.stdout.readline() + server.stdout.readline()
+    client = inside("a", "iperf3", "-u", "-b", "14M", "-t", "60", "-c", "10.0.0.3")
+    try:
+        yield
+    finally:
+        for one in (client, server):
+            one.kill()
+            one.communicate()
+
+
+def slots(live: str) -> tuple[int, float]:
+    """Slots that took place, and the rate that is delivered, Mb/s."""
+    document = requests.get(live, timeout=2).json()
+    delivered = document["columns"]["flows"].index("delivered_mbps")
+    return document["slot"]["count"], sum(row[delivered] or 0.0 for row in document["flows"].values())
+
+
+def check_without_effect(process: Any, live: str) -> None:
+    """The controller goes on while the dashboard hangs, with connections that nobody reads, and after it was killed."""
+    [dashboard] = [pid for pid, line in process.processes().items() if " dashboard --url " in line]
+    _, before_mbps = slots(live)
+    for number in (signal.SIGSTOP, signal.SIGKILL):
+        os.kill(dashboard, number)
+        count, began_s = slots(live)[0], time.monotonic()
+        time.sleep(3.0)
+        after, mbps = slots(live)
+        assert after - count >= 0.9 * 10 * (time.monotonic() - began_s) - 1, "slots of 100 ms"
+        assert mbps >= 0.9 * before_mbps
+
+
+def test_links_that_carry_traffic_and_those_that_are_cut_are_drawn_so(running: tuple[Any, str, str]) -> None:
+    process, url, live = running
     with browser() as chromium:
         window = Window(chromium.new_context(viewport={"width": 1280, "height": 900}), url)
         window.open()
         window.until(lambda: set(window.drawn().values()) == {"links/plc/idle", "links/wifi/idle"})
-        server = inside("c", "iperf3", "-s", "-1", "--forceflush")
-        assert server.stdout is not None
-        assert "listening" in server.stdout.readline() + server.stdout.readline()
-        client = inside("a", "iperf3", "-u", "-b", "14M", "-t", "60", "-c", "10.0.0.3")
-        try:
+        with traffic():
             # Nothing goes the other way.
             window.until(lambda: loaded(window) == {"ab-plc", "ab-wifi", "bc-wifi"})
             window.screenshot("network")
@@ -76,9 +110,8 @@ def test_links_that_carry_traffic_and_those_that_are_cut_are_drawn_so(running: t
             window.screenshot("flow")
             window.open()
             window.until(window.drawn)
-        finally:
-            for one in (client, server):
-                one.kill()
-                one.communicate()
         window.until(lambda: loaded(window) == set())
         assert window.complaints == []
+        with traffic():
+            window.until(lambda: loaded(window) == {"ab-wifi", "bc-wifi"})
+            check_without_effect(process, live)
