@@ -31,22 +31,59 @@ class ProtocolError(HyroadsError):
 
 @dataclass(frozen=True, slots=True)
 class PathConfig:
-    """A path of a flow at its ingress: label stack from the first hop to the agent label."""
+    """A path of a flow at its ingress: label stack from the first hop to the agent label.
+
+    ``trunk`` is written instead where copies branch on the way; nothing is sent on a path that is ``copied_from``
+    another (its id).
+    """
 
     id: int
     labels: tuple[int, ...]
     rate_mbps: float | None
     mtu: int
+    trunk: tuple[int, ...] = ()
+    copied_from: int | None = None
+
+    @property
+    def written(self) -> tuple[tuple[int, ...], int | None]:
+        """Labels as they are written, and the path that it is copied from."""
+        return self.trunk or self.labels, self.copied_from
 
     def document(self) -> dict[str, Any]:
         """As in the message ``config``."""
         fixed = {"interface": None, "dst_mac": None}
-        return {"id": self.id, "labels": list(self.labels), "rate_mbps": self.rate_mbps, "mtu": self.mtu, **fixed}
+        copied = {"copied_from": self.copied_from} if self.copied_from is not None else {}
+        labels, _ = self.written
+        return {"id": self.id, "labels": list(labels), "rate_mbps": self.rate_mbps, "mtu": self.mtu, **fixed, **copied}
+
+
+@dataclass(frozen=True, slots=True)
+class BranchFlow:
+    """What an agent on the way of a flow does: frames that come by path ``path`` go on by all of ``copies``. ``id`` is
+    the flow's (not sent).
+    """
+
+    number: int
+    id: str
+    path: int
+    copies: tuple[PathConfig, ...]
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """No two branches of an agent have the same."""
+        return self.id, self.path
+
+    def document(self) -> dict[str, Any]:
+        """As in the message ``config``."""
+        copies = [{"id": path.id, "labels": list(path.labels), "mtu": path.mtu} for path in self.copies]
+        return {"number": self.number, "path": self.path, "copies": copies}
 
 
 @dataclass(frozen=True, slots=True)
 class IngressFlow:
-    """What the first edge of a flow does; ``egress`` names the last edge (not sent)."""
+    """What the first edge of a flow does; ``egress`` names the last edge, ``branches`` the agents on the way at which
+    its copies branch, and what these have to do (both not sent).
+    """
 
     number: int
     id: str
@@ -59,6 +96,13 @@ class IngressFlow:
     """Each frame goes on every path with a rate; comes before ``private``."""
     burst_ms: int = 0
     """After silence it may send so much at its greatest rates, and ``BURST_BYTES`` at most."""
+    branches: tuple[tuple[str, BranchFlow], ...] = ()
+
+    def unbranched(self) -> IngressFlow:
+        """The same with each copy sent by a path of its own."""
+        if not self.branches:
+            return self
+        return replace(self, paths=tuple(replace(p, trunk=(), copied_from=None) for p in self.paths), branches=())
 
     def is_like(self, other: IngressFlow) -> bool:
         """Whether nothing but rates differs."""
@@ -129,20 +173,23 @@ class HelloConfig:
 
 @dataclass(frozen=True)
 class AgentConfig:
-    """The whole wanted state of one agent; flows by id."""
+    """The whole wanted state of one agent; flows by id, branches by flow and path."""
 
     hello: HelloConfig
     ingress: Mapping[str, IngressFlow] = field(default_factory=dict)
     egress: Mapping[str, EgressFlow] = field(default_factory=dict)
+    branch: Mapping[tuple[str, int], BranchFlow] = field(default_factory=dict)
 
     def document(self) -> dict[str, Any]:
         """The message ``config`` without ``seq`` and ``revision``."""
         return {"type": "config", "hello": self.hello.document(), **self._flows()}
 
     def _flows(self) -> dict[str, list[dict[str, Any]]]:
+        branch = {"branch": [flow.document() for _, flow in sorted(self.branch.items())]} if self.branch else {}
         return {
             "ingress": [flow.document() for _, flow in sorted(self.ingress.items())],
             "egress": [flow.document() for _, flow in sorted(self.egress.items())],
+            **branch,
         }
 
     @cached_property
@@ -165,13 +212,13 @@ class AgentConfig:
         """With some of its ingress flows replaced by the same ones at other rates: the revision stays, unlike a hash
         of everything it costs nothing.
         """
-        same = AgentConfig(self.hello, {**self.ingress, **flows}, self.egress)
+        same = AgentConfig(self.hello, {**self.ingress, **flows}, self.egress, self.branch)
         same.__dict__["revision"] = self.revision
         return same
 
     def like(self, before: AgentConfig | None) -> AgentConfig:
         """The same, without working out again what is the same in ``before``."""
-        if before is None or self.hello != before.hello or self.egress != before.egress:
+        if before is None or (self.hello, self.egress, self.branch) != (before.hello, before.egress, before.branch):
             return self
         if self.ingress == before.ingress:
             return before

@@ -30,7 +30,7 @@ from hyroads.controller.core.network import PRODUCTION, FlowSpec, Network, Traff
 from hyroads.controller.core.rates import RateProblem, rate_problem
 from hyroads.controller.core.rates.problem import FloatArray
 from hyroads.controller.core.rates.shares import SliceShares, airtime_of_slices
-from hyroads.controller.model.handover import PathGroups, by_path
+from hyroads.controller.model.handover import PathGroups, by_path, travelled
 
 from .allocators import MODES, Allocator, Grant
 from .rate_override import Fixed, RateOverride, SlotView
@@ -385,7 +385,7 @@ class LiveLoop:
         index = network.link_index
         # A group with copies takes the airtime of all its paths: to the solver it is one path, as long as all of them.
         paths = {
-            flow: [tuple(index[link] for path in group for link in route.paths[path]) for group in route.path_groups]
+            flow: [tuple(index[link] for link in travelled(route.use, route.paths, of)) for of in route.path_groups]
             for flow, route in routes.items()
             if route.reason is None
         }

@@ -6,10 +6,12 @@ since the plan before is taken from there as it is: a handover concerns two agen
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
-from hyroads.controller.agents.protocol import AgentConfig, EgressFlow, IngressFlow, PathConfig
+from hyroads.controller.agents.protocol import AgentConfig, BranchFlow, EgressFlow, IngressFlow, PathConfig
 from hyroads.controller.core.addressing import Numbers, PathName
+from hyroads.controller.core.ncast import Leg
 from hyroads.controller.core.network import Policy, Traffic
 from hyroads.controller.model import plan as model
 from hyroads.controller.model.plan import MULTIPATH, FlowPlan, Plan
@@ -87,13 +89,20 @@ class PlanMaker:
                 model.PlannedPath(ids[path], path, _labels(self._context, path, egress), 0.0) for path in paths
             )
 
-        paths, standby = planned(route.paths), planned(route.standby)
+        paths, standby, spec = planned(route.paths), planned(route.standby), route.spec
+        branches: tuple[tuple[str, BranchFlow], ...] = ()
+        if route.use is not None and route.use.legs:
+            branching = _Branching(self._context, paths, egress, self._options.link_mtu)
+            paths = branching.sent(route.use.legs)
+            branches = tuple(branching.branches(number, spec.id, route.use.legs))
         switches = _switches(self._context, route.paths)
-        return FlowPlan(route.spec, number, MULTIPATH, None, route.ingress, egress, paths, switches, route.use, standby)
+        ends = route.ingress, egress
+        return FlowPlan(spec, number, MULTIPATH, None, *ends, paths, switches, route.use, standby, branches)
 
     def _agents(self, flows: Mapping[str, FlowPlan], before: Plan | None) -> dict[str, AgentConfig]:
         ingress: dict[str, dict[str, IngressFlow]] = {}
         egress: dict[str, dict[str, EgressFlow]] = {}
+        branch: dict[str, dict[tuple[str, int], BranchFlow]] = {}
         for flow, plan in flows.items():
             if plan.mode != MULTIPATH or plan.ingress is None or plan.egress is None:
                 continue
@@ -103,9 +112,13 @@ class PlanMaker:
                 first, last = _ingress(plan, self._options), _egress(plan, self._options)
             ingress.setdefault(plan.ingress, {})[flow] = first
             egress.setdefault(plan.egress, {})[flow] = last
+            for node, copying in plan.branches:
+                branch.setdefault(node, {})[copying.key] = copying
         known = before.agents if before is not None else {}
         return {
-            node: AgentConfig(hello, ingress.get(node, {}), egress.get(node, {})).like(known.get(node))
+            node: AgentConfig(hello, ingress.get(node, {}), egress.get(node, {}), branch.get(node, {})).like(
+                known.get(node)
+            )
             for node, hello in self._hellos.items()
         }
 
@@ -122,6 +135,44 @@ def _labels(context: TopologyContext, path: PathName, egress: str) -> tuple[int,
     links = [network.links[network.link_index[name]] for name in path]
     hops = [link.id for link in links if addressing.has_switch(link.source) and addressing.has_switch(link.target)]
     return (*(context.labels.link[name] for name in hops), context.labels.agent[egress])
+
+
+@dataclass(frozen=True)
+class _Branching:
+    """What copies that share links are in the words of agents: label stacks that end at the next agent."""
+
+    context: TopologyContext
+    paths: Sequence[model.PlannedPath]
+    egress: str
+    mtu: int
+
+    def sent(self, legs: Sequence[Leg]) -> tuple[model.PlannedPath, ...]:
+        """The paths of the flow as the first edge sends them."""
+        found = list(self.paths)
+        for leg in legs:
+            found[leg.path] = replace(found[leg.path], trunk=self._labels(leg))
+            for other in {each.path for each in leg.all()} - {leg.path}:
+                found[other] = replace(found[other], copied_from=self.paths[leg.path].id)
+        return tuple(found)
+
+    def branches(self, number: int, flow: str, legs: Sequence[Leg]) -> Iterator[tuple[str, BranchFlow]]:
+        """The agents at which these legs and those behind them part."""
+        for leg in legs:
+            if leg.onward:
+                copies = tuple(PathConfig(self._id(each), self._labels(each), None, self.mtu) for each in leg.onward)
+                yield self._end(leg), BranchFlow(number, flow, self._id(leg), copies)
+                yield from self.branches(number, flow, leg.onward)
+
+    def _id(self, leg: Leg) -> int:
+        return self.paths[leg.path].id
+
+    def _labels(self, leg: Leg) -> tuple[int, ...]:
+        links = self.paths[leg.path].links[leg.start : leg.end]
+        return _labels(self.context, links, self._end(leg))
+
+    def _end(self, leg: Leg) -> str:
+        network, links = self.context.network, self.paths[leg.path].links
+        return network.links[network.link_index[links[leg.end - 1]]].target if leg.onward else self.egress
 
 
 def _switches(context: TopologyContext, paths: Iterable[PathName]) -> frozenset[str]:
@@ -155,10 +206,14 @@ def _ingress(plan: FlowPlan, options: model.Options) -> IngressFlow:
         plan.spec.id,
         plan.egress or "",
         options.queue_ms,
-        tuple(PathConfig(path.id, path.labels, path.rate_mbps, options.link_mtu) for path in known),
+        tuple(
+            PathConfig(path.id, path.labels, path.rate_mbps, options.link_mtu, path.trunk, path.copied_from)
+            for path in known
+        ),
         plan.spec.policy is Policy.PRIVATE,
         plan.copies,
         options.burst_ms,
+        plan.branches,
     )
 
 

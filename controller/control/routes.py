@@ -307,7 +307,11 @@ def _stays(live: LiveNetwork, before: FlowRoute) -> bool:
 
 
 def _using(live: LiveNetwork, route: FlowRoute) -> FlowRoute:
-    return replace(route, use=model.Use.of(live.network, route.paths, route.ends))
+    network, addressing = live.network, live.context.addressing
+    ends = {route.spec.source, route.spec.target, route.ingress, route.egress}
+    # A link lives only while the agents at its ends say hello: where a live path leads through, one runs.
+    between = frozenset(node for node in network.nodes if addressing.has_agent(node)) - ends
+    return replace(route, use=model.Use.of(network, route.paths, route.ends, between))
 
 
 def _unchanged(live: LiveNetwork, spec: FlowSpec, before: FlowRoute) -> PathsAndArms | None:

@@ -1,9 +1,11 @@
 """Plan and what is in force -> what each agent and switch may be told now. Pure.
 
 A flow is switched on from its end to its beginning (egress agent, ingress agent, then the rule that sends frames into
-it) and off from its beginning to its end. Nothing remembers how far a change has come: whenever something is confirmed
-the order is worked out again, and the answer follows from what is confirmed alone. So the next change may overtake
-this one at any moment.
+it) and off from its beginning to its end. Copies branch on the way once the agents there have confirmed it; until then,
+and when one of them is gone, each goes by a path of its own.
+
+Nothing remembers how far a change has come: whenever something is confirmed the order is worked out again, and the
+answer follows from what is confirmed alone. So the next change may overtake this one at any moment.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from hyroads.controller.agents.protocol import AgentConfig, EgressFlow, IngressFlow
+from hyroads.controller.agents.protocol import AgentConfig, BranchFlow, EgressFlow, IngressFlow
 from hyroads.controller.model.plan import MULTIPATH, FlowPlan, Plan
 
 
@@ -66,16 +68,21 @@ class Orders:
 def orders_of(plan: Plan, views: Views) -> Orders:
     """What may be told now."""
     sent_to: dict[str, list[IngressFlow]] = {}
+    branching: dict[str, dict[tuple[str, int], BranchFlow]] = {}
     for view in views.agents.values():
         for sending in view.ingress().values():
             sent_to.setdefault(sending.egress, []).append(sending)
+            for node, copying in sending.branches:
+                branching.setdefault(node, {})[copying.key] = copying
     agents = {}
     for node, config in plan.agents.items():
         if node in views.agents:
             ingress, egress = _ingress(plan, views, node), _egress(plan, views, node, sent_to.get(node, ()))
+            # What an ingress may still be sending branches as before, unless it is to branch otherwise.
+            branch = {**branching.get(node, {}), **config.branch}
             # The planned configuration itself if nothing has to wait: its revision is known.
-            same = config.ingress == ingress and config.egress == egress
-            agents[node] = config if same else AgentConfig(config.hello, ingress, egress)
+            same = (config.ingress, config.egress, config.branch) == (ingress, egress, branch)
+            agents[node] = config if same else AgentConfig(config.hello, ingress, egress, branch)
     return Orders(agents, {node: _classified(plan, views, node) for node in views.switches})
 
 
@@ -104,13 +111,27 @@ def _ingress(plan: Plan, views: Views, node: str) -> dict[str, IngressFlow]:
         ids = _egress_ids(views, wanted)
         usable = tuple(path for path in wanted.paths if path.id in ids)
         if usable:
-            flows[flow] = wanted if len(usable) == len(wanted.paths) else replace(wanted, paths=usable)
+            whole = len(usable) == len(wanted.paths)
+            entry = wanted if whole else replace(wanted, paths=usable)
+            flows[flow] = entry if whole and _branches_in_force(views, wanted) else entry.unbranched()
         elif flow in known:
             flows[flow] = known[flow]
     for flow, entry in known.items():
         if flow not in flows and switch is not None and flow in switch.possible:
             flows[flow] = entry
     return flows
+
+
+def _branches_in_force(views: Views, wanted: IngressFlow) -> bool:
+    """Whether each agent at which copies branch confirmed that, and nothing on its way to it takes it away."""
+    for node, copying in wanted.branches:
+        view = views.agents.get(node)
+        if view is None or view.acked is None:
+            return False
+        configs = (config for config in (view.acked, view.sent) if config is not None)
+        if any(config.branch.get(copying.key) != copying for config in configs):
+            return False
+    return True
 
 
 def _egress_ids(views: Views, wanted: IngressFlow) -> frozenset[int]:
@@ -166,7 +187,8 @@ def _lingering(views: Views, flow: str) -> set[str]:
         f"agent {node}"
         for node, view in views.agents.items()
         for config in (view.acked, view.sent)
-        if config is not None and (flow in config.ingress or flow in config.egress)
+        if config is not None
+        and (flow in config.ingress or flow in config.egress or any(name == flow for name, _ in config.branch))
     }
     return switches | agents
 
@@ -181,6 +203,10 @@ def _missing(plan: Plan, flow: FlowPlan, views: Views) -> set[str]:
         have = getattr(view.acked, side).get(name) if view and view.acked else None
         if have is None or not _same(have, getattr(plan.agents[node], side)[name]):
             waiting.add(f"agent {node}")
+    for node, copying in flow.branches:
+        view = views.agents.get(node)
+        if view is None or view.acked is None or view.acked.branch.get(copying.key) != copying:
+            waiting.add(f"agent {node}")
     for node in flow.switches:
         switch = views.switches.get(node)
         if switch is None or (node == flow.ingress and name not in switch.confirmed):
@@ -191,12 +217,14 @@ def _missing(plan: Plan, flow: FlowPlan, views: Views) -> set[str]:
 def _same(have: IngressFlow | EgressFlow, wanted: IngressFlow | EgressFlow) -> bool:
     """Equal but for rates, which follow on their own and are compared with a tolerance."""
     if isinstance(have, IngressFlow) and isinstance(wanted, IngressFlow):
-        ways = [[(path.id, path.labels) for path in flow.paths] for flow in (have, wanted)]
+        ways = [[(path.id, path.written) for path in flow.paths] for flow in (have, wanted)]
         return ways[0] == ways[1] and have.copies == wanted.copies
     return have == wanted
 
 
 def _joined(first: IngressFlow, second: IngressFlow) -> IngressFlow:
-    """The second, with the paths that only the first has added."""
-    ids = {path.id for path in second.paths}
-    return replace(second, paths=second.paths + tuple(path for path in first.paths if path.id not in ids))
+    """The second, with the paths and branches that only the first has added."""
+    ids, known = {path.id for path in second.paths}, {(node, copying.key) for node, copying in second.branches}
+    branches = tuple((node, copying) for node, copying in first.branches if (node, copying.key) not in known)
+    paths = tuple(path for path in first.paths if path.id not in ids)
+    return replace(second, paths=second.paths + paths, branches=second.branches + branches)

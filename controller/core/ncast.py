@@ -8,7 +8,7 @@ that keep out of the interference domains of each of these, where disjoint ones 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -119,3 +119,55 @@ def loss_of(network: Network, paths: Iterable[Path]) -> float:
             carry = np.prod([1.0 - network.links[link].loss for link in sorted(frozenset().union(*some))])
             total += (-1) ** size * float(carry)
     return max(0.0, total)
+
+
+@dataclass(frozen=True, slots=True)
+class Leg:
+    """A stretch that one copy of each frame travels: of path ``path`` (a position) the links from ``start`` to before
+    ``end``. There it is copied to each leg of ``onward``; without any, it has arrived.
+    """
+
+    path: int
+    start: int
+    end: int
+    onward: tuple[Leg, ...] = ()
+
+    def all(self) -> Iterator[Leg]:
+        """This leg and those that follow."""
+        yield self
+        for leg in self.onward:
+            yield from leg.all()
+
+
+def copy_tree(network: Network, paths: Sequence[Sequence[str]], may_branch: Container[str]) -> tuple[Leg, ...]:
+    """How copies that go by several paths with the same two ends travel what these share only once.
+
+    ``paths`` are different sequences of link ids. Paths with the same first links are one leg until the last node on
+    these that is in ``may_branch``; from there on the same holds for what is left of them. The result has the legs that
+    the source sends, in the order of the first path of each.
+    """
+
+    def ends_at(group: Sequence[int], end: int) -> str:
+        return network.links[network.link_index[paths[group[0]][end - 1]]].target
+
+    def parted(group: Sequence[int], at: int) -> list[list[int]]:
+        by_link: dict[str, list[int]] = {}
+        for index in group:
+            by_link.setdefault(paths[index][at], []).append(index)
+        return list(by_link.values())
+
+    def legs(group: Sequence[int], start: int, shared: int) -> Iterator[Leg]:
+        if len(group) == 1:
+            yield Leg(group[0], start, len(paths[group[0]]))
+            return
+        while len({paths[index][shared] for index in group}) == 1:
+            shared += 1
+        end = next((at for at in range(shared, start, -1) if ends_at(group, at) in may_branch), None)
+        if end is None:
+            for part in parted(group, shared):
+                yield from legs(part, start, shared)
+        else:
+            onward = (leg for part in parted(group, end) for leg in legs(part, end, end))
+            yield Leg(group[0], start, end, tuple(onward))
+
+    return tuple(legs(range(len(paths)), 0, 0)) if paths else ()

@@ -8,11 +8,12 @@ change (docs/reference/handovers.md).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
 from hyroads.controller.core.addressing import PathName
+from hyroads.controller.core.ncast import Leg, copy_tree
 from hyroads.controller.core.network import FlowSpec, Network, Place
 from hyroads.controller.core.services.mobility import DesiredState
 
@@ -222,10 +223,16 @@ class Use:
     waits: tuple[int, ...] = ()
     hold_ms: int = 0
     is_moving: bool = False
+    legs: tuple[Leg, ...] = ()
+    """How copies travel, if several of them share their first links; empty: each goes by a path of its own."""
 
     @classmethod
-    def of(cls, network: Network, paths: Sequence[PathName], ends: Ends) -> Use:
-        """How a flow with these ends uses its paths. If none of those that shall carry is live, the others do."""
+    def of(
+        cls, network: Network, paths: Sequence[PathName], ends: Ends, may_branch: Container[str] = frozenset()
+    ) -> Use:
+        """How a flow with these ends uses its paths. If none of those that shall carry is live, the others do. Copies
+        of an n-cast branch at the nodes ``may_branch``; those of a handover are sent for too short a time.
+        """
         carry = tuple(i for i, path in enumerate(paths) if ends.carries(network, path))
         if ends.copies:
             # One path by each via: more copies of a packet would cost airtime and bring nothing.
@@ -235,7 +242,29 @@ class Use:
             carry = tuple(first.values())
         waits = tuple(i for i, path in enumerate(paths) if ends.waits(network, path))
         hold_ms = round(ends.hold_s * 1e3) if waits else 0
-        return cls(carry or tuple(range(len(paths))), ends.copies, waits, hold_ms, ends.is_moving)
+        carry = carry or tuple(range(len(paths)))
+        legs = _legs(network, paths, carry, may_branch) if ends.copies and ends.is_of_paths else ()
+        return cls(carry, ends.copies, waits, hold_ms, ends.is_moving, legs)
+
+
+def _legs(
+    network: Network, paths: Sequence[PathName], carry: Sequence[int], may_branch: Container[str]
+) -> tuple[Leg, ...]:
+    """With the positions of ``paths``; empty if nothing is shared."""
+
+    def placed(leg: Leg) -> Leg:
+        return replace(leg, path=carry[leg.path], onward=tuple(map(placed, leg.onward)))
+
+    legs = copy_tree(network, [paths[i] for i in carry], may_branch)
+    return tuple(map(placed, legs)) if any(leg.onward for leg in legs) else ()
+
+
+def travelled(use: Use | None, paths: Sequence[PathName], group: Sequence[int]) -> PathName:
+    """The links that the frames of a group of paths (positions) travel: those that copies share only once."""
+    if use is not None and use.legs:
+        legs = (leg for first in use.legs for leg in first.all())
+        return tuple(link for leg in legs for link in paths[leg.path][leg.start : leg.end])
+    return tuple(link for path in group for link in paths[path])
 
 
 def path_groups(use: Use | None, path_count: int) -> PathGroups:

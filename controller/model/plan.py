@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from hyroads.controller.agents.protocol import AgentConfig, HelloConfig, IngressFlow
+from hyroads.controller.agents.protocol import AgentConfig, BranchFlow, HelloConfig, IngressFlow
 from hyroads.controller.core.addressing import Numbers, PathName
 from hyroads.controller.core.network import FlowSpec
 from hyroads.controller.ofp.intents import ClassifiedFlow
@@ -41,12 +41,18 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class PlannedPath:
-    """A path of a flow: link ids, and the label stack that the ingress writes."""
+    """A path of a flow: link ids, and the label stack that the ingress writes.
+
+    Where copies branch on the way, it writes ``trunk`` instead, which leads to the first branch, or nothing for a path
+    that is ``copied_from`` another (its id).
+    """
 
     id: int
     links: PathName
     labels: tuple[int, ...]
     rate_mbps: float | None
+    trunk: tuple[int, ...] = ()
+    copied_from: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +72,8 @@ class FlowPlan:
     """What the paths of a flow that was or is handed over are used for; None: they share its packets."""
     standby: tuple[PlannedPath, ...] = ()
     """Paths that both edges are configured for and that carry nothing."""
+    branches: tuple[tuple[str, BranchFlow], ...] = ()
+    """Agents at which copies branch, and what each does."""
 
     @property
     def known(self) -> tuple[PlannedPath, ...]:
@@ -83,6 +91,16 @@ class FlowPlan:
             return self
         paths = (replace(path, rate_mbps=rate) for path, rate in zip(self.paths, rates_mbps, strict=True))
         return replace(self, paths=tuple(paths))
+
+    @property
+    def separate_links(self) -> tuple[PathName, ...]:
+        """By path, the links that its frames travel for themselves: what copies share is with the first of them."""
+        legs = [leg for first in (self.use.legs if self.use is not None else ()) for leg in first.all()]
+        found = []
+        for index, path in enumerate(self.paths):
+            mine = [path.links[leg.start : leg.end] for leg in legs if leg.path == index]
+            found.append(tuple(link for links in mine for link in links) if mine else path.links)
+        return tuple(found)
 
     @property
     def copies(self) -> bool:
@@ -131,11 +149,11 @@ class Plan:
         return replace(self, flows=flows, agents=agents)
 
     def planned_mbps(self) -> dict[str, float]:
-        """By link: the sum of the rates of the paths over it."""
+        """By link: the sum of the rates of the paths over it; what copies share counts once."""
         planned: dict[str, float] = {}
         for flow in self.flows.values():
-            for path in flow.paths:
-                for link in path.links:
+            for path, links in zip(flow.paths, flow.separate_links, strict=True):
+                for link in links:
                     planned[link] = planned.get(link, 0.0) + (path.rate_mbps or 0.0)
         return planned
 

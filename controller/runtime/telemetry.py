@@ -195,11 +195,11 @@ def _meter_flow(traffic: TrafficMeter, event_loop: EventLoop, flow: FlowPlan, no
     delivered = _counted(receiving, received_s, "delivered")
     if delivered is not None and receiving.entry is not None and receiving.entry["lost"] is not None:
         traffic.flow(flow.spec.id, delivered, int(receiving.entry["lost"]), now_s)
-    for path in flow.paths:
+    for path, links in zip(flow.paths, flow.separate_links, strict=True):
         there = receiving.path(path.id)
         traffic.path(
             (flow.spec.id, path.id),
-            path.links,
+            links,
             sent=_counted(sending.path(path.id), sent_s, "sent"),
             received=_counted(there, received_s, "received"),
             delay_ms=there.entry["delay_ms"] if there.entry is not None else None,
@@ -221,7 +221,7 @@ def _sent_bytes(event_loop: EventLoop) -> dict[Interface, int]:
         if flow.mode != MULTIPATH or flow.ingress is None:
             continue
         side = event_loop.reports.side(flow.ingress, "ingress", flow.number, REPORT_AGE_S)
-        for path in flow.paths:
+        for path in (path for path in flow.paths if path.copied_from is None):
             entry = side.path(path.id).entry
             first = links[index[path.links[0]]]
             # From a plain client the first hop is not the agent's.

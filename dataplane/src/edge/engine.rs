@@ -1,5 +1,6 @@
 //! All flows of an agent together. Sans I/O: frames and time go in, frames and events come out as `Effects`.
 
+use super::branch::Branches;
 use super::buffer::{Buf, Pool};
 use super::frame::{
     outer_header, parse_access, parse_network, put_tags_back, FromAccess, FromNetwork, Hello, Kind, INNER_AT,
@@ -57,6 +58,7 @@ pub struct Engine {
     /// By flow number.
     senders: Vec<Option<Box<Sender>>>,
     receivers: Vec<Option<Box<Receiver>>>,
+    pub branches: Branches,
     default_flow: Option<u16>,
     timers: Timers,
     liveness: Liveness,
@@ -82,6 +84,7 @@ impl Engine {
             revision: 0,
             senders: Vec::new(),
             receivers: Vec::new(),
+            branches: Branches::default(),
             default_flow: None,
             timers: Timers::default(),
             liveness: Liveness::default(),
@@ -127,6 +130,7 @@ impl Engine {
     ) -> FirstNumbers {
         let from = self.apply_ingress(now_ns, config, exit_of, random, fx);
         self.apply_egress(now_ns, &config.egress, fx);
+        self.branches.configure(&config.branch, exit_of);
         self.apply_hello(now_ns, &config.hello, exit_of);
         self.revision = config.revision;
         from
@@ -230,6 +234,7 @@ impl Engine {
 
     pub fn reset_counters(&mut self) {
         self.counters = Counters::default();
+        self.branches.sent = 0;
         self.senders.iter_mut().flatten().for_each(|s| s.reset_counters());
         self.receivers.iter_mut().flatten().for_each(|r| r.reset_counters());
     }
@@ -303,6 +308,9 @@ impl Engine {
             FromNetwork::Hello { mac, hello } => {
                 self.liveness.heard(now_ns, mac, hello, &mut fx.changes);
                 self.pool.give(buf);
+            }
+            FromNetwork::Shim { shim, .. } if self.branches.has(&shim) => {
+                self.branches.send(buf, shim, &mut self.pool, &mut fx.network);
             }
             FromNetwork::Shim { shim, inner_at } => {
                 let receiver = match &mut self.receivers[usize::from(shim.flow)] {

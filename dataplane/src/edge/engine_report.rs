@@ -32,12 +32,15 @@ fn ingress(sender: &Sender) -> IngressReport {
         paths: sender
             .paths()
             .iter()
-            .map(|p| OutPathReport {
-                id: p.spec.id,
-                rate_mbps: p.spec.rate_mbps,
-                sent_frames: p.sent_frames,
-                sent_bytes: p.sent_bytes,
-                skipped: p.copy_position.skipped,
+            .map(|p| {
+                let (sent_frames, sent_bytes) = sender.sent_by(p);
+                OutPathReport {
+                    id: p.spec.id,
+                    rate_mbps: p.spec.rate_mbps,
+                    sent_frames,
+                    sent_bytes,
+                    skipped: p.copy_position.skipped,
+                }
             })
             .collect(),
     }
@@ -97,6 +100,7 @@ pub fn lines(engine: &Engine, now_ns: u64, seq: Option<u64>, cpu_ns: u64, woken_
             egress: receivers.drain(..receivers.len().min(room)).collect(),
             links: std::mem::take(&mut links),
             more: !senders.is_empty() || !receivers.is_empty(),
+            branched: engine.branches.sent,
             unclassified: engine.counters.unclassified,
             malformed: engine.counters.malformed,
             unknown_flow: engine.counters.unknown_flow,

@@ -1,6 +1,7 @@
 //! The edge agent. Everything but the shell (`shell`, `devices`, `control`) is free of system calls and takes time as
 //! an argument.
 //! See docs/reference/dataplane.md and docs/reference/agent.md.
+pub mod branch;
 pub mod buffer;
 pub mod burst;
 pub mod control;

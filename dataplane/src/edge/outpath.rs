@@ -40,6 +40,8 @@ pub struct PathOut {
     pub sent_ns: u64,
     pub copy_position: CopyPosition,
     pub markers: SequenceMarkers,
+    /// Frames and bytes that the path it is copied from had sent when that began.
+    pub copied_since: (u64, u64),
 }
 
 impl PathOut {
@@ -56,6 +58,7 @@ impl PathOut {
             sent_ns: 0,
             copy_position: CopyPosition::default(),
             markers: SequenceMarkers::default(),
+            copied_since: (0, 0),
         }
     }
 
@@ -63,8 +66,22 @@ impl PathOut {
         self.spec.rate_mbps.unwrap_or(self.spec.weight)
     }
 
-    pub fn usable(&self) -> bool {
+    /// Whether frames of the flow go by it, sent here or copied to it on the way.
+    pub fn in_use(&self) -> bool {
         self.weight() > 0.0
+    }
+
+    /// Whether something may be sent on it here.
+    pub fn usable(&self) -> bool {
+        self.in_use() && self.spec.copied_from.is_none()
+    }
+
+    /// Adds to its counters what was copied to it on the way; `sent` is what the path it is copied from has sent.
+    pub fn add_copied(&mut self, sent: Option<&(u64, u64)>) {
+        if let (Some(_), Some((frames, bytes))) = (self.spec.copied_from, sent) {
+            self.sent_frames += frames.saturating_sub(self.copied_since.0);
+            self.sent_bytes += bytes.saturating_sub(self.copied_since.1);
+        }
     }
 
     /// How much a HyWF split may bind to this path ahead of time; 0 if it can't be used.

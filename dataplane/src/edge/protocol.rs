@@ -4,6 +4,7 @@ use crate::sys::interface::{parse_mac, Mac};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashSet};
 
+use super::branch::Branch;
 use super::burst::BurstConfig;
 use super::egress_config::check_paths;
 pub use super::egress_config::Egress;
@@ -61,6 +62,8 @@ pub struct Config {
     pub ingress: Vec<Ingress>,
     #[serde(default)]
     pub egress: Vec<Egress>,
+    #[serde(default)]
+    pub branch: Vec<Branch>,
 }
 
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
@@ -137,6 +140,9 @@ pub struct OutPath {
     pub interface: Option<String>,
     #[serde(default, deserialize_with = "optional_mac")]
     pub dst_mac: Option<Mac>,
+    /// What goes on that path is copied to this one on the way: nothing is sent on it here.
+    #[serde(default)]
+    pub copied_from: Option<u8>,
 }
 
 impl OutPath {
@@ -311,6 +317,13 @@ impl Config {
             check_number(flow.number, &mut numbers).map_err(|e| format!("egress: {e}"))?;
             flow.check().map_err(|e| format!("egress {}: {e}", flow.number))?;
         }
+        let mut branches = HashSet::new();
+        for branch in &self.branch {
+            branch.check().map_err(|e| format!("branch {}: {e}", branch.number))?;
+            if !branches.insert((branch.number, branch.path)) {
+                return Err(format!("branch {}: path {} twice", branch.number, branch.path));
+            }
+        }
         Ok(())
     }
 }
@@ -337,13 +350,29 @@ impl Ingress {
         check_paths(ids.iter().copied())?;
         for path in &self.paths {
             path.check().map_err(|e| format!("path {}: {e}", path.id))?;
+            self.check_copied(path).map_err(|e| format!("path {}: copied_from: {e}", path.id))?;
         }
         self.split.check(&ids).map_err(|e| format!("split: {e}"))
+    }
+
+    fn check_copied(&self, path: &OutPath) -> Result<(), String> {
+        let from = match path.copied_from {
+            None => return Ok(()),
+            Some(from) => from,
+        };
+        if self.split != SplitMode::Copy {
+            return Err("expected the split \"copy\"".into());
+        }
+        match self.paths.iter().find(|p| p.id == from) {
+            Some(other) if other.copied_from.is_none() => Ok(()),
+            Some(_) => Err(format!("nothing is sent on path {from} either")),
+            None => Err(format!("unknown path {from}")),
+        }
     }
 }
 
 impl OutPath {
-    fn check(&self) -> Result<(), String> {
+    pub(super) fn check(&self) -> Result<(), String> {
         check_rate(self.rate_mbps)?;
         if !(self.weight > 0.0 && self.weight <= MAX_RATE_MBPS) {
             return Err(format!("weight {}: expected more than 0", self.weight));

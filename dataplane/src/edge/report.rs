@@ -15,6 +15,8 @@ pub struct Report {
     pub links: Vec<LinkReport>,
     pub unclassified: u64,
     pub malformed: u64,
+    /// Copies that branched off here.
+    pub branched: u64,
     /// Frames for flow numbers that are not configured here.
     pub unknown_flow: u64,
     /// Frames that could not be taken in or passed on: buffers used up, or a device without room.

@@ -117,6 +117,14 @@ impl Sender {
         &self.paths
     }
 
+    /// Frames and bytes that went by a path, with those that were copied to it on the way.
+    pub fn sent_by(&self, path: &PathOut) -> (u64, u64) {
+        let from = path.spec.copied_from.and_then(|id| self.paths.iter().find(|p| p.spec.id == id));
+        let (frames, bytes) = from.map_or((0, 0), |p| (p.sent_frames, p.sent_bytes));
+        let copied = |now: u64, since: u64| now.saturating_sub(since);
+        (path.sent_frames + copied(frames, path.copied_since.0), path.sent_bytes + copied(bytes, path.copied_since.1))
+    }
+
     pub fn queued(&self) -> usize {
         self.queue.len() + self.private.as_ref().map_or(0, |p| p.staged())
     }
@@ -134,6 +142,7 @@ impl Sender {
         for path in &mut self.paths {
             path.sent_frames = 0;
             path.sent_bytes = 0;
+            path.copied_since = (0, 0);
             path.copy_position.skipped = 0;
         }
     }

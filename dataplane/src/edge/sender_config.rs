@@ -6,9 +6,10 @@ use super::super::outpath::{announce, launch, path_header, signal, Exit, Outgoin
 use super::super::private::Private;
 use super::super::probe_traffic::PROBE_LEN;
 use super::super::protocol::{Ingress, RateChange};
+use super::super::sequence_markers::SequenceMarkers;
 use super::super::split_config::SplitMode;
 use super::{Sender, UNSHAPED_QUEUE_BYTES};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Ids of the paths with a rate, and whether each frame goes on all of them.
 #[derive(PartialEq)]
@@ -35,6 +36,8 @@ impl Sender {
         }
         self.set_mode(now_ns, &spec.split);
         self.burst.configure(spec.burst);
+        let sent: BTreeMap<u8, (u64, u64)> =
+            self.paths.iter().map(|p| (p.spec.id, (p.sent_frames, p.sent_bytes))).collect();
         let mut old: Vec<Option<PathOut>> = std::mem::take(&mut self.paths).into_iter().map(Some).collect();
         let mut from = Vec::new();
         for (path, exit) in spec.paths.iter().zip(exits) {
@@ -42,6 +45,7 @@ impl Sender {
             from.push(at);
             match at.and_then(|i| old[i].take()) {
                 Some(mut existing) => {
+                    existing.add_copied(sent.get(&existing.spec.copied_from.unwrap_or(path.id)));
                     existing.pacer.set_rate(now_ns, path.rate_mbps, path.mtu, self.burst_ns);
                     existing.spec = path.clone();
                     existing.exit = *exit;
@@ -51,6 +55,11 @@ impl Sender {
                 None => self.paths.push(PathOut::new(now_ns, path, *exit, self.burst_ns)),
             }
         }
+        for path in self.paths.iter_mut().filter(|p| p.spec.copied_from.is_some()) {
+            path.copied_since = path.spec.copied_from.and_then(|from| sent.get(&from)).copied().unwrap_or_default();
+            // Markers of the path that it is copied from are copied, too.
+            path.markers = SequenceMarkers::default();
+        }
         for mut gone in old.into_iter().flatten().filter(PathOut::usable) {
             out.extend(signal(&mut gone, now_ns, Kind::Pause, self.number, self.sequence, pool));
         }
@@ -58,7 +67,7 @@ impl Sender {
     }
 
     fn used(&self) -> Used {
-        let ids = self.paths.iter().filter(|p| p.usable()).map(|p| p.spec.id).collect();
+        let ids = self.paths.iter().filter(|p| p.in_use()).map(|p| p.spec.id).collect();
         Used { ids, copying: self.is_copying() }
     }
 
@@ -81,6 +90,9 @@ impl Sender {
         self.from_ns = now_ns;
         for index in 0..self.paths.len() {
             let (id, usable) = (self.paths[index].spec.id, self.paths[index].usable());
+            if self.paths[index].spec.copied_from.is_some() {
+                continue;
+            }
             if usable || before.ids.contains(&id) {
                 self.paths[index].markers.begin(now_ns, !usable);
                 out.extend(self.mark(index, now_ns, pool));
@@ -178,7 +190,7 @@ impl Sender {
         self.bound.set(now_ns, bytes);
         let room = |p: &PathOut| p.spec.mtu - p.spec.overhead();
         self.note_rates(now_ns);
-        let used = self.paths.iter().filter(|p| p.usable()).map(room).min();
+        let used = self.paths.iter().filter(|p| p.in_use()).map(room).min();
         self.max_inner = used.or_else(|| self.paths.iter().map(room).min()).unwrap_or(usize::MAX);
     }
 

@@ -9,7 +9,8 @@ use crate::edge::testing::Rng;
 use std::collections::BTreeMap;
 
 pub(super) fn path(id: u8, rate_mbps: Option<f64>, labels: &[u32]) -> OutPath {
-    OutPath { id, labels: labels.to_vec(), rate_mbps, weight: 1.0, mtu: 1600, interface: None, dst_mac: None }
+    let labels = labels.to_vec();
+    OutPath { id, labels, rate_mbps, weight: 1.0, mtu: 1600, interface: None, dst_mac: None, copied_from: None }
 }
 
 pub(super) fn flow(paths: Vec<OutPath>) -> Ingress {

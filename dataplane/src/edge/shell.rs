@@ -41,7 +41,8 @@ struct Agent {
 
 impl Agent {
     fn apply(&mut self, config: &Config) -> Result<FirstNumbers, String> {
-        let paths = config.ingress.iter().flat_map(|f| &f.paths).filter_map(|p| p.interface.as_deref());
+        let copies = config.branch.iter().flat_map(|b| &b.copies);
+        let paths = config.ingress.iter().flat_map(|f| &f.paths).chain(copies).filter_map(|p| p.interface.as_deref());
         let hellos = config.hello.send.iter().filter_map(|h| h.interface.as_deref());
         self.devices.ensure(paths.chain(hellos), &self.epoll.borrow()).map_err(|e| format!("config: {e}"))?;
         let (devices, random) = (&self.devices, &mut self.random);

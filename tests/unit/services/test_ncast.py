@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from hyroads.controller.core.errors import NoRouteError, PlanningError
 from hyroads.controller.core.interference import ConflictInterference, TechnologyInterference
-from hyroads.controller.core.ncast import choose, loss_of
+from hyroads.controller.core.ncast import Leg, choose, copy_tree, loss_of
 from hyroads.controller.core.network import Link, Network, Node, Role
 
 
@@ -108,3 +108,46 @@ def test_what_cannot_be_done_is_an_error():
             choose(network, "s", "c", wrong)
     with pytest.raises(PlanningError, match="same node"):
         choose(network, "s", "s", 2)
+
+
+def arrivals(leg: Leg) -> list[int]:
+    return [leg.path] if not leg.onward else [path for each in leg.onward for path in arrivals(each)]
+
+
+@examples(120)
+@given(st.integers(0, 10**6), st.integers(1, 4), st.sets(st.sampled_from(["x", "y"])))
+def test_each_copy_arrives_once_by_its_own_links_and_what_is_shared_is_travelled_once(seed, n, may_branch):
+    rng = random.Random(seed)
+    network = random_network(rng)
+    found = all_paths(network, "s", "c")
+    chosen = [tuple(network.links[i].id for i in path) for path in rng.sample(found, min(n, len(found)))]
+    tree = copy_tree(network, chosen, may_branch)
+    assert sorted(path for leg in tree for path in arrivals(leg)) == list(range(len(chosen)))
+    travelled = {index: [] for index in range(len(chosen))}
+
+    def follow(leg: Leg, before: tuple[str, ...]) -> int:
+        links = before + chosen[leg.path][leg.start : leg.end]
+        if leg.onward:
+            assert network.links[network.link_index[links[-1]]].target in may_branch and len(leg.onward) > 1
+        else:
+            travelled[leg.path] = list(links)
+        return leg.end - leg.start + sum(follow(each, links) for each in leg.onward)
+
+    taken = sum(follow(leg, ()) for leg in tree)
+    assert [tuple(travelled[index]) for index in range(len(chosen))] == chosen
+    # Without any branch on the way each copy is for itself; with all of them each beginning of paths is travelled once.
+    prefixes = {path[:end] for path in chosen for end in range(1, len(path) + 1)}
+    assert len(prefixes) <= taken <= sum(map(len, chosen))
+    if may_branch == {"x", "y"}:
+        assert taken == len(prefixes)
+    if not may_branch:
+        assert taken == sum(map(len, chosen)) and not any(leg.onward for leg in tree)
+
+
+def test_copies_part_at_the_last_node_that_can_copy():
+    chain = [("s", "x", "wifi", 9), ("x", "y", "wifi", 9), *(("y", "c", k, 9) for k in ("wifi", "plc", "lte"))]
+    network, paths = net(chain), [("l0", "l1", last) for last in ("l2", "l3", "l4")]
+    assert copy_tree(network, paths, {"x", "y"}) == (Leg(0, 0, 2, tuple(Leg(i, 2, 3) for i in range(3))),)
+    assert copy_tree(network, paths, {"x"}) == (Leg(0, 0, 1, tuple(Leg(i, 1, 3) for i in range(3))),)
+    assert copy_tree(network, paths, ()) == tuple(Leg(i, 0, 3) for i in range(3))
+    assert copy_tree(network, paths[:1], {"x"}) == (Leg(0, 0, 3),) and copy_tree(network, [], {"x"}) == ()
