@@ -132,11 +132,7 @@ def blueprint(service: AccessRules) -> Resource:
     @found.operation("delete", found.one, {204: "switches have let go of it", 202: UNCONFIRMED, 404: None})
     def remove_access_rule(query: dict[str, Any], rule: str) -> ResponseReturnValue:
         """End a rule of one's own."""
-        remove = partial(_remove, service, principal())
+        remove = partial(service.remove, who=principal())
         return removed("remove access rule", partial(service.pending, rule), remove, rule, wait=query["wait"])
 
     return found
-
-
-def _remove(service: AccessRules, who: Token, rule: str, *, wait: bool) -> None:
-    service.remove(rule, who, wait=wait)

@@ -6,6 +6,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
+from .dashboard import DEFAULT_PORT
 from .main import Command, argument
 
 if TYPE_CHECKING:
@@ -171,9 +172,9 @@ COMMAND = Command(
         "--dashboard",
         type=int,
         nargs="?",
-        const=8090,
+        const=DEFAULT_PORT,
         metavar="PORT",
-        help="show the network in a browser: prints the address, on 127.0.0.1:PORT (default 8090)",
+        help=f"show the network in a browser: prints the address, on 127.0.0.1:PORT (default {DEFAULT_PORT})",
     ),
     *RUN_ARGUMENTS,
     argument("--snmp", action="store_true", help="a real snmpd per node (docs/reference/measurement.md)"),

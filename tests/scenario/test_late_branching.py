@@ -87,8 +87,8 @@ def test_what_three_copies_share_is_sent_once_and_little_is_lost(tmp_path: Path)
         assert 1.0 <= found["links"][shared] / sent_bytes < 1.3, found
     for last in LAST:
         assert 0.8 <= found["links"][last] / sent_bytes < 1.3, found
-    # Of packets that three links lose independently 0.1 % are missing, as the last agent counts them. What a busy machine
-    # drops before they reach the first agent has nothing to do with copies.
+    # Of packets that three links lose independently 0.1 % are missing, as the last agent counts them. What a busy
+    # machine drops before they reach the first agent has nothing to do with copies.
     flow = found["flow"]
     assert flow["lost"] + flow["timed_out"] < LOSS / 10 * flow["sent"] and found["lost"] < LOSS / 2, found
     assert found["planned"]["sm"] == pytest.approx(found["planned"]["wifi"], rel=0.01)

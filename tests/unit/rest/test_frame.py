@@ -309,20 +309,15 @@ def test_next_keeps_the_other_parameters() -> None:
 TOKENS = [Token(role, f"{role}-0123456789abcdef", role) for role in access.WRITES]
 
 
+RESOURCES = (
+    "handovers", "ncasts", "sessions", "reservations", "access-rules", "slices", "flowspace", "plugins", "links",
+)  # fmt: skip
+
+
 def everything() -> list[Resource]:
     """A resource of each name that matters, which may be read and changed."""
     found = []
-    for name in (
-        "handovers",
-        "ncasts",
-        "sessions",
-        "reservations",
-        "access-rules",
-        "slices",
-        "flowspace",
-        "plugins",
-        "links",
-    ):
+    for name in RESOURCES:
         resource = Resource(f"test-{name}", url_prefix=f"/api/v1/{name}/test")
         resource.route("", methods=["GET", "POST", "PUT", "DELETE"])(lambda: jsonify({}))
         found.append(resource)
@@ -330,18 +325,7 @@ def everything() -> list[Resource]:
 
 
 ALLOWED = {
-    "admin": {
-        "flows",
-        "handovers",
-        "ncasts",
-        "sessions",
-        "reservations",
-        "access-rules",
-        "slices",
-        "flowspace",
-        "plugins",
-        "links",
-    },
+    "admin": {"flows", *RESOURCES},
     "application": {"flows", "handovers", "ncasts", "sessions", "reservations", "access-rules"},
     "slice-owner": {"slices", "flowspace", "opt-ins"},
     "user": {"opt-ins"},
