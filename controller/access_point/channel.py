@@ -25,7 +25,7 @@ from .hostapd import Document, HostapdFollower, is_neighbour, is_ssid
 from .model import Reading
 
 VERSION = 1
-PROGRAM = "hyroads-radio 0.1.0"
+PROGRAM = "hyroads-radio 0.2.0"
 BACKOFF_S = (0.1, 2.0)
 # The controller pings several times a second; one that is silent for so long is gone.
 DEAD_S = 5.0
