@@ -7,6 +7,7 @@ know: path names instead of positions, which flows an override decides, rates to
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -32,7 +33,7 @@ from hyroads.controller.core.rates.problem import FloatArray
 from hyroads.controller.core.rates.shares import SliceShares, airtime_of_slices
 from hyroads.controller.model.handover import PathGroups, by_path
 
-from .allocators import MODES, Allocator, Grant
+from .allocators import MODES, SOLVER, Allocator, Grant
 from .rate_override import Fixed, RateOverride, SlotView
 from .recent_rates import RecentRates
 from .reports import NO_RATES, AgentRates
@@ -55,7 +56,7 @@ class LoopOptions:
 
     margin: float = DEFAULT_MARGIN
     tcp_margin: float = DEFAULT_TCP_MARGIN
-    mode: str = "solver"
+    mode: str = SOLVER
     slot_s: float = 0.1
     settings: LoopSettings = field(default_factory=LoopSettings)
     shares: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
@@ -133,7 +134,9 @@ class LiveLoop:
         self._shares_laid_out(self.state.problem, self.state.network)
 
     def _shares_laid_out(self, problem: RateProblem, network: Network) -> None:
-        self._allocator.laid_out(problem, SliceShares.of(specs_of(self.routes), network.links, self.options.shares))
+        specs = specs_of(self.routes)
+        shares = SliceShares.of(specs, network.links, self.options.shares)
+        self._allocator.laid_out(problem, shares, groups_of(specs))
 
     def guarantee(self, minimum_mbps: Mapping[str, float]) -> None:
         """Least rates of flows from the next slot on; those in front go before the others."""
@@ -376,6 +379,8 @@ class LiveLoop:
             if route.reason is None
         }
         specs = specs_of(routes)
+        if self.options.mode != SOLVER:
+            specs = with_parts_of_weight(specs)
         return rate_problem(network, paths, flows=specs, margin=self._margins(network, specs, paths))
 
     def _margins(
@@ -394,6 +399,20 @@ class LiveLoop:
 def specs_of(routes: Routes) -> list[FlowSpec]:
     """The flows that are multipaths, in the order of the problem."""
     return [route.spec for route in routes.values() if route.reason is None]
+
+
+def groups_of(specs: Sequence[FlowSpec]) -> dict[str, object]:
+    """What the flows of each group have in common: group, slice and kind of utility (flow id -> these)."""
+    return {
+        spec.id: (spec.group, spec.slice, spec.utility, spec.alpha) for spec in specs if spec.group is not None
+    }  # fmt: skip
+
+
+def with_parts_of_weight(specs: Sequence[FlowSpec]) -> list[FlowSpec]:
+    """The flows, each of k that are in one group with a k-th of its weight: where all meet they weigh as one."""
+    groups = groups_of(specs)
+    size = Counter(groups.values())
+    return [replace(spec, weight=spec.weight / size[groups[spec.id]]) if spec.id in groups else spec for spec in specs]
 
 
 def _group_names(

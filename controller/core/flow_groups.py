@@ -312,7 +312,9 @@ class _Search:
         """
         count = self.rows.shape[0]
         nothing = np.zeros(count, dtype=bool)
-        stack: list[tuple[tuple[int, ...], FloatArray, BoolArray, BoolArray]] = [((), np.zeros(count), nothing, nothing)]
+        stack: list[tuple[tuple[int, ...], FloatArray, BoolArray, BoolArray]] = [
+            ((), np.zeros(count), nothing, nothing)
+        ]
         visits = 0
         while stack and visits < _MOST_VISITS:
             visits += 1

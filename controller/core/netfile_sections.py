@@ -1,8 +1,9 @@
 """Sections of the network file (docs/reference/network-file.md) beside nodes, links and interference.
 
-*Flows*: utility, weight, fixed paths, match, policy and group of each. *Technologies*: which media are shared, what contention
-costs on them, and which can run on 802.11 radios. *Links to discover* (``links: discover``, docs/explanation/live.md):
-nodes name their technologies, and every ordered pair of nodes with a common technology is a candidate without capacity.
+*Flows*: utility, weight, fixed paths, match, policy and group of each. *Technologies*: which media are shared, what
+contention costs on them, and which can run on 802.11 radios. *Links to discover* (``links: discover``,
+docs/explanation/live.md): nodes name their technologies, and every ordered pair of nodes with a common technology is a
+candidate without capacity.
 What the access points hear gives capacities to some of them; the others carry nothing.
 """
 
