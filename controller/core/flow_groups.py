@@ -3,8 +3,9 @@
 Every flow of a group has ends of its own and gets a multipath of its own. A choice of multipaths is judged by the
 *group's allocation*: the rates of the greatest total that the airtime of all domains allows, and among these the ones
 with the smallest sum of squares, as the controller allocates them (``core.rates``). A *bottleneck domain* is one whose
-airtime is full at that allocation. The choice sought has the greatest total; among choices of the same total the flows
-share no bottleneck domain, if there is such a choice, and else as few as were found.
+airtime is full at that allocation; flows share it if paths of theirs cross it. The choice sought has the greatest
+total; among choices of the same total the flows share no bottleneck domain, if there is such a choice, and else as few
+as were found.
 
 Planned one by one, two flows take the same best way and are limited by it together, where each alone is limited
 elsewhere (by its own access link, for instance), and a way of the same capacity beside it stays empty.
@@ -22,8 +23,9 @@ a(M). Two facts make the search short:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
 from functools import cache
 from itertools import combinations, islice, product
 
@@ -31,7 +33,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from .errors import PlanningError
+from .errors import NoRouteError
 from .interface_graph import FloatArray, Path, capacities_of
 from .network import Network
 from .optimum import airtime_rows, binding_rows
@@ -39,6 +41,7 @@ from .planner import Planner
 from .rates import Layout, RateProblem, Utilities, solve
 from .tree import update
 
+BoolArray = NDArray[np.bool_]
 Paths = tuple[Path, ...]
 """A multipath: link indices of its paths; empty if there is no way."""
 
@@ -48,130 +51,131 @@ TOLERANCE = 0.01
 """Totals that differ by no more than this share are the same: capacities are not known any better."""
 _ARMS = 6
 _ARMS_BESIDE = 2
-_MOST_CANDIDATES = 32
+_MOST_OPTIONS = 32
 _MOST_VISITS = 1500
 _MOST_FOUND = 64
 _MOST_ALLOCATED = 8
 # A domain with less airtime left is full. The flows of a choice may come as close to each other as rounding does.
 _FULL = 1e-3
 _ROUNDING = 1e-6
-# A rate below this share of the total is rounding, not use.
-_UNUSED = 1e-6
+
+
+class May(Enum):
+    """What may become of a flow's paths: any others; fewer of those it has; nothing."""
+
+    MOVE = "move"
+    YIELD = "yield"
+    STAY = "stay"
 
 
 @dataclass(frozen=True, slots=True)
-class FlowEnds:
-    """Node ids of a flow's ends."""
+class GroupFlow:
+    """A flow of a group: node ids of its ends, and the paths that it has, over live links (none: it is new)."""
 
     source: str
     target: str
+    paths: Paths = ()
+    may: May = May.MOVE
 
 
 @dataclass(frozen=True)
 class GroupPaths:
-    """Multipaths of a group's flows (by flow id) and its allocation.
+    """A multipath for each flow of a group, and the group's allocation: a rate for each path of each.
 
-    ``rates_mbps`` has a rate for each path of each flow. ``bottlenecks`` are the full domains that several flows use,
-    each by the index of a link whose domain it is.
+    ``bottlenecks`` are the full domains that several flows cross, each by the index of a link whose domain it is.
     """
 
-    paths: Mapping[str, Paths]
-    rates_mbps: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    paths: tuple[Paths, ...]
+    rates_mbps: tuple[tuple[float, ...], ...]
     bottlenecks: tuple[int, ...] = ()
 
     @property
     def total_mbps(self) -> float:
         """What the flows carry together."""
-        return sum(sum(rates) for rates in self.rates_mbps.values())
+        return sum(sum(rates) for rates in self.rates_mbps)
 
 
-def allocated(network: Network, paths: Mapping[str, Paths]) -> GroupPaths:
-    """The group's allocation on given multipaths (flow id -> paths over live links), on an otherwise idle network.
+def allocated(network: Network, paths: Sequence[Paths]) -> GroupPaths:
+    """The group's allocation on given multipaths, one for each flow, on an otherwise idle network.
 
     Raises ``PlanningError`` if a path crosses a link of capacity 0.
     """
-    columns = [(flow, path) for flow, each in paths.items() for path in each]
+    columns = [path for each in paths for path in each]
     if not columns:
-        return GroupPaths(dict(paths), dict.fromkeys(paths, ()))
-    rows = airtime_rows(network, [path for _, path in columns])
-    distinct, links = np.unique(rows, axis=0, return_index=True)
+        return GroupPaths(tuple(paths), ((),) * len(paths))
+    distinct, links = np.unique(airtime_rows(network, columns), axis=0, return_index=True)
     rates = most(distinct)
-    by_flow = {
-        flow: tuple(float(rate) for rate, (of, _) in zip(rates, columns, strict=True) if of == flow) for flow in paths
-    }
-    used = rates > _UNUSED * rates.sum()
-    owners = [np.array([used[i] and of == flow for i, (of, _) in enumerate(columns)], dtype=bool) for flow in paths]
-    users = sum((distinct[:, mine] > 0).any(axis=1).astype(int) for mine in owners)
-    shared = (distinct @ rates >= 1 - _FULL) & (users > 1)
-    return GroupPaths(dict(paths), by_flow, tuple(sorted(links[shared].tolist())))
+    owner = np.repeat(np.arange(len(paths)), [len(each) for each in paths])
+    by_flow = tuple(tuple(rates[owner == flow].tolist()) for flow in range(len(paths)))
+    return GroupPaths(tuple(paths), by_flow, tuple(sorted(links[_bottlenecks(distinct, rates, owner)].tolist())))
 
 
-def group_paths(
-    planner: Planner,
-    ends: Mapping[str, FlowEnds],
-    held: Mapping[str, Paths] | None = None,
-    *,
-    tolerance: float = TOLERANCE,
-) -> GroupPaths:
-    """Choose a multipath for each flow of ``ends`` (flow id -> ends), around those that are ``held``.
+def group_paths(planner: Planner, flows: Sequence[GroupFlow], *, tolerance: float = TOLERANCE) -> GroupPaths:
+    """Choose a multipath for each flow of a group.
 
-    ``held`` are flows of the group that stay on their paths, which must be over live links. Up to ``MAX_JOINT`` flows
-    are placed at once, more of them in order, each around those before it. ``tolerance`` is the share by which a total
-    may be smaller than the greatest one found. A flow to which there is no way gets no paths. Raises ``PlanningError``
-    for an unknown node or if a flow's ends are one node.
+    Of choices that are alike in total and bottlenecks the one is taken that changes the fewest flows. Up to
+    ``MAX_JOINT`` flows that may move are placed at once, more of them in order, each beside those before it.
+    ``tolerance`` is the share by which a total may be smaller than the greatest one found. A flow to which there is no
+    way gets no paths. Raises ``PlanningError`` for an unknown node or if a flow's ends are one node.
     """
-    fixed = dict(held or {})
-    flows = list(ends)
-    for first in (flows[:MAX_JOINT], *([flow] for flow in flows[MAX_JOINT:])):
-        if first:
-            mine = {flow: ends[flow] for flow in first}
-            fixed |= _placed(planner.network, candidates(planner, mine, fixed), fixed, tolerance)
-    return allocated(planner.network, {flow: fixed[flow] for flow in (*(held or {}), *flows)})
+    now = list(flows)
+    moving = [index for index, flow in enumerate(flows) if flow.may is May.MOVE]
+    later = moving[MAX_JOINT:]
+    for steps in ([], *([index] for index in later)):
+        present = [index for index in range(len(now)) if index not in later or index in steps]
+        chosen = _placed(planner, [now[index] for index in present], tolerance)
+        for index, paths in zip(present, chosen, strict=True):
+            now[index] = replace(now[index], paths=paths, may=May.STAY if later else now[index].may)
+        later = [index for index in later if index not in steps]
+    return allocated(planner.network, [flow.paths for flow in now])
 
 
-def _placed(
-    network: Network, found: Mapping[str, tuple[Paths, ...]], held: Mapping[str, Paths], tolerance: float
-) -> dict[str, Paths]:
-    """The best candidate of each flow beside those held."""
-    free = [flow for flow, options in found.items() if options]
-    if not free:
-        return dict.fromkeys(found, ())
-    options = [(paths,) for paths in held.values() if paths]
-    search, paths = _Search.of(network, [*options, *(found[flow] for flow in free)], tolerance)
-    chosen = search.best()[len(options) :]
-    placed = {flow: tuple(paths[column] for column in mine) for flow, mine in zip(free, chosen, strict=True)}
-    return {flow: placed.get(flow, ()) for flow in found}
+def _placed(planner: Planner, flows: Sequence[GroupFlow], tolerance: float) -> list[Paths]:
+    """The best multipath of each flow."""
+    found = candidates(planner, flows)
+    present = [index for index, options in enumerate(found) if options]
+    if not present:
+        return [()] * len(flows)
+    search, columns = _Search.of(planner.network, [found[i] for i in present], [flows[i] for i in present], tolerance)
+    chosen = dict(zip(present, search.best(), strict=True))
+    return [tuple(columns[column] for column in chosen.get(index, ())) for index in range(len(flows))]
 
 
-def candidates(
-    planner: Planner, ends: Mapping[str, FlowEnds], held: Mapping[str, Paths] | None = None
-) -> dict[str, tuple[Paths, ...]]:
-    """Multipaths to choose from, by flow, the best of the flow alone first; a flow without a way has none."""
-    network, flows = planner.network, list(ends)
-    found: dict[str, dict[frozenset[Path], Paths]] = {flow: {} for flow in flows}
+def candidates(planner: Planner, flows: Sequence[GroupFlow]) -> list[tuple[Paths, ...]]:
+    """Multipaths to choose from, of each flow; none if there is no way."""
+    network = planner.network
+    found: list[dict[frozenset[Path], Paths]] = [_options_of(flow) for flow in flows]
 
-    def explore(flow: str, capacities_mbps: FloatArray, count: int) -> Paths:
+    def explore(index: int, capacities_mbps: FloatArray, count: int) -> Paths:
+        flow = flows[index]
         try:
-            plan = planner.plan(ends[flow].source, ends[flow].target, arms=count, capacities_mbps=capacities_mbps)
-        except PlanningError:
+            plan = planner.plan(flow.source, flow.target, arms=count, capacities_mbps=capacities_mbps)
+        except NoRouteError:
             return ()
-        for arm in plan.arms:
-            for part in _parts(arm.links):
-                found[flow].setdefault(frozenset(part), part)
+        for part in (part for arm in plan.arms for part in _parts(arm.links)):
+            found[index].setdefault(frozenset(part), part)
         return plan.multipath.links
 
     idle = capacities_of(network)
-    loaded = _loaded(network, idle, [path for paths in (held or {}).values() for path in paths])
+    loaded = _loaded(network, idle, [path for flow in flows if flow.may is not May.MOVE for path in flow.paths])
+    moving = [index for index, flow in enumerate(flows) if flow.may is May.MOVE]
     # A flow alone; then each flow in what the others, in turn, leave to it.
-    first = {flow: explore(flow, idle, _ARMS) for flow in flows}
-    for start in range(len(flows)):
+    alone = {index: explore(index, idle, _ARMS) for index in moving}
+    for start in range(len(moving)):
         capacities = loaded
-        for position in range(len(flows)):
-            flow = flows[(start + position) % len(flows)]
-            untouched = position == 0 and not held
-            paths = first[flow] if untouched else explore(flow, capacities, _ARMS_BESIDE)
-            capacities = _loaded(network, capacities, paths or first[flow])
-    return {flow: tuple(each.values()) for flow, each in found.items()}
+        for position, index in enumerate((*moving[start:], *moving[:start])):
+            is_idle = position == 0 and len(moving) == len(flows)
+            paths = alone[index] if is_idle else explore(index, capacities, _ARMS_BESIDE)
+            capacities = _loaded(network, capacities, paths or alone[index])
+    return [tuple(each.values()) for each in found]
+
+
+def _options_of(flow: GroupFlow) -> dict[frozenset[Path], Paths]:
+    """What a flow can have without new paths."""
+    if not flow.paths:
+        return {}
+    options = (flow.paths,) if flow.may is May.STAY else _parts(flow.paths)
+    return {frozenset(paths): paths for paths in options}
 
 
 def most(rows: FloatArray) -> FloatArray:
@@ -218,6 +222,12 @@ def _most_of_two(rows: FloatArray) -> FloatArray:
     return np.asarray(rates / max(1.0, float((rows @ rates).max())))
 
 
+def _bottlenecks(rows: FloatArray, rates_mbps: FloatArray, owner: NDArray[np.intp]) -> BoolArray:
+    """Which rows are full at these rates, and crossed by columns of several owners, bool[m]."""
+    users = sum((rows[:, owner == flow] > 0).any(axis=1).astype(int) for flow in np.unique(owner).tolist())
+    return np.asarray((rows @ rates_mbps >= 1 - _FULL) & (np.asarray(users) > 1))
+
+
 def _parts(paths: Paths) -> Iterator[Paths]:
     """A branch, what it is without one of its paths, and each of its paths."""
     yield paths
@@ -235,20 +245,24 @@ def _loaded(network: Network, capacities_mbps: FloatArray, paths: Iterable[Path]
 
 Columns = tuple[int, ...]
 """A multipath as columns of the rows of a search."""
-BoolArray = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False)
 class _Options:
-    """Multipaths of one flow, the greatest first: totals alone [C] in Mb/s, and airtimes alone [C, m]."""
+    """Multipaths of one flow, the greatest first: totals alone [C] in Mb/s, airtimes alone and rows crossed [C, m].
+
+    ``changes[C]`` says whether a flow that has paths would have others, or fewer.
+    """
 
     columns: tuple[Columns, ...]
     totals: FloatArray
     loads: FloatArray
+    crossed: BoolArray
+    changes: BoolArray
 
-    def fitting(self, load: FloatArray, used: BoolArray) -> BoolArray:
-        """Which of them go beside flows that take ``load`` and use some rows, without a full row in common, bool[C]."""
-        limit = np.where(used & (self.loads > 0), 1 - _FULL, 1 + _ROUNDING)
+    def fitting(self, load: FloatArray, crossed: BoolArray) -> BoolArray:
+        """Which of them go beside flows with this load that cross some rows, without a common full row, bool[C]."""
+        limit = np.where(crossed & self.crossed, 1 - _FULL, 1 + _ROUNDING)
         return np.asarray((self.loads + load <= limit).all(axis=1))
 
 
@@ -262,14 +276,16 @@ class _Choice:
 
 @dataclass(frozen=True, eq=False)
 class _Search:
-    """One search: the airtime ``rows`` of all columns, and the options of every flow (of a held one: its paths)."""
+    """One search: the airtime ``rows`` of all columns, and the options of every flow."""
 
     rows: FloatArray
     options: tuple[_Options, ...]
     tolerance: float
 
     @staticmethod
-    def of(network: Network, multipaths: Sequence[Sequence[Paths]], tolerance: float) -> tuple[_Search, list[Path]]:
+    def of(
+        network: Network, multipaths: Sequence[Sequence[Paths]], flows: Sequence[GroupFlow], tolerance: float
+    ) -> tuple[_Search, list[Path]]:
         """The search for one of the multipaths of each flow, and the paths of its columns."""
         every = (path for options in multipaths for paths in options for path in paths)
         number = {path: index for index, path in enumerate(dict.fromkeys(every))}
@@ -279,89 +295,113 @@ class _Search:
         def alone(columns: Columns) -> FloatArray:
             return most(rows[:, columns])
 
-        options = []
-        for each in multipaths:
-            numbered = [tuple(number[path] for path in paths) for paths in each]
-            totals = np.array([alone(columns).sum() for columns in numbered], dtype=float)
-            order = np.argsort(-totals, kind="stable")[:_MOST_CANDIDATES].tolist()
-            loads = np.array([rows[:, numbered[i]] @ alone(numbered[i]) for i in order], dtype=float)
-            options.append(_Options(tuple(numbered[i] for i in order), totals[order], loads))
-        return _Search(rows, tuple(options), tolerance), list(number)
+        def options(paths: Sequence[Paths], flow: GroupFlow) -> _Options:
+            columns = [tuple(number[path] for path in each) for each in paths]
+            totals = np.array([alone(each).sum() for each in columns], dtype=float)
+            order = np.argsort(-totals, kind="stable")[:_MOST_OPTIONS].tolist()
+            loads = np.array([rows[:, columns[i]] @ alone(columns[i]) for i in order], dtype=float)
+            changes = np.array([bool(flow.paths) and set(paths[i]) != set(flow.paths) for i in order], dtype=bool)
+            crossed = np.array([(rows[:, columns[i]] > 0).any(axis=1) for i in order], dtype=bool)
+            return _Options(tuple(columns[i] for i in order), totals[order], loads, crossed, changes)
+
+        found = tuple(options(paths, flow) for paths, flow in zip(multipaths, flows, strict=True))
+        return _Search(rows, found, tolerance), list(number)
 
     def best(self) -> tuple[Columns, ...]:
         """The columns of each flow."""
         every = [(flow, c) for flow, each in enumerate(self.options) for c in dict.fromkeys(sum(each.columns, ()))]
         rates = most(self.rows[:, [column for _, column in every]])
         least_mbps = (1 - self.tolerance) * float(rates.sum()) * (1 - _ROUNDING)
-        apart = list(islice(self._apart(least_mbps), _MOST_FOUND))
-        if apart:
-            return min(apart, key=lambda choice: choice.rank).columns
-        used = rates > _UNUSED * rates.sum()
-        carrying = [tuple(c for (of, c), mine in zip(every, used, strict=True) if mine and of == flow)
-                    for flow in range(len(self.options))]  # fmt: skip
-        return self._sharing(least_mbps, tuple(
-            mine if mine and len(each.columns) > 1 else each.columns[0]
-            for mine, each in zip(carrying, self.options, strict=True)
-        ))  # fmt: skip
+        apart = islice(self._apart(least_mbps), _MOST_FOUND)
+        best = min(apart, key=lambda choice: choice.rank, default=None)
+        if best is None:
+            best = min(self._sharing(least_mbps), key=lambda choice: choice.rank)
+            if best.rank[0] > 0:
+                order = [every[index] for index in np.argsort(-rates, kind="stable").tolist()]
+                best = min(best, self._fewest(order, least_mbps), key=lambda choice: choice.rank)
+        return best.columns
 
     def _apart(self, least_mbps: float) -> Iterator[_Choice]:
         """Choices of at least this total without a common full domain, those of great totals first.
 
-        The first argument of a stack's entry is what is chosen so far: indices of options, their load, which rows they
-        use, and which rows several of them use.
+        An entry of the stack is what is chosen so far: indices of options, their load, the rows that they cross,
+        and those that several of them cross.
         """
         count = self.rows.shape[0]
         nothing = np.zeros(count, dtype=bool)
         stack: list[tuple[tuple[int, ...], FloatArray, BoolArray, BoolArray]] = [
             ((), np.zeros(count), nothing, nothing)
         ]
-        visits = 0
-        while stack and visits < _MOST_VISITS:
-            visits += 1
-            picked, load, used, common = stack.pop()
-            fitting = [each.fitting(load, used) for each in self.options[len(picked) :]]
-            chosen_mbps = sum(float(self.options[flow].totals[index]) for flow, index in enumerate(picked))
-            most_mbps = [
-                float(each.totals[fits].max(initial=-np.inf))
-                for each, fits in zip(self.options[len(picked) :], fitting, strict=True)
-            ]
+        for _ in range(_MOST_VISITS):
+            if not stack:
+                return
+            picked, load, crossed, common = stack.pop()
+            chosen_mbps = self._sum_mbps(picked)
+            rest = self.options[len(picked) :]
+            fitting = [each.fitting(load, crossed) for each in rest]
+            most_mbps = [float(of.totals[fits].max(initial=-np.inf)) for of, fits in zip(rest, fitting, strict=True)]
             if chosen_mbps + sum(most_mbps) < least_mbps:
                 continue
-            if len(picked) == len(self.options):
-                columns = tuple(self.options[flow].columns[index] for flow, index in enumerate(picked))
-                yield _Choice(columns, (float(common.sum()), -chosen_mbps, float(sum(map(len, columns)))))
+            if not rest:
+                yield self._choice(picked, (), (int(common.sum()), -chosen_mbps))
                 continue
-            mine, rest_mbps = self.options[len(picked)], sum(most_mbps[1:])
-            good = fitting[0] & (chosen_mbps + mine.totals + rest_mbps >= least_mbps)
+            good = fitting[0] & (chosen_mbps + rest[0].totals + sum(most_mbps[1:]) >= least_mbps)
             for index in np.flatnonzero(good)[::-1].tolist():
-                uses = mine.loads[index] > 0
-                stack.append(((*picked, index), load + mine.loads[index], used | uses, common | (used & uses)))
+                more = rest[0].crossed[index]
+                stack.append(((*picked, index), load + rest[0].loads[index], crossed | more, common | (crossed & more)))
 
-    def _sharing(self, least_mbps: float, first: tuple[Columns, ...]) -> tuple[Columns, ...]:
-        """A choice of at least this total with few common full domains; ``first`` is one of the greatest total."""
-        best = self._judged(first, least_mbps)
-        widths = {1: _MOST_CANDIDATES, 2: 16, 3: 6}
+    def _sharing(self, least_mbps: float) -> Iterator[_Choice]:
+        """Choices that may have this total with few common full domains, the likeliest first."""
+        widths = {0: 1, 1: _MOST_OPTIONS, 2: 16, 3: 6}
         width = widths.get(sum(len(each.columns) > 1 for each in self.options), 4)
-        some = [list(enumerate(each.columns[:width])) for each in self.options]
         likely = []
-        for picked in product(*some):
-            indices = [index for index, _ in picked]
-            if sum(float(self.options[flow].totals[index]) for flow, index in enumerate(indices)) < least_mbps:
-                continue
-            uses = sum((self.options[flow].loads[index] > 0).astype(int) for flow, index in enumerate(indices))
-            columns = tuple(columns for _, columns in picked)
-            likely.append((int((np.asarray(uses) > 1).sum()), sum(map(len, columns)), columns))
-        for _, _, columns in sorted(likely, key=lambda each: each[:2])[:_MOST_ALLOCATED]:
-            if best.rank[1] <= 1:
-                break
-            best = min(best, self._judged(columns, least_mbps), key=lambda choice: choice.rank)
-        return best.columns
+        for picked in product(*(range(min(width, len(each.columns))) for each in self.options)):
+            loads = [self.options[flow].loads[index] for flow, index in enumerate(picked)]
+            crossing = sum(self.options[flow].crossed[index].astype(int) for flow, index in enumerate(picked))
+            # Alone they have no more, and with all rates scaled down to fit they have as much.
+            most_mbps = self._sum_mbps(picked)
+            least = most_mbps / max(1.0, float(np.max(sum(loads))))
+            likely.append((most_mbps < least_mbps, least < least_mbps, int((np.asarray(crossing) > 1).sum()), picked))
+        for _, _, _, picked in sorted(likely)[:_MOST_ALLOCATED]:
+            choice = self._judged(picked, least_mbps)
+            yield choice
+            if choice.rank[:2] <= (0, 1):
+                return
 
-    def _judged(self, columns: tuple[Columns, ...], least_mbps: float) -> _Choice:
+    def _judged(self, picked: tuple[int, ...], least_mbps: float) -> _Choice:
         """A choice by the group's allocation: what it is short of, and how many full domains several flows use."""
-        rates = most(self.rows[:, list(sum(columns, ()))])
-        airtime = self.rows[:, list(sum(columns, ()))] * rates
-        of = np.repeat(np.arange(len(columns)), [len(each) for each in columns])
-        users = sum((airtime[:, of == flow] > _UNUSED).any(axis=1).astype(int) for flow in range(len(columns)))
-        full = int(((airtime.sum(axis=1) >= 1 - _FULL) & (np.asarray(users) > 1)).sum())
-        return _Choice(columns, (max(0.0, least_mbps - float(rates.sum())), full, float(len(of))))
+        columns = [self.options[flow].columns[index] for flow, index in enumerate(picked)]
+        return self._choice(picked, self._allocation(columns, least_mbps), ())
+
+    def _allocation(self, columns: Sequence[Columns], least_mbps: float) -> tuple[float, ...]:
+        rows = self.rows[:, [column for each in columns for column in each]]
+        rates = most(rows)
+        owner = np.repeat(np.arange(len(columns)), [len(each) for each in columns])
+        return max(0.0, least_mbps - float(rates.sum())), float(_bottlenecks(rows, rates, owner).sum())
+
+    def _choice(self, picked: tuple[int, ...], first: tuple[float, ...], last: tuple[float, ...]) -> _Choice:
+        """Of choices that are alike in what comes ``first``, the one that changes fewer flows, then by ``last``."""
+        columns = tuple(self.options[flow].columns[index] for flow, index in enumerate(picked))
+        changed = sum(bool(self.options[flow].changes[index]) for flow, index in enumerate(picked))
+        return _Choice(columns, (*first, float(changed), *last, float(sum(map(len, columns)))))
+
+    def _fewest(self, order: Sequence[tuple[int, int]], least_mbps: float) -> _Choice:
+        """The first of some columns (flow, column), as few as have this total together; every flow has at least one."""
+
+        def of(count: int) -> tuple[Columns, ...]:
+            mine = [
+                tuple(column for flow, column in order[:count] if flow == each) for each in range(len(self.options))
+            ]
+            pairs = zip(mine, self.options, strict=True)
+            return tuple(has if has and len(each.columns) > 1 else each.columns[0] for has, each in pairs)
+
+        low, high = 1, len(order)
+        while low < high:
+            middle = (low + high) // 2
+            low, high = (low, middle) if self._allocation(of(middle), least_mbps)[0] <= 0 else (middle + 1, high)
+        columns = of(low)
+        return _Choice(columns, (*self._allocation(columns, least_mbps), float(len(columns)), float(low)))
+
+    def _sum_mbps(self, picked: tuple[int, ...]) -> float:
+        """What options have alone, added up."""
+        return sum(float(self.options[flow].totals[index]) for flow, index in enumerate(picked))
