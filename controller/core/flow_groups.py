@@ -46,7 +46,7 @@ Paths = tuple[Path, ...]
 """A multipath: link indices of its paths; empty if there is no way."""
 
 MAX_JOINT = 4
-"""So many flows are placed at once; of a larger group the others follow one by one."""
+"""So many flows are routed at once; of a larger group the others follow one by one."""
 TOLERANCE = 0.01
 """Totals that differ by no more than this share are the same: capacities are not known any better."""
 _ARMS = 6
@@ -114,7 +114,7 @@ def group_paths(planner: Planner, flows: Sequence[GroupFlow], *, tolerance: floa
     """Choose a multipath for each flow of a group.
 
     Of choices that are alike in total and bottlenecks the one is taken that changes the fewest flows. Up to
-    ``MAX_JOINT`` flows that may move are placed at once, more of them in order, each beside those before it.
+    ``MAX_JOINT`` flows that may move are routed at once, more of them in order, each beside those before it.
     ``tolerance`` is the share by which a total may be smaller than the greatest one found. A flow to which there is no
     way gets no paths. Raises ``PlanningError`` for an unknown node or if a flow's ends are one node.
     """
@@ -123,14 +123,14 @@ def group_paths(planner: Planner, flows: Sequence[GroupFlow], *, tolerance: floa
     later = moving[MAX_JOINT:]
     for steps in ([], *([index] for index in later)):
         present = [index for index in range(len(now)) if index not in later or index in steps]
-        chosen = _placed(planner, [now[index] for index in present], tolerance)
+        chosen = _chosen(planner, [now[index] for index in present], tolerance)
         for index, paths in zip(present, chosen, strict=True):
             now[index] = replace(now[index], paths=paths, may=May.STAY if later else now[index].may)
         later = [index for index in later if index not in steps]
     return allocated(planner.network, [flow.paths for flow in now])
 
 
-def _placed(planner: Planner, flows: Sequence[GroupFlow], tolerance: float) -> list[Paths]:
+def _chosen(planner: Planner, flows: Sequence[GroupFlow], tolerance: float) -> list[Paths]:
     """The best multipath of each flow."""
     found = candidates(planner, flows)
     present = [index for index, options in enumerate(found) if options]
