@@ -1,7 +1,8 @@
 """What the names of fields and parameters mean, with an example of each, for the OpenAPI document.
 
 A name has one meaning wherever it stands; where a schema says more of a field, or has an example, that counts.
-Examples are taken from one network, that of ``hyroads emulate triangle``. Of several the first is used that is of the field's type.
+Examples are taken from one network, that of ``hyroads emulate triangle``. Of several the first is used that is of the
+field's type.
 """
 
 from __future__ import annotations
