@@ -7,7 +7,6 @@ know: path names instead of positions, which flows an override decides, rates to
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -29,6 +28,7 @@ from hyroads.controller.core.estimate.link_estimate import LinkEstimator
 from hyroads.controller.core.interference import Interference
 from hyroads.controller.core.network import PRODUCTION, FlowSpec, Network, Traffic
 from hyroads.controller.core.rates import RateProblem, rate_problem
+from hyroads.controller.core.rates.groups import groups_of, with_parts_of_weight
 from hyroads.controller.core.rates.problem import FloatArray
 from hyroads.controller.core.rates.shares import SliceShares, airtime_of_slices
 from hyroads.controller.model.handover import PathGroups, by_path
@@ -399,20 +399,6 @@ class LiveLoop:
 def specs_of(routes: Routes) -> list[FlowSpec]:
     """The flows that are multipaths, in the order of the problem."""
     return [route.spec for route in routes.values() if route.reason is None]
-
-
-def groups_of(specs: Sequence[FlowSpec]) -> dict[str, object]:
-    """What the flows of each group have in common: group, slice and kind of utility (flow id -> these)."""
-    return {
-        spec.id: (spec.group, spec.slice, spec.utility, spec.alpha) for spec in specs if spec.group is not None
-    }  # fmt: skip
-
-
-def with_parts_of_weight(specs: Sequence[FlowSpec]) -> list[FlowSpec]:
-    """The flows, each of k that are in one group with a k-th of its weight: where all meet they weigh as one."""
-    groups = groups_of(specs)
-    size = Counter(groups.values())
-    return [replace(spec, weight=spec.weight / size[groups[spec.id]]) if spec.id in groups else spec for spec in specs]
 
 
 def _group_names(

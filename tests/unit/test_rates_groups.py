@@ -14,10 +14,9 @@ from rate_cases import constraint, network_of, problem_of, random_case
 from scipy.optimize import minimize
 
 from hyroads.controller.control.allocators import SolverMode
-from hyroads.controller.control.loop import with_parts_of_weight
 from hyroads.controller.core.network import FlowSpec
 from hyroads.controller.core.rates import RateProblem, Utilities, solve
-from hyroads.controller.core.rates.groups import Merged
+from hyroads.controller.core.rates.groups import Merged, with_parts_of_weight
 from hyroads.controller.core.rates.shares import SliceShares
 
 # Two ways from a to b, each a medium of its own.

@@ -15,18 +15,41 @@ alone in its domain, that all paths of the member cross.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy import sparse
 
+from hyroads.controller.core.network import FlowSpec
+
 from .allocation import Allocation
 from .problem import IndexArray, Layout, RateProblem, Utilities, sums_by
 from .shares import SliceShares
+from .solver import solve
 
 # Instead of no limit: so far above all rates that its row never binds.
 _UNLIMITED = 1e6
+
+
+def groups_of(flows: Iterable[FlowSpec]) -> dict[str, object]:
+    """What the flows of each group have in common: group, slice and kind of utility (flow id -> these)."""
+    return {flow.id: (flow.group, flow.slice, flow.utility, flow.alpha) for flow in flows if flow.group is not None}
+
+
+def with_parts_of_weight(flows: Iterable[FlowSpec]) -> list[FlowSpec]:
+    """The flows, each of k that are in one group with a k-th of its weight: where all meet they weigh as one."""
+    flows = list(flows)
+    groups = groups_of(flows)
+    size = Counter(groups.values())
+    return [replace(flow, weight=flow.weight / size[groups[flow.id]]) if flow.id in groups else flow for flow in flows]
+
+
+def solve_with_groups(problem: RateProblem, groups: Mapping[str, object]) -> Allocation:
+    """The optimal rates if the flows (ids) with the same value in ``groups`` have one utility; see ``solve``."""
+    merged = Merged.of(problem.layout, groups)
+    return solve(problem) if merged is None else merged.allocation(problem, solve(merged.problem(problem)))
 
 
 @dataclass(frozen=True, eq=False)
