@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 from typing import Any
 
 import pytest
+import study_networks
+from examples import examples
+from hypothesis import given
+from hypothesis import strategies as st
 from planning import NO_REPORTS, live_of
+from rate_cases import drawn_network
 
 from hyroads.controller.control.live import Live
+from hyroads.controller.control.routes import lives
 from hyroads.controller.core.addressing import PathName
+from hyroads.controller.core.flow_groups import GroupFlow, May, allocated, group_paths
 from hyroads.controller.core.netfile import parse
 from hyroads.controller.core.network import FlowSpec, Policy
 from hyroads.controller.model.state import (
@@ -68,6 +76,16 @@ class Loop:
 
     def paths(self, flow: str) -> tuple[PathName, ...]:
         return tuple(path.links for path in self.live.in_force.flows[flow].paths)
+
+    def moved(self, before: dict[str, tuple[PathName, ...]]) -> bool:
+        """Whether flows that had paths have others."""
+        return any(paths and self.paths(flow) != paths for flow, paths in before.items())
+
+    def total_mbps(self) -> float:
+        """What all flows can carry together."""
+        index, network = self.live.network.network.link_index, self.live.network.network
+        paths = [tuple(tuple(index[link] for link in path) for path in self.paths(flow)) for flow in self.state.flows]
+        return allocated(network, paths).total_mbps
 
     def mbps(self, *flows: str) -> float:
         return sum(self.live.in_force.flows[flow].rate_mbps or 0.0 for flow in flows)
@@ -165,3 +183,63 @@ def test_connections_between_the_same_ends_are_planned_once():
         loop.declare(replace(UP2, id=f"b{number}", group=f"g{number}", match=match))
         assert media(loop.paths(f"a{number}")) != media(loop.paths(f"b{number}"))
     assert len(groups) <= len(known) + 2
+
+
+@given(st.integers(0, 100_000))
+@examples(30)
+def test_whatever_happens_only_those_that_it_concerns_move(seed):
+    """Flows come and go, and links fail and come back, in a random home or office, without improvements between."""
+    rng = random.Random(seed)
+    network = drawn_network(rng)
+    context = TopologyContext.of(network)
+    _, target = study_networks.endpoints(network, rng)
+    sources = [node for node in network.nodes if node != target and not network.nodes[node].is_plain_client]
+    if not sources:
+        return
+    loop, number = Loop(context=context), 0
+    for _ in range(8):
+        before = {flow: loop.paths(flow) for flow in loop.state.flows}
+        match rng.choice(("come", "come", "go", "cut", "mend")):
+            case "come":
+                number += 1
+                spec = {"eth_type": 0x800, "ip_proto": 6, "tcp_src": number}
+                loop.become(
+                    flow_declared(
+                        loop.state,
+                        DeclaredFlow(
+                            FlowSpec(f"f{number}", rng.choice(sources), target, match=spec, group="g"), Origin.API
+                        ),
+                    ),
+                    improves=False,
+                )
+                if loop.moved(before):
+                    # They gave up paths, or the group gained by it.
+                    less = all(set(loop.paths(flow)) <= set(paths) for flow, paths in before.items() if paths)
+                    assert less or loop.total_mbps() > 1.09 * around(loop, before)
+            case "go" if before:
+                flow = rng.choice(list(before))
+                loop.become(flow_removed(loop.state, flow), improves=False)
+                assert all(loop.paths(other) == before[other] for other in before if other != flow)
+            case "cut":
+                link = rng.choice(network.links)
+                loop.become(links_heard(loop.state, context, link.target, {link.id: False}, loop.now_s), improves=False)
+                for flow, paths in before.items():
+                    left = tuple(path for path in paths if link.id not in path)
+                    assert loop.paths(flow) == left or not left
+            case "mend" if loop.state.silent:
+                up = rng.choice(sorted(loop.state.silent))
+                node = network.links[network.link_index[up]].target
+                loop.become(links_heard(loop.state, context, node, {up: True}, loop.now_s), improves=False)
+                assert all(loop.paths(flow) == paths for flow, paths in before.items() if paths)
+        for flow in loop.state.flows:
+            assert all(lives(loop.live.network, path) for path in loop.paths(flow))
+
+
+def around(loop: Loop, before: dict[str, tuple[PathName, ...]]) -> float:
+    """The total of the group if its new flow had gone around those that were there."""
+    index, flows = loop.live.network.network.link_index, []
+    for flow, declared in loop.state.flows.items():
+        paths = tuple(tuple(index[link] for link in path) for path in before.get(flow, ()))
+        may = May.YIELD if paths else May.MOVE
+        flows.append(GroupFlow(declared.spec.source, declared.spec.target, paths, may))
+    return group_paths(loop.live.network.planner, flows).total_mbps
