@@ -33,12 +33,16 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from hyroads.controller.native.rates import kernel
+
 from .errors import NoRouteError
 from .interface_graph import FloatArray, Path, capacities_of
 from .network import Network
 from .optimum import airtime_rows, binding_rows
 from .planner import Planner
 from .rates import Layout, RateProblem, Utilities, solve
+from .rates.native import greatest_total
+from .rates.solver import MAX_STEPS
 from .tree import update
 
 BoolArray = NDArray[np.bool_]
@@ -189,17 +193,26 @@ def most(rows: FloatArray) -> FloatArray:
         return np.asarray(1.0 / rows.max(axis=0))
     if count == 2:
         return _most_of_two(rows)
-    paths = tuple((path,) for path in range(count))
-    domains = np.arange(len(rows), dtype=np.intp)
+    compiled = kernel()
+    found = None if compiled is None else greatest_total(compiled, rows, boundary=0.995, max_steps=MAX_STEPS)
+    return _most_by_solver(rows) if found is None else found
+
+
+def _most_by_solver(rows: FloatArray) -> FloatArray:
+    """The same without the compiled solver, or where its usual pace does not lead there."""
+    count, domains = rows.shape[1], np.arange(len(rows), dtype=np.intp)
     # Each row is a link of capacity 1, alone in its domain, that a path crosses as often as the row says.
     layout = Layout(
-        ("group",), np.zeros(count, dtype=np.intp), paths, sparse.csr_matrix(rows.T), domains,
+        ("group",),
+        np.zeros(count, dtype=np.intp),
+        tuple((path,) for path in range(count)),
+        sparse.csr_matrix(rows.T),
+        domains,
         sparse.identity(len(rows), format="csr"),
-    )  # fmt: skip
-    nothing = np.zeros(len(rows))
-    problem = RateProblem(
-        layout, Utilities.log([1.0]), np.ones(len(rows)), nothing, nothing, np.array([np.inf], dtype=float)
     )
+    nothing = np.zeros(len(rows))
+    proportional = Utilities(np.ones(1), np.ones(1), np.zeros(1))
+    problem = RateProblem(layout, proportional, np.ones(len(rows)), nothing, nothing, np.full(1, np.inf))
     return solve(problem).path_rates_mbps
 
 

@@ -16,7 +16,16 @@ from rate_cases import network_of
 from scipy.optimize import linprog
 
 from hyroads.controller.core.errors import PlanningError
-from hyroads.controller.core.flow_groups import GroupFlow, GroupPaths, May, allocated, candidates, group_paths, most
+from hyroads.controller.core.flow_groups import (
+    GroupFlow,
+    GroupPaths,
+    May,
+    _most_by_solver,
+    allocated,
+    candidates,
+    group_paths,
+    most,
+)
 from hyroads.controller.core.network import Network
 from hyroads.controller.core.optimum import multipath_optimum_mbps
 from hyroads.controller.core.planner import Planner
@@ -131,6 +140,9 @@ def test_the_rates_of_a_set_of_paths_are_the_greatest_and_the_most_even(seed, ro
     best = linprog(-np.ones(count), A_ub=rows, b_ub=np.ones(row_count), method="highs")
     assert rates.sum() == pytest.approx(-best.fun, rel=NEAR)
     assert np.square(rates).sum() <= np.square(best.x).sum() * (1 + 1e-4)
+    if count > 2 and rows.any(axis=1).all():
+        # Without the compiled solver.
+        assert _most_by_solver(rows).sum() == pytest.approx(rates.sum(), rel=NEAR)
 
 
 def test_rates_of_paths_that_are_alike_are_alike():
