@@ -4,7 +4,8 @@
 
 Each run draws a new random network and flow (fixed seeds). *First* includes compiling the network into the arrays of
 the kernel, *again* reuses them (a controller that keeps its planner). The estimate is compared with the optimum
-of the multipath under the airtime of every link, which is what an allocation can grant.
+of the multipath under the airtime of every link, which is what an allocation can grant. Then all next hops of a
+network, and the paths of the flows of a group.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from hyroads.controller.core.flow_groups import GroupFlow, group_paths
 from hyroads.controller.core.network import Network
 from hyroads.controller.core.optimum import multipath_optimum_mbps
 from hyroads.controller.core.planner import NATIVE, PYTHON, Planner, engine
@@ -114,6 +116,27 @@ def routes_table(with_python: bool) -> Table:
     return table
 
 
+def groups_table(runs: int) -> Table:
+    """Groups of flows to one node, from anywhere: processor time of one choice."""
+    networks = {"10-node office": study_networks.enterprise, "22-node office": study_networks.office22}
+    table = Table("networks", "flows", "CPU, ms", title="paths of a group's flows: median / max")
+    for what, make in networks.items():
+        for count in (2, 3, 4):
+            spent_ms = []
+            for seed in range(runs):
+                rng = random.Random(seed)
+                network = make(rng)
+                planner, (source, target) = Planner(network), study_networks.endpoints(network, rng)
+                planner.plan(source, target)
+                others = [node for node in network.nodes if node != target]
+                flows = [GroupFlow(source, target), *(GroupFlow(rng.choice(others), target) for _ in range(count - 1))]
+                started_s = time.process_time()
+                group_paths(planner, flows)
+                spent_ms.append((time.process_time() - started_s) * 1e3)
+            table.add_row(what, str(count), summary(spent_ms))
+    return table
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="Time of planning one flow and of all next hops.")
     parser.add_argument("--runs", type=int, help="networks per case (default: as many as fit in a minute)")
@@ -122,6 +145,7 @@ def main() -> None:
     console = Console(width=160)
     console.print(plan_table(args.runs, not args.no_python))
     console.print(routes_table(not args.no_python))
+    console.print(groups_table(args.runs or 40))
 
 
 if __name__ == "__main__":

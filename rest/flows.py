@@ -35,6 +35,10 @@ class FlowDeclaration(Strict):
     )
     match = fields.Dict(keys=fields.String(), **about("header fields that narrow the flow"))
     slice = identifier("whose airtime shares it keeps; default production")
+    group = fields.String(
+        validate=validate.Length(1, 64),
+        **about("flows of one group are routed apart and have one utility; default none", example="call-up"),
+    )
 
 
 class PathSchema(Schema):
@@ -58,6 +62,7 @@ class FlowSchema(Schema):
     traffic = fields.String(**required(validate=validate.OneOf([traffic.value for traffic in Traffic])))
     match = fields.Dict(**required())
     slice = fields.String(**required("whose airtime shares it keeps"))
+    group = fields.String(required=True, allow_none=True, **about("its group of flows; null: none", example="call-up"))
     origin = fields.String(**required(validate=validate.OneOf(["file", "api"])))
     state = fields.String(**required(validate=validate.OneOf(["multipath", "single", "activating", "unreachable"])))
     reason = fields.String(**required("why it is not a multipath", allow_none=True))

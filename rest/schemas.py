@@ -18,9 +18,9 @@ class Strict(Schema):
         unknown = RAISE
 
 
-def about(text: str) -> dict[str, Any]:
-    """The option of a field that is its description in the OpenAPI document."""
-    return {"metadata": {"description": text}}
+def about(text: str, **more: Any) -> dict[str, Any]:
+    """The option of a field that is its description in the OpenAPI document; ``example``: another than its name's."""
+    return {"metadata": {"description": text, **more}}
 
 
 def required(text: str | None = None, **options: Any) -> dict[str, Any]:

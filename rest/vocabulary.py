@@ -1,7 +1,8 @@
 """What the names of fields and parameters mean, with an example of each, for the OpenAPI document.
 
-A name has one meaning wherever it stands; where a schema says more of a field, that counts. Examples are taken from one
-network, that of ``hyroads emulate triangle``. Of several the first is used that is of the field's type.
+A name has one meaning wherever it stands; where a schema says more of a field, or has an example, that counts.
+Examples are taken from one network, that of ``hyroads emulate triangle``. Of several the first is used that is of the
+field's type.
 """
 
 from __future__ import annotations
@@ -318,6 +319,8 @@ def example(schema: Document, schemas: Mapping[str, Document], name: str = "", d
 
     ``schemas`` are the components that it refers to, ``name`` is that of the field whose schema it is.
     """
+    if "example" in schema:
+        return schema["example"]
     if "$ref" in schema:
         return example(schemas[schema["$ref"].rpartition("/")[2]], schemas, name, depth)
     several = next((schema[word] for word in ("allOf", "oneOf", "anyOf") if word in schema), None)

@@ -102,7 +102,8 @@ class LiveDocument:
         wanted_mbps = self.event_loop.live.loop.state.demands.demand_mbps(flow)
         is_shaped = planned.mode == MULTIPATH and wanted_mbps < float("inf")
         rates = (wanted_mbps if is_shaped else None, planned.rate_mbps, of.delivered_mbps, of.lost_frames_per_s)
-        return f'{_name(flow)}:["{planned.mode}",{",".join(map(_short, rates))}]'
+        group = "null" if planned.spec.group is None else _name(planned.spec.group)
+        return f'{_name(flow)}:["{planned.mode}",{",".join(map(_short, rates))},{group}]'
 
     def _path(self, flow: str, path: PlannedPath, now_s: float) -> str:
         of = self.traffic.path_reading((flow, path.id), now_s)

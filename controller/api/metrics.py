@@ -295,7 +295,7 @@ class _FlowFamilies:
 
     def __init__(self) -> None:
         self._info = Gauge(
-            "hyroads_flow_info", "Always 1; whose a flow is", labels=("flow", "slice", "source", "target")
+            "hyroads_flow_info", "Always 1; whose a flow is", labels=("flow", "slice", "group", "source", "target")
         )
         self._planned = Gauge("hyroads_flow_planned_bytes_per_second", "Planned rate of a flow", labels=_FLOW)
         self._queued = Gauge("hyroads_flow_queued_frames", "Frames that wait at the first edge", labels=_FLOW)
@@ -319,7 +319,7 @@ class _FlowFamilies:
     def add(self, flow: FlowPlan, sending: Side, receiving: Side) -> None:
         """One flow: its plan, and what the first and the last edge said."""
         labels, spec = (flow.spec.id,), flow.spec
-        self._info.add_metric((spec.id, spec.slice, spec.source, spec.target), 1)
+        self._info.add_metric((spec.id, spec.slice, spec.group or "", spec.source, spec.target), 1)
         self._planned.add_metric(labels, (flow.rate_mbps or 0.0) * BYTES_PER_MBIT)
         _add({"queued": self._queued, **self._sent}, labels, sending.entry)
         _add(self._delivered, labels, receiving.entry)

@@ -76,6 +76,7 @@ class ControllerService(NetworkDocuments):
             "match": {},
             "traffic": "any",
             "slice": PRODUCTION,
+            "group": None,
             **flow_document(declared.spec),
             "origin": declared.origin.value,
         }

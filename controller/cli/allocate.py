@@ -7,7 +7,7 @@ import json
 import math
 import sys
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,14 +17,19 @@ from rich.console import Console
 from rich.table import Table
 
 from hyroads.controller.core.errors import ConfigError, NoRouteError, PlanningError
+from hyroads.controller.core.flow_groups import GroupFlow, May, group_paths
 from hyroads.controller.core.network import FlowSpec, Network, Policy
+from hyroads.controller.core.planner import Planner
 from hyroads.controller.core.rates import RateProblem, rate_problem, solve
 from hyroads.controller.core.rates.controller_mode import ControllerSettings, distance
 from hyroads.controller.core.rates.controller_mode import run as run_controller
+from hyroads.controller.core.rates.groups import groups_of, solve_with_groups, with_parts_of_weight
 from hyroads.controller.files.documents import read_file
 
 from .main import Command, argument
 
+Paths = Mapping[str, Sequence[tuple[int, ...]]]
+"""Flow id -> link indices of each path."""
 DEFAULT_SLOTS = 2000
 MAX_SLOTS = 1_000_000
 # Rates have converged when they stayed at the optimum for so many slots: one that swings passes it, too.
@@ -33,13 +38,15 @@ SETTLED_SLOTS = 20
 
 @dataclass(frozen=True)
 class Rates:
-    """Rates of the problem's paths in Mb/s, after how many slots, and whether they have converged to the optimum.
+    """Rates of the problem's paths in Mb/s, after how many slots, their utility (flows of a group have one), and
+    whether they have converged to the optimum.
 
     ``converged`` is None where that is no question (the solver's rates), ``complaint`` what there is to say if not.
     """
 
     path_rates_mbps: NDArray[np.float64]
     slots: int
+    utility: float
     converged: bool | None = None
     complaint: str = ""
 
@@ -58,8 +65,7 @@ def _run(args: argparse.Namespace) -> int:
         paths = flow_paths(network, margin)
     except NoRouteError as error:
         raise NoRouteError(f"{args.file}: flows: {error}") from error
-    problem = rate_problem(network, paths, margin=margin)
-    rates = _MODES[args.mode](problem, slots)
+    rates, problem = _MODES[args.mode](network, paths, margin, slots)
     report = document(network, problem, rates)
     if args.json:
         print(json.dumps(report, indent=2, allow_nan=False))
@@ -88,7 +94,6 @@ def document(network: Network, problem: RateProblem, rates: Rates) -> dict[str, 
     layout = problem.layout
     ids = [link.id for link in network.links]
     flow_rates = layout.flow_rates(rates.path_rates_mbps)
-    utility = problem.utilities.total(flow_rates)
     flows = {
         flow: {
             "rate_mbps": float(flow_rates[number]),
@@ -102,7 +107,7 @@ def document(network: Network, problem: RateProblem, rates: Rates) -> dict[str, 
     busy = problem.airtime(rates.path_rates_mbps) + problem.external
     return {
         "flows": flows,
-        "utility": utility if math.isfinite(utility) else None,
+        "utility": rates.utility if math.isfinite(rates.utility) else None,
         "max_airtime": float(busy.max(initial=0.0)),
         "slots": rates.slots,
         **({} if rates.converged is None else {"converged": rates.converged}),
@@ -110,36 +115,62 @@ def document(network: Network, problem: RateProblem, rates: Rates) -> dict[str, 
 
 
 def _planned(network: Network, flows: list[FlowSpec], margin: float) -> dict[str, list[tuple[int, ...]]]:
-    from hyroads.controller.core.planner import Planner
-
     planner = Planner(network, clients_relay=True)
     paths: dict[str, list[tuple[int, ...]]] = {}
     for flow in flows:
         plan = planner.plan(flow.source, flow.target, margin=margin)
         paths[flow.id] = [plan.single_path.links] if flow.policy is Policy.SINGLE else list(plan.multipath.links)
-    return paths
+    return {**paths, **_together(planner, network.flows, [flow for flow in flows if flow.policy is not Policy.SINGLE])}
 
 
-def _by_solver(problem: RateProblem, _slots: int) -> Rates:
-    return Rates(solve(problem).path_rates_mbps, 1)
+def _together(
+    planner: Planner, flows: Sequence[FlowSpec], free: Sequence[FlowSpec]
+) -> dict[str, list[tuple[int, ...]]]:
+    """Paths of those ``free`` flows that are in a group, around those of its flows whose paths the file tells."""
+    index = planner.network.link_index
+    found: dict[str, list[tuple[int, ...]]] = {}
+    for group in dict.fromkeys(flow.group for flow in free if flow.group is not None):
+        members = [flow for flow in flows if flow.group == group and (flow.paths or flow in free)]
+        ends = [
+            GroupFlow(
+                flow.source,
+                flow.target,
+                tuple(tuple(index[link] for link in path) for path in flow.paths),
+                May.STAY if flow.paths else May.MOVE,
+            )
+            for flow in members
+        ]
+        if len(members) > 1:
+            chosen = group_paths(planner, ends).paths
+            found |= {flow.id: list(paths) for flow, paths in zip(members, chosen, strict=True)}
+    return found
 
 
-def _by_controller(problem: RateProblem, slots: int) -> Rates:
+def _by_solver(network: Network, paths: Paths, margin: float, _slots: int) -> tuple[Rates, RateProblem]:
+    problem = rate_problem(network, paths, margin=margin)
+    found = solve_with_groups(problem, groups_of(network.flows))
+    return Rates(found.path_rates_mbps, 1, found.utility), problem
+
+
+def _by_controller(network: Network, paths: Paths, margin: float, slots: int) -> tuple[Rates, RateProblem]:
+    problem = rate_problem(network, paths, flows=with_parts_of_weight(network.flows), margin=margin)
     latest = deque(run_controller(problem, ControllerSettings(), slots), maxlen=SETTLED_SLOTS)
     optimum_mbps = solve(problem).flow_rates_mbps
     seen = [distance(problem, state.path_rates_mbps, optimum_mbps) for state in latest]
     last = latest[-1]
+    utility = problem.utilities.total(problem.layout.flow_rates(last.path_rates_mbps))
     if len(seen) == SETTLED_SLOTS and all(each.is_converged for each in seen):
-        return Rates(last.path_rates_mbps, last.slot, converged=True)
+        return Rates(last.path_rates_mbps, last.slot, utility, converged=True), problem
     off, airtime = max(each.rate_share for each in seen), max(each.airtime for each in seen)
     complaint = (
         f"in the last {len(seen)} of {last.slot} slots rates were up to {off:.1%} from the optimum and airtime up to "
         f"{airtime:.1%} beyond the margin (rates must stay within 1 % for {SETTLED_SLOTS} slots; give more --slots)"
     )
-    return Rates(last.path_rates_mbps, last.slot, converged=False, complaint=complaint)
+    return Rates(last.path_rates_mbps, last.slot, utility, converged=False, complaint=complaint), problem
 
 
-_MODES: Mapping[str, Callable[[RateProblem, int], Rates]] = {"solver": _by_solver, "controller": _by_controller}
+_Mode = Callable[[Network, Paths, float, int], tuple[Rates, RateProblem]]
+_MODES: Mapping[str, _Mode] = {"solver": _by_solver, "controller": _by_controller}
 
 
 def _print_table(network: Network, report: dict[str, Any], how: str, margin: float) -> None:
@@ -162,7 +193,7 @@ def _print_table(network: Network, report: dict[str, Any], how: str, margin: flo
 COMMAND = Command(
     "Allocate rates (Mb/s at L2 payload) to all flows of a network file so that sum_f w_f U(x_f) is largest and no "
     "interference domain of any link is busy for more than 1 - margin of the time. Flows without paths in the file "
-    "are planned first.",
+    "are planned first, those of a group together.",
     _run,
     argument("file", metavar="NET", help="network file (YAML or JSON) with flows"),
     argument(

@@ -101,7 +101,7 @@ TOPOLOGY = VerbCommand(
 
 
 def _add_flow(client: Client, args: argparse.Namespace) -> Any:
-    more = given(args, "policy", "weight", "traffic", "slice")
+    more = given(args, "policy", "weight", "traffic", "slice", "group")
     if args.match:
         more["match"] = dict(args.match)
     if args.path:
@@ -128,6 +128,7 @@ FLOWS = VerbCommand(
         argument("--policy", choices=[policy.value for policy in Policy]),
         argument("--traffic", choices=[traffic.value for traffic in Traffic]),
         argument("--slice", metavar="SLICE", help="whose shares of airtime it keeps (default production)"),
+        argument("--group", metavar="GROUP", help="flows of one group are routed apart"),
         argument("--weight", type=float),
         argument("--match", type=pair, action="append", metavar="FIELD=VALUE", help="header field; may repeat"),
         argument("--path", type=path, action="append", metavar="LINK,LINK...", help="fixed path; may repeat"),

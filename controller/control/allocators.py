@@ -11,9 +11,14 @@ import numpy as np
 from hyroads.controller.core.rates import Allocation, Layout, RateProblem, solve
 from hyroads.controller.core.rates.allocation import path_names
 from hyroads.controller.core.rates.controller_mode import ControllerSettings, ControllerState, step
+from hyroads.controller.core.rates.groups import Merged
 from hyroads.controller.core.rates.minimum import Guaranteed, solve_with_minimums
 from hyroads.controller.core.rates.problem import FloatArray
 from hyroads.controller.core.rates.shares import Shared, SliceShares, Solver, solve_with_shares
+
+Groups = Mapping[str, object]
+"""Flow id -> what flows of one group have in common: those with the same value have one utility."""
+NO_GROUPS: Groups = {}
 
 
 class Allocator(Protocol):
@@ -25,8 +30,10 @@ class Allocator(Protocol):
     def allocate(self, problem: RateProblem, last: Allocation | None) -> Allocation:
         """The rates of this slot."""
 
-    def laid_out(self, problem: RateProblem, shares: SliceShares | None = None) -> None:
-        """Flows or paths changed; ``shares`` are what their slices have to keep."""
+    def laid_out(self, problem: RateProblem, shares: SliceShares | None = None, groups: Groups = NO_GROUPS) -> None:
+        """Flows or paths changed; ``shares`` are what their slices have to keep, ``groups`` which flows have one
+        utility.
+        """
 
     def guarantee(self, minimum_mbps: Mapping[str, float]) -> None:
         """Least rates of flows from now on; those in front go before the others where not all can be kept."""
@@ -59,22 +66,48 @@ class SolverMode:
     def __init__(self) -> None:
         self._minimums: Mapping[str, float] = {}
         self._shares: SliceShares | None = None
+        self._merged_shares: SliceShares | None = None
         self._shared: Shared | None = None
         # Of every problem that a slot solves (one, without shares), what its guarantees were made of last.
         self._guaranteed: dict[Layout, Guaranteed] = {}
+        self._groups: Groups = NO_GROUPS
+        self._merged: Merged | None = None
+        self._merged_for: Layout | None = None
+        self._merged_last: Allocation | None = None
         self.granted: Mapping[str, Grant] = {}
 
     def guarantee(self, minimum_mbps: Mapping[str, float]) -> None:
-        """See :class:`Allocator`."""
+        """See :class:`Allocator`. A flow with a least rate leaves its group: that rate was promised to it alone."""
+        alike = minimum_mbps.keys() == self._minimums.keys()
         self._minimums, self._guaranteed, self.granted = dict(minimum_mbps), {}, {}
+        if not alike:
+            self._merged_for, self._shared = None, None
 
     def allocate(self, problem: RateProblem, last: Allocation | None) -> Allocation:
         """See :class:`Allocator`."""
+        if not self._groups:
+            return self._allocated(problem, self._shares, last)
+        if self._merged_for is not problem.layout:
+            self._merge(problem.layout)
+        if self._merged is None:
+            return self._allocated(problem, self._shares, last)
+        warm = self._merged_last if self._merged_last is not None else self._merged.warm(last)
+        self._merged_last = self._allocated(self._merged.problem(problem), self._merged_shares, warm)
+        return self._merged.allocation(problem, self._merged_last)
+
+    def _merge(self, layout: Layout) -> None:
+        grouped = {flow: group for flow, group in self._groups.items() if flow not in self._minimums}
+        self._merged, self._merged_for, self._merged_last = Merged.of(layout, grouped), layout, None
+        self._merged_shares = None
+        if self._merged is not None and self._shares is not None:
+            self._merged_shares = self._merged.shares(self._shares)
+
+    def _allocated(self, problem: RateProblem, shares: SliceShares | None, last: Allocation | None) -> Allocation:
         number = {flow: index for index, flow in enumerate(problem.layout.flow_ids)}
         order = [number[flow] for flow in self._minimums if flow in number]
         self.granted = {}
         if not order:
-            return self._within_shares(problem, last, solve)
+            return self._within_shares(problem, shares, last, solve)
         minimum = np.zeros(problem.layout.flow_count)
         minimum[order] = [self._minimums[problem.layout.flow_ids[flow]] for flow in order]
         granted: list[tuple[Allocation, FloatArray]] = []
@@ -86,7 +119,7 @@ class SolverMode:
             granted.append((found.allocation, found.minimum_mbps))
             return found.allocation
 
-        allocation = self._within_shares(problem, last, solver)
+        allocation = self._within_shares(problem, shares, last, solver)
         chosen = allocation if self._shared is None else self._shared.last
         given = next(given for found, given in granted if found is chosen)
         wanted = np.minimum(minimum, problem.demand_mbps)
@@ -100,17 +133,20 @@ class SolverMode:
             return ()
         return {(self._shares.names[index], bound.link) for bound in self._shared.bounds for index in bound.slices}
 
-    def laid_out(self, problem: RateProblem, shares: SliceShares | None = None) -> None:
+    def laid_out(self, problem: RateProblem, shares: SliceShares | None = None, groups: Groups = NO_GROUPS) -> None:
         """The warm start is in the last allocation already."""
         self._shares, self._shared, self._guaranteed = shares, None, {}
+        self._groups, self._merged_for = groups, None
 
-    def _within_shares(self, problem: RateProblem, last: Allocation | None, solver: Solver) -> Allocation:
-        if self._shares is None:
+    def _within_shares(
+        self, problem: RateProblem, shares: SliceShares | None, last: Allocation | None, solver: Solver
+    ) -> Allocation:
+        if shares is None:
             return solver(problem, last)
         warm = self._shared
         if warm is None and last is not None:
             warm = Shared(last, last, None, last)
-        self._shared = solve_with_shares(problem, self._shares, warm=warm, solver=solver)
+        self._shared = solve_with_shares(problem, shares, warm=warm, solver=solver)
         return self._shared.allocation
 
 
@@ -130,10 +166,11 @@ class ControllerMode:
     def guarantee(self, minimum_mbps: Mapping[str, float]) -> None:
         """The papers' controller knows no least rates."""
 
-    def laid_out(self, problem: RateProblem, shares: SliceShares | None = None) -> None:
+    def laid_out(self, problem: RateProblem, shares: SliceShares | None = None, groups: Groups = NO_GROUPS) -> None:
         """Paths that stay keep rate and average, links their prices; step size and oscillations start anew.
 
-        The papers' controller knows no shares: settings that have both are refused.
+        The papers' controller knows no shares: settings that have both are refused. It knows no groups either: their
+        flows come with parts of the weight (see ``loop``).
         """
         names = path_names(problem.layout)
         fresh = ControllerState.initial(problem.layout, self._settings)
@@ -168,5 +205,6 @@ def _carried(
     return np.array([known.get(name, 0.0) for name in names], dtype=float)
 
 
-MODES: Mapping[str, Callable[[], Allocator]] = {"solver": SolverMode, "controller": ControllerMode}
+SOLVER = "solver"
+MODES: Mapping[str, Callable[[], Allocator]] = {SOLVER: SolverMode, "controller": ControllerMode}
 """By the setting ``mode``."""

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hyroads.controller.core.errors import PlanningError
+from hyroads.controller.core.flow_groups import GroupFlow, GroupPaths, group_paths
 from hyroads.controller.core.interface_graph import Path
 from hyroads.controller.core.interference import Interference
 from hyroads.controller.core.network import Link, Network, Place
@@ -18,6 +19,9 @@ from hyroads.controller.core.planner import DEFAULT_ARMS, Planner
 from hyroads.controller.core.routes import all_routes, broadcast_tree
 from hyroads.controller.model.state import State, TopologyContext
 from hyroads.controller.ofp.intents import SwitchIntent, attached_only, default_places, intents_for
+
+# Groups between so many ends, and in so many states, are remembered.
+MAX_GROUPS = 1000
 
 
 def two_networks(network: Network, paths: Sequence[Path]) -> tuple[Path, ...]:
@@ -76,6 +80,7 @@ class LiveNetwork:
     _one_technology: dict[tuple[str, str], tuple[Path, ...]] = field(default_factory=dict)
     _through: dict[tuple[str, str, frozenset[str]], tuple[Path, ...]] = field(default_factory=dict)
     _single: dict[tuple[str, str], Path] = field(default_factory=dict)
+    _groups: dict[tuple[GroupFlow, ...], GroupPaths] = field(default_factory=dict)
 
     @cached_property
     def network(self) -> Network:
@@ -160,6 +165,15 @@ class LiveNetwork:
                 known = ((),)
             self._arms[key] = known
         return known[:count]
+
+    def apart(self, flows: tuple[GroupFlow, ...]) -> GroupPaths:
+        """Paths of the flows of a group; the last few groups are remembered, for all connections between their ends."""
+        found = self._groups.get(flows)
+        if found is None:
+            if len(self._groups) >= MAX_GROUPS:
+                self._groups.clear()
+            found = self._groups[flows] = group_paths(self.planner, flows)
+        return found
 
     def private_paths(self, source: str, target: str) -> tuple[Path, ...]:
         """Two paths without a common technology; empty if there are none."""

@@ -28,11 +28,12 @@ from hyroads.controller.core.estimate.link_estimate import LinkEstimator
 from hyroads.controller.core.interference import Interference
 from hyroads.controller.core.network import PRODUCTION, FlowSpec, Network, Traffic
 from hyroads.controller.core.rates import RateProblem, rate_problem
+from hyroads.controller.core.rates.groups import groups_of, with_parts_of_weight
 from hyroads.controller.core.rates.problem import FloatArray
 from hyroads.controller.core.rates.shares import SliceShares, airtime_of_slices
 from hyroads.controller.model.handover import PathGroups, by_path, travelled
 
-from .allocators import MODES, Allocator, Grant
+from .allocators import MODES, SOLVER, Allocator, Grant
 from .rate_override import Fixed, RateOverride, SlotView
 from .recent_rates import RecentRates
 from .reports import NO_RATES, AgentRates
@@ -55,7 +56,7 @@ class LoopOptions:
 
     margin: float = DEFAULT_MARGIN
     tcp_margin: float = DEFAULT_TCP_MARGIN
-    mode: str = "solver"
+    mode: str = SOLVER
     slot_s: float = 0.1
     settings: LoopSettings = field(default_factory=LoopSettings)
     shares: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
@@ -134,7 +135,9 @@ class LiveLoop:
         self._shares_laid_out(self.state.problem, self.state.network)
 
     def _shares_laid_out(self, problem: RateProblem, network: Network) -> None:
-        self._allocator.laid_out(problem, SliceShares.of(specs_of(self.routes), network.links, self.options.shares))
+        specs = specs_of(self.routes)
+        shares = SliceShares.of(specs, network.links, self.options.shares)
+        self._allocator.laid_out(problem, shares, groups_of(specs))
 
     def guarantee(self, minimum_mbps: Mapping[str, float]) -> None:
         """Least rates of flows from the next slot on; those in front go before the others."""
@@ -390,6 +393,8 @@ class LiveLoop:
             if route.reason is None
         }
         specs = specs_of(routes)
+        if self.options.mode != SOLVER:
+            specs = with_parts_of_weight(specs)
         return rate_problem(network, paths, flows=specs, margin=self._margins(network, specs, paths))
 
     def _margins(

@@ -29,6 +29,8 @@ from hyroads.controller.model import handover as model
 from hyroads.controller.model.handover import Constrained, Ends, PathConstraint
 from hyroads.controller.model.state import State, TopologyContext
 
+from . import group_routes
+from .group_routes import Member, Since
 from .live_network import LiveNetwork, two_networks
 
 # An edge is configured for no more paths of a flow because of those that stand by (agents take 32).
@@ -160,7 +162,7 @@ def make_routes(
     """
     before = before or {}
     routes = {flow: _route(state, live, flow, before.get(flow), same_network=same_network) for flow in state.flows}
-    return _without_twins(routes)
+    return _with_groups(live, _without_twins(routes), before)
 
 
 def warm(live: LiveNetwork, specs: Iterable[FlowSpec]) -> None:
@@ -186,7 +188,12 @@ def improved(
     affected = affected_flows(network, carried, changes, settings)
     # Flows that are handed over are left alone until they are settled, then planned inside their constraints.
     constrained = [flow for flow in affected if routes[flow].ends]
-    affected = tuple(flow for flow in affected if flow not in constrained)
+    result, groups = dict(routes), _groups(live, routes, routes)
+    grouped = {flow for members in groups.values() for flow in members if _is_chosen_together(routes[flow])}
+    for members in groups.values():
+        better = group_routes.gained(network, members, affected, live.apart, settings.gain)
+        result |= {flow: replace(routes[flow], paths=paths) for flow, paths in better.items() if paths}
+    affected = tuple(flow for flow in affected if flow not in constrained and flow not in grouped)
     planned = [flow for flow in affected if _is_planned(routes[flow].spec)]
     moved: dict[str, tuple[PathName, ...]] = {}
     for way, for_latency in ((live.multipath, False), (live.latency_paths, True)):
@@ -199,7 +206,6 @@ def improved(
             value=partial(multipath_mbps, network),
             settings=settings,
         )
-    result = dict(routes)
     for flow in affected:
         paths, arms = (moved[flow], ()) if flow in moved else _paths(live, routes[flow].spec)
         if paths:
@@ -259,6 +265,40 @@ def _plan(
 def _is_planned(spec: FlowSpec) -> bool:
     """Whether the planner alone chooses one multipath, or one path per technology (for latency)."""
     return not spec.paths and spec.policy is not Policy.PRIVATE and not spec.policy.learns
+
+
+def _groups(live: LiveNetwork, routes: Routes, before: Routes) -> dict[str, dict[str, Member]]:
+    """The groups of at least two multipath flows: name -> flow id -> member."""
+    found: dict[str, dict[str, Member]] = {}
+    for flow, route in routes.items():
+        if route.spec.group is not None and route.reason is None:
+            paths = tuple(path for path in route.paths if lives(live, path))
+            member = Member(route.spec.source, route.spec.target, paths, _since(route, before.get(flow)))
+            found.setdefault(route.spec.group, {})[flow] = member
+    return {group: members for group, members in found.items() if len(members) > 1}
+
+
+def _is_chosen_together(route: FlowRoute) -> bool:
+    """Whether a group's flow gets its paths with the others of its group."""
+    return _is_planned(route.spec) and route.spec.policy is not Policy.LATENCY and not route.ends
+
+
+def _since(route: FlowRoute, before: FlowRoute | None) -> Since:
+    if not _is_chosen_together(route):
+        return Since.FIXED
+    if before is None or before.reason is not None or before.spec != route.spec:
+        return Since.NEW
+    return Since.BEFORE if set(route.paths) <= set(before.paths) else Since.LOST
+
+
+def _with_groups(live: LiveNetwork, routes: dict[str, FlowRoute], before: Routes) -> dict[str, FlowRoute]:
+    """Routes in which new flows of groups, and those that lost their paths, go around the others of their group."""
+    result = dict(routes)
+    for members in _groups(live, routes, before).values():
+        paths = group_routes.joined(live.network, members, live.apart, DEFAULTS.gain)
+        changed = {flow: found for flow, found in paths.items() if found and found != members[flow].paths}
+        result |= {flow: replace(routes[flow], paths=found) for flow, found in changed.items()}
+    return result
 
 
 def _route(state: State, live: LiveNetwork, flow: str, before: FlowRoute | None, *, same_network: bool) -> FlowRoute:

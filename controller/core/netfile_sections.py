@@ -1,8 +1,9 @@
 """Sections of the network file (docs/reference/network-file.md) beside nodes, links and interference.
 
-*Flows*: utility, weight, fixed paths, match and policy of each. *Technologies*: which media are shared, what contention
-costs on them, and which can run on 802.11 radios. *Links to discover* (``links: discover``, docs/explanation/live.md):
-nodes name their technologies, and every ordered pair of nodes with a common technology is a candidate without capacity.
+*Flows*: utility, weight, fixed paths, match, policy and group of each. *Technologies*: which media are shared, what
+contention costs on them, and which can run on 802.11 radios. *Links to discover* (``links: discover``,
+docs/explanation/live.md): nodes name their technologies, and every ordered pair of nodes with a common technology is a
+candidate without capacity.
 What the access points hear gives capacities to some of them; the others carry nothing.
 """
 
@@ -35,7 +36,7 @@ ETH_TYPE_IPV6 = 0x86DD
 IP_PROTO_TCP = 6
 IP_PROTO_UDP = 17
 
-_FLOW_KEYS = ("id", "from", "to", "utility", "weight", "paths", "match", "policy", "traffic", "slice")
+_FLOW_KEYS = ("id", "from", "to", "utility", "weight", "paths", "match", "policy", "traffic", "slice", "group")
 _POLICIES = tuple(policy.value for policy in Policy)
 _TRAFFIC = tuple(traffic.value for traffic in Traffic if traffic is not Traffic.PROBE)
 _RESERVED_POLICIES = ("ncast",)
@@ -74,6 +75,8 @@ def flow_document(flow: FlowSpec) -> dict[str, Any]:
         document["traffic"] = flow.traffic.value
     if flow.slice != PRODUCTION:
         document["slice"] = flow.slice
+    if flow.group is not None:
+        document["group"] = flow.group
     return document
 
 
@@ -96,6 +99,7 @@ def _flow(place: Place, nodes: Collection[str], links: Mapping[str, Link]) -> Fl
         parse_match(section["match"]) if "match" in section else {},
         Traffic(section["traffic"].choice(_TRAFFIC, Traffic.ANY.value)) if "traffic" in section else Traffic.ANY,
         section["slice"].identifier() if "slice" in section else PRODUCTION,
+        section["group"].identifier() if "group" in section else None,
     )
 
 

@@ -150,7 +150,8 @@ class FlowSpec:
     ``paths`` fixes the multipath (tuples of link ids); empty means that the planner chooses. ``alpha`` counts only
     for the utility ``alpha``. ``match`` maps OpenFlow header fields to values, all prerequisites included; empty
     means all traffic from the hosts of ``source`` to those of ``target``. ``traffic`` says what it is made of,
-    ``slice`` whose share of airtime it counts against.
+    ``slice`` whose share of airtime it counts against. Flows that name the same ``group`` (the subflows of one
+    connection, in one direction) are routed apart and have one utility, that of their total rate.
     """
 
     id: str
@@ -164,6 +165,7 @@ class FlowSpec:
     match: Mapping[str, int | str] = field(default_factory=dict, hash=False)
     traffic: Traffic = Traffic.ANY
     slice: str = PRODUCTION
+    group: str | None = None
 
     @property
     def is_tcp(self) -> bool:

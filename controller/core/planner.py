@@ -78,17 +78,19 @@ class Planner:
         depth: int | None = None,
         arms: int = DEFAULT_ARMS,
         margin: float = 0.0,
+        capacities_mbps: FloatArray | None = None,
     ) -> Plan:
         """Explore the tree of the flow ``source -> target``.
 
         ``shortest`` is n, ``depth`` the most paths of a multipath (default: number of technologies), ``arms`` how many
         distinct multipaths to return, ``margin`` the share delta of airtime to keep free: all rates are scaled by
-        1 - delta. Raises ``PlanningError`` for an unknown node, a bad size or if there is no route.
+        1 - delta. ``capacities_mbps``, float64[L] in Mb/s, stands in for the network's capacities (0: no such link).
+        Raises ``PlanningError`` for an unknown node, a bad size or if there is no route.
         """
         query = self._query(source, target, shortest, default_depth(self.network) if depth is None else depth, arms)
         if not 0.0 <= margin < 1.0:
             raise PlanningError(f"margin {margin:g}: expected a share of airtime, 0 <= margin < 1")
-        result = self._explore(query)
+        result = self._explore(query, self._capacities_mbps if capacities_mbps is None else capacities_mbps)
         if result.single_path is None:
             raise NoRouteError(f"no route from {source!r} to {target!r}")
         free = 1.0 - margin
@@ -121,11 +123,11 @@ class Planner:
             raise PlanningError(f"source and target are the same node {source!r}")
         return TreeQuery(start, end, shortest, depth, arms)
 
-    def _explore(self, query: TreeQuery) -> TreeResult:
+    def _explore(self, query: TreeQuery, capacities_mbps: FloatArray) -> TreeResult:
         compiled = kernel() if self.prefer == NATIVE else None
         if compiled is None:
-            return explore(self._graph, self.network.interference, self._capacities_mbps, query)
-        return explore_native(compiled, self._native, self._capacities_mbps, query)
+            return explore(self._graph, self.network.interference, capacities_mbps, query)
+        return explore_native(compiled, self._native, capacities_mbps, query)
 
 
 def _scaled(path: RatedPath, factor: float) -> RatedPath:

@@ -125,3 +125,33 @@ def test_bad_input_is_one_line_and_status_2(write, capsys, flows: str, arguments
     error = capsys.readouterr().err
     assert message in error
     assert len(error.strip().splitlines()) == 1
+
+
+GROUP = """
+nodes: {c1: {role: ap}, c2: {role: ap}, m: {role: ap}, s: {role: gateway}}
+links:
+  - {id: c1, from: c1, to: m, technology: w1, capacity_mbps: 20}
+  - {id: c2, from: c2, to: m, technology: w2, capacity_mbps: 20}
+  - {id: wifi, from: m, to: s, technology: wifi, capacity_mbps: 20}
+  - {id: plc, from: m, to: s, technology: plc, capacity_mbps: 20}
+interference: {rule: technology}
+flows:
+  - {id: f1, from: c1, to: s, group: g%s}
+  - {id: f2, from: c2, to: s, group: g}
+  - {id: f3, from: m, to: s, paths: [[plc]]}
+"""
+
+
+@pytest.mark.parametrize(("mode", "first"), [("solver", ""), ("controller", ""), ("solver", ", paths: [[c1, plc]]")])
+def test_flows_of_a_group_are_planned_together_and_share_a_utility(tmp_path, capsys, mode, first) -> None:
+    path = tmp_path / "group.yaml"
+    path.write_text(GROUP % first)
+    report = run(capsys, str(path), "--mode", mode)
+    flows = report["flows"].items()
+    rates = {flow: entry["rate_mbps"] for flow, entry in flows}
+    used = {flow: {link for path in entry["paths"] for link in path["links"][1:]} for flow, entry in flows}
+    assert used["f1"] | used["f2"] == {"wifi", "plc"} and not used["f1"] & used["f2"]
+    if mode == "solver":
+        # max log(1 + 20 + x) + log(1 + y) with x + y = 20: y as large as it can be.
+        assert sorted((rates["f1"], rates["f2"])) == pytest.approx([0, 20], abs=1e-2)
+        assert report["utility"] == pytest.approx(2 * math.log(21.0), rel=1e-4)

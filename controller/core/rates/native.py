@@ -77,6 +77,46 @@ def _arrays(reduced: Reduced, start: Start) -> Mapping[str, NDArray[Any]]:
     }
 
 
+def greatest_total(kernel: Kernel, rows: FloatArray, *, boundary: float, max_steps: int) -> FloatArray | None:
+    """The rates of one flow whose paths take ``rows`` (float64[m, n] in s/Mb, each at most 1), as ``solve`` finds them.
+
+    The problem is small and dense, and reduced already: each row is a link of capacity 1 that a path crosses as often
+    as the row says. The rates are float64[n] in Mb/s; None if they aren't reached in so many steps.
+    """
+    count, columns = rows.shape
+    column, row = np.nonzero(rows.T)
+    loads = rows.sum(axis=1)
+    busiest = np.where(rows > 0, loads[:, None], 0.0).max(axis=0)
+    one, nothing = np.ones(1), np.zeros(0)
+    arrays: dict[str, NDArray[Any]] = {
+        "routing_starts": _int32(np.searchsorted(column, np.arange(columns + 1))),
+        "routing_items": _int32(row),
+        "crossings": _float64(rows.T[column, row]),
+        "row_starts": _int32(np.arange(count + 1)),
+        "row_items": _int32(np.arange(count)),
+        "airtime": np.ones(count),
+        "budget": np.ones(count),
+        "flow_starts": _int32(np.array([0, columns])),
+        "weight": one,
+        "alpha": one,
+        "shift_mbps": np.zeros(1),
+        "demand_mbps": np.full(1, np.inf),
+        "start_mbps": _float64(0.5 / busiest),
+        "warm_rates": nothing,
+        "warm_prices": nothing,
+    }
+    try:
+        found = kernel.solve(
+            arrays, columns=columns, rows=count, boundary=boundary, centring=0.0, max_steps=max_steps
+        )  # fmt: skip
+    except ValueError as error:
+        raise PlanningError(str(error)) from error
+    if found is None:
+        return None
+    rates = np.asarray(found.rates_mbps)
+    return rates / max(1.0, float((rows @ rates).max()))
+
+
 def _int32(values: NDArray[Any]) -> NDArray[np.int32]:
     return np.ascontiguousarray(values, dtype=np.int32)
 
