@@ -227,6 +227,10 @@ class SwitchHealthSchema(Schema):
         validate=validate.OneOf(["whole", "rebuilt", "lost"]),
         **required("what becomes of VLAN tags that enter here; null: not known", allow_none=True),
     )
+    syn_copies = fields.String(
+        validate=validate.OneOf(["off", "on", "refused"]),
+        **required("whether it copies TCP's SYNs, to recognise MPTCP; null: not known", allow_none=True),
+    )
 
 
 class AgentHealthSchema(Schema):

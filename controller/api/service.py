@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any
@@ -19,6 +19,7 @@ from hyroads.controller.model.plan import MULTIPATH, FlowPlan
 from hyroads.controller.model.state import DeclaredFlow, Origin, Presence
 from hyroads.controller.runtime.faults import wait_until
 from hyroads.controller.runtime.persistence import Change, parse_flow
+from hyroads.controller.switches.sessions import SwitchSession
 from hyroads.rest.contract import ConflictError, Document, NotConfirmedError, NotFoundError
 from hyroads.rest.metrics import Exposition, RequestTimes
 
@@ -42,6 +43,8 @@ class ControllerService(NetworkDocuments):
     """How long REST requests take."""
     traffic: TrafficMeter | None = None
     """What links carried; None: unknown."""
+    syn_copies: Callable[[SwitchSession], str | None] = lambda _: "off"
+    """Whether a switch copies SYNs to the controller; None: not known."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -237,6 +240,7 @@ class ControllerService(NetworkDocuments):
             "flow_mods": session.counters.flow_mods if session else 0,
             "errors": session.counters.errors if session else 0,
             "vlan_tags": session.vlan_tags if session else None,
+            "syn_copies": self.syn_copies(session) if session else None,
         }
 
     def _agent_health(self, node: str) -> Document:

@@ -37,8 +37,9 @@ from hyroads.controller.framework.service_manager import ServiceManager
 from hyroads.controller.model.events import EventLog
 from hyroads.controller.model.state import State, TopologyContext, initial
 from hyroads.controller.ofp import guard, wire
+from hyroads.controller.ofp.access import SYN_COOKIES
 from hyroads.controller.ofp.pipeline import Table
-from hyroads.controller.ofp.readback import table_of
+from hyroads.controller.ofp.readback import cookie_of_packet_in, table_of
 from hyroads.controller.runtime.event_loop import EventLoop, loop_options_of
 from hyroads.controller.runtime.faults import JsonLines, WarningLimit
 from hyroads.controller.runtime.persistence import Store, to_save
@@ -216,6 +217,7 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
             self.telemetry.ingest,
             self.store.content,
             traffic=self.telemetry.traffic,
+            syn_copies=self.services.mptcp.syn_copies,
         )
         web = create_app(
             service,
@@ -309,7 +311,9 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
         session = self.event_loop.session_of(shim.Connection(datapath)) if datapath.id is not None else None
         if session is not None:
             session.counters.packet_ins += 1
-        if session is not None and table_of(message) == Table.CLASSIFY:
+        if session is not None and cookie_of_packet_in(message) in SYN_COOKIES:
+            self.services.mptcp.packet_in(session, message)
+        elif session is not None and table_of(message) == Table.CLASSIFY:
             self.services.membership.packet_in(session, message)
         elif session is not None:
             self.services.clients.packet_in(session, message)

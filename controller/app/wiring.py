@@ -38,6 +38,8 @@ from hyroads.controller.services.mobility.handovers import HandoverService, hand
 from hyroads.controller.services.mobility.ncasts import NCastService, RestoredNCast, ncasts_from
 from hyroads.controller.services.mobility.plain import PlainClients
 from hyroads.controller.services.mobility.requests import DEFAULT, Managers
+from hyroads.controller.services.mptcp import TICK_S as MPTCP_TICK_S
+from hyroads.controller.services.mptcp import MptcpService
 from hyroads.controller.services.multicast.membership import TICK_S, MembershipService, QuerierService
 from hyroads.controller.services.multicast.meter import INTERVAL_S, SessionMeter, known_hosts, ports_of_hosts
 from hyroads.controller.services.multicast.sessions import SessionService
@@ -51,7 +53,17 @@ from hyroads.controller.services.steering.policies import EVERY_S, PolicyService
 from hyroads.controller.services.steering.stations import Steering
 from hyroads.controller.settings.controller import Settings
 from hyroads.plugins.kinds import Selection
-from hyroads.rest import access_rules, clients, handovers, multihomed, ncasts, plugins, reservations, sessions
+from hyroads.rest import (
+    access_rules,
+    clients,
+    connections,
+    handovers,
+    multihomed,
+    ncasts,
+    plugins,
+    reservations,
+    sessions,
+)
 from hyroads.rest.contract import Token
 from hyroads.rest.metrics import Gauge
 
@@ -121,6 +133,7 @@ class Services:
         self._begin_handovers(restored)
         self._begin_policies(telemetry)
         self._begin_sessions()
+        self._begin_mptcp(document)
         self._begin_directory()
         self._restore(restored)
 
@@ -207,6 +220,13 @@ class Services:
         )
         event_loop.followers.append(self.access_rules.follow)
 
+    def _begin_mptcp(self, document: str) -> None:
+        self.mptcp = MptcpService(
+            self.event_loop, self.settings.mptcp, lambda: self.clients.state, clock=time.monotonic, file=document
+        )
+        self.access_rules.others.append(self.mptcp.entries)
+        self.event_loop.collectors.append(self.mptcp.metrics)
+
     def _begin_directory(self) -> None:
         self.directory = ClientDirectory(
             self.clients,
@@ -275,6 +295,7 @@ class Services:
             reservations.blueprint(self.reservations),
             access_rules.blueprint(self.access_rules),
             clients.blueprint(self.directory),
+            connections.blueprint(self.mptcp),
             multihomed.blueprint(self.multihomed),
         ]
 
@@ -283,6 +304,8 @@ class Services:
         exception = self.event_loop.exception
         shim.spawn(repeat, self.meter.once, INTERVAL_S, "the meter of sessions", exception)
         shim.spawn(repeat, self.membership.once, TICK_S, "membership of sessions", exception)
+        if self.settings.mptcp.recognise:
+            shim.spawn(repeat, self.mptcp.once, MPTCP_TICK_S, "the service of MPTCP connections", exception)
         shim.spawn(repeat, self.policies.turn, EVERY_S, "the service of policies", exception)
         shim.spawn(self.clients.run)
         self.plugins.start()

@@ -198,6 +198,13 @@ class ConnectionTable:
         self.counts[outcome] += 1
         return outcome
 
+    def refuse(self, reason: Reason, host: str, at: At) -> Outcome:
+        """A segment with SYN is not taken into account, as somebody knows who sees more than SYNs."""
+        self.reasons[reason] += 1
+        self.counts[Outcome.REFUSED] += 1
+        self.notices.append(Notice(Happened.REFUSED, host, reason=reason, at=at))
+        return Outcome.REFUSED
+
     def touch(self, key: bytes, now_s: float) -> None:
         """A subflow has carried something, as somebody knows who sees more than its SYNs; ``key`` from either end."""
         found = self._by_key.get(key) or self._by_key.get(turned(key))

@@ -1,20 +1,22 @@
-"""Access rules -> the rules and meters of one switch (docs/reference/openflow.md, section 7).
+"""Access rules, and copies of SYNs -> the rules and meters of one switch (docs/reference/openflow.md, sections 7, 8).
 
-They lie in table ACCESS, in three bands of priorities: rules that name no control protocol at the bottom, above them
-what lets ARP, neighbour discovery and DHCP pass, and at the top rules that name these by their exact fields.
+Access rules lie in table ACCESS, in three bands of priorities: rules that name no control protocol at the bottom, above
+them what lets ARP, neighbour discovery and DHCP pass, and at the top rules that name these by their exact fields.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 
 from hyroads.controller.core.access_rules import AccessRule, Action
+from hyroads.controller.core.mptcp import SNAP_BYTES
 
 from . import match as act
 from . import wire
 from .match import Match
-from .pipeline import ETH_TYPE_ARP, ETH_TYPE_IPV4, ETH_TYPE_IPV6, PROTOCOL_ICMPV6, PROTOCOL_UDP, Table
+from .pipeline import ETH_TYPE_ARP, ETH_TYPE_IPV4, ETH_TYPE_IPV6, PROTOCOL_ICMPV6, PROTOCOL_UDP, Priority, Table
 from .rule import Rule
 
 LOWEST, PROTECTED, EXACT = 100, 10_000, 20_000
@@ -31,18 +33,22 @@ _DHCP = ((ETH_TYPE_IPV4, 67), (ETH_TYPE_IPV4, 68), (ETH_TYPE_IPV6, 546), (ETH_TY
 
 @dataclass(frozen=True, slots=True)
 class Meter:
-    """Frames beyond ``rate_kbps`` are dropped; whole Ethernet frames count."""
+    """Frames beyond ``rate_kbps`` are dropped; whole Ethernet frames count. Or those beyond ``packets_per_s``."""
 
     number: int
-    rate_kbps: int
+    rate_kbps: int = 0
+    packets_per_s: int = 0
 
     messages: tuple[bytes, bytes] = field(init=False, repr=False, compare=False)
     """Bodies that add it and change it: one of the two is refused, because it is there, or is not."""
 
     def __post_init__(self) -> None:
-        burst = max(round(self.rate_kbps * BURST_S), LEAST_BURST_KBIT)
+        rate, burst = self.rate_kbps, max(round(self.rate_kbps * BURST_S), LEAST_BURST_KBIT)
+        if self.packets_per_s:
+            rate = burst = self.packets_per_s
+        make = partial(wire.meter_mod_body, number=self.number, rate=rate, burst=burst)
         both = (wire.METER_ADD, wire.METER_MODIFY)
-        messages = tuple(wire.meter_mod_body(one, self.number, self.rate_kbps, burst) for one in both)
+        messages = tuple(make(one, in_packets=bool(self.packets_per_s)) for one in both)
         object.__setattr__(self, "messages", messages)
 
 
@@ -52,6 +58,8 @@ class Entry:
 
     rules: tuple[Rule, ...]
     meter: Meter | None = None
+    optional: bool = False
+    """A switch may refuse it: that is no fault, and it is not asked again."""
 
 
 def entry_of(rule: AccessRule, sender: str | None, receiver: str | None, meter: int | None) -> Entry:
@@ -82,5 +90,36 @@ PROTECTION = Entry(tuple(Rule(Table.ACCESS, PROTECTED, match, ENTER) for match i
 
 
 def is_access(table: int, priority: int) -> bool:
-    """Whether a rule of ours at this place belongs to an access rule."""
-    return table == Table.ACCESS and priority >= LOWEST
+    """Whether a rule of ours at this place belongs to an access rule, or copies SYNs."""
+    return (table == Table.ACCESS and priority >= LOWEST) or (table == Table.CLASSIFY and priority >= Priority.SYN_COPY)
+
+
+SYN_METER = METER_FIRST + METERS
+_SYN, _TCP, _COPIED = 0x02, 6, 1
+
+
+def syn_copy(packets_per_s: int) -> Entry:
+    """TCP segments with SYN that enter here: their first bytes go to the controller, so many a second at most.
+
+    The segment itself takes its way whatever becomes of the copy. It is looked up in the same table again, and a
+    register says that it was here: so no other rule has to know of this, and no table is needed for it.
+    """
+    copy = act.ToController(SNAP_BYTES, SYN_METER)
+    return Entry(
+        tuple(_syn_rules(Priority.SYN_COPY, None, (copy,))), Meter(SYN_METER, packets_per_s=packets_per_s), True
+    )
+
+
+def syn_no_copy(mac: str) -> Entry:
+    """Nothing of a host is copied."""
+    return Entry(tuple(_syn_rules(Priority.SYN_NO_COPY, mac, ())), optional=True)
+
+
+def _syn_rules(priority: Priority, mac: str | None, copy: tuple[act.Action, ...]) -> Iterator[Rule]:
+    for eth_type in (ETH_TYPE_IPV4, ETH_TYPE_IPV6):
+        match = Match(eth_src=mac, eth_type=eth_type, ip_proto=_TCP, tcp_flags=_SYN, register_2=0)
+        yield Rule(Table.CLASSIFY, priority, match, (*copy, act.SetRegister2(_COPIED), act.Resubmit(Table.CLASSIFY)))
+
+
+SYN_COOKIES = frozenset(rule.cookie for rule in syn_copy(1).rules)
+"""Of packet-ins that these rules cause; they do not depend on the rate."""

@@ -1,7 +1,7 @@
 """What a rule matches and what it does with a packet (the actions that we use), as immutable data.
 
-``encap``, ``decap``, ``resubmit``, ``clone`` and ``move`` are Open vSwitch extensions (experimenter 0x2320);
-everything else is OpenFlow 1.3. The bytes are made in ``wire``.
+``encap``, ``decap``, ``resubmit``, ``clone``, ``move``, registers and copies to the controller with a meter of their
+own are Open vSwitch extensions (experimenter 0x2320); everything else is OpenFlow 1.3. The bytes are made in ``wire``.
 """
 
 from __future__ import annotations
@@ -46,6 +46,10 @@ class Match:
     nd_target: str | None = None
     mpls_label: int | None = None
     mpls_bos: int | None = None
+    tcp_flags: int | None = None
+    """These bits of the TCP flags are set, whatever the others are; ONF's experimenter field 42 in OpenFlow 1.3."""
+    register_2: int | None = None
+    """Open vSwitch's register: 0 when a packet comes in, then what :class:`SetRegister2` has written."""
 
 
 IN_PORT = 0xFFFFFFF8
@@ -158,6 +162,24 @@ class Move:
 
 
 @dataclass(frozen=True, slots=True)
+class SetRegister2:
+    """Write register 2."""
+
+    value: int
+
+
+@dataclass(frozen=True, slots=True)
+class ToController:
+    """Send a copy of the first ``most_bytes`` of the frame to the controller, unless it exceeds the meter.
+
+    The meter decides on the copy alone: what happens to the frame itself does not depend on it.
+    """
+
+    most_bytes: int
+    meter: int
+
+
+@dataclass(frozen=True, slots=True)
 class Group:
     """Hand the packet to a group."""
 
@@ -182,6 +204,8 @@ Action = (
     | PopVlan
     | PushVlan
     | Move
+    | SetRegister2
+    | ToController
     | Encap
     | Decap
     | Resubmit

@@ -119,6 +119,11 @@ def table_of(message: bytes) -> int:
     return message[_AT + 7]
 
 
+def cookie_of_packet_in(message: bytes) -> int:
+    """The cookie of the rule that sent it; ``guard.check`` has let the message through."""
+    return int.from_bytes(message[_AT + 8 : _AT + 16], "big")
+
+
 @dataclass(frozen=True, slots=True)
 class PortCounters:
     """Counters of a port since some start; bytes of whole frames without FCS."""

@@ -58,12 +58,16 @@ _NX_DECAP = Struct("!HHIH2xI")
 _NX_RESUBMIT = Struct("!HHIHHB3x")
 _NX_MOVE = Struct("!HHIHHHHII")
 _NX_CLONE = Struct("!HHIH6x")
+_NX_CONTROLLER = Struct("!HHIH6xHHH2xHHI")
 _PACKET_OUT = Struct("!IIH6x")
 _METER_MOD = Struct("!HHI")
 _METER_BAND = Struct("!HHII4x")
 _METER_KBPS, _METER_PACKETS, _METER_BURST, _METER_CONTROLLER = 1, 2, 4, 0xFFFFFFFD
+_ONF_TCP_FLAGS = Struct("!HBBIHH")
+_VENDOR_ONF = 0x4F4E4600
 _ANYTHING = Match()
 _IN_PORT_16 = 0xFFF8
+_NXM_REGISTER_2 = 0x0001_0404
 _MAX_LENGTH = 0xFFFF
 
 
@@ -136,8 +140,21 @@ def _vlan_field(value: int) -> bytes:
     return bytes((0x80, 0x00, 6 << 1, 2)) + (value | 0x1000 if value else 0).to_bytes(2, "big")
 
 
-# In ascending order of OXM number: prerequisites come before what needs them.
+def _register_field(value: int) -> bytes:
+    if not 0 <= value <= ANY:
+        raise OpenFlowError(f"match register_2={value}: expected 0..{ANY}")
+    return _NXM_REGISTER_2.to_bytes(4, "big") + value.to_bytes(4, "big")
+
+
+def _tcp_flags_field(value: int) -> bytes:
+    if not 0 < value <= 0xFFF:
+        raise OpenFlowError(f"match tcp_flags={value}: expected 1..4095")
+    return _ONF_TCP_FLAGS.pack(0xFFFF, 42 << 1 | 1, 8, _VENDOR_ONF, value, value)
+
+
+# In ascending order of OXM header: prerequisites come before what needs them.
 _FIELDS: tuple[tuple[str, Callable[..., bytes]], ...] = (
+    ("register_2", _register_field),
     ("in_port", _number_field(0, 4, "in_port", ANY)),
     ("eth_dst", _mac_field(3)),
     ("eth_src", _mac_field(4)),
@@ -157,6 +174,7 @@ _FIELDS: tuple[tuple[str, Callable[..., bytes]], ...] = (
     ("nd_target", _ip_field(31, IPv6Address, 16)),
     ("mpls_label", _number_field(34, 4, "mpls_label", 0xFFFFF)),
     ("mpls_bos", _number_field(36, 1, "mpls_bos", 1)),
+    ("tcp_flags", _tcp_flags_field),
 )
 _NEEDS: dict[str, tuple[str, tuple[int, ...]]] = {
     "ip_proto": ("eth_type", (0x0800, 0x86DD)),
@@ -169,6 +187,7 @@ _NEEDS: dict[str, tuple[str, tuple[int, ...]]] = {
     "ipv6_dst": ("eth_type", (0x86DD,)),
     "tcp_src": ("ip_proto", (6,)),
     "tcp_dst": ("ip_proto", (6,)),
+    "tcp_flags": ("ip_proto", (6,)),
     "udp_src": ("ip_proto", (17,)),
     "udp_dst": ("ip_proto", (17,)),
     "mpls_label": ("eth_type", (0x8847,)),
@@ -236,6 +255,10 @@ _ENCODERS: dict[type, Callable[..., bytes]] = {
     act.PopVlan: lambda _: _ACTION_U32.pack(18, 8, 0),
     act.PushVlan: lambda a: _ACTION_U16.pack(17, 8, a.eth_type),
     act.Move: lambda a: _NX_MOVE.pack(0xFFFF, 24, VENDOR_NICIRA, 6, a.bits, 0, 0, a.source, a.target),
+    act.SetRegister2: lambda a: _SET_FIELD_U32.pack(25, 16, _NXM_REGISTER_2, a.value),
+    act.ToController: lambda a: _NX_CONTROLLER.pack(
+        0xFFFF, _NX_CONTROLLER.size, VENDOR_NICIRA, 37, 0, 6, a.most_bytes, 5, 8, a.meter
+    ),
     act.Group: lambda a: _ACTION_U32.pack(22, 8, a.group),
     act.Encap: lambda a: _NX_ENCAP.pack(0xFFFF, 16, VENDOR_NICIRA, 46, 0, a.packet_type),
     act.Decap: lambda a: _NX_DECAP.pack(0xFFFF, 16, VENDOR_NICIRA, 47, a.packet_type),
@@ -331,10 +354,13 @@ def controller_meter(xid: int, packets_per_s: int) -> bytes:
     return message(delete, xid, METER_MOD) + message(add + band, xid, METER_MOD)
 
 
-def meter_mod_body(command: int, number: int, rate_kbps: int = 0, burst_kbit: int = 0) -> bytes:
-    """A meter-mod without its header, for a meter that drops what is beyond its rate; a deletion needs no rate."""
-    head = _METER_MOD.pack(command, _METER_KBPS | _METER_BURST, number)
-    return head if command == METER_DELETE else head + _METER_BAND.pack(1, 16, rate_kbps, burst_kbit)
+def meter_mod_body(command: int, number: int, rate: int = 0, burst: int = 0, *, in_packets: bool = False) -> bytes:
+    """A meter-mod without its header, for a meter that drops what is beyond its rate; a deletion needs no rate.
+
+    Rate and burst are in kb/s and kbit, or, ``in_packets``, in packets per second and packets.
+    """
+    head = _METER_MOD.pack(command, (_METER_PACKETS if in_packets else _METER_KBPS) | _METER_BURST, number)
+    return head if command == METER_DELETE else head + _METER_BAND.pack(1, 16, rate, burst)
 
 
 def barrier_request(xid: int) -> bytes:

@@ -64,6 +64,8 @@ class AccessRuleService:
         self._meters: dict[str, int] = {}
         """Number of its meter, by rule."""
         self._ends: list[tuple[float, str]] = []
+        self.others: list[Callable[[str], Mapping[str, Entry]]] = []
+        """Entries that other services want at a node, by names that no access rule has (they begin with NUL)."""
         self._ready: dict[str, SwitchSession] = {}
         self._macs = self.port.context.addressing.host_mac
         self._node_of = {mac: node for node, mac in self._macs.items()}
@@ -280,6 +282,8 @@ class AccessRuleService:
         """All that is wanted of a switch."""
         found = {rule.id: self._entry(rule) for rule in self._rules.values() if node in self._nodes(rule)}
         entries = {name: entry for name, entry in found.items() if entry is not None}
+        for wanted in self.others:
+            entries.update(wanted(node))
         return {_PROTECTION: PROTECTION, **entries} if self._rules else entries
 
     def _nodes(self, rule: AccessRule) -> frozenset[str]:

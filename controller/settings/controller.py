@@ -32,6 +32,7 @@ from hyroads.controller.measure.targets import CollectorConfig
 from hyroads.controller.measure.targets import parse as parse_targets
 
 from .clients import AccessSettings, QuerierSettings, parse_access, parse_clients, parse_querier
+from .mptcp import MptcpSettings, parse_mptcp
 from .plugins import PluginSetting, SfnetSettings, parse_plugins, parse_policies, parse_sfnet
 from .rest import DEFAULT_LIMITS, ApiLimits, ApiToken, SlicerPlace, api_limits, api_tokens, slicer_place, token_of
 from .slices import NO_SLICES, SliceSettings, parse_slices
@@ -41,7 +42,7 @@ _TOP = (
     "network", "state_file", "margin", "agent_token", "agent_token_file", "api_tokens", "listen", "tls", "timings",
     "link_mtu", "queue_ms", "max_hold_ms", "capacities", "snmp", "mode", "slot_ms", "tcp_margin", "flap_damping",
     "plugins", "policies", "sfnet", "api_limits", "access", "querier", "pair_tests", "group_frames", "burst_ms",
-    "slices", "slicer", "clients",
+    "slices", "slicer", "clients", "mptcp",
 )  # fmt: skip
 FILE, MEASURED = "file", "measured"
 _MODES = ("solver", "controller")
@@ -102,6 +103,7 @@ class Settings:
     querier: QuerierSettings = field(default_factory=QuerierSettings)
     clients: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Tokens of the multi-homed clients that may connect at the agents' port, by id."""
+    mptcp: MptcpSettings = field(default_factory=MptcpSettings)
     slices: SliceSettings = NO_SLICES
     """Which slices flows may name, and their shares of airtime."""
     slicer: SlicerPlace | None = None
@@ -162,6 +164,7 @@ def parse(document: object, name: str, environment: Mapping[str, str]) -> Settin
         slicer=slicer_place(top["slicer"], base) if top.values.get("slicer") is not None else None,
         pair_tests=choice_of(top, "pair_tests", (OFF, IDLE)),
         slices=parse_slices(top.optional("slices"), base),
+        mptcp=parse_mptcp(top.optional("mptcp")),
     )
     if settings.pair_tests == IDLE and settings.capacities != MEASURED:
         top["pair_tests"].fail("idle needs capacities: measured, because only access points can tell what is idle")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from hyroads.controller.ofp import wire
-from hyroads.controller.ofp.access import METER_FIRST, METERS, Entry, Meter
+from hyroads.controller.ofp.access import METER_FIRST, SYN_METER, Entry, Meter
 from hyroads.controller.ofp.diff import Installed, as_installed
 from hyroads.controller.ofp.rule import Rule, RuleKey
 
@@ -53,6 +53,8 @@ class AccessLayer:
     _batch: _Batch | None = None
     _is_read: bool = False
     is_told: bool = False
+    refused: set[str] = field(default_factory=set)
+    """Optional entries that this switch has refused: they are not asked of it again."""
 
     # -- what the controller asks
 
@@ -75,7 +77,7 @@ class AccessLayer:
         if not self.is_told:
             # Numbers of an earlier controller's meters can't be told from the rules that use them.
             used = {entry.meter.number for entry in entries.values() if entry.meter is not None}
-            self._stale.update(dict.fromkeys(n for n in range(METER_FIRST, METER_FIRST + METERS) if n not in used))
+            self._stale.update(dict.fromkeys(n for n in range(METER_FIRST, SYN_METER + 1) if n not in used))
             self._keys.update(dict.fromkeys(self._installed))
         self.is_told = True
         self.flush()
@@ -97,7 +99,7 @@ class AccessLayer:
             self._stale[old.meter.number] = None
         self._dirty[name] = None
         self._refused.pop(name, None)
-        if entry is None:
+        if entry is None or name in self.refused:
             return
         self._wanted[name] = entry
         for rule in entry.rules:
@@ -189,8 +191,16 @@ class AccessLayer:
         subject = batch.subjects[xid]
         if subject is not None:
             batch.refused.append(subject)
-            self.report(f"refused an access rule: {type(subject).__name__.lower()}, error type {kind} code {code}")
+            what = f"refused an access rule: {type(subject).__name__.lower()}, error type {kind} code {code}"
+            if self._is_optional(batch, subject):
+                LOG.info("%s, which it may", what)
+            else:
+                self.report(what)
         return True
+
+    def _is_optional(self, batch: _Batch, subject: Rule | Installed | Meter) -> bool:
+        entries = [entry for name in batch.names if (entry := self._wanted.get(name)) is not None]
+        return any(entry.optional and (subject == entry.meter or subject in entry.rules) for entry in entries)
 
     def on_barrier(self, xid: int) -> bool:
         """A barrier reply; False if it is not for us."""
@@ -219,5 +229,10 @@ class AccessLayer:
             if entry is None:
                 continue
             is_without = entry.meter is not None and entry.meter.number in numbers
-            if is_without or any(rule.key in refused for rule in entry.rules):
+            if not is_without and not any(rule.key in refused for rule in entry.rules):
+                continue
+            if entry.optional:
+                self.refused.add(name)
+                self._set(name, None)
+            else:
                 self._refused[name] = until_s
