@@ -134,12 +134,12 @@ def test_a_connection_and_both_subflows_are_seen(lab, connected):
     assert lab.rest("GET", "/connections/nothing")[0] == 404
 
 
-def events(lab: Lab, kind: str, number: int, after: str = "") -> list[str]:
-    """The events of a kind as text."""
-    words = ("curl", "-sN", "-m", "1", f"http://127.0.0.1:18080/api/v1/events?kinds={kind}&since=1")
-    text = subprocess.run(
-        ("ip", "netns", "exec", lab.namespace, *words), capture_output=True, text=True, check=False
-    ).stdout
+def events(lab: Lab) -> list[str]:
+    """What the controller has told of MPTCP, as text."""
+    url = "http://127.0.0.1:18080/api/v1/events?kinds=mptcp"
+    words = ("curl", "-sN", "-m", "0.5", "-H", "Last-Event-ID: 1", url)
+    namespace = ("ip", "netns", "exec", lab.namespace)
+    text = subprocess.run((*namespace, *words), capture_output=True, text=True, check=False).stdout
     return [line for line in text.splitlines() if line.startswith("data:")]
 
 
@@ -155,14 +155,14 @@ def test_a_client_that_claims_the_token_of_another_gets_nothing(lab, connected):
 
     def refused() -> list[str]:
         lab.sockets["n0"].send(syn(lab, join, 7000))
-        return [event for event in events(lab, "mptcp", 1) if "token of another client" in event]
+        return [event for event in events(lab) if "token of another client" in event]
 
     assert HOSTILE in eventually(refused)[0]
     assert len(lab.rest("GET", f"/connections/{connected['id']}")[1]["subflows"]) == 2
     # An address of the client is of no use, either.
     for port in range(7001, 7020):
         lab.sockets["n0"].send(syn(lab, frames.capable(), port, lab.ips[0]))
-    eventually(lambda: any("address of another host" in event for event in events(lab, "mptcp", 1)))
+    eventually(lambda: any("address of another host" in event for event in events(lab)))
 
 
 class Flood:
@@ -202,16 +202,14 @@ def test_a_flood_delays_no_packet_of_others_and_leaves_no_state(lab):
     with Flood(lab, 10_000, frames.capable(), 0x10) as other:
         # As many frames that nobody copies: what the switch itself costs.
         time.sleep(0.5)
-        usual = lab.pings(2)
-    cpu_s = lab.cpu_s()
+        usual = lab.pings(1.5)
     with Flood(lab, 10_000, frames.capable(), 0x02) as flood:
         time.sleep(0.5)
-        flooded = lab.pings(2)
+        flooded = lab.pings(1.5)
         assert lab.rest("GET", "/health")[1]["ok"]
-    used = lab.cpu_s() - cpu_s
-    assert min(other.sent, flood.sent) > 15_000
-    print(statistics.median(usual), statistics.median(flooded), max(usual), max(flooded), used, flood.sent)
-    assert len(flooded) == len(usual) == 200
+    assert min(other.sent, flood.sent) > 12_000
+    # Others may use the machine meanwhile.
+    assert len(flooded) >= 145
     assert statistics.median(flooded) < 2 * statistics.median(usual) + 0.3
     # One second's copies at most, then the switch leaves the host out.
     copied = lab.metric('of_packet_ins_total{dp_id="0x1",dp_name="n0"}') - packet_ins
@@ -220,4 +218,20 @@ def test_a_flood_delays_no_packet_of_others_and_leaves_no_state(lab):
     assert lab.metric("hyroads_mptcp_hosts_left_out") == 1
     eventually(lambda: not lab.metric("hyroads_mptcp_hosts_left_out"), 12)
     eventually(lambda: not any(HOSTILE in rule and "tcp_flags" in rule for rule in lab.flows("n0")))
-    assert sum("too many SYNs" in event for event in events(lab, "mptcp", 1)) <= 2
+    assert sum("too many SYNs" in event for event in events(lab)) <= 2
+
+
+def test_a_new_controller_finds_the_rules_and_goes_on(lab):
+    def copies() -> dict[str, list[str]]:
+        return {node: [rule for rule in lab.flows(node) if "tcp_flags" in rule] for node in lab.addressing.dpid}
+
+    before = copies()
+    assert all(len(rules) == 2 for rules in before.values())
+    lab.stop_controller()
+    lab.start_controller()
+    eventually(lambda: all(one["syn_copies"] == "on" for one in lab.rest("GET", "/health")[1]["switches"]))
+    assert copies() == before
+    assert sum(one["flow_mods"] for one in lab.rest("GET", "/health")[1]["switches"]) == 0
+    client = lab.start(lab.laptop, CLIENT, lab.ips[2])
+    eventually(lambda: any(len(one["subflows"]) == 2 for one in lab.connections()))
+    client.kill()
