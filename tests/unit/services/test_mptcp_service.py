@@ -252,8 +252,8 @@ def test_metrics_name_every_outcome():
     world.join()
     lines = text_of(world.service.metrics()).decode().splitlines()
     counts = {"waiting": 2, "connection": 1, "subflow": 1}
-    syns = [f'hyroads_mptcp_syns_total{{outcome="{one}"}} {counts.get(one, 0)}' for one in Outcome]
-    assert not {"hyroads_mptcp_connections 1", "hyroads_mptcp_subflows 2", *syns} - {*lines}
+    syns = [f'hyroads_mptcp_syns_total{{outcome="{one}"}} {counts.get(one, 0)}.0' for one in Outcome]
+    assert not {"hyroads_mptcp_connections 1.0", "hyroads_mptcp_subflows 2.0", *syns} - {*lines}
 
 
 def test_the_rules_of_a_switch():

@@ -1,0 +1,268 @@
+"""MPTCP: what it costs to recognise connections, and whether anything waits for it.
+
+``recognise`` first times the controller's work for a SYN in Python, without a network. Then ten switches (real Open
+vSwitch, the real controller) carry connections of the kernel's own MPTCP, each with a second subflow, from every switch
+to the next: with copies of SYNs and without, in turns. A handshake's time is what the client's kernel measured between
+SYN and SYN/ACK. Joins that the kernels have counted are compared with those that the controller has grouped.
+
+Needs root and a kernel with MPTCP. Run: python benchmarks/mptcp.py recognise [--connections 1000] [--seconds 10]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
+import mptcp_frames as frames
+from client_lab import ClientLab, eventually, mesh
+from ovs_rig import run
+
+from hyroads.controller.core.addressing import Addressing
+from hyroads.controller.core.mptcp import parse_syn
+from hyroads.controller.core.mptcp_connections import At, ConnectionTable
+from hyroads.controller.core.netfile import load_text
+from hyroads.controller.core.services.clients import Clients
+from hyroads.controller.ofp import wire
+from hyroads.controller.ofp.access import SYN_COOKIES
+from hyroads.controller.ofp.guard import check
+from hyroads.controller.ofp.readback import cookie_of_packet_in
+from hyroads.controller.services.mptcp import MptcpService
+from hyroads.controller.settings.mptcp import MptcpSettings
+
+PORT = 5001
+SERVER = """
+import select, socket, sys
+listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 262)
+listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+listener.bind(("0.0.0.0", 5001)); listener.listen(1024); print("ready", flush=True)
+poll = select.epoll(); poll.register(listener, select.EPOLLIN); known = {}
+while True:
+    for number, _ in poll.poll():
+        if number == listener.fileno():
+            one = listener.accept()[0]; known[one.fileno()] = one; poll.register(one, select.EPOLLIN)
+        else:
+            try:
+                data = known[number].recv(64); known[number].send(data)
+            except OSError:
+                data = b""
+            if not data:
+                poll.unregister(number); known.pop(number).close()
+"""
+# tcpi_rtt of struct tcp_info, in microseconds: right after the handshake it is the time from SYN to SYN/ACK.
+CLIENT = """
+import collections, json, socket, struct, sys, time
+target, per_s, seconds = sys.argv[1], float(sys.argv[2]), float(sys.argv[3])
+print("ready", flush=True); sys.stdin.readline()
+began = time.monotonic(); held = collections.deque(); times = []; failed = 0
+for number in range(int(per_s * seconds)):
+    time.sleep(max(0, began + number / per_s - time.monotonic()))
+    one = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 262); one.settimeout(3)
+    try:
+        one.connect((target, 5001))
+    except OSError:
+        failed += 1
+        continue
+    times.append(struct.unpack_from("I", one.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 104), 68)[0])
+    one.send(b"x"); held.append((time.monotonic(), one))
+    while held and time.monotonic() - held[0][0] > 0.5:
+        old = held.popleft()[1]
+        try:
+            old.recv(64)
+        except OSError:
+            failed += 1
+        old.close()
+took = time.monotonic() - began
+time.sleep(1)
+print(json.dumps({"us": times, "failed": failed, "took_s": took}), flush=True)
+"""
+
+
+def per_syn_us(repeats: int = 20_000) -> dict[str, float]:
+    """Processor time of the controller for a SYN, in microseconds: of its parts, then of all from the message on."""
+    found: dict[str, float] = {}
+    segments = [frames.CAPABLE, frames.CAPABLE_ANSWER, frames.JOIN, frames.JOIN_ANSWER, frames.PLAIN]
+    began_s = time.process_time()
+    for number in range(repeats):
+        parse_syn(segments[number % len(segments)])
+    found["parse"] = (time.process_time() - began_s) / repeats * 1e6
+    halves = [_handshakes(number) for number in range(repeats // 4)]
+    parsed = [parse_syn(frame) for four in halves for frame in four]
+    table, at = ConnectionTable(), At("a", "a-host")
+    began_s = time.process_time()
+    for number, syn in enumerate(parsed):
+        assert syn is not None
+        client, server = ("c", "s") if not syn.answers else ("s", "c")
+        table.take(syn, client, server, at, number * 1e-3)
+    found["table"] = (time.process_time() - began_s) / len(parsed) * 1e6
+    found["whole packet-in"] = _whole_us(halves)
+    return {name: round(value, 2) for name, value in found.items()}
+
+
+def _handshakes(number: int) -> list[bytes]:
+    """A connection and a join of its own."""
+    key, port = number.to_bytes(8, "big"), 1024 + number % 60_000
+    there, back = ("10.9.0.1", "10.9.0.2", port, PORT), ("10.9.0.2", "10.9.0.1", PORT, port)
+    other, other_back = ("10.9.1.1", *there[1:]), ("10.9.0.2", "10.9.1.1", PORT, port)
+    asks = [frames.from_to(frames.with_options(frames.PLAIN, frames.capable()), *there)]
+    asks.append(frames.from_to(frames.with_options(frames.PLAIN_ANSWER, frames.capable_answer(key)), *back))
+    asks.append(frames.from_to(frames.with_options(frames.PLAIN, frames.join(key)), *other))
+    asks.append(frames.from_to(frames.with_options(frames.PLAIN_ANSWER, frames.join_answer()), *other_back))
+    return asks
+
+
+def _whole_us(halves: list[list[bytes]]) -> float:
+    network = load_text(mesh(2), "net")
+    addressing = Addressing.of(network)
+    port: Any = SimpleNamespace(
+        context=SimpleNamespace(addressing=addressing, network=network),
+        switches={},
+        events=SimpleNamespace(publish=lambda kind, document: None),
+    )
+    service = MptcpService(port, MptcpSettings(True), Clients, clock=time.monotonic)
+    session: Any = SimpleNamespace(node="n0", ports={"n0-host": 1}, access=None)
+    match, cookie = bytes.fromhex("0001000c800000040000000100000000"), next(iter(SYN_COOKIES)).to_bytes(8, "big")
+    messages = [
+        wire.message(bytes(4) + len(f).to_bytes(2, "big") + b"\1\1" + cookie + match + bytes(2) + f, 0, wire.PACKET_IN)
+        for four in halves
+        for f in four
+    ]
+    began_s = time.process_time()
+    for message in messages:
+        check(message)
+        assert cookie_of_packet_in(message) in SYN_COOKIES
+        service.packet_in(session, message)
+    service.once()
+    used_s = time.process_time() - began_s
+    assert service.table.counts["subflow"] == len(halves)
+    return used_s / len(messages) * 1e6
+
+
+class Lab(ClientLab):
+    """At every switch a host with two addresses; it serves, and it is a client of the next."""
+
+    def __init__(self, switches: int, syns_per_s: int) -> None:
+        self.mptcp = {"recognise": True, "syns_per_s": syns_per_s, "forget_s": 3600}
+        super().__init__(mesh(switches), {"mptcp": self.mptcp})
+        self.processes: list[subprocess.Popen[str]] = []
+
+    def __enter__(self) -> Lab:
+        super().__enter__()
+        nodes = [*self.addressing.dpid]
+        self.hosts = dict(zip(nodes, self.namespaces[-len(nodes) :], strict=True))
+        for number, host in enumerate(self.hosts.values(), start=1):
+            run("ip", "-n", host, "addr", "add", f"10.0.128.{number}/16", "dev", "eth0")
+            run("ip", "-n", host, "mptcp", "limits", "set", "subflow", "2", "add_addr_accepted", "0")
+            run("ip", "-n", host, "mptcp", "endpoint", "add", f"10.0.128.{number}", "dev", "eth0", "subflow")
+            self.start(host, SERVER)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for process in self.processes:
+            process.kill()
+            process.wait()
+        super().__exit__(*error)
+
+    def start(self, namespace: str, program: str, *arguments: str) -> subprocess.Popen[str]:
+        """A program that says ``ready``."""
+        command = ["ip", "netns", "exec", namespace, sys.executable, "-c", program, *arguments]
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.processes.append(process)
+        assert process.stdout is not None and process.stdout.readline() == "ready\n"
+        return process
+
+    def recognise(self, on: bool) -> None:
+        """A controller with these settings takes over."""
+        self.stop_controller()
+        self.mptcp["recognise"] = on
+        self.start_controller()
+        wanted = "on" if on else "off"
+        eventually(lambda: all(one["syn_copies"] == wanted for one in self.rest("GET", "/health")[1]["switches"]))
+
+    def counters(self) -> dict[str, int]:
+        """What kernels and controller have counted."""
+        found = {"MPTcpExtMPJoinAckRx": 0, "MPTcpExtMPCapableSYNACKRX": 0}
+        for host in self.hosts.values():
+            text = run("ip", "netns", "exec", host, "nstat", "-asz", *found)
+            for line in text.splitlines():
+                name, value, *_ = (*line.split(), "", "")
+                if name in found:
+                    found[name] += int(value)
+        metrics = self.inside("curl", "-s", "http://127.0.0.1:18080/metrics").splitlines()
+        outcomes = [line for line in metrics if line.startswith("hyroads_mptcp_syns_total{")]
+        for line in outcomes:
+            found[line.split('"')[1]] = int(float(line.rpartition(" ")[2]))
+        return found
+
+    def load(self, per_s: float, seconds: float) -> dict[str, Any]:
+        """Every host begins connections to the next: what came of it."""
+        nodes = [*self.hosts]
+        clients = [
+            self.start(self.hosts[node], CLIENT, self.addressing.host_ip[target], str(per_s / len(nodes)), str(seconds))
+            for node, target in zip(nodes, nodes[1:] + nodes[:1], strict=True)
+        ]
+        before, cpu_s = self.counters(), self.cpu_s()
+        for client in clients:
+            assert client.stdin is not None
+            client.stdin.write("\n")
+            client.stdin.flush()
+        answers = [json.loads(client.stdout.readline()) for client in clients if client.stdout is not None]
+        used_s = self.cpu_s() - cpu_s
+        after = self.counters()
+        times_us = sorted(time_us for answer in answers for time_us in answer["us"])
+        took_s = max(answer["took_s"] for answer in answers)
+        return {
+            "connections": len(times_us),
+            "failed": sum(answer["failed"] for answer in answers),
+            "per_s": round(len(times_us) / took_s),
+            "handshake_ms": {
+                "median": statistics.median(times_us) / 1e3,
+                "p99": times_us[int(0.99 * len(times_us))] / 1e3,
+            },
+            "controller_cpu": round(used_s / took_s, 3),
+            **{name: after[name] - before.get(name, 0) for name in after},
+        }
+
+
+def recognise(arguments: argparse.Namespace) -> int:
+    """Status 1 if a join was not matched, or handshakes take more than 1 ms longer."""
+    document: dict[str, Any] = {"us_per_syn": per_syn_us(), "on": [], "off": []}
+    with Lab(arguments.switches, arguments.syns_per_s) as lab:
+        lab.load(50, 2)
+        for _ in range(arguments.rounds):
+            for name in ("off", "on"):
+                lab.recognise(name == "on")
+                time.sleep(1)
+                document[name].append(lab.load(arguments.connections, arguments.seconds))
+    p99 = {name: statistics.median(run["handshake_ms"]["p99"] for run in document[name]) for name in ("on", "off")}
+    joins = sum(run["MPTcpExtMPJoinAckRx"] for run in document["on"])
+    document["joins"] = {"kernel": joins, "matched": sum(run.get("subflow", 0) for run in document["on"])}
+    document["p99_more_ms"] = round(p99["on"] - p99["off"], 3)
+    print(json.dumps(document, indent=1))
+    return int(document["joins"]["matched"] < joins or document["p99_more_ms"] > 1.0)
+
+
+def main() -> int:
+    """The run."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    commands = parser.add_subparsers(required=True)
+    one = commands.add_parser("recognise", help="cost of a SYN; delay of handshakes; joins that are matched")
+    one.add_argument("--switches", type=int, default=10)
+    one.add_argument("--connections", type=float, default=1000.0, help="a second, of all switches together")
+    one.add_argument("--seconds", type=float, default=10.0)
+    one.add_argument("--rounds", type=int, default=2)
+    one.add_argument("--syns-per-s", type=int, default=1000, help="setting mptcp.syns_per_s")
+    one.set_defaults(run=recognise)
+    arguments = parser.parse_args()
+    return int(arguments.run(arguments))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
