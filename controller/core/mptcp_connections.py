@@ -24,7 +24,7 @@ from .mptcp import Ends, Kind, Syn, ends, turned
 
 _Key = TypeVar("_Key")
 _Table = TypeVar("_Table", bound=MutableMapping[str, "Connection"])
-REORDER_S = 0.5
+REORDER_S = 2.0
 PENDING_S = 10.0
 """The kernel sends a SYN again after 1, 3 and 7 s."""
 AGAIN_S = 10.0
