@@ -38,6 +38,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "topology": ("network:TOPOLOGY", "show nodes, links, domains, paths and health of a running controller"),
     "flows": ("network:FLOWS", "list, declare and remove flows of a running controller"),
     "clients": ("network:CLIENTS", "list clients and where they are"),
+    "connections": ("services:CONNECTIONS", "list MPTCP connections that a running controller has recognised"),
     "handover": ("services:HANDOVER", "move clients without loss"),
     "ncast": ("services:NCAST", "send live flows by several paths at once"),
     "session": ("services:SESSION", "multicast sessions: declare, join, leave"),

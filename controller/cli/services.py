@@ -1,5 +1,5 @@
-"""``hyroads handover``, ``ncast``, ``session``, ``reservation``, ``access-rule``: the services of a running controller,
-over REST.
+"""``hyroads handover``, ``ncast``, ``session``, ``reservation``, ``access-rule``, ``connections``: the services of a
+running controller, over REST.
 """
 
 from __future__ import annotations
@@ -213,4 +213,23 @@ ACCESS_RULE = VerbCommand(
     ),
     does("change", "another rate, priority or end", _change_access_rule, named("rule"), *_RULE),
     changes("remove", "end a rule", "DELETE", "access-rules/rule", "id"),
+)
+
+
+def _subflows(connection: Document) -> list[str]:
+    return [
+        f"{one['client_ip']}:{one['client_port']}>{one['peer_ip']}:{one['peer_port']}" + " backup" * one["backup"]
+        for one in connection["subflows"]
+    ]
+
+
+CONNECTIONS = VerbCommand(
+    "MPTCP connections that a running controller has recognised, and their subflows.",
+    lists(
+        "all",
+        "connections",
+        "connection=id | client | peer | age, s=since_s | subflows",
+        {"subflows": _subflows},
+    ),
+    shows("one", "connections", "connection"),
 )
