@@ -5,11 +5,9 @@ A subflow counts once both its SYN and its SYN/ACK came. The first subflow of a 
 own join names the client's token, which no segment with SYN shows in version 1: it is told by the client's address,
 and counts if it can be only one connection.
 
-Two switches have two connections to the controller, so what they say may come in another order than it was sent: an
-answer waits for its SYN, and a join for its connection, for ``REORDER_S``.
-
-Hosts may say what they like. Everything is bounded, overall and by host: a host that fills a table loses its own
-entries, and others lose none.
+What two switches say may come in another order than it was sent: an answer waits for its SYN, and a join for its
+connection, for ``REORDER_S``. Hosts may say what they like. Everything is bounded, overall and by host: a host that
+fills a table loses its own entries, and others lose none.
 """
 
 from __future__ import annotations
@@ -28,28 +26,26 @@ REORDER_S = 2.0
 PENDING_S = 10.0
 """The kernel sends a SYN again after 1, 3 and 7 s."""
 AGAIN_S = 10.0
-"""A SYN for a subflow as young as this is one more copy of its own SYN; later it is another subflow."""
+"""A join of a subflow as young as this is one more copy of its own SYN; later it is another subflow."""
 MAX_SUBFLOWS = 16
 MAX_SAME_TOKEN = 8
 MAX_EARLY = 1024
 
 
 class Outcome(StrEnum):
-    """What became of a segment with SYN."""
+    """What became of a segment with SYN. ``WAITING``: half of a handshake, whose other half has not come yet;
+    ``UNANSWERED``: nor did it come in time. ``TOO_MANY``: a table is full.
+    """
 
     PLAIN = "plain"
-    """TCP without MPTCP."""
     WAITING = "waiting"
-    """Half of a handshake: the other half has not come yet."""
     CONNECTION = "connection"
     SUBFLOW = "subflow"
     REPEATED = "repeated"
     MALFORMED = "malformed"
     REFUSED = "refused"
     UNANSWERED = "unanswered"
-    """It was waiting, and the other half did not come in time."""
     TOO_MANY = "too_many"
-    """A table is full."""
 
 
 class Reason(StrEnum):
@@ -200,22 +196,21 @@ class ConnectionTable:
 
     def refuse(self, reason: Reason, host: str, at: At) -> Outcome:
         """A segment with SYN is not taken into account, as somebody knows who sees more than SYNs."""
-        self.reasons[reason] += 1
         self.counts[Outcome.REFUSED] += 1
-        self.notices.append(Notice(Happened.REFUSED, host, reason=reason, at=at))
-        return Outcome.REFUSED
+        return self._refuse(reason, host, at)
 
     def touch(self, key: bytes, now_s: float) -> None:
         """A subflow has carried something, as somebody knows who sees more than its SYNs; ``key`` from either end."""
-        found = self._by_key.get(key) or self._by_key.get(turned(key))
-        if found is not None:
+        if (found := self._find(key)) is not None:
             self._heard(found[0], now_s)
 
     def end(self, key: bytes) -> None:
         """A subflow is over, as somebody knows who sees more than its SYNs; ``key`` from either end."""
-        found = self._by_key.get(key) or self._by_key.get(turned(key))
-        if found is not None:
+        if (found := self._find(key)) is not None:
             self._leave(*found)
+
+    def _find(self, key: bytes) -> tuple[Connection, Subflow] | None:
+        return self._by_key.get(key) or self._by_key.get(turned(key))
 
     def expire(self, now_s: float) -> None:
         """Time has passed: halves of handshakes end, and connections that nobody has heard of for long."""
@@ -243,7 +238,7 @@ class ConnectionTable:
             return outcome or Outcome.PLAIN
         found = self._joined(syn, host) if syn.kind is Kind.JOIN else None
         if isinstance(found, Reason) and found is not Reason.UNKNOWN_TOKEN:
-            return self._refuse(found, half)
+            return self._refuse(found, host, half.at)
         limits, asked = self.limits, (syn.key, host)
         if len(self._pending) >= limits.pending or self._pending_of[host] >= limits.pending_per_host:
             return Outcome.TOO_MANY
@@ -259,23 +254,22 @@ class ConnectionTable:
         syn, host = half.syn, half.host
         if (syn.key, host) in self._pending:
             return Outcome.REPEATED
-        known = self._by_key.get(syn.key) or self._by_key.get(turned(syn.key))
-        if known is None:
+        if (known := self._find(syn.key)) is None:
             return None
         connection, subflow = known
         if host != (connection.peer if subflow.by_peer else connection.client):
-            return self._refuse(Reason.OTHERS_ADDRESS, half)
-        if now_s - subflow.since_s < AGAIN_S and syn.kind is not Kind.PLAIN:
-            return Outcome.REPEATED
-        # The ports are used again: the subflow that had them is over.
-        self._leave(connection, subflow)
+            return self._refuse(Reason.OTHERS_ADDRESS, host, half.at)
+        if syn.kind is Kind.PLAIN:
+            # The ports are used again, or the kernel tries without MPTCP: the subflow that had them is over.
+            self._leave(connection, subflow)
+        elif syn.token is not None and syn.token in {connection.token, connection.client_token}:
+            return Outcome.REPEATED if now_s - subflow.since_s < AGAIN_S else None
         return None
 
     def _joined(self, syn: Syn, host: str) -> Connection | Reason:
         """The connection that a join of ``host`` belongs to. RFC 8684, section 3.2: its token is its receiver's."""
         token = syn.token or 0
-        known = self._by_token.get(token)
-        if known:
+        if known := self._by_token.get(token):
             mine = [one for one in known.values() if host == (one.client if one.token == token else one.peer)]
             if len(mine) != 1:
                 return Reason.AMBIGUOUS if mine else Reason.OTHERS_TOKEN
@@ -291,12 +285,11 @@ class ConnectionTable:
 
     def _answer(self, half: _Half, to: str, now_s: float) -> Outcome:
         key = turned(half.syn.key)
-        asked = self._pending.get((key, to))
-        if asked is not None:
+        if (asked := self._pending.get((key, to))) is not None:
             return self._complete(asked, half, now_s)
         if half.syn.kind is Kind.PLAIN:
             return Outcome.PLAIN
-        if key in self._by_key or half.syn.key in self._by_key or (key, to) in self._early:
+        if self._find(key) is not None or (key, to) in self._early:
             return Outcome.REPEATED
         if len(self._early) >= MAX_EARLY:
             return Outcome.TOO_MANY
@@ -319,18 +312,17 @@ class ConnectionTable:
             return Outcome.WAITING
         self._drop_pending(name)
         if isinstance(found, Reason):
-            return self._refuse(found, asked)
+            return self._refuse(found, asked.host, asked.at)
         return self._join(found, asked, answer, now_s)
 
     def _settle(self, name: _Asked, answer: _Half | None, now_s: float) -> None:
         """A join whose token nobody knew: by now its connection is known, or there is none."""
-        asked = self._pending.get(name)
-        if asked is None:
+        if (asked := self._pending.get(name)) is None:
             return
         found = self._joined(asked.syn, asked.host)
         if isinstance(found, Reason):
             self._drop_pending(name)
-            self.counts[self._refuse(found, asked)] += 1
+            self.refuse(found, asked.host, asked.at)
         elif answer is not None:
             self._drop_pending(name)
             self.counts[self._join(found, asked, answer, now_s)] += 1
@@ -342,15 +334,18 @@ class ConnectionTable:
         if not self._pending_of[half.host]:
             del self._pending_of[half.host]
 
-    def _refuse(self, reason: Reason, half: _Half) -> Outcome:
+    def _refuse(self, reason: Reason, host: str, at: At) -> Outcome:
         self.reasons[reason] += 1
-        self.notices.append(Notice(Happened.REFUSED, half.host, reason=reason, at=half.at))
+        self.notices.append(Notice(Happened.REFUSED, host, reason=reason, at=at))
         return Outcome.REFUSED
 
     # -- connections
 
     def _begin(self, asked: _Half, answer: _Half, now_s: float) -> Outcome:
         token, client, peer = answer.syn.token or 0, asked.host, answer.host
+        known = self._by_key.get(asked.syn.key)
+        if known is not None and (known[0].token, known[0].client, known[0].peer) == (token, client, peer):
+            return Outcome.REPEATED
         same = self._by_token.get(token, {})
         for old in [one for one in same.values() if (one.client, one.peer, one.token) == (client, peer, token)]:
             # No end has two connections with one token.
@@ -372,7 +367,7 @@ class ConnectionTable:
 
     def _join(self, connection: Connection, asked: _Half, answer: _Half, now_s: float) -> Outcome:
         if len(connection.subflows) >= MAX_SUBFLOWS:
-            return self._refuse(Reason.TOO_MANY, asked)
+            return self._refuse(Reason.TOO_MANY, asked.host, asked.at)
         syn = asked.syn
         by_peer = syn.token != connection.token
         if by_peer and connection.client_token is None and syn.token is not None:
@@ -386,9 +381,16 @@ class ConnectionTable:
         return Outcome.SUBFLOW
 
     def _add(self, connection: Connection, subflow: Subflow) -> None:
+        known = self._find(subflow.key)
+        if known is not None and known[0] is not connection:
+            self._leave(*known)
         connection.subflows[subflow.key] = subflow
         self._by_key[subflow.key] = connection, subflow
         self._by_ends.setdefault(_address_of(connection, subflow), {})[connection.id] = connection
+        if known is not None and known[0] is connection and known[1].key != subflow.key:
+            self._leave(*known)
+        elif known is not None and known[0] is connection:
+            self.notices.append(Notice(Happened.LEFT, connection.client, *known))
 
     def _heard(self, connection: Connection, now_s: float) -> None:
         connection.heard_s = now_s
@@ -442,8 +444,7 @@ def _address_of(connection: Connection, subflow: Subflow) -> tuple[bytes, str]:
 
 def _discard(table: dict[_Key, _Table], key: _Key | None, name: str) -> None:
     """Take a connection out of the table under ``key``; an empty table goes."""
-    found = table.get(key) if key is not None else None
-    if key is not None and found is not None:
+    if key is not None and (found := table.get(key)) is not None:
         found.pop(name, None)
         if not found:
             del table[key]

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
-from hyroads.controller.core.mptcp import Ends, Kind, Syn, parse_syn
+from hyroads.controller.core.mptcp import SNAP_BYTES, Ends, Kind, Syn, parse_syn
 from hyroads.controller.core.mptcp_connections import (
     At,
     Connection,
@@ -135,7 +135,7 @@ class MptcpService:
             # The port has gone meanwhile.
             return
         # A switch may find a SYN behind headers that are not read here.
-        syn = parse_syn(packet.frame) or Syn(Kind.MALFORMED, source_mac=packet.frame[6:12])
+        syn = parse_syn(packet.frame[:SNAP_BYTES]) or Syn(Kind.MALFORMED, source_mac=packet.frame[6:12])
         now_s, host = self.clock(), self._owner(syn.source_mac)
         if syn.kind in {Kind.CAPABLE, Kind.JOIN} and not self._may_have(host, syn):
             outcome = self.table.refuse(Refused.OTHERS_ADDRESS, host, at)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import statistics
@@ -132,6 +133,9 @@ def test_a_connection_and_both_subflows_are_seen(lab, connected):
     assert [one["backup"] for one in (first, second)] == [False, True]
     assert lab.metric("hyroads_mptcp_subflows") >= 2 and lab.metric("hyroads_mptcp_connections") >= 1
     assert lab.rest("GET", "/connections/nothing")[0] == 404
+    # Ryu's parsers read these rules, and the meter.
+    for what in ("flow", "meterconfig"):
+        assert "1" in json.loads(lab.inside("curl", "-sf", f"http://127.0.0.1:18080/stats/{what}/1"))
 
 
 def events(lab: Lab) -> list[str]:

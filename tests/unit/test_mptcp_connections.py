@@ -183,12 +183,26 @@ def test_who_uses_the_addresses_of_another_ends_nothing_of_it():
 def test_ports_that_are_used_again_end_the_old_subflow():
     world = World()
     world.connect()
-    assert world.ask(frames.capable()) is Outcome.REPEATED
+    # A SYN/ACK that was lost comes again, and so may the SYN.
     assert world.answer(frames.capable_answer(KEY)) is Outcome.REPEATED
-    world.later(AGAIN_S)
+    assert world.ask(frames.capable()) is Outcome.WAITING
+    assert world.answer(frames.capable_answer(KEY)) is Outcome.REPEATED
+    assert world.told() == [Happened.CONNECTION] and world.table.pending_count == 0
     assert world.connect(OTHER_KEY) is Outcome.CONNECTION
     assert only(world).token == token_of(OTHER_KEY, 1)
-    assert world.told() == [Happened.CONNECTION, Happened.LEFT, Happened.CONNECTION]
+    assert world.told() == [Happened.LEFT, Happened.CONNECTION]
+    assert world.join(OTHER_KEY) is Outcome.SUBFLOW
+    assert world.join(OTHER_KEY) is Outcome.REPEATED
+    # A join by ports that a connection has just left belongs to the other connection.
+    assert world.connect(KEY, ports=(7, 80)) is Outcome.CONNECTION
+    assert world.join(KEY) is Outcome.SUBFLOW
+    counts = [(one.token == token_of(KEY, 1), len(one.subflows)) for one in world.table.connections.values()]
+    assert sorted(counts) == [(False, 1), (True, 2)]
+    world.later(AGAIN_S)
+    assert world.join(KEY) is Outcome.SUBFLOW and len(world.table.connections) == 2
+    world.table.end(syn(b"", C1, S1, (7, 80)).key)
+    world.table.end(syn(b"", C2, S1).key)
+    assert only(world).token == token_of(OTHER_KEY, 1)
     # The kernel asks without MPTCP once it has had no answer: that ends a subflow of any age.
     assert world.ask(b"") is Outcome.PLAIN and not world.table.connections
 
