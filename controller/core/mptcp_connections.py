@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple, TypeVar
 
-from .mptcp import Ends, Kind, Syn, ends, turned
+from .mptcp import Kind, Syn, turned
 
 _Key = TypeVar("_Key")
 _Table = TypeVar("_Table", bound=MutableMapping[str, "Connection"])
@@ -51,8 +51,8 @@ class Outcome(StrEnum):
 class Reason(StrEnum):
     """Why a join was refused."""
 
-    UNKNOWN_TOKEN = "unknown token"  # noqa: S105 - no secret
-    OTHERS_TOKEN = "token of another client"  # noqa: S105 - no secret
+    UNKNOWN_TOKEN = "unknown token"  # noqa: S105
+    OTHERS_TOKEN = "token of another client"  # noqa: S105
     OTHERS_ADDRESS = "address of another host"
     AMBIGUOUS = "several connections fit"
     TOO_MANY = "too many subflows"
@@ -68,10 +68,13 @@ class Happened(StrEnum):
 
 
 class At(NamedTuple):
-    """Where frames of a host enter the network: a node, and the name of the port of its switch."""
+    """Where frames of a host enter the network: a node, and the name of the port of its switch. ``host`` is the node of
+    the network file that the frames' MAC belongs to; None: it is in no file.
+    """
 
     node: str
     port: str
+    host: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,11 +90,11 @@ class Limits:
 
 @dataclass(slots=True, eq=False)
 class Subflow:
-    """A TCP connection of an MPTCP connection. ``key`` is from the client's point of view (``mptcp.ends``).
-
-    ``at`` is where the client's frames enter the network, ``peer_at`` where the peer's do.
+    """A TCP connection of an MPTCP connection. ``number`` is its own in the connection, ``key`` from the client's point
+    of view (``mptcp.ends``). ``at`` is where the client's frames enter the network, ``peer_at`` where the peer's do.
     """
 
+    number: int
     key: bytes
     by_peer: bool
     address_id: int
@@ -99,11 +102,6 @@ class Subflow:
     at: At
     peer_at: At
     since_s: float
-
-    @property
-    def ends(self) -> Ends:
-        """Addresses and ports; the client is the source."""
-        return ends(self.key)
 
 
 @dataclass(slots=True, eq=False)
@@ -118,6 +116,7 @@ class Connection:
     since_s: float
     heard_s: float
     client_token: int | None = None
+    begun: int = 0
     subflows: dict[bytes, Subflow] = field(default_factory=dict)
 
 
@@ -360,7 +359,7 @@ class ConnectionTable:
         self._of_client.setdefault(client, OrderedDict())[connection.id] = connection
         for one in {token, token if asked.syn.token is None else asked.syn.token}:
             self._by_token.setdefault(one, {})[connection.id] = connection
-        subflow = Subflow(asked.syn.key, False, 0, False, asked.at, answer.at, now_s)
+        subflow = Subflow(0, asked.syn.key, False, 0, False, asked.at, answer.at, now_s)
         self._add(connection, subflow)
         self.notices.append(Notice(Happened.CONNECTION, client, connection, subflow))
         return Outcome.CONNECTION
@@ -374,7 +373,7 @@ class ConnectionTable:
             connection.client_token = syn.token
             self._by_token.setdefault(syn.token, {})[connection.id] = connection
         key, first, second = (turned(syn.key), answer, asked) if by_peer else (syn.key, asked, answer)
-        subflow = Subflow(key, by_peer, syn.address_id, syn.backup, first.at, second.at, now_s)
+        subflow = Subflow(connection.begun, key, by_peer, syn.address_id, syn.backup, first.at, second.at, now_s)
         self._add(connection, subflow)
         self._heard(connection, now_s)
         self.notices.append(Notice(Happened.JOINED, asked.host, connection, subflow))
@@ -384,6 +383,7 @@ class ConnectionTable:
         known = self._find(subflow.key)
         if known is not None and known[0] is not connection:
             self._leave(*known)
+        connection.begun += 1
         connection.subflows[subflow.key] = subflow
         self._by_key[subflow.key] = connection, subflow
         self._by_ends.setdefault(_address_of(connection, subflow), {})[connection.id] = connection
