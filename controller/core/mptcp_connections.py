@@ -1,9 +1,8 @@
 """Connections of MPTCP and their subflows, put together from the SYNs that edges see (:mod:`.mptcp`).
 
-A subflow counts once both its SYN and its SYN/ACK came. The first subflow of a connection shows the token of its peer
-(the end that answered); a join names this token, and must come from the host that the connection belongs to. A peer's
-own join names the client's token, which no segment with SYN shows in version 1: it is told by the client's address,
-and counts if it can be only one connection.
+A subflow counts once both its SYN and its SYN/ACK came. The first one shows the token of the peer, the end that
+answered; a join names it, and must come from the host that the connection belongs to. A peer's own join names the
+client's token, which version 1 shows in no SYN: it is told by the client's address, if only one connection fits.
 
 What two switches say may come in another order than it was sent: an answer waits for its SYN, and a join for its
 connection, for ``REORDER_S``. Hosts may say what they like. Everything is bounded, overall and by host: a host that
@@ -141,8 +140,7 @@ class _Half(NamedTuple):
     since_s: float
 
 
-_Asked = tuple[bytes, str]
-"""A SYN's key and its sender: who uses another's addresses meets only itself."""
+_Asked = tuple[bytes, str]  # A SYN's key and its sender: who uses another's addresses meets only itself.
 
 
 class ConnectionTable:
@@ -288,7 +286,9 @@ class ConnectionTable:
             return self._complete(asked, half, now_s)
         if half.syn.kind is Kind.PLAIN:
             return Outcome.PLAIN
-        if self._find(key) is not None or (key, to) in self._early:
+        # The ports of a known subflow may be used again, and the answer of another handshake come before its SYN.
+        known = self._find(key) if half.syn.kind is Kind.CAPABLE else None
+        if (key, to) in self._early or (known is not None and known[0].token == half.syn.token):
             return Outcome.REPEATED
         if len(self._early) >= MAX_EARLY:
             return Outcome.TOO_MANY
@@ -319,11 +319,11 @@ class ConnectionTable:
         if (asked := self._pending.get(name)) is None:
             return
         found = self._joined(asked.syn, asked.host)
-        if isinstance(found, Reason):
+        if answer is not None or isinstance(found, Reason):
             self._drop_pending(name)
+        if isinstance(found, Reason):
             self.refuse(found, asked.host, asked.at)
         elif answer is not None:
-            self._drop_pending(name)
             self.counts[self._join(found, asked, answer, now_s)] += 1
 
     def _drop_pending(self, name: _Asked) -> None:

@@ -198,6 +198,9 @@ def test_ports_that_are_used_again_end_the_old_subflow():
     assert world.join(KEY) is Outcome.SUBFLOW
     counts = [(one.token == token_of(KEY, 1), len(one.subflows)) for one in world.table.connections.values()]
     assert sorted(counts) == [(False, 1), (True, 2)]
+    # Also if the answer comes first, and soon.
+    assert world.answer(frames.join_answer(), source=C2) is Outcome.WAITING
+    assert world.ask(frames.join(OTHER_KEY), source=C2) is Outcome.SUBFLOW
     world.later(AGAIN_S)
     assert world.join(KEY) is Outcome.SUBFLOW and len(world.table.connections) == 2
     world.table.end(syn(b"", C1, S1, (7, 80)).key)
