@@ -1,9 +1,8 @@
 """Connections of MPTCP and their subflows, put together from the SYNs that edges see (:mod:`.mptcp`).
 
-A subflow counts once both its SYN and its SYN/ACK came. The first subflow of a connection shows the token of its peer
-(the end that answered); a join names this token, and must come from the host that the connection belongs to. A peer's
-own join names the client's token, which no segment with SYN shows in version 1: it is told by the client's address,
-and counts if it can be only one connection.
+A subflow counts once both its SYN and its SYN/ACK came. The first one shows the token of the peer, the end that
+answered; a join names it, and must come from the host that the connection belongs to. A peer's own join names the
+client's token, which version 1 shows in no SYN: it is told by the client's address, if only one connection fits.
 
 What two switches say may come in another order than it was sent: an answer waits for its SYN, and a join for its
 connection, for ``REORDER_S``. Hosts may say what they like. Everything is bounded, overall and by host: a host that
@@ -18,7 +17,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple, TypeVar
 
-from .mptcp import Ends, Kind, Syn, ends, turned
+from .mptcp import Kind, Syn, turned
 
 _Key = TypeVar("_Key")
 _Table = TypeVar("_Table", bound=MutableMapping[str, "Connection"])
@@ -51,8 +50,8 @@ class Outcome(StrEnum):
 class Reason(StrEnum):
     """Why a join was refused."""
 
-    UNKNOWN_TOKEN = "unknown token"  # noqa: S105 - no secret
-    OTHERS_TOKEN = "token of another client"  # noqa: S105 - no secret
+    UNKNOWN_TOKEN = "unknown token"  # noqa: S105
+    OTHERS_TOKEN = "token of another client"  # noqa: S105
     OTHERS_ADDRESS = "address of another host"
     AMBIGUOUS = "several connections fit"
     TOO_MANY = "too many subflows"
@@ -68,10 +67,13 @@ class Happened(StrEnum):
 
 
 class At(NamedTuple):
-    """Where frames of a host enter the network: a node, and the name of the port of its switch."""
+    """Where frames of a host enter the network: a node, and the name of the port of its switch. ``host`` is the node of
+    the network file that the frames' MAC belongs to; None: it is in no file.
+    """
 
     node: str
     port: str
+    host: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,11 +89,11 @@ class Limits:
 
 @dataclass(slots=True, eq=False)
 class Subflow:
-    """A TCP connection of an MPTCP connection. ``key`` is from the client's point of view (``mptcp.ends``).
-
-    ``at`` is where the client's frames enter the network, ``peer_at`` where the peer's do.
+    """A TCP connection of an MPTCP connection. ``number`` is its own in the connection, ``key`` from the client's point
+    of view (``mptcp.ends``). ``at`` is where the client's frames enter the network, ``peer_at`` where the peer's do.
     """
 
+    number: int
     key: bytes
     by_peer: bool
     address_id: int
@@ -99,11 +101,6 @@ class Subflow:
     at: At
     peer_at: At
     since_s: float
-
-    @property
-    def ends(self) -> Ends:
-        """Addresses and ports; the client is the source."""
-        return ends(self.key)
 
 
 @dataclass(slots=True, eq=False)
@@ -118,6 +115,7 @@ class Connection:
     since_s: float
     heard_s: float
     client_token: int | None = None
+    begun: int = 0
     subflows: dict[bytes, Subflow] = field(default_factory=dict)
 
 
@@ -142,8 +140,7 @@ class _Half(NamedTuple):
     since_s: float
 
 
-_Asked = tuple[bytes, str]
-"""A SYN's key and its sender: who uses another's addresses meets only itself."""
+_Asked = tuple[bytes, str]  # A SYN's key and its sender: who uses another's addresses meets only itself.
 
 
 class ConnectionTable:
@@ -289,7 +286,9 @@ class ConnectionTable:
             return self._complete(asked, half, now_s)
         if half.syn.kind is Kind.PLAIN:
             return Outcome.PLAIN
-        if self._find(key) is not None or (key, to) in self._early:
+        # The ports of a known subflow may be used again, and the answer of another handshake come before its SYN.
+        known = self._find(key) if half.syn.kind is Kind.CAPABLE else None
+        if (key, to) in self._early or (known is not None and known[0].token == half.syn.token):
             return Outcome.REPEATED
         if len(self._early) >= MAX_EARLY:
             return Outcome.TOO_MANY
@@ -320,11 +319,11 @@ class ConnectionTable:
         if (asked := self._pending.get(name)) is None:
             return
         found = self._joined(asked.syn, asked.host)
-        if isinstance(found, Reason):
+        if answer is not None or isinstance(found, Reason):
             self._drop_pending(name)
+        if isinstance(found, Reason):
             self.refuse(found, asked.host, asked.at)
         elif answer is not None:
-            self._drop_pending(name)
             self.counts[self._join(found, asked, answer, now_s)] += 1
 
     def _drop_pending(self, name: _Asked) -> None:
@@ -360,7 +359,7 @@ class ConnectionTable:
         self._of_client.setdefault(client, OrderedDict())[connection.id] = connection
         for one in {token, token if asked.syn.token is None else asked.syn.token}:
             self._by_token.setdefault(one, {})[connection.id] = connection
-        subflow = Subflow(asked.syn.key, False, 0, False, asked.at, answer.at, now_s)
+        subflow = Subflow(0, asked.syn.key, False, 0, False, asked.at, answer.at, now_s)
         self._add(connection, subflow)
         self.notices.append(Notice(Happened.CONNECTION, client, connection, subflow))
         return Outcome.CONNECTION
@@ -374,7 +373,7 @@ class ConnectionTable:
             connection.client_token = syn.token
             self._by_token.setdefault(syn.token, {})[connection.id] = connection
         key, first, second = (turned(syn.key), answer, asked) if by_peer else (syn.key, asked, answer)
-        subflow = Subflow(key, by_peer, syn.address_id, syn.backup, first.at, second.at, now_s)
+        subflow = Subflow(connection.begun, key, by_peer, syn.address_id, syn.backup, first.at, second.at, now_s)
         self._add(connection, subflow)
         self._heard(connection, now_s)
         self.notices.append(Notice(Happened.JOINED, asked.host, connection, subflow))
@@ -384,6 +383,7 @@ class ConnectionTable:
         known = self._find(subflow.key)
         if known is not None and known[0] is not connection:
             self._leave(*known)
+        connection.begun += 1
         connection.subflows[subflow.key] = subflow
         self._by_key[subflow.key] = connection, subflow
         self._by_ends.setdefault(_address_of(connection, subflow), {})[connection.id] = connection

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
-from hyroads.controller.core.mptcp import SNAP_BYTES, Ends, Kind, Syn, parse_syn
+from hyroads.controller.core.mptcp import SNAP_BYTES, Kind, Syn, ends, parse_syn
 from hyroads.controller.core.mptcp_connections import (
     At,
     Connection,
@@ -28,6 +28,8 @@ from hyroads.controller.core.mptcp_connections import (
 )
 from hyroads.controller.core.mptcp_connections import Reason as Refused
 from hyroads.controller.core.services.clients import Clients
+from hyroads.controller.core.subflows import MptcpConnection, TcpEnd
+from hyroads.controller.core.subflows import Subflow as RoutedSubflow
 from hyroads.controller.core.token_bucket import TokenBucket
 from hyroads.controller.ofp.access import Entry, syn_copy, syn_no_copy
 from hyroads.controller.ofp.readback import parse_packet_in
@@ -56,26 +58,6 @@ is left out: a server is useful to more connections than one client begins.
 FLOOD = "too many SYNs"
 COPIES = "\0syns"
 _USEFUL = frozenset({Outcome.WAITING, Outcome.CONNECTION, Outcome.SUBFLOW})
-
-
-@dataclass(frozen=True, slots=True)
-class GroupedFlow:
-    """A subflow as routing sees it: a TCP connection between two edges. ``ends`` has the client as source."""
-
-    ends: Ends
-    node: str
-    peer_node: str
-    backup: bool
-
-
-@dataclass(frozen=True, slots=True)
-class SubflowGroup:
-    """The subflows of one connection: ``client`` and ``peer`` are ids of hosts."""
-
-    id: str
-    client: str
-    peer: str
-    flows: tuple[GroupedFlow, ...]
 
 
 @dataclass(slots=True)
@@ -117,7 +99,8 @@ class MptcpService:
             for node, ip in context.addressing.host_ip.items()
             if node in context.addressing.host_mac
         }
-        self._ports: dict[str, tuple[Mapping[str, int], dict[int, At]]] = {}
+        self._nodes = {bytes.fromhex(mac.replace(":", "")): n for n, mac in context.addressing.host_mac.items()}
+        self._ports: dict[str, tuple[Mapping[str, int], dict[int, str]]] = {}
         self._events = TokenBucket(EVENTS_PER_S, EVENTS_BURST)
         self._refusals: dict[tuple[str, str], _Refusals] = {}
         self._useless: Counter[tuple[str, str]] = Counter()
@@ -130,12 +113,13 @@ class MptcpService:
     def packet_in(self, session: SwitchSession, message: bytes) -> None:
         """The copy of a SYN that came in at an edge."""
         packet = parse_packet_in(message)
-        at = self._at(session, packet.in_port)
-        if at is None:
-            # The port has gone meanwhile.
+        port = self._port(session, packet.in_port)
+        if port is None:
+            # It has gone meanwhile.
             return
         # A switch may find a SYN behind headers that are not read here.
         syn = parse_syn(packet.frame[:SNAP_BYTES]) or Syn(Kind.MALFORMED, source_mac=packet.frame[6:12])
+        at = At(session.node, port, self._nodes.get(syn.source_mac))
         now_s, host = self.clock(), self._owner(syn.source_mac)
         if syn.kind in {Kind.CAPABLE, Kind.JOIN} and not self._may_have(host, syn):
             outcome = self.table.refuse(Refused.OTHERS_ADDRESS, host, at)
@@ -144,10 +128,10 @@ class MptcpService:
         if outcome not in _USEFUL:
             self._note_useless(session, syn, now_s)
 
-    def _at(self, session: SwitchSession, number: int) -> At | None:
+    def _port(self, session: SwitchSession, number: int) -> str | None:
         ports, found = self._ports.get(session.node, ({}, {}))
         if ports is not session.ports:
-            found = {number: At(session.node, name) for name, number in session.ports.items()}
+            found = {number: name for name, number in session.ports.items()}
             self._ports[session.node] = session.ports, found
         return found.get(number)
 
@@ -257,14 +241,22 @@ class MptcpService:
 
     # -- what routing needs
 
-    def group(self, name: str) -> SubflowGroup | None:
-        """The subflows of a connection; None if it has fewer than two."""
-        connection = self.table.connections.get(name)
-        return None if connection is None or len(connection.subflows) < 2 else _group(connection)
+    def group(self, name: str) -> MptcpConnection | None:
+        """The subflows of a connection for ``core.subflows.subflow_flows``; None if fewer than two can be routed.
 
-    def groups(self) -> list[SubflowGroup]:
-        """All connections with two subflows or more."""
-        return [_group(connection) for connection in self.table.groups()]
+        Routes lead from node to node, so subflows count whose both ends are hosts of nodes of the network file. Of two
+        connections with one token only that counts whose id is the token: the names of flows are made of it.
+        """
+        known = self.table.connections.get(name)
+        if known is None or len(known.subflows) < 2 or name != f"{known.token:08x}":
+            return None
+        subflows = tuple(found for each in known.subflows.values() if (found := _routable(each)) is not None)
+        return MptcpConnection(known.token, subflows) if len(subflows) > 1 else None
+
+    def groups(self) -> list[MptcpConnection]:
+        """All connections of which two subflows or more can be routed."""
+        found = (self.group(connection.id) for connection in self.table.groups())
+        return [group for group in found if group is not None]
 
     # -- rest.connections.Connections
 
@@ -305,19 +297,17 @@ def _name(mac: str) -> str:
     return f"{COPIES} {mac}"
 
 
-def _group(connection: Connection) -> SubflowGroup:
-    flows = tuple(GroupedFlow(s.ends, s.at.node, s.peer_at.node, s.backup) for s in connection.subflows.values())
-    return SubflowGroup(connection.id, connection.client, connection.peer, flows)
+def _routable(subflow: Subflow) -> RoutedSubflow | None:
+    client, peer, at = subflow.at.host, subflow.peer_at.host, ends(subflow.key)
+    if client is None or peer is None:
+        return None
+    here, there = TcpEnd(client, at.source, at.source_port), TcpEnd(peer, at.target, at.target_port)
+    return RoutedSubflow(subflow.number, here, there)
 
 
 def _ends_document(subflow: Subflow) -> Document:
-    ends = subflow.ends
-    return {
-        "client_ip": ends.source,
-        "client_port": ends.source_port,
-        "peer_ip": ends.target,
-        "peer_port": ends.target_port,
-    }
+    at = ends(subflow.key)
+    return {"client_ip": at.source, "client_port": at.source_port, "peer_ip": at.target, "peer_port": at.target_port}
 
 
 def _document(connection: Connection, now_s: float) -> Document:

@@ -201,6 +201,7 @@ class Flood:
             time.sleep(0.001)
 
 
+@pytest.mark.alone
 def test_a_flood_delays_no_packet_of_others_and_leaves_no_state(lab):
     lab.send("n0", HOSTILE)
     packet_ins = lab.metric('of_packet_ins_total{dp_id="0x1",dp_name="n0"}')

@@ -63,7 +63,7 @@ class Copies:
             messages = [message for message in connection.seen if message[1] == wire.PACKET_IN]
             connection.seen.clear()
             assert all(cookie_of_packet_in(message) in SYN_COOKIES for message in messages)
-            # Open vSwitch has no buffers, so it sends the whole frame whatever the action says (its 2.7 and later).
+            # Open vSwitch has no buffers, so it sends the whole frame whatever the action says.
             found += [(node, parse_packet_in(message).frame[:128]) for message in messages]
         return found
 

@@ -91,7 +91,7 @@ def test_a_connection_and_its_second_subflow():
     assert (connection.client, connection.peer, connection.token) == ("c", "s", token_of(KEY, 1))
     assert connection.id == f"{token_of(KEY, 1):08x}"
     first, second = connection.subflows.values()
-    assert first.ends == Ends(C1, 1000, S1, 80) and second.ends == Ends(C2, 1000, S1, 80)
+    assert ends(first.key) == Ends(C1, 1000, S1, 80) and ends(second.key) == Ends(C2, 1000, S1, 80)
     assert (first.at, first.peer_at, second.address_id, second.by_peer) == (NEAR, FAR, 2, False)
     assert list(world.table.groups()) == [connection]
     assert world.told() == [Happened.CONNECTION, Happened.JOINED]
@@ -198,6 +198,9 @@ def test_ports_that_are_used_again_end_the_old_subflow():
     assert world.join(KEY) is Outcome.SUBFLOW
     counts = [(one.token == token_of(KEY, 1), len(one.subflows)) for one in world.table.connections.values()]
     assert sorted(counts) == [(False, 1), (True, 2)]
+    # Also if the answer comes first, and soon.
+    assert world.answer(frames.join_answer(), source=C2) is Outcome.WAITING
+    assert world.ask(frames.join(OTHER_KEY), source=C2) is Outcome.SUBFLOW
     world.later(AGAIN_S)
     assert world.join(KEY) is Outcome.SUBFLOW and len(world.table.connections) == 2
     world.table.end(syn(b"", C1, S1, (7, 80)).key)
@@ -212,7 +215,7 @@ def test_a_join_of_the_server_is_told_by_the_pair_of_hosts():
     world.connect()
     assert world.join(CLIENT_KEY, client="s", peer="c", source=S2, target=C1) is Outcome.SUBFLOW
     second = list(only(world).subflows.values())[1]
-    assert second.by_peer and second.ends == Ends(C1, 80, S2, 1000) and second.at == FAR and second.peer_at == NEAR
+    assert second.by_peer and ends(second.key) == Ends(C1, 80, S2, 1000) and second.at == FAR and second.peer_at == NEAR
     # From now on the client's token is known.
     assert world.join(CLIENT_KEY, client="s", peer="c", source=S1, target=C1, ports=(4, 5)) is Outcome.SUBFLOW
     assert world.join(CLIENT_KEY, client="thief", source=C2) is Outcome.REFUSED

@@ -12,10 +12,10 @@ import pytest
 from hyroads.controller.core.addressing import Addressing
 from hyroads.controller.core.checking import Place, Problems
 from hyroads.controller.core.errors import ConfigError, OpenFlowError
-from hyroads.controller.core.mptcp import Ends
 from hyroads.controller.core.mptcp_connections import PENDING_S, REORDER_S, Outcome, Reason
 from hyroads.controller.core.netfile import load_text
 from hyroads.controller.core.services.clients import Address, Clients
+from hyroads.controller.core.subflows import Subflow, TcpEnd, subflow_flows
 from hyroads.controller.ofp import match as act
 from hyroads.controller.ofp import wire
 from hyroads.controller.ofp.access import SYN_COOKIES, SYN_METER, is_access, syn_copy, syn_no_copy
@@ -126,14 +126,19 @@ def test_documents_events_and_groups():
         "peer_enters_at": {"node": "b", "port_name": "b-host"}, "since_s": 2.0,
     }  # fmt: skip
     [group] = world.service.groups()
-    assert world.service.group(name) == group and (group.client, group.peer) == ("laptop", "b")
-    assert [(flow.ends, flow.node, flow.peer_node, flow.backup) for flow in group.flows] == [
-        (Ends(C1, 1000, S1, 80), "a", "b", False),
-        (Ends(C2, 1000, S1, 80), "b", "b", True),
-    ]
+    peer = TcpEnd("b", S1, 80)
+    assert world.service.group(name) == group
+    assert group.subflows == (Subflow(0, TcpEnd("p", C1, 1000), peer), Subflow(1, TcpEnd("q", C2, 1000), peer))
+    assert f"{group.token:08x}" == name and len(subflow_flows(group)) == 4
+    # Subflows of hosts that are no nodes have no routes of their own.
+    world.syn(frames.join(KEY), "b", X, ip=C2)
+    world.connect(source=X, port=77, key=b"server-2")
+    assert len(world.service.names()) == 2 and world.service.groups() == [group]
+    world.later(1)
+    del changed[:], world.events[:]
     world.later(3600)
-    assert [kind for kind, _ in world.told()] == ["mptcp.subflow_left"] * 2
-    assert changed == [name] * 3 and world.service.names() == []
+    assert [kind for kind, _ in world.told()] == ["mptcp.subflow_left"] * 3
+    assert name in changed and world.service.names() == []
     with pytest.raises(NotFoundError):
         world.service.document(name)
 
