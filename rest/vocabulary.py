@@ -165,7 +165,10 @@ VOCABULARY: Mapping[str, tuple[str | None, tuple[Any, ...]]] = {
     "opt_ins": ("a page of users and slices", ()),
     "operation": ("id of an operation", ("1",)),
     "operations": ("a page of operations", ()),
-    "origin": ("declared by the network file, or over the API", ()),
+    "origin": (
+        "declared by the network file, over the API, or by the controller for a subflow of an MPTCP connection",
+        (),
+    ),
     "out_group": ("entries that send to this group", (1,)),
     "out_port": ("entries that send to this port", (1,)),
     "over": ("whether it has ended", (True,)),

@@ -113,6 +113,8 @@ class ControllerService(NetworkDocuments):
         declared = event_loop.state.flows.get(flow)
         if declared is None:
             raise NotFoundError(f"no flow {flow[:64]!r}")
+        if declared.origin is Origin.MPTCP:
+            raise ConflictError(f"flow {flow!r} is a subflow of an MPTCP connection, and goes with it")
         event_loop.saver.check()
         change = event_loop.saver.change(f"flow {flow}", partial(self._take_back, flow, declared))
         event_loop.remove(flow)

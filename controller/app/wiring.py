@@ -22,6 +22,7 @@ from hyroads.controller.core.errors import ConfigError
 from hyroads.controller.core.multicast import GroupRate
 from hyroads.controller.core.network import Place
 from hyroads.controller.core.services.view import NetworkView
+from hyroads.controller.core.traffic_meter import TrafficMeter
 from hyroads.controller.framework import ryu_shim as shim
 from hyroads.controller.model.handover import Constrained, Key
 from hyroads.controller.model.state import DeclaredFlow, State, TopologyContext
@@ -40,6 +41,8 @@ from hyroads.controller.services.mobility.plain import PlainClients
 from hyroads.controller.services.mobility.requests import DEFAULT, Managers
 from hyroads.controller.services.mptcp import TICK_S as MPTCP_TICK_S
 from hyroads.controller.services.mptcp import MptcpService
+from hyroads.controller.services.mptcp_routes import TICK_S as ROUTES_TICK_S
+from hyroads.controller.services.mptcp_routes import SubflowRoutes
 from hyroads.controller.services.multicast.membership import TICK_S, MembershipService, QuerierService
 from hyroads.controller.services.multicast.meter import INTERVAL_S, SessionMeter, known_hosts, ports_of_hosts
 from hyroads.controller.services.multicast.sessions import SessionService
@@ -133,7 +136,7 @@ class Services:
         self._begin_handovers(restored)
         self._begin_policies(telemetry)
         self._begin_sessions()
-        self._begin_mptcp(document)
+        self._begin_mptcp(document, telemetry.traffic)
         self._begin_directory()
         self._restore(restored)
 
@@ -220,12 +223,19 @@ class Services:
         )
         event_loop.followers.append(self.access_rules.follow)
 
-    def _begin_mptcp(self, document: str) -> None:
-        self.mptcp = MptcpService(
-            self.event_loop, self.settings.mptcp, lambda: self.clients.state, clock=time.monotonic, file=document
-        )
+    def _begin_mptcp(self, document: str, traffic: TrafficMeter) -> None:
+        event_loop, settings = self.event_loop, self.settings.mptcp
+        self.mptcp = MptcpService(event_loop, settings, lambda: self.clients.state, clock=time.monotonic, file=document)
         self.access_rules.others.append(self.mptcp.entries)
-        self.event_loop.collectors.append(self.mptcp.metrics)
+        self.subflow_routes = SubflowRoutes(
+            event_loop,
+            self.mptcp.group,
+            lambda flow: traffic.flow_reading(flow, event_loop.clock()).delivered_mbps,
+            clock=time.monotonic,
+            most=settings.routed_connections,
+        )
+        self.mptcp.listeners.append(self.subflow_routes.changed)
+        event_loop.collectors += [self.mptcp.metrics, self.subflow_routes.metrics]
 
     def _begin_directory(self) -> None:
         self.directory = ClientDirectory(
@@ -306,6 +316,7 @@ class Services:
         shim.spawn(repeat, self.membership.once, TICK_S, "membership of sessions", exception)
         if self.settings.mptcp.recognise:
             shim.spawn(repeat, self.mptcp.once, MPTCP_TICK_S, "the service of MPTCP connections", exception)
+            shim.spawn(repeat, self.subflow_routes.once, ROUTES_TICK_S, "the routes of subflows", exception)
         shim.spawn(repeat, self.policies.turn, EVERY_S, "the service of policies", exception)
         shim.spawn(self.clients.run)
         self.plugins.start()

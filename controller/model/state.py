@@ -37,7 +37,8 @@ class Origin(StrEnum):
     FILE = "file"
     API = "api"
     TEST = "test"
-    """The controller itself: gone with it."""
+    MPTCP = "mptcp"
+    """The controller itself, for a test or for a subflow of a connection: gone with it."""
 
 
 @dataclass(frozen=True)

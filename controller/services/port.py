@@ -11,7 +11,7 @@ from hyroads.controller.core.network import Place
 from hyroads.controller.model.events import EventLog
 from hyroads.controller.model.handover import Constrained, Key
 from hyroads.controller.model.plan import Plan
-from hyroads.controller.model.state import State, TopologyContext
+from hyroads.controller.model.state import DeclaredFlow, State, TopologyContext
 from hyroads.controller.runtime.faults import Waits
 from hyroads.controller.runtime.persistence import Saver
 from hyroads.controller.switches.sessions import SwitchSession
@@ -71,6 +71,9 @@ class ControllerPort(Protocol):
 
     def note_unsaved(self) -> None:
         """What a service saves has changed: write the state file soon."""
+
+    def change_flows(self, new: Iterable[DeclaredFlow], gone: Iterable[str]) -> None:
+        """Declare and remove several flows at once, in one plan."""
 
     def constrain(self, changes: Mapping[Key, Constrained | None]) -> None:
         """Constrain flows of clients to paths; None lifts a constraint."""

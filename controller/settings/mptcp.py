@@ -9,16 +9,20 @@ from hyroads.controller.core.addressing import Addressing
 from hyroads.controller.core.checking import Place, boolean_of, integer_of, interface_mac, number_of
 from hyroads.controller.core.errors import ConfigError
 
+_KEYS = ("recognise", "syns_per_s", "forget_s", "routed_connections", "clients")
 MAX_CLIENTS, MAX_INTERFACES = 1024, 16
 
 
 @dataclass(frozen=True, slots=True)
 class MptcpSettings:
-    """``recognise``: edges copy TCP's SYNs to the controller, ``syns_per_s`` of each switch at most."""
+    """``recognise``: edges copy TCP's SYNs to the controller, ``syns_per_s`` of each switch at most. Of the connections
+    the subflows of ``routed_connections`` at a time are routed apart.
+    """
 
     recognise: bool = False
     syns_per_s: int = 1000
     forget_s: float = 3600.0
+    routed_connections: int = 32
     clients: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """By client: its interfaces, which are MAC addresses or nodes of the network file."""
 
@@ -40,12 +44,13 @@ def parse_mptcp(place: Place | None) -> MptcpSettings:
     """The section of the settings, if there is one."""
     if place is None or place.value is None:
         return MptcpSettings()
-    section, plain = place.section(("recognise", "syns_per_s", "forget_s", "clients")), MptcpSettings()
+    section, plain = place.section(_KEYS), MptcpSettings()
     clients = section.optional("clients")
     return MptcpSettings(
         boolean_of(section, "recognise", plain.recognise),
         integer_of(section, "syns_per_s", plain.syns_per_s, 10, 100_000),
         number_of(section, "forget_s", plain.forget_s, 10, 604_800),
+        integer_of(section, "routed_connections", plain.routed_connections, 0, 1000),
         {} if clients is None or clients.value is None else _clients(clients),
     )
 
