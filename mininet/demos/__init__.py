@@ -23,6 +23,7 @@ DEMOS: dict[str, str] = {
     "roaming-80211": "a station by 802.11v, and a client between two radios, on emulated 802.11 of the kernel",
     "session": "five devices talk to each other without a server, over trees that take every link once",
     "reservation": "a flow keeps what it was promised when a second starts, which may not reserve more than the rest",
+    "mesh": "one TCP connection over the backlinks of three access points, on two channels and on one",
     "shares": "a slice keeps to its share of airtime while another wants it, and takes all that is idle",
     "office": "22 hybrid nodes, WiFi and two power lines, ten flows, by a controller that only measures",
     "download": "a laptop fetches a file over two foreign networks at once, one of which goes and comes back",

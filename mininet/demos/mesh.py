@@ -1,0 +1,55 @@
+"""Demo ``mesh``: one TCP connection uses the backlinks of three access points, also where these share one channel.
+
+Cereijo ("Multipath TCP in heterogeneous wireless networks", 2016) measured such a mesh with the kernel's MPTCP and
+layer-2 routing: 26 of 30 Mb/s where the links between access points had two channels and the client Ethernet, less than
+10 where all of it was on WiFi.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from .triangle import activate, await_multipath
+from .verdict import Stage
+
+FLOW = "down"
+# Links of the file that do not exist in a phase; both directions.
+TWO_CHANNELS, ONE_CHANNEL = ("cb-1", "bt-wifi"), ("cb-6", "bt-eth")
+AT_LEAST = 0.95
+# Until paths that came back are in use.
+SETTLE_S = 2.0
+# Acknowledgements have links of their own here, and nobody else uses these media.
+SETTINGS: dict[str, object] = {"margin": 0.01, "tcp_margin": 0.01}
+# A capacity is what a link carries of packets; TCP's own part of a packet of 1500 bytes is 52.
+PACKETS_OVER_PAYLOAD = 1500 / 1448
+
+
+def run(stage: Stage) -> None:
+    """Two channels and Ethernet; then everything on WiFi, the access points on one channel."""
+    switch(stage, (), TWO_CHANNELS)
+    activate(stage)
+    measure(stage, "two channels, client on Ethernet", TWO_CHANNELS)
+    switch(stage, TWO_CHANNELS, ONE_CHANNEL)
+    measure(stage, "one channel, client on WiFi", ONE_CHANNEL)
+
+
+def switch(stage: Stage, there: Iterable[str], gone: Iterable[str]) -> None:
+    """Other links exist from now on."""
+    for links, up in ((there, True), (gone, False)):
+        for link in links:
+            for direction in (link, f"{link}~"):
+                stage.emulation.shared.set_link(direction, up=up)
+    stage.pause(SETTLE_S)
+
+
+def measure(stage: Stage, title: str, gone: Iterable[str]) -> None:
+    """One TCP connection beside the optimum of all paths for whatever is sent, without labels."""
+    flow = stage.declared.flows[0]
+    await_multipath(stage, flow.id)
+    stage.view.phase(title)
+    dead = {direction: 0.0 for link in gone for direction in (link, f"{link}~")}
+    optimum = stage.theory.with_capacities(dead).optimum([flow]).rates_mbps[flow.id] / (1 - stage.emulation.margin())
+    result = stage.traffic(flow.source, flow.target).tcp(stage.options.seconds, "cubic")
+    packets_mbps = result.mbps * PACKETS_OVER_PAYLOAD
+    stage.check(f"packets of TCP, {title}", optimum, packets_mbps, at_least=AT_LEAST, at_most=1.0)
+    stage.view.note(f"     of which TCP payload: {result.mbps:.2f} Mb/s")
