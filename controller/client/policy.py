@@ -26,7 +26,7 @@ from hyroads.controller.core.checking import (
 from hyroads.controller.core.document import load_document
 
 FULL_SPEED, COST_EFFICIENT, HIGH_ROBUSTNESS = MODES = ("full-speed", "cost-efficient", "high-robustness")
-PLANES = AGENT, KERNEL = ("agent", "kernel")
+PLANES = AGENT, KERNEL, MPTCP = ("agent", "kernel", "mptcp")
 SPREADS = ("flow", "packet")
 DIRECT, WAYPOINT = VIAS = ("direct", "waypoint")
 PROTOCOLS = ("tcp", "udp", "icmp")
@@ -49,7 +49,7 @@ _MOST_MBPS, _LEAST_WEIGHT, _MOST_WEIGHT, _MOST_GIB = 1e6, 1e-3, 1e6, 1e9
 _PORT_KEYS = ("tcp_dst", "udp_dst", "tcp_src", "udp_src")
 _MATCH_KEYS = (*_PORT_KEYS, "protocol", "dst", "src", "dscp", "icmp", "application")
 _FLOW_KEYS = ("name", "match", "weight", "urgent", "mode", "interfaces", "spread", "via")
-_TOP_KEYS = ("interfaces", "mode", "waypoint", "flows", "controller", "plane", "address4", "address6")
+_TOP_KEYS = ("interfaces", "mode", "waypoint", "flows", "controller", "plane", "mptcp", "address4", "address6")
 
 Ports = tuple[int, int]
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -133,6 +133,8 @@ class Policy:
     waypoint: WaypointPolicy | None = None
     controller: ControllerPolicy | None = None
     plane: str = "agent"
+    mptcp: bool = False
+    """Whether the daemon manages the subflows of MPTCP connections."""
     address4: str = DEFAULT_ADDRESS4
     address6: str | None = DEFAULT_ADDRESS6
     document: str = field(default="policy", compare=False)
@@ -161,7 +163,10 @@ def parse(raw: object, name: str) -> Policy:
     flows = _flows(top["flows"], tuple(interfaces), has_waypoint) if "flows" in top else []
     controller = _controller(top["controller"], base) if top.values.get("controller") is not None else None
     plane = choice_of(top, "plane", PLANES)
-    if plane == KERNEL:
+    mptcp = boolean_of(top, "mptcp", plane == MPTCP)
+    if plane == MPTCP:
+        _check_mptcp(top, mptcp=mptcp, has_waypoint=has_waypoint)
+    elif plane == KERNEL:
         _check_kernel(top, mode, flows)
     address4, address6 = (
         _own_address(top, "address4", DEFAULT_ADDRESS4),
@@ -175,6 +180,7 @@ def parse(raw: object, name: str) -> Policy:
         waypoint,
         controller,
         plane,
+        mptcp,
         address4 or DEFAULT_ADDRESS4,
         address6,
         name,
@@ -197,6 +203,14 @@ def _check_kernel(top: Section, mode: str, flows: Sequence[FlowPolicy]) -> None:
         top["flows"].fail(
             f"expected at most {MAX_KERNEL_RULES} pairs of source and destination ports, got {_rules(flows)}"
         )
+
+
+def _check_mptcp(top: Section, *, mptcp: bool, has_waypoint: bool) -> None:
+    """Without hr0 there is nothing that could go by a waypoint."""
+    if not mptcp:
+        top["mptcp"].fail("plane: mptcp does nothing else")
+    if has_waypoint:
+        top["waypoint"].fail("needs plane: agent or kernel, which have hr0")
 
 
 def _rules(flows: Sequence[FlowPolicy]) -> int:

@@ -25,7 +25,7 @@ MAX_FLOWS = MAX_CLUSTERS = MAX_MPTCP = 256
 """Of more flows the busiest are reported."""
 CONNECT_WITHIN_S, WELCOME_WITHIN_S, DEAD_S = 10.0, 5.0, 10.0
 FIRST_PAUSE_S, MOST_PAUSE_S = 0.5, 10.0
-OWN = ("waypoint", "controller", "plane", "address4", "address6")
+OWN = ("waypoint", "controller", "plane", "mptcp", "address4", "address6")
 """Parts of a policy that only the client's own file changes: they name files, and whom the client trusts."""
 _INTERFACE = (
     "up",

@@ -1,0 +1,115 @@
+"""The path manager of ``hyroads client run`` on the kernel's own MPTCP: a client with two interfaces, and a server."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import client_fixtures
+import pytest
+from client_fixtures import NEEDS_ROOT, PROGRAM
+from multihomed import SERVER, Host, World, run, wait_until
+
+from hyroads.mininet.stream import Stream
+
+pytestmark = [
+    *NEEDS_ROOT,
+    pytest.mark.skipif(not Path("/proc/sys/net/mptcp/pm_type").exists(), reason="this kernel has no MPTCP"),
+]
+
+POLICY = """
+interfaces: {wlan0: {}, wwan0: {metered: true}}
+plane: mptcp
+flows:
+  - {name: web, match: {tcp_dst: 7001}, interfaces: [wlan0]}
+"""
+MBPS = 20
+STREAM = (sys.executable, "-m", "hyroads.mininet.stream")
+world, host = client_fixtures.world, client_fixtures.host_of(POLICY, real=PROGRAM or sys.executable)
+
+
+def shape(world: World) -> None:
+    """Both directions of both interfaces carry ``MBPS``."""
+    for name in ("wlan0", "wwan0"):
+        for namespace, device in ((world.client, name), (world.net, f"to-{name}")):
+            words = ["rate", f"{MBPS}mbit", "burst", "5000", "limit", "60000"]
+            run("tc", "-n", namespace, "qdisc", "add", "dev", device, "root", "tbf", *words)
+
+
+class Transfer:
+    """A stream from the client to the server, or back."""
+
+    def __init__(self, world: World, folder: Path, *, up: bool = True, port: int = 7000) -> None:
+        self.log = folder / f"arrivals-{port}"
+        roles = ("receive", "send") if up else ("send", "receive")
+        logs = [("--log", str(self.log)) if role == "receive" else () for role in roles]
+        said = folder / f"stream-{port}"
+        self.server = world.start(
+            world.net, *STREAM, roles[0], "--listen", str(port), "--congestion", "cubic", *logs[0], log=said
+        )
+        wait_until(lambda: said.exists() and "listening" in said.read_text())
+        words = ("--connect", f"{SERVER}:{port}", "--congestion", "cubic", *logs[1])
+        self.client = world.start(world.client, *STREAM, roles[1], *words, log=folder / f"client-{port}")
+
+    def end(self) -> Stream:
+        for process in (self.client, self.server):
+            process.send_signal(signal.SIGTERM)
+            process.wait(10)
+        return Stream.read(self.log)
+
+
+def subflows(host: Host, connection: int = 0) -> dict[str, bool]:
+    """Interface -> whether its subflow is a backup."""
+    found = host.status()["mptcp"]
+    return {each["interface"]: each["backup"] for each in found[connection]["subflows"]} if found else {}
+
+
+def received(world: World, interface: str) -> int:
+    counter = f"/sys/class/net/to-{interface}/statistics/rx_bytes"
+    return int(world.inside(world.net, "cat", counter))
+
+
+@contextmanager
+def transfer_of(world: World, host: Host, **how: Any) -> Iterator[Transfer]:
+    transfer = Transfer(world, host.folder, **how)
+    yield transfer
+    for process in (transfer.client, transfer.server):
+        assert process.poll() is not None, "not ended by the test"
+
+
+def test_a_connection_uses_both_interfaces_and_modes_change_live(world: World, host: Host) -> None:
+    shape(world)
+    before = state(world)
+    host.start()
+    with transfer_of(world, host) as transfer:
+        wait_until(lambda: subflows(host) == {"wlan0": False, "wwan0": False})
+        time.sleep(1.0)
+        both_s = (time.monotonic() - 0.8, time.monotonic())
+        host.hyroads("mode", "cost-efficient")
+        assert subflows(host) == {"wlan0": False, "wwan0": True}
+        time.sleep(0.7)
+        carried = received(world, "wwan0")
+        time.sleep(0.7)
+        assert received(world, "wwan0") - carried < 20_000, "a backup carries nothing"
+        token = host.status()["mptcp"][0]["token"]
+        assert host.hyroads("mode", "full-speed", "--connection", token).returncode == 0
+        assert subflows(host) == {"wlan0": False, "wwan0": False}
+        time.sleep(0.7)
+        changed_s = both_s[0], time.monotonic()
+        stream = transfer.end()
+    assert stream.exact
+    assert stream.mbps(*both_s) > 1.5 * MBPS
+    assert stream.longest_gap_s(*changed_s) < 0.15
+    assert host.end() == 0
+    assert state(world) == before
+
+
+def state(world: World) -> dict[str, str]:
+    managers = world.inside(world.client, "sysctl", "net.mptcp.path_manager", "net.mptcp.pm_type", check=False)
+    return {**world.state(world.client), "mptcp": managers}
