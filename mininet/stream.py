@@ -14,7 +14,7 @@ import signal
 import socket
 import sys
 import time
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -75,7 +75,7 @@ def receive(connection: socket.socket, log: Path) -> None:
     log.write_text(json.dumps({"arrivals": arrivals, "bytes": total, "exact": exact}), encoding="utf-8")
 
 
-def _connection(args: argparse.Namespace) -> socket.socket:
+def _connection(args: argparse.Namespace, open_ends: ExitStack) -> socket.socket:
     protocol = 0 if args.tcp else MPTCP
     made = socket.socket(socket.AF_INET, socket.SOCK_STREAM, protocol)
     if args.congestion:
@@ -84,12 +84,13 @@ def _connection(args: argparse.Namespace) -> socket.socket:
         address, _, port = args.connect.rpartition(":")
         made.connect((address, int(port)))
         return made
-    with made as listening:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind(("", args.listen))
-        listening.listen()
-        print("listening", flush=True)
-        return listening.accept()[0]
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    made.bind(("", args.listen))
+    made.listen()
+    print("listening", flush=True)
+    # It goes on listening: the kernel refuses further subflows to a port where nobody does.
+    open_ends.enter_context(made)
+    return made.accept()[0]
 
 
 def main() -> int:
@@ -107,7 +108,8 @@ def main() -> int:
         raise KeyboardInterrupt
 
     signal.signal(signal.SIGTERM, interrupt)
-    with suppress(KeyboardInterrupt), _connection(args) as connection:
+    with suppress(KeyboardInterrupt), ExitStack() as open_ends:
+        connection = open_ends.enter_context(_connection(args, open_ends))
         if args.role == "send":
             send(connection)
         else:

@@ -310,6 +310,8 @@ class Daemon(Process):
         details = " ".join(f"{key}={event[key]}" for key in event if key not in ("type", "event"))
         LOG.info("%s %s", name, details)
         self._tell(event)
+        if name in ("interface.dead", "interface.alive"):
+            self._mptcp.judge(str(event.get("interface")), alive=name == "interface.alive")
         if name == "interface.up" and self._plan is not None:
             self.spawn(self._check_host())
 

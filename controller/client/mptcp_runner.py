@@ -17,7 +17,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from .host import HostError, Sysctls, default_gateways, read_sysctl, run
+from .host import HostError, Sysctls, default_gateways, read_sysctl, rules_of, run
 from .json_lines import Document
 from .kernel_plane import discover, has_carrier, link_events
 from .kernel_rules import Link
@@ -28,8 +28,10 @@ from .netlink import NetlinkError
 from .policy import MAX_INTERFACES, Policy
 
 LOG = logging.getLogger("hyroads.client")
-TABLES = PRIORITIES = range(5150, 5150 + MAX_INTERFACES)
-"""Of the policy's interfaces, in their order; before the rules of hr0."""
+TABLES = PRIORITIES = range(5130, 5130 + 2 * MAX_INTERFACES)
+"""Of the policy's interfaces and those that it had a moment ago; before the rules of hr0."""
+LEAVE_WITHIN_S = 2.0
+"""What the policy no longer names has drained by then."""
 SETTLE_S = 0.05
 """After news of links, addresses and routes, which come in bunches."""
 LOOK_EVERY_S = 5.0
@@ -42,13 +44,19 @@ class SourceRoutes:
     """The routing tables and rules of the interfaces."""
 
     def __init__(self) -> None:
+        self._numbers: dict[str, int] = {}
         self._installed: dict[int, tuple[tuple[int, str], ...]] = {}
 
-    def set(self, links: Sequence[Link | None]) -> None:
-        """The tables of interfaces number 0, 1, ...; None has none. :class:`HostError`."""
-        for number in range(MAX_INTERFACES):
-            link = links[number] if number < len(links) else None
-            wanted = () if link is None else tuple(_source_routes(link, number))
+    def set(self, links: Mapping[str, Link]) -> None:
+        """The tables of these interfaces, and no others. :class:`HostError`."""
+        for name in links:
+            if name not in self._numbers:
+                taken = self._numbers.values()
+                self._numbers[name] = next(number for number in range(len(TABLES)) if number not in taken)
+        for name, number in list(self._numbers.items()):
+            wanted = tuple(_source_routes(links[name], number)) if name in links else ()
+            if name not in links:
+                del self._numbers[name]
             if wanted != self._installed.get(number, ()):
                 self._clear(number)
                 for version in {version for version, _ in wanted}:
@@ -58,9 +66,11 @@ class SourceRoutes:
 
     def clear(self) -> None:
         """Everything away, also what a daemon that was killed has left."""
-        for number in range(MAX_INTERFACES):
+        used = {rule["priority"] for version in (4, 6) for rule in rules_of(version, PRIORITIES)}
+        for number in {*self._installed, *(priority - PRIORITIES.start for priority in used)}:
             self._clear(number)
         self._installed.clear()
+        self._numbers.clear()
 
     @staticmethod
     def _clear(number: int) -> None:
@@ -87,11 +97,11 @@ def _source_routes(link: Link, number: int) -> Iterator[tuple[int, str]]:
         yield version, f"rule add from {address} lookup {table} priority {priority}"
 
 
-def interface_of(link: Link, used_up: Collection[str]) -> Interface:
-    """An interface as subflows use it: with the addresses for which it has a default route."""
+def interface_of(link: Link, excluded: Collection[str]) -> Interface:
+    """An interface as subflows use it, if it is not ``excluded``: with the addresses that have a default route."""
     addresses = {version: address for version, address in link.addresses.items() if version in link.gateways}
     networks = tuple(network for each in link.subnets.values() for network in each)
-    usable = link.carrier and bool(addresses) and link.name not in used_up
+    usable = link.carrier and bool(addresses) and link.name not in excluded
     return Interface(link.name, link.index, usable, addresses, networks)
 
 
@@ -109,7 +119,9 @@ class PathManager:
         self._socket: PathManagerSocket | None = None
         self._subflows: Subflows | None = None
         self._names: tuple[str, ...] = ()
+        self._leaving_s: dict[str, float] = {}
         self._used_up: frozenset[str] = frozenset()
+        self._dead: set[str] = set()
         self._links: dict[str, Link] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._news = asyncio.Event()
@@ -124,7 +136,8 @@ class PathManager:
         if not policy.mptcp:
             self.stop()
             return
-        self._names, self._used_up = tuple(policy.interfaces), frozenset(used_up)
+        old, self._names, self._used_up = self._names, tuple(policy.interfaces), frozenset(used_up)
+        self._leaving_s |= dict.fromkeys(old, time.monotonic() + LEAVE_WITHIN_S)
         if self._subflows is None:
             if not self._start():
                 return
@@ -132,8 +145,6 @@ class PathManager:
             self._discover()
         else:
             self._subflows.configure(policy, modes, own, time.monotonic())
-            if not self._links.keys() <= set(self._names):
-                self._links = {name: link for name, link in self._links.items() if name in self._names}
             self._news.set()
         self._see()
 
@@ -142,6 +153,11 @@ class PathManager:
         done = self._subflows is not None and self._subflows.choose(token, mode, time.monotonic())
         self._act()
         return done
+
+    def judge(self, interface: str, *, alive: bool) -> None:
+        """Somebody has found out whether an interface that has a carrier carries anything."""
+        (self._dead.discard if alive else self._dead.add)(interface)
+        self._see()
 
     def documents(self) -> list[Document]:
         """The connections, for the status."""
@@ -161,7 +177,7 @@ class PathManager:
             self._routes.clear()
             self._sysctls.restore()
         self._socket = self._subflows = self._timer = None
-        self._left_behind, self._links = False, {}
+        self._left_behind, self._links, self._names = False, {}, ()
 
     async def keep(self) -> None:
         """Follows the interfaces, for ever."""
@@ -171,13 +187,14 @@ class PathManager:
         try:
             while True:
                 with contextlib.suppress(asyncio.TimeoutError):
-                    await asyncio.wait_for(self._news.wait(), LOOK_EVERY_S)
+                    pause_s = LEAVE_WITHIN_S if self._leaving_s.keys() - set(self._names) else LOOK_EVERY_S
+                    await asyncio.wait_for(self._news.wait(), pause_s)
                 await asyncio.sleep(SETTLE_S)
                 self._news.clear()
                 if self._subflows is None:
                     continue
                 try:
-                    found = await asyncio.to_thread(discover, list(self._names))
+                    found = await asyncio.to_thread(discover, self._watched())
                     self._use(found)
                 except HostError as error:
                     self._say(str(error))
@@ -222,16 +239,24 @@ class PathManager:
             self._see()
 
     def _discover(self) -> None:
-        self._use(discover(list(self._names)))
+        self._use(discover(self._watched()))
 
     def _use(self, links: Mapping[str, Link]) -> None:
-        self._links = {name: link for name, link in links.items() if name in self._names}
-        self._routes.set([self._links.get(name) for name in self._names])
+        self._links = dict(links)
+        self._routes.set(links)
         self._see()
+
+    def _watched(self) -> list[str]:
+        """The policy's interfaces, and those that it had a moment ago."""
+        now_s = time.monotonic()
+        self._leaving_s = {name: until_s for name, until_s in self._leaving_s.items() if until_s > now_s}
+        return [*self._names, *(name for name in self._leaving_s if name not in self._names)][: len(TABLES)]
 
     def _see(self) -> None:
         if self._subflows is not None:
-            interfaces = {name: interface_of(link, self._used_up) for name, link in self._links.items()}
+            # Where nothing answers over any of them, it is the one who is asked that is gone.
+            dead = self._dead if set(self._names) - self._dead else set()
+            interfaces = {name: interface_of(link, self._used_up | dead) for name, link in self._links.items()}
             self._subflows.see(interfaces, time.monotonic())
             self._act()
 

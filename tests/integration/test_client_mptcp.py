@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -113,3 +114,108 @@ def test_a_connection_uses_both_interfaces_and_modes_change_live(world: World, h
 def state(world: World) -> dict[str, str]:
     managers = world.inside(world.client, "sysctl", "net.mptcp.path_manager", "net.mptcp.pm_type", check=False)
     return {**world.state(world.client), "mptcp": managers}
+
+
+@pytest.mark.parametrize("up", [True, False], ids=["upload", "download"])
+def test_an_interface_that_loses_its_carrier_is_left_at_once_and_used_again(
+    world: World, host: Host, up: bool
+) -> None:
+    shape(world)
+    host.policy.write_text(POLICY.replace("plane: mptcp", "plane: mptcp\nmode: cost-efficient"))
+    host.start()
+    with transfer_of(world, host, up=up) as transfer:
+        wait_until(lambda: subflows(host) == {"wlan0": False, "wwan0": True})
+        time.sleep(0.7)
+        run("ip", "-n", world.net, "link", "set", "to-wlan0", "down")
+        cut_s = time.monotonic()
+        wait_until(lambda: subflows(host) == {"wwan0": False}, 1.0)
+        time.sleep(0.7)
+        run("ip", "-n", world.net, "link", "set", "to-wlan0", "up")
+        wait_until(lambda: subflows(host) == {"wlan0": False, "wwan0": True}, 3.0)
+        back_s = time.monotonic()
+        time.sleep(0.7)
+        stream = transfer.end()
+    assert stream.exact
+    assert stream.longest_gap_s(cut_s, cut_s + 0.7) < 0.3
+    assert stream.longest_gap_s(back_s - 0.1, back_s + 0.7) < 0.15
+    assert stream.mbps(back_s, back_s + 0.7) > 0.7 * MBPS
+
+
+def test_what_the_policy_no_longer_allows_drains_before_it_ends(world: World, host: Host) -> None:
+    shape(world)
+    host.start()
+    with transfer_of(world, host) as transfer:
+        wait_until(lambda: len(subflows(host)) == 2)
+        time.sleep(0.5)
+        host.policy.write_text("interfaces: {wwan0: {}}\nplane: mptcp\n")
+        host.signal(signal.SIGHUP)
+        changed_s = time.monotonic()
+        wait_until(lambda: [*subflows(host)] == ["wwan0"])
+        time.sleep(0.3)
+        ended_s = time.monotonic()
+        stream = transfer.end()
+    assert stream.exact
+    assert ended_s - changed_s > 1.0, "it drains for a second"
+    assert stream.longest_gap_s(changed_s - 0.3, ended_s) < 0.15
+    wait_until(lambda: "from 10.1.0.2" not in world.inside(world.client, "ip", "rule"), 8.0)
+
+
+def test_flows_of_the_policy_are_for_connections_too_and_others_are_left_alone(world: World, host: Host) -> None:
+    host.start()
+    run("ip", "-n", world.client, "route", "replace", "default", "via", "10.2.0.1", "metric", "1")
+    with transfer_of(world, host, port=7001) as only_wlan:
+        wait_until(lambda: subflows(host) == {"wlan0": False}, 5.0)
+        document = host.status()["mptcp"][0]
+        assert (document["name"], document["mode"]) == ("web", "full-speed")
+        assert only_wlan.end().exact
+    wait_until(lambda: not host.status()["mptcp"])
+    listening = "import socket; s=socket.create_server(('127.0.0.1', 7002)); "
+    connect = "c=socket.socket(2, 1, 262); c.connect(('127.0.0.1', 7002)); print('connected')"
+    assert "connected" in world.python(world.client, listening + connect)
+    assert host.hyroads("mode", "full-speed", "--connection", "12345678").returncode == 2
+
+
+def test_connections_outlive_the_daemon_over_the_host_s_own_route(world: World, host: Host) -> None:
+    before = state(world)
+    shape(world)
+    host.start()
+    with transfer_of(world, host) as transfer:
+        wait_until(lambda: len(subflows(host)) == 2)
+        assert host.end() == 0
+        assert state(world)["mptcp"] == before["mptcp"]
+        assert state(world)["rules4"] == before["rules4"]
+        ended_s = time.monotonic()
+        time.sleep(0.7)
+        stream = transfer.end()
+    assert stream.exact
+    assert stream.mbps(ended_s, ended_s + 0.7) > 0.5 * MBPS
+
+
+def test_a_killed_daemon_s_successor_restores_what_was_before_the_first(world: World, host: Host) -> None:
+    before = state(world)
+    host.start()
+    host.signal(signal.SIGKILL)
+    assert host.daemon is not None
+    host.daemon.wait(5)
+    assert "from 10.1.0.2" in world.inside(world.client, "ip", "rule")
+    host.policy.write_text("interfaces: {wlan0: {}}\nplane: mptcp\n")
+    host.start()
+    assert host.end() == 0
+    assert state(world) == before
+
+
+@pytest.mark.skipif(PROGRAM is None, reason="needs hyroads-client")
+def test_a_connection_over_hr0_goes_on_by_the_interfaces_themselves(world: World, host: Host) -> None:
+    shape(world)
+    host.policy.write_text("interfaces: {wlan0: {}, wwan0: {}}\nmptcp: true\n")
+    before = state(world)
+    host.start()
+    with transfer_of(world, host) as transfer:
+        wait_until(lambda: subflows(host) == {None: True, "wlan0": False, "wwan0": False}, 5.0)
+        time.sleep(1.0)
+        now_s = time.monotonic()
+        stream = transfer.end()
+    assert stream.exact
+    assert stream.mbps(now_s - 0.7, now_s) > 1.5 * MBPS
+    assert host.end() == 0
+    assert state(world) == before
