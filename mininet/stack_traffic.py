@@ -21,6 +21,8 @@ from .isolation import socket_in
 from .run_directory import NETNS_ROOT
 
 TIMEOUT_S = 20.0
+MPTCP = 262
+"""The protocol of sockets for Multipath TCP (IPPROTO_MPTCP)."""
 # What is sent repeats a block whose length is prime: bytes that are missing, doubled or moved are seen.
 _BLOCK = os.urandom(65_521)
 _PATTERN = _BLOCK * 3
@@ -33,10 +35,10 @@ _NUMBER = struct.Struct("!I")
 ADDRESSES = {("server", 4): SERVER4, ("server", 6): SERVER6, ("waypoint", 4): WAYPOINT4, ("waypoint", 6): WAYPOINT6}
 
 
-def socket_of(stack: ClientStack, role: str, version: int, kind: socket.SocketKind) -> socket.socket:
+def socket_of(stack: ClientStack, role: str, version: int, kind: socket.SocketKind, protocol: int = 0) -> socket.socket:
     """A socket in the namespace of a role, for IPv4 or IPv6."""
     family = socket.AF_INET if version == 4 else socket.AF_INET6
-    made = socket_in(NETNS_ROOT / stack.namespace(role), family, kind)
+    made = socket_in(NETNS_ROOT / stack.namespace(role), family, kind, protocol)
     made.settimeout(TIMEOUT_S)
     return made
 
@@ -44,7 +46,8 @@ def socket_of(stack: ClientStack, role: str, version: int, kind: socket.SocketKi
 class Transfer:
     """A TCP connection that the client opens to ``to``, over which bytes flow until ``finish``, up or down.
 
-    ``port`` 0 takes any. ``limit_mbps`` holds the sender back. The connection stands when this has been made.
+    ``port`` 0 takes any. ``limit_mbps`` holds the sender back. ``protocol`` is TCP or ``MPTCP``. The connection stands
+    when this has been made.
     """
 
     def __init__(
@@ -56,6 +59,7 @@ class Transfer:
         upload: bool = True,
         port: int = 0,
         limit_mbps: float | None = None,
+        protocol: int = 0,
     ) -> None:
         self.arrivals: list[tuple[float, int]] = []
         self.sent_bytes = self.received_bytes = 0
@@ -63,14 +67,15 @@ class Transfer:
         self.failure: OSError | None = None
         self._limit_bytes_s = None if limit_mbps is None else limit_mbps * 1e6 / 8
         self._stop = threading.Event()
-        with socket_of(stack, to, version, socket.SOCK_STREAM) as listener:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.bind(("", port))
-            listener.listen()
-            self.port = int(listener.getsockname()[1])
-            near = socket_of(stack, "client", version, socket.SOCK_STREAM)
-            near.connect((ADDRESSES[to, version], self.port))
-            far, _ = listener.accept()
+        # It goes on listening: the kernel refuses further subflows to a port where nobody does.
+        self._listener = listener = socket_of(stack, to, version, socket.SOCK_STREAM, protocol)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(("", port))
+        listener.listen()
+        self.port = int(listener.getsockname()[1])
+        near = socket_of(stack, "client", version, socket.SOCK_STREAM, protocol)
+        near.connect((ADDRESSES[to, version], self.port))
+        far, _ = listener.accept()
         far.settimeout(TIMEOUT_S)
         for end in (near, far):
             end.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"cubic")
@@ -90,6 +95,7 @@ class Transfer:
             with contextlib.suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)
             end.close()
+        self._listener.close()
 
     def finish(self) -> Self:
         """Ends the connection in order and waits until all has arrived; raises what went wrong."""

@@ -28,9 +28,10 @@ DEMOS: dict[str, str] = {
     "download": "a laptop fetches a file over two foreign networks at once, one of which goes and comes back",
     "hercules": "one address over two to ten interfaces, which a running upload outlives, through a waypoint",
     "fair": "three flows share two interfaces by weight and preference, second by second",
+    "offload": "a download over MPTCP stays off a mobile network while there is WiFi, which goes and comes back",
 }
 
-ALONE: frozenset[str] = frozenset({"download", "hercules", "fair"})
+ALONE: frozenset[str] = frozenset({"download", "hercules", "fair", "offload"})
 """The demos without a controller: ``run_alone(how, name, say)`` makes the networks that they need."""
 
 DEFAULTS: dict[str, dict[str, object]] = {

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -13,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import client_fixtures
+import mptcp_stream
 import pytest
 from client_fixtures import NEEDS_ROOT, PROGRAM
+from mptcp_stream import Stream
 from multihomed import SERVER, Host, World, run, wait_until
-
-from hyroads.mininet.stream import Stream
 
 pytestmark = [
     *NEEDS_ROOT,
@@ -31,7 +29,7 @@ flows:
   - {name: web, match: {tcp_dst: 7001}, interfaces: [wlan0]}
 """
 MBPS = 20
-STREAM = (sys.executable, "-m", "hyroads.mininet.stream")
+STREAM = (sys.executable, str(Path(mptcp_stream.__file__)))
 world, host = client_fixtures.world, client_fixtures.host_of(POLICY, real=PROGRAM or sys.executable)
 
 
@@ -117,9 +115,7 @@ def state(world: World) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("up", [True, False], ids=["upload", "download"])
-def test_an_interface_that_loses_its_carrier_is_left_at_once_and_used_again(
-    world: World, host: Host, up: bool
-) -> None:
+def test_an_interface_that_loses_its_carrier_is_left_at_once_and_used_again(world: World, host: Host, up: bool) -> None:
     shape(world)
     host.policy.write_text(POLICY.replace("plane: mptcp", "plane: mptcp\nmode: cost-efficient"))
     host.start()

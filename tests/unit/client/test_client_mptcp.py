@@ -356,7 +356,9 @@ def _with(allowed: set[str]) -> Policy:
     return policy(f"{POLICY}flows: [{{name: one, interfaces: [{', '.join(sorted(allowed))}]}}]\n")
 
 
-def _check(found: Mapping[str, bool], usable: Mapping[str, bool], allowed: set[str], mode: str, own: str | None) -> None:
+def _check(
+    found: Mapping[str, bool], usable: Mapping[str, bool], allowed: set[str], mode: str, own: str | None
+) -> None:
     wanted = {ADDRESSES[name] for name in allowed if usable[name]}
     if not wanted:
         return

@@ -1,6 +1,6 @@
 """One connection of TCP or MPTCP as a program: one end sends without end, the other notes when what arrived.
 
-``python -m hyroads.mininet.stream send|receive --listen PORT | --connect ADDRESS:PORT [--log FILE]``. The receiver
+``python mptcp_stream.py send|receive --listen PORT | --connect ADDRESS:PORT [--log FILE]``. The receiver
 writes ``{"arrivals": [[monotonic seconds, bytes], ...], "bytes": ..., "exact": ...}`` when the connection ends or it is
 told to (SIGTERM). Both ends know the content, so that ``exact`` says whether every byte came, in order.
 """
@@ -20,7 +20,7 @@ from pathlib import Path
 
 MPTCP = 262
 """The number of the protocol (IPPROTO_MPTCP)."""
-_CONTENT = random.Random(1).randbytes(1 << 20)  # noqa: S311 - any bytes do
+_CONTENT = random.Random(1).randbytes(1 << 20)
 _READ_BYTES = 1 << 16
 
 
