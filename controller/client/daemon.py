@@ -23,10 +23,10 @@ from hyroads.controller.files.text import read_text
 
 from .host import ClientPlan, HostError, default_gateways
 from .json_lines import ControlServer, Document
-from .modes import Addresses, ModeError, Modes, WaypointSession, configuration, own_addresses
+from .modes import Addresses, ModeError, Modes, WaypointSession, check_mode, configuration, own_addresses
 from .mptcp_runner import PathManager
 from .planes import Planes
-from .policy import MODES, MPTCP, Policy, load_text, parse
+from .policy import MPTCP, Policy, load_text, parse
 from .process import Process
 from .program import ProgramError, RefusedError
 from .reporting import Callbacks, Controller, Reporter
@@ -390,8 +390,9 @@ class Daemon(Process):
     async def _choose_mode(self, mode: str, flow: object, connection: object = None) -> Document:
         old, begun_s = self._modes, time.monotonic()
         if connection is not None:
-            if mode not in MODES or flow is not None:
-                raise ModeError(f"a connection takes one of the modes {one_of(MODES)}, and no flow")
+            if flow is not None:
+                raise ModeError("expected a flow or a connection, not both")
+            check_mode(self._policy, mode)
             if not self._mptcp.choose(str(connection), mode):
                 raise ModeError(f"unknown MPTCP connection {describe(connection)}")
             took_s = time.monotonic() - begun_s

@@ -37,20 +37,25 @@ class Modes:
 
     def with_choice(self, policy: Policy, mode: str, flow: str | None) -> Modes:
         """With another mode of the client, or of one flow; :class:`ModeError` if that is not possible."""
-        if mode not in MODES:
-            raise ModeError(f"unknown mode {describe(mode)}, expected {one_of(MODES)}{suggestion(mode, MODES)}")
+        check_mode(policy, mode)
         named = {each.name: each for each in policy.flows}
         if flow is not None and flow not in named:
             raise ModeError(f"unknown flow {describe(flow)}, expected {one_of(named)}")
-        if mode == HIGH_ROBUSTNESS and policy.waypoint is None:
-            raise ModeError(f"{policy.document}: waypoint: {HIGH_ROBUSTNESS} needs a waypoint, and there is none")
-        if mode == HIGH_ROBUSTNESS and policy.plane == KERNEL:
-            raise ModeError(f"{policy.document}: plane: {HIGH_ROBUSTNESS} needs plane: agent, which makes copies")
         if flow is None:
             return replace(self, client=mode)
         if mode == HIGH_ROBUSTNESS and named[flow].via == DIRECT:
             raise ModeError(f"flow {flow} goes direct: {HIGH_ROBUSTNESS} needs via: waypoint")
         return replace(self, flows={**self.flows, flow: mode})
+
+
+def check_mode(policy: Policy, mode: str) -> None:
+    """:class:`ModeError` if there is no such mode, or this policy leaves it nothing that could make copies."""
+    if mode not in MODES:
+        raise ModeError(f"unknown mode {describe(mode)}, expected {one_of(MODES)}{suggestion(mode, MODES)}")
+    if mode == HIGH_ROBUSTNESS and policy.waypoint is None:
+        raise ModeError(f"{policy.document}: waypoint: {HIGH_ROBUSTNESS} needs a waypoint, and there is none")
+    if mode == HIGH_ROBUSTNESS and policy.plane == KERNEL:
+        raise ModeError(f"{policy.document}: plane: {HIGH_ROBUSTNESS} needs plane: agent, which makes copies")
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,10 @@ uses all of them. In the other modes a subflow over hr0 is the backup of the oth
 What the policy no longer allows becomes a backup at once, and ends when it has drained. What has lost its carrier or
 its address ends at once, and the peer is told over another subflow, so that neither end waits for acknowledgements.
 The last subflow of a connection is never ended.
+
+A backup sends what has been given to it before, which may be a megabyte: when an unmetered subflow comes to a
+connection that had only metered ones, the peer is told to end these. What they have not sent goes by the new one, and
+they come back as backups without any.
 """
 
 from __future__ import annotations
@@ -73,6 +77,7 @@ class _Subflow:
     since_s: float
     retell_s: float | None = None
     drained_s: float | None = None
+    relieved: bool = False
     ended: bool = False
 
 
@@ -95,6 +100,7 @@ class _Connection:
     remote: Endpoint
     established: bool = False
     ours: bool = False
+    had_unmetered: bool = False
     remotes: dict[int, Endpoint] = field(default_factory=dict)
     subflows: dict[Ends, _Subflow] = field(default_factory=dict)
     attempts: dict[str, _Attempt] = field(default_factory=dict)
@@ -276,6 +282,10 @@ class Subflows:
     def _mode(self, connection: _Connection) -> str:
         return connection.mode or self._modes.of(self._policy, self._flow(connection))
 
+    @property
+    def _metered(self) -> set[str]:
+        return {name for name, each in self._policy.interfaces.items() if each.metered}
+
     def _live(self, connection: _Connection) -> list[_Subflow]:
         """Established subflows over interfaces that carry."""
         return [each for each in connection.subflows.values() if not each.ended and self._carries(each)]
@@ -298,15 +308,16 @@ class Subflows:
             return bool(real)
         if mode == HIGH_ROBUSTNESS:
             return any(each.interface is None for each in others)
-        metered = {each for each, policy in self._policy.interfaces.items() if policy.metered}
-        return mode == COST_EFFICIENT and name in metered and any(each not in metered for each in real)
+        # Whatever the others do now: a backup carries all while it is alone, and need not be told when they come back.
+        saving = mode == COST_EFFICIENT and name in self._metered
+        return saving and any(each not in self._metered for each in allowed)
 
     def _wanted(self, connection: _Connection, now_s: float) -> list[Command]:
         allowed = self._flow(connection).interfaces
         live = self._live(connection)
         settled = [each for each in live if each.interface is None or each.interface in allowed]
         for subflow in live:
-            if subflow in settled:
+            if subflow in settled and not subflow.relieved:
                 subflow.drained_s = None
             elif settled and subflow.drained_s is None:
                 subflow.drained_s = now_s + DRAIN_S
@@ -320,7 +331,18 @@ class Subflows:
             elif subflow in live and settled and subflow.drained_s is not None and subflow.drained_s <= now_s:
                 subflow.ended = True
                 commands.append(_destroy(connection, subflow))
+        commands += self._relieved(connection, settled, now_s)
         return commands + list(self._new(connection, allowed, now_s))
+
+    def _relieved(self, connection: _Connection, settled: Sequence[_Subflow], now_s: float) -> Iterator[RemoveAddress]:
+        """The metered subflows, if they were alone until now and the connection is to spare them."""
+        metered = [each for each in settled if each.interface in self._metered]
+        unmetered = any(each not in metered and each.interface is not None for each in settled)
+        comes, connection.had_unmetered = unmetered and not connection.had_unmetered, unmetered
+        if comes and self._mode(connection) == COST_EFFICIENT:
+            for subflow in metered:
+                subflow.relieved, subflow.drained_s = True, now_s + DRAIN_S
+                yield RemoveAddress(connection.token, subflow.local_id)
 
     def _told(self, connection: _Connection, live: Sequence[_Subflow], now_s: float) -> Iterator[SetBackup]:
         for subflow in live:

@@ -234,6 +234,11 @@ class PathManager:
                 pass
         self._news.set()
         now = {name: replace(link, carrier=has_carrier(name)) for name, link in self._links.items()}
+        for name, link in now.items():
+            if link.carrier and not self._links[name].carrier:
+                # The kernel would wait for answers to questions that it asked without a carrier.
+                with contextlib.suppress(HostError):
+                    run("ip", "neigh", "flush", "dev", name, "nud", "incomplete", "nud", "failed")
         if now != self._links:
             self._links = now
             self._see()

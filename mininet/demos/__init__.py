@@ -38,6 +38,7 @@ DEFAULTS: dict[str, dict[str, object]] = {
     "capacity-drop": {"radios": True, "busy_noise": 0.2},
     "external": {"measured": True},
     "roaming-80211": {"radio": True},
+    "offload": {"seconds": 30.0},
     "office": {"measured": True, "discover": True, "noise": 0.1, "busy_noise": 0.02, "low_rate_bias": 0.3},
 }
 """What options of ``hyroads demo`` are for a demo if they are not given."""

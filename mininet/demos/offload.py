@@ -33,7 +33,9 @@ CYCLES = 2
 BIN_S = 0.2
 # Of an Ethernet frame of 1514 bytes TCP leaves 1448 to its payload, MPTCP's data sequence signal takes 20 of these.
 GOODPUT = 1428 / 1514
-OFF_LTE, SOON_MS, OF_GOODPUT = 0.99, 300.0, 0.97
+SOON_MS, PAUSE_MS, OF_GOODPUT = 300.0, 500.0, 0.97
+# What was on its way over LTE when WiFi came back still arrives there: 1 % of 30 s.
+LATE_S = 0.3
 # Enough for ten full packets: more than what opens and confirms subflows.
 CARRIES_BYTES = 15_000
 START_S = 1.0
@@ -86,13 +88,13 @@ def _judge(stage: StackStage, received: ReceivedBytes, transfer: Transfer, phase
         name: sum(received.between(name, phase.start_s, phase.end_s) for phase in with_wifi) for name in (WIFI, LTE)
     }
     off_lte = part_of(carried[WIFI], sum(carried.values()))
-    stage.check("off LTE while there is WiFi", 1.0, off_lte, "of all", OFF_LTE, 1.0)
+    stage.check("off LTE while there is WiFi", 1.0, off_lte, "of all", 1 - LATE_S / stage.hold_s, 1.0)
     deaths = [phase.start_s for phase in phases if not phase.wifi]
     soon_ms = max(1e3 * (received.first_after(LTE, at_s, CARRIES_BYTES) - at_s) for at_s in deaths)
     stage.check("LTE carries after WiFi has gone", SOON_MS, soon_ms, "ms", at_most=1.0)
     begin_s, end_s = phases[0].start_s, phases[-1].end_s
     gap_ms = 1e3 * transfer.longest_gap_s(begin_s, end_s)
-    stage.check("longest pause of the download", SOON_MS, gap_ms, "ms", at_most=1.0)
+    stage.check("longest pause of the download", PAUSE_MS, gap_ms, "ms", at_most=1.0)
     goodput = transfer.mbps(begin_s, end_s)
     stage.check("goodput of the server's 10 Mb/s", SERVER_MBPS * GOODPUT, goodput, "Mb/s", OF_GOODPUT, 1.01)
     stage.check("bytes lost, doubled or changed", 0, float(not transfer.exact), "", 1, 1)

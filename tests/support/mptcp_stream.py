@@ -16,6 +16,7 @@ import sys
 import time
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 MPTCP = 262
@@ -44,11 +45,7 @@ class Stream:
     def longest_gap_s(self, from_s: float, to_s: float) -> float:
         """Longest time between two arrivals, from ``from_s`` to ``to_s``."""
         times = [from_s, *(at_s for at_s, _ in self.arrivals if from_s <= at_s <= to_s), to_s]
-        return max(after - before for before, after in zip(times, times[1:], strict=False))
-
-    def first_after(self, from_s: float) -> float:
-        """When the first bytes after ``from_s`` arrived; infinite if none did."""
-        return next((at_s for at_s, _ in self.arrivals if at_s >= from_s), float("inf"))
+        return max(after - before for before, after in pairwise(times))
 
 
 def send(connection: socket.socket) -> None:

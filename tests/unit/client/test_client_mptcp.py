@@ -54,6 +54,8 @@ class Kernel:
         self.now_s = 100.0
         self.ports = iter(range(40_000, 60_000))
         self.backups: dict[tuple[Endpoint, Endpoint], bool] = {}
+        self.ids: dict[tuple[Endpoint, Endpoint], int] = {}
+        self.forgets: Iterator[bool] = iter(())
         self.done: list[Command] = []
         self.refuses: Iterator[bool] = iter(())
         self.first = Endpoint(local, next(self.ports))
@@ -62,6 +64,7 @@ class Kernel:
         for kind in (EventKind.CREATED, EventKind.ESTABLISHED):
             self.tell(Event(kind, TOKEN, self.first, SERVER, denies_join=denies_join, server_side=server_side))
         self.backups[self.first, SERVER] = False
+        self.ids[self.first, SERVER] = 0
 
     def tell(self, event: Event) -> None:
         self.manager.event(event, self.now_s)
@@ -90,14 +93,25 @@ class Kernel:
         elif isinstance(command, CreateSubflow):
             local = replace(command.local, port=next(self.ports))
             self.backups[local, command.remote] = command.backup
+            self.ids[local, command.remote] = command.local_id
             self._event(EventKind.SUBFLOW_ESTABLISHED, local, command.remote, command.local_id, command.interface)
         elif isinstance(command, SetBackup):
             assert (command.local, command.remote) in self.backups
             self.backups[command.local, command.remote] = command.backup
         elif isinstance(command, DestroySubflow):
-            assert len(self.backups) > 1, "the last subflow was ended"
-            if self.backups.pop((command.local, command.remote), None) is not None:
-                self._event(EventKind.SUBFLOW_CLOSED, command.local, command.remote)
+            if not self._end(command.local, command.remote):
+                self.manager.refused(command, self.now_s)
+        elif not next(self.forgets, False):
+            for local, remote in [ends for ends in self.backups if self.ids[ends] == command.local_id]:
+                self._end(local, remote)
+
+    def _end(self, local: Endpoint, remote: Endpoint) -> bool:
+        if (local, remote) not in self.backups:
+            return False
+        assert len(self.backups) > 1, "the last subflow was ended"
+        del self.backups[local, remote]
+        self._event(EventKind.SUBFLOW_CLOSED, local, remote, self.ids[local, remote])
+        return True
 
     def _event(self, kind: EventKind, local: Endpoint, remote: Endpoint, local_id: int = 0, index: int = 0) -> None:
         self.tell(Event(kind, TOKEN, local, remote, local_id, interface=index))
@@ -158,12 +172,32 @@ def test_a_lost_carrier_ends_the_subflow_at_once_and_the_peer_is_told() -> None:
     kernel.done.clear()
     kernel.manager.see(interfaces(wlan0=False, lan0=False), kernel.now_s)
     kernel.run()
-    assert kernel.subflows() == {"10.2.0.2": False}
+    assert kernel.subflows() == {"10.2.0.2": True}
     kinds = [type(each) for each in kernel.done]
-    assert kinds == [SetBackup, RemoveAddress, DestroySubflow, RemoveAddress, DestroySubflow]
+    assert kinds == [RemoveAddress, DestroySubflow, RemoveAddress, DestroySubflow]
+    kernel.manager.see(interfaces(lan0=False), kernel.now_s)
+    kernel.run(1.0)
+    assert kernel.subflows() == {"10.1.0.2": False, "10.2.0.2": True}
+
+
+@pytest.mark.parametrize("forgets", [False, True], ids=["the peer ends it", "REMOVE_ADDR is lost"])
+def test_a_metered_subflow_that_was_alone_is_relieved_of_what_it_has_not_sent(forgets: bool) -> None:
+    kernel = begun(mode="cost-efficient")
+    kernel.manager.see(interfaces(wlan0=False, lan0=False), kernel.now_s)
+    kernel.run(1.0)
+    (old,) = kernel.backups
+    kernel.forgets = iter([forgets])
     kernel.manager.see(interfaces(lan0=False), kernel.now_s)
     kernel.run()
+    assert (old in kernel.backups) is forgets
+    assert kernel.manager.documents()[0]["subflows"][0]["draining"] is forgets
+    kernel.run(2 * DRAIN_S)
+    assert old not in kernel.backups
     assert kernel.subflows() == {"10.1.0.2": False, "10.2.0.2": True}
+    kernel.done.clear()
+    kernel.manager.see(interfaces(), kernel.now_s)
+    kernel.run(10.0)
+    assert [type(each) for each in kernel.done] == [CreateSubflow], "only the first that comes relieves"
 
 
 def test_without_any_carrier_the_connection_waits() -> None:
@@ -329,7 +363,7 @@ def test_whatever_happens_it_settles_as_policy_and_interfaces_say(
 ) -> None:
     chance = random.Random(seed)
     kernel = begun(own=own)
-    kernel.refuses = iter(lambda: chance.random() < refusals, None)
+    kernel.refuses = kernel.forgets = iter(lambda: chance.random() < refusals, None)
     usable, mode, allowed = dict.fromkeys(ADDRESSES, True), "full-speed", set(ADDRESSES)
     for kind, value, flag in steps:
         if kind == "usable":
@@ -344,7 +378,7 @@ def test_whatever_happens_it_settles_as_policy_and_interfaces_say(
             del kernel.backups[local, remote]
             kernel.tell(Event(EventKind.SUBFLOW_CLOSED, TOKEN, local, remote))
         kernel.run(float(str(value)) if kind == "wait" else 0.01)
-    kernel.refuses = iter(())
+    kernel.refuses = kernel.forgets = iter(())
     kernel.run(100.0)
     _check(kernel.subflows(), usable, allowed, mode, own)
     kernel.done.clear()
@@ -365,7 +399,7 @@ def _check(
     over_own = own in found
     assert set(found) - {own} == wanted
     robust = mode == "high-robustness" and over_own
-    free = wanted - {ADDRESSES["wwan0"]}
+    free = allowed - {"wwan0"}
     for address in wanted:
         saving = mode == "cost-efficient" and bool(free) and address == ADDRESSES["wwan0"]
         assert found[address] is (robust or saving)
