@@ -10,9 +10,9 @@ What the policy no longer allows becomes a backup at once, and ends when it has 
 its address ends at once, and the peer is told over another subflow, so that neither end waits for acknowledgements.
 The last subflow of a connection is never ended.
 
-A backup sends what has been given to it before, which may be a megabyte: when an unmetered subflow comes to a
-connection that had only metered ones, the peer is told to end these. What they have not sent goes by the new one, and
-they come back as backups without any.
+A backup sends what has been given to it before, which may be a megabyte. So when an unmetered subflow comes to a
+connection that had only metered ones, these end at once at both ends. What they have not sent goes by the new one, and
+they come back as backups with nothing to send.
 """
 
 from __future__ import annotations
@@ -40,6 +40,8 @@ MAX_CONNECTIONS = 4096
 MAX_REMOTES = 8
 DRAIN_S = 1.0
 """From backup to the end of a subflow: what was sent by it has arrived, or has been sent again by another."""
+RETURN_S = 1.0
+"""A subflow that was ended to come back as a backup: REMOVE_ADDR of the old one must not meet the new one."""
 RETELL_S = 0.5
 """Nothing acknowledges MP_PRIO (RFC 8684, section 3.3.8), so it is told twice."""
 ESTABLISH_WITHIN_S = 3.0
@@ -77,7 +79,6 @@ class _Subflow:
     since_s: float
     retell_s: float | None = None
     drained_s: float | None = None
-    relieved: bool = False
     ended: bool = False
 
 
@@ -132,6 +133,11 @@ class Subflows:
         self._due_s: dict[int, float] = {}
         self.ignored = 0
         """Connections beyond ``MAX_CONNECTIONS``."""
+
+    @property
+    def count(self) -> int:
+        """How many connections there are, also those that are left alone."""
+        return len(self._connections)
 
     def configure(self, policy: Policy, modes: Modes, own: Sequence[str | None], now_s: float) -> None:
         """Another policy, other modes, or other addresses of hr0."""
@@ -317,13 +323,13 @@ class Subflows:
         live = self._live(connection)
         settled = [each for each in live if each.interface is None or each.interface in allowed]
         for subflow in live:
-            if subflow in settled and not subflow.relieved:
+            if subflow in settled:
                 subflow.drained_s = None
             elif settled and subflow.drained_s is None:
                 subflow.drained_s = now_s + DRAIN_S
-        told = list(self._told(connection, live, now_s))
         # Before others become backups, and before any ends, those that take over know it.
-        commands: list[Command] = sorted(told, key=lambda each: each.backup)
+        told = sorted(self._told(connection, live, now_s), key=lambda each: each.backup)
+        commands: list[Command] = [*told]
         for subflow in [each for each in connection.subflows.values() if not each.ended]:
             if subflow not in live and live:
                 subflow.ended = True
@@ -334,15 +340,16 @@ class Subflows:
         commands += self._relieved(connection, settled, now_s)
         return commands + list(self._new(connection, allowed, now_s))
 
-    def _relieved(self, connection: _Connection, settled: Sequence[_Subflow], now_s: float) -> Iterator[RemoveAddress]:
+    def _relieved(self, connection: _Connection, settled: Sequence[_Subflow], now_s: float) -> Iterator[Command]:
         """The metered subflows, if they were alone until now and the connection is to spare them."""
         metered = [each for each in settled if each.interface in self._metered]
         unmetered = any(each not in metered and each.interface is not None for each in settled)
         comes, connection.had_unmetered = unmetered and not connection.had_unmetered, unmetered
         if comes and self._mode(connection) == COST_EFFICIENT:
             for subflow in metered:
-                subflow.relieved, subflow.drained_s = True, now_s + DRAIN_S
-                yield RemoveAddress(connection.token, subflow.local_id)
+                subflow.ended = True
+                connection.attempts[subflow.interface or ""] = _Attempt(now_s + RETURN_S)
+                yield from (RemoveAddress(connection.token, subflow.local_id), _destroy(connection, subflow))
 
     def _told(self, connection: _Connection, live: Sequence[_Subflow], now_s: float) -> Iterator[SetBackup]:
         for subflow in live:

@@ -19,8 +19,8 @@ from pathlib import Path
 
 from .host import HostError, Sysctls, default_gateways, read_sysctl, rules_of, run
 from .json_lines import Document
+from .kernel_items import Link
 from .kernel_plane import discover, has_carrier, link_events
-from .kernel_rules import Link
 from .modes import Modes
 from .mptcp import Interface, Subflows
 from .mptcp_netlink import Command, PathManagerSocket
@@ -35,6 +35,8 @@ LEAVE_WITHIN_S = 2.0
 SETTLE_S = 0.05
 """After news of links, addresses and routes, which come in bunches."""
 LOOK_EVERY_S = 5.0
+FOLLOW_EVERY_S = 0.05
+"""Carriers, while there are connections: the kernel may tell that one is gone up to a second late."""
 _LAST_METRIC = 4_000_000_000
 _BUFFER_BYTES = 1 << 16
 _NEW, _OLD = ("mptcp/path_manager", "userspace"), ("mptcp/pm_type", "1")
@@ -103,6 +105,16 @@ def interface_of(link: Link, excluded: Collection[str]) -> Interface:
     networks = tuple(network for each in link.subnets.values() for network in each)
     usable = link.carrier and bool(addresses) and link.name not in excluded
     return Interface(link.name, link.index, usable, addresses, networks)
+
+
+def _carries(name: str) -> bool:
+    """Whether an interface is up and has a carrier at this very moment."""
+    if not has_carrier(name):
+        return False
+    try:
+        return Path(f"/sys/class/net/{name}/carrier").read_text(encoding="ascii").strip() == "1"
+    except OSError:
+        return not Path("/sys/class/net").exists()
 
 
 class PathManager:
@@ -186,9 +198,8 @@ class PathManager:
         loop.add_reader(news, self._hear, news)
         try:
             while True:
-                with contextlib.suppress(asyncio.TimeoutError):
-                    pause_s = LEAVE_WITHIN_S if self._leaving_s.keys() - set(self._names) else LOOK_EVERY_S
-                    await asyncio.wait_for(self._news.wait(), pause_s)
+                pause_s = LEAVE_WITHIN_S if self._leaving_s.keys() - set(self._names) else LOOK_EVERY_S
+                await self._until_news(time.monotonic() + pause_s)
                 await asyncio.sleep(SETTLE_S)
                 self._news.clear()
                 if self._subflows is None:
@@ -203,6 +214,13 @@ class PathManager:
             news.close()
 
     # What it does
+
+    async def _until_news(self, until_s: float) -> None:
+        while not self._news.is_set() and (left_s := until_s - time.monotonic()) > 0:
+            connected = self._subflows is not None and self._subflows.count > 0
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._news.wait(), min(left_s, FOLLOW_EVERY_S) if connected else left_s)
+            self._follow()
 
     def _start(self) -> bool:
         """Whether the kernel lets us."""
@@ -233,7 +251,10 @@ class PathManager:
             while news.recv(_BUFFER_BYTES):  # type: ignore[attr-defined]
                 pass
         self._news.set()
-        now = {name: replace(link, carrier=has_carrier(name)) for name, link in self._links.items()}
+        self._follow()
+
+    def _follow(self) -> None:
+        now = {name: replace(link, carrier=_carries(name)) for name, link in self._links.items()}
         for name, link in now.items():
             if link.carrier and not self._links[name].carrier:
                 # The kernel would wait for answers to questions that it asked without a carrier.

@@ -70,7 +70,7 @@ def _run(stage: StackStage) -> None:
 
 def _phases(stage: StackStage, stack: MptcpStack) -> list[_Phase]:
     """WiFi is there, goes and comes back, and so on; it is there at the end."""
-    phases = []
+    phases: list[_Phase] = []
     time.sleep(START_S)
     for wifi in [True, False] * CYCLES + [True]:
         stage.view.phase(f"WiFi is {'on' if wifi else 'off'}")
