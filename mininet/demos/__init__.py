@@ -28,6 +28,7 @@ DEMOS: dict[str, str] = {
     "download": "a laptop fetches a file over two foreign networks at once, one of which goes and comes back",
     "hercules": "one address over two to ten interfaces, which a running upload outlives, through a waypoint",
     "fair": "three flows share two interfaces by weight and preference, second by second",
+    "mptcp": "one TCP over the labelled multipath beside the kernel's MPTCP over the same two paths",
     "offload": "a download over MPTCP stays off a mobile network while there is WiFi, which goes and comes back",
 }
 

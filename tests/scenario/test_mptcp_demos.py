@@ -1,4 +1,4 @@
-"""The demos of MPTCP on real packets: a download that stays off the mobile network while there is WiFi."""
+"""The demos of MPTCP on real packets: a download that stays off the mobile network, and one beside our multipath."""
 
 from __future__ import annotations
 
@@ -32,3 +32,14 @@ def test_the_download_goes_on(offload):
     assert offload["bytes lost, doubled or changed"]["ok"]
     assert offload["longest pause of the download"]["ratio"] < LATER
     assert offload["goodput of the server's 10 Mb/s"]["ratio"] > 0.8
+
+
+def test_the_labelled_multipath_carries_what_mptcp_does_over_its_paths(hyroads, document_of, tmp_path):
+    pytest.importorskip("mininet")
+    command = ("demo", "mptcp", "--json", "--name", "t-mptcp", "--seconds", "2", "--out", str(tmp_path))
+    done = hyroads(*command, timeout_s=120.0)
+    assert done.returncode in (0, 1), done.stderr
+    checks = {check["what"]: check for check in document_of(done.stdout)["checks"]}
+    # More than the better path alone: MPTCP has both subflows.
+    assert checks["the kernel's MPTCP over the same paths"]["measured"] > 10.5
+    assert checks["labelled multipath beside MPTCP"]["ratio"] > 0.85
