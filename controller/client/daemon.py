@@ -272,7 +272,8 @@ class Daemon(Process):
             plan = self._wanted_plan()
             if anew or plan != self._plan:
                 self._apply_host(plan)
-            wanted = configuration(self._policy, self._modes, self._used_up, self._session, self._addresses)
+            chosen = (self._policy, self._modes, self._used_up, self._session, self._addresses)
+            wanted = configuration(*chosen, self._mptcp.copied())
             if anew or wanted != self._configured:
                 await self._program.request(wanted)
                 self._configured = wanted
@@ -393,8 +394,8 @@ class Daemon(Process):
             if flow is not None:
                 raise ModeError("expected a flow or a connection, not both")
             check_mode(self._policy, mode)
-            if not self._mptcp.choose(str(connection), mode):
-                raise ModeError(f"unknown MPTCP connection {describe(connection)}")
+            self._mptcp.choose(str(connection), mode)
+            await self._apply()
             took_s = time.monotonic() - begun_s
             return {"type": "ok", "mode": mode, "connection": connection, "took_s": took_s}
         self._modes = old.with_choice(self._policy, mode, None if flow is None else str(flow))

@@ -8,7 +8,7 @@ mode, chosen live or in the file, counts more than the client's.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -92,15 +92,18 @@ def configuration(
     used_up: Collection[str] = (),
     session: WaypointSession | None = None,
     addresses: Addresses | None = None,
+    copied: Sequence[FlowPolicy] = (),
 ) -> Document:
     """The message ``configure`` without its ``seq``. Interfaces in ``used_up`` have carried what they may in this
     month: they are not usable, even if no other one is.
 
     Without a ``session`` all flows go direct, each by one interface: nobody would put copies or packets in order.
-    ``addresses`` are hr0's, where they are not those of session or policy.
+    ``addresses`` are hr0's, where they are not those of session or policy. ``copied`` are single connections whose
+    packets are copied, whatever their flows' modes are; they come first.
     """
     address4, address6 = addresses or own_addresses(policy, session)
-    rules = [rule for flow in policy.flows for rule in _rules(policy, flow, modes.of(policy, flow), session)]
+    flows = [(flow, HIGH_ROBUSTNESS) for flow in copied] + [(flow, modes.of(policy, flow)) for flow in policy.flows]
+    rules = [rule for flow, mode in flows for rule in _rules(policy, flow, mode, session)]
     main = {name for rule in rules for name in rule["interfaces"]}
     return {
         "type": "configure",

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from .modes import Modes
@@ -147,12 +147,31 @@ class Subflows:
 
     def choose(self, token: str, mode: str | None, now_s: float) -> bool:
         """A mode for one connection, by its token as :meth:`documents` tell it; whether there is such a connection."""
-        found = next((each for each in self._connections.values() if f"{each.token:08x}" == token.lower()), None)
-        if found is None:
-            return False
-        found.mode = mode
-        self._due_s[found.token] = now_s
-        return True
+        found = self._find(token)
+        if found is not None:
+            found.mode = mode
+            self._due_s[found.token] = now_s
+        return found is not None
+
+    def flow_of(self, token: str) -> FlowPolicy | None:
+        """The policy's flow for a connection; None if there is no such connection."""
+        found = self._find(token)
+        return None if found is None else self._flow(found)
+
+    def copied(self) -> list[FlowPolicy]:
+        """A flow, with a match of its own, for each connection that was chosen to be robust and began over hr0: the
+        packets of that subflow are to be copied.
+        """
+        chosen = [each for each in self._connections.values() if each.mode == HIGH_ROBUSTNESS]
+        return [
+            replace(self._flow(each), name=f"{self._flow(each).name}#{each.token:08x}", match=_exactly(*ends))
+            for each in chosen
+            for ends in each.subflows
+            if ends[0].address in self._own
+        ]
+
+    def _find(self, token: str) -> _Connection | None:
+        return next((each for each in self._connections.values() if f"{each.token:08x}" == token.lower()), None)
 
     def see(self, interfaces: Mapping[str, Interface], now_s: float) -> None:
         """How the interfaces of the policy are now."""
@@ -434,6 +453,11 @@ def _remote(connection: _Connection, interface: Interface) -> Endpoint | None:
     """Where a new subflow from an interface goes: to the address of the connection, else to one that was announced."""
     found = (each for _, each in sorted(connection.remotes.items()) if each.version in interface.addresses)
     return next(found, None)
+
+
+def _exactly(local: Endpoint, remote: Endpoint) -> Match:
+    source, target = (str(ipaddress.ip_network(each.address)) for each in (local, remote))
+    return Match("tcp", source, target, ((local.port, local.port),), ((remote.port, remote.port),))
 
 
 def matches(match: Match, local: Endpoint, remote: Endpoint) -> bool:

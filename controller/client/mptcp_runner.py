@@ -17,21 +17,24 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from hyroads.controller.core.checking import describe
+
 from .host import HostError, Sysctls, default_gateways, read_sysctl, rules_of, run
 from .json_lines import Document
 from .kernel_items import Link
 from .kernel_plane import discover, has_carrier, link_events
-from .modes import Modes
+from .modes import ModeError, Modes
 from .mptcp import Interface, Subflows
 from .mptcp_netlink import Command, PathManagerSocket
 from .netlink import NetlinkError
-from .policy import MAX_INTERFACES, Policy
+from .policy import DIRECT, HIGH_ROBUSTNESS, MAX_INTERFACES, FlowPolicy, Policy
 
 LOG = logging.getLogger("hyroads.client")
 TABLES = PRIORITIES = range(5130, 5130 + 2 * MAX_INTERFACES)
 """Of the policy's interfaces and those that it had a moment ago; before the rules of hr0."""
 LEAVE_WITHIN_S = 2.0
 """What the policy no longer names has drained by then."""
+MAX_COPIED = 64
 SETTLE_S = 0.05
 """After news of links, addresses and routes, which come in bunches."""
 LOOK_EVERY_S = 5.0
@@ -160,11 +163,21 @@ class PathManager:
             self._news.set()
         self._see()
 
-    def choose(self, token: str, mode: str | None) -> bool:
-        """A mode for one connection; whether there is such a connection."""
-        done = self._subflows is not None and self._subflows.choose(token, mode, time.monotonic())
+    def choose(self, token: str, mode: str) -> None:
+        """A mode for one connection; :class:`ModeError` if there is no such connection, or it goes direct and can't be
+        copied.
+        """
+        flow = None if self._subflows is None else self._subflows.flow_of(token)
+        if self._subflows is None or flow is None:
+            raise ModeError(f"unknown MPTCP connection {describe(token)}")
+        if mode == HIGH_ROBUSTNESS and flow.via == DIRECT:
+            raise ModeError(f"flow {flow.name} goes direct: {HIGH_ROBUSTNESS} needs via: waypoint")
+        self._subflows.choose(token, mode, time.monotonic())
         self._act()
-        return done
+
+    def copied(self) -> list[FlowPolicy]:
+        """Connections over hr0 whose packets are to be copied, at most ``MAX_COPIED``."""
+        return [] if self._subflows is None else self._subflows.copied()[:MAX_COPIED]
 
     def judge(self, interface: str, *, alive: bool) -> None:
         """Somebody has found out whether an interface that has a carrier carries anything."""

@@ -15,7 +15,7 @@ import mptcp_stream
 import pytest
 from client_fixtures import NEEDS_ROOT, PROGRAM
 from mptcp_stream import Stream
-from multihomed import SERVER, Host, World, run, wait_until
+from multihomed import FAR, SERVER, Host, World, run, wait_until
 
 pytestmark = [
     *NEEDS_ROOT,
@@ -30,6 +30,7 @@ flows:
 """
 MBPS = 20
 STREAM = (sys.executable, str(Path(mptcp_stream.__file__)))
+gate = client_fixtures.gate
 world, host = client_fixtures.world, client_fixtures.host_of(POLICY, real=PROGRAM or sys.executable)
 
 
@@ -44,16 +45,24 @@ def shape(world: World) -> None:
 class Transfer:
     """A stream from the client to the server, or back."""
 
-    def __init__(self, world: World, folder: Path, *, up: bool = True, port: int = 7000) -> None:
+    def __init__(self, world: World, folder: Path, *, up: bool = True, port: int = 7000, far: bool = False) -> None:
         self.log = folder / f"arrivals-{port}"
         roles = ("receive", "send") if up else ("send", "receive")
         logs = [("--log", str(self.log)) if role == "receive" else () for role in roles]
         said = folder / f"stream-{port}"
         self.server = world.start(
-            world.net, *STREAM, roles[0], "--listen", str(port), "--congestion", "cubic", *logs[0], log=said
+            world.far if far else world.net,
+            *STREAM,
+            roles[0],
+            "--listen",
+            str(port),
+            "--congestion",
+            "cubic",
+            *logs[0],
+            log=said,
         )
         wait_until(lambda: said.exists() and "listening" in said.read_text())
-        words = ("--connect", f"{SERVER}:{port}", "--congestion", "cubic", *logs[1])
+        words = ("--connect", f"{FAR if far else SERVER}:{port}", "--congestion", "cubic", *logs[1])
         self.client = world.start(world.client, *STREAM, roles[1], *words, log=folder / f"client-{port}")
 
     def end(self) -> Stream:
@@ -107,6 +116,28 @@ def test_a_connection_uses_both_interfaces_and_modes_change_live(world: World, h
     assert stream.longest_gap_s(*changed_s) < 0.15
     assert host.end() == 0
     assert state(world) == before
+
+
+@pytest.mark.skipif(PROGRAM is None, reason="needs hyroads-client")
+def test_high_robustness_keeps_a_connection_where_its_packets_are_copied(world: World, host: Host, gate: Host) -> None:
+    waypoint = host.policy.read_text().splitlines()[-1]
+    host.policy.write_text(f"interfaces: {{wlan0: {{}}, wwan0: {{}}}}\nmptcp: true\n{waypoint}\n")
+    shape(world)
+    host.start()
+    with transfer_of(world, host, far=True) as transfer:
+        wait_until(lambda: subflows(host) == {None: True, "wlan0": False, "wwan0": False}, 5.0)
+        token = host.status()["mptcp"][0]["token"]
+        assert host.hyroads("mode", "high-robustness", "--connection", token).returncode == 0
+        assert subflows(host) == {None: False, "wlan0": True, "wwan0": True}
+        assert f"{token}" in host.hyroads("status").stdout
+        time.sleep(1.0)
+        counts = [received(world, name) for name in ("wlan0", "wwan0")]
+        time.sleep(1.0)
+        copies = [received(world, name) - count for name, count in zip(("wlan0", "wwan0"), counts, strict=True)]
+        stream = transfer.end()
+    assert stream.exact
+    assert min(copies) > 0.5 * MBPS / 8 * 1e6, "the same packets go by both"
+    assert max(copies) < 1.3 * min(copies)
 
 
 def test_a_path_that_dies_in_silence_is_left_by_the_kernel(world: World, host: Host) -> None:
@@ -217,9 +248,10 @@ def test_a_killed_daemon_s_successor_restores_what_was_before_the_first(world: W
 
 
 @pytest.mark.skipif(PROGRAM is None, reason="needs hyroads-client")
-def test_a_connection_over_hr0_goes_on_by_the_interfaces_themselves(world: World, host: Host) -> None:
+@pytest.mark.parametrize("plane", ["agent", "kernel"])
+def test_a_connection_over_hr0_goes_on_by_the_interfaces_themselves(world: World, host: Host, plane: str) -> None:
     shape(world)
-    host.policy.write_text("interfaces: {wlan0: {}, wwan0: {}}\nmptcp: true\n")
+    host.policy.write_text(f"interfaces: {{wlan0: {{}}, wwan0: {{}}}}\nmptcp: true\nplane: {plane}\n")
     before = state(world)
     host.start()
     with transfer_of(world, host) as transfer:
