@@ -273,7 +273,7 @@ class Daemon(Process):
             if anew or plan != self._plan:
                 self._apply_host(plan)
             chosen = (self._policy, self._modes, self._used_up, self._session, self._addresses)
-            wanted = configuration(*chosen, self._mptcp.copied())
+            wanted = configuration(*chosen, copied=self._mptcp.copied())
             if anew or wanted != self._configured:
                 await self._program.request(wanted)
                 self._configured = wanted

@@ -15,7 +15,8 @@ from typing import Any
 from hyroads.controller.core.checking import describe, one_of, suggestion
 from hyroads.controller.core.errors import HyroadsError
 
-from .policy import COST_EFFICIENT, DIRECT, HIGH_ROBUSTNESS, KERNEL, MODES, WAYPOINT, FlowPolicy, Match, Policy
+from .flow_match import Match
+from .policy import COST_EFFICIENT, DIRECT, HIGH_ROBUSTNESS, KERNEL, MODES, WAYPOINT, FlowPolicy, Policy
 
 Document = dict[str, Any]
 
@@ -92,6 +93,7 @@ def configuration(
     used_up: Collection[str] = (),
     session: WaypointSession | None = None,
     addresses: Addresses | None = None,
+    *,
     copied: Sequence[FlowPolicy] = (),
 ) -> Document:
     """The message ``configure`` without its ``seq``. Interfaces in ``used_up`` have carried what they may in this

@@ -22,18 +22,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from .modes import Modes
-from .mptcp_netlink import (
-    Command,
-    CreateSubflow,
-    DestroySubflow,
-    Endpoint,
-    Event,
-    EventKind,
-    RemoveAddress,
-    SetBackup,
-)
-from .policy import COST_EFFICIENT, HIGH_ROBUSTNESS, FlowPolicy, Match, Policy, Ports
+from hyroads.controller.core.checking import describe
+
+from .flow_match import Match
+from .modes import ModeError, Modes
+from .mptcp_netlink import Command, CreateSubflow, DestroySubflow, Endpoint, Event, EventKind, RemoveAddress, SetBackup
+from .policy import COST_EFFICIENT, DIRECT, HIGH_ROBUSTNESS, FlowPolicy, Policy
 
 MAX_CONNECTIONS = 4096
 """Of more connections the newest are left with the subflow that they have."""
@@ -145,33 +139,31 @@ class Subflows:
         self._own = frozenset(address for address in own if address is not None)
         self._all_due(now_s)
 
-    def choose(self, token: str, mode: str | None, now_s: float) -> bool:
-        """A mode for one connection, by its token as :meth:`documents` tell it; whether there is such a connection."""
-        found = self._find(token)
-        if found is not None:
-            found.mode = mode
-            self._due_s[found.token] = now_s
-        return found is not None
-
-    def flow_of(self, token: str) -> FlowPolicy | None:
-        """The policy's flow for a connection; None if there is no such connection."""
-        found = self._find(token)
-        return None if found is None else self._flow(found)
+    def choose(self, token: str, mode: str, now_s: float) -> None:
+        """A mode for one connection, by its token as :meth:`documents` tell it. :class:`.ModeError` if
+        there is none, or if it is to have copies and its flow goes direct.
+        """
+        found = next((each for each in self._connections.values() if f"{each.token:08x}" == token.lower()), None)
+        if found is None:
+            raise ModeError(f"unknown MPTCP connection {describe(token)}")
+        flow = self._flow(found)
+        if mode == HIGH_ROBUSTNESS and flow.via == DIRECT:
+            raise ModeError(f"flow {flow.name} goes direct: {HIGH_ROBUSTNESS} needs via: waypoint")
+        found.mode = mode
+        self._due_s[found.token] = now_s
 
     def copied(self) -> list[FlowPolicy]:
         """A flow, with a match of its own, for each connection that was chosen to be robust and began over hr0: the
         packets of that subflow are to be copied.
         """
-        chosen = [each for each in self._connections.values() if each.mode == HIGH_ROBUSTNESS]
         return [
-            replace(self._flow(each), name=f"{self._flow(each).name}#{each.token:08x}", match=_exactly(*ends))
-            for each in chosen
-            for ends in each.subflows
-            if ends[0].address in self._own
+            replace(flow, name=f"{flow.name}#{each.token:08x}", match=Match.exactly(_pair(local), _pair(remote)))
+            for each in self._connections.values()
+            if each.mode == HIGH_ROBUSTNESS
+            for local, remote in each.subflows
+            if local.address in self._own
+            for flow in [self._flow(each)]
         ]
-
-    def _find(self, token: str) -> _Connection | None:
-        return next((each for each in self._connections.values() if f"{each.token:08x}" == token.lower()), None)
 
     def see(self, interfaces: Mapping[str, Interface], now_s: float) -> None:
         """How the interfaces of the policy are now."""
@@ -300,9 +292,8 @@ class Subflows:
         return connection.ours
 
     def _flow(self, connection: _Connection) -> FlowPolicy:
-        flows = self._policy.flows
-        found = (each for each in flows if matches(each.match, connection.local, connection.remote))
-        return next(found, flows[-1])
+        ends, flows = (_pair(connection.local), _pair(connection.remote)), self._policy.flows
+        return next((each for each in flows if each.match.fits(*ends)), flows[-1])
 
     def _mode(self, connection: _Connection) -> str:
         return connection.mode or self._modes.of(self._policy, self._flow(connection))
@@ -333,7 +324,7 @@ class Subflows:
             return bool(real)
         if mode == HIGH_ROBUSTNESS:
             return any(each.interface is None for each in others)
-        # Whatever the others do now: a backup carries all while it is alone, and need not be told when they come back.
+        # Whatever the others do now: a backup that is alone carries all, and need not be told when they come back.
         saving = mode == COST_EFFICIENT and name in self._metered
         return saving and any(each not in self._metered for each in allowed)
 
@@ -455,22 +446,5 @@ def _remote(connection: _Connection, interface: Interface) -> Endpoint | None:
     return next(found, None)
 
 
-def _exactly(local: Endpoint, remote: Endpoint) -> Match:
-    source, target = (str(ipaddress.ip_network(each.address)) for each in (local, remote))
-    return Match("tcp", source, target, ((local.port, local.port),), ((remote.port, remote.port),))
-
-
-def matches(match: Match, local: Endpoint, remote: Endpoint) -> bool:
-    """Whether a connection from ``local`` to ``remote`` is one that a flow of the policy is for. What can't be known of
-    a connection from its ends, its DSCP and its application, matches none.
-    """
-    if match.protocol not in (None, "tcp") or match.dscp is not None or match.application is not None:
-        return False
-    ends = ((local, match.source, match.source_ports), (remote, match.destination, match.destination_ports))
-    return all(_is_within(end, network, ports) for end, network, ports in ends)
-
-
-def _is_within(end: Endpoint, network: str | None, ports: tuple[Ports, ...]) -> bool:
-    if network is not None and ipaddress.ip_address(end.address) not in ipaddress.ip_network(network):
-        return False
-    return not ports or any(low <= end.port <= high for low, high in ports)
+def _pair(end: Endpoint) -> tuple[str, int]:
+    return end.address, end.port

@@ -27,7 +27,7 @@ from .modes import ModeError, Modes
 from .mptcp import Interface, Subflows
 from .mptcp_netlink import Command, PathManagerSocket
 from .netlink import NetlinkError
-from .policy import DIRECT, HIGH_ROBUSTNESS, MAX_INTERFACES, FlowPolicy, Policy
+from .policy import MAX_INTERFACES, FlowPolicy, Policy
 
 LOG = logging.getLogger("hyroads.client")
 TABLES = PRIORITIES = range(5130, 5130 + 2 * MAX_INTERFACES)
@@ -164,14 +164,9 @@ class PathManager:
         self._see()
 
     def choose(self, token: str, mode: str) -> None:
-        """A mode for one connection; :class:`ModeError` if there is no such connection, or it goes direct and can't be
-        copied.
-        """
-        flow = None if self._subflows is None else self._subflows.flow_of(token)
-        if self._subflows is None or flow is None:
+        """A mode for one connection; :class:`ModeError`."""
+        if self._subflows is None:
             raise ModeError(f"unknown MPTCP connection {describe(token)}")
-        if mode == HIGH_ROBUSTNESS and flow.via == DIRECT:
-            raise ModeError(f"flow {flow.name} goes direct: {HIGH_ROBUSTNESS} needs via: waypoint")
         self._subflows.choose(token, mode, time.monotonic())
         self._act()
 

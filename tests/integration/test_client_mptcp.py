@@ -50,17 +50,8 @@ class Transfer:
         roles = ("receive", "send") if up else ("send", "receive")
         logs = [("--log", str(self.log)) if role == "receive" else () for role in roles]
         said = folder / f"stream-{port}"
-        self.server = world.start(
-            world.far if far else world.net,
-            *STREAM,
-            roles[0],
-            "--listen",
-            str(port),
-            "--congestion",
-            "cubic",
-            *logs[0],
-            log=said,
-        )
+        words = ("--listen", str(port), "--congestion", "cubic", *logs[0])
+        self.server = world.start(world.far if far else world.net, *STREAM, roles[0], *words, log=said)
         wait_until(lambda: said.exists() and "listening" in said.read_text())
         words = ("--connect", f"{FAR if far else SERVER}:{port}", "--congestion", "cubic", *logs[1])
         self.client = world.start(world.client, *STREAM, roles[1], *words, log=folder / f"client-{port}")

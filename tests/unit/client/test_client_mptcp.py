@@ -11,7 +11,8 @@ from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hyroads.controller.client.modes import Modes
+from hyroads.controller.client.flow_match import Match
+from hyroads.controller.client.modes import ModeError, Modes
 from hyroads.controller.client.mptcp import (
     DRAIN_S,
     MAX_CONNECTIONS,
@@ -19,7 +20,6 @@ from hyroads.controller.client.mptcp import (
     RETURN_S,
     Interface,
     Subflows,
-    matches,
 )
 from hyroads.controller.client.mptcp_netlink import (
     Command,
@@ -33,7 +33,7 @@ from hyroads.controller.client.mptcp_netlink import (
     parse_event,
 )
 from hyroads.controller.client.netlink import NetlinkError, attribute_map
-from hyroads.controller.client.policy import MODES, Match, Policy, load_text
+from hyroads.controller.client.policy import MODES, Policy, load_text
 
 SERVER = Endpoint("198.51.100.9", 7000)
 TOKEN = 0xC6EC14C5
@@ -145,8 +145,9 @@ def test_the_modes() -> None:
     kernel.manager.configure(policy(), Modes("cost-efficient"), (), kernel.now_s)
     kernel.run(1.0)
     assert kernel.subflows() == {"10.1.0.2": False, "10.3.0.2": False, "10.2.0.2": True}
-    assert kernel.manager.choose(f"{TOKEN:08x}", "full-speed", kernel.now_s)
-    assert not kernel.manager.choose("00000000", "full-speed", kernel.now_s)
+    kernel.manager.choose(f"{TOKEN:08x}", "full-speed", kernel.now_s)
+    with pytest.raises(ModeError, match="unknown MPTCP connection '00000000'"):
+        kernel.manager.choose("00000000", "full-speed", kernel.now_s)
     kernel.run()
     assert kernel.subflows()["10.2.0.2"] is False
     (document,) = kernel.manager.documents()
@@ -160,6 +161,12 @@ def test_over_hr0_copies_are_robust_and_the_interfaces_fast() -> None:
     kernel.manager.choose("c6ec14c5", "high-robustness", kernel.now_s)
     kernel.run()
     assert kernel.subflows() == {OWN: False, "10.1.0.2": True, "10.3.0.2": True, "10.2.0.2": True}
+    (flow,) = kernel.manager.copied()
+    assert flow.name == "rest#c6ec14c5"
+    assert flow.match.fits((OWN, kernel.first.port), ("198.51.100.9", 7000))
+    assert not flow.match.fits((OWN, kernel.first.port + 1), ("198.51.100.9", 7000))
+    kernel.manager.choose("c6ec14c5", "full-speed", kernel.now_s)
+    assert kernel.manager.copied() == []
 
 
 def test_before_one_becomes_a_backup_the_others_are_none() -> None:
@@ -344,7 +351,7 @@ def test_at_the_end_each_connection_has_one_subflow() -> None:
     ],
 )
 def test_which_flows_of_the_policy_are_for_a_connection(match: Match, expected: bool) -> None:
-    assert matches(match, Endpoint("10.1.0.2", 40000), SERVER) is expected
+    assert match.fits(("10.1.0.2", 40000), (SERVER.address, SERVER.port)) is expected
 
 
 STEPS = st.lists(

@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hyroads.controller.cli.main import main
+from hyroads.controller.client.flow_match import Match
 from hyroads.controller.client.modes import ModeError, Modes, WaypointSession, configuration, flow_name
-from hyroads.controller.client.policy import MODES, Match, Policy, load_text, parse
+from hyroads.controller.client.policy import MODES, Policy, load_text, parse
 from hyroads.controller.core.errors import ConfigError
 
 SPEC = """
