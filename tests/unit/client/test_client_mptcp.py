@@ -5,12 +5,14 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hyroads.controller.client import host
 from hyroads.controller.client.flow_match import Match
 from hyroads.controller.client.modes import ModeError, Modes
 from hyroads.controller.client.mptcp import (
@@ -32,6 +34,7 @@ from hyroads.controller.client.mptcp_netlink import (
     SetBackup,
     parse_event,
 )
+from hyroads.controller.client.mptcp_runner import PathManager
 from hyroads.controller.client.netlink import NetlinkError, attribute_map
 from hyroads.controller.client.policy import MODES, Policy, load_text
 
@@ -415,6 +418,23 @@ def _check(
         assert found[address] is (robust or saving)
     if over_own:
         assert found[str(own)] is not robust
+
+
+def test_a_kernel_without_mptcp_is_told_of_once_and_nothing_else_happens(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(host, "_PROC", tmp_path)
+    manager = PathManager(tmp_path)
+    for _ in range(3):
+        manager.configure(policy(), Modes())
+    assert caplog.messages == [
+        "mptcp: this kernel has no MPTCP with a path manager in user space: connections have one subflow"
+    ]
+    assert manager.documents() == []
+    with pytest.raises(ModeError, match="unknown MPTCP connection"):
+        manager.choose("c6ec14c5", "full-speed")
+    manager.stop()
+    assert [*tmp_path.iterdir()] == []
 
 
 # What the kernel (6.18) said in a connection from 10.9.0.2 and 10.9.1.2 to 198.51.100.9, port 7000.
