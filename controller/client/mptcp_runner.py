@@ -186,7 +186,10 @@ class PathManager:
     def stop(self) -> None:
         """Leave each connection one subflow, over the host's own default route; host and kernel as before."""
         if self._socket is not None and self._subflows is not None:
-            stays = next((name for name in default_gateways(4) if name in self._names), None)
+            stays = None
+            with contextlib.suppress(HostError):
+                gateways = {**default_gateways(4), **default_gateways(6)}
+                stays = next((name for name in gateways if name in self._names), None)
             for command in self._subflows.leave(stays):
                 self._do(command)
             asyncio.get_running_loop().remove_reader(self._socket.fileno())
