@@ -24,6 +24,7 @@ from .run_directory import NETNS_ROOT, namespace_name
 ROLES = ("client", "router", "server", "waypoint")
 SERVER4, SERVER6 = "10.100.0.2", "fd00:100::2"
 WAYPOINT4, WAYPOINT6 = "10.101.0.2", "fd00:101::2"
+_ADDRESSES = {"server": {4: SERVER4, 6: SERVER6}, "waypoint": {4: WAYPOINT4, 6: WAYPOINT6}}
 # The client's address inside the tunnel, which the waypoint gives it, and the one without a waypoint.
 INNER4, INNER6 = "100.72.0.2", "fd72::2"
 ALONE4, ALONE6 = "10.171.0.2", "fd68::2"
@@ -231,6 +232,10 @@ class ClientStack(Scope):
     def namespace(self, role: str) -> str:
         """Namespace of a role."""
         return namespace_name(self.name, role)
+
+    def address(self, role: str, version: int) -> str:
+        """Address of server or waypoint."""
+        return _ADDRESSES[role][version]
 
     def ip(self, role: str, *arguments: str) -> str:
         """``ip`` in a namespace."""

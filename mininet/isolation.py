@@ -50,12 +50,14 @@ def enter_network_namespace(path: Path) -> None:
         _call("setns", handle.fileno(), CLONE_NEWNET)
 
 
-def socket_in(namespace: Path, family: socket.AddressFamily, kind: socket.SocketKind) -> socket.socket:
+def socket_in(
+    namespace: Path, family: socket.AddressFamily, kind: socket.SocketKind, protocol: int = 0
+) -> socket.socket:
     """A socket of another network namespace; this thread enters it for as long as that takes."""
     with Path("/proc/thread-self/ns/net").open("rb") as home:
         enter_network_namespace(namespace)
         try:
-            return socket.socket(family, kind)
+            return socket.socket(family, kind, protocol)
         finally:
             _call("setns", home.fileno(), CLONE_NEWNET)
 

@@ -10,9 +10,9 @@ import secrets
 import struct
 from enum import IntEnum
 
+from hyroads.controller.client.generic_netlink import GenericNetlink, family_id
 from hyroads.controller.client.netlink import attribute, attribute_map, text_attribute
 
-from .generic_netlink import GenericNetlink, family_id
 from .programs import EmulationError
 
 HWSIM, NL80211 = "MAC80211_HWSIM", "nl80211"

@@ -14,13 +14,15 @@ import struct
 import threading
 import time
 from itertools import pairwise
-from typing import Self
+from typing import Protocol, Self
 
-from .client_stack import SERVER4, SERVER6, WAYPOINT4, WAYPOINT6, ClientStack
+from .client_stack import ClientStack
 from .isolation import socket_in
 from .run_directory import NETNS_ROOT
 
 TIMEOUT_S = 20.0
+MPTCP = 262
+"""The protocol of sockets for Multipath TCP (IPPROTO_MPTCP)."""
 # What is sent repeats a block whose length is prime: bytes that are missing, doubled or moved are seen.
 _BLOCK = os.urandom(65_521)
 _PATTERN = _BLOCK * 3
@@ -30,13 +32,22 @@ _LIMITED_S = 0.1
 # TCP_INFO: total_retrans lies at this offset (linux/tcp.h).
 _TCP_INFO_BYTES, _TOTAL_RETRANS = 232, 100
 _NUMBER = struct.Struct("!I")
-ADDRESSES = {("server", 4): SERVER4, ("server", 6): SERVER6, ("waypoint", 4): WAYPOINT4, ("waypoint", 6): WAYPOINT6}
 
 
-def socket_of(stack: ClientStack, role: str, version: int, kind: socket.SocketKind) -> socket.socket:
+class Ends(Protocol):
+    """Hosts by their roles; one of them is ``client``. :class:`ClientStack` is one."""
+
+    def namespace(self, role: str) -> str:
+        """Name or path of a host's network namespace."""
+
+    def address(self, role: str, version: int) -> str:
+        """Where a host is reached by IPv4 or IPv6."""
+
+
+def socket_of(stack: Ends, role: str, version: int, kind: socket.SocketKind, protocol: int = 0) -> socket.socket:
     """A socket in the namespace of a role, for IPv4 or IPv6."""
     family = socket.AF_INET if version == 4 else socket.AF_INET6
-    made = socket_in(NETNS_ROOT / stack.namespace(role), family, kind)
+    made = socket_in(NETNS_ROOT / stack.namespace(role), family, kind, protocol)
     made.settimeout(TIMEOUT_S)
     return made
 
@@ -44,18 +55,20 @@ def socket_of(stack: ClientStack, role: str, version: int, kind: socket.SocketKi
 class Transfer:
     """A TCP connection that the client opens to ``to``, over which bytes flow until ``finish``, up or down.
 
-    ``port`` 0 takes any. ``limit_mbps`` holds the sender back. The connection stands when this has been made.
+    ``port`` 0 takes any. ``limit_mbps`` holds the sender back. ``protocol`` is TCP or ``MPTCP``. The connection stands
+    when this has been made.
     """
 
     def __init__(
         self,
-        stack: ClientStack,
+        stack: Ends,
         to: str = "server",
         *,
         version: int = 4,
         upload: bool = True,
         port: int = 0,
         limit_mbps: float | None = None,
+        protocol: int = 0,
     ) -> None:
         self.arrivals: list[tuple[float, int]] = []
         self.sent_bytes = self.received_bytes = 0
@@ -63,19 +76,21 @@ class Transfer:
         self.failure: OSError | None = None
         self._limit_bytes_s = None if limit_mbps is None else limit_mbps * 1e6 / 8
         self._stop = threading.Event()
-        with socket_of(stack, to, version, socket.SOCK_STREAM) as listener:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.bind(("", port))
-            listener.listen()
-            self.port = int(listener.getsockname()[1])
-            near = socket_of(stack, "client", version, socket.SOCK_STREAM)
-            near.connect((ADDRESSES[to, version], self.port))
-            far, _ = listener.accept()
+        # It goes on listening: the kernel refuses further subflows to a port where nobody does.
+        self._listener = listener = socket_of(stack, to, version, socket.SOCK_STREAM, protocol)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(("", port))
+        listener.listen()
+        self.port = int(listener.getsockname()[1])
+        near = socket_of(stack, "client", version, socket.SOCK_STREAM, protocol)
+        address = stack.address(to, version)
+        near.connect((address, self.port))
+        far, _ = listener.accept()
         far.settimeout(TIMEOUT_S)
         for end in (near, far):
             end.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"cubic")
         self.began_s = time.monotonic()
-        self.destination = f"[{SERVER6}]:{self.port}" if version == 6 else f"{ADDRESSES[to, 4]}:{self.port}"
+        self.destination = f"[{address}]:{self.port}" if version == 6 else f"{address}:{self.port}"
         self._sender, self._receiver = (near, far) if upload else (far, near)
         self._threads = [threading.Thread(target=work, daemon=True) for work in (self._send, self._receive)]
         for thread in self._threads:
@@ -90,6 +105,7 @@ class Transfer:
             with contextlib.suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)
             end.close()
+        self._listener.close()
 
     def finish(self) -> Self:
         """Ends the connection in order and waits until all has arrived; raises what went wrong."""
@@ -176,7 +192,7 @@ class Stream:
             end.settimeout(0.05)
         self._far.bind(("", port))
         self.port = int(self._far.getsockname()[1])
-        self._near.connect((ADDRESSES[to, version], self.port))
+        self._near.connect((stack.address(to, version), self.port))
         works = [self._send, self._receive, *([self._return] if echo else [])]
         self._threads = [threading.Thread(target=work, daemon=True) for work in works]
         for thread in self._threads:

@@ -26,6 +26,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from hyroads.controller.client.generic_netlink import GenericNetlink, family_id
 from hyroads.controller.client.netlink import NetlinkError, text_attribute
 from hyroads.controller.core.addressing import Addressing
 from hyroads.controller.core.netfile import parse, to_document
@@ -34,7 +35,6 @@ from hyroads.controller.files.documents import read_file
 
 from . import wifi_import
 from .controllers import HyroadsController
-from .generic_netlink import GenericNetlink, family_id
 from .hybrid import HybridNode, temporary_directory
 from .programs import EmulationError, check_prerequisites
 from .run_directory import find_network, network_document

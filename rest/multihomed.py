@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 from flask import Response
 from flask.typing import ResponseReturnValue
-from marshmallow import INCLUDE, Schema, fields, validate
+from marshmallow import INCLUDE, Schema, ValidationError, fields, validate, validates_schema
 
 from .contract import PREFIX, Document
 from .operations import confirmed
@@ -57,7 +57,7 @@ class Multihomed(Protocol):
     def set_policy(self, client: str, policy: Mapping[str, Any]) -> Request:
         """Ask for another policy."""
 
-    def set_mode(self, client: str, mode: str, flow: str | None) -> Request:
+    def set_mode(self, client: str, mode: str, flow: str | None, connection: str | None = None) -> Request:
         """Ask for another mode."""
 
     def migrate(self, client: str, flow: int, interface: str) -> Request:
@@ -93,6 +93,13 @@ class ModeRequest(Strict):
 
     mode = fields.String(required=True, validate=validate.OneOf(MODES))
     flow = identifier("name of a flow of the policy; without it, of all flows")
+    connection = identifier("id of an MPTCP connection among the connections, instead of a flow", 64)
+
+    @validates_schema
+    def one_at_most(self, data: Mapping[str, Any], **_: object) -> None:
+        """Of a flow, or of a connection."""
+        if data.get("flow") is not None and data.get("connection") is not None:
+            raise ValidationError("expected flow or connection, not both", "connection")
 
 
 class MigrationRequest(Strict):
@@ -149,6 +156,7 @@ class ConnectionSchema(Schema):
     rate_mbps = fields.Float(**required("Mb/s that it sends", allow_none=True))
     level_mbps = fields.Float(**required("Mb/s per weight", allow_none=True))
     migrations = fields.Integer(**required("how often it was moved", allow_none=True))
+    mode = fields.String(**required("of an MPTCP connection", allow_none=True))
     subflows = fields.Integer(**required("of an MPTCP connection", allow_none=True))
 
 
@@ -223,8 +231,8 @@ def _changes(found: Resource, service: Multihomed) -> None:
         query=WaitQuery,
     )
     def choose_mode(body: dict[str, Any], query: dict[str, Any], client: str) -> ResponseReturnValue:
-        """Choose another mode, of all flows or of one; answered once the client has moved what has to move."""
-        request = service.set_mode(client, body["mode"], body.get("flow"))
+        """Choose another mode, of all flows, one, or one MPTCP connection; answered once the client has moved them."""
+        request = service.set_mode(client, body["mode"], body.get("flow"), body.get("connection"))
         where = _address(client, "interfaces")
         return _answered(service, request, query, where, lambda: reply(service.interfaces(client)))
 

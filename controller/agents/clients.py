@@ -82,10 +82,14 @@ class ClusterReport:
 
 @dataclass(frozen=True, slots=True)
 class MptcpReport:
-    """An MPTCP connection, by its token, and how many subflows it has."""
+    """An MPTCP connection, by its token, and how many subflows it has; ``name`` is that of its policy's flow. An older
+    client does not tell name and mode.
+    """
 
     token: str
     subflows: int
+    name: str | None = None
+    mode: str | None = None
 
 
 @dataclass(frozen=True)
@@ -247,7 +251,12 @@ def _cluster(told: Document) -> ClusterReport:
 def _mptcp(told: Document) -> MptcpReport:
     token, subflows = told.get("token"), told.get("subflows")
     count = len(subflows) if isinstance(subflows, list) else subflows
-    return MptcpReport(_text(str(token) if isinstance(token, int) else token, "mptcp.token"), _whole(count, "subflows"))
+    return MptcpReport(
+        _text(str(token) if isinstance(token, int) else token, "mptcp.token"),
+        _whole(count, "subflows"),
+        _text_or_none(told.get("name"), "mptcp.name"),
+        None if told.get("mode") is None else _mode(told["mode"]),
+    )
 
 
 def _object(value: Any, key: str) -> Document:

@@ -139,8 +139,9 @@ def _migrate(args: argparse.Namespace) -> int:
 
 
 def _mode(args: argparse.Namespace) -> int:
-    answer = _ask(args, {"type": "mode", "mode": args.mode, "flow": args.flow})
-    print(f"{args.flow or 'client'}: {answer['mode']} ({1000 * answer['took_s']:.1f} ms)")
+    request = {"type": "mode", "mode": args.mode, "flow": args.flow}
+    answer = _ask(args, request if args.connection is None else {**request, "connection": args.connection})
+    print(f"{args.flow or args.connection or 'client'}: {answer['mode']} ({1000 * answer['took_s']:.1f} ms)")
     return 0
 
 
@@ -200,6 +201,9 @@ def _print_status(answer: dict[str, Any]) -> None:
     _print_rows(heads, [_interface_row(name, each) for name, each in answer["interfaces"].items()])
     heads = ["flow", "name", "from", "to", "by", "sent, Mb/s", "received, Mb/s", "per weight, Mb/s", "migrations"]
     _print_rows(heads, [_flow_row(each) for each in answer["flows"]])
+    if answer["mptcp"]:
+        heads = ["MPTCP token", "name", "to", "mode", "subflows (backups in brackets)"]
+        _print_rows(heads, [_connection_row(each) for each in answer["mptcp"]])
 
 
 def _interface_row(name: str, each: dict[str, Any]) -> list[str]:
@@ -215,6 +219,12 @@ def _flow_row(each: dict[str, Any]) -> list[str]:
     ends = [str(each["source"]), str(each["destination"])]
     by = each["interface"] or "+".join(each["interfaces"])
     return [str(each["id"]), each["name"], *ends, by, *rates, str(each["migrations"])]
+
+
+def _connection_row(each: dict[str, Any]) -> list[str]:
+    names = [(subflow["interface"] or "hr0", subflow["backup"]) for subflow in each["subflows"]]
+    subflows = " ".join(f"({name})" if backup else name for name, backup in names)
+    return [each["token"], each["name"], each["destination"], each["mode"], subflows]
 
 
 def _print_waypoint(answer: dict[str, Any]) -> None:
@@ -280,6 +290,7 @@ VERBS: dict[str, tuple[Callable[[argparse.Namespace], int], str, tuple[Argument,
         (
             argument("mode", metavar="MODE", help="full-speed, cost-efficient or high-robustness"),
             argument("--flow", metavar="NAME", help="of one flow of the policy, instead of the client's"),
+            argument("--connection", metavar="TOKEN", help="of one MPTCP connection, by its token in the status"),
             _FOLDER,
         ),
     ),

@@ -27,15 +27,15 @@ def _run(args: argparse.Namespace) -> int:
             raise EmulationError(
                 f"--{name.replace('_', '-')}: not for the demo {args.demo} (only for {', '.join(sorted(demos))})"
             )
+    for name, default in DEFAULTS.get(args.demo, {}).items():
+        if getattr(args, name) in (None, False):
+            setattr(args, name, default)
     bounds = {"seconds": (LEAST_SECONDS.get(args.demo, 2), 600), "minutes": (0.2, 1440), "scale": (0.05, 1)}
     given = {name: getattr(args, name) for name in bounds if getattr(args, name) is not None}
     for name, value in given.items():
         least, most = bounds[name]
         if not least <= value <= most:
             raise EmulationError(f"--{name} {value:g}: expected {least:g} to {most:g}")
-    for name, default in DEFAULTS.get(args.demo, {}).items():
-        if getattr(args, name) in (None, False):
-            setattr(args, name, default)
     check_options(args)
     from hyroads.mininet.demos.checks import DemoOptions
     from hyroads.mininet.demos.verdict import run_demo
@@ -63,7 +63,7 @@ COMMAND = Command(
     argument("--list", action="store_true", help="list the demos"),
     argument("--json", action="store_true", help="no live view; one JSON document, last on stdout"),
     argument("--plain", action="store_true", help="lines instead of the live view"),
-    argument("--seconds", type=float, metavar="S", help="length of each measurement (default 8)"),
+    argument("--seconds", type=float, metavar="S", help="length of each measurement (default 8; offload: 30)"),
     argument("--long", action="store_true", help="longer phases; triangle: also a minute of UDP and of TCP"),
     argument("--minutes", type=float, metavar="N", help="office: length (default 1; an hour: 60)"),
     argument("--scale", type=float, metavar="X", help="office: capacities, of the testbed's (default 0.25)"),

@@ -171,7 +171,7 @@ def _policy_of_client(client: Client, args: argparse.Namespace) -> Any:
 
 
 def _choose_mode(client: Client, args: argparse.Namespace) -> Any:
-    body = {"mode": args.mode, **given(args, "flow")}
+    body = {"mode": args.mode, **given(args, "flow", "connection")}
     return client.change("PATCH", address("clients", args.client, "policy"), body, wait=not args.no_wait)
 
 
@@ -238,6 +238,7 @@ CLIENTS = VerbCommand(
         named("client"),
         named("mode", "full-speed, cost-efficient or high-robustness"),
         argument("--flow", metavar="NAME", help="of this flow of its policy alone"),
+        argument("--connection", metavar="ID", help="of this MPTCP connection among its connections alone"),
         NO_WAIT,
     ),
     does(

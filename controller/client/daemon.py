@@ -23,9 +23,10 @@ from hyroads.controller.files.text import read_text
 
 from .host import ClientPlan, HostError, default_gateways
 from .json_lines import ControlServer, Document
-from .modes import Addresses, Modes, WaypointSession, configuration, own_addresses
+from .modes import Addresses, ModeError, Modes, WaypointSession, check_mode, configuration, own_addresses
+from .mptcp_runner import PathManager
 from .planes import Planes
-from .policy import Policy, load_text, parse
+from .policy import MPTCP, Policy, load_text, parse
 from .process import Process
 from .program import ProgramError, RefusedError
 from .reporting import Callbacks, Controller, Reporter
@@ -79,10 +80,12 @@ class Daemon(Process):
         self._plan: ClientPlan | None = None
         self._quota_bytes: dict[str, int] = {}
         self._configured: Document | None = None
+        self._managed: tuple[Policy, Modes, frozenset[str], Addresses] | None = None
         self._changing = asyncio.Lock()
         self._meter, self._caps = Meter(), Caps()
         self._usage = UsageFile(settings.state_directory / "client-usage.json")
         self._used_up: set[str] = set()
+        self._mptcp = PathManager(settings.run_directory)
         self._planes = Planes(settings.run_directory, self.data_socket, settings.tun, realtime=settings.realtime)
         self._program, self._host = self._planes.make(
             self._policy.plane, self._ready, self._event, self._tell_paths, LOG.warning
@@ -101,7 +104,8 @@ class Daemon(Process):
             self._host.prepare(self._wanted_plan())
             self._begin_session()
             self._begin_reporting()
-            tasks = [asyncio.create_task(self._program.keep()), asyncio.create_task(self._poll())]
+            works = (self._program.keep(), self._poll(), self._mptcp.keep())
+            tasks = [asyncio.create_task(work) for work in works]
             await self.until_ended(tasks)
         finally:
             control.close()
@@ -109,6 +113,7 @@ class Daemon(Process):
                 if task is not None:
                     task.cancel()
             try:
+                self._mptcp.stop()
                 await self._program.stop()
             finally:
                 self._host.undo(self._settings.tun)
@@ -174,7 +179,17 @@ class Daemon(Process):
         usage = self._usage.usage
         return document(
             self._meter,
-            Facts(self._policy, self._modes, usage, self._used_up, time.time(), at, waypoint, restarts),
+            Facts(
+                self._policy,
+                self._modes,
+                usage,
+                self._used_up,
+                time.time(),
+                at,
+                waypoint,
+                restarts,
+                self._mptcp.documents(),
+            ),
         )
 
     def _session_client(self, policy: Policy) -> SessionClient | None:
@@ -257,10 +272,19 @@ class Daemon(Process):
             plan = self._wanted_plan()
             if anew or plan != self._plan:
                 self._apply_host(plan)
-            wanted = configuration(self._policy, self._modes, self._used_up, self._session, self._addresses)
+            chosen = (self._policy, self._modes, self._used_up, self._session, self._addresses)
+            wanted = configuration(*chosen, copied=self._mptcp.copied())
             if anew or wanted != self._configured:
                 await self._program.request(wanted)
                 self._configured = wanted
+            subflows = (self._policy, self._modes, frozenset(self._used_up), self._own())
+            if anew or subflows != self._managed:
+                self._mptcp.configure(*subflows)
+                self._managed = subflows
+
+    def _own(self) -> Addresses:
+        """The addresses of hr0; none without one."""
+        return (None, None) if self._policy.plane == MPTCP else self._addresses or own_addresses(self._policy, None)
 
     def _wanted_plan(self) -> ClientPlan:
         address4, address6 = self._addresses or own_addresses(self._policy, None)
@@ -287,6 +311,8 @@ class Daemon(Process):
         details = " ".join(f"{key}={event[key]}" for key in event if key not in ("type", "event"))
         LOG.info("%s %s", name, details)
         self._tell(event)
+        if name in ("interface.dead", "interface.alive"):
+            self._mptcp.judge(str(event.get("interface")), alive=name == "interface.alive")
         if name == "interface.up" and self._plan is not None:
             self.spawn(self._check_host())
 
@@ -357,15 +383,22 @@ class Daemon(Process):
                 await self._measure()
             return self.status()
         if kind == "mode":
-            return await self._choose_mode(str(request.get("mode")), request.get("flow"))
+            return await self._choose_mode(str(request.get("mode")), request.get("flow"), request.get("connection"))
         if kind == "migrate":
             return await self._migrate(request.get("flow"), request.get("interface"))
         raise HyroadsError(f"unknown request {describe(kind)}")
 
-    async def _choose_mode(self, mode: str, flow: object) -> Document:
-        old = self._modes
+    async def _choose_mode(self, mode: str, flow: object, connection: object = None) -> Document:
+        old, begun_s = self._modes, time.monotonic()
+        if connection is not None:
+            if flow is not None:
+                raise ModeError("expected a flow or a connection, not both")
+            check_mode(self._policy, mode)
+            self._mptcp.choose(str(connection), mode)
+            await self._apply()
+            took_s = time.monotonic() - begun_s
+            return {"type": "ok", "mode": mode, "connection": connection, "took_s": took_s}
         self._modes = old.with_choice(self._policy, mode, None if flow is None else str(flow))
-        begun_s = time.monotonic()
         try:
             await self._apply()
         except HyroadsError:

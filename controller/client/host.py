@@ -311,7 +311,7 @@ def _rules(plan: ClientPlan, version: int) -> Iterator[tuple[int, tuple[str, ...
 def _set_rules(version: int, wanted: Mapping[int, Sequence[str]], waypoint: str | None) -> None:
     """Only what differs is touched: without a rule connections would begin with another address."""
     right = set()
-    for rule in _rules_now(version):
+    for rule in rules_of(version, _PRIORITIES):
         priority = rule["priority"]
         # The only rule that depends on anything is the first.
         changed = priority == _PRIORITIES[0] and rule.get("dst") != waypoint
@@ -324,9 +324,10 @@ def _set_rules(version: int, wanted: Mapping[int, Sequence[str]], waypoint: str 
             run("ip", f"-{version}", "rule", "add", "priority", str(priority), *words)
 
 
-def _rules_now(version: int) -> list[dict[str, Any]]:
+def rules_of(version: int, priorities: Collection[int]) -> list[dict[str, Any]]:
+    """The rules of routing of an IP version that have one of these priorities."""
     listed = json.loads(run("ip", "-j", f"-{version}", "rule", "show") or "[]")
-    return [rule for rule in listed if rule["priority"] in _PRIORITIES]
+    return [rule for rule in listed if rule["priority"] in priorities]
 
 
 def _clear_rules(version: int) -> None:

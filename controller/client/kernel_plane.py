@@ -85,7 +85,7 @@ class KernelPlane:
         names = [each.name for each in configuration.interfaces]
         if HR0 in names or any(name.startswith("hrk") for name in names):
             raise KernelPlaneError(f"{HR0} and hrk... are the kernel plane's own, not interfaces for it to use")
-        links = self._timed(_discover(names), now_s)
+        links = self._timed(discover(names), now_s)
         numbers = number_rules([rule.name for rule in configuration.rules], self._installer.state.numbers)
         plan = client_plan(configuration, links, numbers)
         self._installer.state.numbers = numbers
@@ -100,13 +100,13 @@ class KernelPlane:
         """
         if self._configuration is None:
             return False
-        self._links = self._timed({n: replace(each, carrier=_carrier(n)) for n, each in self._links.items()}, now_s)
+        self._links = self._timed({n: replace(each, carrier=has_carrier(n)) for n, each in self._links.items()}, now_s)
         plan = client_plan(self._configuration, self._links, self._installer.state.numbers)
         return self._installer.set_elements(plan.elements)
 
     def is_outdated(self) -> bool:
         """Whether the interfaces have other devices, addresses or gateways than were installed. Asks ``ip``."""
-        now = _discover(list(self._names()))
+        now = discover(list(self._names()))
 
         def without_time(links: Mapping[str, Link]) -> dict[str, Link]:
             return {name: replace(each, carrier=True, down_s=0.0) for name, each in links.items()}
@@ -273,13 +273,13 @@ def number_rules(names: Sequence[str], before: Mapping[str, int]) -> dict[str, i
     return {**gone, **numbers}
 
 
-def _discover(names: Sequence[str]) -> dict[str, Link]:
+def discover(names: Sequence[str]) -> dict[str, Link]:
     """The interfaces of these names that the host has, with addresses, subnets and gateways."""
     found: dict[str, Link] = {}
     for each in ip_json("address", "show"):
         if each["ifname"] in names:
             found[each["ifname"]] = Link(
-                each["ifname"], each["ifindex"], _carrier(each["ifname"]), each["mtu"], _addresses(each)
+                each["ifname"], each["ifindex"], has_carrier(each["ifname"]), each["mtu"], _addresses(each)
             )
     for version in (4, 6):
         defaults: dict[str, str] = {}
@@ -309,7 +309,7 @@ def _addresses(device: Mapping[str, Any]) -> dict[int, str]:
     return addresses
 
 
-def _carrier(name: str) -> bool:
+def has_carrier(name: str) -> bool:
     """Whether an interface is up and its link is."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         try:

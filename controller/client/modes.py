@@ -8,14 +8,15 @@ mode, chosen live or in the file, counts more than the client's.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hyroads.controller.core.checking import describe, one_of, suggestion
 from hyroads.controller.core.errors import HyroadsError
 
-from .policy import COST_EFFICIENT, DIRECT, HIGH_ROBUSTNESS, KERNEL, MODES, WAYPOINT, FlowPolicy, Match, Policy
+from .flow_match import Match
+from .policy import COST_EFFICIENT, DIRECT, HIGH_ROBUSTNESS, KERNEL, MODES, WAYPOINT, FlowPolicy, Policy
 
 Document = dict[str, Any]
 
@@ -37,20 +38,25 @@ class Modes:
 
     def with_choice(self, policy: Policy, mode: str, flow: str | None) -> Modes:
         """With another mode of the client, or of one flow; :class:`ModeError` if that is not possible."""
-        if mode not in MODES:
-            raise ModeError(f"unknown mode {describe(mode)}, expected {one_of(MODES)}{suggestion(mode, MODES)}")
+        check_mode(policy, mode)
         named = {each.name: each for each in policy.flows}
         if flow is not None and flow not in named:
             raise ModeError(f"unknown flow {describe(flow)}, expected {one_of(named)}")
-        if mode == HIGH_ROBUSTNESS and policy.waypoint is None:
-            raise ModeError(f"{policy.document}: waypoint: {HIGH_ROBUSTNESS} needs a waypoint, and there is none")
-        if mode == HIGH_ROBUSTNESS and policy.plane == KERNEL:
-            raise ModeError(f"{policy.document}: plane: {HIGH_ROBUSTNESS} needs plane: agent, which makes copies")
         if flow is None:
             return replace(self, client=mode)
         if mode == HIGH_ROBUSTNESS and named[flow].via == DIRECT:
             raise ModeError(f"flow {flow} goes direct: {HIGH_ROBUSTNESS} needs via: waypoint")
         return replace(self, flows={**self.flows, flow: mode})
+
+
+def check_mode(policy: Policy, mode: str) -> None:
+    """:class:`ModeError` if there is no such mode, or this policy leaves it nothing that could make copies."""
+    if mode not in MODES:
+        raise ModeError(f"unknown mode {describe(mode)}, expected {one_of(MODES)}{suggestion(mode, MODES)}")
+    if mode == HIGH_ROBUSTNESS and policy.waypoint is None:
+        raise ModeError(f"{policy.document}: waypoint: {HIGH_ROBUSTNESS} needs a waypoint, and there is none")
+    if mode == HIGH_ROBUSTNESS and policy.plane == KERNEL:
+        raise ModeError(f"{policy.document}: plane: {HIGH_ROBUSTNESS} needs plane: agent, which makes copies")
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,15 +93,19 @@ def configuration(
     used_up: Collection[str] = (),
     session: WaypointSession | None = None,
     addresses: Addresses | None = None,
+    *,
+    copied: Sequence[FlowPolicy] = (),
 ) -> Document:
     """The message ``configure`` without its ``seq``. Interfaces in ``used_up`` have carried what they may in this
     month: they are not usable, even if no other one is.
 
     Without a ``session`` all flows go direct, each by one interface: nobody would put copies or packets in order.
-    ``addresses`` are hr0's, where they are not those of session or policy.
+    ``addresses`` are hr0's, where they are not those of session or policy. ``copied`` are single connections whose
+    packets are copied, whatever their flows' modes are; they come first.
     """
     address4, address6 = addresses or own_addresses(policy, session)
-    rules = [rule for flow in policy.flows for rule in _rules(policy, flow, modes.of(policy, flow), session)]
+    flows = [(flow, HIGH_ROBUSTNESS) for flow in copied] + [(flow, modes.of(policy, flow)) for flow in policy.flows]
+    rules = [rule for flow, mode in flows for rule in _rules(policy, flow, mode, session)]
     main = {name for rule in rules for name in rule["interfaces"]}
     return {
         "type": "configure",

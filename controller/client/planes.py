@@ -1,20 +1,26 @@
-"""The two planes that can carry a client's packets, in one shape for the daemon: what is asked, and the host below."""
+"""The planes of a client, in one shape for the daemon: what is asked, and the host below. Two carry packets; the third
+leaves that to the kernel, whose MPTCP connections are all that is managed.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Protocol
 
 from .host import CapsHost, ClientHost, ClientPlan
 from .json_lines import Document
-from .kernel_plane import KernelPlane
+from .kernel_plane import KernelPlane, has_carrier
 from .kernel_runner import KernelRunner, TellPaths
-from .program import Program, end_program
+from .policy import AGENT, KERNEL, MPTCP
+from .program import Program, ProgramError, RefusedError, end_program
+from .usage import interface_counters
 
 
 class Plane(Protocol):
-    """Carries packets: :class:`.Program` (``plane: agent``) or :class:`.KernelRunner` (``plane: kernel``)."""
+    """:class:`.Program` (``plane: agent``), :class:`.KernelRunner` (``kernel``) or :class:`NoPlane` (``mptcp``)."""
 
     starts: int
     """How often it was started; what it was told before counts no more."""
@@ -46,6 +52,43 @@ class PlaneHost(Protocol):
         """Everything as before."""
 
 
+class NoPlane:
+    """``plane: mptcp``: no hr0 and no flows; the host's own routes count. ``ready`` is awaited once."""
+
+    def __init__(self, ready: Callable[[], Awaitable[None]]) -> None:
+        self._ready, self._names, self._begun_s = ready, list[str](), time.monotonic()
+        self.starts, self.connected = 0, False
+
+    async def keep(self) -> None:
+        """Does nothing, for ever."""
+        self.starts, self.connected = 1, True
+        await self._ready()
+        await asyncio.Event().wait()
+
+    async def request(self, document: Document) -> Document:
+        """The answer to ``configure`` or ``status``; :class:`RefusedError` to all else."""
+        if not self.connected:
+            raise ProgramError("the daemon is being started, try again")
+        kind = document.get("type")
+        if kind == "configure":
+            self._names = [each["name"] for each in document["interfaces"]]
+            return {"type": "ok"}
+        if kind == "status":
+            found = [(name, interface_counters(name)) for name in self._names]
+            interfaces = [
+                {"name": name, "up": has_carrier(name), "sent_bytes": counters[0], "received_bytes": counters[1]}
+                for name, counters in found
+                if counters is not None
+            ]
+            uptime_s = time.monotonic() - self._begun_s
+            return {"type": "status", "program": "kernel", "uptime_s": uptime_s, "interfaces": interfaces}
+        raise RefusedError(f"plane: mptcp has no flows to {kind}")
+
+    async def stop(self) -> None:
+        """There is nothing to end."""
+        self.connected = False
+
+
 class Planes:
     """Makes the plane that a policy names. ``folder`` is below /run, ``control`` the socket of ``hyroads-client``.
 
@@ -68,16 +111,18 @@ class Planes:
         say: Callable[[str], None],
     ) -> tuple[Plane, PlaneHost]:
         """The plane of this name, which does nothing yet, and its host."""
-        if plane == "kernel":
+        if plane == MPTCP:
+            return NoPlane(ready), CapsHost(self._folder)
+        if plane == KERNEL:
             return KernelRunner(self._kernel_state, ready, event, tell_paths, say), CapsHost(self._folder)
         options = ["--state", str(self.flows), "--tun", self._tun, *(["--realtime"] if self._realtime else [])]
         return Program(options, self._control, ready, event, say), ClientHost(self._folder)
 
     async def clear_other(self, plane: str) -> None:
         """Take away what a daemon with the other plane has left when it was killed."""
-        if plane == "agent" and self._kernel_state.exists():
+        if plane != KERNEL and self._kernel_state.exists():
             KernelPlane(self._kernel_state).remove()
             CapsHost(self._folder).undo()
-        elif plane == "kernel" and not self._kernel_state.exists():
+        elif plane != AGENT and not self._kernel_state.exists():
             await end_program(self._control)
             ClientHost(self._folder).undo(self._tun)

@@ -25,12 +25,13 @@ from hyroads.controller.core.checking import (
 )
 from hyroads.controller.core.document import load_document
 
+from .flow_match import Match, parse_match
+
 FULL_SPEED, COST_EFFICIENT, HIGH_ROBUSTNESS = MODES = ("full-speed", "cost-efficient", "high-robustness")
-PLANES = AGENT, KERNEL = ("agent", "kernel")
+PLANES = AGENT, KERNEL, MPTCP = ("agent", "kernel", "mptcp")
 SPREADS = ("flow", "packet")
 DIRECT, WAYPOINT = VIAS = ("direct", "waypoint")
-PROTOCOLS = ("tcp", "udp", "icmp")
-MAX_INTERFACES, MAX_FLOWS, MAX_RANGES, MAX_DNS = 16, 256, 32, 4
+MAX_INTERFACES, MAX_FLOWS, MAX_DNS = 16, 256, 4
 MAX_RULES, MAX_KERNEL_RULES = 1000, 249
 """Pairs of port ranges, of all flows together; with ``plane: kernel``."""
 CONTROLLER_PORT, WAYPOINT_PORT = 6654, 6656
@@ -40,19 +41,10 @@ DEFAULT_WAYPOINT_TOKEN, DEFAULT_WAYPOINT_CA = "waypoint.token", "waypoint-ca.pem
 _IFNAME = re.compile(r"(?!\.{1,2}$)[^\s/#\"'\\{},;]{1,15}")
 _RESERVED = ("lo", "hr0", "hrw0")
 _FLOW_NAME = re.compile(r"[A-Za-z0-9_.-]{1,32}")
-_RANGE = re.compile(r"([0-9]{1,5})-([0-9]{1,5})")
-_CGROUP = re.compile(r"(?!.*/\.{0,2}(?:/|$))(?:/[^/\x00-\x1f\x7f]+)+")
-_APPLICATION = re.compile(r"[A-Za-z0-9_.:@-]+")
-_MOST_APPLICATION = 255
 _FINGERPRINT = re.compile(r"[0-9a-f]{64}")
 _MOST_MBPS, _LEAST_WEIGHT, _MOST_WEIGHT, _MOST_GIB = 1e6, 1e-3, 1e6, 1e9
-_PORT_KEYS = ("tcp_dst", "udp_dst", "tcp_src", "udp_src")
-_MATCH_KEYS = (*_PORT_KEYS, "protocol", "dst", "src", "dscp", "icmp", "application")
 _FLOW_KEYS = ("name", "match", "weight", "urgent", "mode", "interfaces", "spread", "via")
-_TOP_KEYS = ("interfaces", "mode", "waypoint", "flows", "controller", "plane", "address4", "address6")
-
-Ports = tuple[int, int]
-Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+_TOP_KEYS = ("interfaces", "mode", "waypoint", "flows", "controller", "plane", "mptcp", "address4", "address6")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,21 +58,6 @@ class InterfacePolicy:
     metered: bool = False
     cap_gib_month: float | None = None
     dns: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Match:
-    """What packets a flow is for; None and empty: any. Ports are inclusive ranges. ``application`` is the name of a
-    systemd unit or scope, or the path of a control group (cgroup v2), of the process that made the socket.
-    """
-
-    protocol: str | int | None = None
-    source: str | None = None
-    destination: str | None = None
-    source_ports: tuple[Ports, ...] = ()
-    destination_ports: tuple[Ports, ...] = ()
-    dscp: int | None = None
-    application: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +110,8 @@ class Policy:
     waypoint: WaypointPolicy | None = None
     controller: ControllerPolicy | None = None
     plane: str = "agent"
+    mptcp: bool = False
+    """Whether the daemon manages the subflows of MPTCP connections."""
     address4: str = DEFAULT_ADDRESS4
     address6: str | None = DEFAULT_ADDRESS6
     document: str = field(default="policy", compare=False)
@@ -161,7 +140,10 @@ def parse(raw: object, name: str) -> Policy:
     flows = _flows(top["flows"], tuple(interfaces), has_waypoint) if "flows" in top else []
     controller = _controller(top["controller"], base) if top.values.get("controller") is not None else None
     plane = choice_of(top, "plane", PLANES)
-    if plane == KERNEL:
+    mptcp = boolean_of(top, "mptcp", plane == MPTCP)
+    if plane == MPTCP:
+        _check_mptcp(top, mptcp=mptcp, has_waypoint=has_waypoint)
+    elif plane == KERNEL:
         _check_kernel(top, mode, flows)
     address4, address6 = (
         _own_address(top, "address4", DEFAULT_ADDRESS4),
@@ -175,6 +157,7 @@ def parse(raw: object, name: str) -> Policy:
         waypoint,
         controller,
         plane,
+        mptcp,
         address4 or DEFAULT_ADDRESS4,
         address6,
         name,
@@ -197,6 +180,14 @@ def _check_kernel(top: Section, mode: str, flows: Sequence[FlowPolicy]) -> None:
         top["flows"].fail(
             f"expected at most {MAX_KERNEL_RULES} pairs of source and destination ports, got {_rules(flows)}"
         )
+
+
+def _check_mptcp(top: Section, *, mptcp: bool, has_waypoint: bool) -> None:
+    """Without hr0 there is nothing that could go by a waypoint."""
+    if not mptcp:
+        top["mptcp"].fail("plane: mptcp does nothing else")
+    if has_waypoint:
+        top["waypoint"].fail("needs plane: agent or kernel, which have hr0")
 
 
 def _rules(flows: Sequence[FlowPolicy]) -> int:
@@ -286,7 +277,7 @@ def _flow(section: Section, interfaces: tuple[str, ...], has_waypoint: bool) -> 
         weight = section["weight"].number(1.0, _LEAST_WEIGHT, _MOST_WEIGHT, what="a weight above 0")
     if "interfaces" in section:
         accepted = _accepted(section["interfaces"], interfaces)
-    match = _match(section["match"]) if section.values.get("match") is not None else Match()
+    match = parse_match(section["match"]) if section.values.get("match") is not None else Match()
     mode = choice_of(section, "mode", MODES) if section.values.get("mode") is not None else None
     via = section["via"].choice(VIAS, DIRECT) if "via" in section else None
     spread = choice_of(section, "spread", SPREADS)
@@ -311,89 +302,6 @@ def _word(place: Place, pattern: re.Pattern[str], expected: str) -> str:
         return place.value
     place.expected(expected)
     return ""
-
-
-def _match(place: Place) -> Match:
-    section = place.section(_MATCH_KEYS)
-    protocols = {key.partition("_")[0] for key in _PORT_KEYS if key in section}
-    if "icmp" in section:
-        protocols.add("icmp")
-        if section.values["icmp"] is not True:
-            section["icmp"].expected("true")
-    protocol = _protocol(section["protocol"]) if section.values.get("protocol") is not None else None
-    if protocol is not None:
-        protocols.add(str(protocol))
-    if len(protocols) > 1:
-        place.fail(f"expected one protocol, got {' and '.join(sorted(protocols))}")
-    elif protocol is None and protocols:
-        protocol = next(iter(protocols))
-    ports = {end: _ports_of(section, end) for end in ("src", "dst")}
-    networks = {key: _network(section[key]) for key in ("src", "dst") if section.values.get(key) is not None}
-    versions = {network.version for network in networks.values() if network is not None}
-    if len(versions) > 1:
-        place.fail("expected src and dst of one IP version")
-    texts = {key: str(network) for key, network in networks.items()}
-    dscp = integer_of(section, "dscp", 0, 0, 63) if section.values.get("dscp") is not None else None
-    application = _application(section["application"]) if section.values.get("application") is not None else None
-    return Match(protocol, texts.get("src"), texts.get("dst"), ports["src"], ports["dst"], dscp, application)
-
-
-def _application(place: Place) -> str | None:
-    text = place.value if isinstance(place.value, str) and len(place.value.encode()) <= _MOST_APPLICATION else ""
-    if _APPLICATION.fullmatch(text) or _CGROUP.fullmatch(text):
-        return text
-    place.expected(
-        "the name of an application such as firefox, or the path of a cgroup such as /system.slice/x.service"
-    )
-    return None
-
-
-def _protocol(place: Place) -> str | int | None:
-    if isinstance(place.value, str) and place.value in PROTOCOLS:
-        return place.value
-    if isinstance(place.value, int) and not isinstance(place.value, bool) and 0 <= place.value <= 255:
-        return {1: "icmp", 6: "tcp", 17: "udp", 58: "icmp"}.get(place.value, place.value)
-    place.expected("tcp, udp, icmp or a protocol's number from 0 to 255")
-    return None
-
-
-def _ports_of(section: Section, end: str) -> tuple[Ports, ...]:
-    found: tuple[Ports, ...] = ()
-    for key in (f"tcp_{end}", f"udp_{end}"):
-        if key in section:
-            found += _ports(section[key])
-    return found
-
-
-def _ports(place: Place) -> tuple[Ports, ...]:
-    """A port, ``LOW-HIGH`` or a list of these."""
-    several = isinstance(place.value, list)
-    if several and not 1 <= len(place.value) <= MAX_RANGES:
-        place.fail(f"expected 1 to {MAX_RANGES} ports or ranges")
-        return ()
-    found = [_port_range(item) for item in (place.items() if several else (place,))]
-    return tuple(sorted({each for each in found if each is not None}))
-
-
-def _port_range(place: Place) -> Ports | None:
-    value = place.value
-    low: object = value
-    high: object = value
-    if isinstance(value, str) and (words := _RANGE.fullmatch(value)):
-        low, high = int(words[1]), int(words[2])
-    whole = isinstance(low, int) and isinstance(high, int) and not isinstance(low, bool)
-    if whole and 0 <= low <= high <= 0xFFFF:  # type: ignore[operator]
-        return low, high  # type: ignore[return-value]
-    place.expected("a port from 0 to 65535 or a range such as 5000-5010")
-    return None
-
-
-def _network(place: Place) -> Network | None:
-    try:
-        return ipaddress.ip_network(place.value if isinstance(place.value, str) else "")
-    except ValueError:
-        place.expected("an IP address or a network such as 192.0.2.0/24")
-        return None
 
 
 def _address(place: Place, what: str) -> str | None:

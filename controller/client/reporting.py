@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import json
 import secrets
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,7 +25,7 @@ MAX_FLOWS = MAX_CLUSTERS = MAX_MPTCP = 256
 """Of more flows the busiest are reported."""
 CONNECT_WITHIN_S, WELCOME_WITHIN_S, DEAD_S = 10.0, 5.0, 10.0
 FIRST_PAUSE_S, MOST_PAUSE_S = 0.5, 10.0
-OWN = ("waypoint", "controller", "plane", "address4", "address6")
+OWN = ("waypoint", "controller", "plane", "mptcp", "address4", "address6")
 """Parts of a policy that only the client's own file changes: they name files, and whom the client trusts."""
 _INTERFACE = (
     "up",
@@ -39,6 +39,8 @@ _INTERFACE = (
     "problem",
 )
 _FLOW = ("id", "name", "interface", "rate_mbps", "level_mbps", "migrations")
+_OF_MODE = ("flow", "connection")
+_MPTCP = ("token", "name", "mode")
 EVENTS = {
     "interface.up": "interface_up",
     "interface.down": "interface_down",
@@ -83,14 +85,15 @@ class Callbacks:
 
     ``status`` gives the status document (``hyroads client status --json``), ``policy`` the document of the policy in
     force. The others do what the controller asks: use a policy, move a flow to an interface, choose a mode for all
-    flows or those of one name. They raise :class:`HyroadsError` with the reason if they can't.
+    flows, those of one name or the MPTCP connection of a token. They raise :class:`HyroadsError` with the reason if
+    they can't.
     """
 
     status: Callable[[], Document]
     policy: Callable[[], Document]
     apply_policy: Callable[[Document], Awaitable[object]]
     migrate: Callable[[int, str], Awaitable[object]]
-    set_mode: Callable[[str, str | None], Awaitable[object]]
+    set_mode: Callable[[str, str | None, str | None], Awaitable[object]]
 
 
 class Reporter:
@@ -211,8 +214,8 @@ class Reporter:
             await self._callbacks.apply_policy(with_own_parts(message["policy"], self._callbacks.policy()))
         elif kind == "client-migrate" and _is_whole(message.get("flow")) and isinstance(message.get("interface"), str):
             await self._callbacks.migrate(message["flow"], message["interface"])
-        elif kind == "client-mode" and isinstance(message.get("mode"), str) and _is_name(message.get("flow")):
-            await self._callbacks.set_mode(message["mode"], message.get("flow"))
+        elif kind == "client-mode" and isinstance(message.get("mode"), str) and _are_names(message, _OF_MODE):
+            await self._callbacks.set_mode(message["mode"], *(message.get(key) for key in _OF_MODE))
         else:
             raise ReportingError(f"unknown or malformed request {_words(kind)}")
 
@@ -254,7 +257,7 @@ def reported(status: Mapping[str, Any]) -> Document:
         "flow_count": len(flows),
         "clusters": list(status.get("clusters", []))[:MAX_CLUSTERS],
         "mptcp": [
-            {"token": each.get("token"), "subflows": _count(each.get("subflows"))}
+            {key: each[key] for key in _MPTCP if key in each} | {"subflows": _count(each.get("subflows"))}
             for each in list(status.get("mptcp", []))[:MAX_MPTCP]
         ],
     }
@@ -307,5 +310,5 @@ def _is_whole(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
-def _is_name(value: object) -> bool:
-    return value is None or isinstance(value, str)
+def _are_names(message: Document, keys: Sequence[str]) -> bool:
+    return all(message.get(key) is None or isinstance(message[key], str) for key in keys)

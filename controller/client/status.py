@@ -55,7 +55,7 @@ def _mbps(before: int, now: int, passed_s: float) -> float:
 class Facts:
     """What the daemon knows besides the program's status: by interface the attachment point (the gateway, where nothing
     better is known); what interfaces carried, and those whose cap is used up; the waypoint, if the policy has one;
-    ``time_s`` is seconds since 1970.
+    ``time_s`` is seconds since 1970; ``mptcp`` are the MPTCP connections.
     """
 
     policy: Policy
@@ -66,6 +66,7 @@ class Facts:
     at: Mapping[str, str | None]
     waypoint: Document | None = None
     restarts: int = 0
+    mptcp: Sequence[Document] = ()
 
 
 def document(meter: Meter, facts: Facts) -> Document:
@@ -80,7 +81,7 @@ def document(meter: Meter, facts: Facts) -> Document:
         "interfaces": {name: _interface(name, told.get(name), meter, facts) for name in policy.interfaces},
         "flows": flows,
         "clusters": clusters(policy, meter, flows),
-        "mptcp": [],
+        "mptcp": list(facts.mptcp),
         "waypoint": facts.waypoint,
         "counters": meter.status.get("counters", {}),
         "program": {key: meter.status.get(key) for key in ("program", "uptime_s")} | {"restarts": facts.restarts},

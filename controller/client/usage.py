@@ -135,8 +135,15 @@ class UsageFile:
 
 def counter_bytes(interface: str) -> int | None:
     """What the kernel's counters of an interface show, received and sent together; None if there is no such one."""
+    counters = interface_counters(interface)
+    return None if counters is None else sum(counters)
+
+
+def interface_counters(interface: str) -> tuple[int, int] | None:
+    """Bytes that the kernel has counted at an interface: sent, received; None if there is no such one."""
     folder = Path(_STATISTICS.format(interface))
     try:
-        return sum(int((folder / name).read_text(encoding="ascii")) for name in ("rx_bytes", "tx_bytes"))
+        sent, received = (int((folder / name).read_text(encoding="ascii")) for name in ("tx_bytes", "rx_bytes"))
     except (OSError, ValueError):
         return None
+    return sent, received

@@ -26,7 +26,7 @@ from hyroads.controller.files.tls import fingerprint, own_certificate, server_si
 from .host import HostError, WaypointHost, default_gateways
 from .json_lines import ControlServer, Document, LineError, close, encode, read
 from .kernel_sessions import KernelSessions, endpoint_of, read_news
-from .policy import PLANES
+from .policy import AGENT, KERNEL
 from .process import Process
 from .program import Program, ProgramError
 from .session import MAX_LINE, reason_of
@@ -216,7 +216,7 @@ class Sessions:
             raise Stranger(f"no TLS: {reason_of(error)}") from error
         hello = await asyncio.wait_for(read(reader), HELLO_WITHIN_S)
         client, plane = client_of(hello, self.tokens), str((hello or {}).get("plane", "agent"))
-        if plane not in PLANES:
+        if plane not in (AGENT, KERNEL):
             raise Stranger("expected plane agent or kernel")
         if hello is not None and "path" in hello:
             await self._tell_path(client, hello, writer)

@@ -29,15 +29,18 @@ DEMOS: dict[str, str] = {
     "download": "a laptop fetches a file over two foreign networks at once, one of which goes and comes back",
     "hercules": "one address over two to ten interfaces, which a running upload outlives, through a waypoint",
     "fair": "three flows share two interfaces by weight and preference, second by second",
+    "mptcp": "one TCP over the labelled multipath beside the kernel's MPTCP over the same two paths",
+    "offload": "a download over MPTCP stays off a mobile network while there is WiFi, which goes and comes back",
 }
 
-ALONE: frozenset[str] = frozenset({"download", "hercules", "fair"})
+ALONE: frozenset[str] = frozenset({"download", "hercules", "fair", "offload"})
 """The demos without a controller: ``run_alone(how, name, say)`` makes the networks that they need."""
 
 DEFAULTS: dict[str, dict[str, object]] = {
     "capacity-drop": {"radios": True, "busy_noise": 0.2},
     "external": {"measured": True},
     "roaming-80211": {"radio": True},
+    "offload": {"seconds": 30.0},
     "office": {"measured": True, "discover": True, "noise": 0.1, "busy_noise": 0.02, "low_rate_bias": 0.3},
 }
 """What options of ``hyroads demo`` are for a demo if they are not given."""

@@ -66,6 +66,10 @@ def test_a_policy_is_used_when_it_is_answered(rest: Client, laptop: ScriptedClie
     assert [one["name"] for one in rest.get("/clients/laptop/interfaces")["interfaces"]] == ["wlan0", "wwan0", "eth0"]
     mode = rest.change("PATCH", "/clients/laptop/policy", {"mode": "full-speed"})
     assert mode["mode"] == laptop.mode == "full-speed"
+    rest.change("PATCH", "/clients/laptop/policy", {"mode": "cost-efficient", "connection": "mptcp-a1b2c3d4"})
+    (connection,) = (one for one in rest.listed("/clients/laptop/connections", "connections") if one["subflows"])
+    assert (connection["id"], connection["name"]) == ("mptcp-a1b2c3d4", "rest")
+    assert (connection["mode"], laptop.mode) == ("cost-efficient", "full-speed")
     rest.change("PUT", "/clients/laptop/policy", before)
 
 
@@ -139,6 +143,9 @@ def test_command_line(controller: ControllerProcess, laptop: ScriptedClient, tmp
     assert not laptop.policy["interfaces"]["wwan0"] and laptop.policy["waypoint"]
     hyroads("mode", "laptop", "high-robustness")
     assert laptop.mode == "high-robustness"
+    hyroads("mode", "laptop", "full-speed", "--connection", "mptcp-a1b2c3d4")
+    assert (laptop.mode, laptop.connection_mode) == ("high-robustness", "full-speed")
+    assert "unknown MPTCP connection" in hyroads("mode", "laptop", "full-speed", "--connection", "mptcp-0", status=2)
     hyroads("migrate", "laptop", "13", "wlan0")
     assert laptop.interface_of[13] == "wlan0" and "wlan0" in hyroads("migrations", "laptop")
     assert "unknown interface" in hyroads("migrate", "laptop", "13", "eth9", status=2)

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from hyroads.controller.client.generic_netlink import GenericNetlink
 from hyroads.controller.client.netlink import NetlinkError
 from hyroads.controller.core.netfile import load_text
 from hyroads.mininet import wifi_import
-from hyroads.mininet.generic_netlink import GenericNetlink
 from hyroads.mininet.programs import EmulationError, wait_until
 from hyroads.mininet.radios import HWSIM, family_id, radio_names
 from hyroads.mininet.roaming import PingRun

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from hyroads.controller.client.generic_netlink import family_id
 from hyroads.controller.core.planner import Planner
 from hyroads.controller.files.documents import read_file
-from hyroads.mininet.generic_netlink import family_id
 from hyroads.mininet.programs import wait_until
 from hyroads.mininet.run_directory import find_network
 from hyroads.mininet.traffic import Traffic, has_congestion_control

@@ -22,6 +22,7 @@ class ScriptedClient:
             "waypoint": {"address": "192.0.2.1", "token_file": "/etc/hyroads/w"},
         }
         self.mode: str | None = None
+        self.connection_mode = "full-speed"
         self.interface_of = {12: "wlan0", 13: "wwan0"}
         self.refusal: str | None = None
         self.delay_s = 0.0
@@ -52,7 +53,7 @@ class ScriptedClient:
             "flows": [{"id": flow, "name": "rest", "interface": name, "rate_mbps": 1.0, "level_mbps": 1.0,
                        "migrations": 0} for flow, name in self.interface_of.items()],
             "clusters": [{"flows": [12, 13], "interfaces": ["wlan0", "wwan0"], "level_mbps": 1.0}],
-            "mptcp": [{"token": "a1b2c3d4", "subflows": 2}],
+            "mptcp": [{"token": "a1b2c3d4", "name": "rest", "mode": self.connection_mode, "subflows": 2}],
         }  # fmt: skip
 
     async def use(self, policy: dict[str, Any]) -> None:
@@ -67,10 +68,15 @@ class ScriptedClient:
             raise HyroadsError(f"unknown interface {interface}")
         self.interface_of[flow] = interface
 
-    async def choose(self, mode: str, flow: str | None) -> None:
+    async def choose(self, mode: str, flow: str | None, connection: str | None) -> None:
         await self._may()
         assert flow is None or flow == "rest"
-        self.mode = mode
+        if connection is None:
+            self.mode = mode
+        elif connection == "a1b2c3d4":
+            self.connection_mode = mode
+        else:
+            raise HyroadsError(f"unknown MPTCP connection {connection}")
 
     async def _may(self) -> None:
         await asyncio.sleep(self.delay_s)

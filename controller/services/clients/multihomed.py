@@ -36,6 +36,8 @@ SAME_WITHIN_S = 5.0
 EVENTS_PER_S, EVENTS_BURST = 20.0, 500.0
 """A client can't push the events of others out of the controller's memory."""
 _BOUNDS_S = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
+_MPTCP = "mptcp-"
+"""Begins the ids of MPTCP connections."""
 _BYTES_PER_MBIT = 1e6 / 8
 
 
@@ -200,13 +202,21 @@ class MultihomedClients:
     def connections(self, client: str) -> list[Document]:
         """A client's flows, the busiest if there are many, and its MPTCP connections; NotFoundError, ConflictError."""
         report = self._report(client, self._known(client))
-        nothing = {"flow": None, "name": None, "interface": None, "rate_mbps": None, "level_mbps": None}
+        nothing = {"flow": None, "interface": None, "rate_mbps": None, "level_mbps": None}
         flows = [
-            {**asdict(flow), "id": str(flow.id), "kind": "flow", "flow": flow.id, "subflows": None}
+            {**asdict(flow), "id": str(flow.id), "kind": "flow", "flow": flow.id, "mode": None, "subflows": None}
             for flow in report.flows
         ]
         return flows + [
-            {"id": f"mptcp-{each.token}", "kind": "mptcp", **nothing, "migrations": None, "subflows": each.subflows}
+            {
+                "id": f"{_MPTCP}{each.token}",
+                "kind": "mptcp",
+                **nothing,
+                "migrations": None,
+                "name": each.name,
+                "mode": each.mode,
+                "subflows": each.subflows,
+            }
             for each in report.mptcp
         ]
 
@@ -218,9 +228,14 @@ class MultihomedClients:
         """Ask a client to use another policy; NotFoundError, ConflictError if it is not connected."""
         return self._ask(client, {"type": "client-policy", "policy": dict(policy)}, "policy")
 
-    def set_mode(self, client: str, mode: str, flow: str | None) -> ClientRequest:
-        """Ask a client to choose another mode, for all its flows or for those of one name; errors as before."""
-        return self._ask(client, {"type": "client-mode", "mode": mode, "flow": flow}, "mode")
+    def set_mode(self, client: str, mode: str, flow: str | None, connection: str | None = None) -> ClientRequest:
+        """Ask a client to choose another mode, for all its flows, for those of one name, or for one MPTCP connection by
+        its id; errors as before.
+        """
+        message = {"type": "client-mode", "mode": mode, "flow": flow}
+        if connection is not None:
+            message["connection"] = connection.removeprefix(_MPTCP)
+        return self._ask(client, message, "mode")
 
     def migrate(self, client: str, flow: int, interface: str) -> ClientRequest:
         """Ask a client to move a flow to another interface; errors as before."""

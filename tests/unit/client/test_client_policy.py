@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hyroads.controller.cli.main import main
+from hyroads.controller.client.flow_match import Match
 from hyroads.controller.client.modes import ModeError, Modes, WaypointSession, configuration, flow_name
-from hyroads.controller.client.policy import MODES, Match, Policy, load_text, parse
+from hyroads.controller.client.policy import MODES, Policy, load_text, parse
 from hyroads.controller.core.errors import ConfigError
 
 SPEC = """
@@ -90,7 +91,7 @@ def test_ports_are_numbers_ranges_and_lists() -> None:
         ({"interfaces": TWO, "mode": "high-robustness"}, "mode", "needs a waypoint"),
         ({"interfaces": TWO, "waypoint": "nowhere"}, "waypoint", "IP address"),
         ({"interfaces": TWO, "waypoint": {"address": "192.0.2.1", "fingerprint": "00"}}, "waypoint.fingerprint", "64"),
-        ({"interfaces": TWO, "plane": "moon"}, "plane", "agent or kernel"),
+        ({"interfaces": TWO, "plane": "moon"}, "plane", "agent, kernel or mptcp"),
         ({"interfaces": TWO, "address4": "127.0.0.1"}, "address4", "IPv4 address for hr0"),
         ({"interfaces": TWO, "flows": [{"match": {}}]}, "flows[0].name", "is missing"),
         ({"interfaces": TWO, "flows": [{"name": "a"}, {"name": "b"}]}, "flows[0]", "the last one"),
@@ -141,6 +142,19 @@ def test_a_flow_that_goes_direct_can_have_no_copies() -> None:
     flow = {"name": "a", "via": "direct", "mode": "high-robustness"}
     found = errors({"interfaces": TWO, "waypoint": "192.0.2.1", "flows": [flow]})
     assert "flows[0].mode: high-robustness needs via: waypoint" in found[0]
+
+
+def test_mptcp_is_managed_beside_a_plane_or_alone() -> None:
+    assert not parse({"interfaces": TWO}, "client.yaml").mptcp
+    assert parse({"interfaces": TWO, "mptcp": True}, "client.yaml").mptcp
+    alone = {"interfaces": TWO, "plane": "mptcp"}
+    assert parse(alone, "client.yaml").mptcp
+    assert errors({**alone, "mptcp": False}) == ["client.yaml: mptcp: plane: mptcp does nothing else"]
+    assert "client.yaml: mptcp: expected true or false, got 'yes'" in errors({"interfaces": TWO, "mptcp": "yes"})
+    waypoint = errors({**alone, "waypoint": "192.0.2.1"})
+    assert waypoint == ["client.yaml: waypoint: needs plane: agent or kernel, which have hr0"]
+    with pytest.raises(ModeError, match="needs a waypoint"):
+        Modes().with_choice(parse(alone, "client.yaml"), "high-robustness", None)
 
 
 def test_the_kernel_s_plane_makes_no_copies_and_spreads_nothing() -> None:

@@ -47,8 +47,8 @@ class Daemon:
             raise HyroadsError("unknown interface eth9")
         self.done.append((flow, interface))
 
-    async def choose(self, mode: str, flow: str | None) -> None:
-        self.done.append((mode, flow))
+    async def choose(self, mode: str, flow: str | None, connection: str | None) -> None:
+        self.done.append((mode, flow, connection))
 
     def callbacks(self) -> Callbacks:
         status = {"mode": "full-speed", "interfaces": {}, "flows": []}
@@ -129,7 +129,7 @@ def test_what_it_is_asked_is_done_in_order_and_told_before_it_is_confirmed() -> 
         assert [(each["type"], each["seq"]) for each in answers] == [("ok", 1), ("error", 2), ("ok", 3), ("ok", 4)]
         assert answers[1]["message"] == "unknown interface eth9"
 
-    assert talk(script).done == [(3, "wlan0"), ("full-speed", None)]
+    assert talk(script).done == [(3, "wlan0"), ("full-speed", None, None)]
 
 
 @pytest.mark.parametrize(
@@ -142,6 +142,7 @@ def test_what_it_is_asked_is_done_in_order_and_told_before_it_is_confirmed() -> 
         {"type": "client-migrate", "seq": 1, "flow": 1, "interface": None},
         {"type": "client-mode", "seq": 1, "mode": 5},
         {"type": "client-mode", "seq": 1, "mode": "full-speed", "flow": 5},
+        {"type": "client-mode", "seq": 1, "mode": "full-speed", "connection": 5},
         {"type": "config", "seq": 1},
         {"type": ["x"], "seq": 1},
         {"seq": 1},

@@ -25,7 +25,7 @@ STATUS: dict[str, Any] = {
     "flows": [{"id": 12, "name": "voice", "interface": "wlan0", "rate_mbps": 0.5, "level_mbps": 0.125, "migrations": 2,
                "source": "10.171.0.2:5060", "destination": "192.0.2.9:5060"}],
     "clusters": [{"flows": [12], "interfaces": ["wlan0"], "level_mbps": None}],
-    "mptcp": [{"token": "a1b2c3d4", "subflows": [{}, {}]}],
+    "mptcp": [{"token": "a1b2c3d4", "subflows": [{}, {}], "name": "rest", "mode": "cost-efficient"}],
     "fetch": {"wlan0": 4.0},
     "counters": {"malformed": 0},
 }  # fmt: skip
@@ -46,7 +46,7 @@ def test_a_report_comes_in_as_it_went_out_without_addresses_of_flows() -> None:
     assert (wlan.name, wlan.up, wlan.at, wlan.sent_mbps, wlan.queue_packets) == ("wlan0", True, "192.0.2.1", 4.5, 3)
     assert (wwan.metered, wwan.rate_mbps, wwan.received_mbps, wwan.problem) == (True, None, None, "down")
     assert report.flows == (clients.FlowReport(12, "voice", "wlan0", 0.5, 0.125, 2),)
-    assert report.mptcp == (clients.MptcpReport("a1b2c3d4", 2),)
+    assert report.mptcp == (clients.MptcpReport("a1b2c3d4", 2, "rest", "cost-efficient"),)
 
 
 def test_of_many_flows_the_busiest_are_told() -> None:
@@ -82,7 +82,8 @@ HOSTILE = [
     changed("flows", to=[{"id": 1, "name": "x"}, {"id": 1, "name": "y"}]), changed("flow_count", to="many"),
     changed("clusters", 0, "flows", to=5), changed("clusters", 0, "interfaces", to=["x"] * 17),
     changed("clusters", 0, "flows", to=["12"]), changed("mptcp", 0, "subflows", to=None),
-    changed("mptcp", 0, "token", to={}), changed("fetch", to={str(n): 1.0 for n in range(17)}),
+    changed("mptcp", 0, "token", to={}), changed("mptcp", 0, "mode", to="fast"),
+    changed("fetch", to={str(n): 1.0 for n in range(17)}),
     changed("fetch", to={"wlan0": None}),
 ]  # fmt: skip
 

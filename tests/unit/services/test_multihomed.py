@@ -126,6 +126,7 @@ def test_unknown_clients_and_those_that_are_not_connected(web: Web) -> None:
         ("PUT", "policy", {"interfaces": {}, "mode": "fast"}),
         ("PATCH", "policy", {"mode": "fast"}),
         ("PATCH", "policy", {"mode": "full-speed", "colour": "red"}),
+        ("PATCH", "policy", {"mode": "full-speed", "flow": "voice", "connection": "mptcp-a1b2c3d4"}),
         ("POST", "migrations", {"flow": "12", "interface": "wlan0"}),
         ("POST", "migrations", {"flow": -1, "interface": "wlan0"}),
         ("POST", "migrations", {"flow": 12}),
@@ -165,6 +166,14 @@ def test_a_migration_is_answered_when_the_client_has_confirmed_it(web: Web) -> N
     web.now_s += 3600
     web.service.client_event(web.session, ClientEvent("flow_migrated", "wwan0", 12, None, "wlan0"))
     assert [each["asked"] for each in web.ask("GET", "/clients/laptop/migrations")["migrations"]] == [True, False]
+
+
+def test_one_connection_of_mptcp_may_have_another_mode(web: Web) -> None:
+    web.connect()
+    body = {"mode": "cost-efficient", "connection": "mptcp-a1b2c3d4"}
+    web.ask("PATCH", "/clients/laptop/policy", body)
+    asked = {"type": "client-mode", "mode": "cost-efficient", "flow": None, "connection": "a1b2c3d4"}
+    assert web.session.asked == [asked]
 
 
 def test_a_client_that_does_not_answer_in_time_is_an_operation(web: Web) -> None:

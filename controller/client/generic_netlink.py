@@ -6,26 +6,42 @@ The kernel gives every such *family* a number while it runs, so a name is looked
 from __future__ import annotations
 
 import errno
+import socket
 import struct
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
-from hyroads.controller.client.netlink import (
+from .netlink import (
     ACKNOWLEDGE,
     DUMP,
     NetlinkError,
     NetlinkSocket,
     attribute_map,
+    attributes,
     text_attribute,
 )
 
 _NETLINK_GENERIC = 16
 _CONTROL_FAMILY, _CONTROL_VERSION = 16, 2
-_GET_FAMILY, _FAMILY_ID, _FAMILY_NAME = 3, 1, 2
+_GET_FAMILY, _FAMILY_ID, _FAMILY_NAME, _FAMILY_GROUPS = 3, 1, 2, 7
+_GROUP_NAME, _GROUP_ID = 1, 2
+_SOL_NETLINK, _NETLINK_ADD_MEMBERSHIP = 270, 1
+_SO_RCVBUFFORCE, _EVENT_BUFFER_BYTES = 33, 4 << 20
 
-_GENERIC_HEADER = struct.Struct("=BBH")
+GENERIC_HEADER = struct.Struct("=BBH")
+"""Of every message: command, version, reserved."""
 
 
-def family_id(name: str) -> int | None:
-    """The number that the running kernel gave to the family ``name``; None if it has no such family.
+@dataclass(frozen=True)
+class Family:
+    """A family of the running kernel: its number, and the numbers of the groups that it tells events to."""
+
+    number: int
+    groups: Mapping[str, int]
+
+
+def find_family(name: str) -> Family | None:
+    """The family ``name`` of the running kernel; None if it has no such family.
 
     A family whose module can be loaded on demand is loaded by this request where the caller may load modules.
     Raises NetlinkError where the kernel does not answer.
@@ -39,10 +55,25 @@ def family_id(name: str) -> int | None:
             raise
         except ValueError as error:
             raise NetlinkError(f"netlink answer about the family {name} is not one message") from error
-    number = attribute_map(answer).get(_FAMILY_ID, b"")
+    found = attribute_map(answer)
+    number = found.get(_FAMILY_ID, b"")
     if len(number) != 2:
         raise NetlinkError(f"netlink answer about the family {name} has no number")
-    return int(struct.unpack("=H", number)[0])
+    return Family(int(struct.unpack("=H", number)[0]), dict(_groups(found.get(_FAMILY_GROUPS, b""))))
+
+
+def _groups(data: bytes) -> Iterator[tuple[str, int]]:
+    for _, item in attributes(data):
+        group = attribute_map(item)
+        if len(group.get(_GROUP_ID, b"")) == 4:
+            name = group.get(_GROUP_NAME, b"").rstrip(b"\0").decode(errors="replace")
+            yield name, int(struct.unpack("=I", group[_GROUP_ID])[0])
+
+
+def family_id(name: str) -> int | None:
+    """The number that the running kernel gave to the family ``name``; errors as of :func:`find_family`."""
+    family = find_family(name)
+    return None if family is None else family.number
 
 
 class _FamilySocket(NetlinkSocket):
@@ -72,10 +103,10 @@ class _FamilySocket(NetlinkSocket):
         return self._attributes()
 
     def _ask(self, kind: int, flags: int, body: bytes) -> None:
-        self.request(self._family, flags, _GENERIC_HEADER.pack(kind, self._version, 0) + body)
+        self.request(self._family, flags, GENERIC_HEADER.pack(kind, self._version, 0) + body)
 
     def _attributes(self) -> list[bytes]:
-        return [payload[_GENERIC_HEADER.size :] for payload in self.answers(_GENERIC_HEADER.size)]
+        return [payload[GENERIC_HEADER.size :] for payload in self.answers(GENERIC_HEADER.size)]
 
 
 class GenericNetlink(_FamilySocket):
@@ -90,3 +121,20 @@ class GenericNetlink(_FamilySocket):
         if found is None:
             raise NetlinkError(f"this kernel has no generic netlink family {family}", errno.ENOENT)
         super().__init__(found, version)
+
+
+class GenericEvents(NetlinkSocket):
+    """What a family tells a group of listeners, such as ``mptcp_pm_events``, in the network namespace of this object.
+
+    Raises NetlinkError, with ``number`` ENOENT, where the kernel has no such family or group. Messages wait in a
+    buffer of the kernel; ``receive`` raises NetlinkError with ``number`` ENOBUFS once if it has overflowed.
+    """
+
+    def __init__(self, family: str, group: str) -> None:
+        found = find_family(family)
+        if found is None or group not in found.groups:
+            raise NetlinkError(f"this kernel has no generic netlink events {group}", errno.ENOENT)
+        super().__init__(_NETLINK_GENERIC, "generic netlink")
+        self.family = found.number
+        self.set_option(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _EVENT_BUFFER_BYTES)
+        self.set_option(_SOL_NETLINK, _NETLINK_ADD_MEMBERSHIP, found.groups[group])
