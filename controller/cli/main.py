@@ -21,6 +21,7 @@ from hyroads.controller.core.errors import HyroadsError
 COMMANDS: dict[str, tuple[str, str]] = {
     "plan": ("plan", "best path, multipath and arms between two nodes of a network file"),
     "allocate": ("allocate", "rates of all flows of a network file"),
+    "place": ("place", "which neighbour each radio of a client should attach to"),
     "study": ("study", "repeat a published experiment, with plots and a report"),
     "latency": ("latency", "best technology and best split of a load over two technologies"),
     "fair": ("fair", "fair rates of flows that accept some interfaces only"),

@@ -89,6 +89,7 @@ def parse(document: object, document_name: str, *, measured: bool = False) -> Ne
         discovered,
         technologies.contention,
         technologies.radios,
+        technologies.metered,
     )
 
 

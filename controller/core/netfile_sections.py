@@ -220,7 +220,7 @@ _FIELDS: dict[str, tuple[_Reader, dict[str, int]]] = {
 }
 
 
-_KEYS = ("shared", "contention", "radio")
+_KEYS = ("shared", "contention", "radio", "metered")
 _RADIO_KEYS = ("channel", "mode")
 _CONTENTION = tuple(kind.value for kind in Contention)
 _RADIO_MODES = tuple(mode.value for mode in RadioMode)
@@ -232,12 +232,13 @@ RADIO_CHANNELS = (*range(1, 12), 36, 40, 44, 48, 149, 153, 157, 161, 165)
 class Technologies:
     """Technologies without a shared medium, and those whose stations collide; the others are shared and ideal.
 
-    ``radios`` has those that can run on 802.11 radios.
+    ``radios`` has those that can run on 802.11 radios, ``metered`` those whose use costs money by volume.
     """
 
     unshared: frozenset[str]
     contention: Mapping[str, Contention] = field(default_factory=dict)
     radios: Mapping[str, RadioUse] = field(default_factory=dict)
+    metered: frozenset[str] = frozenset()
 
 
 def is_ethernet(technology: str) -> bool:
@@ -251,6 +252,7 @@ def parse_technologies(top: Section, links: Collection[Link], nodes: Mapping[str
     radios: dict[str, RadioUse] = {}
     shared = {technology: not is_ethernet(technology) for technology in used}
     contention: dict[str, Contention] = {}
+    metered: set[str] = set()
     for technology, place in top["technologies"].entries() if "technologies" in top else ():
         if technology not in used:
             place.fail("no link is of this technology")
@@ -264,13 +266,15 @@ def parse_technologies(top: Section, links: Collection[Link], nodes: Mapping[str
                 contention[technology] = kind
                 if not shared[technology]:
                     section["contention"].fail("nobody contends on a medium that is not shared")
+        if "metered" in section and section["metered"].boolean(False):
+            metered.add(technology)
         if "radio" in section and asks_to_discover(top):
             section["radio"].fail("expected only where links are declared")
         elif "radio" in section:
             own = [link for link in links if link.technology == technology]
             radios[technology] = _radio(section["radio"], own, nodes, is_shared=shared[technology])
     unshared = frozenset(technology for technology, is_shared in shared.items() if not is_shared)
-    return Technologies(unshared, contention, radios)
+    return Technologies(unshared, contention, radios, frozenset(metered))
 
 
 def _radio(place: Place, links: Sequence[Link], nodes: Mapping[str, Node], *, is_shared: bool) -> RadioUse:
@@ -321,7 +325,7 @@ def technologies_document(network: Network) -> dict[str, dict[str, Any]] | None:
     """The section that :func:`parse_technologies` turns into the same; None where none is needed."""
     named_ethernet = {k for k in network.technologies if is_ethernet(k)}
     # Numbers of technologies follow from their order, which this section keeps where no links do.
-    plain = not network.discovered and not network.contention and not network.radios
+    plain = not (network.discovered or network.contention or network.radios or network.metered)
     if network.unshared == named_ethernet and plain:
         return None
     return {k: _technology(k, network) for k in network.technologies}
@@ -334,6 +338,8 @@ def _technology(name: str, network: Network) -> dict[str, Any]:
     if name in network.radios:
         radio = network.radios[name]
         document["radio"] = {"channel": radio.channel, "mode": radio.mode.value}
+    if name in network.metered:
+        document["metered"] = True
     return document
 
 

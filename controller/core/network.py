@@ -185,7 +185,7 @@ class Network:
     whose links don't share a medium. ``unmeasured`` names the links of which the file does not tell the capacity (it is
     0 until somebody measures it); ``discovered`` says that the links are not declared at all: they are all that there
     could be. ``contention`` has the technologies that are not ideal, ``radios`` those that an emulation can run on
-    802.11 radios.
+    802.11 radios, ``metered`` those whose use costs money by volume.
     """
 
     nodes: Mapping[str, Node]
@@ -199,6 +199,7 @@ class Network:
     discovered: bool = False
     contention: Mapping[str, Contention] = field(default_factory=dict)
     radios: Mapping[str, RadioUse] = field(default_factory=dict)
+    metered: frozenset[str] = frozenset()
 
     @cached_property
     def technologies(self) -> tuple[str, ...]:
