@@ -38,6 +38,7 @@ from hyroads.controller.core.services.view import (
     MobilityPolicy,
     NetworkView,
     Option,
+    Radios,
     Wish,
 )
 
@@ -46,7 +47,7 @@ API_VERSION = 1
 __all__ = [
     "API_VERSION", "App", "Arrived", "Associated", "Cancelled", "ClientView", "Confirmed", "DesiredState",
     "Event", "FlowView", "Handover", "Left", "LinkView", "MobilityEvent", "MobilityManager", "MobilityPolicy",
-    "Network", "NetworkView", "Option", "Passed", "Phase", "Place", "Refused", "Request", "RequestError",
+    "Network", "NetworkView", "Option", "Passed", "Phase", "Place", "Radios", "Refused", "Request", "RequestError",
     "Requests", "Steady", "Timings", "Wish",
 ]  # fmt: skip
 

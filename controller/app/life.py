@@ -64,7 +64,7 @@ class Followers:
         self.services.multihomed.allow(settings.clients)
 
     def _policies(self, settings: Settings) -> None:
-        self.services.plugins.use_policies(settings.policies)
+        self.services.plugins.use_policies(settings.policies, settings.placement)
 
 
 @dataclass(eq=False)

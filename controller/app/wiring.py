@@ -52,6 +52,7 @@ from hyroads.controller.services.plugins.service import PluginService, plugin_me
 from hyroads.controller.services.plugins.sfnet import SfnetService
 from hyroads.controller.services.reservations import ReservationService
 from hyroads.controller.services.steering.actuators import HandoverActuator, SteeringActuator, network_view
+from hyroads.controller.services.steering.placements import RadioPlacements
 from hyroads.controller.services.steering.policies import EVERY_S, PolicyService
 from hyroads.controller.services.steering.stations import Steering
 from hyroads.controller.settings.controller import Settings
@@ -152,6 +153,7 @@ class Services:
             self._view,
             time.monotonic,
             policies_on=self.settings.policies,
+            placement=self.settings.placement,
             defect=event_loop.exception,
         )
         self.plugins.on_managers = event_loop.wake
@@ -198,6 +200,7 @@ class Services:
             partial(network_view, event_loop),
             self._publish,
             time.monotonic,
+            RadioPlacements(event_loop, lambda: self.plugins.placement.mode),
         )
         self.policies.actuators += [self.actuator, SteeringActuator(self.clients, self.steering, event_loop)]
 

@@ -36,7 +36,7 @@ from .attachment_program import Attachment, AttachmentProgram, Cut, Solved
 from .checking import describe, suggestion
 from .errors import NoRouteError, PlanningError
 from .interface_graph import FloatArray
-from .network import Network, Role
+from .network import Network, Place, Role
 
 MAX_RADIOS = 4
 MAX_PLACEMENTS = 2_000_000
@@ -78,6 +78,11 @@ class Placement:
     attachments: Mapping[str, str]
     roles: Mapping[str, RadioRole]
 
+    @property
+    def in_use(self) -> tuple[Place, ...]:
+        """Where radios that send or receive now are attached: all but those that are backup."""
+        return tuple(Place(node, k) for k, node in self.attachments.items() if self.roles[k] is not RadioRole.BACKUP)
+
     def document(self) -> dict[str, Any]:
         """For ``hyroads place --json``."""
         roles = {technology: role.value for technology, role in self.roles.items()}
@@ -99,6 +104,19 @@ def place_radios(network: Network, client: str, peer: str, mode: Mode, *, margin
     attached = {each.technology: each.node for each in chosen.attachments}
     order = {technology: attached[technology] for technology in radios if technology in attached}
     return Placement(chosen.rate_mbps * (1.0 - margin), order, roles)
+
+
+def rate_of(network: Network, client: str, peer: str, mode: Mode, attachments: Mapping[str, str]) -> float:
+    """What the attachments (technology -> neighbour) give in a mode, Mb/s; those that no path reaches give nothing.
+
+    In the mode cost-efficient metered radios count only if the others give nothing. Errors as in :func:`place_radios`.
+    """
+    radios = _radios(network, client, peer)
+    program = AttachmentProgram(network, client, peer, radios)
+    chosen = [each for each in program.attachments if attachments.get(each.technology) == each.node]
+    if mode is Mode.COST_EFFICIENT:
+        chosen = [each for each in chosen if each.technology not in network.metered] or chosen
+    return program.solve(chosen, copies=mode is Mode.HIGH_ROBUSTNESS).rate_mbps if chosen else 0.0
 
 
 def _radios(network: Network, client: str, peer: str) -> tuple[str, ...]:

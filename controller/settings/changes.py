@@ -20,12 +20,12 @@ from .controller import MEASURED, Settings
 
 _LISTEN = ("openflow", "agents", "rest")
 # Taken whole, and named as one.
-_WHOLE_LIVE = ("network", "margin", "tcp_margin", "policies", "agent_token")
+_WHOLE_LIVE = ("network", "margin", "tcp_margin", "policies", "placement", "agent_token")
 _LIMITS_LIVE = ("requests_per_s", "burst")
 _NODE_NEEDS = ("role", "position_m", "agent", "dpid", "mac", "ip", "ports", "attached_to")
 _LINK_NEEDS = ("source", "target", "technology", "loss")
 _LINK_WORDS = {"source": "from", "target": "to"}
-_WHOLE_NETWORK_NEEDS = ("discovered", "unmeasured", "unshared")
+_WHOLE_NETWORK_NEEDS = ("discovered", "unmeasured", "unshared", "metered")
 
 
 @dataclass(frozen=True, slots=True)

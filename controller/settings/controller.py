@@ -30,10 +30,12 @@ from hyroads.controller.core.errors import ConfigError
 from hyroads.controller.files.text import read_private, read_text
 from hyroads.controller.measure.targets import CollectorConfig
 from hyroads.controller.measure.targets import parse as parse_targets
+from hyroads.plugins.policies.placement import POLICY as PLACEMENT
+from hyroads.plugins.policies.placement import Placement
 
 from .clients import AccessSettings, QuerierSettings, parse_access, parse_clients, parse_querier
 from .mptcp import MptcpSettings, parse_mptcp
-from .plugins import PluginSetting, SfnetSettings, parse_plugins, parse_policies, parse_sfnet
+from .plugins import PluginSetting, SfnetSettings, parse_placement, parse_plugins, parse_policies, parse_sfnet
 from .rest import DEFAULT_LIMITS, ApiLimits, ApiToken, SlicerPlace, api_limits, api_tokens, slicer_place, token_of
 from .slices import NO_SLICES, SliceSettings, parse_slices
 
@@ -42,7 +44,7 @@ _TOP = (
     "network", "state_file", "margin", "agent_token", "agent_token_file", "api_tokens", "listen", "tls", "timings",
     "link_mtu", "queue_ms", "max_hold_ms", "capacities", "snmp", "mode", "slot_ms", "tcp_margin", "flap_damping",
     "plugins", "policies", "sfnet", "api_limits", "access", "querier", "pair_tests", "group_frames", "burst_ms",
-    "slices", "slicer", "clients", "mptcp",
+    "slices", "slicer", "clients", "mptcp", "placement",
 )  # fmt: skip
 FILE, MEASURED = "file", "measured"
 _MODES = ("solver", "controller")
@@ -98,6 +100,8 @@ class Settings:
     plugins: tuple[PluginSetting, ...] = ()
     policies: tuple[str, ...] = ()
     """Built-in ones that are on."""
+    placement: Placement = PLACEMENT
+    """Settings of the policy of that name."""
     sfnet: SfnetSettings | None = None
     access: AccessSettings = field(default_factory=AccessSettings)
     querier: QuerierSettings = field(default_factory=QuerierSettings)
@@ -157,6 +161,7 @@ def parse(document: object, name: str, environment: Mapping[str, str]) -> Settin
         snmp=_snmp(top, base, name),
         plugins=parse_plugins(top.optional("plugins"), base),
         policies=parse_policies(top.optional("policies")),
+        placement=parse_placement(top.optional("placement")),
         sfnet=parse_sfnet(top.optional("sfnet")),
         access=parse_access(top),
         querier=parse_querier(top.optional("querier")),

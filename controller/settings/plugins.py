@@ -11,10 +11,14 @@ from typing import Any
 
 from hyroads.controller.core.checking import Place, Section, integer_of, number_of
 from hyroads.plugins.kinds import NAME, ROLES, WHAT_A_NAME_IS, Bounds, Kind
+from hyroads.plugins.policies.placement import POLICY as PLACEMENT
+from hyroads.plugins.policies.placement import Placement
 from hyroads.plugins.sfnet.messages import PORT
 
 MAX_PLUGINS = 64
-BUILT_IN_POLICIES = ("signal", "load")
+BUILT_IN_POLICIES = ("signal", "load", "placement")
+PLACEMENT_MODES = ("full-speed", "cost-efficient", "high-robustness")
+_PLACEMENT_KEYS = ("mode", "gain", "hold_s", "stay_s")
 _KEYS = ("name", "kind", "path", "role", "settings", "memory_mb", "deadline_s", "user")
 
 
@@ -53,6 +57,19 @@ def parse_policies(place: Place | None) -> tuple[str, ...]:
     if place is None or place.value is None:
         return ()
     return tuple(dict.fromkeys(item.choice(BUILT_IN_POLICIES, BUILT_IN_POLICIES[0]) for item in place.items()))
+
+
+def parse_placement(place: Place | None) -> Placement:
+    """Settings of the policy ``placement``."""
+    if place is None or place.value is None:
+        return PLACEMENT
+    section, usual = place.section(_PLACEMENT_KEYS), PLACEMENT
+    return Placement(
+        mode=section["mode"].choice(PLACEMENT_MODES, usual.mode) if "mode" in section else usual.mode,
+        gain=number_of(section, "gain", usual.gain, 0.0, 10.0),
+        hold_s=number_of(section, "hold_s", usual.hold_s, 0.0, 3600.0),
+        stay_s=number_of(section, "stay_s", usual.stay_s, 0.0, 86400.0),
+    )
 
 
 def _name(section: Section) -> str:

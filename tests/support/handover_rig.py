@@ -19,6 +19,7 @@ from hyroads.controller.agents.protocol import AgentConfig, Hello
 from hyroads.controller.app.wiring import RestoredState, ready
 from hyroads.controller.control.update_order import SwitchView, Views, orders_of, pending_of
 from hyroads.controller.core.addressing import Numbers
+from hyroads.controller.core.network import Network
 from hyroads.controller.files.documents import read_file
 from hyroads.controller.model.handover import Constrained, Key
 from hyroads.controller.model.plan import MULTIPATH, Options, hello_configs
@@ -94,8 +95,14 @@ class Rig:
     controller on the agents of that one, with what it left in the state file.
     """
 
-    def __init__(self, *, before: Mapping[Key, Constrained] | None = None, after: Rig | None = None) -> None:
-        self.context = TopologyContext.of(read_file(ROAMING))
+    def __init__(
+        self,
+        *,
+        before: Mapping[Key, Constrained] | None = None,
+        after: Rig | None = None,
+        network: Network | None = None,
+    ) -> None:
+        self.context = TopologyContext.of(network or read_file(ROAMING))
         self.now_s = 100.0
         self.unsaved = 0
         self.saver = instant_saver(clock=lambda: self.now_s)[0]
@@ -216,6 +223,9 @@ class Rig:
         return Views(self.deployer.views(), switches)
 
     # -- services.port.ControllerPort
+
+    def clock(self) -> float:
+        return self.now_s
 
     @property
     def progress(self) -> Rig:

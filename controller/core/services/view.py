@@ -28,14 +28,34 @@ class Option:
 
 
 @dataclass(frozen=True, slots=True)
+class Radios:
+    """The best attachments of a client's radios, one a technology (``core.placement``), and what they give.
+
+    ``attached_mbps`` is what those where it is now give, 0 if they are not of the kind that is asked for. ``copies``:
+    each packet shall go by all of them.
+    """
+
+    best: tuple[Place, ...]
+    best_mbps: float
+    attached_mbps: float
+    copies: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class ClientView:
-    """A client, where it is since when, where it could be (its place included), and what it wants at most."""
+    """A client, where it is since when, where it could be (its place included), and what it wants at most.
+
+    ``attached`` has the places of all its radios (none: it uses all its links at once), ``radios`` where they should
+    be, as far as somebody wants to know and it was found out this time.
+    """
 
     id: str
     place: Place | None
     since_s: float
     options: tuple[Option, ...] = ()
     demand_mbps: float = float("inf")
+    attached: tuple[Place, ...] = ()
+    radios: Radios | None = None
 
     def option(self, place: Place | None) -> Option | None:
         """What is known of a place for this client."""
@@ -127,11 +147,18 @@ Memory = TypeVar("Memory")
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """A client should move, and why."""
+    """A client should move, and why. ``also``: places of its other radios; ``copies``: each packet goes by all."""
 
     client: str
     place: Place
     reason: str
+    also: tuple[Place, ...] = ()
+    copies: bool = False
+
+    @property
+    def places(self) -> tuple[Place, ...]:
+        """Where the client should be."""
+        return (self.place, *self.also)
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,6 +58,10 @@ class HandoverService(MobilityService[HandoverRun]):
         """How many were begun, or wait for another of their client, and are not over."""
         return len(self._active) + len(self._waiting)
 
+    def is_moving(self, client: str) -> bool:
+        """Whether a handover of the client runs or waits."""
+        return client in self._active or client in self._waiting
+
     def names(self) -> list[str]:
         """Ids of handovers: the latest that are over, those that run, and those that wait."""
         active = (run.id for run in self._active.values())

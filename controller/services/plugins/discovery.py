@@ -15,9 +15,11 @@ from hyroads.controller.core.services.view import MobilityPolicy
 from hyroads.controller.services.mobility.requests import BUILT_IN as MANAGERS
 from hyroads.controller.settings.plugins import PluginSetting
 from hyroads.plugins.kinds import GROUPS, NAME, DiscoveredPlugin, Kind
-from hyroads.plugins.policies import load, signal
+from hyroads.plugins.policies import load, placement, signal
 
-POLICIES: Mapping[str, MobilityPolicy[Any]] = {policy.name: policy for policy in (signal.POLICY, load.POLICY)}
+POLICIES: Mapping[str, MobilityPolicy[Any]] = {
+    policy.name: policy for policy in (signal.POLICY, load.POLICY, placement.POLICY)
+}
 BUILT_IN: Mapping[str, Kind] = {**dict.fromkeys(POLICIES, Kind.POLICY), **dict.fromkeys(MANAGERS, Kind.MOBILITY)}
 OURS = "hyroads."
 

@@ -17,6 +17,8 @@ from hyroads.controller.services.steering.policies import ForeignPolicy, LocalPo
 from hyroads.plugins.codec import encode
 from hyroads.plugins.host import Limits
 from hyroads.plugins.kinds import DiscoveredPlugin, Kind
+from hyroads.plugins.policies import placement as placement_policy
+from hyroads.plugins.policies.placement import Placement
 from hyroads.rest.contract import ConflictError, Document, NotConfirmedError, NotFoundError, Token
 
 from .discovery import BUILT_IN, POLICIES
@@ -33,7 +35,9 @@ _NO_FAULTS = {"total": 0, "recent": 0, "times_disabled": 0, "last": None}
 
 @dataclass(eq=False)
 class PluginService:
-    """One per controller. ``view`` makes what plugins see; ``policies_on`` are built-in ones."""
+    """One per controller. ``view`` makes what plugins see; ``policies_on`` are built-in ones,
+    ``placement`` has the settings of the policy of that name.
+    """
 
     found: InitVar[Sequence[DiscoveredPlugin]]
     requests: Requests
@@ -42,6 +46,7 @@ class PluginService:
     clock: Callable[[], float]
     _: KW_ONLY
     policies_on: InitVar[Sequence[str]] = ()
+    placement: Placement = placement_policy.POLICY
     defect: Callable[[str, BaseException], None] = lambda where, error: None
     limits: InitVar[Limits] = LIMITS
 
@@ -58,13 +63,19 @@ class PluginService:
             name: ForeignPolicy(supervisor.call, supervisor.wrong)
             for name, supervisor in self.supervisors(Kind.POLICY).items()
         }
-        self._policies = {name: LocalPolicy(POLICIES[name]) for name in policies_on}
+        self._policies = {name: self._built_in(name) for name in policies_on}
         self.on_managers: Callable[[], object] = lambda: None
         """Called when a foreign mobility manager has answered."""
 
-    def use_policies(self, names: Sequence[str]) -> None:
-        """Other built-in policies are on from now on; those that stay go on as they are."""
-        self._policies = {name: self._policies.get(name) or LocalPolicy(POLICIES[name]) for name in names}
+    def use_policies(self, names: Sequence[str], placement: Placement) -> None:
+        """Other built-in policies are on from now on; those that stay, with the same settings, go on as they are."""
+        if placement != self.placement:
+            self._policies.pop(placement.name, None)
+        self.placement = placement
+        self._policies = {name: self._policies.get(name) or self._built_in(name) for name in names}
+
+    def _built_in(self, name: str) -> LocalPolicy:
+        return LocalPolicy(self.placement if name == self.placement.name else POLICIES[name])
 
     def start(self) -> None:
         """Starts the plugins that the settings name."""
@@ -117,7 +128,7 @@ class PluginService:
         supervisor = self._supervisors.get(name)
         if name in POLICIES and name not in self._policies:
             # One that is switched on remembers nothing.
-            self._policies[name] = LocalPolicy(POLICIES[name])
+            self._policies[name] = self._built_in(name)
         if supervisor is not None and supervisor.state != "running":
             supervisor.want(True)
             until_s = self.clock() + START_WITHIN_S

@@ -6,8 +6,10 @@ Clients with agents are moved by handovers, others by asking their station to go
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
+from itertools import count
 
 from hyroads.controller.control.telemetry import TelemetryIngest
 from hyroads.controller.core.network import Place, Role
@@ -15,12 +17,13 @@ from hyroads.controller.core.services.clients import Evidence, Interface
 from hyroads.controller.core.services.mobility import Phase
 from hyroads.controller.core.services.view import ClientView, FlowView, LinkView, NetworkView, options_of
 from hyroads.controller.framework import ryu_shim as shim
-from hyroads.controller.model.handover import places_of
+from hyroads.controller.model.handover import Constrained, places_of
 from hyroads.controller.services.clients.declared import place_document
 from hyroads.controller.services.clients.locations import ClientService
 from hyroads.controller.services.mobility.handovers import HandoverService
+from hyroads.controller.services.mobility.requests import flows_of
 from hyroads.controller.services.port import ControllerPort
-from hyroads.rest.contract import NotFoundError
+from hyroads.rest.contract import ConflictError, NotFoundError
 
 from .policies import Outcome
 from .stations import ASSOCIATED, Steering
@@ -55,13 +58,18 @@ class SteeringActuator:
             options = options_of(network, client, rates, interference, partial(_signal, interface))
             usable = tuple(o for o in options if o.place == interface.place or self._steering.can_go(o.place))
             if len(usable) > 1:
-                found[client] = ClientView(client, interface.place, interface.since_s, usable)
+                here = interface.place
+                found[client] = ClientView(client, here, interface.since_s, usable, attached=(here,))
         return found
 
     def move(self, client: str, place: Place) -> str:
         """Begin to move a client; returns the id of the move. :class:`HyroadsError` if that is impossible."""
         self._steering.request(self._stations[client], place)
         return self._stations[client]
+
+    def move_radios(self, client: str, places: Sequence[Place], *, copies: bool) -> str:
+        """A station is at one access point: :class:`ConflictError`."""
+        raise ConflictError(f"client {client} can't be at {len(places)} places at once: it has no agent")
 
     def outcome(self, move: str) -> Outcome | None:
         """How a move ended; None while it goes on."""
@@ -105,6 +113,19 @@ def network_view(port: ControllerPort) -> NetworkView:
     return NetworkView(port.clock(), nodes, links, flows)
 
 
+CONFIRM_S = 5.0
+"""How long agents and switches may take to use other places."""
+
+
+@dataclass(frozen=True, slots=True)
+class _RadioMove:
+    """A client whose flows shall use several places, since when."""
+
+    client: str
+    wanted: Constrained
+    began_s: float
+
+
 class HandoverActuator:
     """Moves clients with agents by handovers, for policies. A client that uses all its places at once has no place."""
 
@@ -118,7 +139,9 @@ class HandoverActuator:
             for name, node in network.nodes.items()
             if node.role is Role.CLIENT and node.agent and len(places_of(network, name)) > 1
         )
-        self._since: dict[str, tuple[Place | None, float]] = {}
+        self._since: dict[str, tuple[Sequence[Place], float]] = {}
+        self._radio_moves: dict[str, _RadioMove] = {}
+        self._numbers = count(1)
 
     def clients(self, now_s: float) -> Mapping[str, ClientView]:
         """Clients that can be moved, and the places where they could be."""
@@ -128,16 +151,49 @@ class HandoverActuator:
         for name in self._clients:
             constrained = state.constrained.get((name, None))
             place = constrained.stays if constrained is not None else None
+            carry = () if constrained is None else constrained.carry
+            attached = tuple(via for via in carry if isinstance(via, Place))
             options = options_of(network, name, rates, interference, self._signal_of(name, now_s))
-            found[name] = ClientView(name, place, self._since_s(name, place, now_s), options, self._demand(name))
+            since_s = self._since_s(name, attached, now_s)
+            found[name] = ClientView(name, place, since_s, options, self._demand(name), attached)
         return found
 
     def move(self, client: str, place: Place) -> str:
         """Begin to move a client; returns the id of the move. :class:`HyroadsError` if that is impossible."""
         return str(self._service.request({"client": client, "to": place_document(place)})["id"])
 
+    def move_radios(self, client: str, places: Sequence[Place], *, copies: bool) -> str:
+        """Let a client's flows use several places at once; ConflictError while it is being handed over."""
+        if self._service.is_moving(client):
+            raise ConflictError(f"{client} is being handed over")
+        port = self._port
+        others = [
+            key for key, each in port.state.constrained.items()
+            if key[0] == client and key[1] is not None and not each.is_of_paths
+        ]  # fmt: skip
+        wanted = Constrained(tuple(places), tuple(places), copies)
+        move = f"radios-{client}-{next(self._numbers)}"
+        self._radio_moves = {key: one for key, one in self._radio_moves.items() if one.client != client}
+        self._radio_moves[move] = _RadioMove(client, wanted, port.clock())
+        port.constrain({**dict.fromkeys(others), (client, None): wanted})
+        return move
+
+    def _radios_outcome(self, move: _RadioMove) -> Outcome | None:
+        port = self._port
+        if port.state.constrained.get((move.client, None)) != move.wanted:
+            return Outcome("another handover was asked for")
+        if port.carried_out(flows_of(port, move.client)):
+            return Outcome(None)
+        late = port.clock() - move.began_s > CONFIRM_S
+        return Outcome(f"agents and switches did not confirm it in {CONFIRM_S:g} s") if late else None
+
     def outcome(self, move: str) -> Outcome | None:
         """How a move ended; None while it goes on."""
+        if move in self._radio_moves:
+            outcome = self._radios_outcome(self._radio_moves[move])
+            if outcome is not None:
+                del self._radio_moves[move]
+            return outcome
         try:
             document = self._service.document(move)
         except NotFoundError:
@@ -146,10 +202,10 @@ class HandoverActuator:
             return None
         return Outcome(None if document["phase"] == Phase.DONE.value else str(document["reason"]))
 
-    def _since_s(self, client: str, place: Place | None, now_s: float) -> float:
+    def _since_s(self, client: str, places: Sequence[Place], now_s: float) -> float:
         known = self._since.get(client)
-        if known is None or known[0] != place:
-            self._since[client] = known = (place, now_s)
+        if known is None or known[0] != places:
+            self._since[client] = known = (places, now_s)
         return known[1]
 
     def _demand(self, client: str) -> float:

@@ -1,0 +1,103 @@
+"""Finds the best attachments of clients' radios for policies, in the network as it is now (``core.placement``).
+
+A placement takes up to a fifth of a second, so a few clients have their turn each time, and in a thread.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from hyroads.controller.core.errors import HyroadsError
+from hyroads.controller.core.network import Network, Place, Role
+from hyroads.controller.core.placement import Mode, place_radios, rate_of
+from hyroads.controller.core.services.view import ClientView, Radios
+from hyroads.controller.framework import ryu_shim as shim
+from hyroads.controller.services.port import ControllerPort
+
+from .actuators import usable_mbps
+
+AT_ONCE = 4
+"""Clients whose radios are placed in one turn."""
+
+
+@dataclass(eq=False)
+class RadioPlacements:
+    """One per controller. ``mode`` says what radios are placed for (:class:`Mode`)."""
+
+    port: ControllerPort
+    mode: Callable[[], str]
+    _latest: dict[str, int] = field(default_factory=dict)
+    _turn: int = 0
+
+    def __call__(self, clients: Mapping[str, ClientView]) -> Mapping[str, ClientView]:
+        """The clients, those whose turn it is with their ``radios``: who waited longest comes first."""
+        self._turn += 1
+        self._latest = {name: turn for name, turn in self._latest.items() if name in clients}
+        waiting = sorted(clients, key=lambda name: (self._latest.get(name, 0), name))
+        network, mode, found = self._network(), Mode(self.mode()), dict(clients)
+        for name in waiting[:AT_ONCE]:
+            self._latest[name] = self._turn
+            peer = self._peer(name)
+            if peer is not None:
+                radios = shim.in_thread(radios_of, network, clients[name], peer, mode)
+                found[name] = replace(clients[name], radios=radios)
+        return found
+
+    def _network(self) -> Network:
+        """With the capacities and the interference that are known now; links that are down have no capacity."""
+        network = self.port.context.network
+        live = network.with_capacities(usable_mbps(self.port))
+        return replace(live, interference=self.port.state.interference or network.interference)
+
+    def _peer(self, client: str) -> str | None:
+        """The other end of most of a client's flows; without flows the first gateway, if there is one."""
+        specs = (flow.spec for flow in self.port.state.flows.values())
+        peers = Counter(
+            spec.target if spec.source == client else spec.source
+            for spec in specs
+            if client in (spec.source, spec.target)
+        )
+        if peers:
+            return min(peers, key=lambda peer: (-peers[peer], peer))
+        nodes = self.port.context.network.nodes.values()
+        return next((node.id for node in nodes if node.role is Role.GATEWAY and node.id != client), None)
+
+
+def radios_of(network: Network, client: ClientView, peer: str, mode: Mode) -> Radios | None:
+    """The best attachments of a client's radios among its options; None if there are none, or no path.
+
+    Pure. ``network`` has the capacities of now.
+    """
+    options = {option.place for option in client.options}
+    closed = {
+        link.id: 0.0
+        for link in network.links
+        if link.target == client.id and Place(link.source, link.technology) not in options
+    }
+    usable = network.with_capacities(closed)
+    try:
+        placed = place_radios(usable, client.id, peer, mode)
+    except HyroadsError:
+        # No path, or more radios than can be placed: nobody is moved for that.
+        return None
+    best = placed.in_use
+    attached = {place.technology: place.node for place in client.attached}
+    if _is_other_kind(network, client.attached, best, mode):
+        attached_mbps = 0.0
+    else:
+        attached_mbps = rate_of(usable, client.id, peer, mode, attached)
+    return Radios(best, placed.total_mbps, attached_mbps, mode is Mode.HIGH_ROBUSTNESS)
+
+
+def _is_other_kind(network: Network, attached: Sequence[Place], best: Sequence[Place], mode: Mode) -> bool:
+    """Whether the present attachments are not what the mode asks for, whatever they give."""
+    radios = {place.technology for place in attached}
+    if len(radios) < len(attached):
+        # A radio that uses several links at once.
+        return True
+    if mode is Mode.COST_EFFICIENT:
+        return bool(radios & network.metered) and not {place.technology for place in best} & network.metered
+    different = [(len(places), len({place.node for place in places})) for places in (attached, best)]
+    return mode is Mode.HIGH_ROBUSTNESS and different[0] < different[1]
