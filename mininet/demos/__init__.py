@@ -27,6 +27,7 @@ DEMOS: dict[str, str] = {
     "shares": "a slice keeps to its share of airtime while another wants it, and takes all that is idle",
     "office": "22 hybrid nodes, WiFi and two power lines, ten flows, by a controller that only measures",
     "mar": "an upload over MPTCP outlives the wires behind two access points, and uses both while they are there",
+    "mar-dynamic": "a walk past seven access points: two radios are placed anew while an upload over MPTCP runs",
     "download": "a laptop fetches a file over two foreign networks at once, one of which goes and comes back",
     "hercules": "one address over two to ten interfaces, which a running upload outlives, through a waypoint",
     "fair": "three flows share two interfaces by weight and preference, second by second",
@@ -43,6 +44,7 @@ DEFAULTS: dict[str, dict[str, object]] = {
     "roaming-80211": {"radio": True},
     "offload": {"seconds": 30.0},
     "mar": {"seconds": 20.0},
+    "mar-dynamic": {"seconds": 120.0, "measured": True},
     "office": {"measured": True, "discover": True, "noise": 0.1, "busy_noise": 0.02, "low_rate_bias": 0.3},
 }
 """What options of ``hyroads demo`` are for a demo if they are not given."""
@@ -61,7 +63,14 @@ ONLY: dict[str, frozenset[str]] = {
 }
 """The demos that know an option; options that are not here are for all."""
 
-LEAST_SECONDS: dict[str, int] = {"capacity-drop": 6, "external": 4, "shares": 4, "download": 3, "mar": 3}
+LEAST_SECONDS: dict[str, int] = {
+    "capacity-drop": 6,
+    "external": 4,
+    "shares": 4,
+    "download": 3,
+    "mar": 3,
+    "mar-dynamic": 10,
+}
 """The shortest phases in which there is something to judge; 2 s else."""
 
 
