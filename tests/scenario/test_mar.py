@@ -19,19 +19,19 @@ def run(hyroads, document_of, tmp_path_factory):
         timeout_s=90.0,
     )
     assert done.returncode in (0, 1), done.stderr
-    return {check["what"].split(":")[0].split(",")[0]: check for check in document_of(done.stdout)["checks"]}, folder
+    return {check["what"].removesuffix(" (worst cycle)"): check for check in document_of(done.stdout)["checks"]}, folder
 
 
 def test_both_wires_carry_what_each_carries_alone(run):
     # The demo promises 93 %; a machine that is busy with other work may deliver a little less.
-    assert run[0]["coupled"]["ratio"] >= 0.85
+    assert run[0]["coupled, beside the sum of each alone"]["ratio"] >= 0.85
 
 
 def test_pauses_are_shorter_than_those_of_the_kernel_alone(run):
     # Measured with the kernel's path manager on the same wires: 250 ms and 570 ms at best.
-    assert run[0]["soft"]["measured"] <= 200.0
-    checks = run[0]
-    assert checks["hard"]["ratio"] >= 0.85 or checks["hard"]["measured"] <= 1000.0
+    assert run[0]["soft: longest pause"]["measured"] <= 200.0
+    assert run[0]["hard: longest pause"]["measured"] <= 500.0
+    assert run[0]["hard: rate from 0.5 s on, of the later one"]["ratio"] >= 0.85
 
 
 def test_the_bins_tell_of_every_phase(run):
