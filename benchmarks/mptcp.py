@@ -178,7 +178,7 @@ class Lab(ClientLab):
     """At every switch a host with two addresses; it serves, and it is a client of the next."""
 
     def __init__(self, switches: int, syns_per_s: int) -> None:
-        self.mptcp = {"recognise": True, "syns_per_s": syns_per_s, "forget_s": 3600}
+        self.mptcp = {"recognise": True, "syns_per_s": syns_per_s, "routed_connections": 0}
         super().__init__(mesh(switches), {"mptcp": self.mptcp})
         self.processes: list[subprocess.Popen[str]] = []
 
