@@ -150,7 +150,7 @@ def test_by_hand(rig):
     with pytest.raises(ConflictError):
         service.disable("hard")
     names = [one["name"] for one in service.documents()]
-    assert names == ["turns", "bicast", "hard", "hoolock", "vertical", "vertical-bicast", "load", "signal"]
+    assert names == ["turns", "bicast", "hard", "hoolock", "vertical", "vertical-bicast", "load", "placement", "signal"]
 
 
 @pytest.mark.parametrize(

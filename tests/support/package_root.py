@@ -32,6 +32,9 @@ cd "$1/root"
 mkdir -p proc dev run tmp
 mount -t proc proc proc
 mount --rbind /dev dev
+# As udev has it; not every container and virtual machine runs that.
+mknod -m 0666 "$1/tun" c 10 200
+mount --bind "$1/tun" dev/net/tun
 mount -t tmpfs -o mode=0755 tmpfs run
 mount -t tmpfs -o mode=1777 tmpfs tmp
 mount --bind "$3" mnt
