@@ -114,11 +114,9 @@ class LiveDocument:
     def _slices(self) -> Texts:
         found: dict[str, list[str]] = {}
         for one in slices_document(self.event_loop.live.loop):
-            held = _text(one["held"])
-            row = ",".join(
-                (*(_percent(one[key]) for key in ("airtime", "share")), held, _percent(one["measured_airtime"]))
-            )
-            found.setdefault(one["slice"], []).append(f"{_name(one['technology'])}:[{row}]")
+            planned, share, measured = (_percent(one[key]) for key in ("airtime", "share", "measured_airtime"))
+            row = f"{_name(one['technology'])}:[{planned},{share},{_text(one['held'])},{measured}]"
+            found.setdefault(one["slice"], []).append(row)
         return {name: f"{_name(name)}:{{{','.join(rows)}}}" for name, rows in found.items()}
 
 

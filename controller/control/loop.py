@@ -231,7 +231,10 @@ class LiveLoop:
 
     def airtime_of_slices(self) -> dict[tuple[str, str], float]:
         """Planned share of time of the flows of each slice, by slice and technology: in the domain where it is most."""
-        return self._airtime_by_slice(self._in_force())
+        names = self._slice_names()
+        # Of one slice it is that of all flows, which is remembered.
+        busy = self._airtime_of_flows()[np.newaxis] if len(names) == 1 else self._airtime_of(names, self._in_force())
+        return self._by_slice(names, busy)
 
     def measured_airtime_of_slices(self) -> dict[tuple[str, str], float | None]:
         """The same by what agents say they carry: frames that arrived, or that were sent where nothing tells of that.
@@ -240,18 +243,21 @@ class LiveLoop:
         keys = [(flow, position) for flow, of in self._path_groups.items() for position in range(len(of))]
         unknown = {self.routes[flow].spec.slice for flow, position in keys if (flow, position) not in self._carried}
         rates = np.array([self._carried.get(key, 0.0) for key in keys], dtype=float)
-        return {
-            (name, technology): None if name in unknown else share
-            for (name, technology), share in self._airtime_by_slice(rates).items()
-        }
+        names = self._slice_names()
+        found = self._by_slice(names, self._airtime_of(names, rates))
+        return {of: None if of[0] in unknown else share for of, share in found.items()}
 
-    def _airtime_by_slice(self, path_rates_mbps: FloatArray) -> dict[tuple[str, str], float]:
-        problem, specs = self.state.problem, specs_of(self.routes)
-        names = list(dict.fromkeys((PRODUCTION, *self.options.shares, *(spec.slice for spec in specs))))
-        slice_of = np.array([names.index(spec.slice) for spec in specs], dtype=np.intp)
+    def _slice_names(self) -> list[str]:
+        slices = (spec.slice for spec in specs_of(self.routes))
+        return list(dict.fromkeys((PRODUCTION, *self.options.shares, *slices)))
+
+    def _airtime_of(self, names: list[str], path_rates_mbps: FloatArray) -> FloatArray:
+        slice_of = np.array([names.index(spec.slice) for spec in specs_of(self.routes)], dtype=np.intp)
         with np.errstate(divide="ignore", invalid="ignore"):
-            busy = airtime_of_slices(problem, path_rates_mbps, slice_of, len(names))
-        busy = np.where(problem.capacity_mbps > 0, busy, 0.0)
+            return airtime_of_slices(self.state.problem, path_rates_mbps, slice_of, len(names))
+
+    def _by_slice(self, names: list[str], busy: FloatArray) -> dict[tuple[str, str], float]:
+        busy = np.where(self.state.problem.capacity_mbps > 0, busy, 0.0)
         return {
             (name, technology): float(busy[index, self._media == technology].max(initial=0.0))
             for index, name in enumerate(names)

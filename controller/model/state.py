@@ -37,8 +37,9 @@ class Origin(StrEnum):
     FILE = "file"
     API = "api"
     TEST = "test"
+    """The controller itself: gone with it."""
     MPTCP = "mptcp"
-    """The controller itself, for a test or for a subflow of a connection: gone with it."""
+    """The same, for a subflow of an MPTCP connection."""
 
 
 @dataclass(frozen=True)
