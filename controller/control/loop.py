@@ -31,7 +31,7 @@ from hyroads.controller.core.rates import RateProblem, rate_problem
 from hyroads.controller.core.rates.groups import groups_of, with_parts_of_weight
 from hyroads.controller.core.rates.problem import FloatArray
 from hyroads.controller.core.rates.shares import SliceShares, airtime_of_slices
-from hyroads.controller.model.handover import PathGroups, by_path, travelled
+from hyroads.controller.model.handover import PathGroups, by_path, separate_links
 
 from .allocators import MODES, SOLVER, Allocator, Grant
 from .rate_override import Fixed, RateOverride, SlotView
@@ -391,13 +391,15 @@ class LiveLoop:
         self.state = replace(self.state, external=self.state.external.with_carrier_sensing(sensing))
 
     def _problem(self, network: Network, routes: Routes) -> RateProblem:
-        index = network.link_index
-        # A group with copies takes the airtime of all its paths: to the solver it is one path, as long as all of them.
-        paths = {
-            flow: [tuple(index[link] for link in travelled(route.use, route.paths, of)) for of in route.path_groups]
-            for flow, route in routes.items()
-            if route.reason is None
-        }
+        index, paths = network.link_index, {}
+        for flow, route in routes.items():
+            if route.reason is None:
+                # A group with copies takes the airtime of all its paths: to the solver it is one path, as long as all
+                # of them.
+                links = separate_links(route.use, route.paths)
+                paths[flow] = [
+                    tuple(index[link] for path in group for link in links[path]) for group in route.path_groups
+                ]
         specs = specs_of(routes)
         if self.options.mode != SOLVER:
             specs = with_parts_of_weight(specs)

@@ -349,9 +349,12 @@ def _stays(live: LiveNetwork, before: FlowRoute) -> bool:
 def _using(live: LiveNetwork, route: FlowRoute) -> FlowRoute:
     network, addressing = live.network, live.context.addressing
     ends = {route.spec.source, route.spec.target, route.ingress, route.egress}
-    # A link lives only while the agents at its ends say hello: where a live path leads through, one runs.
-    between = frozenset(node for node in network.nodes if addressing.has_agent(node)) - ends
-    return replace(route, use=model.Use.of(network, route.paths, route.ends, between))
+
+    def may_branch(node: str) -> bool:
+        # A link lives only while the agents at its ends say hello: where a live path leads through, one runs.
+        return addressing.has_agent(node) and node not in ends
+
+    return replace(route, use=model.Use.of(network, route.paths, route.ends, may_branch))
 
 
 def _unchanged(live: LiveNetwork, spec: FlowSpec, before: FlowRoute) -> PathsAndArms | None:

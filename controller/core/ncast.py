@@ -8,7 +8,7 @@ that keep out of the interference domains of each of these, where disjoint ones 
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -139,11 +139,11 @@ class Leg:
             yield from leg.all()
 
 
-def copy_tree(network: Network, paths: Sequence[Sequence[str]], may_branch: Container[str]) -> tuple[Leg, ...]:
+def copy_tree(network: Network, paths: Sequence[Sequence[str]], may_branch: Callable[[str], bool]) -> tuple[Leg, ...]:
     """How copies that go by several paths with the same two ends travel what these share only once.
 
     ``paths`` are different sequences of link ids. Paths with the same first links are one leg until the last node on
-    these that is in ``may_branch``; from there on the same holds for what is left of them. The result has the legs that
+    these that ``may_branch``; from there on the same holds for what is left of them. The result has the legs that
     the source sends, in the order of the first path of each.
     """
 
@@ -162,7 +162,7 @@ def copy_tree(network: Network, paths: Sequence[Sequence[str]], may_branch: Cont
             return
         while len({paths[index][shared] for index in group}) == 1:
             shared += 1
-        end = next((at for at in range(shared, start, -1) if ends_at(group, at) in may_branch), None)
+        end = next((at for at in range(shared, start, -1) if may_branch(ends_at(group, at))), None)
         if end is None:
             for part in parted(group, shared):
                 yield from legs(part, start, shared)

@@ -8,7 +8,7 @@ change (docs/reference/handovers.md).
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
@@ -228,10 +228,14 @@ class Use:
 
     @classmethod
     def of(
-        cls, network: Network, paths: Sequence[PathName], ends: Ends, may_branch: Container[str] = frozenset()
+        cls,
+        network: Network,
+        paths: Sequence[PathName],
+        ends: Ends,
+        may_branch: Callable[[str], bool] = lambda _: False,
     ) -> Use:
         """How a flow with these ends uses its paths. If none of those that shall carry is live, the others do. Copies
-        of an n-cast branch at the nodes ``may_branch``; those of a handover are sent for too short a time.
+        of an n-cast branch at nodes that ``may_branch``; those of a handover are sent for too short a time.
         """
         carry = tuple(i for i, path in enumerate(paths) if ends.carries(network, path))
         if ends.copies:
@@ -248,7 +252,7 @@ class Use:
 
 
 def _legs(
-    network: Network, paths: Sequence[PathName], carry: Sequence[int], may_branch: Container[str]
+    network: Network, paths: Sequence[PathName], carry: Sequence[int], may_branch: Callable[[str], bool]
 ) -> tuple[Leg, ...]:
     """With the positions of ``paths``; empty if nothing is shared."""
 
@@ -259,12 +263,14 @@ def _legs(
     return tuple(map(placed, legs)) if any(leg.onward for leg in legs) else ()
 
 
-def travelled(use: Use | None, paths: Sequence[PathName], group: Sequence[int]) -> PathName:
-    """The links that the frames of a group of paths (positions) travel: those that copies share only once."""
-    if use is not None and use.legs:
-        legs = (leg for first in use.legs for leg in first.all())
-        return tuple(link for leg in legs for link in paths[leg.path][leg.start : leg.end])
-    return tuple(link for path in group for link in paths[path])
+def separate_links(use: Use | None, paths: Sequence[PathName]) -> tuple[PathName, ...]:
+    """By path, the links that its frames travel for themselves: what copies share is with the first of them."""
+    if use is None or not use.legs:
+        return tuple(paths)
+    found: dict[int, PathName] = {}
+    for leg in (each for first in use.legs for each in first.all()):
+        found[leg.path] = found.get(leg.path, ()) + paths[leg.path][leg.start : leg.end]
+    return tuple(found.get(index, path) for index, path in enumerate(paths))
 
 
 def path_groups(use: Use | None, path_count: int) -> PathGroups:

@@ -13,7 +13,7 @@ from hyroads.controller.core.addressing import Numbers, PathName
 from hyroads.controller.core.network import FlowSpec
 from hyroads.controller.ofp.intents import ClassifiedFlow
 
-from .handover import Use
+from .handover import Use, separate_links
 from .state import TopologyContext
 
 MULTIPATH, SINGLE, UNREACHABLE = "multipath", "single", "unreachable"
@@ -95,12 +95,7 @@ class FlowPlan:
     @property
     def separate_links(self) -> tuple[PathName, ...]:
         """By path, the links that its frames travel for themselves: what copies share is with the first of them."""
-        legs = [leg for first in (self.use.legs if self.use is not None else ()) for leg in first.all()]
-        found = []
-        for index, path in enumerate(self.paths):
-            mine = [path.links[leg.start : leg.end] for leg in legs if leg.path == index]
-            found.append(tuple(link for links in mine for link in links) if mine else path.links)
-        return tuple(found)
+        return separate_links(self.use, [path.links for path in self.paths])
 
     @property
     def copies(self) -> bool:
