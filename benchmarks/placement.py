@@ -21,8 +21,8 @@ from itertools import combinations
 from typing import Any
 
 from hyroads.controller.core.netfile import parse
-from hyroads.controller.core.network import Network
-from hyroads.controller.core.placement import Mode, place_radios
+from hyroads.controller.core.network import ClientMode, Network
+from hyroads.controller.core.placement import place_radios
 
 RUNS, NEIGHBOURS = 5, 20
 RADIOS = ("wifi2", "wifi5", "wifi6", "lte")
@@ -97,13 +97,13 @@ CASES: dict[str, Callable[[random.Random], Network]] = {
 
 
 def main() -> None:
-    place_radios(star(random.Random(0), "plc"), "c", "s", Mode.FULL_SPEED)
+    place_radios(star(random.Random(0), "plc"), "c", "s", ClientMode.FULL_SPEED)
     print(
         f"{len(RADIOS)} radios, {NEIGHBOURS} neighbours; CPU time, median (worst) of {RUNS} networks; {TARGET_MS:g} ms"
     )
     worst_ms = 0.0
     for name, make in CASES.items():
-        for mode in (Mode.FULL_SPEED, Mode.HIGH_ROBUSTNESS):
+        for mode in (ClientMode.FULL_SPEED, ClientMode.HIGH_ROBUSTNESS):
             times_ms = []
             for seed in range(RUNS):
                 network = make(random.Random(seed))

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from hyroads.controller.core.network import ClientMode
 from hyroads.controller.core.token_bucket import TokenBucket
 
 from .protocol import ProtocolError
@@ -23,7 +24,7 @@ DEAD_S = 5.0
 MAX_INTERFACES, MAX_FLOWS, MAX_CLUSTERS, MAX_MPTCP, MAX_FETCHED = 16, 256, 256, 256, 16
 MAX_POLICY_BYTES = 256 << 10
 ALLOWED_BYTES_PER_S, ALLOWED_BURST_BYTES = 256 << 10, 2 << 20
-MODES = ("full-speed", "cost-efficient", "high-robustness")
+MODES = tuple(mode.value for mode in ClientMode)
 EVENTS = (
     "interface_up",
     "interface_down",

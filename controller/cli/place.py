@@ -7,6 +7,7 @@ import json
 from typing import TYPE_CHECKING
 
 from hyroads.controller.core.errors import NoRouteError, PlanningError
+from hyroads.controller.core.network import ClientMode
 from hyroads.controller.files.documents import read_file
 
 from .main import Command, argument
@@ -15,17 +16,16 @@ if TYPE_CHECKING:
     from hyroads.controller.core.network import Network
     from hyroads.controller.core.placement import Placement
 
-# As in core.placement, which is imported once there is a network: a wrong file name answers without it.
-MODES = ("full-speed", "cost-efficient", "high-robustness")
+MODES = tuple(mode.value for mode in ClientMode)
 
 
 def _run(args: argparse.Namespace) -> int:
     network = read_file(args.file)
-    from hyroads.controller.core.placement import Mode, place_radios
+    from hyroads.controller.core.placement import place_radios
 
     margin = args.margin if args.margin is not None else network.margin or 0.0
     try:
-        placement = place_radios(network, args.client, args.peer, Mode(args.mode), margin=margin)
+        placement = place_radios(network, args.client, args.peer, ClientMode(args.mode), margin=margin)
     except NoRouteError as error:
         raise NoRouteError(f"{args.file}: {error}") from error
     except PlanningError as error:

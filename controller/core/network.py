@@ -74,6 +74,14 @@ class Contention(StrEnum):
     CSMA_1901 = "csma-1901"
 
 
+class ClientMode(StrEnum):
+    """What the interfaces of a client are used for, and so where its radios are best placed (``core.placement``)."""
+
+    FULL_SPEED = "full-speed"
+    COST_EFFICIENT = "cost-efficient"
+    HIGH_ROBUSTNESS = "high-robustness"
+
+
 class RadioMode(StrEnum):
     """How 802.11 stations of one technology find each other: through access points, or each by itself (IBSS)."""
 

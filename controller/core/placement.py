@@ -36,7 +36,7 @@ from .attachment_program import Attachment, AttachmentProgram, Cut, Solved
 from .checking import describe, suggestion
 from .errors import NoRouteError, PlanningError
 from .interface_graph import FloatArray
-from .network import Network, Place, Role
+from .network import ClientMode, Network, Place, Role
 
 MAX_RADIOS = 4
 MAX_PLACEMENTS = 2_000_000
@@ -48,14 +48,6 @@ _LEAST_MBPS = 1e-9
 _LEAST_COST = 1e-9
 
 IntArray = NDArray[np.int64]
-
-
-class Mode(StrEnum):
-    """What the radios are placed for; see the module."""
-
-    FULL_SPEED = "full-speed"
-    COST_EFFICIENT = "cost-efficient"
-    HIGH_ROBUSTNESS = "high-robustness"
 
 
 class RadioRole(StrEnum):
@@ -89,7 +81,7 @@ class Placement:
         return {"total_mbps": self.total_mbps, "attachments": dict(self.attachments), "roles": roles}
 
 
-def place_radios(network: Network, client: str, peer: str, mode: Mode, *, margin: float = 0.0) -> Placement:
+def place_radios(network: Network, client: str, peer: str, mode: ClientMode, *, margin: float = 0.0) -> Placement:
     """The best attachments of the radios of ``client`` for a flow from ``peer``.
 
     ``margin`` is the share of airtime to keep free: the total is scaled by 1 - margin. Raises ``PlanningError`` for
@@ -106,7 +98,7 @@ def place_radios(network: Network, client: str, peer: str, mode: Mode, *, margin
     return Placement(chosen.rate_mbps * (1.0 - margin), order, roles)
 
 
-def rate_of(network: Network, client: str, peer: str, mode: Mode, attachments: Mapping[str, str]) -> float:
+def rate_of(network: Network, client: str, peer: str, mode: ClientMode, attachments: Mapping[str, str]) -> float:
     """What the attachments (technology -> neighbour) give in a mode, Mb/s; those that no path reaches give nothing.
 
     In the mode cost-efficient metered radios count only if the others give nothing. Errors as in :func:`place_radios`.
@@ -114,9 +106,9 @@ def rate_of(network: Network, client: str, peer: str, mode: Mode, attachments: M
     radios = _radios(network, client, peer)
     program = AttachmentProgram(network, client, peer, radios)
     chosen = [each for each in program.attachments if attachments.get(each.technology) == each.node]
-    if mode is Mode.COST_EFFICIENT:
+    if mode is ClientMode.COST_EFFICIENT:
         chosen = [each for each in chosen if each.technology not in network.metered] or chosen
-    return program.solve(chosen, copies=mode is Mode.HIGH_ROBUSTNESS).rate_mbps if chosen else 0.0
+    return program.solve(chosen, copies=mode is ClientMode.HIGH_ROBUSTNESS).rate_mbps if chosen else 0.0
 
 
 def _radios(network: Network, client: str, peer: str) -> tuple[str, ...]:
@@ -165,10 +157,10 @@ def _high_robustness(network: Network, client: str, peer: str, radios: Sequence[
     return best, _roles(radios, best, RadioRole.COPY)
 
 
-_MODES: Mapping[Mode, Callable[[Network, str, str, Sequence[str]], tuple[_Best, _Roles]]] = {
-    Mode.FULL_SPEED: _full_speed,
-    Mode.COST_EFFICIENT: _cost_efficient,
-    Mode.HIGH_ROBUSTNESS: _high_robustness,
+_MODES: Mapping[ClientMode, Callable[[Network, str, str, Sequence[str]], tuple[_Best, _Roles]]] = {
+    ClientMode.FULL_SPEED: _full_speed,
+    ClientMode.COST_EFFICIENT: _cost_efficient,
+    ClientMode.HIGH_ROBUSTNESS: _high_robustness,
 }
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from hyroads.controller.core.checking import Place, Section, integer_of, number_of
+from hyroads.controller.core.network import ClientMode
 from hyroads.plugins.kinds import NAME, ROLES, WHAT_A_NAME_IS, Bounds, Kind
 from hyroads.plugins.policies.placement import POLICY as PLACEMENT
 from hyroads.plugins.policies.placement import Placement
@@ -17,7 +18,6 @@ from hyroads.plugins.sfnet.messages import PORT
 
 MAX_PLUGINS = 64
 BUILT_IN_POLICIES = ("signal", "load", "placement")
-PLACEMENT_MODES = ("full-speed", "cost-efficient", "high-robustness")
 _PLACEMENT_KEYS = ("mode", "gain", "hold_s", "stay_s")
 _KEYS = ("name", "kind", "path", "role", "settings", "memory_mb", "deadline_s", "user")
 
@@ -65,7 +65,9 @@ def parse_placement(place: Place | None) -> Placement:
         return PLACEMENT
     section, usual = place.section(_PLACEMENT_KEYS), PLACEMENT
     return Placement(
-        mode=section["mode"].choice(PLACEMENT_MODES, usual.mode) if "mode" in section else usual.mode,
+        mode=section["mode"].choice([mode.value for mode in ClientMode], usual.mode)
+        if "mode" in section
+        else usual.mode,
         gain=number_of(section, "gain", usual.gain, 0.0, 10.0),
         hold_s=number_of(section, "hold_s", usual.hold_s, 0.0, 3600.0),
         stay_s=number_of(section, "stay_s", usual.stay_s, 0.0, 86400.0),

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from hyroads.controller.core.netfile import parse
-from hyroads.controller.core.network import Network
-from hyroads.controller.core.placement import Mode, place_radios, rate_of
+from hyroads.controller.core.network import ClientMode, Network
+from hyroads.controller.core.placement import place_radios, rate_of
 from hyroads.mininet.mptcp_traffic import MptcpUpload
 
 from . import recording
@@ -135,8 +135,8 @@ def look(stage: Stage, live: Network, position_m: float) -> Step:
     links = {path["links"][0] for path in stage.emulation.rest.flow("up")["multipath"]}
     first = [live.links[live.link_index[link]] for link in sorted(links)]
     places = tuple((link.technology, link.target) for link in first)
-    now_mbps = rate_of(live, CLIENT, SERVER, Mode.FULL_SPEED, dict(places)) if places else 0.0
-    best_mbps = place_radios(live, CLIENT, SERVER, Mode.FULL_SPEED).total_mbps
+    now_mbps = rate_of(live, CLIENT, SERVER, ClientMode.FULL_SPEED, dict(places)) if places else 0.0
+    best_mbps = place_radios(live, CLIENT, SERVER, ClientMode.FULL_SPEED).total_mbps
     return Step(time.monotonic(), position_m, places, now_mbps, best_mbps)
 
 

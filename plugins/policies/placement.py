@@ -22,7 +22,7 @@ Candidates = Mapping[str, tuple[tuple[Place, ...], float]]
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """See the module. ``mode`` is one of ``core.placement.Mode``: what radios are placed for."""
+    """See the module. ``mode`` is one of ``core.network.ClientMode``: what radios are placed for."""
 
     places_radios: ClassVar[bool] = True
 

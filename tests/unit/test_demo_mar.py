@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from hyroads.controller.core.placement import Mode, place_radios
+from hyroads.controller.core.network import ClientMode
+from hyroads.controller.core.placement import place_radios
 from hyroads.mininet.demos.checks import CheckedStage, DemoOptions
 from hyroads.mininet.demos.mar import Cycle, Phase, judge
 from hyroads.mininet.demos.mar_dynamic import Step, longest_crowded_s, mbps_at, network
@@ -59,7 +60,7 @@ def test_between_two_access_points_either_is_as_good_and_beside_one_it_is_best()
             for link in row.links
             if link.technology in ("wifi2", "wifi5") and link.target == "c"
         }
-        return place_radios(row.with_capacities(rates), "c", "s", Mode.FULL_SPEED)
+        return place_radios(row.with_capacities(rates), "c", "s", ClientMode.FULL_SPEED)
 
     assert at(40.0).attachments == {"wifi2": "a3", "wifi5": "a3"}
     assert at(40.0).total_mbps == pytest.approx(90)

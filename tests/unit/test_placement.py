@@ -16,8 +16,8 @@ from hyroads.controller.cli.main import main
 from hyroads.controller.cli.place import MODES
 from hyroads.controller.core.errors import NoRouteError, PlanningError
 from hyroads.controller.core.netfile import parse, to_document
-from hyroads.controller.core.network import Network
-from hyroads.controller.core.placement import Mode, RadioRole, place_radios
+from hyroads.controller.core.network import ClientMode, Network
+from hyroads.controller.core.placement import RadioRole, place_radios
 
 TECHNOLOGIES = ("wifi2", "wifi5", "lte", "ethernet-1")
 
@@ -66,7 +66,7 @@ def random_network(rng: random.Random) -> Network:
 
 
 @examples(100)
-@given(st.integers(0, 10**9), st.sampled_from(Mode))
+@given(st.integers(0, 10**9), st.sampled_from(ClientMode))
 def test_equals_all_combinations_tried_one_by_one(seed, mode):
     network = random_network(random.Random(seed))
     total, attachments, roles = brute_force(network, "c", "s", mode.value)
@@ -94,31 +94,31 @@ def two_aps(**technologies: dict[str, bool]) -> Network:
 
 
 def test_radios_go_to_different_access_points_whose_wires_they_would_share():
-    placed = place_radios(two_aps(), "c", "s", Mode.FULL_SPEED)
+    placed = place_radios(two_aps(), "c", "s", ClientMode.FULL_SPEED)
     assert placed.total_mbps == pytest.approx(40 + 45 + 25)
     assert placed.document() == {
         "total_mbps": placed.total_mbps,
         "attachments": {"wifi2": "a", "wifi5": "b", "lte": "s"},
         "roles": {"wifi2": "active", "wifi5": "active", "lte": "active"},
     }
-    assert place_radios(two_aps(), "c", "s", Mode.FULL_SPEED, margin=0.1).total_mbps == pytest.approx(99)
+    assert place_radios(two_aps(), "c", "s", ClientMode.FULL_SPEED, margin=0.1).total_mbps == pytest.approx(99)
 
 
 def test_metered_radios_are_backup_while_others_carry_anything():
     network = two_aps(lte={"metered": True})
-    placed = place_radios(network, "c", "s", Mode.COST_EFFICIENT)
+    placed = place_radios(network, "c", "s", ClientMode.COST_EFFICIENT)
     assert placed.total_mbps == pytest.approx(85)
     assert placed.roles == {"wifi2": RadioRole.ACTIVE, "wifi5": RadioRole.ACTIVE, "lte": RadioRole.BACKUP}
     assert placed.attachments == {"wifi2": "a", "wifi5": "b", "lte": "s"}
     wires_cut = network.with_capacities({"sa": 0.0, "sb": 0.0})
-    placed = place_radios(wires_cut, "c", "s", Mode.COST_EFFICIENT)
+    placed = place_radios(wires_cut, "c", "s", ClientMode.COST_EFFICIENT)
     assert (placed.total_mbps, dict(placed.attachments)) == (pytest.approx(25), {"lte": "s"})
     assert placed.roles == {"wifi2": RadioRole.OFF, "wifi5": RadioRole.OFF, "lte": RadioRole.ACTIVE}
 
 
 def test_copies_take_different_access_points_even_where_one_would_be_faster():
     network = two_aps().with_capacities({"cell": 0.0, "b-wifi2": 10.0, "b-wifi5": 10.0})
-    placed = place_radios(network, "c", "s", Mode.HIGH_ROBUSTNESS)
+    placed = place_radios(network, "c", "s", ClientMode.HIGH_ROBUSTNESS)
     # Both at a would carry 22.5 Mb/s each, over one wire.
     assert (placed.total_mbps, dict(placed.attachments)) == (pytest.approx(10), {"wifi2": "a", "wifi5": "b"})
     assert placed.roles == {"wifi2": RadioRole.COPY, "wifi5": RadioRole.COPY, "lte": RadioRole.OFF}
@@ -136,7 +136,7 @@ def test_twenty_equal_neighbours_of_four_radios_are_told_apart_by_their_wires():
         for i in range(20)
     ]
     network = parse({"nodes": nodes, "links": links, "interference": {"rule": "technology"}}, "equal")
-    placed = place_radios(network, "c", "s", Mode.FULL_SPEED)
+    placed = place_radios(network, "c", "s", ClientMode.FULL_SPEED)
     assert placed.total_mbps == pytest.approx(124)
     assert placed.attachments == {"w": "a16", "x": "a17", "y": "a18", "z": "a19"}
 
@@ -152,7 +152,7 @@ def test_twenty_equal_neighbours_of_four_radios_are_told_apart_by_their_wires():
 )
 def test_wrong_names_are_refused(client, peer, expected):
     with pytest.raises(PlanningError, match=expected):
-        place_radios(two_aps(), client, peer, Mode.FULL_SPEED)
+        place_radios(two_aps(), client, peer, ClientMode.FULL_SPEED)
 
 
 def test_five_radios_no_route_and_a_wrong_margin_are_refused():
@@ -160,13 +160,13 @@ def test_five_radios_no_route_and_a_wrong_margin_are_refused():
     links = [{"id": k, "from": "s", "to": "c", "technology": k, "capacity_mbps": 1} for k in "vwxyz"]
     five = parse({"nodes": nodes, "links": links, "interference": {"rule": "technology"}}, "five")
     with pytest.raises(PlanningError, match="at most 4 radios"):
-        place_radios(five, "c", "s", Mode.FULL_SPEED)
+        place_radios(five, "c", "s", ClientMode.FULL_SPEED)
     cut = two_aps().with_capacities({"sa": 0.0, "sb": 0.0, "cell": 0.0})
-    for mode in Mode:
+    for mode in ClientMode:
         with pytest.raises(NoRouteError, match="no route from 's' to 'c'"):
             place_radios(cut, "c", "s", mode)
     with pytest.raises(PlanningError, match="margin"):
-        place_radios(two_aps(), "c", "s", Mode.FULL_SPEED, margin=1.0)
+        place_radios(two_aps(), "c", "s", ClientMode.FULL_SPEED, margin=1.0)
 
 
 def test_more_combinations_than_can_be_listed_are_refused():
@@ -179,7 +179,7 @@ def test_more_combinations_than_can_be_listed_are_refused():
     ]
     network = parse({"nodes": nodes, "links": links, "interference": {"rule": "technology"}}, "many")
     with pytest.raises(PlanningError, match="40 x 40 x 40 x 40 attachments are too many"):
-        place_radios(network, "c", "s", Mode.FULL_SPEED)
+        place_radios(network, "c", "s", ClientMode.FULL_SPEED)
 
 
 def test_a_file_with_metered_technologies_is_written_as_it_was_read():
@@ -220,4 +220,5 @@ def test_wrong_words_are_one_line_and_status_2(file, words, capsys):
 
 
 def test_the_command_names_the_modes_of_the_module():
-    assert tuple(mode.value for mode in Mode) == MODES
+    # The words are fixed: files, REST and commands have them.
+    assert tuple(mode.value for mode in ClientMode) == MODES == ("full-speed", "cost-efficient", "high-robustness")

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from hyroads.controller.core.errors import HyroadsError
-from hyroads.controller.core.network import Network, Place, Role
-from hyroads.controller.core.placement import Mode, place_radios, rate_of
+from hyroads.controller.core.network import ClientMode, Network, Place, Role
+from hyroads.controller.core.placement import place_radios, rate_of
 from hyroads.controller.core.services.view import ClientView, Radios
 from hyroads.controller.framework import ryu_shim as shim
 from hyroads.controller.services.port import ControllerPort
@@ -24,7 +24,7 @@ AT_ONCE = 4
 
 @dataclass(eq=False)
 class RadioPlacements:
-    """One per controller. ``mode`` says what radios are placed for (:class:`Mode`)."""
+    """One per controller. ``mode`` says what radios are placed for (:class:`ClientMode`)."""
 
     port: ControllerPort
     mode: Callable[[], str]
@@ -36,7 +36,7 @@ class RadioPlacements:
         self._turn += 1
         self._latest = {name: turn for name, turn in self._latest.items() if name in clients}
         waiting = sorted(clients, key=lambda name: (self._latest.get(name, 0), name))
-        network, mode, found = self._network(), Mode(self.mode()), dict(clients)
+        network, mode, found = self._network(), ClientMode(self.mode()), dict(clients)
         for name in waiting[:AT_ONCE]:
             self._latest[name] = self._turn
             peer = self._peer(name)
@@ -65,7 +65,7 @@ class RadioPlacements:
         return next((node.id for node in nodes if node.role is Role.GATEWAY and node.id != client), None)
 
 
-def radios_of(network: Network, client: ClientView, peer: str, mode: Mode) -> Radios | None:
+def radios_of(network: Network, client: ClientView, peer: str, mode: ClientMode) -> Radios | None:
     """The best attachments of a client's radios among its options; None if there are none, or no path.
 
     Pure. ``network`` has the capacities of now.
@@ -88,16 +88,16 @@ def radios_of(network: Network, client: ClientView, peer: str, mode: Mode) -> Ra
         attached_mbps = 0.0
     else:
         attached_mbps = rate_of(usable, client.id, peer, mode, attached)
-    return Radios(best, placed.total_mbps, attached_mbps, mode is Mode.HIGH_ROBUSTNESS)
+    return Radios(best, placed.total_mbps, attached_mbps, mode is ClientMode.HIGH_ROBUSTNESS)
 
 
-def _is_other_kind(network: Network, attached: Sequence[Place], best: Sequence[Place], mode: Mode) -> bool:
+def _is_other_kind(network: Network, attached: Sequence[Place], best: Sequence[Place], mode: ClientMode) -> bool:
     """Whether the present attachments are not what the mode asks for, whatever they give."""
     radios = {place.technology for place in attached}
     if len(radios) < len(attached):
         # A radio that uses several links at once.
         return True
-    if mode is Mode.COST_EFFICIENT:
+    if mode is ClientMode.COST_EFFICIENT:
         return bool(radios & network.metered) and not {place.technology for place in best} & network.metered
     different = [(len(places), len({place.node for place in places})) for places in (attached, best)]
-    return mode is Mode.HIGH_ROBUSTNESS and different[0] < different[1]
+    return mode is ClientMode.HIGH_ROBUSTNESS and different[0] < different[1]

@@ -12,8 +12,7 @@ from handover_rig import Rig
 from hyroads.controller.control.telemetry import TelemetryIngest
 from hyroads.controller.core.errors import ConfigError
 from hyroads.controller.core.netfile import parse as parse_network
-from hyroads.controller.core.network import Network, Place
-from hyroads.controller.core.placement import Mode
+from hyroads.controller.core.network import ClientMode, Network, Place
 from hyroads.controller.core.services.view import ClientView, NetworkView, Option, Radios
 from hyroads.controller.model.handover import Constrained
 from hyroads.controller.services.steering.actuators import CONFIRM_S, HandoverActuator, network_view
@@ -113,11 +112,11 @@ def at(*attached: Place, options=OPTIONS) -> ClientView:
 @pytest.mark.parametrize(
     ("mode", "attached", "expected"),
     [
-        (Mode.FULL_SPEED, (A2, A5), Radios((A2, B5), 90.0, 60.0)),
-        (Mode.FULL_SPEED, (A2, B2), Radios((A2, B5), 90.0, 0.0)),
-        (Mode.FULL_SPEED, (), Radios((A2, B5), 90.0, 0.0)),
-        (Mode.HIGH_ROBUSTNESS, (A2, B5), Radios((A2, B5), 40.0, 40.0, copies=True)),
-        (Mode.HIGH_ROBUSTNESS, (A2, A5), Radios((A2, B5), 40.0, 0.0, copies=True)),
+        (ClientMode.FULL_SPEED, (A2, A5), Radios((A2, B5), 90.0, 60.0)),
+        (ClientMode.FULL_SPEED, (A2, B2), Radios((A2, B5), 90.0, 0.0)),
+        (ClientMode.FULL_SPEED, (), Radios((A2, B5), 90.0, 0.0)),
+        (ClientMode.HIGH_ROBUSTNESS, (A2, B5), Radios((A2, B5), 40.0, 40.0, copies=True)),
+        (ClientMode.HIGH_ROBUSTNESS, (A2, A5), Radios((A2, B5), 40.0, 0.0, copies=True)),
     ],
 )
 def test_present_and_best_attachments_are_rated_by_mode(mode, attached, expected):
@@ -128,20 +127,20 @@ def test_present_and_best_attachments_are_rated_by_mode(mode, attached, expected
 
 
 def test_backups_carry_nothing_and_metered_radios_count_alone_where_there_is_nothing_else():
-    found = radios_of(network(wifi5=True), at(A2, A5), "g", Mode.COST_EFFICIENT)
+    found = radios_of(network(wifi5=True), at(A2, A5), "g", ClientMode.COST_EFFICIENT)
     assert found is not None and found.best == (A2,) and found.attached_mbps == 0.0
-    unmetered = radios_of(network(wifi5=True), at(A2), "g", Mode.COST_EFFICIENT)
+    unmetered = radios_of(network(wifi5=True), at(A2), "g", ClientMode.COST_EFFICIENT)
     assert unmetered is not None and unmetered.attached_mbps == pytest.approx(40)
-    metered = radios_of(network(wifi5=True), at(A5, options=OPTIONS[1::2]), "g", Mode.COST_EFFICIENT)
+    metered = radios_of(network(wifi5=True), at(A5, options=OPTIONS[1::2]), "g", ClientMode.COST_EFFICIENT)
     assert metered is not None and metered.best == (A5,) and metered.attached_mbps == pytest.approx(50)
 
 
 def test_only_options_count_and_without_a_path_nobody_is_placed():
-    found = radios_of(network(), at(A2, options=OPTIONS[:2]), "g", Mode.FULL_SPEED)
+    found = radios_of(network(), at(A2, options=OPTIONS[:2]), "g", ClientMode.FULL_SPEED)
     # Both at one access point add 20 Mb/s; b may not be asked for.
     assert found is not None and found.best == (A2, A5) and found.best_mbps == pytest.approx(60)
     cut = network().with_capacities({"ga": 0.0, "gb": 0.0})
-    assert radios_of(cut, at(A2), "g", Mode.FULL_SPEED) is None
+    assert radios_of(cut, at(A2), "g", ClientMode.FULL_SPEED) is None
 
 
 class World:
