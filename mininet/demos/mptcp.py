@@ -10,14 +10,14 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from statistics import mean
 
 from hyroads.controller.core.interface_graph import link_ids
 from hyroads.controller.core.network import FlowSpec
 from hyroads.controller.core.planner import Planner
-from hyroads.mininet import programs
 from hyroads.mininet.mptcp_stack import NO_MPTCP, PATH_MANAGER
+from hyroads.mininet.mptcp_traffic import Hosts
 from hyroads.mininet.programs import EmulationError
 from hyroads.mininet.stack_traffic import MPTCP, Transfer
 
@@ -32,33 +32,16 @@ START_S = 1.0
 OURS, KERNELS = "TCP over the labelled multipath", "the kernel's MPTCP over the same paths"
 
 
-@dataclass(frozen=True)
-class _Hosts:
-    """Two hosts of the emulation, by the names that traffic gives them."""
-
-    stage: Stage
-    source: str
-    target: str
-
-    def namespace(self, role: str) -> str:
-        emulation = self.stage.emulation
-        return f"/proc/{emulation.node(self.source if role == 'client' else self.target).pid}/ns/net"
-
-    def address(self, role: str, version: int) -> str:
-        assert (role, version) == ("server", 4)  # noqa: S101 - there are no others
-        return self.stage.emulation.addressing.host_ip[self.target]
-
-
 def run(stage: Stage) -> None:
     """In turns: MPTCP, then one TCP."""
     if not PATH_MANAGER.exists():
         raise EmulationError(NO_MPTCP)
     flow = stage.declared.flows[0]
-    hosts = _Hosts(stage, flow.source, flow.target)
+    hosts = Hosts(stage.emulation, flow.source, flow.target)
     plan = Planner(stage.declared, clients_relay=False).plan(flow.source, flow.target).multipath
     paths = [link_ids(stage.declared, path) for path in plan.links]
     measured: dict[str, list[float]] = {OURS: [], KERNELS: []}
-    _allow_subflows(stage, flow)
+    hosts.announce(PORTS[1])
     for turn in range(1, ROUNDS + 1):
         stage.view.phase(f"{KERNELS}, turn {turn}")
         with _flows_of(stage, flow, paths):
@@ -70,16 +53,6 @@ def run(stage: Stage) -> None:
     for what, found in measured.items():
         stage.check(what, plan.total_mbps, mean(found))
     stage.check("labelled multipath beside MPTCP", 1.0, mean(measured[OURS]) / mean(measured[KERNELS]), "ratio", 1.0)
-
-
-def _allow_subflows(stage: Stage, flow: FlowSpec) -> None:
-    """The target announces its second port; the kernel's own path manager of the source joins there."""
-    address = stage.emulation.addressing.host_ip[flow.target]
-    for node in (flow.source, flow.target):
-        limits = ("ip", "mptcp", "limits", "set", "subflows", "2", "add_addr_accepted", "2")
-        programs.run(*stage.emulation.inside(node), *limits)
-    second = ("ip", "mptcp", "endpoint", "add", address, "port", str(PORTS[1]), "signal")
-    programs.run(*stage.emulation.inside(flow.target), *second)
 
 
 @contextmanager
@@ -94,7 +67,7 @@ def _flows_of(stage: Stage, flow: FlowSpec, paths: list[list[str]]) -> Iterator[
         stage.emulation.rest.remove_flow(each.id)
 
 
-def _goodput(stage: Stage, hosts: _Hosts, protocol: int) -> float:
+def _goodput(stage: Stage, hosts: Hosts, protocol: int) -> float:
     """Mb/s that arrive after the start."""
     with Transfer(hosts, port=PORTS[0], protocol=protocol) as transfer:
         stage.pause(START_S)
