@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 import subprocess
-import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
+from controller_process import eventually
 
 from hyroads.controller.core.netfile import load_text
 from hyroads.mininet.emulation import Emulation, EmulationOptions
@@ -35,13 +33,6 @@ PATHS = [["sm", "mn", last] for last in LAST]
 LOSS, SENT_MBPS, SECONDS = 0.1, 5, 5
 
 
-def until(what: Callable[[], Any], within_s: float = 20.0) -> Any:
-    over_s = time.monotonic() + within_s
-    while not (value := what()) and time.monotonic() < over_s:
-        time.sleep(0.05)
-    return value
-
-
 def stream(emulation: Emulation) -> tuple[int, float]:
     """UDP from s to t: how many datagrams were sent, and the share that was lost."""
     server = subprocess.Popen(
@@ -62,9 +53,9 @@ def test_what_three_copies_share_is_sent_once_and_little_is_lost(tmp_path: Path)
 
     def body(emulation: Emulation) -> int:
         rest, medium = emulation.rest, emulation.shared.client()
-        until(lambda: rest.flow("f")["state"] == "multipath")
+        eventually(lambda: rest.flow("f")["state"] == "multipath")
         rest.request("POST", "/ncasts", {"flow": "f", "copies": 3, "paths": PATHS})
-        until(lambda: rest.get("/ncasts/f")["phase"] == "copying" and not rest.flow("f")["pending"])
+        eventually(lambda: rest.get("/ncasts/f")["phase"] == "copying" and not rest.flow("f")["pending"])
         for link in LAST:
             emulation.shared.set_link(link, loss=LOSS)
         before = {name: link.bytes for name, link in medium.stats().links.items()}

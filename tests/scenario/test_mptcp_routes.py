@@ -8,11 +8,12 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from controller_process import eventually
+from mptcp_stream import Stream
 
 from hyroads.controller.core.netfile import load_text
 from hyroads.mininet.emulation import Emulation, EmulationOptions
@@ -36,37 +37,12 @@ links:
 interference: {rule: technology}
 """
 SECOND = "10.0.77.77"
-SERVER = """
-import socket, sys, time
-listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 262)
-listener.bind(("0.0.0.0", 5001)); listener.listen(1); print("ready", flush=True)
-connection, _ = listener.accept()
-total, next_s = 0, time.monotonic() + 0.1
-while data := connection.recv(1 << 16):
-    total += len(data)
-    if time.monotonic() >= next_s:
-        print(total, flush=True); next_s += 0.1
-"""
-CLIENT = """
-import socket, sys, time
-sender = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 262)
-sender.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"cubic")
-sender.connect((sys.argv[1], 5001)); over_s = time.monotonic() + float(sys.argv[2])
-while time.monotonic() < over_s:
-    sender.send(b"x" * 65536)
-"""
+STREAM = Path(__file__).parents[1] / "support" / "mptcp_stream.py"
 SECONDS, CUT_S = 12.0, 8.0
 
 
-def until(what: Callable[[], Any], within_s: float = 10.0) -> Any:
-    over_s = time.monotonic() + within_s
-    while not (value := what()) and time.monotonic() < over_s:
-        time.sleep(0.05)
-    return value
-
-
-def start(emulation: Emulation, node: str, program: str, *arguments: str) -> subprocess.Popen[str]:
-    command = [*emulation.inside(node), sys.executable, "-c", program, *arguments]
+def start(emulation: Emulation, node: str, *words: str) -> subprocess.Popen[str]:
+    command = [*emulation.inside(node), sys.executable, str(STREAM), *words]
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
 
@@ -85,36 +61,37 @@ def prepare(emulation: Emulation) -> None:
     ip("t", "mptcp", "endpoint", "add", SECOND, "dev", device, "subflow")
 
 
-def body(emulation: Emulation) -> dict[str, Any]:
+def body(emulation: Emulation, log: Path) -> dict[str, Any]:
     rest = emulation.rest
-    until(lambda: all(switch["syn_copies"] == "on" for switch in rest.health()["switches"]))
-    prepare(emulation)
-    server = start(emulation, "s", SERVER)
-    assert server.stdout is not None and server.stdout.readline() == "ready\n"
-    client = start(emulation, "t", CLIENT, emulation.addressing.host_ip["s"], str(SECONDS))
-    began_s = time.monotonic()
     flows = lambda: list(rest.flows())  # noqa: E731
-    until(lambda: [flow["state"] for flow in flows()] == ["multipath"] * 4)
-    found: dict[str, Any] = {"flows": flows(), "routed_s": time.monotonic() - began_s}
-    found["connections"] = rest.get("/connections")["connections"]
+    eventually(lambda: all(switch["syn_copies"] == "on" for switch in rest.health()["switches"]))
+    prepare(emulation)
+    server = start(emulation, "s", "receive", "--listen", "5001", "--log", str(log))
+    assert server.stdout is not None and server.stdout.readline() == "listening\n"
+    address = emulation.addressing.host_ip["s"]
+    client = start(emulation, "t", "send", "--connect", f"{address}:5001", "--congestion", "cubic")
+    began_s = time.monotonic()
+    eventually(lambda: [flow["state"] for flow in flows()] == ["multipath"] * 4)
+    found: dict[str, Any] = {"flows": flows(), "connections": rest.get("/connections")["connections"]}
     time.sleep(max(0.0, began_s + CUT_S - time.monotonic()))
     for link in ("bt", "bt~"):
         emulation.shared.set_link(link, up=False)
-    found["cut_s"] = time.monotonic() - began_s
-    client.wait(30)
+    found["began_s"], found["cut_s"] = began_s, time.monotonic()
+    time.sleep(SECONDS - CUT_S)
     found["after"] = flows()
-    lines = server.communicate(timeout=30)[0].split()
-    found["totals"] = list(map(int, lines))
+    for program in (client, server):
+        program.terminate()
+        program.wait(20)
     found["exceptions"] = rest.health()["counters"]["exceptions"]
     return found
 
 
 @pytest.mark.slow
 def test_subflows_of_a_connection_are_routed_apart_and_one_outlives_its_link(tmp_path: Path) -> None:
-    result = tmp_path / "result.json"
+    result, log = tmp_path / "result.json", tmp_path / "stream.json"
 
     def work(emulation: Emulation) -> int:
-        result.write_text(json.dumps(body(emulation)))
+        result.write_text(json.dumps(body(emulation, log)))
         return 0
 
     said: list[str] = []
@@ -130,13 +107,9 @@ def test_subflows_of_a_connection_are_routed_apart_and_one_outlives_its_link(tmp
     up = [flow for flow in found["flows"] if flow["group"].endswith("-up")]
     media = [{path["links"][0] for path in flow["multipath"] if path["rate_mbps"]} for flow in up]
     assert set.union(*media) == {"at~", "bt~"}
-    totals = [0, *found["totals"]]
-
-    def mbps(from_s: float, to_s: float) -> float:
-        first, last = (min(len(totals) - 1, round(at_s * 10)) for at_s in (from_s, to_s))
-        return (totals[last] - totals[first]) * 8e-6 / ((last - first) / 10)
-
+    stream, began_s, cut_s = Stream.read(log), found["began_s"], found["cut_s"]
     # A single path carries 9.5 Mb/s at most.
-    assert mbps(4.0, found["cut_s"]) > 1.5 * MBPS, found["totals"]
-    assert mbps(found["cut_s"] + 1.0, SECONDS - 0.5) > 0.75 * MBPS, found["totals"]
+    assert stream.mbps(began_s + 4.0, cut_s) > 1.5 * MBPS, stream
+    assert stream.mbps(cut_s + 1.0, began_s + SECONDS - 0.5) > 0.75 * MBPS, stream
+    assert stream.exact
     assert not any("bt" in link for flow in found["after"] for path in flow["multipath"] for link in path["links"])
