@@ -36,9 +36,8 @@ def run(stage: Stage) -> None:
 def switch(stage: Stage, there: Iterable[str], gone: Iterable[str]) -> None:
     """Other links exist from now on."""
     for links, up in ((there, True), (gone, False)):
-        for link in links:
-            for direction in (link, f"{link}~"):
-                stage.emulation.shared.set_link(direction, up=up)
+        for direction in both_ways(links):
+            stage.emulation.shared.set_link(direction, up=up)
     stage.pause(SETTLE_S)
 
 
@@ -47,9 +46,14 @@ def measure(stage: Stage, title: str, gone: Iterable[str]) -> None:
     flow = stage.declared.flows[0]
     await_multipath(stage, flow.id)
     stage.view.phase(title)
-    dead = {direction: 0.0 for link in gone for direction in (link, f"{link}~")}
+    dead = dict.fromkeys(both_ways(gone), 0.0)
     optimum = stage.theory.with_capacities(dead).optimum([flow]).rates_mbps[flow.id] / (1 - stage.emulation.margin())
     result = stage.traffic(flow.source, flow.target).tcp(stage.options.seconds, "cubic")
     packets_mbps = result.mbps * PACKETS_OVER_PAYLOAD
     stage.check(f"packets of TCP, {title}", optimum, packets_mbps, at_least=AT_LEAST, at_most=1.0)
     stage.view.note(f"     of which TCP payload: {result.mbps:.2f} Mb/s")
+
+
+def both_ways(links: Iterable[str]) -> list[str]:
+    """The links, and those back."""
+    return [direction for link in links for direction in (link, f"{link}~")]

@@ -4,21 +4,15 @@ apart; one of them loses its path, and the other nothing.
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
-from not_made import not_made
+from scene_process import make, see
 
-from hyroads.controller.core.netfile import load_text
 from hyroads.mininet.emulation import Emulation
-from hyroads.mininet.machine import TOO_SLOW, MachineWatch
 from hyroads.mininet.probe import StreamReport
-from hyroads.mininet.runner import RunOptions, run_network
 from hyroads.mininet.traffic import Traffic
 from hyroads.mininet.udp_load import UdpLoad
 
@@ -133,15 +127,7 @@ def body(emulation: Emulation) -> dict[str, Any]:
 
 def scene(out: Path) -> int:
     """The whole network; for a process of its own."""
-
-    def work(emulation: Emulation) -> int:
-        with MachineWatch(emulation) as watch:
-            found = body(emulation)
-        out.write_text(json.dumps({**found, "slow": watch.result().why}))
-        return 0
-
-    network = load_text(json.dumps(NETWORK), "network")
-    return run_network(network, "t-group", work, RunOptions(publish=0), lambda text: print(text, file=sys.stderr))
+    return make(NETWORK, "t-group", body, out)
 
 
 def holds(seen: dict[str, Any]) -> bool:
@@ -154,16 +140,7 @@ def holds(seen: dict[str, Any]) -> bool:
 def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What was seen; again, and at last skipped, on a machine too slow to be believed."""
     out = tmp_path_factory.mktemp("group") / "seen.json"
-    folders = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "support")]
-    program = f"import sys; sys.path[:0] = {folders!r}; from test_group import scene; "
-    command = [sys.executable, "-c", program + f"from pathlib import Path; sys.exit(scene(Path({str(out)!r})))"]
-    for _ in range(TRIES):
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
-        assert done.returncode == 0, done.stderr[-4000:]
-        found: dict[str, Any] = json.loads(out.read_text())
-        if not found["slow"] or holds(found):
-            return found
-    raise not_made(f": {TOO_SLOW}, {found['slow']}")
+    return see(__file__, out, holds, tries=TRIES, timeout_s=120)
 
 
 def technologies(links: list[str]) -> set[str]:

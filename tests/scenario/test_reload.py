@@ -5,18 +5,14 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
-from not_made import not_made
+from scene_process import make, see
 
-from hyroads.controller.core.netfile import load_text
 from hyroads.mininet.emulation import Emulation
-from hyroads.mininet.machine import TOO_SLOW, MachineWatch
-from hyroads.mininet.runner import RunOptions, run_network
 from hyroads.mininet.traffic import Traffic
 from hyroads.rest.client import ApiError
 
@@ -103,31 +99,14 @@ def body(emulation: Emulation) -> dict[str, Any]:
 
 def scene(out: Path) -> int:
     """The whole network; for a process of its own."""
-
-    def work(emulation: Emulation) -> int:
-        with MachineWatch(emulation) as watch:
-            found = body(emulation)
-        out.write_text(json.dumps({**found, "slow": watch.result().why}))
-        return 0
-
-    network = load_text(json.dumps(NETWORK), "network")
-    return run_network(network, "it-reload", work, RunOptions(publish=0), lambda text: print(text, file=sys.stderr))
+    return make(NETWORK, "it-reload", body, out)
 
 
 @pytest.fixture(scope="module")
 def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What was seen. A machine that lost packets while others took it proves nothing: made again, else skipped."""
     out = tmp_path_factory.mktemp("reload") / "seen.json"
-    folders = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "support")]
-    program = f"import sys; sys.path[:0] = {folders!r}; from test_reload import scene; "
-    command = [sys.executable, "-c", program + f"from pathlib import Path; sys.exit(scene(Path({str(out)!r})))"]
-    for _ in range(TRIES):
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=180)
-        assert done.returncode == 0, done.stderr[-4000:]
-        found: dict[str, Any] = json.loads(out.read_text())
-        if not any(found["lost"]) or not found["slow"]:
-            return found
-    raise not_made(f": {TOO_SLOW}, {found['slow']}")
+    return see(__file__, out, lambda found: not any(found["lost"]), tries=TRIES, timeout_s=180)
 
 
 def test_a_flow_that_does_not_differ_loses_no_packet(seen):

@@ -1,0 +1,48 @@
+"""A scenario's network in a process of its own, made again on a machine that is too slow to be believed."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from not_made import not_made
+
+from hyroads.controller.core.netfile import load_text
+from hyroads.mininet.emulation import Emulation
+from hyroads.mininet.machine import TOO_SLOW, MachineWatch
+from hyroads.mininet.runner import RunOptions, run_network
+
+Seen = dict[str, Any]
+
+
+def make(network: dict[str, Any], name: str, body: Callable[[Emulation], Seen], out: Path) -> int:
+    """The whole network: ``out`` gets what ``body`` saw, and under ``slow`` why that can't be believed."""
+
+    def work(emulation: Emulation) -> int:
+        with MachineWatch(emulation) as watch:
+            found = body(emulation)
+        out.write_text(json.dumps({**found, "slow": watch.result().why}))
+        return 0
+
+    read = load_text(json.dumps(network), "network")
+    return run_network(read, name, work, RunOptions(publish=0), lambda text: print(text, file=sys.stderr))
+
+
+def see(file: str, out: Path, holds: Callable[[Seen], bool], *, tries: int, timeout_s: float) -> Seen:
+    """What ``scene(out)`` of a test's module (its ``__file__``) saw. If it does not hold on a machine that was slow, it is
+    made again, and at last counts as not made.
+    """
+    folders = [str(Path(file).parent), str(Path(__file__).parent)]
+    program = f"import sys; sys.path[:0] = {folders!r}; from {Path(file).stem} import scene; "
+    command = [sys.executable, "-c", program + f"from pathlib import Path; sys.exit(scene(Path({str(out)!r})))"]
+    for _ in range(tries):
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=timeout_s)
+        assert done.returncode == 0, done.stderr[-4000:]
+        found: Seen = json.loads(out.read_text())
+        if not found["slow"] or holds(found):
+            return found
+    raise not_made(f": {TOO_SLOW}, {found['slow']}")
