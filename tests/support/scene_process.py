@@ -33,8 +33,9 @@ def make(network: dict[str, Any], name: str, body: Callable[[Emulation], Seen], 
 
 
 def see(file: str, out: Path, holds: Callable[[Seen], bool], *, tries: int, timeout_s: float) -> Seen:
-    """What ``scene(out)`` of a test's module (its ``__file__``) saw. What does not hold on a machine that was slow is made
-    again, and at last counts as not made.
+    """What ``scene(out)`` of a test's module (its ``__file__``) saw.
+
+    What does not hold on a machine that was slow is made again, and at last counts as not made.
     """
     folders = [str(Path(file).parent), str(Path(__file__).parent)]
     program = f"import sys; sys.path[:0] = {folders!r}; from {Path(file).stem} import scene; "
