@@ -112,3 +112,46 @@ def panel_at(power_lines: Sequence[Medium], position_m: tuple[float, float], wid
 def uniform(rng: random.Random, width_m: float, height_m: float) -> tuple[float, float]:
     """A random point [m] of an area."""
     return rng.uniform(0.0, width_m), rng.uniform(0.0, height_m)
+
+
+WIRE_MBPS = 1000.0
+_BUILDING_M, _STREET_M = (40.0, 25.0), 60.0
+
+
+def campus(rng: random.Random, count: int, *, building: int = 8, area: int = 10) -> Network:
+    """A campus of ``count`` access points: buildings of ``building`` hybrid nodes (WiFi and power line), which hear
+    nothing of each other, on wires.
+
+    The first node of a building is its switch room. The switch room of every ``area``-th building is a gateway: the
+    buildings of its area and the other gateways are joined to it by full-duplex Ethernet. Cost is O(count).
+    """
+    nodes: dict[str, Node] = {}
+    links: list[Link] = []
+    rooms: list[str] = []
+    per_row = max(1, math.isqrt(math.ceil(count / building)))
+    for number in range(math.ceil(count / building)):
+        row, column = divmod(number, per_row)
+        corner_m = (column * (_BUILDING_M[0] + _STREET_M), row * (_BUILDING_M[1] + _STREET_M))
+        size = min(building, count - number * building)
+        inside = [_at(f"b{number + 1}-{i + 1}", Role.AP, corner_m, rng) for i in range(size)]
+        if number % area == 0:
+            inside[0] = replace(inside[0], node=replace(inside[0].node, role=Role.GATEWAY))
+        rooms.append(inside[0].node.id)
+        nodes.update((each.node.id, each.node) for each in inside)
+        links.extend(_links(inside, {"wifi": WIFI, "plc": PLC}, rng))
+    gateways = rooms[::area]
+    pairs = [(gateways[i // area], room) for i, room in enumerate(rooms) if i % area]
+    pairs += list(zip(gateways, gateways[1:], strict=False))
+    for first, second in pairs:
+        for source, target in ((first, second), (second, first)):
+            links.append(Link(f"{source}-{target}-ethernet", source, target, "ethernet", WIRE_MBPS))
+    ranges_m = {"wifi": WIFI.range_m, "plc": PLC.range_m}
+    unshared = frozenset({"ethernet"})
+    interference = RangeInterference(nodes, links, ranges_m, unshared)
+    return Network(nodes, tuple(links), interference, name=f"campus-{count}", unshared=unshared)
+
+
+def _at(name: str, role: Role, corner_m: tuple[float, float], rng: random.Random) -> Placed:
+    """A hybrid node at a random position of the building at a corner."""
+    across, along = uniform(rng, *_BUILDING_M)
+    return Placed.at(name, role, (corner_m[0] + across, corner_m[1] + along), (WIFI, PLC))

@@ -24,8 +24,9 @@ from study_networks import (
     scaled_to,
 )
 
+from hyroads.controller.core.netfile import parse, to_document
 from hyroads.controller.core.network import Network, Role, network_graph
-from hyroads.controller.core.topologies import PLC, WIFI
+from hyroads.controller.core.topologies import PLC, WIFI, campus
 
 
 def distance_m(network: Network, source: str, target: str) -> float:
@@ -172,3 +173,21 @@ def test_netjson_describes_the_same_multigraph() -> None:
     assert graph.number_of_edges() == len(alive)
     for link in alive:
         assert graph.edges[link.source, link.target, link.technology]["cost"] == pytest.approx(1 / link.capacity_mbps)
+
+
+def test_buildings_of_a_campus_hear_nothing_of_each_other_and_are_joined_by_wires() -> None:
+    network = campus(random.Random(1), 100, building=8, area=5)
+    assert len(network.nodes) == 100
+    assert nx.is_strongly_connected(network_graph(network))
+    assert sum(node.role is Role.GATEWAY for node in network.nodes.values()) == 3
+    for index, link in enumerate(network.links):
+        buildings = {network.links[i].source.split("-")[0] for i in network.interference.domain(index)}
+        assert len(buildings) == 1
+        assert (link.source.split("-")[0] == link.target.split("-")[0]) == (link.technology != "ethernet")
+    assert parse(to_document(network), "campus").links == network.links
+
+
+def test_domains_and_links_of_an_access_point_do_not_grow_with_the_campus() -> None:
+    small, large = (campus(random.Random(1), count) for count in (100, 800))
+    assert len(large.links) / 800 < 1.1 * len(small.links) / 100
+    assert max(len(large.interference.domain(i)) for i in range(len(large.links))) <= 2 * 8 * 7
