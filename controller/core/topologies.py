@@ -12,7 +12,7 @@ import math
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import permutations
+from itertools import pairwise, permutations
 
 from .interference import RangeInterference
 from .network import Link, Network, Node, Role
@@ -141,7 +141,7 @@ def campus(rng: random.Random, count: int, *, building: int = 8, area: int = 10)
         links.extend(_links(inside, {"wifi": WIFI, "plc": PLC}, rng))
     gateways = rooms[::area]
     pairs = [(gateways[i // area], room) for i, room in enumerate(rooms) if i % area]
-    pairs += list(zip(gateways, gateways[1:], strict=False))
+    pairs += list(pairwise(gateways))
     for first, second in pairs:
         for source, target in ((first, second), (second, first)):
             links.append(Link(f"{source}-{target}-ethernet", source, target, "ethernet", WIRE_MBPS))
