@@ -1,0 +1,217 @@
+"""One real controller, and every access point of a campus scripted (tests/support/scripted_campus.py): how far it goes.
+
+No root, no packets. Run: python benchmarks/scale.py --nodes 100 --flows 100 [--seconds 30] [--cuts 10] [--declares 20]
+[--restart] [--json]. Prints the time until all is in force, CPU per second of the controller, slots, memory, rules per
+switch, the time from a cut to new rates, and that of ``POST /flows``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from hyroads.controller.core.netfile import to_document
+from hyroads.controller.core.network import Network
+from hyroads.controller.core.topologies import campus
+
+SUPPORT = Path(__file__).resolve().parents[1] / "tests" / "support"
+sys.path.insert(0, str(SUPPORT))
+from controller_process import ControllerProcess
+
+CUT_WITHIN_S = 5.0
+
+
+class Devices:
+    """The process of all scripted devices."""
+
+    def __init__(self, network: Path, controller: ControllerProcess, *, radios: bool) -> None:
+        ports = ["--openflow", str(controller.openflow), "--agents", str(controller.agents)]
+        command = [sys.executable, str(SUPPORT / "scripted_campus.py"), str(network), *ports]
+        pipe = subprocess.PIPE
+        self.process = subprocess.Popen(
+            [*command, *([] if radios else ["--no-radios"])], stdin=pipe, stdout=pipe, text=True
+        )
+
+    def ask(self, operation: str, **arguments: Any) -> dict[str, Any]:
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        print(json.dumps({"op": operation, **arguments}), file=self.process.stdin, flush=True)
+        answer: dict[str, Any] = json.loads(self.process.stdout.readline())
+        return answer
+
+    def close(self) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        try:
+            self.process.wait(10)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+
+
+def flow_documents(network: Network, count: int, rng: random.Random) -> list[dict[str, str]]:
+    """Flows between access points and the switch room of their building, or the gateway of another area."""
+    nodes = list(network.nodes)
+    documents = []
+    while len(documents) < count:
+        source = rng.choice(nodes)
+        building = source.split("-")[0]
+        target = f"{building}-1" if rng.random() < 0.9 else rng.choice(nodes)
+        if source != target:
+            up = rng.random() < 0.5
+            ends = (source, target) if up else (target, source)
+            documents.append({"id": f"f{len(documents)}", "from": ends[0], "to": ends[1]})
+    return documents
+
+
+def until_in_force(controller: ControllerProcess, within_s: float, say: bool) -> tuple[float, dict[str, Any]]:
+    """Seconds until nothing is pending."""
+    began_s = time.monotonic()
+    health: dict[str, Any] = {}
+    told_s = began_s
+    while time.monotonic() - began_s < within_s:
+        status, health = controller.rest("GET", "/health")
+        if status and health.get("ok") and not health["pending"] and len(health["switches"]):
+            return time.monotonic() - began_s, health
+        if say and time.monotonic() - told_s > 5:
+            told_s = time.monotonic()
+            pending = len(health.get("pending", ())) if status else "no answer"
+            print(f"  {told_s - began_s:5.1f} s: pending {pending}", file=sys.stderr)
+        time.sleep(0.2)
+    errors = health.get("last_errors", ())
+    raise SystemExit(f"not in force after {within_s:g} s: pending {str(health.get('pending'))[:200]}, {errors}")
+
+
+@contextmanager
+def started(folder: Path, network: Network, flows: int, *, radios: bool) -> Iterator[tuple[ControllerProcess, Path]]:
+    """A controller of a network with so many flows in its file."""
+    document = to_document(network)
+    document["flows"] = flow_documents(network, flows, random.Random(2))
+    path = folder / "network.json"
+    path.write_text(json.dumps(document))
+    settings = {"network": str(path), "state_file": str(folder / "state"), "timings": {"grace_s": 60.0}}
+    if radios:
+        settings["capacities"] = "measured"
+    with ControllerProcess(folder, settings) as controller:
+        yield controller, path
+
+
+def percentile(values: list[float], share: float) -> float:
+    """Of at least one value."""
+    return sorted(values)[min(len(values) - 1, int(share * len(values)))]
+
+
+def idle(controller: ControllerProcess, seconds: float) -> dict[str, Any]:
+    """What it costs to go on, and how slots are."""
+    process = psutil.Process(controller.process.pid)
+    family = [process, *process.children(recursive=True)]
+    before = controller.rest("GET", "/health")[1]["slots"]
+    cpu_s, began_s = sum(sum(p.cpu_times()[:2]) for p in family), time.monotonic()
+    time.sleep(seconds)
+    after = controller.rest("GET", "/health")[1]["slots"]
+    elapsed_s = time.monotonic() - began_s
+    used_s = sum(sum(p.cpu_times()[:2]) for p in family) - cpu_s
+    slots, missed = after["count"] - before["count"], after["missed"] - before["missed"]
+    return {
+        "cpu_per_s": used_s / elapsed_s,
+        "cpu_ms_per_slot": 1e3 * used_s / max(1, slots),
+        "slots": slots,
+        "missed": missed,
+        "p50_ms": after["p50_ms"],
+        "p99_ms": after["p99_ms"],
+        "memory_mib": sum(p.memory_info().rss for p in family) / 2**20,
+    }
+
+
+def cuts(devices: Devices, count: int, rng: random.Random) -> list[float]:
+    """Milliseconds from the line of an agent to the last new rates of those who sent by the link."""
+    found = []
+    for _ in range(count):
+        link = rng.choice([link for link in devices.ask("used")["links"] if "ethernet" not in link])
+        devices.ask("cut", link=link)
+        until_s = time.monotonic() + CUT_WITHIN_S
+        while (told := devices.ask("cut-ms"))["ms"] is None and time.monotonic() < until_s:
+            time.sleep(0.01)
+        found.append(told["ms"] if told["ms"] is not None else 1e3 * CUT_WITHIN_S)
+        devices.ask("cut", link=link, up=True)
+        time.sleep(1.0)
+    return found
+
+
+def declares(controller: ControllerProcess, network: Network, count: int) -> list[float]:
+    """Milliseconds of ``POST /flows`` until it is confirmed."""
+    took = []
+    for document in flow_documents(network, count, random.Random(3)):
+        began_s = time.monotonic()
+        status, answer = controller.rest("POST", "/flows", {**document, "id": f"new-{document['id']}"})
+        assert status in {200, 201, 202}, (status, answer)
+        took.append(1e3 * (time.monotonic() - began_s))
+        time.sleep(0.2)
+    return took
+
+
+def main() -> int:
+    """See the module."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--nodes", type=int, default=100)
+    parser.add_argument("--flows", type=int, default=100)
+    parser.add_argument("--seconds", type=float, default=30.0)
+    parser.add_argument("--cuts", type=int, default=10)
+    parser.add_argument("--declares", type=int, default=20)
+    parser.add_argument("--within-s", type=float, default=300.0)
+    parser.add_argument("--restart", action="store_true", help="end the controller, start it again")
+    parser.add_argument("--no-radios", action="store_true")
+    parser.add_argument("--json", action="store_true")
+    asked = parser.parse_args()
+    resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
+    network = campus(random.Random(1), asked.nodes)
+    figures: dict[str, Any] = {"nodes": asked.nodes, "flows": asked.flows}
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        started(Path(folder), network, asked.flows, radios=not asked.no_radios) as (controller, path),
+    ):
+        devices = Devices(path, controller, radios=not asked.no_radios)
+        try:
+            figures["in_force_s"], _ = until_in_force(controller, asked.within_s, not asked.json)
+            figures.update(devices.ask("counts"))
+            figures.update(idle(controller, asked.seconds))
+            if asked.cuts:
+                took = cuts(devices, asked.cuts, random.Random(4))
+                figures["cut_ms"] = {"median": statistics.median(took), "worst": max(took)}
+            if asked.declares:
+                took = declares(controller, network, asked.declares)
+                figures["declare_ms"] = {"median": statistics.median(took), "p99": percentile(took, 0.99)}
+            if asked.restart:
+                before = devices.ask("counts")["counts"]
+                controller.__exit__()
+                controller.__enter__()
+                figures["restart_s"], _ = until_in_force(controller, asked.within_s, not asked.json)
+                after = devices.ask("counts")["counts"]
+                names = ("adds", "deletes", "configs", "groups")
+                changed = {name: after.get(name, 0) - before.get(name, 0) for name in names}
+                figures["restart_changes"] = changed
+            figures["after"] = devices.ask("counts")
+        finally:
+            devices.close()
+    if asked.json:
+        print(json.dumps(figures))
+    else:
+        for name, value in figures.items():
+            print(f"{name:>18}: {value}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
