@@ -27,8 +27,8 @@ from hyroads.controller.core.netfile import to_document
 from hyroads.controller.core.network import Network
 from hyroads.controller.core.topologies import campus
 
-SUPPORT = Path(__file__).resolve().parents[1] / "tests" / "support"
-sys.path.insert(0, str(SUPPORT))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
+import scripted_campus
 from controller_process import ControllerProcess
 
 CUT_WITHIN_S = 5.0
@@ -39,7 +39,7 @@ class Devices:
 
     def __init__(self, network: Path, controller: ControllerProcess, *, radios: bool) -> None:
         ports = ["--openflow", str(controller.openflow), "--agents", str(controller.agents)]
-        command = [sys.executable, str(SUPPORT / "scripted_campus.py"), str(network), *ports]
+        command = [sys.executable, scripted_campus.__file__, str(network), *ports]
         pipe = subprocess.PIPE
         self.process = subprocess.Popen(
             [*command, *([] if radios else ["--no-radios"])], stdin=pipe, stdout=pipe, text=True

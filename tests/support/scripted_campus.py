@@ -459,8 +459,9 @@ class Campus:
         elif operation == "cpu":
             return {"cpu_s": time.process_time()}
         rules = [len(switch.rules) for switch in self.switches.values()]
-        return {"counts": dict(self.counts), "lost_connections": self.lost, "rules_most": max(rules),
-                "rules_total": sum(rules), "configured": sum(bool(a.revision) for a in self.agents.values())}  # fmt: skip
+        configured = sum(bool(agent.revision) for agent in self.agents.values())
+        totals = {"rules_most": max(rules), "rules_total": sum(rules), "configured": configured}
+        return {"counts": dict(self.counts), "lost_connections": self.lost, **totals}
 
     def _used(self) -> list[str]:
         """Links that flows use now, on the air."""
