@@ -30,6 +30,7 @@ from .netfile_sections import (
     check_technologies,
     flow_document,
     parse_flows,
+    parse_regions,
     parse_technologies,
     technologies_document,
 )

@@ -1,14 +1,15 @@
-"""Regions: parts of a network with a controller each. Which nodes belong together, and how flows go from one to another.
+"""Regions: parts of a network with a controller each. Which nodes belong together, and how flows cross them.
 
 No region knows the airtime of another. So the border between two should cross no interference domain: it should be
 wired, or between channels or buildings. :func:`inseparable` finds the groups of nodes that share domains;
-:func:`propose` divides a network into regions of a size, by a graph partitioner that it is given, and says what of it
+:func:`proposed` divides a network into regions of a size, by a graph partitioner that it is given, and says what of it
 could not be kept together. Pure.
 """
 
 from __future__ import annotations
 
 import heapq
+import itertools
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -31,7 +32,7 @@ Partitioner = Callable[[Sequence[Mapping[int, int]], Sequence[int], int], Sequen
 
 
 @dataclass(frozen=True)
-class Proposal:
+class Division:
     """Regions by name, each the set of its nodes, and what they cost.
 
     ``cut_links`` go from one region to another. ``shared_links`` are links in whose interference domain more than one
@@ -84,7 +85,7 @@ def _components(count: int, pairs: Sequence[tuple[int, int]]) -> list[int]:
     return found
 
 
-def propose(network: Network, most: int, partition: Partitioner) -> Proposal:
+def proposed(network: Network, most: int, partition: Partitioner) -> Division:
     """Regions of about ``most`` nodes each at most, with little capacity between them.
 
     Nodes that share interference domains stay together as long as their group has at most ``most`` nodes. A larger
@@ -106,7 +107,7 @@ def propose(network: Network, most: int, partition: Partitioner) -> Proposal:
         nodes[number] |= group
     members = sorted(nodes.values(), key=min)
     regions = {f"region-{i}": frozenset(each) for i, each in enumerate(members, start=1)}
-    return _judged(network, regions, max(map(len, inseparable(network)), default=0))
+    return judged(network, regions)
 
 
 def _divided(network: Network, group: frozenset[str], most: int, partition: Partitioner) -> list[frozenset[str]]:
@@ -155,15 +156,19 @@ def _edges(network: Network, number: Mapping[str, int], count: int, *, by_count:
     return [dict(each) for each in weight]
 
 
-def _judged(network: Network, regions: Mapping[str, frozenset[str]], largest: int) -> Proposal:
+def judged(network: Network, regions: Mapping[str, frozenset[str]]) -> Division:
+    """What regions cost. Every node is in one of them; ``PlanningError`` if not."""
     of_node = {node: name for name, nodes in regions.items() for node in nodes}
+    if of_node.keys() != network.nodes.keys() or sum(map(len, regions.values())) != len(of_node):
+        raise PlanningError("regions: expected every node in exactly one region")
     cut = tuple(link.id for link in network.links if of_node[link.source] != of_node[link.target])
     owner = np.array([of_node[link.source] for link in network.links])
     classes = np.asarray(network.interference.classes())
     _, first, inverse = np.unique(classes, return_index=True, return_inverse=True)
     mixed = np.array([len(set(owner[network.interference.domain(i)].tolist())) > 1 for i in first.tolist()], dtype=bool)
     shared = tuple(link.id for link, several in zip(network.links, mixed[inverse].tolist(), strict=True) if several)
-    return Proposal(regions, cut, shared, largest)
+    largest = max(map(len, inseparable(network)), default=0)
+    return Division(regions, cut, shared, largest)
 
 
 # -- flows over regions
@@ -251,7 +256,7 @@ class RegionGraph:
         of_node = self._regions.of_node
         found: list[Segment] = []
         start = way[0]
-        for here, there in zip(way, way[1:], strict=False):
+        for here, there in itertools.pairwise(way):
             if of_node[here] != of_node[there]:
                 found.append(Segment(of_node[start], start, there))
                 start = there

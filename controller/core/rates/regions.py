@@ -114,9 +114,7 @@ def round_of(regions: Mapping[str, Region]) -> tuple[dict[str, Region], dict[str
     offered = {name: region.offer() for name, region in regions.items()}
     offers = {name: told for name, (_, told) in offered.items()}
     granted = {name: region.grant(least(offers, but=name)) for name, (region, _) in offered.items()}
-    after = {
-        name: region.moved(offers[name], _told(name, offered, offers)) for name, (region, _) in granted.items()
-    }
+    after = {name: region.moved(offers[name], _told(name, offered, offers)) for name, (region, _) in granted.items()}
     return after, least({name: told for name, (_, told) in granted.items()})
 
 
@@ -142,7 +140,7 @@ def utility(regions: Mapping[str, Region], crossing_mbps: Mapping[str, float]) -
             continue
         problem, rates = region.problem, region.granted.flow_rates_mbps.copy()
         once = np.ones(len(rates))
-        for flow, index in region._index.items():  # noqa: SLF001 - of the same class
+        for flow, index in region._index.items():
             rates[index] = crossing_mbps[flow]
             once[index] = flow not in seen
             seen.add(flow)
