@@ -17,6 +17,7 @@ The solver is that of one region (``solver.solve``): weights and demands are all
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
@@ -96,7 +97,7 @@ class Region:
 
 
 def _pull(share: float, offer_mbps: float) -> float:
-    return share * (1.0 + offer_mbps) ** -STEP
+    return share * math.pow(1.0 + offer_mbps, -STEP)
 
 
 def least(offers: Mapping[str, Offers], but: str | None = None) -> dict[str, float]:
