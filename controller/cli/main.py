@@ -22,6 +22,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "plan": ("plan", "best path, multipath and arms between two nodes of a network file"),
     "allocate": ("allocate", "rates of all flows of a network file"),
     "place": ("place", "which neighbour each radio of a client should attach to"),
+    "regions": ("regions", "divide a network into regions with a controller each"),
     "study": ("study", "repeat a published experiment, with plots and a report"),
     "latency": ("latency", "best technology and best split of a load over two technologies"),
     "fair": ("fair", "fair rates of flows that accept some interfaces only"),

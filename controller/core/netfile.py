@@ -30,6 +30,7 @@ from .netfile_sections import (
     check_technologies,
     flow_document,
     parse_flows,
+    parse_regions,
     parse_technologies,
     technologies_document,
 )
@@ -39,7 +40,7 @@ MAX_NODES = 10_000
 MAX_LINKS = 200_000
 MAX_TECHNOLOGIES = 255
 
-_TOP_KEYS = ("name", "margin", "nodes", "links", "technologies", "interference", "flows")
+_TOP_KEYS = ("name", "margin", "nodes", "links", "technologies", "interference", "regions", "flows")
 _NODE_KEYS = ("role", "position", "agent", "dpid", "mac", "ip", "ports", "technologies", "attached_to", "waypoint")
 _LINK_KEYS = ("id", "from", "to", "technology", "capacity_mbps", "delay_ms", "loss", "both")
 _LINK_REQUIRED = ("id", "from", "to", "technology")
@@ -72,6 +73,7 @@ def parse(document: object, document_name: str, *, measured: bool = False) -> Ne
     technologies = parse_technologies(top, links.values(), nodes)
     build = _interference(top, nodes, links, technologies.unshared)
     flows = parse_flows(top, nodes, links)
+    regions = parse_regions(top, nodes)
     name = top["name"].identifier() if "name" in top else ""
     margin = top["margin"].number(0.0, 0.0, 0.99, what="a share of airtime from 0 to 0.99") if "margin" in top else None
     problems.raise_if_any()
@@ -90,6 +92,7 @@ def parse(document: object, document_name: str, *, measured: bool = False) -> Ne
         technologies.contention,
         technologies.radios,
         technologies.metered,
+        regions,
     )
 
 
@@ -109,6 +112,8 @@ def to_document(network: Network) -> dict[str, Any]:
     if media is not None:
         document["technologies"] = media
     document["interference"] = network.interference.declaration()
+    if network.regions:
+        document["regions"] = {name: sorted(nodes) for name, nodes in network.regions.items()}
     if network.flows:
         document["flows"] = [flow_document(flow) for flow in network.flows]
     return document

@@ -1,7 +1,8 @@
 """Sections of the network file (docs/reference/network-file.md) beside nodes, links and interference.
 
 *Flows*: utility, weight, fixed paths, match, policy and group of each. *Technologies*: which media are shared, what
-contention costs on them, and which can run on 802.11 radios. *Links to discover* (``links: discover``,
+contention costs on them, and which can run on 802.11 radios. *Regions*: which nodes have a controller of their own.
+*Links to discover* (``links: discover``,
 docs/explanation/live.md): nodes name their technologies, and every ordered pair of nodes with a common technology is a
 candidate without capacity.
 What the access points hear gives capacities to some of them; the others carry nothing.
@@ -31,6 +32,7 @@ from .network import (
 )
 
 MAX_FLOWS = 40_000
+MAX_REGIONS = 200
 ETH_TYPE_IPV4 = 0x0800
 ETH_TYPE_IPV6 = 0x86DD
 IP_PROTO_TCP = 6
@@ -55,6 +57,31 @@ def parse_flows(top: Section, nodes: Collection[str], links: Mapping[str, Link])
     if len(flows) > MAX_FLOWS:
         top["flows"].fail(f"expected at most {MAX_FLOWS} flows, got {len(flows)}")
     return tuple(flows.values())
+
+
+def parse_regions(top: Section, nodes: Collection[str]) -> dict[str, frozenset[str]]:
+    """Read the section; errors are recorded in the problems of the document. Each node is in exactly one region."""
+    if "regions" not in top or top.values["regions"] is None:
+        return {}
+    place = top["regions"]
+    found: dict[str, frozenset[str]] = {}
+    region_of: dict[str, str] = {}
+    for name, entry in place.entries():
+        members = []
+        for item in entry.items():
+            node = item.reference(nodes, "node")
+            if node in region_of:
+                item.fail(f"node {describe(node)} is in region {describe(region_of[node])} already")
+            region_of.setdefault(node, name)
+            members.append(node)
+        found[name] = frozenset(members)
+    missing = [node for node in nodes if node not in region_of]
+    if missing and found:
+        more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+        place.fail(f"node {describe(missing[0])}{more} in no region")
+    if len(found) > MAX_REGIONS:
+        place.fail(f"expected at most {MAX_REGIONS} regions, got {len(found)}")
+    return found
 
 
 def flow_document(flow: FlowSpec) -> dict[str, Any]:

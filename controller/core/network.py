@@ -193,7 +193,8 @@ class Network:
     whose links don't share a medium. ``unmeasured`` names the links of which the file does not tell the capacity (it is
     0 until somebody measures it); ``discovered`` says that the links are not declared at all: they are all that there
     could be. ``contention`` has the technologies that are not ideal, ``radios`` those that an emulation can run on
-    802.11 radios, ``metered`` those whose use costs money by volume.
+    802.11 radios, ``metered`` those whose use costs money by volume. ``regions``
+    says which nodes each region has, all of them if there are any.
     """
 
     nodes: Mapping[str, Node]
@@ -208,6 +209,7 @@ class Network:
     contention: Mapping[str, Contention] = field(default_factory=dict)
     radios: Mapping[str, RadioUse] = field(default_factory=dict)
     metered: frozenset[str] = frozenset()
+    regions: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
     @cached_property
     def technologies(self) -> tuple[str, ...]:

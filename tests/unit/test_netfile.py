@@ -414,7 +414,7 @@ DOCS = (Path(__file__).parents[2] / "docs" / "reference" / "network-file.md").re
 
 def test_every_example_of_the_documentation_is_valid() -> None:
     examples = re.findall(r"```yaml\n(.*?)```", DOCS, re.DOTALL)
-    assert len(examples) == 6
+    assert len(examples) == 7
     whole = yaml.safe_load(examples[0])
     for example in examples:
         part = yaml.safe_load(example)
