@@ -24,7 +24,11 @@ MAX_LINE = 1 << 20
 MAX_REPORTED = 70_000
 BURST_BYTES = 125_000
 AGENT, RADIO, CLIENT = "agent", "radio", "client"
-_MOST = 1e300
+MOST = 1e300
+"""No counter is greater."""
+
+Report = dict[str, Any]
+"""A checked report, or an entry of one."""
 
 
 class ProtocolError(HyroadsError):
@@ -286,6 +290,8 @@ class Hello:
     role: str = AGENT
     epoch: int = 0
     """The greatest epoch that it has seen; 0: it knows of one controller only."""
+    changes: bool = False
+    """It can report what changed, if it is asked to."""
 
 
 def parse_line(line: bytes) -> dict[str, Any]:
@@ -314,7 +320,7 @@ def parse_hello(message: Mapping[str, Any]) -> Hello:
         raise ProtocolError("the first line is not hello")
     if message["version"] != VERSION:
         raise ProtocolError(f"protocol version {message['version']} is not {VERSION}")
-    names = ("node", "program", "boot", "token", "revision", "role", "epoch")
+    names = ("node", "program", "boot", "token", "revision", "role", "epoch", "changes")
     return Hello(*(message[name] for name in names))
 
 
@@ -353,6 +359,7 @@ def _hello(message: Mapping[str, Any]) -> dict[str, Any]:
         "revision": _integer(message, "revision") if role == AGENT else 0,
         "role": role,
         "epoch": epoch_of(message),
+        "changes": message.get("changes") is True,
     }
 
 
@@ -425,7 +432,7 @@ def _numbers(source: Mapping[str, Any], keys: tuple[str, ...]) -> dict[str, floa
     for key in keys:
         value = source.get(key)
         # JSON's 1e999 is infinite in Python.
-        if value is not None and (isinstance(value, bool) or not isinstance(value, int | float) or abs(value) > _MOST):
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int | float) or abs(value) > MOST):
             raise ProtocolError(f"report: {key} is not a number")
         result[key] = value
     return result
@@ -438,7 +445,7 @@ def _objects(source: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
     return values
 
 
-_COUNTED = (b'{"type":"report",', b'{"type":"radio",')
+_COUNTED = (b'{"type":"report",', b'{"type":"changes",', b'{"type":"radio",')
 
 _CHECKS: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
     "hello": _hello,
@@ -448,7 +455,8 @@ _CHECKS: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
     "pong": _answer,
     "link": _link,
     "report": _report,
-    # Checked by ``markers``, ``telemetry`` and ``clients``, once it is clear whose session it is.
+    # Checked by ``changes``, ``markers``, ``telemetry`` and ``clients``, once it is clear whose session it is.
+    "changes": dict,
     "passed": dict,
     "radio": dict,
     "station": dict,

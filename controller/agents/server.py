@@ -17,10 +17,23 @@ from hyroads.controller.framework import ryu_shim as shim
 from hyroads.controller.framework.shared_poll import SharedPoll
 from hyroads.controller.settings.controller import Timings
 
+from .changes import WHOLE_MS
 from .clients import DEAD_S, REPORT_MS, ClientAccess, allowance
 from .lead import lead_document
 from .markers import SequenceMarkers, parse_first, parse_passed
-from .protocol import AGENT, CLIENT, MAX_LINE, RADIO, VERSION, Hello, ProtocolError, encode, parse_hello, parse_line
+from .protocol import (
+    AGENT,
+    CLIENT,
+    MAX_LINE,
+    RADIO,
+    VERSION,
+    Hello,
+    ProtocolError,
+    Report,
+    encode,
+    parse_hello,
+    parse_line,
+)
 from .sessions import Session
 from .telemetry import (
     Bss,
@@ -151,6 +164,7 @@ class AgentServer:
             "ok": self._on_ok,
             "link": lambda session, message: listener.agent_links(session, {message["link"]: message["up"]}),
             "report": self._on_report,
+            "changes": self._on_changes,
             "passed": lambda session, message: markers.paths_passed(session.node, *parse_passed(message)),
         }
         stations = radios.stations
@@ -286,6 +300,8 @@ class AgentServer:
             raise ProtocolError("no such node with an agent in the network")
         self._replace(self.sessions, session)
         times = {"report_ms": timings.report_ms, "ping_ms": timings.ping_ms}
+        if hello.changes:
+            times["whole_ms"] = max(WHOLE_MS, timings.report_ms)
         session.send({"type": "welcome", "version": VERSION, **times})
         what = hello.node, session.peer, hello.revision, hello.boot
         LOG.info("agent %s connected from %s, revision %d, boot %s", *what)
@@ -332,10 +348,17 @@ class AgentServer:
             self._markers.first_numbers(session.node, first)
         session.answered(message)
 
-    def _on_report(self, session: Session, report: dict[str, Any]) -> None:
-        links = {link["link"]: link["up"] for link in report["links"]}
+    def _on_report(self, session: Session, report: Report) -> None:
+        session.whole.take(report)
+        self._reported(session, report, report["links"])
+
+    def _on_changes(self, session: Session, message: dict[str, Any]) -> None:
+        # Links that are as they were need not be told again: each change of theirs was told at once.
+        self._reported(session, *session.whole.changed(message))
+
+    def _reported(self, session: Session, report: Report, links: list[Report]) -> None:
         if links:
-            self._listener.agent_links(session, links)
+            self._listener.agent_links(session, {link["link"]: link["up"] for link in links})
         self._listener.agent_report(session, report)
         if not report["more"]:
             self._join(session)

@@ -11,6 +11,7 @@ from typing import Any
 from hyroads.controller.core.token_bucket import TokenBucket
 from hyroads.controller.framework import ryu_shim as shim
 
+from .changes import WholeReport
 from .protocol import Hello, ProtocolError, encode
 
 LOG = logging.getLogger("hyroads.agents")
@@ -54,6 +55,7 @@ class Session:
 
     def __post_init__(self) -> None:
         self.node = self.hello.node
+        self.whole = WholeReport()
         self._outbox = shim.new_queue(OUTBOX)
         self._requests: dict[int, _Request] = {}
         self._pings: dict[int, float] = {}

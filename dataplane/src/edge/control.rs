@@ -1,5 +1,6 @@
 //! Control connections: the controller over TCP, which the agent dials again and again, and anyone on the Unix socket.
 
+use super::changes::Changes;
 use super::protocol::{parse_request, Refusal, Reply, Request, Welcome};
 use crate::sys::clock::monotonic_ns;
 use crate::sys::epoll::{Epoll, Interest};
@@ -66,6 +67,8 @@ pub struct Connection {
     connected: bool,
     is_controller: bool,
     welcome: Option<Welcome>,
+    /// If the other side asked for reports of what changed.
+    changes: Option<Changes>,
     heard_ns: u64,
     pinged_ns: u64,
     reported_ns: u64,
@@ -81,6 +84,7 @@ impl Connection {
             connected,
             is_controller,
             welcome: None,
+            changes: None,
             heard_ns: now_ns,
             pinged_ns: now_ns,
             reported_ns: now_ns,
@@ -254,6 +258,7 @@ impl Control {
             let answers = match parse_request(line) {
                 Ok((_, Request::Welcome(welcome))) => {
                     connection.welcome = Some(welcome);
+                    connection.changes = welcome.whole_ms.map(Changes::new);
                     connection.pinged_ns = now_ns;
                     connection.reported_ns = now_ns;
                     if connection.is_controller {
@@ -341,7 +346,12 @@ impl Control {
             }
             if result.is_ok() && connection.report_ns().map_or(false, |r| connection.reported_ns + r <= now_ns) {
                 connection.reported_ns = now_ns;
-                result = handler.report().iter().try_for_each(|line| connection.lines.queue(line));
+                let whole = handler.report();
+                let lines = match &mut connection.changes {
+                    Some(changes) => changes.lines(whole, now_ns),
+                    None => whole,
+                };
+                result = lines.iter().try_for_each(|line| connection.lines.queue(line));
             }
             self.settle(at, result, now_ns, epoll);
         }

@@ -4,6 +4,7 @@
 pub mod branch;
 pub mod buffer;
 pub mod burst;
+pub mod changes;
 pub mod control;
 pub mod copies;
 pub mod delay;

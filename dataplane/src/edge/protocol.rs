@@ -51,6 +51,9 @@ pub struct Welcome {
     pub report_ms: Option<u64>,
     #[serde(default)]
     pub ping_ms: Option<u64>,
+    /// Reports shall tell what changed, and everything this often.
+    #[serde(default)]
+    pub whole_ms: Option<u64>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -282,7 +285,8 @@ impl Welcome {
             return Err(format!("version {} is not {VERSION}", self.version));
         }
         check_time("report_ms", self.report_ms.unwrap_or(0))?;
-        check_time("ping_ms", self.ping_ms.unwrap_or(0))
+        check_time("ping_ms", self.ping_ms.unwrap_or(0))?;
+        check_time("whole_ms", self.whole_ms.unwrap_or(0))
     }
 }
 
@@ -402,6 +406,8 @@ pub enum Reply<'a> {
         boot: &'a str,
         token: Option<&'a str>,
         revision: u64,
+        /// It can report what changed.
+        changes: bool,
     },
     Ok {
         seq: Option<u64>,

@@ -113,6 +113,7 @@ impl Handler for Agent {
             boot: &self.boot,
             token: self.token.as_deref(),
             revision: self.engine.revision,
+            changes: true,
         }
         .line()
     }

@@ -1,0 +1,116 @@
+"""Reports that tell only what changed, put together with the whole one that they refer to
+(docs/reference/dataplane.md, *Reports of what changed*). Pure; what comes from an agent is checked here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from .protocol import MOST, ProtocolError, Report
+
+WHOLE_MS = 2000
+"""How often an agent tells everything."""
+_FIXED = frozenset({"type", "seq", "more", "woken_late"})
+
+
+class WholeReport:
+    """The last whole report of a session, and what a message ``changes`` makes of it.
+
+    Each message says all that differs from the whole one, so that none depends on another.
+    """
+
+    def __init__(self) -> None:
+        self._whole: Report | None = None
+        self._at: dict[str, dict[Any, int]] = {}
+        self._path_at: dict[tuple[str, int], dict[Any, int]] = {}
+
+    def take(self, report: Report) -> None:
+        """A checked report came that nobody asked for. One in parts is none to refer to."""
+        if report["seq"] is not None:
+            return
+        self._whole = None if report["more"] else report
+        self._at = {side: _places(report[side], key) for side, key in _KEYS.items()}
+        self._path_at.clear()
+
+    def changed(self, message: Mapping[str, Any]) -> tuple[Report, list[dict[str, Any]]]:
+        """The report that a message ``changes`` stands for, and the links that it names; :class:`ProtocolError`."""
+        whole = self._whole
+        if whole is None:
+            raise ProtocolError("changes: there is no whole report to refer to")
+        report = {**whole, **_numbers(message, whole)}
+        if report["time_s"] is None or type(message.get("time_s")) not in {int, float}:
+            raise ProtocolError("changes: time_s is missing")
+        for side in ("ingress", "egress"):
+            if side in message:
+                report[side] = self._side(side, whole[side], message[side])
+        links: list[dict[str, Any]] = []
+        if "links" in message:
+            report["links"] = self._links(whole["links"], message["links"], links)
+        return report, links
+
+    def _side(self, side: str, flows: list[Report], told: Any) -> list[Report]:
+        new = flows.copy()
+        for entry in _objects(told, side):
+            number = entry.get("number")
+            at = _place(self._at[side], number)
+            flow = {**flows[at], **_numbers(entry, flows[at])}
+            if "paths" in entry:
+                paths = flow["paths"] = flow["paths"].copy()
+                places = self._paths(side, number, flows[at]["paths"])
+                for path in _objects(entry["paths"], "paths"):
+                    place = _place(places, path.get("id"))
+                    paths[place] = {**paths[place], **_numbers(path, paths[place])}
+            new[at] = flow
+        return new
+
+    def _paths(self, side: str, number: Any, paths: list[Report]) -> dict[Any, int]:
+        key = (side, number)
+        if key not in self._path_at:
+            self._path_at[key] = _places(paths, "id")
+        return self._path_at[key]
+
+    def _links(self, links: list[Report], told: Any, named: list[Report]) -> list[Report]:
+        new = links.copy()
+        for entry in _objects(told, "links"):
+            at = _place(self._at["links"], entry.get("link"))
+            if type(entry.get("up")) is not bool:
+                raise ProtocolError("changes: up is not true or false")
+            new[at] = {**links[at], **_numbers(entry, {"last_heard_ms": None}), "up": entry["up"]}
+            named.append(new[at])
+        return new
+
+
+_KEYS = {"ingress": "number", "egress": "number", "links": "link"}
+
+
+def _places(entries: list[Report], key: str) -> dict[Any, int]:
+    return {entry[key]: place for place, entry in enumerate(entries)}
+
+
+def _place(places: dict[Any, int], name: Any) -> int:
+    # True is 1, and what has no hash is no name.
+    place = places.get(name) if type(name) is int or type(name) is str else None
+    if place is None:
+        raise ProtocolError("changes: something is named that the whole report does not have")
+    return place
+
+
+def _numbers(told: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, Any]:
+    """Counters of an entry that are known; others are left out, as in whole reports."""
+    found = {}
+    for key, value in told.items():
+        if key in known and type(known[key]) is not list and key not in _FIXED:
+            if value is not None and (type(value) not in _NUMBERS or not -MOST <= value <= MOST):
+                raise ProtocolError(f"changes: {key[:40]!a} is not a number")
+            found[key] = value
+    return found
+
+
+_NUMBERS = (int, float)
+
+
+def _objects(told: Any, key: str) -> list[dict[str, Any]]:
+    if type(told) is not list or not all(type(entry) is dict for entry in told):
+        raise ProtocolError(f"changes: {key} is not a list of objects")
+    return told
