@@ -65,12 +65,12 @@ class IntentMaker:
         tree stays one then.
         """
         capacities = np.array([link.capacity_mbps for link in network.links])
-        if self._tree is None or not _is_kept(*self._tree, capacities):
+        if self._tree is None or not _is_same_tree(*self._tree, capacities):
             self._tree = capacities, tuple(sorted(broadcast_tree(network)))
         return self._tree[1]
 
 
-def _is_kept(before: NDArray[np.float64], tree: tuple[TreeEdge, ...], after: NDArray[np.float64]) -> bool:
+def _is_same_tree(before: NDArray[np.float64], tree: tuple[TreeEdge, ...], after: NDArray[np.float64]) -> bool:
     changed = np.flatnonzero(before != after)
     if not len(changed):
         return True

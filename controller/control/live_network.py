@@ -24,7 +24,7 @@ from .intent_maker import IntentMaker
 # Groups between so many ends, and in so many states, are remembered.
 MAX_GROUPS = 1000
 # So many networks are remembered, and of those with so many links.
-KEPT, KEPT_LARGE, LARGE = 16, 3, 2000
+REMEMBERED, REMEMBERED_LARGE, LARGE = 16, 3, 2000
 
 
 def two_networks(network: Network, paths: Sequence[Path]) -> tuple[Path, ...]:
@@ -228,7 +228,9 @@ class Cache:
 
     def __init__(self, context: TopologyContext, size: int | None = None) -> None:
         self._context = context
-        self._size = size if size is not None else KEPT_LARGE if len(context.network.links) >= LARGE else KEPT
+        self._size = (
+            size if size is not None else REMEMBERED_LARGE if len(context.network.links) >= LARGE else REMEMBERED
+        )
         self._maker = IntentMaker(context)
         self._known: list[LiveNetwork] = []
         self._made_of: tuple[object, ...] = ()
