@@ -23,6 +23,7 @@ from hyroads.controller.core.errors import ConfigError
 
 from .hostapd import Document, HostapdFollower, is_neighbour, is_ssid
 from .model import Reading
+from .reading_changes import Changes
 
 VERSION = 1
 PROGRAM = "hyroads-radio 0.2.0"
@@ -79,6 +80,8 @@ class _Session:
     received: bytearray = field(default_factory=bytearray)
     unsent: bytearray = field(default_factory=bytearray)
     asked: list[int | None] = field(default_factory=list)
+    changes: Changes | None = None
+    """If the controller asked for readings of what changed."""
 
 
 class Channel:
@@ -189,7 +192,7 @@ class Channel:
             return
         self._selector.register(connection, selectors.EVENT_READ | selectors.EVENT_WRITE, session)
         hello = {"type": "hello", "version": VERSION, "role": "radio", "node": session.node, "program": PROGRAM}
-        self._queue(session, {**hello, "boot": session.boot, "token": self._token}, send=False)
+        self._queue(session, {**hello, "changes": True, "boot": session.boot, "token": self._token}, send=False)
 
     def _drop(self, session: _Session, why: str) -> None:
         if session.socket is None:
@@ -247,6 +250,9 @@ class Channel:
             raise ValueError("the controller's welcome has no interval_ms")
         session.interval_s = min(max(interval_ms, INTERVAL_MS[0]), INTERVAL_MS[1]) / 1000
         session.backoff_s = BACKOFF_S[0]
+        whole_ms = message.get("whole_ms")
+        is_asked = isinstance(whole_ms, int | float) and not isinstance(whole_ms, bool)
+        session.changes = Changes(float(whole_ms or 0) / 1000) if is_asked else None
         for follower in self._followers:
             for document in follower.snapshot():
                 self._queue(session, document)
@@ -287,7 +293,13 @@ class Channel:
             document = found.get(session.node)
             if document is None or (session.unsent and asked == [None]):
                 continue
-            self._tell(session, [{"type": "radio", "seq": seq, **document} for seq in asked])
+            self._tell(session, [_reading(session, seq, document, now_s) for seq in asked])
+
+
+def _reading(session: _Session, seq: int | None, document: Document, now_s: float) -> Document:
+    if seq is None and session.changes is not None:
+        return session.changes.message(document, now_s)
+    return {"type": "radio", "seq": seq, **document}
 
 
 def address_of(text: str) -> tuple[str, int]:

@@ -445,7 +445,7 @@ def _objects(source: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
     return values
 
 
-_COUNTED = (b'{"type":"report",', b'{"type":"changes",', b'{"type":"radio",')
+_COUNTED = (b'{"type":"report",', b'{"type":"changes",', b'{"type":"radio",', b'{"type":"radio-changes",')
 
 _CHECKS: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
     "hello": _hello,
@@ -459,6 +459,7 @@ _CHECKS: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
     "changes": dict,
     "passed": dict,
     "radio": dict,
+    "radio-changes": dict,
     "station": dict,
     "bss": dict,
     "transition": dict,

@@ -41,7 +41,6 @@ from .telemetry import (
     StationEvent,
     TransitionAnswer,
     parse_bss,
-    parse_radio,
     parse_station,
     parse_transition,
 )
@@ -170,7 +169,10 @@ class AgentServer:
         stations = radios.stations
         radio_handlers: dict[str, _Handler] = {
             **common,
-            "radio": lambda session, message: radios.listener.radio_report(session, parse_radio(message)),
+            "radio": lambda session, message: radios.listener.radio_report(session, session.reading.take(message)),
+            "radio-changes": lambda session, message: radios.listener.radio_report(
+                session, session.reading.changed(message)
+            ),
             "station": lambda session, message: stations.station(session.node, parse_station(message)),
             "bss": lambda session, message: stations.bss(session.node, parse_bss(message)),
             "transition": lambda session, message: stations.answered(session.node, parse_transition(message)),
@@ -275,7 +277,10 @@ class AgentServer:
         if session.node not in radios.nodes:
             raise ProtocolError("no such node with radios in the network")
         self._replace(self.radios, session)
-        session.send({"type": "welcome", "version": VERSION, "interval_ms": radios.interval_ms})
+        times = {"interval_ms": radios.interval_ms}
+        if session.hello.changes:
+            times["whole_ms"] = max(WHOLE_MS, radios.interval_ms)
+        session.send({"type": "welcome", "version": VERSION, **times})
         LOG.info("radios of %s connected from %s, boot %s", session.node, session.peer, session.hello.boot)
         session.joined = True
         who = f"radios of {session.node}"

@@ -13,6 +13,7 @@ from hyroads.controller.framework import ryu_shim as shim
 
 from .changes import WholeReport
 from .protocol import Hello, ProtocolError, encode
+from .telemetry import WholeReading
 
 LOG = logging.getLogger("hyroads.agents")
 REQUEST_WITHIN_S = 2.0
@@ -55,7 +56,7 @@ class Session:
 
     def __post_init__(self) -> None:
         self.node = self.hello.node
-        self.whole = WholeReport()
+        self.whole, self.reading = WholeReport(), WholeReading()
         self._outbox = shim.new_queue(OUTBOX)
         self._requests: dict[int, _Request] = {}
         self._pings: dict[int, float] = {}

@@ -138,6 +138,43 @@ def parse_radio(message: Mapping[str, Any]) -> RadioReport:
     return RadioReport(seq, _number(message, "time_s", 1e15), interfaces)
 
 
+class WholeReading:
+    """The last whole reading of a session, and what a message ``radio-changes`` makes of it. Each says all that differs
+    from the whole one, so that none depends on another.
+    """
+
+    def __init__(self) -> None:
+        self._whole: RadioReport | None = None
+
+    def take(self, message: Mapping[str, Any]) -> RadioReport:
+        """The reading of a message ``radio``."""
+        report = parse_radio(message)
+        if report.seq is None:
+            self._whole = report
+        return report
+
+    def changed(self, message: Mapping[str, Any]) -> RadioReport:
+        """The reading that a message ``radio-changes`` stands for; :class:`ProtocolError`."""
+        entries = _objects(message, "interfaces", MAX_INTERFACES)
+        if self._whole is None or len(entries) != len(self._whole.interfaces):
+            raise ProtocolError("radio-changes: there is no such whole reading to refer to")
+        interfaces = tuple(map(_changed, self._whole.interfaces, entries))
+        return RadioReport(None, _number(message, "time_s", 1e15), interfaces)
+
+
+def _changed(before: RadioInterface, entry: Mapping[str, Any]) -> RadioInterface:
+    if entry.get("technology") != before.technology:
+        raise ProtocolError("radio-changes: other technologies than in the whole reading")
+    neighbours = before.neighbours
+    if "neighbours" in entry:
+        new = {row.mac: row for row in map(_neighbour, _objects(entry, "neighbours", MAX_NEIGHBOURS))}
+        neighbours = tuple(new.pop(row.mac, row) for row in neighbours)
+        if new:
+            raise ProtocolError("radio-changes: a neighbour that the whole reading does not have")
+    busy_us, active_us = _whole(entry, "busy_us", MAX_COUNTER), _whole(entry, "active_us", MAX_COUNTER)
+    return RadioInterface(before.technology, busy_us, active_us, neighbours)
+
+
 def _interface(entry: Mapping[str, Any]) -> RadioInterface:
     technology = entry.get("technology")
     if not isinstance(technology, str) or not 0 < len(technology) <= 64 or not technology.isprintable():

@@ -215,6 +215,49 @@ def _is_in(entry: bytes, key: tuple[int, int, bytes], table: int, cookie: int, m
     return table in {key[0], wire.ALL_TABLES} and own & mask == cookie & mask and fields in key[2]
 
 
+class Changes:
+    """What a session was told of the reports of an agent (docs/reference/dataplane.md, *Reports of what changed*)."""
+
+    def __init__(self, whole_s: float) -> None:
+        self._whole_s = whole_s
+        self._whole: dict[str, Any] = {}
+        self._told_s = -whole_s
+
+    def line(self, text: str, now_s: float) -> str:
+        """What is said of a whole report; nothing if an agent without flows has nothing to tell."""
+        now = json.loads(text)
+        if now_s < self._told_s + self._whole_s:
+            told = _changed(self._whole, now)
+            if told is not None:
+                found = {"type": "changes", **told, "time_s": now["time_s"]}
+                is_idle = len(found) == 2 and not now["ingress"] and not now["egress"]
+                return "" if is_idle else json.dumps(found, separators=(",", ":")) + "\n"
+        self._whole, self._told_s = now, now_s
+        return text
+
+
+def _changed(before: dict[str, Any], now: dict[str, Any]) -> dict[str, Any] | None:
+    """The fields that differ; None if other entries are there."""
+    found: dict[str, Any] = {}
+    for key, value in now.items():
+        if not isinstance(value, list):
+            if value != before[key] and key not in {"last_heard_ms", "cpu_s", "woken_late"}:
+                found[key] = value
+            continue
+        if [_name(entry) for entry in value] != [_name(entry) for entry in before[key]]:
+            return None
+        told = [(entry, _changed(was, entry)) for was, entry in zip(before[key], value, strict=True)]
+        if any(fields is None for _, fields in told):
+            return None
+        entries = [{**_name(entry), **fields} for entry, fields in told if fields]
+        found.update({key: entries} if entries else {})
+    return found
+
+
+def _name(entry: dict[str, Any]) -> dict[str, Any]:
+    return {key: entry[key] for key in ("number", "id", "link") if key in entry}
+
+
 class Agent:
     """An edge agent. What a flow may send it sends, and the far agent has it at once."""
 
@@ -228,13 +271,14 @@ class Agent:
         self.egress: list[tuple[int, tuple[int, ...]]] = []
         self._links: dict[str, bool] = {}
         self._links_text = ""
+        self._changes: Changes | None = None
         self._at_s = time.monotonic()
 
     def dial(self) -> None:
         """Connect, and say hello."""
         self.peer = Peer(self.campus, self.campus.agents_port, self._take)
         self._write({"type": "hello", "version": 1, "node": self.node, "program": "scripted 1.0", "boot": "1",
-                     "token": None, "revision": self.revision})  # fmt: skip
+                     "token": None, "changes": True, "revision": self.revision})  # fmt: skip
 
     def _write(self, message: dict[str, Any]) -> None:
         if self.peer is not None:
@@ -248,7 +292,9 @@ class Agent:
 
     def _answer(self, message: dict[str, Any]) -> None:
         kind, seq = message["type"], message.get("seq")
-        if kind == "ping":
+        if kind == "welcome":
+            self._changes = Changes(message["whole_ms"] / 1e3) if "whole_ms" in message else None
+        elif kind == "ping":
             self._write({"type": "pong", "seq": seq})
         elif kind == "stats":
             self.report(seq)
@@ -315,6 +361,8 @@ class Agent:
             '"woken_late":{"max_ms":0.1,"over_5_ms_s":0.0,"over_20_ms_s":0.0,"over_100_ms_s":0.0},"more":false}\n'
         )
         self.campus.counts["reports"] += 1
+        if seq is None and self._changes is not None:
+            text = self._changes.line(text, self._at_s)
         self.peer.send(text.encode())
 
     @staticmethod
@@ -354,13 +402,14 @@ class Radio:
     def __init__(self, campus: Campus, node: str) -> None:
         self.campus, self.node = campus, node
         self.peer: Peer | None = None
+        self._whole_s, self._told_s = 0.0, -1e9
         self._media = [(k, json.dumps(campus.neighbours(node, k))) for k in campus.addressing.technologies(node)]
 
     def dial(self) -> None:
         """Connect, and say hello."""
         self.peer = Peer(self.campus, self.campus.agents_port, self._take)
         hello = {"type": "hello", "version": 1, "role": "radio", "node": self.node, "program": "scripted 1.0",
-                 "boot": "1", "token": None}  # fmt: skip
+                 "boot": "1", "token": None, "changes": True}  # fmt: skip
         self.peer.send(json.dumps(hello).encode() + b"\n")
 
     def _take(self, peer: Peer, data: bytearray) -> None:
@@ -368,7 +417,9 @@ class Radio:
         data[:] = rest
         for line in lines:
             message = json.loads(line)
-            if message["type"] == "ping":
+            if message["type"] == "welcome":
+                self._whole_s, self._told_s = message.get("whole_ms", 0) / 1e3, -1e9
+            elif message["type"] == "ping":
                 peer.send(json.dumps({"type": "pong", "seq": message["seq"]}).encode() + b"\n")
             elif message["type"] == "read":
                 self.report(message["seq"])
@@ -378,13 +429,18 @@ class Radio:
         if self.peer is None or not self.peer.is_open:
             return
         now_s = time.monotonic()
+        is_whole = seq is not None or now_s >= self._told_s + self._whole_s
+        if is_whole and seq is None:
+            self._told_s = now_s
         used = ",".join(
-            f'{{"technology":"{k}","busy_us":{int(now_s * 5e5)},"active_us":{int(now_s * 1e6)},"neighbours":{rows}}}'
+            f'{{"technology":"{k}","busy_us":{int(now_s * 5e5)},"active_us":{int(now_s * 1e6)}'
+            + (f',"neighbours":{rows}}}' if is_whole else "}")
             for k, rows in self._media
         )
         number = "null" if seq is None else seq
+        kind = f'"radio","seq":{number}' if is_whole else '"radio-changes"'
         self.campus.counts["readings"] += 1
-        self.peer.send(f'{{"type":"radio","seq":{number},"time_s":{now_s:.6f},"interfaces":[{used}]}}\n'.encode())
+        self.peer.send(f'{{"type":{kind},"time_s":{now_s:.6f},"interfaces":[{used}]}}\n'.encode())
 
 
 class Campus:
