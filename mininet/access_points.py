@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 
 from hyroads.controller.access_point.agent import Complaints
 from hyroads.controller.access_point.backends import MediumSource
-from hyroads.controller.access_point.channel import Channel, address_of, interface_document
+from hyroads.controller.access_point.channel import Channel, addresses_of, interface_document
 from hyroads.controller.access_point.config import AgentConfig, parse
 from hyroads.controller.access_point.emulated import EmulatedRadio, MediumState
 from hyroads.controller.access_point.hostapd import Document
@@ -273,7 +273,7 @@ def main() -> None:
     complain = Complaints("radio channel")
     readings = MediumReadings(configs, MediumSource(str(configs[0].medium_socket)), complain)
     nodes = [config.node for config in configs if config.interfaces]
-    Channel(address_of(document["controller"]), document["token"], nodes, readings, complain).run()
+    Channel(addresses_of(document["controller"]), document["token"], nodes, readings, complain).run()
 
 
 if __name__ == "__main__":
