@@ -86,7 +86,13 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
         self.settings = load(os.environ)
         network = read_file(self.settings.network, measured=self.settings.capacities == MEASURED)
         ports = self.settings.access
-        self.context = TopologyContext.of(network, self.settings.network, guards=ports.guard, dhcp=ports.dhcp_servers)
+        self.context = TopologyContext.of(
+            network,
+            self.settings.network,
+            guards=ports.guard,
+            dhcp=ports.dhcp_servers,
+            all_routes_nodes=self.settings.all_routes_nodes,
+        )
         self.store = Store(self.settings.state_file)
         restored, problems = restored_in(self.store, self.context)
         self.telemetry = Telemetry(self.context, self.settings, time.monotonic)
@@ -321,6 +327,8 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
             self.services.mptcp.packet_in(session, message)
         elif session is not None and table_of(message) == Table.CLASSIFY:
             self.services.membership.packet_in(session, message)
+        elif session is not None and table_of(message) == Table.FORWARD and self.services.pairs is not None:
+            self.services.pairs.packet_in(session, message)
         elif session is not None:
             self.services.clients.packet_in(session, message)
         return False

@@ -89,6 +89,8 @@ class SwitchSession:
         self._meters_xid: int | None = None
         self._counters_xid = 0
         self._on_counters: Callable[[FlowStat], None] = lambda stat: None
+        self._uses_xid = 0
+        self._on_use: Callable[[FlowStat], None] = lambda stat: None
         self._batch: Batch | None = None
         self._deadline_s = 0.0
         self._last_xid = 0
@@ -236,6 +238,17 @@ class SwitchSession:
         ours = partial(wire.flow_stats_request, table=Table.CLASSIFY, cookie=MARK_VALUE, cookie_mask=MARK_MASK)
         self.connection.send(b"".join(ours(self._counters_xid, match=match) for match in matches))
 
+    def ask_uses(self, told: Callable[[FlowStat], None]) -> None:
+        """Ask how often each of our rules of FORWARD was used; ``told`` gets what comes for the last question."""
+        self._uses_xid, self._on_use = self._xid(), told
+        request = wire.flow_stats_request(self._uses_xid, table=Table.FORWARD, cookie=MARK_VALUE, cookie_mask=MARK_MASK)
+        self.connection.send(request)
+
+    @property
+    def installed(self) -> Iterable[Installed]:
+        """The rules in the switch but those of learned hosts and access rules, as far as is known."""
+        return (self._installed or {}).values()
+
     def ask_ports(self) -> None:
         """Ask for the counters of all ports, unless an answer is still awaited."""
         now_s = self.clock()
@@ -272,6 +285,9 @@ class SwitchSession:
         if xid == self._counters_xid:
             for stat in parse_flow_stats(message)[0]:
                 self._on_counters(stat)
+        if xid == self._uses_xid:
+            for stat in parse_flow_stats(message)[0]:
+                self._on_use(stat)
         if self._installed is not None:
             return self.hosts.on_stats(xid, *parse_flow_stats(message))
         if xid != self._readback_xid:
