@@ -17,6 +17,7 @@ from hyroads.controller.framework import ryu_shim as shim
 from hyroads.controller.settings.controller import Timings
 
 from .clients import DEAD_S, REPORT_MS, ClientAccess, allowance
+from .lead import lead_document
 from .markers import SequenceMarkers, parse_first, parse_passed
 from .protocol import AGENT, CLIENT, MAX_LINE, RADIO, VERSION, Hello, ProtocolError, encode, parse_hello, parse_line
 from .sessions import Session
@@ -112,6 +113,7 @@ class AgentServer:
         radios: Radios,
         markers: SequenceMarkers,
         clients: ClientAccess,
+        epoch_seen: Callable[[int, str], None] = lambda epoch, who: None,
     ) -> None:
         self.sessions: dict[str, Session] = {}
         self.radios: dict[str, Session] = {}
@@ -125,6 +127,9 @@ class AgentServer:
         self._token = token
         self._clock = clock
         self._connections = 0
+        self._epoch_seen = epoch_seen
+        self._epoch: int | None = None
+        self._follows = False
         common: dict[str, _Handler] = {
             "ok": Session.answered,
             "error": Session.answered,
@@ -167,6 +172,20 @@ class AgentServer:
             session = self.clients[client]
             session.close("its token is not valid any more")
             self._ended(session)
+
+    def lead(self, epoch: int | None) -> None:
+        """We lead with this epoch, or another one does (None): radios are told, also those that connect later.
+
+        Agents are told by whoever deploys plans, before anything else.
+        """
+        self._epoch, self._follows = epoch, epoch is None
+        for session in self.radios.values():
+            self._tell_lead(session)
+
+    def _tell_lead(self, session: Session) -> None:
+        session.may_change = not self._follows
+        if self._epoch is not None:
+            session.request(lead_document(self._epoch), lambda problem: None)
 
     def serve(self, listener: Any) -> None:
         """Accept for ever, in the calling green thread."""
@@ -238,6 +257,10 @@ class AgentServer:
         session.send({"type": "welcome", "version": VERSION, "interval_ms": radios.interval_ms})
         LOG.info("radios of %s connected from %s, boot %s", session.node, session.peer, session.hello.boot)
         session.joined = True
+        who = f"radios of {session.node}"
+        session.epoch_told = lambda epoch: self._epoch_seen(epoch, who)
+        self._epoch_seen(session.hello.epoch, who)
+        self._tell_lead(session)
         radios.listener.radio_up(session)
         return session
 

@@ -156,7 +156,8 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
         )
 
     def _agents(self) -> AgentServer:
-        return AgentServer(
+        deployer = self.event_loop.agents
+        server = AgentServer(
             self.event_loop,
             self.context.addressing.agents,
             self.settings.timings,
@@ -165,7 +166,10 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
             radios=self.telemetry.radios(self.services.steering),
             markers=self.event_loop.markers,
             clients=ClientAccess(self.services.multihomed, self.settings.clients),
+            epoch_seen=deployer.epoch_seen,
         )
+        deployer.others.append(server.lead)
+        return server
 
     def _begin_openflow(self) -> None:
         """Listen; the framework's own server is replaced by one that we can bound."""
@@ -174,6 +178,8 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
             (wire.MULTIPART_REPLY, wire.MULTIPART_GROUP_DESC): SwitchSession.on_groups,
             (wire.MULTIPART_REPLY, wire.MULTIPART_METER_FEATURES): SwitchSession.on_meter_features,
             (wire.MULTIPART_REPLY, wire.MULTIPART_PORT_STATS): self.telemetry.port_stats,
+            # No kind of statistics, but the upper half of a role, which is 0.
+            (wire.ROLE_REPLY, 0): SwitchSession.on_role,
         }
         self._connections: dict[int, shim.Connection] = {}
         self._bad: dict[int, int] = {}

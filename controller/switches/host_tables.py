@@ -331,6 +331,8 @@ class HostLayer:
     changed: Callable[[], None] = lambda: None
     """Told of every confirmation."""
     tags: TagRules | None = None
+    may_send: Callable[[], bool] = lambda: True
+    """Whether the switch takes changes; until it does what is wanted waits."""
     _installed: dict[str, dict[RuleKey, Installed]] = field(default_factory=lambda: defaultdict(dict))
     _wanted: dict[str, tuple[Rule, ...]] = field(default_factory=dict)
     _dirty: dict[str, None] = field(default_factory=dict)
@@ -356,7 +358,13 @@ class HostLayer:
         for rule in rules:
             self._installed[host_of(rule.match_fields) or ""][rule.key] = rule
         self._unclaimed = dict.fromkeys(self._installed)
+        if self.may_send():
+            self.begin()
+
+    def begin(self) -> None:
+        """The switch takes changes from now on."""
         self.send(wire.controller_meter(self.next_xid(1), MAX_PUNTED_PER_S))
+        self.flush()
 
     def all_known(self, somewhere: Container[str]) -> None:
         """Hosts that are not ``somewhere`` by now are nowhere: what is left of them from before has to go. What others
@@ -404,7 +412,7 @@ class HostLayer:
 
     def flush(self) -> None:
         """Send what is not in force yet, unless a batch is under way (then after it)."""
-        if self._batch is not None or not self._dirty:
+        if self._batch is not None or not self._dirty or not self.may_send():
             return
         hosts, self._dirty = self._dirty, {}
         wanted = with_tag_rules((rule for host in hosts for rule in self._wanted.get(host, ())), self.tags)
