@@ -101,6 +101,9 @@ struct Arrival {
 pub struct Receiver {
     options: ReceiverOptions,
     paths: Vec<InPath>,
+    /// Paths that are no longer configured: what they were given may come again by others, for as long as they would
+    /// have been waited for.
+    leaving: Vec<InPath>,
     window: Option<Window<Held>>,
     origin: ClockOrigin,
     highest: u32,
@@ -123,6 +126,7 @@ impl Receiver {
         Receiver {
             options,
             paths: paths.iter().map(|id| InPath::new(*id, now_ns)).collect(),
+            leaving: Vec::new(),
             window: None,
             origin: ClockOrigin::default(),
             highest: 0,
@@ -149,6 +153,8 @@ impl Receiver {
                 None => InPath::new(*id, now_ns),
             })
             .collect();
+        self.leaving.retain(|path| path.live_until(self.active_ns) > now_ns && !paths.contains(&path.id));
+        self.leaving.extend(old.into_iter().filter(|path| path.heard_ns.is_some() && !path.is_held()));
     }
 
     /// Which paths are held, and which are told of at once. What is so already goes on.
@@ -210,7 +216,7 @@ impl Receiver {
         self.accepted_ns = now_ns;
         let silence_ns = now_ns.saturating_sub(std::mem::replace(&mut self.turned_ns, now_ns));
         if silence_ns > ALL_SILENT_NS {
-            self.paths.iter_mut().for_each(|path| path.excuse(silence_ns));
+            self.paths.iter_mut().chain(&mut self.leaving).for_each(|path| path.excuse(silence_ns));
         }
         self.note_activity(now_ns, &shim);
         let stale = self.note_send_time(shim.sent_us);
@@ -249,7 +255,7 @@ impl Receiver {
     fn note_path(&mut self, now_ns: u64, shim: &Shim, delay_us: i32, wire_bytes: usize, stale: bool) {
         let path = match self.paths.iter_mut().find(|p| p.id == shim.path) {
             Some(path) => path,
-            None => return,
+            None => return self.note_leaving(shim),
         };
         if shim.kind == Kind::Resume {
             // It came on another path, so it tells nothing of this one's delay.
@@ -273,6 +279,14 @@ impl Receiver {
         let first = shim.kind != Kind::Pause && path.arrived_to(reached);
         if path.watched {
             self.watch.heard(now_ns, first || !is_data);
+        }
+    }
+
+    /// What still comes by a path that is no longer configured.
+    fn note_leaving(&mut self, shim: &Shim) {
+        if let Some(path) = self.leaving.iter_mut().find(|p| p.id == shim.path) {
+            path.said(shim.sent_us, shim.kind == Kind::Pause);
+            path.passed_to(shim.sequence.wrapping_add(u32::from(shim.kind == Kind::Data)));
         }
     }
 

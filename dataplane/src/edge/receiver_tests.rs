@@ -62,8 +62,14 @@ impl Bench {
         self.collect(now_ns, out);
     }
 
-    /// Arrivals (time, shim) in any order.
-    fn play(&mut self, mut arrivals: Vec<(u64, Shim)>) -> u64 {
+    /// Arrivals (time, shim) in any order; then a second in which nothing comes.
+    fn play(&mut self, arrivals: Vec<(u64, Shim)>) -> u64 {
+        let last = self.play_to(arrivals);
+        self.run(last, last + 1_000 * MS);
+        last
+    }
+
+    fn play_to(&mut self, mut arrivals: Vec<(u64, Shim)>) -> u64 {
         arrivals.sort_by_key(|(at, _)| *at);
         let mut last = 0;
         for (at, shim) in arrivals {
@@ -71,7 +77,6 @@ impl Bench {
             self.put(at, shim);
             last = at;
         }
-        self.run(last, last + 1_000 * MS);
         last
     }
 
@@ -237,6 +242,30 @@ fn no_path_is_taken_for_dead_because_the_agent_was_not_run() {
         let wanted = bench.numbers().windows(2).all(|pair| pair[0] < pair[1]);
         assert!(wanted, "{absent_ms} ms");
         assert_eq!((bench.receiver.counters.late, bench.receiver.counters.stale), (0, 0), "{absent_ms} ms");
+    }
+}
+
+#[test]
+fn what_a_path_that_is_gone_was_given_is_waited_for_a_moment() {
+    for (comes_after_ms, in_order) in [(10, true), (25, true), (200, false)] {
+        let mut bench = Bench::new(options(false), &[1, 2]);
+        let (mut arrivals, mut sequence) = (Vec::new(), 0);
+        for at in (1_000..2_000).map(|ms| ms * MS) {
+            arrivals.push((at, shim(Kind::Data, 1 + (sequence % 2) as u8, sequence, at)));
+            sequence += 1;
+        }
+        let dead = arrivals.pop().unwrap().1.sequence;
+        let last = bench.play_to(arrivals);
+        bench.receiver.update(last, options(false), &[1]);
+        let mut rest: Vec<_> = (1..400u32)
+            .map(|k| (last + u64::from(k) * MS, shim(Kind::Data, 1, dead + k, last + u64::from(k) * MS)))
+            .collect();
+        rest.push((last + comes_after_ms * MS + 1, shim(Kind::Data, 1, dead, last)));
+        bench.play(rest);
+        let numbers = bench.numbers();
+        assert_eq!(numbers.windows(2).all(|pair| pair[0] < pair[1]), in_order, "{comes_after_ms} ms");
+        assert_eq!(numbers.len(), 1_399, "{comes_after_ms} ms: each comes out once");
+        assert!(longest_pause_ns(&bench, 1_500 * MS) <= 35 * MS, "{comes_after_ms} ms");
     }
 }
 
