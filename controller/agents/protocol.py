@@ -17,6 +17,8 @@ from hyroads.controller.core import strict_json
 from hyroads.controller.core.errors import HyroadsError
 from hyroads.controller.core.strict_json import JsonError
 
+from .lead import epoch_of
+
 VERSION = 1
 MAX_LINE = 1 << 20
 MAX_REPORTED = 70_000
@@ -282,6 +284,8 @@ class Hello:
     token: str | None = field(repr=False)
     revision: int
     role: str = AGENT
+    epoch: int = 0
+    """The greatest epoch that it has seen; 0: it knows of one controller only."""
 
 
 def parse_line(line: bytes) -> dict[str, Any]:
@@ -289,11 +293,15 @@ def parse_line(line: bytes) -> dict[str, Any]:
     if len(line) > MAX_LINE:
         raise ProtocolError(f"a line has more than {MAX_LINE} bytes")
     try:
-        message = strict_json.parse(line)
+        # Of what comes ten times a second each number is compared with bounds.
+        is_counted = line.startswith(_COUNTED)
+        message = strict_json.parse_checked(line) if is_counted else strict_json.parse(line)
     except JsonError as error:
         raise ProtocolError(f"a line: {error}") from error
     if not isinstance(message, dict) or not isinstance(message.get("type"), str):
         raise ProtocolError("a line is not an object with a type")
+    if is_counted and not line.startswith(b'{"type":"%b",' % message["type"].encode()):
+        raise ProtocolError("a line names its type twice")
     check = _CHECKS.get(message["type"])
     if check is None:
         return {"type": "unknown", "name": message["type"][:40], "seq": _optional_seq(message)}
@@ -306,7 +314,7 @@ def parse_hello(message: Mapping[str, Any]) -> Hello:
         raise ProtocolError("the first line is not hello")
     if message["version"] != VERSION:
         raise ProtocolError(f"protocol version {message['version']} is not {VERSION}")
-    names = ("node", "program", "boot", "token", "revision", "role")
+    names = ("node", "program", "boot", "token", "revision", "role", "epoch")
     return Hello(*(message[name] for name in names))
 
 
@@ -344,6 +352,7 @@ def _hello(message: Mapping[str, Any]) -> dict[str, Any]:
         "token": token,
         "revision": _integer(message, "revision") if role == AGENT else 0,
         "role": role,
+        "epoch": epoch_of(message),
     }
 
 
@@ -352,8 +361,10 @@ def _answer(message: Mapping[str, Any]) -> dict[str, Any]:
     if message["type"] == "error":
         text = message.get("message")
         result["message"] = "".join(c for c in text[:500] if c.isprintable()) if isinstance(text, str) else ""
+        result["epoch"] = epoch_of(message)
     if message["type"] == "ok":
-        result["from"] = message.get("from")
+        # Checked where the question was asked.
+        result.update({key: message.get(key) for key in ("from", "revision", "rates")})
     return result
 
 
@@ -426,6 +437,8 @@ def _objects(source: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
         raise ProtocolError(f"report: {key} is not a list of objects")
     return values
 
+
+_COUNTED = (b'{"type":"report",', b'{"type":"radio",')
 
 _CHECKS: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
     "hello": _hello,

@@ -27,6 +27,7 @@ Answer = Callable[[str | None], None]
 class _Request:
     answer: Answer
     deadline_s: float
+    told: Callable[[Mapping[str, Any]], None] | None = None
 
 
 @dataclass
@@ -40,11 +41,16 @@ class Session:
     _socket: Any = field(repr=False)
     clock: Callable[[], float] = field(repr=False)
     heard_s: float = 0.0
+    pinged_s: float = 0.0
     rtt_ms: float | None = None
     joined: bool = False
     closed: bool = False
     join_by_s: float = 0.0
     allowance: TokenBucket | None = None
+    may_change: bool = True
+    """Of radios: another controller leads if not, and they would refuse what we say."""
+    epoch_told: Callable[[int], None] = field(default=lambda epoch: None, repr=False)
+    """Called with the greatest epoch that it has seen, when it refuses something because we do not lead."""
 
     def __post_init__(self) -> None:
         self.node = self.hello.node
@@ -53,10 +59,20 @@ class Session:
         self._pings: dict[int, float] = {}
         self._seq = count(1)
 
-    def request(self, document: Mapping[str, Any], answer: Answer, *, within_s: float = REQUEST_WITHIN_S) -> None:
-        """Send a request; ``answer`` is called once, also when the session ends or no answer comes within the time."""
+    def request(
+        self,
+        document: Mapping[str, Any],
+        answer: Answer,
+        *,
+        within_s: float = REQUEST_WITHIN_S,
+        told: Callable[[Mapping[str, Any]], None] | None = None,
+    ) -> None:
+        """Send a request; ``answer`` is called once, also when the session ends or no answer comes within the time.
+
+        ``told`` gets the fields of an ``ok`` before.
+        """
         seq = next(self._seq)
-        self._requests[seq] = _Request(answer, self.clock() + within_s)
+        self._requests[seq] = _Request(answer, self.clock() + within_s, told)
         self.send({**document, "seq": seq})
 
     def send(self, document: Mapping[str, Any]) -> None:
@@ -66,11 +82,11 @@ class Session:
         except shim.QueueFull:
             self.close("it does not read")
 
-    def pay(self, size_bytes: int) -> None:
-        """A line came in; :class:`ProtocolError` if that is more than its peer may send."""
+    def pay(self, size_bytes: int, now_s: float) -> None:
+        """A line came in at a time; :class:`ProtocolError` if that is more than its peer may send."""
         if self.allowance is None:
             return
-        if self.allowance.wait_s(self.clock()) > 0:
+        if self.allowance.wait_s(now_s) > 0:
             raise ProtocolError("it sends too much")
         self.allowance.spend(size_bytes)
 
@@ -83,7 +99,8 @@ class Session:
     def ping(self) -> None:
         """Ask for a sign of life."""
         seq = next(self._seq)
-        self._pings = {seq: self.clock(), **dict(list(self._pings.items())[:3])}
+        self.pinged_s = self.clock()
+        self._pings = {seq: self.pinged_s, **dict(list(self._pings.items())[:3])}
         self.send({"type": "ping", "seq": seq})
 
     def close(self, why: str) -> None:
@@ -107,8 +124,13 @@ class Session:
     def answered(self, message: Mapping[str, Any]) -> None:
         """An answer to a request came in."""
         request = self._requests.pop(message["seq"] or 0, None)
+        is_error = message["type"] == "error"
+        if is_error and message.get("epoch"):
+            self.epoch_told(message["epoch"])
         if request is not None:
-            request.answer(message.get("message") if message["type"] == "error" else None)
+            if request.told is not None and not is_error:
+                request.told(message)
+            request.answer(message.get("message") if is_error else None)
 
     def ponged(self, message: Mapping[str, Any]) -> None:
         """An answer to a ping came in."""

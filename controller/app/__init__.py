@@ -27,6 +27,7 @@ from hyroads.controller.control.pair_tests import PairTests
 from hyroads.controller.control.rate_override import RateOverrides
 from hyroads.controller.control.source import Source
 from hyroads.controller.core.addressing import Numbers
+from hyroads.controller.core.attention import AttendedClock
 from hyroads.controller.core.checking import Endpoint
 from hyroads.controller.core.errors import ConfigError, OpenFlowError
 from hyroads.controller.files.documents import read_file
@@ -46,7 +47,7 @@ from hyroads.controller.runtime.persistence import Store, to_save
 from hyroads.controller.runtime.telemetry import Telemetry
 from hyroads.controller.services.pair_tests import PairTestService, testable_links
 from hyroads.controller.settings.controller import IDLE, MEASURED, load
-from hyroads.controller.switches.server import SwitchServer
+from hyroads.controller.switches.server import LargeReads, SwitchServer
 from hyroads.controller.switches.sessions import SwitchSession
 from hyroads.rest import access, events, identity, live, pair_tests, reload, ryu, slices
 from hyroads.rest.access import Access
@@ -57,6 +58,9 @@ from .life import Followers, Life, limit_of
 
 LOG = logging.getLogger("hyroads.controller")
 MAX_BAD_MESSAGES = 20
+TURN_S, ATTENDED_S = 0.05, 0.15
+"""How often the process notes that it reads what comes in, and how long it may be kept from it unnoticed."""
+ECHO_S, SWITCH_DEAD_S = 2.0, 5.0
 _FROM = {Origin.FILE: "what is left of it", Origin.OLDER: "the older copy", Origin.NOTHING: "nothing"}
 _KIND = struct.Struct("!xBxxxxxxH")
 
@@ -86,9 +90,16 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
         self.settings = load(os.environ)
         network = read_file(self.settings.network, measured=self.settings.capacities == MEASURED)
         ports = self.settings.access
-        self.context = TopologyContext.of(network, self.settings.network, guards=ports.guard, dhcp=ports.dhcp_servers)
+        self.context = TopologyContext.of(
+            network,
+            self.settings.network,
+            guards=ports.guard,
+            dhcp=ports.dhcp_servers,
+            all_routes_nodes=self.settings.all_routes_nodes,
+        )
         self.store = Store(self.settings.state_file)
         restored, problems = restored_in(self.store, self.context)
+        self.attended = AttendedClock(time.monotonic, ATTENDED_S)
         self.telemetry = Telemetry(self.context, self.settings, time.monotonic)
         self.event_log = EventLog(time.time, shim.Signal())
         source, tests = self._pair_tests()
@@ -143,6 +154,7 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
             initial(self.context, restored.flows, restored.constrained, restored.places),
             restored.numbers,
             clock=time.monotonic,
+            attended=self.attended,
             save=self._save,
             source=source,
             override=RateOverrides({"bandit": learning, "latency": Latency(), **tests}),
@@ -150,16 +162,21 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
         )
 
     def _agents(self) -> AgentServer:
-        return AgentServer(
+        deployer = self.event_loop.agents
+        server = AgentServer(
             self.event_loop,
             self.context.addressing.agents,
             self.settings.timings,
             self.settings.agent_token,
             time.monotonic,
+            attended=self.attended,
             radios=self.telemetry.radios(self.services.steering),
             markers=self.event_loop.markers,
             clients=ClientAccess(self.services.multihomed, self.settings.clients),
+            epoch_seen=deployer.epoch_seen,
         )
+        deployer.others.append(server.lead)
+        return server
 
     def _begin_openflow(self) -> None:
         """Listen; the framework's own server is replaced by one that we can bound."""
@@ -168,6 +185,8 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
             (wire.MULTIPART_REPLY, wire.MULTIPART_GROUP_DESC): SwitchSession.on_groups,
             (wire.MULTIPART_REPLY, wire.MULTIPART_METER_FEATURES): SwitchSession.on_meter_features,
             (wire.MULTIPART_REPLY, wire.MULTIPART_PORT_STATS): self.telemetry.port_stats,
+            # No kind of statistics, but the upper half of a role, which is 0.
+            (wire.ROLE_REPLY, 0): SwitchSession.on_role,
         }
         self._connections: dict[int, shim.Connection] = {}
         self._bad: dict[int, int] = {}
@@ -175,18 +194,18 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
         context = server_side(tls, _document()) if tls else None
         self._listeners = {name: _listen(name, getattr(self.settings, name)) for name in ("openflow", "agents", "rest")}
         switches = len(self.context.addressing.dpid)
-        server = SwitchServer(self._listeners["openflow"], context, switches, self._bad_connection)
+        server = SwitchServer(self._listeners["openflow"], context, switches, self._bad_connection, self.attended)
         shim.replace_switch_server(server.serve)
-        # A dead switch is noticed by unanswered echoes. Without a port the framework would listen on the old one, too.
-        port = self.settings.openflow.port
-        shim.set_defaults(ofp_tcp_listen_port=port, echo_request_interval=2.0, maximum_unreplied_echo_requests=2)
+        shim.end_silent_switches(LargeReads.silence_s, echo_s=ECHO_S, dead_s=SWITCH_DEAD_S)
+        # Without a port the framework would listen on the old one, too.
+        shim.set_defaults(ofp_tcp_listen_port=self.settings.openflow.port)
         shim.guard_parser(self._may_parse)
 
     def start(self) -> None:
         """Called by the framework once all applications are there."""
         super().start()
         web = self._web()
-        for work in (self.event_loop.run, self.event_loop.run_slots, self.event_loop.saver.run):
+        for work in (self._attend, self.event_loop.run, self.event_loop.run_slots, self.event_loop.saver.run):
             shim.spawn(work)
         self.pair_tests.start()
         self.telemetry.start(self.event_loop)
@@ -205,6 +224,12 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
             len(self.event_loop.state.flows),
             *(f"{e.host}:{e.port}" for e in (settings.openflow, settings.agents, settings.rest)),
         )
+
+    def _attend(self) -> None:
+        """Whenever this goes on, everything that had come since it slept was read."""
+        while True:
+            shim.sleep(TURN_S)
+            self.attended.turned()
 
     def _web(self) -> Flask:
         """The REST API."""
@@ -315,6 +340,8 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
             self.services.mptcp.packet_in(session, message)
         elif session is not None and table_of(message) == Table.CLASSIFY:
             self.services.membership.packet_in(session, message)
+        elif session is not None and table_of(message) == Table.FORWARD and self.services.pairs is not None:
+            self.services.pairs.packet_in(session, message)
         elif session is not None:
             self.services.clients.packet_in(session, message)
         return False

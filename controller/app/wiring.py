@@ -35,6 +35,7 @@ from hyroads.controller.services.clients.declared import interfaces_of, places_f
 from hyroads.controller.services.clients.directory import ClientDirectory
 from hyroads.controller.services.clients.locations import ClientService
 from hyroads.controller.services.clients.multihomed import MultihomedClients
+from hyroads.controller.services.clients.pairs import HostPairs
 from hyroads.controller.services.mobility.handovers import HandoverService, handover_metrics
 from hyroads.controller.services.mobility.ncasts import NCastService, RestoredNCast, ncasts_from
 from hyroads.controller.services.mobility.plain import PlainClients
@@ -176,6 +177,13 @@ class Services:
             time.monotonic,
             switch_grace_s=self.settings.timings.switch_grace_s,
         )
+        self.pairs: HostPairs | None = None
+        if self.context.on_demand:
+            grace_s = self.settings.timings.switch_grace_s
+            self.pairs = HostPairs(self.event_loop, self.clients.tables, time.monotonic, switch_grace_s=grace_s)
+            self.event_loop.before_push.append(self.pairs.follow)
+            self.event_loop.additions.append(self.pairs.added_to)
+            self.event_loop.collectors.append(self.pairs.metrics)
         self.steering = Steering(self.clients, radios, self._publish, time.monotonic)
         self.multihomed = MultihomedClients(tuple(self.settings.clients), self._publish, time.monotonic, time.time)
         self.event_loop.collectors.append(self.multihomed.metrics)
@@ -184,6 +192,8 @@ class Services:
         event_loop = self.event_loop
         self.managers = Managers(self.plugins.managers, Selection(DEFAULT, by_client=self._preferred))
         plain = PlainClients(event_loop, self.clients, self.steering)
+        if self.pairs is not None:
+            plain.with_routes = self.pairs.added_to
         self.handovers = HandoverService(
             event_loop, self._publish, time.monotonic, time.time, self.managers, plain=plain
         )

@@ -16,12 +16,15 @@ from hyroads.controller.core.interface_graph import Path
 from hyroads.controller.core.interference import Interference
 from hyroads.controller.core.network import Link, Network, Place
 from hyroads.controller.core.planner import DEFAULT_ARMS, Planner
-from hyroads.controller.core.routes import all_routes, broadcast_tree
 from hyroads.controller.model.state import State, TopologyContext
-from hyroads.controller.ofp.intents import SwitchIntent, attached_only, default_places, intents_for
+from hyroads.controller.ofp.intents import SwitchIntent, attached_only, default_places
+
+from .intent_maker import IntentMaker
 
 # Groups between so many ends, and in so many states, are remembered.
 MAX_GROUPS = 1000
+# So many networks are remembered, and of those with so many links.
+REMEMBERED, REMEMBERED_LARGE, LARGE = 16, 3, 2000
 
 
 def two_networks(network: Network, paths: Sequence[Path]) -> tuple[Path, ...]:
@@ -81,6 +84,15 @@ class LiveNetwork:
     _through: dict[tuple[str, str, frozenset[str]], tuple[Path, ...]] = field(default_factory=dict)
     _single: dict[tuple[str, str], Path] = field(default_factory=dict)
     _groups: dict[tuple[GroupFlow, ...], GroupPaths] = field(default_factory=dict)
+    intent_maker: IntentMaker | None = None
+    """Shared by the networks of one cache."""
+
+    @property
+    def maker(self) -> IntentMaker:
+        """Makes intents; those of networks that have it in common are shared."""
+        if self.intent_maker is None:
+            self.intent_maker = IntentMaker(self.context)
+        return self.intent_maker
 
     @cached_property
     def network(self) -> Network:
@@ -200,19 +212,8 @@ class LiveNetwork:
 
     @cached_property
     def intents(self) -> dict[str, SwitchIntent]:
-        """What every switch shall do besides classifying flows."""
-        context, addressing = self.context, self.context.addressing
-        routes = all_routes(self.network, (*addressing.dpid, *addressing.attachments))
-        return intents_for(
-            context.network,
-            addressing,
-            context.labels,
-            routes,
-            sorted(broadcast_tree(self.network)),
-            places=self.places,
-            guarded=context.guarded,
-            dhcp=context.dhcp,
-        )
+        """What every switch shall do besides classifying flows; without routes where these are made on demand."""
+        return self.maker.intents(self.network, self.places)
 
 
 def _grouped(pairs: Iterable[tuple[str, Place]]) -> dict[str, tuple[Place, ...]]:
@@ -223,11 +224,14 @@ def _grouped(pairs: Iterable[tuple[str, Place]]) -> dict[str, tuple[Place, ...]]
 
 
 class Cache:
-    """The last few live networks, so that a link that flaps is planned once."""
+    """The last few live networks (``size``; by default as many as fit), so that a link that flaps is planned once."""
 
-    def __init__(self, context: TopologyContext, size: int = 16) -> None:
+    def __init__(self, context: TopologyContext, size: int | None = None) -> None:
         self._context = context
-        self._size = size
+        self._size = (
+            size if size is not None else REMEMBERED_LARGE if len(context.network.links) >= LARGE else REMEMBERED
+        )
+        self._maker = IntentMaker(context)
         self._known: list[LiveNetwork] = []
         self._made_of: tuple[object, ...] = ()
 
@@ -243,6 +247,6 @@ class Cache:
         basis = Basis(down, state.capacity_mbps, state.interference, state.places)
         found = next((live for live in self._known if live.basis.is_like(basis)), None)
         if found is None:
-            found = LiveNetwork(self._context, basis)
+            found = LiveNetwork(self._context, basis, intent_maker=self._maker)
         self._known = [found, *(live for live in self._known if live is not found)][: self._size]
         return found

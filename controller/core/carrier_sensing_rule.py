@@ -11,7 +11,7 @@ from functools import reduce
 
 import numpy as np
 
-from .interference import NearInterference, conflicts_document
+from .interference import Cliques, NearInterference, Neighbours, NodeRanges, conflicts_document
 from .network import Link, Network
 
 
@@ -76,3 +76,52 @@ def implied_carrier_sensing(network: Network) -> dict[tuple[str, str], frozenset
         others = {links[link].source for link in common if links[link].technology == interface[1]} - {interface[0]}
         hears[interface] = frozenset(node for node in others if common.issuperset(sent[node, interface[1]]))
     return hears
+
+
+def audible(network: Network) -> dict[tuple[str, str], frozenset[str]]:
+    """(node, technology) -> other nodes that send on that technology and are heard there, by the declared rule.
+
+    Whoever a link joins hears the other, whatever the rule says. Under a rule by range this takes O(N) per interface,
+    otherwise as long as :func:`implied_carrier_sensing`.
+    """
+    found: dict[tuple[str, str], set[str]] = {}
+    for link in network.links:
+        found.setdefault((link.source, link.technology), set()).add(link.target)
+        found.setdefault((link.target, link.technology), set()).add(link.source)
+    match network.interference.compact():
+        case Cliques(class_of):
+            _add_classes(network, class_of.tolist(), found)
+        case NodeRanges() as ranges:
+            _add_ranges(network, ranges, found)
+        case Neighbours():
+            for interface, others in implied_carrier_sensing(network).items():
+                found[interface] |= others
+    return {interface: frozenset(others - {interface[0]}) for interface, others in found.items()}
+
+
+def _add_classes(network: Network, class_of: list[int], found: dict[tuple[str, str], set[str]]) -> None:
+    """Who is in a class of links hears all who send in it."""
+    senders: dict[tuple[int, str], set[str]] = {}
+    for link, one in zip(network.links, class_of, strict=True):
+        senders.setdefault((one, link.technology), set()).add(link.source)
+    interfaces = {
+        (node, link.technology, one)
+        for link, one in zip(network.links, class_of, strict=True)
+        for node in (link.source, link.target)
+    }
+    for node, technology, one in interfaces:
+        found[node, technology] |= senders[one, technology]
+
+
+def _add_ranges(network: Network, ranges: NodeRanges, found: dict[tuple[str, str], set[str]]) -> None:
+    """Who is near hears the other."""
+    names = list(network.nodes)
+    number = {node: i for i, node in enumerate(names)}
+    medium_of = {link.technology: int(k) for link, k in zip(network.links, ranges.medium_of, strict=True) if k >= 0}
+    has_links: dict[str, set[str]] = {}
+    for node, technology in found:
+        has_links.setdefault(technology, set()).add(node)
+    for (node, technology), others in found.items():
+        if technology in medium_of:
+            near = np.unpackbits(ranges.near[medium_of[technology], number[node]].view(np.uint8), bitorder="little")
+            others.update(has_links[technology] & {names[i] for i in np.flatnonzero(near[: len(names)]).tolist()})

@@ -56,7 +56,7 @@ def all_routes(network: Network, targets: Iterable[str] | None = None, *, compil
     native = kernel() if compiled else None
     if native is None:
         metric = metric_of(graph, capacities)
-        return {name: _routes(metric, node) for name, node in wanted.items()}
+        return {name: routes_towards(metric, node) for name, node in wanted.items()}
     states = [(name, technology) for name in graph.node_index for technology in (None, *graph.technologies)]
     tables = routes_native(native, graph, capacities, list(wanted.values()))
     return {name: _table(states, table.reshape(-1)) for name, table in zip(wanted, tables, strict=True)}
@@ -66,7 +66,8 @@ def _table(states: Sequence[tuple[str, str | None]], links: NDArray[np.int32]) -
     return {states[state]: int(links[state]) for state in np.flatnonzero(links >= 0).tolist()}
 
 
-def _routes(metric: Metric, end: int) -> Routes:
+def routes_towards(metric: Metric, end: int) -> Routes:
+    """The next links towards one node by its number, in Python; as :func:`all_routes`."""
     graph = metric.graph
     distances = distances_to(metric, end)
     routes: dict[tuple[str, str | None], int] = {}

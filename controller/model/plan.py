@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from hyroads.controller.agents.protocol import AgentConfig, BranchFlow, HelloConfig, IngressFlow
 from hyroads.controller.core.addressing import Numbers, PathName
+from hyroads.controller.core.carrier_sensing_rule import audible
 from hyroads.controller.core.network import FlowSpec
 from hyroads.controller.ofp.intents import ClassifiedFlow
 
@@ -18,8 +19,10 @@ from .state import TopologyContext
 
 MULTIPATH, SINGLE, UNREACHABLE = "multipath", "single", "unreachable"
 
-# So many interfaces of one medium may say hello at the configured interval; more of them say it less often.
+# So many interfaces that hear each other may say hello at the configured interval; more of them say it less often.
 HELLOS_AT_FULL_RATE = 4
+# Wires are not shared: hello frames cost the CPU of those who hear them, and no airtime.
+WIRED_HELLOS_AT_FULL_RATE = 64
 MAX_HELLO_INTERVAL_MS, MAX_HELLO_DEAD_MS = 60_000, 600_000
 """What agents take (docs/reference/dataplane.md, section 2)."""
 
@@ -154,22 +157,45 @@ class Plan:
 
 
 def hello_configs(context: TopologyContext, options: Options) -> dict[str, HelloConfig]:
-    """Hello frames of every agent: sent on all its interfaces, expected on links from other agents."""
+    """Hello frames of every agent: sent on all its interfaces, expected on links from other agents.
+
+    An agent sends less often where many are heard: by as much as the most crowded of those who hear it needs. Whoever
+    expects its frames waits accordingly.
+    """
     addressing, network = context.addressing, context.network
     agents = [node for node in network.nodes if addressing.has_agent(node)]
-    speakers = [sum(k in network.technologies_of[node] for node in agents) for k in network.technologies]
-    scale = max(1.0, max(speakers, default=0) / HELLOS_AT_FULL_RATE)
-    scale = min(scale, MAX_HELLO_INTERVAL_MS / options.hello_interval_ms, MAX_HELLO_DEAD_MS / options.hello_dead_ms)
+    scale = _hello_scales(context, options)
     expect: dict[str, list[tuple[str, str]]] = {node: [] for node in agents}
+    patience = dict(scale)
     for link in network.links:
         if addressing.has_agent(link.source) and link.target in expect:
             expect[link.target].append((link.id, addressing.interface_mac[link.source, link.technology]))
+            patience[link.target] = max(patience[link.target], scale[link.source])
     return {
         node: HelloConfig(
-            interval_ms=round(options.hello_interval_ms * scale),
-            dead_ms=round(options.hello_dead_ms * scale),
+            interval_ms=round(options.hello_interval_ms * scale[node]),
+            dead_ms=round(options.hello_dead_ms * patience[node]),
             send=tuple((k, context.labels.hello[node, k]) for k in addressing.technologies(node)),
             expect=tuple(expect[node]),
         )
         for node in agents
     }
+
+
+def _hello_scales(context: TopologyContext, options: Options) -> dict[str, float]:
+    """By how much each agent's hello frames are rarer than configured."""
+    addressing, network = context.addressing, context.network
+    heard = audible(network)
+    speakers = {
+        (node, k): [other for other in (node, *heard.get((node, k), ())) if addressing.has_agent(other)]
+        for node in network.nodes
+        if addressing.has_agent(node)
+        for k in addressing.technologies(node)
+    }
+    most = min(MAX_HELLO_INTERVAL_MS / options.hello_interval_ms, MAX_HELLO_DEAD_MS / options.hello_dead_ms)
+    scale = {node: 1.0 for node in network.nodes if addressing.has_agent(node)}
+    for (node, k), others in speakers.items():
+        crowd = max(len(speakers.get((other, k), ())) for other in others)
+        full_rate = WIRED_HELLOS_AT_FULL_RATE if k in network.unshared else HELLOS_AT_FULL_RATE
+        scale[node] = min(most, max(scale[node], crowd / full_rate))
+    return scale

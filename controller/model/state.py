@@ -15,6 +15,7 @@ from hyroads.controller.core.addressing import Addressing, Labels
 from hyroads.controller.core.errors import ConfigError
 from hyroads.controller.core.interference import Interference
 from hyroads.controller.core.network import FlowSpec, Link, Network, Place, Role
+from hyroads.controller.core.reverse_trees import ALL_ROUTES_NODES
 
 from .handover import Constrained, Constraints, Key
 
@@ -54,13 +55,21 @@ class TopologyContext:
     """Nodes whose access port takes only frames of hosts that the controller has learned."""
     dhcp: frozenset[str] = frozenset()
     """Nodes at whose access port DHCP servers may be."""
+    on_demand: bool = False
+    """Switches have rules for the nodes and hosts that their own hosts talk to, and not for all."""
 
     @classmethod
     def of(
-        cls, network: Network, document: str = "network", *, guards: bool = False, dhcp: Iterable[str] | None = None
+        cls,
+        network: Network,
+        document: str = "network",
+        *,
+        guards: bool = False,
+        dhcp: Iterable[str] | None = None,
+        all_routes_nodes: int = ALL_ROUTES_NODES,
     ) -> TopologyContext:
         """Derive addresses and labels; ``guards`` access ports or leaves them open. DHCP servers may be at gateways, or
-        at the nodes that are named.
+        at the nodes that are named. With more than ``all_routes_nodes`` switches, these have rules on demand.
         """
         addressing = Addressing.of(network, document)
         guarded = frozenset(addressing.access_port) if guards else frozenset()
@@ -69,7 +78,8 @@ class TopologyContext:
         unknown = sorted(servers - addressing.access_port.keys())
         if unknown:
             raise ConfigError("settings", "access.dhcp_servers", f"{unknown[0][:64]!r} is no node with an access port")
-        return cls(network, addressing, Labels.of(network, addressing), document, guarded, servers)
+        labels, on_demand = Labels.of(network, addressing), len(addressing.dpid) > all_routes_nodes
+        return cls(network, addressing, labels, document, guarded, servers, on_demand)
 
     @property
     def node_of_dpid(self) -> Mapping[int, str]:

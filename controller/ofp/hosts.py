@@ -31,6 +31,7 @@ _LEARNED = frozenset(
 )
 _OXM_IN_PORT, _OXM_ETH_DST, _OXM_ETH_SRC = 0x80000004, 0x80000606, 0x80000806
 _OXM_ARP_SPA, _OXM_ND_TARGET = 0x80002C04, 0x80003E10
+_OXM_MPLS_LABEL = 0x80004404
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +123,12 @@ def is_learned(priority: int) -> bool:
 def host_of(match_fields: bytes) -> str | None:
     """The host that a rule of these is about."""
     return _address(match_fields, _OXM_ETH_SRC) or _address(match_fields, _OXM_ETH_DST)
+
+
+def label_of(match_fields: bytes) -> int | None:
+    """The label that a rule matches."""
+    value = _field(match_fields, _OXM_MPLS_LABEL)
+    return int.from_bytes(value, "big") if value is not None else None
 
 
 def source_of(rule: Rule | Installed) -> tuple[int, str] | None:

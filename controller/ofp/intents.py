@@ -6,7 +6,7 @@ Port numbers come in later (``rules.rules_for``), once a switch has described it
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from hyroads.controller.core.addressing import Addressing, Labels
 from hyroads.controller.core.network import Network, Place
@@ -168,6 +168,8 @@ class SwitchIntent:
     branches: tuple[TreeBranch, ...] = ()
     entries: tuple[SessionEntry, ...] = ()
     members: tuple[SessionMembers, ...] = ()
+    asks: bool = False
+    """Routes and remote hosts are those in use: frames for others are flooded, with a copy to the controller."""
     hears_reports: bool = False
     """What hosts say of groups (IGMP, MLD) goes to the controller as well."""
 
@@ -217,93 +219,147 @@ def intents_for(
     to their attachment (default: ``default_places``; a client that is not in it is nowhere). ``guarded`` are nodes at
     whose access port only known hosts are let in, ``dhcp`` those where DHCP servers may be.
     """
-    compiler = _Compiler(network, addressing, labels, places if places is not None else default_places(addressing))
-    edges = tuple(tree)
+    compiler = _Compiler(network, addressing, labels)
+    attached = compiler.attached(places if places is not None else default_places(addressing))
+    trees = compiler.trees(tree)
     return {
-        node: SwitchIntent(
-            node=node,
-            dpid=dpid,
-            node_label=labels.node[node],
-            flood_label=labels.flood,
-            macs=compiler.macs(node),
-            access=(
-                AccessPort(addressing.access_port[node], (addressing.host_mac[node],), node in guarded, node in dhcp),
-            ),
-            agent=compiler.agent(node),
-            neighbours=compiler.neighbours[node],
-            peers=compiler.peers[node],
-            label_sources=compiler.label_sources[node],
-            hellos=compiler.hellos(node),
-            routes=compiler.routes(node, routes),
-            remote_hosts=compiler.remote_hosts(node),
-            tree=compiler.tree(node, edges),
-            clients=compiler.clients[node],
-            strays=compiler.strays[node] if node in guarded else (),
+        node: replace(
+            compiler.bare(node, guarded, dhcp),
+            routes=compiler.routes(node, routes, attached),
+            remote_hosts=attached.remote_hosts(node),
+            tree=trees.get(node, ()),
+            clients=attached.clients.get(node, ()),
+            strays=attached.strays.get(node, ()) if node in guarded else (),
             flows=(flows or {}).get(node, ()),
         )
-        for node, dpid in addressing.dpid.items()
+        for node in addressing.dpid
     }
 
 
+class BareIntents:
+    """Intents without routes and remote hosts, for networks whose switches have those that are in use alone
+    (``control.routes_in_use``). A switch keeps the very same intent as long as nothing of it changes.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        addressing: Addressing,
+        labels: Labels,
+        *,
+        guarded: Container[str] = (),
+        dhcp: Container[str] = (),
+    ) -> None:
+        self._compiler = _Compiler(network, addressing, labels)
+        self._guarded = guarded
+        self._last = {
+            node: replace(self._compiler.bare(node, guarded, dhcp), asks=True, strays=()) for node in addressing.dpid
+        }
+
+    def of(self, places: Mapping[str, Place], tree: Iterable[TreeEdge]) -> dict[str, SwitchIntent]:
+        """Node -> intent, with plain clients at these places and this broadcast tree; O(nodes)."""
+        attached, trees, last = self._compiler.attached(places), self._compiler.trees(tree), self._last
+        made = {}
+        for node, intent in last.items():
+            hops, clients = trees.get(node, ()), attached.clients.get(node, ())
+            strays = attached.strays.get(node, ()) if node in self._guarded else ()
+            if (hops, clients, strays) == (intent.tree, intent.clients, intent.strays):
+                made[node] = intent
+            else:
+                made[node] = replace(intent, tree=hops, clients=clients, strays=strays)
+        self._last = made
+        return made
+
+
+@dataclass(frozen=True)
+class _Attached:
+    """Plain clients by node, at their places and where else they may be, and where every host is: the node whose switch
+    delivers to it, and the label that leads there.
+    """
+
+    places: Mapping[str, Place]
+    clients: Mapping[str, tuple[AttachedClient, ...]]
+    strays: Mapping[str, tuple[AttachedClient, ...]]
+    home: Mapping[str, tuple[str, int]]
+
+    def remote_hosts(self, node: str) -> dict[str, int]:
+        return {mac: label for mac, (home, label) in self.home.items() if home != node}
+
+
 class _Compiler:
-    def __init__(self, network: Network, addressing: Addressing, labels: Labels, places: Mapping[str, Place]) -> None:
-        self._network = network
+    """What follows from the network file alone is worked out once."""
+
+    def __init__(self, network: Network, addressing: Addressing, labels: Labels) -> None:
         self._addressing = addressing
         self._labels = labels
         self._hops = tuple(hop_to(addressing, link.source, link.target, link.technology) for link in network.links)
-        self.neighbours: dict[str, tuple[Neighbour, ...]] = dict.fromkeys(addressing.dpid, ())
-        self.peers: dict[str, tuple[Hop, ...]] = dict.fromkeys(addressing.dpid, ())
-        self.label_sources: dict[str, tuple[Hop, ...]] = dict.fromkeys(addressing.dpid, ())
+        neighbours: dict[str, list[Neighbour]] = {}
+        peers: dict[str, list[Hop]] = {}
+        label_sources: dict[str, list[Hop]] = {}
         for link, hop in zip(network.links, self._hops, strict=True):
             if not (addressing.has_switch(link.source) and addressing.has_switch(link.target)):
                 continue
             neighbour = Neighbour(link.target, hop.port, hop.mac, labels.link[link.id])
-            self.neighbours[link.source] += (neighbour,)
+            neighbours.setdefault(link.source, []).append(neighbour)
             # Whatever the link carries at the moment: what is sent on it must be taken as soon as it is found.
             near = hop_to(addressing, link.target, link.source, link.technology)
-            self.label_sources[link.target] += (near,)
+            label_sources.setdefault(link.target, []).append(near)
             if addressing.has_agent(link.source):
-                self.peers[link.target] += (near,)
-        self.clients: dict[str, tuple[AttachedClient, ...]] = dict.fromkeys(addressing.dpid, ())
-        self.strays: dict[str, tuple[AttachedClient, ...]] = dict.fromkeys(addressing.dpid, ())
-        for client, attachments in addressing.attachments.items():
-            for a in attachments:
-                if places.get(client) != Place(a.node, a.technology):
-                    self.strays[a.node] += (self._attached(client, a.node, a.technology),)
-        # Every host's MAC, the node whose switch delivers to it, and the label that leads there.
-        self._home = {addressing.host_mac[node]: (node, labels.node[node]) for node in addressing.dpid}
-        self._places = places
-        for client, place in places.items():
-            attached = self._attached(client, place.node, place.technology)
-            self.clients[place.node] += (attached,)
-            self._home[attached.mac] = (place.node, attached.label)
+                peers.setdefault(link.target, []).append(near)
+        self._neighbours, self._peers, self._label_sources = neighbours, peers, label_sources
 
-    def _attached(self, client: str, node: str, technology: str) -> AttachedClient:
-        port = self._addressing.interface_name[node, technology]
-        return AttachedClient(self._addressing.host_mac[client], port, self._labels.node[client])
+    def bare(self, node: str, guarded: Container[str], dhcp: Container[str]) -> SwitchIntent:
+        """What depends on the network file alone."""
+        addressing, labels = self._addressing, self._labels
+        host, names, macs = addressing.host_mac[node], addressing.interface_name, addressing.interface_mac
+        technologies = addressing.technologies(node)
+        return SwitchIntent(
+            node=node,
+            dpid=addressing.dpid[node],
+            node_label=labels.node[node],
+            flood_label=labels.flood,
+            macs={names[node, k]: macs[node, k] for k in technologies},
+            access=(AccessPort(addressing.access_port[node], (host,), node in guarded, node in dhcp),),
+            agent=self._agent(node),
+            neighbours=tuple(self._neighbours.get(node, ())),
+            peers=tuple(self._peers.get(node, ())),
+            label_sources=tuple(self._label_sources.get(node, ())),
+            hellos=tuple(
+                HelloLabel(names[node, k], labels.hello[node, k]) for k in technologies if (node, k) in labels.hello
+            ),
+        )
 
-    def macs(self, node: str) -> dict[str, str]:
-        names, macs = self._addressing.interface_name, self._addressing.interface_mac
-        return {names[node, k]: macs[node, k] for k in self._addressing.technologies(node)}
-
-    def agent(self, node: str) -> AgentPorts | None:
+    def _agent(self, node: str) -> AgentPorts | None:
         if not self._addressing.has_agent(node):
             return None
         access, network = self._addressing.agent_access_port[node], self._addressing.agent_network_port[node]
         return AgentPorts(access, network, self._labels.agent[node])
 
-    def hellos(self, node: str) -> tuple[HelloLabel, ...]:
-        return tuple(
-            HelloLabel(self._addressing.interface_name[node, k], self._labels.hello[node, k])
-            for k in self._addressing.technologies(node)
-            if (node, k) in self._labels.hello
-        )
+    def attached(self, places: Mapping[str, Place]) -> _Attached:
+        """Plain clients at their places; O(hosts)."""
+        addressing, labels = self._addressing, self._labels
+        clients: dict[str, tuple[AttachedClient, ...]] = {}
+        strays: dict[str, tuple[AttachedClient, ...]] = {}
+        for client, attachments in addressing.attachments.items():
+            for a in attachments:
+                if places.get(client) != Place(a.node, a.technology):
+                    strays[a.node] = (*strays.get(a.node, ()), self._client(client, a.node, a.technology))
+        home = {addressing.host_mac[node]: (node, labels.node[node]) for node in addressing.dpid}
+        for client, place in places.items():
+            attached = self._client(client, place.node, place.technology)
+            clients[place.node] = (*clients.get(place.node, ()), attached)
+            home[attached.mac] = (place.node, attached.label)
+        return _Attached(places, clients, strays, home)
 
-    def routes(self, node: str, routes: Mapping[str, Routes]) -> tuple[NodeRoute, ...]:
-        found = []
+    def _client(self, client: str, node: str, technology: str) -> AttachedClient:
+        port = self._addressing.interface_name[node, technology]
+        return AttachedClient(self._addressing.host_mac[client], port, self._labels.node[client])
+
+    def routes(self, node: str, routes: Mapping[str, Routes], attached: _Attached) -> tuple[NodeRoute, ...]:
+        found, places = [], attached.places
         for target, towards in routes.items():
             default = towards.get((node, None))
-            here = target == node or (target in self._places and self._places[target].node == node)
+            here = target == node or (target in places and places[target].node == node)
             if here or default is None:
                 continue
             by_port = {
@@ -314,10 +370,10 @@ class _Compiler:
             found.append(NodeRoute(target, self._labels.node[target], self._hops[default], by_port))
         return tuple(found)
 
-    def remote_hosts(self, node: str) -> dict[str, int]:
-        return {mac: label for mac, (home, label) in self._home.items() if home != node}
-
-    def tree(self, node: str, edges: Iterable[TreeEdge]) -> tuple[Hop, ...]:
-        links = [edge.forward for edge in edges if edge.first == node]
-        links += [edge.backward for edge in edges if edge.second == node]
-        return tuple(self._hops[link] for link in sorted(links))
+    def trees(self, edges: Iterable[TreeEdge]) -> dict[str, tuple[Hop, ...]]:
+        """By node: its neighbours on the broadcast tree, in the order of the links that lead there."""
+        links: dict[str, list[int]] = {}
+        for edge in edges:
+            links.setdefault(edge.first, []).append(edge.forward)
+            links.setdefault(edge.second, []).append(edge.backward)
+        return {node: tuple(self._hops[link] for link in sorted(mine)) for node, mine in links.items()}

@@ -51,6 +51,7 @@ class Priority(IntEnum):
     """Priorities within a table; a gap of one separates a rule from its variant for one ingress port."""
 
     DEFAULT = 1
+    UNKNOWN_VARIANT = 2
     FLOOD = 10
     FLOOD_VARIANT = 11
     FLOOD_CLIENT = 12

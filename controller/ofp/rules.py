@@ -186,10 +186,19 @@ class _Builder(Ports):
         for mac, label in self.intent.remote_hosts.items():
             if label in routes:
                 yield from self._forward_to(mac, routes[label])
-        yield self._flood(None, Match(), Priority.DEFAULT)
+        if not self.intent.asks:
+            yield from self._floods(None, Priority.DEFAULT, Priority.FLOOD_VARIANT)
+            return
+        yield from self._floods(GROUP_ADDRESS, Priority.FLOOD, Priority.FLOOD_VARIANT)
+        for rule in self._floods(None, Priority.DEFAULT, Priority.UNKNOWN_VARIANT):
+            yield replace(rule, actions=(*_TO_CONTROLLER, *rule.actions))
+
+    def _floods(self, eth_dst: str | None, priority: Priority, variant: Priority) -> Iterator[Rule]:
+        """Along the broadcast tree, from anywhere and from ports that the tree goes on by."""
+        yield self._flood(None, Match(eth_dst=eth_dst), priority)
         for name, number in self.numbered(self.client_ports):
             if any(hop.port == name for hop in self.intent.tree):
-                yield self._flood(name, Match(in_port=number), Priority.FLOOD_VARIANT)
+                yield self._flood(name, Match(in_port=number, eth_dst=eth_dst), variant)
 
     def _forward_to(self, mac: str, route: NodeRoute) -> Iterator[Rule]:
         label = behind(route.label)

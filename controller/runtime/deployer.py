@@ -11,8 +11,9 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from hyroads.controller.agents.lead import STALE, InForce, in_force_of, lead_document
 from hyroads.controller.agents.protocol import AgentConfig, rates_document
-from hyroads.controller.agents.sessions import Session
+from hyroads.controller.agents.sessions import NO_ANSWER, Session
 from hyroads.controller.control.live import Live
 from hyroads.controller.control.update_order import AgentView, Orders, Views, orders_of, pending_of
 from hyroads.controller.model.plan import MULTIPATH, FlowPlan, Plan
@@ -44,6 +45,12 @@ class AgentLink:
     """The wanted configuration whose rates it has."""
     on_their_way: Mapping[tuple[int, int], float] | None = None
     """Rates that it was sent and has not confirmed; None: nothing of the kind is under way."""
+    revision: int = 0
+    """Of the configuration that it ran when it joined, or when it was told who leads."""
+    fresh: AgentConfig | None = None
+    """What it runs while it has no configuration."""
+    is_asked: bool = False
+    """It was told that we lead, and has not answered."""
 
     def may_send(self, number: int, path: int) -> bool | None:
         """Whether it sends by a path, as far as it confirmed and whatever is on its way; None: that is not certain."""
@@ -56,16 +63,80 @@ class AgentLink:
 
 @dataclass(eq=False)
 class AgentDeployer:
-    """All joined agents. One request at a time is under way to each; ``wake`` is called when it is answered."""
+    """All joined agents. One request at a time is under way to each; ``wake`` is called when it is answered.
+
+    With one controller nobody is told who leads. With several, each calls :meth:`lead` or :meth:`follow` before agents
+    join, and whenever that changes. ``greater_epoch_seen(epoch, who)`` is called for each agent that shows a greater
+    epoch than any that was known here.
+    """
 
     clock: Callable[[], float]
     counters: Counter[str]
     fault: Callable[[str, str], None]
     wake: Callable[[], None]
+    greater_epoch_seen: Callable[[int, str], None] = lambda epoch, who: None
 
     def __post_init__(self) -> None:
         self._links: dict[str, AgentLink] = {}
         self._latest: Plan | None = None
+        self._epoch: int | None = None
+        self._greatest_epoch = 0
+        self._follows = False
+        self.others: list[Callable[[int | None], None]] = []
+        """Who else tells devices that we lead, with this epoch, or that we do not (None)."""
+
+    def lead(self, epoch: int) -> None:
+        """We lead: say so on every session, also of agents that join later, and then send what differs."""
+        self._epoch, self._greatest_epoch, self._follows = epoch, max(epoch, self._greatest_epoch), False
+        self._latest = None
+        for other in self.others:
+            other(epoch)
+        for node, link in list(self._links.items()):
+            # What it runs by now the leader before us may have changed; requests of ours that are still under way
+            # belong to the old entry.
+            self._links[node] = again = AgentLink(link.session, None, known=False, fresh=link.fresh)
+            self._ask(again)
+        self.wake()
+
+    def follow(self) -> None:
+        """Another one leads: send nothing that changes anything."""
+        self._epoch, self._follows, self._latest = None, True, None
+        for other in self.others:
+            other(None)
+
+    def epoch_seen(self, epoch: int, who: str) -> None:
+        """A device says which epoch is the greatest that it knows of; 0: none."""
+        if epoch > self._greatest_epoch:
+            self._greatest_epoch = epoch
+            self.greater_epoch_seen(epoch, who)
+
+    def _ask(self, link: AgentLink) -> None:
+        if self._epoch is None:
+            return
+        link.is_asked = True
+        link.session.request(
+            lead_document(self._epoch),
+            lambda problem: self._lead_answered(link, problem),
+            told=lambda answer: self._recognised(link, in_force_of(answer)),
+        )
+
+    def _recognised(self, link: AgentLink, runs: InForce | None) -> None:
+        """An agent says what it runs."""
+        if runs is None:
+            return
+        link.revision, link.rates = runs.revision, dict(runs.rates)
+        if runs.revision == 0:
+            link.acked, link.known = link.fresh, True
+
+    def _lead_answered(self, link: AgentLink, problem: str | None) -> None:
+        if problem == NO_ANSWER:
+            self._ask(link)
+            return
+        # One that obeys another leader gets nothing until we lead again.
+        link.is_asked = problem == STALE
+        if problem is not None:
+            self._refused(link, "who leads", problem)
+        self.wake()
 
     def get(self, node: str) -> AgentLink | None:
         """The agent of a node if it has joined."""
@@ -76,7 +147,11 @@ class AgentDeployer:
 
     def joined(self, session: Session, runs: AgentConfig | None) -> None:
         """An agent joined; ``runs`` is None if that is not known yet."""
-        self._links[session.node] = AgentLink(session, runs, known=runs is not None)
+        link = AgentLink(session, runs, known=runs is not None, revision=session.hello.revision, fresh=runs)
+        self._links[session.node] = link
+        session.epoch_told = lambda epoch: self.epoch_seen(epoch, f"agent {session.node}")
+        self.epoch_seen(session.hello.epoch, f"agent {session.node}")
+        self._ask(link)
 
     def left(self, session: Session) -> bool:
         """A session ended; False if another one of the same agent has taken its place."""
@@ -118,11 +193,13 @@ class AgentDeployer:
 
     def push(self, plan: Plan, orders: Orders) -> bool:
         """Send what differs from what an agent runs; whether any has a new configuration on its way."""
+        if self._follows:
+            return False
         self._latest, sent = plan, False
         now_s = self.clock()
         for node, config in orders.agents.items():
             link = self._links[node]
-            if link.sent is not None or link.retry_at_s > now_s:
+            if link.sent is not None or link.is_asked or link.retry_at_s > now_s:
                 continue
             if not link.known:
                 _recognise(link, (plan.agents[node], config))
@@ -138,10 +215,12 @@ class AgentDeployer:
 
         Fill is said again each time, because it ends by itself.
         """
+        if self._follows:
+            return
         self._latest = plan
         now_s = self.clock()
         for link in self._links.values():
-            if link.sent is None and link.retry_at_s <= now_s:
+            if link.sent is None and not link.is_asked and link.retry_at_s <= now_s:
                 self._send_rates(link, plan, refill=True)
 
     def _send_rates(self, link: AgentLink, plan: Plan, *, refill: bool = False) -> None:
@@ -190,7 +269,10 @@ class AgentDeployer:
     def _refused(self, link: AgentLink, what: str, problem: str) -> None:
         link.errors += 1
         link.retry_at_s = self.clock() + RETRY_AFTER_S
-        if not link.session.closed:
+        if problem == STALE:
+            # Another one leads by now: no fault of the agent's.
+            self.counters["refused_as_stale"] += 1
+        elif not link.session.closed:
             self.fault(f"agent {link.session.node}", f"{what} refused: {problem}")
 
     def _answered(self, link: AgentLink, config: AgentConfig, problem: str | None) -> None:
@@ -205,10 +287,10 @@ class AgentDeployer:
 def _recognise(link: AgentLink, candidates: tuple[AgentConfig, ...]) -> None:
     """An agent that ran before says by its revision whether it has what we want.
 
-    Its rates are not known: they are sent once more, which disturbs nothing.
+    If it did not say its rates, they are sent once more, which disturbs nothing.
     """
     link.known = True
-    link.acked = next((config for config in candidates if config.revision == link.session.hello.revision), None)
+    link.acked = next((config for config in candidates if config.revision == link.revision), None)
     if link.acked is not None:
         LOG.info("agent %s runs the wanted configuration", link.session.node)
 

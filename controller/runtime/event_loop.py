@@ -101,6 +101,8 @@ class EventLoop:
     numbers: InitVar[Numbers]
     _: KW_ONLY
     clock: Callable[[], float]
+    attended: Callable[[], float] | None = None
+    """The clock by which switches are awaited (``core.attention``); None: the same."""
     events: EventLog
     save: InitVar[Callable[[State, Numbers], None]]
     source: InitVar[Source | None] = None
@@ -126,9 +128,11 @@ class EventLoop:
         self.counters: Counter[str] = Counter()
         self.faults = FaultLog(clock, self.counters, self.events)
         self.fault, self.exception = self.faults.fault, self.faults.exception
-        self.agents = AgentDeployer(clock, self.counters, self.fault, lambda: self.wake(now=True))
-        self._registry = SwitchRegistry(context, clock, self.counters, self.fault, lambda: self.wake(now=True))
-        self.switches, self.session_of = self._registry.sessions, self._registry.of
+        told = (self.counters, self.fault, lambda: self.wake(now=True))
+        self.agents = AgentDeployer(clock, *told, self._greater_epoch_seen)
+        attended = self.attended or clock
+        self.registry = SwitchRegistry(context, attended, *told, greater_epoch_seen=self._greater_epoch_seen)
+        self.switches, self.session_of = self.registry.sessions, self.registry.of
         self._deployer = Deployer(self.live, self.agents, self.switches, self._is_overtaken)
         self.views, self.additions = self._deployer.views, self._deployer.additions
         self.markers = SequenceMarkers(self._hear)
@@ -146,6 +150,8 @@ class EventLoop:
         """Called whenever something may have been confirmed, or has come by a watched path."""
         self.collectors: list[Callable[[], Iterator[Any]]] = []
         """Metrics of services."""
+        self.epoch_listeners: list[Callable[[int, str], None]] = []
+        """Told of an epoch that a device shows and that is greater than any known here: another controller leads."""
         self.settled = False
         self._dirty, self._hurry, self._has_news = True, False, False
         self._turned_s = 0.0
@@ -165,6 +171,11 @@ class EventLoop:
         """What a service saves has changed."""
         self.saver.note()
         self.wake()
+
+    def _greater_epoch_seen(self, epoch: int, who: str) -> None:
+        LOG.warning("%s obeys epoch %d, which is greater than any known here", who, epoch)
+        for listener in self.epoch_listeners:
+            listener(epoch, who)
 
     # -- events: flows
 
@@ -208,7 +219,7 @@ class EventLoop:
 
     def switch_up(self, connection: shim.Connection) -> None:
         """A switch is ready for requests."""
-        session = self._registry.opened(connection)
+        session = self.registry.opened(connection)
         if session is not None:
             self._become(model.switch_up(self.state, session.node, session.ports))
 
@@ -221,7 +232,7 @@ class EventLoop:
 
     def switch_gone(self, connection: shim.Connection) -> None:
         """A connection ended. The switch goes on by itself, and may dial again before anyone needs it."""
-        node = self._registry.closed(connection)
+        node = self.registry.closed(connection)
         if node is not None:
             self._await_switch(node)
             self.wake()
@@ -235,7 +246,7 @@ class EventLoop:
             if agent_lost:
                 self.switches[node].ask_sign_of_life(SIGN_OF_LIFE_S)
         elif self.state.switches.get(node) is Presence.UP:
-            self._registry.wait_for(node, BOTH_GONE_S if agent_lost else self.settings.timings.switch_grace_s)
+            self.registry.wait_for(node, BOTH_GONE_S if agent_lost else self.settings.timings.switch_grace_s)
 
     # -- events: agents (agents.Listener)
 
@@ -245,8 +256,8 @@ class EventLoop:
         # A fresh agent runs nothing, not even hello frames, and is told of those though no flow needs it.
         silent = AgentConfig(replace(self._hellos[session.node], send=(), expect=()))
         self.agents.joined(session, silent if fresh else None)
-        if self._registry.is_awaited(session.node):
-            self._registry.wait_for(session.node, self.settings.timings.switch_grace_s)
+        if self.registry.is_awaited(session.node):
+            self.registry.wait_for(session.node, self.settings.timings.switch_grace_s)
         self._become(model.agent_up(self.state, self.context, session.node, fresh=fresh, now_s=self.clock()))
         self.wake()
 
@@ -376,7 +387,7 @@ class EventLoop:
             state = model.agents_grace_over(state)
         if age_s > timings.switch_grace_s:
             state = model.switch_grace_over(state)
-        for node in self._registry.overdue():
+        for node in self.registry.overdue():
             state = model.switch_down(state, node)
         self._become(state)
         for session in list(self.switches.values()):

@@ -27,6 +27,7 @@ from hyroads.controller.core.checking import (
 )
 from hyroads.controller.core.document import load_document
 from hyroads.controller.core.errors import ConfigError
+from hyroads.controller.core.reverse_trees import ALL_ROUTES_NODES
 from hyroads.controller.files.text import read_private, read_text
 from hyroads.controller.measure.targets import CollectorConfig
 from hyroads.controller.measure.targets import parse as parse_targets
@@ -44,7 +45,7 @@ _TOP = (
     "network", "state_file", "margin", "agent_token", "agent_token_file", "api_tokens", "listen", "tls", "timings",
     "link_mtu", "queue_ms", "max_hold_ms", "capacities", "snmp", "mode", "slot_ms", "tcp_margin", "flap_damping",
     "plugins", "policies", "sfnet", "api_limits", "access", "querier", "pair_tests", "group_frames", "burst_ms",
-    "slices", "slicer", "clients", "mptcp", "placement",
+    "slices", "slicer", "clients", "mptcp", "placement", "all_routes_nodes",
 )  # fmt: skip
 FILE, MEASURED = "file", "measured"
 _MODES = ("solver", "controller")
@@ -93,6 +94,8 @@ class Settings:
     tcp_margin: float = 0.05
     flap_damping: bool = True
     group_frames: bool = True
+    all_routes_nodes: int = ALL_ROUTES_NODES
+    """With more switches these have rules for the nodes and hosts that their own hosts talk to."""
     pair_tests: str = OFF
     """``idle``: which links conflict is tested where nobody sends."""
     snmp: CollectorConfig | None = None
@@ -158,6 +161,7 @@ def parse(document: object, name: str, environment: Mapping[str, str]) -> Settin
         tcp_margin=number_of(top, "tcp_margin", 0.05, 0.0, 0.9),
         flap_damping=boolean_of(top, "flap_damping", True),
         group_frames=boolean_of(top, "group_frames", True),
+        all_routes_nodes=integer_of(top, "all_routes_nodes", ALL_ROUTES_NODES, 0, 65_535),
         snmp=_snmp(top, base, name),
         plugins=parse_plugins(top.optional("plugins"), base),
         policies=parse_policies(top.optional("policies")),

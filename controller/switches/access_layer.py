@@ -41,6 +41,8 @@ class AccessLayer:
     clock: Callable[[], float]
     report: Callable[[str], None]
     changed: Callable[[], None] = lambda: None
+    may_send: Callable[[], bool] = lambda: True
+    """Whether the switch takes changes; until it does what is wanted waits."""
     _installed: dict[RuleKey, Installed] = field(default_factory=dict)
     _wanted: dict[str, Entry] = field(default_factory=dict)
     _by_key: dict[RuleKey, dict[str, Rule]] = field(default_factory=dict)
@@ -108,7 +110,8 @@ class AccessLayer:
 
     def flush(self) -> None:
         """Send what is not in force yet, unless a batch is under way (then after it)."""
-        if self._batch is not None or not (self._is_read and self.is_told) or not (self._dirty or self._keys):
+        ready = self._is_read and self.is_told and self.may_send()
+        if self._batch is not None or not ready or not (self._dirty or self._keys):
             return
         names, self._dirty = self._dirty, {}
         keys, self._keys = self._keys, {}

@@ -7,6 +7,9 @@
 
 The next step is taken when the switches of the last one have confirmed. A host that moves on meanwhile starts anew.
 
+Where rules are made on demand (``routes``), "others" are the switches that send to the host and those where it was, and
+they are told once the routes to its new home are in force.
+
 :class:`HostLayer` keeps one switch at what is wanted. A host that moves changes a handful of rules out of thousands,
 dozens of times a second; comparing all that a switch shall do, as ``sessions`` does for the rest, would take longer
 than the move. So hosts are compared one by one. One batch at a time is under way; what is wanted meanwhile goes with
@@ -16,7 +19,7 @@ the next one.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol
@@ -32,6 +35,8 @@ from hyroads.controller.ofp.vlan_tags import TagRules, with_tag_rules
 FOLLOW_S = 0.5
 MAX_BARRED_PER_NODE = 64
 MAX_ARRIVALS = 8
+# A switch that is slow, or can't reach a host's new home, keeps the others waiting for so long.
+ROUTES_WITHIN_S = 1.0
 
 
 class Switch(Protocol):
@@ -44,6 +49,19 @@ class Switch(Protocol):
     @property
     def hosts(self) -> HostLayer:
         """Its learned hosts."""
+
+
+class RouteHolder(Protocol):
+    """Routes between switches that exist only while somebody holds them."""
+
+    def hold(self, source: str, destination: str, holder: Hashable) -> None:
+        """A node needs the route to another."""
+
+    def release(self, source: str, destination: str, holder: Hashable) -> None:
+        """It needs the route no longer."""
+
+    def is_ready(self, source: str, destination: str) -> bool:
+        """Whether the switches of a route have confirmed it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,12 +90,13 @@ class _Entry:
     step: Step = Step.HOME
     former: frozenset[str] = frozenset()
     clean_at_s: float = 0.0
+    routes_until_s: float = 0.0
     arrived: list[Callable[[], None]] = field(default_factory=list)
     there: dict[bool, tuple[Rule, ...]] = field(default_factory=dict)
 
 
 class HostTables:
-    """``switches`` are those whose rules are known, by node."""
+    """``switches`` are those whose rules are known, by node. Without ``routes`` all switches know all hosts."""
 
     def __init__(self, switches: Mapping[str, Switch], clock: Callable[[], float]) -> None:
         self._switches = switches
@@ -85,6 +104,10 @@ class HostTables:
         self._entries: dict[str, _Entry] = {}
         self._moving: dict[str, None] = {}
         self._barred: dict[str, dict[Barred, float]] = {}
+        self.routes: RouteHolder | None = None
+        self._users: dict[str, set[str]] = {}
+        self._held: dict[str, set[tuple[str, str]]] = {}
+        self._told: dict[str, dict[str, None]] = {}
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -114,15 +137,81 @@ class HostTables:
         former = (old.former | {old.spot.node}) - {spot.node} if old is not None else frozenset()
         if old is not None and old.spot.node == spot.node:
             waiting = (old.arrived + waiting)[:MAX_ARRIVALS]
-        self._entries[mac] = _Entry(spot, former=former, arrived=waiting)
+        self._entries[mac] = _Entry(
+            spot, former=former, arrived=waiting, routes_until_s=self._clock() + ROUTES_WITHIN_S
+        )
         self._moving[mac] = None
+        self._hold(mac, {*self._users.get(mac, ()), *former}, spot.node)
         self._tell(mac, (spot.node,))
 
     def remove(self, mac: str) -> None:
         """A host is nowhere."""
-        if self._entries.pop(mac, None) is not None:
+        if mac in self._entries:
+            concerned = self._concerned(mac)
+            del self._entries[mac]
             self._moving.pop(mac, None)
-            self._tell(mac, self._switches)
+            self._tell(mac, concerned)
+            self._release(mac, set())
+
+    # -- who sends to whom, where rules are made on demand
+
+    def use(self, node: str, mac: str) -> None:
+        """Hosts at a node send to a host; the route there is in force."""
+        self._users.setdefault(mac, set()).add(node)
+        entry = self._entries.get(mac)
+        if entry is None:
+            return
+        self._hold(mac, {node}, entry.spot.node)
+        if entry.step is not Step.HOME:
+            self._tell(mac, (node,))
+
+    def unuse(self, node: str, mac: str) -> None:
+        """They do so no longer."""
+        users = self._users.get(mac, set())
+        users.discard(node)
+        if not users:
+            self._users.pop(mac, None)
+        entry = self._entries.get(mac)
+        if entry is None or node in entry.former:
+            return
+        self._tell(mac, (node,))
+        if entry.step is Step.DONE:
+            self._release(mac, self._wanted_routes(mac, entry))
+
+    def adopt(self, node: str, mac: str) -> None:
+        """A switch has a rule from before that sends to a host, wherever that is."""
+        self._users.setdefault(mac, set()).add(node)
+        if mac in self._entries:
+            self._hold(mac, {node}, self._entries[mac].spot.node)
+
+    def _hold(self, mac: str, sources: Iterable[str], destination: str) -> None:
+        if self.routes is not None:
+            for source in sources:
+                if source != destination:
+                    self.routes.hold(source, destination, mac)
+                    self._held.setdefault(mac, set()).add((source, destination))
+
+    def _release(self, mac: str, but: set[tuple[str, str]]) -> None:
+        """All routes to where a host was that are not among these."""
+        held = self._held.get(mac)
+        if self.routes is not None and held is not None:
+            for source, destination in held - but:
+                self.routes.release(source, destination, mac)
+            held &= but
+            if not held:
+                del self._held[mac]
+
+    def _wanted_routes(self, mac: str, entry: _Entry) -> set[tuple[str, str]]:
+        return {(node, entry.spot.node) for node in self._users.get(mac, ()) if node != entry.spot.node}
+
+    def _concerned(self, mac: str) -> Iterable[str]:
+        """Nodes whose switches have rules of a host, or shall have."""
+        if self.routes is None:
+            return self._switches
+        entry = self._entries[mac]
+        return {entry.spot.node, *entry.former, *self._users.get(mac, ())}
+
+    # -- rules
 
     def bar(self, node: str, barred: Barred, for_s: float) -> None:
         """Drop this at a node for a while; it has only so many such rules."""
@@ -139,7 +228,8 @@ class HostTables:
 
     def switch_ready(self, node: str) -> None:
         """A switch connected, or its ports have changed: it is told of all."""
-        hosts = {**dict.fromkeys(self._entries), **dict.fromkeys(bar.mac for bar in self._barred.get(node, ()))}
+        known = self._entries if self.routes is None else self._told.get(node, {})
+        hosts = {**dict.fromkeys(known), **dict.fromkeys(bar.mac for bar in self._barred.get(node, ()))}
         for mac in hosts:
             self._tell(mac, (node,))
 
@@ -160,37 +250,56 @@ class HostTables:
         entry = self._entries.get(mac)
         if entry is not None and entry.step is Step.HOME:
             return [entry.spot.node]
-        return [node for node, switch in self._switches.items() if not switch.hosts.is_confirmed(mac)]
+        nodes = self._concerned(mac) if entry is not None else self._switches
+        return sorted(node for node in nodes if not self._is_confirmed(mac, (node,)))
 
     def _step(self, mac: str, entry: _Entry, now_s: float) -> None:
         home = entry.spot.node
         if entry.step is Step.HOME:
             # Without an answer from home nothing is sent there: it might send it back.
-            if home in self._switches and self._is_confirmed(mac, (home,)):
+            if home in self._switches and self._is_confirmed(mac, (home,)) and self._may_lead(mac, entry, now_s):
                 entry.step, entry.clean_at_s = Step.OTHERS, now_s + FOLLOW_S
-                self._tell(mac, (node for node in self._switches if node != home))
+                self._tell(mac, [node for node in self._concerned(mac) if node != home])
                 calls, entry.arrived = entry.arrived, []
                 for switch in self._switches.values():
                     switch.hosts.flush()
                 for call in calls:
                     call()
         elif entry.step is Step.OTHERS:
-            if self._is_confirmed(mac, self._switches) and (not entry.former or now_s >= entry.clean_at_s):
+            if self._is_confirmed(mac, self._concerned(mac)) and (not entry.former or now_s >= entry.clean_at_s):
                 former, entry.former = entry.former, frozenset()
                 entry.step = Step.CLEANING
                 self._tell(mac, former)
-        elif self._is_confirmed(mac, self._switches):
+        elif self._is_confirmed(mac, self._concerned(mac)):
             entry.step = Step.DONE
             del self._moving[mac]
+            self._release(mac, self._wanted_routes(mac, entry))
+
+    def _may_lead(self, mac: str, entry: _Entry, now_s: float) -> bool:
+        """Whether routes lead to a host's home, from where frames are to be sent there."""
+        if self.routes is None or now_s >= entry.routes_until_s:
+            return True
+        home = entry.spot.node
+        return all(node == home or self.routes.is_ready(node, home) for node in self._concerned(mac))
 
     def _is_confirmed(self, mac: str, nodes: Iterable[str]) -> bool:
-        return all(self._switches[node].hosts.is_confirmed(mac) for node in nodes)
+        known = (self._switches[node] for node in nodes if node in self._switches)
+        return all(switch.hosts.is_confirmed(mac) for switch in known)
 
     def _tell(self, mac: str, nodes: Iterable[str]) -> None:
         for node in nodes:
+            self._note_told(mac, node)
             switch = self._switches.get(node)
             if switch is not None:
                 switch.hosts.want(mac, self._rules(mac, node, switch.ports))
+
+    def _note_told(self, mac: str, node: str) -> None:
+        """Which hosts a switch has rules of, for when it connects again."""
+        if self.routes is not None:
+            told = self._told.setdefault(node, {})
+            told.pop(mac, None)
+            if mac in self._entries and node in self._concerned(mac):
+                told[mac] = None
 
     def _rules(self, mac: str, node: str, ports: Mapping[str, int]) -> tuple[Rule, ...]:
         entry = self._entries.get(mac)
@@ -200,6 +309,8 @@ class HostTables:
                 intents.append(Here(mac, entry.spot.port, entry.spot.hairpin, entry.spot.addresses))
             return host_rules(intents, ports)
         follow = node in entry.former
+        if self.routes is not None and not follow and node not in self._users.get(mac, ()):
+            return host_rules(intents, ports)
         if follow not in entry.there:
             entry.there[follow] = host_rules((There(mac, entry.spot.label, follow),), {})
         return host_rules(intents, ports) + entry.there[follow]
@@ -222,6 +333,8 @@ class HostLayer:
     changed: Callable[[], None] = lambda: None
     """Told of every confirmation."""
     tags: TagRules | None = None
+    may_send: Callable[[], bool] = lambda: True
+    """Whether the switch takes changes; until it does what is wanted waits."""
     _installed: dict[str, dict[RuleKey, Installed]] = field(default_factory=lambda: defaultdict(dict))
     _wanted: dict[str, tuple[Rule, ...]] = field(default_factory=dict)
     _dirty: dict[str, None] = field(default_factory=dict)
@@ -247,7 +360,13 @@ class HostLayer:
         for rule in rules:
             self._installed[host_of(rule.match_fields) or ""][rule.key] = rule
         self._unclaimed = dict.fromkeys(self._installed)
+        if self.may_send():
+            self.begin()
+
+    def begin(self) -> None:
+        """The switch takes changes from now on."""
         self.send(wire.controller_meter(self.next_xid(1), MAX_PUNTED_PER_S))
+        self.flush()
 
     def all_known(self, somewhere: Container[str]) -> None:
         """Hosts that are not ``somewhere`` by now are nowhere: what is left of them from before has to go. What others
@@ -261,6 +380,12 @@ class HostLayer:
     def sources(self) -> list[tuple[int, str]]:
         """Port number and host of all that are let in by what is in the switch."""
         return [source for rule in self._rules() if (source := source_of(rule)) is not None]
+
+    def remote(self) -> list[str]:
+        """Hosts that are elsewhere, to which frames are sent by what is in the switch."""
+        here = {mac for _, mac in self.sources()}
+        forwards = {host_of(rule.match_fields) for rule in self._rules() if rule.table == Table.FORWARD}
+        return [mac for mac in forwards if mac is not None and mac not in here]
 
     def claims(self) -> list[tuple[str, str]]:
         """Host and address of all claims that pass by what is in the switch."""
@@ -289,7 +414,7 @@ class HostLayer:
 
     def flush(self) -> None:
         """Send what is not in force yet, unless a batch is under way (then after it)."""
-        if self._batch is not None or not self._dirty:
+        if self._batch is not None or not self._dirty or not self.may_send():
             return
         hosts, self._dirty = self._dirty, {}
         wanted = with_tag_rules((rule for host in hosts for rule in self._wanted.get(host, ())), self.tags)

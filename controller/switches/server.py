@@ -16,6 +16,7 @@ from hyroads.controller.framework import ryu_shim as shim
 from hyroads.controller.model.state import TopologyContext
 from hyroads.controller.ofp.vlan_tags import TagRules
 
+from .roles import SwitchRole
 from .sessions import SwitchSession
 
 HANDSHAKE_WITHIN_S = 5.0
@@ -30,7 +31,10 @@ Handle = Callable[[Any, Any], None]
 class SwitchServer:
     """``nodes`` bounds the connections; ``tell`` hears (peer, what) of every one that ends badly."""
 
-    def __init__(self, listener: Any, context: Any, nodes: int, tell: Callable[[str, str], None]) -> None:
+    def __init__(
+        self, listener: Any, context: Any, nodes: int, tell: Callable[[str, str], None], clock: Callable[[], float]
+    ) -> None:
+        self._clock = clock
         self._listener = listener
         self._context = context
         self._most = 2 * nodes + SPARE_CONNECTIONS
@@ -53,7 +57,7 @@ class SwitchServer:
             if self._context is not None:
                 connection = TlsSocket(connection, self._context)
                 connection.handshake(HANDSHAKE_WITHIN_S)
-            handle(LargeReads(connection), address)
+            handle(LargeReads(connection, self._clock), address)
         except Exception as error:  # noqa: BLE001 - the framework passes on whatever its parsers raise
             self._tell(_name(address), f"connection ended: {type(error).__name__}: {error}")
         finally:
@@ -73,13 +77,23 @@ class LargeReads:
     such as copies of SYNs, does not cost two system calls each.
     """
 
-    def __init__(self, connection: Any) -> None:
+    def __init__(self, connection: Any, clock: Callable[[], float]) -> None:
         self._socket = connection
+        self._clock = clock
+        self._asked_s: float | None = None
+        """Since when somebody reads, and nothing comes."""
 
     def recv(self, size: int) -> bytes:
         """Something, also more than ``size`` bytes; none at the end of the stream."""
+        if self._asked_s is None:
+            self._asked_s = self._clock()
         data: bytes = self._socket.recv(max(size, _AT_ONCE))
+        self._asked_s = None
         return data
+
+    def silence_s(self) -> float:
+        """For how long nothing came while somebody read; 0 while what came before is still being worked on."""
+        return 0.0 if self._asked_s is None else self._clock() - self._asked_s
 
     def __getattr__(self, name: str) -> Any:
         """Everything else is the socket's own."""
@@ -150,7 +164,12 @@ LOG = logging.getLogger("hyroads.controller")
 
 
 class SwitchRegistry:
-    """``fault(where, what)`` is told of what went wrong, ``changed`` is called when a switch confirmed something."""
+    """``fault(where, what)`` is told of what went wrong, ``changed`` is called when a switch confirmed something.
+
+    With one controller no role is ever asked for. With several, each calls :meth:`lead` or :meth:`follow` before
+    switches connect, and whenever that changes. ``greater_epoch_seen(epoch, who)`` is called for each switch that shows
+    a greater epoch than any that was known here.
+    """
 
     def __init__(
         self,
@@ -159,6 +178,8 @@ class SwitchRegistry:
         counters: Counter[str],
         fault: Callable[[str, str], None],
         changed: Callable[[], None],
+        *,
+        greater_epoch_seen: Callable[[int, str], None] = lambda epoch, who: None,
     ) -> None:
         self.sessions: dict[str, SwitchSession] = {}
         """By node."""
@@ -167,6 +188,11 @@ class SwitchRegistry:
         self._counters = counters
         self._fault = fault
         self._changed = changed
+        self._greater_epoch_seen = greater_epoch_seen
+        self._has_roles = False
+        self._epoch: int | None = None
+        """That of ours while we lead."""
+        self._greatest_epoch = 0
         self._in_kernel: set[str] = set()
         """Nodes whose datapath was in the kernel when it was last asked."""
         self._lost: dict[str, float] = {}
@@ -181,6 +207,32 @@ class SwitchRegistry:
         old = self.sessions.get(node)
         if old is not None and old.connection.key != connection.key:
             old.connection.close()
+        session = self._begun(node, connection, old)
+        self._lost.pop(node, None)
+        LOG.info("switch %s connected from %s with ports %s", node, connection.peer, ", ".join(sorted(session.ports)))
+        return session
+
+    def lead(self, epoch: int) -> None:
+        """We lead: become master of every switch, also of those that connect later, with the epoch as generation id.
+
+        Each is read again, and told what differs; nothing is sent before it has confirmed our role.
+        """
+        self._epoch, self._greatest_epoch = epoch, max(epoch, self._greatest_epoch)
+        self._begin_again()
+
+    def follow(self) -> None:
+        """Another one leads: become slave of every switch. They are read, and told nothing."""
+        self._epoch = None
+        self._begin_again()
+
+    def _begin_again(self) -> None:
+        self._has_roles = True
+        for node, old in list(self.sessions.items()):
+            self._begun(node, old.connection, old)
+        self._changed()
+
+    def _begun(self, node: str, connection: shim.Connection, old: SwitchSession | None) -> SwitchSession:
+        """A new session, in place of the old one of that node; whoever works with sessions sees that it is another."""
         session = SwitchSession(
             node,
             connection,
@@ -191,12 +243,24 @@ class SwitchRegistry:
         )
         if old is not None:
             session.counters = old.counters
+            if old.connection.key == connection.key:
+                session.goes_on_from(old)
+        if self._has_roles:
+            session.role = SwitchRole(
+                self._epoch, session.xid, lambda epoch: self._epoch_seen(epoch, node), self._refused_as_slave
+            )
         self.sessions[node] = session
-        self._lost.pop(node, None)
-        LOG.info("switch %s connected from %s with ports %s", node, connection.peer, ", ".join(sorted(session.ports)))
         session.start()
         self._carry_tags(session)
         return session
+
+    def _epoch_seen(self, epoch: int, node: str) -> None:
+        if epoch > self._greatest_epoch:
+            self._greatest_epoch = epoch
+            self._greater_epoch_seen(epoch, f"switch {node}")
+
+    def _refused_as_slave(self) -> None:
+        self._counters["refused_as_slave"] += 1
 
     def _datapath_known(self, session: SwitchSession) -> None:
         (self._in_kernel.add if session.in_kernel else self._in_kernel.discard)(session.node)

@@ -32,6 +32,7 @@ from hyroads.controller.ofp.vlan_tags import TagRules
 
 from .access_layer import AccessLayer
 from .host_tables import ANSWER_WITHIN_S, RETRY_REFUSED_S, HostLayer
+from .roles import SwitchRole, parse_role_reply
 
 LOG = logging.getLogger("hyroads.switches")
 MAX_PORTS = 65_536
@@ -75,6 +76,8 @@ class SwitchSession:
     tags: TagRules | None = None
     """How it treats VLAN tags; None: there is no kernel datapath in the network, or it refused to."""
     tags_refused: bool = False
+    role: SwitchRole | None = None
+    """None: there is one controller, and no role is ever asked for."""
 
     def __post_init__(self) -> None:
         self.ports = self.connection.ports()
@@ -86,6 +89,8 @@ class SwitchSession:
         self._meters_xid: int | None = None
         self._counters_xid = 0
         self._on_counters: Callable[[FlowStat], None] = lambda stat: None
+        self._uses_xid = 0
+        self._on_use: Callable[[FlowStat], None] = lambda stat: None
         self._batch: Batch | None = None
         self._deadline_s = 0.0
         self._last_xid = 0
@@ -102,10 +107,16 @@ class SwitchSession:
         self._ports_until_s = 0.0
         self._port_counters: list[PortCounters] = []
         self._life_until_s = math.inf
-        self.hosts = HostLayer(self.connection.send, self._xid, self.clock, self.report)
-        self.access = AccessLayer(self.connection.send, self._xid, self.clock, self.report, self.changed)
+        send, may_change, report = self.connection.send, lambda: self.may_change, self._fault
+        self.hosts = HostLayer(send, self.xid, self.clock, report, may_send=may_change)
+        self.access = AccessLayer(send, self.xid, self.clock, report, self.changed, may_send=may_change)
 
     # -- what the controller asks
+
+    @property
+    def may_change(self) -> bool:
+        """Whether the switch takes changes from us: always, or once it has confirmed that we are its master."""
+        return self.role is None or self.role.is_master
 
     @property
     def is_read(self) -> bool:
@@ -166,13 +177,19 @@ class SwitchSession:
             self._asked, self._rules = asked, _flow_rules(*asked)
         return self._rules
 
+    def goes_on_from(self, old: SwitchSession) -> None:
+        """Take the place of another session on the same connection: answers to it must not be taken for ours."""
+        self._last_xid, self.in_kernel = old._last_xid, old.in_kernel
+
     def start(self) -> None:
         """Ask where its datapath is, and for the rules and groups in the switch."""
         # In this order: rules that depend on the datapath must not be deleted because the answer is not there yet.
-        self._meters_xid, self._readback_xid, self._groups_xid = self._xid(), self._xid(), self._xid()
+        self._meters_xid, self._readback_xid, self._groups_xid = self.xid(), self.xid(), self.xid()
         self._deadline_s = self.clock() + ANSWER_WITHIN_S
         contents = wire.flow_stats_request(self._readback_xid) + wire.group_desc_request(self._groups_xid)
-        self.connection.send(wire.meter_features_request(self._meters_xid) + contents)
+        # A role comes first: what is read after it no other controller can change any more.
+        role = self.role.begin() if self.role is not None else b""
+        self.connection.send(role + wire.meter_features_request(self._meters_xid) + contents)
 
     def want(self, wanted: DesiredRules) -> bool:
         """Set the goal; whether it is another one. Sends the difference unless a batch is under way (then after it)."""
@@ -217,16 +234,27 @@ class SwitchSession:
         """Ask for the counters of our rules of CLASSIFY with these fields; ``told`` gets what comes for the last
         question.
         """
-        self._counters_xid, self._on_counters = self._xid(), told
+        self._counters_xid, self._on_counters = self.xid(), told
         ours = partial(wire.flow_stats_request, table=Table.CLASSIFY, cookie=MARK_VALUE, cookie_mask=MARK_MASK)
         self.connection.send(b"".join(ours(self._counters_xid, match=match) for match in matches))
+
+    def ask_uses(self, told: Callable[[FlowStat], None]) -> None:
+        """Ask how often each of our rules of FORWARD was used; ``told`` gets what comes for the last question."""
+        self._uses_xid, self._on_use = self.xid(), told
+        request = wire.flow_stats_request(self._uses_xid, table=Table.FORWARD, cookie=MARK_VALUE, cookie_mask=MARK_MASK)
+        self.connection.send(request)
+
+    @property
+    def installed(self) -> Iterable[Installed]:
+        """The rules in the switch but those of learned hosts and access rules, as far as is known."""
+        return (self._installed or {}).values()
 
     def ask_ports(self) -> None:
         """Ask for the counters of all ports, unless an answer is still awaited."""
         now_s = self.clock()
         if self._ports_xid is not None and now_s < self._ports_until_s:
             return
-        self._ports_xid, self._ports_until_s = self._xid(), now_s + ANSWER_WITHIN_S
+        self._ports_xid, self._ports_until_s = self.xid(), now_s + ANSWER_WITHIN_S
         self._port_counters = []
         self.connection.send(wire.port_stats_request(self._ports_xid))
 
@@ -257,6 +285,9 @@ class SwitchSession:
         if xid == self._counters_xid:
             for stat in parse_flow_stats(message)[0]:
                 self._on_counters(stat)
+        if xid == self._uses_xid:
+            for stat in parse_flow_stats(message)[0]:
+                self._on_use(stat)
         if self._installed is not None:
             return self.hosts.on_stats(xid, *parse_flow_stats(message))
         if xid != self._readback_xid:
@@ -336,11 +367,49 @@ class SwitchSession:
         if xid == self._meters_xid:
             self._meters_xid = None
             return
-        self.counters.errors += 1
+        about_role = False
+        if self.role is not None:
+            about_role, further = self.role.on_error(xid, kind, code)
+            if further:
+                self.connection.send(further)
+        if about_role:
+            self._role_refused()
+            return
+        self.counters.errors += self.may_change
         layers = self.hosts.on_error(xid, kind, code) or self.access.on_error(xid, kind, code)
         ours = layers or (self._batch and self._batch.on_error(xid, kind, code))
         if not ours:
-            self.report(f"OpenFlow error type {kind} code {code} for request {xid}")
+            self._fault(f"OpenFlow error type {kind} code {code} for request {xid}")
+
+    def on_role(self, message: bytes) -> None:
+        """A role reply: a leader may begin to push, a follower only reads."""
+        if self.role is not None:
+            could = self.may_change
+            further = self.role.on_reply(*parse_role_reply(message))
+            if further:
+                self.connection.send(further)
+            if self.may_change and not could:
+                self._may_push()
+
+    def _role_refused(self) -> None:
+        if self.role is not None and not self.role.knows_roles:
+            self._fault("knows no roles: a leader of an earlier epoch could still change it")
+            self._may_push()
+
+    def _may_push(self) -> None:
+        """The switch takes changes from now on."""
+        if self.is_read:
+            self.hosts.begin()
+            self._advance()
+            self.access.flush()
+        self.changed()
+
+    def _fault(self, what: str) -> None:
+        """Something went wrong; that a switch has another master by now is no fault."""
+        if self.may_change:
+            self.report(what)
+        else:
+            LOG.info("switch %s, of which we are not the master: %s", self.node, what)
 
     def on_ports(self) -> None:
         """The ports changed."""
@@ -361,7 +430,9 @@ class SwitchSession:
             self._confirmed_goal = goal
             self._told = dict(goal.wanted.flows)
             return
-        self._batch = batch = batch_of(change, self._xid())
+        if not self.may_change:
+            return
+        self._batch = batch = batch_of(change, self.xid())
         self._last_xid = batch.last_xid
         self._deadline_s = self.clock() + ANSWER_WITHIN_S
         self.counters.flow_mods += len(change.adds) + len(change.deletes)
@@ -382,16 +453,16 @@ class SwitchSession:
         self._groups.difference_update(batch.change.group_deletes)
         if any(isinstance(r.subject, Rule) and r.subject.table in TAG_TABLES for r in batch.refusals):
             self.tags_refused = True
-            self.report(f"refused the rules for VLAN tags ({batch.refusals[0]}): frames with tags may be lost")
+            self._fault(f"refused the rules for VLAN tags ({batch.refusals[0]}): frames with tags may be lost")
             self.carry(None)
             return
         for refusal in batch.refusals:
-            self.report(f"refused: {refusal}")
+            self._fault(f"refused: {refusal}")
         if batch.refused:
             self._refused = tuple(batch.refused)
             self._refused_until_s = self.clock() + RETRY_REFUSED_S
 
-    def _xid(self, count: int = 1) -> int:
+    def xid(self, count: int = 1) -> int:
         """The first of so many transaction ids in a row."""
         first = next_xid(self._last_xid)
         self._last_xid = first + count - 1

@@ -329,7 +329,7 @@ class ClientService:
     def _send_on(self, session: SwitchSession, port: int, mac: str, frame: bytes) -> None:
         """A frame that waited until its sender was let in."""
         self._sent_on[mac] += 1
-        if self._sent_on[mac] <= MAX_SENT_ON_PER_S:
+        if self._sent_on[mac] <= MAX_SENT_ON_PER_S and session.may_change:
             session.connection.send(wire.packet_out(0, frame, in_port=port))
 
     def _spot(self, mac: str, place: Place) -> Spot:

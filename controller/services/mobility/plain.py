@@ -7,7 +7,7 @@ new place; that is in force once every switch has confirmed the rules that conce
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -35,6 +35,8 @@ class PlainClients:
     port: ControllerPort
     service: ClientService
     steering: Steering
+    with_routes: Callable[[str, SwitchIntent], SwitchIntent] = lambda node, intent: intent
+    """A node's intent of the live network with the routes that are made on demand."""
     _asked: dict[str, Transition] = field(default_factory=dict, init=False)
 
     def places(self, client: str) -> tuple[Place, ...]:
@@ -81,7 +83,8 @@ class PlainClients:
         mac, wanted = self._mac(client), port.live.network.intents
         for node, session in port.switches.items():
             confirmed = session.confirmed
-            if confirmed is None or _about(confirmed.intent, client, mac) != _about(wanted[node], client, mac):
+            intent = self.with_routes(node, wanted[node])
+            if confirmed is None or _about(confirmed.intent, client, mac) != _about(intent, client, mac):
                 return False
         return True
 

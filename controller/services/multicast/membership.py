@@ -105,7 +105,7 @@ class QuerierService:
 
     def _ask(self, querier: Querier, stations: tuple[Station, ...]) -> None:
         for node, session in list(self.switches.items()):
-            if self.hears(node):
+            if self.hears(node) and session.may_change:
                 for port, mac in self._targets(node, stations):
                     if port in session.ports:
                         session.connection.send(

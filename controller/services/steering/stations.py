@@ -108,7 +108,7 @@ class Steering:
     def _tell_neighbours(self, place: Place) -> None:
         """Stations at a place that ask where else they could go (802.11k) hear of the places with the same SSID."""
         radio, ssid = self.radios().get(place.node), self._ssids.get(place, "")
-        if radio is None:
+        if radio is None or not radio.may_change:
             return
         others = [other for other in self._same_ssid(ssid) if other != place]
         # Those of its own channel first: a station need not go to another to hear them.
@@ -133,6 +133,8 @@ class Steering:
         if old is None or interface.evidence is not Evidence.ASSOCIATION:
             raise ConflictError(f"client {mac} is associated with no access point whose hostapd is followed")
         radio, neighbour = self.radios().get(old.node), self._neighbours.get(place)
+        if radio is not None and not radio.may_change:
+            raise ConflictError(f"client {mac} can't be asked to go to {place}: another controller leads")
         if last is not None and not last.is_over:
             raise ConflictError(f"client {mac} is being asked to go to {last.place} already")
         if place == old or neighbour is None or radio is None:

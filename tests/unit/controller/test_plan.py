@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -14,9 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from planning import NO_REPORTS, live_of, planned
 
+from hyroads.controller.core.carrier_sensing_rule import audible
 from hyroads.controller.core.netfile import parse
 from hyroads.controller.core.network import FlowSpec, Network, Policy
 from hyroads.controller.core.optimum import airtime_rows
+from hyroads.controller.core.topologies import campus
 from hyroads.controller.files.documents import read_file
 from hyroads.controller.model.plan import MULTIPATH, SINGLE, UNREACHABLE, Options, hello_configs
 from hyroads.controller.model.state import (
@@ -192,6 +195,48 @@ def test_hello_frames_are_rarer_on_a_crowded_medium() -> None:
     for interval_ms, dead_ms, wanted in ((40_000, 160_000, (60_000, 240_000)), (10_000, 400_000, (15_000, 600_000))):
         hello = hello_configs(context, Options(hello_interval_ms=interval_ms, hello_dead_ms=dead_ms))["n0"]
         assert (hello.interval_ms, hello.dead_ms) == wanted
+
+
+def test_hello_intervals_follow_who_is_in_range_and_not_the_size_of_the_network() -> None:
+    """Buildings hear nothing of each other: a campus ten times as large is told of a dead link as fast."""
+    for count in (24, 240):
+        context = context_of(campus(random.Random(1), count))
+        hellos = hello_configs(context, Options())
+        assert max(hello.dead_ms for hello in hellos.values()) <= 300
+        assert {hello.interval_ms for hello in hellos.values()} == {80}  # eight in a building
+
+
+def test_both_ends_of_a_link_agree_on_hello_intervals(context: TopologyContext) -> None:
+    """Nobody takes a neighbour for dead that sends as rarely as it was told, and no medium is crowded by more hello
+    frames than those of four at full rate.
+    """
+    options = Options()
+    for seed in range(20):
+        context = context_of(_scattered(np.random.default_rng(seed)))
+        network, hellos = context.network, hello_configs(context, options)
+        ratio = options.hello_dead_ms / options.hello_interval_ms
+        for link in network.links:
+            sender, hearer = hellos[link.source], hellos[link.target]
+            assert hearer.dead_ms >= ratio * sender.interval_ms - 1
+        for (node, k), others in audible(network).items():
+            per_s = sum(1e3 / hellos[other].interval_ms for other in (node, *others))
+            assert per_s <= 4 * 1e3 / options.hello_interval_ms * 1.01, (seed, node, k)
+
+
+def _scattered(rng: np.random.Generator) -> Network:
+    """Access points at random positions, some close together, some alone, with WiFi of 30 m."""
+    count = int(rng.integers(3, 30))
+    positions = rng.uniform(0, 100, (count, 2)) * rng.uniform(0.1, 1.0)
+    nodes = {f"n{i}": {"role": "ap", "position": positions[i].tolist()} for i in range(count)}
+    links = [
+        {"id": f"l{i}-{j}", "from": f"n{i}", "to": f"n{j}", "technology": "wifi", "capacity_mbps": 50, "both": True}
+        for i in range(count)
+        for j in range(i)
+        if np.hypot(*(positions[i] - positions[j])) < 30
+    ]
+    links = links or [{"id": "l", "from": "n0", "to": "n1", "technology": "wifi", "capacity_mbps": 5, "both": True}]
+    rule = {"rule": "range", "ranges_m": {"wifi": 30}}
+    return parse({"nodes": nodes, "links": links, "interference": rule}, "test")
 
 
 @st.composite

@@ -109,6 +109,91 @@ def test_frames_never_go_round_and_end_where_the_host_is(events):
     assert home is None or not net.tables.pending(MAC)
 
 
+class Routes:
+    """Routes on demand; those to ``missing`` are not in force."""
+
+    def __init__(self) -> None:
+        self.held: set[tuple[str, str, object]] = set()
+        self.missing: set[str] = set()
+
+    def hold(self, source: str, destination: str, holder: object) -> None:
+        self.held.add((source, destination, holder))
+
+    def release(self, source: str, destination: str, holder: object) -> None:
+        self.held.discard((source, destination, holder))
+
+    def is_ready(self, source: str, destination: str) -> bool:
+        assert (source, destination, MAC) in self.held, "nobody waits for what nobody makes"
+        return destination not in self.missing
+
+
+def on_demand() -> tuple[Net, Routes]:
+    net, routes = Net(), Routes()
+    net.tables.routes = routes
+    return net, routes
+
+
+EVENTS = st.one_of(
+    st.sampled_from([f"{what} {node}" for what in ("to", "use", "unuse", "routes") for node in NODES]),
+    st.sampled_from(NODES),
+    st.just("time"),
+)
+
+
+@given(st.lists(EVENTS))
+def test_on_demand_those_who_send_to_a_host_and_no_others_know_it_whatever_the_order(events):
+    (net, routes), home, users = on_demand(), None, set()
+    for event in events:
+        what, _, node = event.partition(" ")
+        if what == "to":
+            home = node
+            net.place(home)
+        elif what == "use":
+            users.add(node)
+            net.tables.use(node, MAC)
+        elif what == "unuse":
+            users.discard(node)
+            net.tables.unuse(node, MAC)
+        elif what == "routes":
+            routes.missing ^= {node}
+        elif what == "time":
+            net.now_s += FOLLOW_S
+        else:
+            net.switches[what].hosts.confirm()
+        net.tables.advance()
+        for start in NODES:
+            way = net.way(start)
+            assert len(way) == len(set(way)), f"frames for the host go round: {way}"
+    net.settle()
+    for node in NODES:
+        if home is None:
+            expected = ()
+        elif node == home:
+            expected = (Here(MAC, "access"),)
+        else:
+            expected = (There(MAC, LABEL[home]),) if node in users else ()
+        assert net.switches[node].hosts.installed.get(MAC, ()) == host_rules(expected, {"access": 100})
+    wanted = {(node, home, MAC) for node in users - {home}} if home else set()
+    assert routes.held == wanted, "nothing is held for ever"
+
+
+def test_on_demand_nobody_is_sent_to_a_new_home_before_the_route_is_in_force():
+    net, routes = on_demand()
+    net.tables.use("c", MAC)
+    net.place("a")
+    net.settle()
+    assert net.way("c") == ["c", "a"]
+    routes.missing = {"b"}
+    net.place("b")
+    net.switches["b"].hosts.confirm()
+    net.tables.advance()
+    assert net.switches["c"].hosts.sent is None
+    routes.missing = set()
+    net.tables.advance()
+    net.switches["c"].hosts.confirm()
+    assert net.way("c") == ["c", "b"]
+
+
 def test_the_new_home_comes_first_and_the_old_one_sends_after_the_host_for_a_while():
     net = Net()
     net.place("a")

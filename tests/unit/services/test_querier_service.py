@@ -21,6 +21,8 @@ HEAD = 40
 class Switch:
     """Takes packet-outs; hands reports up, or does not, or has confirmed nothing yet."""
 
+    may_change = True
+
     def __init__(self, *, hears: bool | None, **ports: int) -> None:
         intent = SimpleNamespace(hears_reports=hears)
         self.confirmed = None if hears is None else SimpleNamespace(intent=intent)

@@ -14,6 +14,8 @@ from hyroads.controller.services.steering.stations import MAX_NEIGHBOURS, Steeri
 class Radio:
     """The channel to an access point's agent; ``told`` is what each of its technologies was told last."""
 
+    may_change = True
+
     def __init__(self) -> None:
         self.messages = 0
         self.told: dict[str, list[tuple[str, str]]] = {}
