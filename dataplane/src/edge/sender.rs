@@ -26,7 +26,7 @@ const MAX_AGE_NS: u64 = 5_000 * MS;
 /// An idle path of an active flow sends keep-alives this often, an idle flow's less often, a forgotten flow's rarely.
 const KEEP_ALIVE: [(u64, u64); 3] = [(500 * MS, 20 * MS), (10_000 * MS, 500 * MS), (u64::MAX, 2_000 * MS)];
 /// What a faster path was given is not kept: copies would cost too much.
-const MOST_KEPT_MBPS: f64 = 400.0;
+const FASTEST_COPIED_MBPS: f64 = 400.0;
 
 /// What became of a frame that was offered.
 #[derive(Debug)]
@@ -239,7 +239,7 @@ impl Sender {
         self.sent += 1;
         // There is no other path that it could take again, or the flow is too fast to keep all that it sends.
         let path = &self.paths[index].spec;
-        if self.paths.len() > 1 && path.rate_mbps.map_or(false, |mbps| mbps <= MOST_KEPT_MBPS) {
+        if self.paths.len() > 1 && path.rate_mbps.map_or(false, |mbps| mbps <= FASTEST_COPIED_MBPS) {
             self.sent_lately.note(now_ns, path.id, sequence, &buf, pool);
         }
         Some((sequence, buf))

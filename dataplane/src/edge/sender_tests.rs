@@ -402,11 +402,11 @@ fn nothing_goes_again_for_a_path_that_was_not_in_use_any_more() {
 }
 
 #[test]
-fn what_is_kept_is_bounded_and_given_back() {
+fn what_is_remembered_is_bounded_and_given_back() {
     let mut bench = Bench::new(vec![path(1, Some(300.0), &[1]), path(2, Some(300.0), &[2])]);
     bench.saturate(0, 200 * MS, || 1000);
-    let kept = bench.pool.in_use() - bench.sender.queued();
-    assert!((1..=256).contains(&kept), "{kept}");
+    let copies = bench.pool.in_use() - bench.sender.queued();
+    assert!((1..=256).contains(&copies), "{copies}");
     for now in (400..4_000).step_by(20) {
         bench.service(now * MS);
     }

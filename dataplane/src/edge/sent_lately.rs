@@ -68,7 +68,7 @@ impl SentLately {
 
     /// Gives everything back.
     pub fn clear(&mut self, pool: &mut Pool) {
-        let kept = self.frames.drain(..).map(|sent| sent.buf);
-        kept.chain(self.again.drain(..).map(|(_, buf)| buf)).for_each(|buf| pool.give(buf));
+        let copies = self.frames.drain(..).map(|sent| sent.buf);
+        copies.chain(self.again.drain(..).map(|(_, buf)| buf)).for_each(|buf| pool.give(buf));
     }
 }
