@@ -240,7 +240,7 @@ class SwitchSession:
 
     def ask_uses(self, told: Callable[[FlowStat], None]) -> None:
         """Ask how often each of our rules of FORWARD was used; ``told`` gets what comes for the last question."""
-        self._uses_xid, self._on_use = self._xid(), told
+        self._uses_xid, self._on_use = self.xid(), told
         request = wire.flow_stats_request(self._uses_xid, table=Table.FORWARD, cookie=MARK_VALUE, cookie_mask=MARK_MASK)
         self.connection.send(request)
 
