@@ -47,18 +47,13 @@ class ReverseTree:
     none); exact at the nodes passed, infinite where there is no way."""
     passed: NDArray[np.int64] = field(compare=False, repr=False)
     """Numbers of the nodes that frames may pass, and of the sources."""
+    most: FloatArray = field(compare=False, repr=False)
+    """By passed node: what is left at most, whatever a frame came in on; infinite where there is no way."""
 
     @cached_property
     def links(self) -> frozenset[int]:
         """All links that it may use."""
         return frozenset(link for by_technology in self.next_links.values() for link in by_technology.values())
-
-    @cached_property
-    def most(self) -> FloatArray:
-        """By passed node: what is left at most, whatever a frame came in on; infinite where there is no way."""
-        costs = self.costs[self.passed]
-        most: FloatArray = np.where(np.isfinite(costs), costs, -1.0).max(axis=1)
-        return np.where(most < 0, np.inf, most)
 
 
 class NextLinks:
@@ -161,7 +156,8 @@ class NextLinks:
                 found[node] = ways
                 waiting += {self.network.links[link].target for link in ways.values()}
         passed = np.array(sorted(self.graph.node_index[node] for node in {*found, *sources}), dtype=np.int64)
-        return ReverseTree(target, sources, found, costs, passed)
+        most = np.where(np.isfinite(costs[passed]), costs[passed], -1.0).max(axis=1)
+        return ReverseTree(target, sources, found, costs, passed, np.where(most < 0, np.inf, most))
 
 
 @dataclass(frozen=True)
