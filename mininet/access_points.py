@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 
 from hyroads.controller.access_point.agent import Complaints
 from hyroads.controller.access_point.backends import MediumSource
-from hyroads.controller.access_point.channel import Channel, address_of, interface_document
+from hyroads.controller.access_point.channel import Channel, addresses_of, interface_document
 from hyroads.controller.access_point.config import AgentConfig, parse
 from hyroads.controller.access_point.emulated import EmulatedRadio, MediumState
 from hyroads.controller.access_point.hostapd import Document
@@ -86,7 +86,9 @@ def agent_document(
     return {"node": node, "medium_socket": str(medium_socket), "errors": dict(errors), "interfaces": interfaces}
 
 
-def association_agents(cells: Iterable[RadioCell], directory: Path) -> dict[str, Program]:
+def association_agents(
+    cells: Iterable[RadioCell], directory: Path, controllers: str = CONTROLLER
+) -> dict[str, Program]:
     """By node with an access point of 802.11: the program that tells the controller who is associated with it."""
     followed: dict[str, list[tuple[Path, str]]] = {}
     for cell in cells:
@@ -96,7 +98,7 @@ def association_agents(cells: Iterable[RadioCell], directory: Path) -> dict[str,
     for number, (node, sockets) in enumerate(followed.items(), start=1):
         path = directory / f"associations-{number}.json"
         write_private(path, agent_file(node, sockets))
-        command = [*HYROADS, "ap-agent", "--config", str(path), "--channel", CONTROLLER]
+        command = [*HYROADS, "ap-agent", "--config", str(path), "--channel", controllers]
         programs[node] = Program(f"ap-agent of {node}", command, path.with_suffix(".log"))
     return programs
 
@@ -154,10 +156,11 @@ class RadioChannel:
         errors: Mapping[str, float],
         *,
         token: str | None = None,
+        controllers: str = CONTROLLER,
     ) -> None:
         self._path = directory / "radio-channel.json"
         self._document = {
-            "controller": CONTROLLER,
+            "controllers": controllers,
             "token": token,
             "nodes": [agent_document(network, addressing, node, medium_socket, errors) for node in addressing.dpid],
         }
@@ -273,7 +276,7 @@ def main() -> None:
     complain = Complaints("radio channel")
     readings = MediumReadings(configs, MediumSource(str(configs[0].medium_socket)), complain)
     nodes = [config.node for config in configs if config.interfaces]
-    Channel(address_of(document["controller"]), document["token"], nodes, readings, complain).run()
+    Channel(addresses_of(document["controllers"]), document["token"], nodes, readings, complain).run()
 
 
 if __name__ == "__main__":

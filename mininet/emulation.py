@@ -51,7 +51,7 @@ def _standard(technology: str) -> Contention:
 
 
 OPENFLOW_PORT, SLICER_PORT = 6653, 6633
-REST_PORT = 8080
+AGENTS_PORT, REST_PORT = 6654, 8080
 CONTROLLER_START_TIMEOUT_S = 30.0
 RESTART_AFTER_S = 1.0
 # A controller has a machine of its own; here switches and traffic of the whole network would take its processor.
@@ -60,6 +60,15 @@ DEFAULT_MARGIN = 0.05
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_.-]+")
 
 Say = Callable[[str], None]
+
+
+PORTS_APART = 100
+
+
+def controller_ports(number: int) -> dict[str, int]:
+    """Where a controller listens, by what for; the first has number 0 and the usual ports."""
+    usual = {"openflow": OPENFLOW_PORT, "agents": AGENTS_PORT, "rest": REST_PORT}
+    return {what: port + PORTS_APART * number for what, port in usual.items()}
 
 
 def _serves(program: Program, port: int) -> bool:
@@ -97,6 +106,9 @@ class EmulationOptions:
     """With ``radio``: our medium carries their frames, so that what the file says of their links holds."""
     guest: bool = False
     """A guest network at the gateway, with one guest and a host outside."""
+    controllers: int = 1
+    """So many controllers are dialled by switches (without a slicer), agents and radios, at the ports that
+    :func:`controller_ports` gives; only the first is started here."""
 
 
 class Emulation:
@@ -185,7 +197,7 @@ class Emulation:
             self.snmp = SnmpAgents(*where, self.directory / "snmp", socket, options.errors, wireless=options.wireless)
             self.snmp.write()
         if options.measured or options.radios:
-            self.radios = RadioChannel(*where, self.directory, socket, options.errors)
+            self.radios = RadioChannel(*where, self.directory, socket, options.errors, controllers=self._agents_dial())
 
     def _start_radios(self) -> None:
         if self.snmp is not None:
@@ -193,7 +205,7 @@ class Emulation:
         if self.radios is not None:
             self.radios.start()
         if self.options.controller:
-            self.associations = association_agents(self.cells.values(), self.directory)
+            self.associations = association_agents(self.cells.values(), self.directory, self._agents_dial())
             for program in self.associations.values():
                 program.start()
 
@@ -230,9 +242,14 @@ class Emulation:
             bound_to_parent=False,
             medium_options=self.options.medium,
             radio=RadioPlan(our_medium=self.options.radio_medium) if self.options.radio else None,
+            agent_controller=self._agents_dial(),
         )
         self.net = HybridNet(topo=topo, controller=None, build=False, ipBase="10.0.0.0/16")
         self._start_net(self.net, topo.shared)
+
+    def _agents_dial(self) -> str:
+        """Where agents and radios dial."""
+        return ",".join(f"127.0.0.1:{controller_ports(n)['agents']}" for n in range(self.options.controllers))
 
     def _start_net(self, net: Any, shared: Any) -> None:
         """Starts Mininet's network once the controller listens, and names the nodes' namespaces."""
@@ -240,8 +257,10 @@ class Emulation:
         from .radio_cells import RadioCell
 
         if self.options.controller:
-            port = OPENFLOW_PORT if self.slicer is None else SLICER_PORT
-            net.addController("controller", ListeningController, port=port)
+            count = self.options.controllers if self.slicer is None else 1
+            for number in range(count):
+                port = controller_ports(number)["openflow"] if self.slicer is None else SLICER_PORT
+                net.addController(f"controller{number or ''}", ListeningController, port=port)
         net.build()
         self._wait_listening()
         net.start()

@@ -19,6 +19,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -102,7 +103,8 @@ OPENFLOW = "OpenFlow13"
 class HybridNode(OVSSwitch):  # type: ignore[misc]  # Mininet has no types
     """A hybrid device: bridge, host and agent. ``addressing`` says what everything is called.
 
-    ``directory`` takes the agent's log and control socket; ``agent_controller`` is where the agent dials.
+    ``directory`` takes the agent's log and control socket; ``agent_controller`` is where the agent dials (several with
+    commas).
     """
 
     def __init__(
@@ -156,14 +158,15 @@ class HybridNode(OVSSwitch):  # type: ignore[misc]  # Mininet has no types
         ports = [intf.name for intf in self.intfList() if intf.name not in {"eth0", "lo"}]
         ports += self._agent_ports() if self.agent is not None else ()
         targets = [f"{c.protocol}:{c.IP()}:{c.port}" for c in controllers]
-        command = ["ovs-vsctl", "--timeout=20", "--if-exists", "del-br", self.name, "--", "add-br", self.name, "--",
+        # All of them at creation: giving a controller to a bridge that had none flushes its rules.
+        command = ["ovs-vsctl", "--timeout=20", *controller_rows(targets, self.reconnectms),
+                   "--if-exists", "del-br", self.name, "--", "add-br", self.name, "--",
                    "set", "bridge", self.name, f"datapath_type={self.bridge_type}", f"fail_mode={self.failMode}",
                    f"other_config:datapath-id={self.dpid}", "other-config:disable-in-band=true",
                    f"other-config:dp-desc={self.name}", f"protocols={self.protocols}"]  # fmt: skip
         if targets:
-            # At creation: giving a controller to a bridge that had none flushes its rules.
-            command += ["--", "set-controller", self.name, *targets, "--", "set", "controller", self.name,
-                        f"max_backoff={self.reconnectms}", "inactivity_probe=5000"]  # fmt: skip
+            rows = ",".join(f"@controller{number}" for number in range(len(targets)))
+            command += ["--", "set", "bridge", self.name, f"controller=[{rows}]"]
         for number, port in enumerate(ports, start=1):
             command += ["--", "add-port", self.name, port, "--", "set", "interface", port, f"ofport_request={number}"]
         run(*command)
@@ -220,6 +223,17 @@ class PlainClient(Host):  # type: ignore[misc]
         return {}
 
 
+def controller_rows(targets: Sequence[str], backoff_ms: object) -> list[str]:
+    """Words of ovs-vsctl that make a row for each controller, named ``@controller0`` and so on: where there are
+    several, a bridge's name does not stand for one.
+    """
+    words: list[str] = []
+    for number, target in enumerate(targets):
+        words += [f"--id=@controller{number}", "create", "controller", f'target="{target}"']
+        words += [f"max_backoff={backoff_ms}", "inactivity_probe=5000", "--"]
+    return words
+
+
 def edge_agent(  # noqa: PLR0917 - all of them say what is run
     node: str, ports: tuple[str, str], directory: Path, controller: str, realtime: bool, bound: bool
 ) -> Program:
@@ -261,10 +275,12 @@ class HybridTopo(Topo):  # type: ignore[misc]
         medium_options: dict[str, object] | None = None,
         *,
         radio: RadioPlan | None = None,
+        agent_controller: str = AGENT_CONTROLLER,
         **_params: Any,
     ) -> None:
         """``network`` is a file's name or a loaded network; ``directory`` takes logs and sockets; ``radio`` says how
-        the technologies that have radios in the file run on them (None: on the shared medium, as all others)."""
+        the technologies that have radios in the file run on them (None: on the shared medium, as all others);
+        ``agent_controller`` is where agents dial, one or several with commas."""
         self.network = read_file(find_network(network)) if isinstance(network, str) else network
         self.addressing = Addressing.of(self.network)
         common: dict[str, Any] = {
@@ -282,7 +298,7 @@ class HybridTopo(Topo):  # type: ignore[misc]
             if self.addressing.is_plain_client(node):
                 self.addHost(node, cls=PlainClient, addressing=self.addressing)
             else:
-                self.addSwitch(node, cls=HybridNode, **common)
+                self.addSwitch(node, cls=HybridNode, agent_controller=agent_controller, **common)
         for technology in self.network.technologies:
             name = technology if technology not in self.network.nodes else f"medium-{technology}"
             if technology in on_radio:

@@ -34,6 +34,12 @@ FOLLOW_EVERY_S = 0.02
 MAX_LINE = 1 << 16
 MAX_UNSENT = 1 << 20
 INTERVAL_MS = (20, 10_000)
+MAX_CONTROLLERS = 8
+MAX_EPOCH = 2**63 - 1
+# A controller that does not lead is told no more often.
+STANDBY_S = 1.0
+
+Address = tuple[str, int]
 
 
 class Readings(Protocol):
@@ -69,6 +75,11 @@ class _Session:
 
     node: str
     boot: str
+    address: Address
+    epoch: int = 0
+    """That the controller has named; 0: it does not lead."""
+    told_s: float = 0.0
+    """When it was last sent readings that it had not asked for."""
     socket: socket.socket | None = None
     connected: bool = False
     interval_s: float | None = None
@@ -82,11 +93,14 @@ class _Session:
 
 
 class Channel:
-    """Sessions of some nodes with one controller; :meth:`run` serves them for ever."""
+    """Sessions of some nodes with each of some controllers; :meth:`run` serves them for ever.
+
+    Once a controller has said that it leads, only that of the greatest epoch may ask for anything to be changed.
+    """
 
     def __init__(
         self,
-        address: tuple[str, int],
+        addresses: Sequence[Address],
         token: str | None,
         nodes: Collection[str],
         readings: Readings,
@@ -95,20 +109,23 @@ class Channel:
         followers: Sequence[HostapdFollower] = (),
     ) -> None:
         self._followers = followers
-        self._address = address
         self._token = token
         self._readings = readings
         self._complain = complain
         self._selector = selectors.DefaultSelector()
-        self._sessions = [_Session(node, os.urandom(8).hex()) for node in nodes]
+        boots = {node: os.urandom(8).hex() for node in nodes}
+        self._sessions = [_Session(node, boots[node], address) for node in nodes for address in addresses]
+        self._epochs = dict.fromkeys(nodes, 0)
+        """The greatest that any controller has named, by node; it outlives sessions."""
         self._due_s = 0.0
         self._requests: dict[str, Callable[[_Session, Document], None]] = {
             "welcome": self._welcomed,
             "ping": lambda session, message: self._queue(session, {"type": "pong", "seq": message.get("seq")}),
             "read": lambda session, message: session.asked.append(_seq(message)),
             "error": self._refused,
-            "transition": self._transition,
-            "neighbours": self._neighbours,
+            "lead": self._lead,
+            "transition": self._obeyed(self._transition),
+            "neighbours": self._obeyed(self._neighbours),
         }
 
     def run(self, stop: Callable[[], bool] = lambda: False, each_turn: Callable[[], None] = lambda: None) -> None:
@@ -153,6 +170,33 @@ class Channel:
         except (OSError, ValueError) as error:
             self._drop(session, str(getattr(error, "strerror", None) or error))
 
+    def _obeyed(self, carry_out: Callable[[_Session, Document], None]) -> Callable[[_Session, Document], None]:
+        """A request that changes something: refused unless its controller leads, or none has ever said that it does."""
+
+        def request(session: _Session, message: Document) -> None:
+            if session.epoch < self._epochs[session.node]:
+                self._stale(session, message)
+            else:
+                carry_out(session, message)
+
+        return request
+
+    def _lead(self, session: _Session, message: Document) -> None:
+        """A controller says that it leads: from now on it is obeyed, and told of all stations."""
+        epoch = message.get("epoch")
+        if not isinstance(epoch, int) or isinstance(epoch, bool) or not 0 < epoch <= MAX_EPOCH:
+            self._queue(session, {"type": "error", "seq": _seq(message), "message": "epoch: expected 1 to 2^63 - 1"})
+        elif epoch < self._epochs[session.node]:
+            self._stale(session, message)
+        else:
+            session.epoch = self._epochs[session.node] = epoch
+            self._queue(session, {"type": "ok", "seq": _seq(message)})
+            self._tell_snapshot(session)
+
+    def _stale(self, session: _Session, message: Document) -> None:
+        epoch = self._epochs[session.node]
+        self._queue(session, {"type": "error", "seq": _seq(message), "message": "stale epoch", "epoch": epoch})
+
     def _transition(self, session: _Session, message: Document) -> None:
         """A station shall go elsewhere; what it says to that comes later."""
         technology, mac, neighbour = (str(message.get(key)) for key in ("technology", "mac", "neighbour"))
@@ -173,23 +217,25 @@ class Channel:
             self._complain(f"{session.node}: {wrong}")
 
     def _dial(self, session: _Session, now_s: float) -> None:
-        family = socket.AF_INET6 if ":" in self._address[0] else socket.AF_INET
+        family = socket.AF_INET6 if ":" in session.address[0] else socket.AF_INET
         connection = socket.socket(family, socket.SOCK_STREAM)
         connection.setblocking(False)
         with contextlib.suppress(OSError):
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         session.socket, session.connected, session.interval_s = connection, False, None
-        session.heard_s = now_s - DEAD_S + DIAL_S
+        session.heard_s, session.epoch = now_s - DEAD_S + DIAL_S, 0
         session.received.clear()
         session.unsent.clear()
         session.asked.clear()
-        status = connection.connect_ex(self._address)
+        status = connection.connect_ex(session.address)
         if status not in (0, errno.EINPROGRESS):
             self._drop(session, os.strerror(status))
             return
         self._selector.register(connection, selectors.EVENT_READ | selectors.EVENT_WRITE, session)
         hello = {"type": "hello", "version": VERSION, "role": "radio", "node": session.node, "program": PROGRAM}
-        self._queue(session, {**hello, "boot": session.boot, "token": self._token}, send=False)
+        epoch = self._epochs[session.node]
+        seen = {"epoch": epoch} if epoch else {}
+        self._queue(session, {**hello, "boot": session.boot, "token": self._token, **seen}, send=False)
 
     def _drop(self, session: _Session, why: str) -> None:
         if session.socket is None:
@@ -247,6 +293,9 @@ class Channel:
             raise ValueError("the controller's welcome has no interval_ms")
         session.interval_s = min(max(interval_ms, INTERVAL_MS[0]), INTERVAL_MS[1]) / 1000
         session.backoff_s = BACKOFF_S[0]
+        self._tell_snapshot(session)
+
+    def _tell_snapshot(self, session: _Session) -> None:
         for follower in self._followers:
             for document in follower.snapshot():
                 self._queue(session, document)
@@ -279,9 +328,11 @@ class Channel:
         if now_s >= self._due_s:
             # On a grid, so that the interval holds on average; after a pause it starts anew.
             self._due_s = max(self._due_s + interval_s, now_s + interval_s / 2)
+            up = [session for session in up if session.asked or self._is_due(session, now_s)]
         else:
             up = [session for session in up if session.asked]
-        found = self._readings.collect([session.node for session in up], interval_s / 2) if up else {}
+        nodes = list(dict.fromkeys(session.node for session in up))
+        found = self._readings.collect(nodes, interval_s / 2) if up else {}
         for session in up:
             asked, session.asked = session.asked or [None], []
             document = found.get(session.node)
@@ -289,8 +340,24 @@ class Channel:
                 continue
             self._tell(session, [{"type": "radio", "seq": seq, **document} for seq in asked])
 
+    def _is_due(self, session: _Session, now_s: float) -> bool:
+        """Whether a session gets the readings of this interval: one that does not lead gets those of each second."""
+        if session.epoch < self._epochs[session.node] and now_s - session.told_s < STANDBY_S:
+            return False
+        session.told_s = now_s
+        return True
 
-def address_of(text: str) -> tuple[str, int]:
+
+def addresses_of(text: str) -> list[Address]:
+    """HOST:PORT,... of a command line; :class:`ConfigError`."""
+    found = [address_of(each.strip()) for each in text.split(",")]
+    if len(found) > MAX_CONTROLLERS or len(set(found)) < len(found):
+        what = f"expected at most {MAX_CONTROLLERS} controllers, each once, got {text[:80]!a}"
+        raise ConfigError("command line", "--channel", what)
+    return found
+
+
+def address_of(text: str) -> Address:
     """HOST:PORT of a command line, HOST an address (IPv6 in brackets) or a name; :class:`ConfigError`."""
     host, _, port = text.rpartition(":")
     if not host or not port.isascii() or not port.isdecimal() or not 0 < int(port[:6]) < 0x10000:

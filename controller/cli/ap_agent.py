@@ -48,7 +48,7 @@ def _run_channel(args: argparse.Namespace, config: AgentConfig) -> int:
     """Speaks to the controller for ever."""
     from hyroads.controller.access_point.agent import Complaints, OwnReadings, make_radios
     from hyroads.controller.access_point.backends import MAKERS
-    from hyroads.controller.access_point.channel import Channel, address_of
+    from hyroads.controller.access_point.channel import Channel, addresses_of
     from hyroads.controller.access_point.hostapd import HostapdFollower
     from hyroads.controller.framework.service_manager import ServiceManager
 
@@ -58,7 +58,7 @@ def _run_channel(args: argparse.Namespace, config: AgentConfig) -> int:
     complain = Complaints("hyroads ap-agent")
     readings = OwnReadings(config, make_radios(config, MAKERS), complain)
     followers = [HostapdFollower(entry.socket, entry.technology, complain) for entry in config.hostapd]
-    channel = Channel(address_of(args.channel), token, [config.node], readings, complain, followers=followers)
+    channel = Channel(addresses_of(args.channel), token, [config.node], readings, complain, followers=followers)
     manager = ServiceManager()
     manager.ready()
     channel.run(each_turn=manager.turned)
@@ -158,7 +158,7 @@ COMMAND = Command(
     argument("--with-parent", type=int, metavar="PID", help="with --wireless: end when this parent ends"),
     argument("--token-file", metavar="FILE", help="with --channel: the controller's agent_token"),
     either(
-        argument("--channel", metavar="HOST:PORT", help="no SNMP: tell the controller what is read"),
+        argument("--channel", metavar="HOST:PORT,...", help="no SNMP: tell each controller what is read"),
         argument("--pass-persist", action="store_true", help="what snmpd runs: serve on stdin and stdout"),
         argument(
             "--wireless",

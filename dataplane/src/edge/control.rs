@@ -1,5 +1,8 @@
-//! Control connections: the controller over TCP, which the agent dials again and again, and anyone on the Unix socket.
+//! Control connections: controllers over TCP, which the agent dials again and again, and anyone on the Unix socket.
+//!
+//! Any number of sessions may read. Once one has said that it leads, only that of the greatest epoch may change anything.
 
+use super::epochs::Epochs;
 use super::protocol::{parse_request, Refusal, Reply, Request, Welcome};
 use crate::sys::clock::monotonic_ns;
 use crate::sys::epoll::{Epoll, Interest};
@@ -20,6 +23,8 @@ const WELCOME_TIMEOUT_NS: u64 = 5_000 * MS;
 const DEAD_PINGS: u64 = 8;
 const DEAD_MIN_NS: u64 = 2_000 * MS;
 const MAX_UNIX_PEERS: usize = 16;
+/// A controller that does not lead is told no more often.
+const STANDBY_REPORT_NS: u64 = 1_000 * MS;
 
 #[derive(Debug)]
 pub enum Stream {
@@ -64,7 +69,10 @@ pub struct Connection {
     lines: LineStream<Stream>,
     token: u64,
     connected: bool,
-    is_controller: bool,
+    /// Which of the controllers it was dialled to.
+    controller: Option<usize>,
+    /// That the session has named; 0: it does not lead.
+    epoch: u64,
     welcome: Option<Welcome>,
     heard_ns: u64,
     pinged_ns: u64,
@@ -74,12 +82,13 @@ pub struct Connection {
 }
 
 impl Connection {
-    fn new(stream: Stream, token: u64, now_ns: u64, connected: bool, is_controller: bool) -> Self {
+    fn new(stream: Stream, token: u64, now_ns: u64, connected: bool, controller: Option<usize>) -> Self {
         Connection {
             lines: LineStream::new(stream),
             token,
             connected,
-            is_controller,
+            controller,
+            epoch: 0,
             welcome: None,
             heard_ns: now_ns,
             pinged_ns: now_ns,
@@ -93,8 +102,9 @@ impl Connection {
         interval_ms.filter(|ms| *ms > 0).map(|ms| ms.max(10) * MS)
     }
 
-    fn report_ns(&self) -> Option<u64> {
-        self.every(self.welcome?.report_ms)
+    fn report_ns(&self, epochs: Epochs) -> Option<u64> {
+        let interval = self.every(self.welcome?.report_ms)?;
+        Some(if epochs.obeys(self.epoch) { interval } else { interval.max(STANDBY_REPORT_NS) })
     }
 
     fn ping_ns(&self) -> Option<u64> {
@@ -105,21 +115,24 @@ impl Connection {
     fn dead_at(&self) -> Option<u64> {
         match self.ping_ns() {
             Some(ping) => Some(self.heard_ns + (ping * DEAD_PINGS).max(DEAD_MIN_NS)),
-            None if self.is_controller && self.welcome.is_none() => Some(self.heard_ns + WELCOME_TIMEOUT_NS),
+            None if self.controller.is_some() && self.welcome.is_none() => Some(self.heard_ns + WELCOME_TIMEOUT_NS),
             None => None,
         }
     }
 
-    fn next_due(&self) -> Option<u64> {
+    fn next_due(&self, epochs: Epochs) -> Option<u64> {
         let ping = self.ping_ns().map(|ping| self.pinged_ns + ping);
-        let report = self.report_ns().map(|report| self.reported_ns + report);
+        let report = self.report_ns(epochs).map(|report| self.reported_ns + report);
         [ping, report, self.dead_at()].into_iter().flatten().min()
     }
 }
 
 /// What the shell does with a request: it answers by lines.
 pub trait Handler {
-    fn hello(&self) -> String;
+    /// Names the greatest epoch, if there is one.
+    fn hello(&self, epoch: u64) -> String;
+    /// The answer to a session that leads: what is in force.
+    fn obeys(&self, seq: Option<u64>) -> String;
     /// Lines to answer, or an error.
     fn request(&mut self, seq: Option<u64>, request: Request) -> Result<Vec<String>, String>;
     /// Regular reports.
@@ -128,16 +141,23 @@ pub trait Handler {
     fn link_lines(&self) -> Vec<String>;
 }
 
+/// A controller that is dialled again and again.
+#[derive(Debug)]
+struct Dialled {
+    address: SocketAddr,
+    dial_ns: u64,
+    backoff_ns: u64,
+    was_connected: bool,
+}
+
 #[derive(Debug)]
 pub struct Control {
-    controller: Option<SocketAddr>,
+    controllers: Vec<Dialled>,
     listener: Option<ControlSocket>,
     connections: Vec<Connection>,
     next_token: u64,
-    dial_ns: u64,
-    backoff_ns: u64,
     jitter: u64,
-    was_connected: bool,
+    epochs: Epochs,
 }
 
 /// Token of the Unix listener; connections have higher ones.
@@ -145,7 +165,7 @@ pub const LISTENER_TOKEN: u64 = 1 << 32;
 
 impl Control {
     pub fn new(
-        controller: Option<SocketAddr>,
+        controllers: &[SocketAddr],
         listener: Option<ControlSocket>,
         seed: u64,
         epoll: &Epoll,
@@ -153,15 +173,19 @@ impl Control {
         if let Some(listener) = &listener {
             epoll.add(listener, LISTENER_TOKEN, Interest::READ)?;
         }
+        let dialled = |address: &SocketAddr| Dialled {
+            address: *address,
+            dial_ns: 0,
+            backoff_ns: FIRST_BACKOFF_NS,
+            was_connected: false,
+        };
         Ok(Control {
-            controller,
+            controllers: controllers.iter().map(dialled).collect(),
             listener,
             connections: Vec::new(),
             next_token: LISTENER_TOKEN + 1,
-            dial_ns: 0,
-            backoff_ns: FIRST_BACKOFF_NS,
             jitter: seed | 1,
-            was_connected: false,
+            epochs: Epochs::default(),
         })
     }
 
@@ -169,7 +193,7 @@ impl Control {
         &mut self,
         stream: Stream,
         connected: bool,
-        is_controller: bool,
+        controller: Option<usize>,
         now_ns: u64,
         epoll: &Epoll,
     ) -> io::Result<()> {
@@ -177,32 +201,37 @@ impl Control {
         self.next_token += 1;
         let interest = if connected { Interest::READ } else { Interest::BOTH };
         epoll.add(&stream, token, interest)?;
-        self.connections.push(Connection::new(stream, token, now_ns, connected, is_controller));
+        self.connections.push(Connection::new(stream, token, now_ns, connected, controller));
         Ok(())
     }
 
+    fn is_dialled(&self, which: usize) -> bool {
+        self.connections.iter().any(|c| c.controller == Some(which))
+    }
+
+    /// Dials every controller that has no connection, as it is time.
     fn dial(&mut self, now_ns: u64, epoll: &Epoll) {
-        let address = match self.controller {
-            Some(address) => address,
-            None => return,
-        };
-        if now_ns < self.dial_ns || self.connections.iter().any(|c| c.is_controller) {
-            return;
-        }
-        let made = tcp::dial(&address).and_then(|s| self.add(Stream::Tcp(s), false, true, now_ns, epoll));
-        if made.is_err() {
-            self.back_off(now_ns);
+        for which in 0..self.controllers.len() {
+            if now_ns < self.controllers[which].dial_ns || self.is_dialled(which) {
+                continue;
+            }
+            let made = tcp::dial(&self.controllers[which].address)
+                .and_then(|s| self.add(Stream::Tcp(s), false, Some(which), now_ns, epoll));
+            if made.is_err() {
+                self.back_off(which, now_ns);
+            }
         }
     }
 
     /// Doubles the pause, within 25 % of jitter so that a thousand agents don't come back at once.
-    fn back_off(&mut self, now_ns: u64) {
+    fn back_off(&mut self, which: usize, now_ns: u64) {
         self.jitter ^= self.jitter << 13;
         self.jitter ^= self.jitter >> 7;
         self.jitter ^= self.jitter << 17;
-        let quarter = self.backoff_ns / 4;
-        self.dial_ns = now_ns + self.backoff_ns - quarter + self.jitter % (2 * quarter);
-        self.backoff_ns = (2 * self.backoff_ns).min(LAST_BACKOFF_NS);
+        let dialled = &mut self.controllers[which];
+        let quarter = dialled.backoff_ns / 4;
+        dialled.dial_ns = now_ns + dialled.backoff_ns - quarter + self.jitter % (2 * quarter);
+        dialled.backoff_ns = (2 * dialled.backoff_ns).min(LAST_BACKOFF_NS);
     }
 
     /// A descriptor of ours is ready.
@@ -220,12 +249,12 @@ impl Control {
 
     fn accept(&mut self, now_ns: u64, epoll: &Epoll, handler: &dyn Handler) {
         while let Some(Ok(Some(stream))) = self.listener.as_ref().map(ControlSocket::accept) {
-            if self.connections.len() > MAX_UNIX_PEERS {
+            if self.connections.iter().filter(|c| c.controller.is_none()).count() >= MAX_UNIX_PEERS {
                 continue;
             }
-            if self.add(Stream::Unix(stream), true, false, now_ns, epoll).is_ok() {
+            if self.add(Stream::Unix(stream), true, None, now_ns, epoll).is_ok() {
                 let at = self.connections.len() - 1;
-                let result = self.connections[at].lines.queue(&handler.hello());
+                let result = self.connections[at].lines.queue(&handler.hello(self.epochs.greatest()));
                 self.settle(at, result, now_ns, epoll);
             }
         }
@@ -243,7 +272,7 @@ impl Control {
             }
             connection.connected = true;
             connection.heard_ns = now_ns;
-            connection.lines.queue(&handler.hello())?;
+            connection.lines.queue(&handler.hello(self.epochs.greatest()))?;
         }
         let peer = connection.lines.fill()?;
         while let Some(line) = connection.lines.next_line()? {
@@ -256,12 +285,21 @@ impl Control {
                     connection.welcome = Some(welcome);
                     connection.pinged_ns = now_ns;
                     connection.reported_ns = now_ns;
-                    if connection.is_controller {
-                        self.backoff_ns = FIRST_BACKOFF_NS;
-                        self.was_connected = true;
-                        eprintln!("hyroads-edge: controller welcomed us");
+                    if let Some(which) = connection.controller {
+                        let dialled = &mut self.controllers[which];
+                        dialled.backoff_ns = FIRST_BACKOFF_NS;
+                        dialled.was_connected = true;
+                        eprintln!("hyroads-edge: controller {} welcomed us", dialled.address);
                     }
                     handler.link_lines()
+                }
+                Ok((seq, Request::Lead(epoch))) if self.epochs.lead(epoch) => {
+                    connection.epoch = epoch;
+                    vec![handler.obeys(seq)]
+                }
+                Ok((seq, Request::Lead(_))) => vec![stale(seq, self.epochs)],
+                Ok((seq, request)) if request.changes() && !self.epochs.obeys(connection.epoch) => {
+                    vec![stale(seq, self.epochs)]
                 }
                 Ok((seq, request)) => handler.request(seq, request).unwrap_or_else(|message| {
                     eprintln!("hyroads-edge: refused: {message}");
@@ -269,7 +307,7 @@ impl Control {
                 }),
                 Err(Refusal::Invalid { seq, message }) => vec![Reply::Error { seq, message: &message }.line()],
                 Err(Refusal::Malformed(message)) => {
-                    if connection.is_controller {
+                    if connection.controller.is_some() {
                         return Err(io::Error::new(io::ErrorKind::InvalidData, format!("malformed line: {message}")));
                     }
                     vec![Reply::Error { seq: None, message: &format!("malformed line: {message}") }.line()]
@@ -301,12 +339,15 @@ impl Control {
         });
         if let Err(error) = result {
             let gone = self.connections.remove(at);
-            if gone.is_controller {
-                if self.was_connected {
-                    eprintln!("hyroads-edge: controller lost ({error}); going on with the configuration in force");
-                    self.was_connected = false;
+            if let Some(which) = gone.controller {
+                let dialled = &mut self.controllers[which];
+                if std::mem::take(&mut dialled.was_connected) {
+                    let address = dialled.address;
+                    eprintln!(
+                        "hyroads-edge: controller {address} lost ({error}); going on with the configuration in force"
+                    );
                 }
-                self.back_off(now_ns);
+                self.back_off(which, now_ns);
             }
         }
     }
@@ -327,7 +368,7 @@ impl Control {
         self.dial(now_ns, epoll);
         for at in (0..self.connections.len()).rev() {
             let connection = &mut self.connections[at];
-            if connection.next_due().map_or(true, |due| due > now_ns) {
+            if connection.next_due(self.epochs).map_or(true, |due| due > now_ns) {
                 continue;
             }
             let mut result = Ok(());
@@ -339,7 +380,9 @@ impl Control {
                 connection.ping_seq += 1;
                 result = connection.lines.queue(&Reply::Ping { seq: Some(connection.ping_seq) }.line());
             }
-            if result.is_ok() && connection.report_ns().map_or(false, |r| connection.reported_ns + r <= now_ns) {
+            if result.is_ok()
+                && connection.report_ns(self.epochs).map_or(false, |r| connection.reported_ns + r <= now_ns)
+            {
                 connection.reported_ns = now_ns;
                 result = handler.report().iter().try_for_each(|line| connection.lines.queue(line));
             }
@@ -348,8 +391,16 @@ impl Control {
     }
 
     pub fn next_due(&self) -> Option<u64> {
-        let dialling = self.controller.is_some() && !self.connections.iter().any(|c| c.is_controller);
-        let dial = dialling.then_some(self.dial_ns);
-        self.connections.iter().filter_map(Connection::next_due).chain(dial).min()
+        let waiting = self.controllers.iter().enumerate().filter(|(which, _)| !self.is_dialled(*which));
+        let dials = waiting.map(|(_, dialled)| dialled.dial_ns);
+        self.connections.iter().filter_map(|c| c.next_due(self.epochs)).chain(dials).min()
     }
 }
+
+fn stale(seq: Option<u64>, epochs: Epochs) -> String {
+    Reply::Stale { seq, message: "stale epoch", epoch: epochs.greatest() }.line()
+}
+
+#[cfg(test)]
+#[path = "control_tests.rs"]
+mod tests;

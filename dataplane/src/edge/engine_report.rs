@@ -6,9 +6,19 @@ use super::receiver::Receiver;
 use super::report::{EgressReport, InPathReport, IngressReport, LinkReport, OutPathReport, Report};
 use super::sender::Sender;
 use crate::sys::lateness::Lateness;
+use std::collections::BTreeMap;
 
 /// Flows in one line: a line has at most 1 MiB, a flow with eight paths takes about 1.7 kB.
 const FLOWS_PER_LINE: usize = 400;
+
+/// Flows whose rates one line tells: with eight paths they take about 120 bytes each.
+const RATES_PER_LINE: usize = 3000;
+
+/// Rates in force by flow number and path id; of so many flows as a line holds.
+pub fn rates(engine: &Engine) -> BTreeMap<u16, BTreeMap<u8, Option<f64>>> {
+    let rates_of = |sender: &Sender| sender.paths().iter().map(|p| (p.spec.id, p.spec.rate_mbps)).collect();
+    engine.senders().take(RATES_PER_LINE).map(|sender| (sender.number, rates_of(sender))).collect()
+}
 
 fn ago_ms(now_ns: u64, at_ns: Option<u64>) -> Option<f64> {
     at_ns.map(|at| rounded(now_ns.saturating_sub(at) as f64 / 1e6))

@@ -11,6 +11,7 @@ pub mod devices;
 pub mod egress_config;
 pub mod engine;
 pub mod engine_report;
+pub mod epochs;
 pub mod frame;
 pub mod hywf;
 pub mod inpath;

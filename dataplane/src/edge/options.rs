@@ -4,6 +4,9 @@ use super::pace::BURST_NS;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 
+/// Each costs a session and reports.
+const MAX_CONTROLLERS: usize = 8;
+
 pub const USAGE: &str = "\
 usage: hyroads-edge --node ID --access PORT --network PORT [options]
 
@@ -12,7 +15,7 @@ The edge agent of HyRoads: splits flows over paths, paces, reorders and equalise
   --node ID             name of this node towards the controller
   --access PORT         side of the users: tap:NAME or packet:INTERFACE
   --network PORT        side of the paths: tap:NAME or packet:INTERFACE
-  --controller H:P      controller to dial (default: none)
+  --controller H:P,...  controllers to dial, all of them (default: none); may be repeated
   --control PATH        Unix socket for the same protocol
   --config FILE         start with this config message (JSON)
   --token-file FILE     token for the controller, on one line
@@ -44,7 +47,8 @@ pub struct Options {
     pub node: String,
     pub access: Port,
     pub network: Port,
-    pub controller: Option<SocketAddr>,
+    /// A session is held with each.
+    pub controllers: Vec<SocketAddr>,
     pub control: Option<PathBuf>,
     pub config: Option<PathBuf>,
     pub token_file: Option<PathBuf>,
@@ -69,7 +73,7 @@ pub fn parse(arguments: impl Iterator<Item = String>) -> Result<Command, String>
         node: String::new(),
         access: Port::Tap(String::new()),
         network: Port::Tap(String::new()),
-        controller: None,
+        controllers: Vec::new(),
         control: None,
         config: None,
         token_file: None,
@@ -88,7 +92,11 @@ pub fn parse(arguments: impl Iterator<Item = String>) -> Result<Command, String>
             "--node" => node = Some(value()?),
             "--access" => access = Some(Port::parse(&value()?)?),
             "--network" => network = Some(Port::parse(&value()?)?),
-            "--controller" => options.controller = Some(resolve(&value()?)?),
+            "--controller" => {
+                for text in value()?.split(',') {
+                    add_controller(&mut options.controllers, text.trim())?;
+                }
+            }
             "--control" => options.control = Some(value()?.into()),
             "--config" => options.config = Some(value()?.into()),
             "--token-file" => options.token_file = Some(value()?.into()),
@@ -117,6 +125,18 @@ fn number(name: &str, text: &str, least: u32, most: u32) -> Result<u32, String> 
     }
 }
 
+fn add_controller(known: &mut Vec<SocketAddr>, text: &str) -> Result<(), String> {
+    let address = resolve(text)?;
+    if known.contains(&address) {
+        return Err(format!("--controller {text:?}: named twice"));
+    }
+    if known.len() == MAX_CONTROLLERS {
+        return Err(format!("--controller {text:?}: expected at most {MAX_CONTROLLERS} controllers"));
+    }
+    known.push(address);
+    Ok(())
+}
+
 /// Names are looked up once: a lookup later would stop the traffic.
 fn resolve(text: &str) -> Result<SocketAddr, String> {
     let mut addresses = text.to_socket_addrs().map_err(|e| format!("--controller {text:?}: {e}"))?;
@@ -140,6 +160,28 @@ mod tests {
                 assert_eq!((o.access, o.network), (Port::Tap("a-acc".into()), Port::Packet("eth0".into())));
             }
             other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn controllers_are_a_list_in_either_spelling() {
+        let rest = "--node a --access tap:x --network tap:n";
+        let line = format!("{rest} --controller 127.0.0.1:1,127.0.0.1:2 --controller [::1]:3");
+        match parsed(&line) {
+            Ok(Command::Run(o)) => {
+                let ports: Vec<u16> = o.controllers.iter().map(SocketAddr::port).collect();
+                assert_eq!(ports, [1, 2, 3]);
+            }
+            other => panic!("{other:?}"),
+        }
+        let many: Vec<String> = (1..=9).map(|port| format!("127.0.0.1:{port}")).collect();
+        for (list, wanted) in [
+            ("127.0.0.1:1,127.0.0.1:1".to_string(), "named twice"),
+            (many.join(","), "at most 8"),
+            ("127.0.0.1:1,".into(), "--controller"),
+        ] {
+            let error = parsed(&format!("{rest} --controller {list}")).unwrap_err();
+            assert!(error.contains(wanted), "{error}");
         }
     }
 

@@ -8,6 +8,7 @@ use super::branch::Branch;
 use super::burst::BurstConfig;
 use super::egress_config::check_paths;
 pub use super::egress_config::Egress;
+use super::epochs::MAX_EPOCH;
 use super::frame::{LABEL_LEN, MAX_LABEL, SHIM_LEN};
 use super::report::Report;
 use super::split_config::SplitMode;
@@ -26,6 +27,8 @@ const MAX_BURST_BYTES: u32 = 10_000_000;
 #[derive(Debug)]
 pub enum Request {
     Welcome(Welcome),
+    /// The session leads, with this epoch.
+    Lead(u64),
     Config(Box<Config>),
     /// By flow number.
     Rates(BTreeMap<u16, RateChange>),
@@ -33,6 +36,13 @@ pub enum Request {
     ResetCounters,
     Ping,
     Pong,
+}
+
+impl Request {
+    /// Whether only a session that leads may say it.
+    pub fn changes(&self) -> bool {
+        matches!(self, Request::Config(_) | Request::Rates(_) | Request::ResetCounters)
+    }
 }
 
 /// New rates of a flow by path id, in Mb/s of L2 payload.
@@ -200,6 +210,11 @@ struct Envelope {
 }
 
 #[derive(Deserialize)]
+struct LeadBody {
+    epoch: u64,
+}
+
+#[derive(Deserialize)]
 struct RatesBody {
     rates: BTreeMap<String, BTreeMap<String, Option<f64>>>,
     #[serde(default)]
@@ -225,6 +240,13 @@ pub fn parse_request(line: &str) -> Result<(Option<u64>, Request), Refusal> {
         "rates" => {
             let body: RatesBody = serde_json::from_str(line).map_err(|e| invalid(format!("rates: {e}")))?;
             Request::Rates(numbered_rates(body).map_err(|e| invalid(format!("rates: {e}")))?)
+        }
+        "lead" => {
+            let body: LeadBody = serde_json::from_str(line).map_err(|e| invalid(format!("lead: {e}")))?;
+            if !(1..=MAX_EPOCH).contains(&body.epoch) {
+                return Err(invalid(format!("lead: epoch {}: expected 1 to {MAX_EPOCH}", body.epoch)));
+            }
+            Request::Lead(body.epoch)
         }
         "stats" => Request::Stats,
         "reset-counters" => Request::ResetCounters,
@@ -402,6 +424,23 @@ pub enum Reply<'a> {
         boot: &'a str,
         token: Option<&'a str>,
         revision: u64,
+        /// The greatest that was ever named.
+        #[serde(skip_serializing_if = "is_zero")]
+        epoch: u64,
+    },
+    /// The answer to "lead": what is in force.
+    #[serde(rename = "ok")]
+    Obeys {
+        seq: Option<u64>,
+        revision: u64,
+        rates: BTreeMap<u16, BTreeMap<u8, Option<f64>>>,
+    },
+    /// Another session leads.
+    #[serde(rename = "error")]
+    Stale {
+        seq: Option<u64>,
+        message: &'a str,
+        epoch: u64,
     },
     Ok {
         seq: Option<u64>,
@@ -427,6 +466,10 @@ pub enum Reply<'a> {
         seq: Option<u64>,
     },
     Report(&'a Report),
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 impl Reply<'_> {

@@ -105,7 +105,7 @@ fn next_random(state: &mut u64) -> u64 {
 }
 
 impl Handler for Agent {
-    fn hello(&self) -> String {
+    fn hello(&self, epoch: u64) -> String {
         Reply::Hello {
             version: VERSION,
             node: &self.node,
@@ -113,8 +113,13 @@ impl Handler for Agent {
             boot: &self.boot,
             token: self.token.as_deref(),
             revision: self.engine.revision,
+            epoch,
         }
         .line()
+    }
+
+    fn obeys(&self, seq: Option<u64>) -> String {
+        Reply::Obeys { seq, revision: self.engine.revision, rates: engine_report::rates(&self.engine) }.line()
     }
 
     fn request(&mut self, seq: Option<u64>, request: Request) -> Result<Vec<String>, String> {
@@ -128,7 +133,7 @@ impl Handler for Agent {
             }
             Request::Stats => return Ok(self.report_lines(seq)),
             Request::Ping => return Ok(vec![Reply::Pong { seq }.line()]),
-            Request::Pong | Request::Welcome(_) => return Ok(Vec::new()),
+            Request::Pong | Request::Welcome(_) | Request::Lead(_) => return Ok(Vec::new()),
         };
         Ok(vec![Reply::Ok { seq, from }.line()])
     }
@@ -192,7 +197,7 @@ pub fn run(options: &Options) -> io::Result<()> {
         agent.apply(&config).map_err(invalid)?;
     }
     let listener = options.control.as_deref().map(ControlSocket::listen).transpose()?;
-    let control = Control::new(options.controller, listener, next_random(&mut agent.random), &epoll.borrow())?;
+    let control = Control::new(&options.controllers, listener, next_random(&mut agent.random), &epoll.borrow())?;
     if let Some(warning) = low_latency(options.realtime) {
         eprintln!("hyroads-edge: warning: {warning}");
     }

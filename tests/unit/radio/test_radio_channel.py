@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator
 
 import pytest
 
-from hyroads.controller.access_point.channel import Channel, address_of
+from hyroads.controller.access_point.channel import Channel, address_of, addresses_of
 from hyroads.controller.access_point.hostapd import Document
 from hyroads.controller.core.errors import ConfigError
 
@@ -63,26 +63,27 @@ class Peer:
 
 
 class Setting:
-    def __init__(self, nodes: list[str]) -> None:
-        self.server = socket.create_server(("127.0.0.1", 0))
-        self.server.settimeout(5)
+    def __init__(self, nodes: list[str], controllers: int = 1) -> None:
+        self.servers = [socket.create_server(("127.0.0.1", 0)) for _ in range(controllers)]
+        for server in self.servers:
+            server.settimeout(5)
         self.readings = Counting()
         self.complaints: list[str] = []
         self.stopped = False
-        self.channel = Channel(
-            self.server.getsockname()[:2], "secret-token", nodes, self.readings, self.complaints.append
-        )
+        addresses = [server.getsockname()[:2] for server in self.servers]
+        self.channel = Channel(addresses, "secret-token", nodes, self.readings, self.complaints.append)
         self.thread = threading.Thread(target=self.channel.run, args=(lambda: self.stopped,))
         self.thread.start()
 
-    def accept(self) -> Peer:
-        return Peer(self.server.accept()[0])
+    def accept(self, controller: int = 0) -> Peer:
+        return Peer(self.servers[controller].accept()[0])
 
     def end(self) -> None:
         self.stopped = True
         self.thread.join(5)
         self.channel.close()
-        self.server.close()
+        for server in self.servers:
+            server.close()
         assert not self.thread.is_alive()
 
 
@@ -181,6 +182,65 @@ def test_one_look_serves_the_sessions_of_all_nodes() -> None:
     setting.end()
     for peer in peers:
         peer.close()
+
+
+def test_only_the_controller_with_the_greatest_epoch_is_obeyed() -> None:
+    setting = Setting(["a"], controllers=2)
+    old, new = (setting.accept(number).welcome() for number in range(2))
+    # While none leads both are.
+    for peer in (old, new):
+        peer.send(type="transition", seq=1, technology="wifi", mac="02:00:00:00:00:01", neighbour="x")
+        assert "no hostapd" in peer.next("error")["message"]
+    old.send(type="lead", seq=2, epoch=4)
+    assert old.next("ok")["seq"] == 2
+    new.send(type="transition", seq=3, technology="wifi", mac="02:00:00:00:00:01", neighbour="x")
+    assert new.next("error").items() >= {"seq": 3, "message": "stale epoch", "epoch": 4}.items()
+    new.send(type="read", seq=4)
+    while new.next("radio")["seq"] != 4:
+        pass
+    new.send(type="lead", seq=5, epoch=5)
+    assert new.next("ok")["seq"] == 5
+    for message in ({"type": "transition"}, {"type": "neighbours"}, {"type": "lead", "epoch": 4}):
+        old.send(**message, seq=6)
+        assert old.next("error")["message"] == "stale epoch"
+    # It outlives sessions.
+    old.close()
+    assert setting.accept(0).hello["epoch"] == 5
+    setting.end()
+    new.close()
+
+
+def test_a_standby_gets_the_readings_of_each_second() -> None:
+    setting = Setting(["a"], controllers=2)
+    leader, standby = (setting.accept(number).welcome() for number in range(2))
+    leader.send(type="lead", seq=1, epoch=1)
+    leader.next("ok")
+    standby.send(type="transition", seq=2)
+    standby.next("error")
+    first = standby.next("radio")["time_s"]
+    counts = [standby.next("radio")["time_s"] for _ in range(2)]
+    assert counts[1] - first > 1.5 * 1000 / INTERVAL_MS * 0.5
+    setting.end()
+    for peer in (leader, standby):
+        peer.close()
+
+
+@pytest.mark.parametrize("epoch", [0, -1, True, "3", 1.5, None, 2**63, [1]])
+def test_an_epoch_that_is_none_is_refused(one: Setting, epoch: object) -> None:
+    peer = one.accept().welcome()
+    peer.send(type="lead", seq=1, epoch=epoch)
+    assert "expected" in peer.next("error")["message"]
+    peer.close()
+    again = one.accept()
+    assert "epoch" not in again.hello
+    again.close()
+
+
+def test_lists_of_addresses() -> None:
+    assert addresses_of("127.0.0.1:1, [::1]:2") == [("127.0.0.1", 1), ("::1", 2)]
+    for text in ("127.0.0.1:1,127.0.0.1:1", "127.0.0.1:1,", ",".join(f"127.0.0.1:{n}" for n in range(1, 10))):
+        with pytest.raises(ConfigError):
+            addresses_of(text)
 
 
 @pytest.mark.parametrize(

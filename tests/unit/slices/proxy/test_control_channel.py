@@ -117,3 +117,13 @@ def test_ports_that_a_slice_loses_or_gets_are_events() -> None:
     for message in found:
         guard.check(message)
     assert [(message[8], event_port(message)) for message in found] == [(1, 1), (0, 3)]
+
+
+def test_the_generation_outlives_connections() -> None:
+    roles = Roles()
+    roles.request(1, role_request(MASTER, 5))
+    roles.leave(1)
+    with pytest.raises(Refused):
+        roles.request(2, role_request(MASTER, 4))
+    assert roles.role(2) == EQUAL
+    assert role_of(roles.request(2, role_request(SLAVE, 5))) == SLAVE
