@@ -72,7 +72,6 @@ class Basis:
         same = self.dead == other.dead and self.capacity_mbps == other.capacity_mbps
         return same and self.interference is other.interference and self.places == other.places
 
-
     def has_only_lost(self, before: Basis) -> bool:
         """Whether this is the network of another one without some links."""
         same = self.capacity_mbps == before.capacity_mbps and self.interference is before.interference

@@ -313,7 +313,7 @@ def _frames_of(spec: FlowSpec) -> tuple[object, ...]:
     return spec.source, spec.target, tuple(sorted(spec.match.items()))
 
 
-def _route(  # noqa: PLR0917 - all that a route depends on
+def _route(
     state: State, live: LiveNetwork, flow: str, before: FlowRoute | None, *, same_network: bool, twin: str | None
 ) -> FlowRoute:
     """The route of a flow; ``twin`` is an earlier flow that takes all its frames, if there is one."""
