@@ -27,7 +27,7 @@ from failure_lab import DIAMOND
 
 from hyroads.controller.core.netfile import parse
 from hyroads.mininet.emulation import Emulation, EmulationOptions, controller_ports
-from hyroads.mininet.probe import report
+from hyroads.mininet.probe import MAGIC_PORT, report
 from hyroads.mininet.programs import Program, wait_until
 from hyroads.mininet.runner import RunOptions, run_network
 
@@ -111,15 +111,20 @@ def devices(emulation: Emulation) -> dict[str, Any]:
 
 def stream(emulation: Emulation) -> tuple[subprocess.Popen, subprocess.Popen]:
     probe = [sys.executable, "-m", "hyroads.mininet.probe"]
-    receive = [*emulation.inside("d"), *probe, "receive", "--seconds", str(STREAM_S + 1.5)]
+    receive = [*emulation.inside("d"), *probe, "receive", "--seconds", str(STREAM_S + 2.5)]
     to = emulation.addressing.host_ip["d"]
     send = [*emulation.inside("a"), *probe, "send", "--to", to, "--seconds", str(STREAM_S)]
     send += ["--interval-ms", "1", "--bytes", str(PACKET_BYTES)]
-    ends = []
-    for command in (receive, send):
-        ends.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
-        time.sleep(0.5)
-    return ends[0], ends[1]
+    receiver = subprocess.Popen(receive, stdout=subprocess.PIPE, text=True)
+
+    def listens() -> bool:
+        found = subprocess.run([*emulation.inside("d"), "ss", "-Huln"], check=True, capture_output=True, text=True)
+        return f":{MAGIC_PORT} " in found.stdout
+
+    wait_until("receiver", listens, 10.0)
+    sender = subprocess.Popen(send, stdout=subprocess.PIPE, text=True)
+    time.sleep(0.5)
+    return receiver, sender
 
 
 def one_run(emulation: LedEmulation, epoch: int, kill: bool, after_s: float) -> dict[str, Any]:
