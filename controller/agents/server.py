@@ -1,19 +1,20 @@
 """The agents' server: accepts agents and access points over TCP (docs/reference/dataplane.md, section 2).
 
-Each connection runs in green threads of its own. The server knows the protocol and nothing of plans: it passes on what
-agents report, what access points read and say of their stations (docs/reference/telemetry.md), and what multi-homed
-clients tell (docs/reference/clients.md).
+Connections of agents and access points are read by one green thread for all. The server knows the protocol and nothing
+of plans: it passes on what agents report, what access points read and say of their stations
+(docs/reference/telemetry.md), and what multi-homed clients tell (docs/reference/clients.md).
 """
 
 from __future__ import annotations
 
 import hmac
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from hyroads.controller.framework import ryu_shim as shim
+from hyroads.controller.framework.shared_poll import SharedPoll
 from hyroads.controller.settings.controller import Timings
 
 from .clients import DEAD_S, REPORT_MS, ClientAccess, allowance
@@ -95,12 +96,16 @@ LOG = logging.getLogger("hyroads.agents")
 HELLO_WITHIN_S = 2.0
 JOIN_WITHIN_S = 0.3
 SPARE_CONNECTIONS = 32
+# Who says something anyway is pinged only to know how long that takes, and to let it know that we live.
+PING_WITHIN_S = 0.6
 
 _Handler = Callable[[Session, dict[str, Any]], None]
 
 
 class AgentServer:
-    """Accepts agents. ``nodes`` are those that have one; times come from ``clock`` (monotonic seconds)."""
+    """Accepts agents. ``nodes`` are those that have one; times come from ``clock`` (monotonic seconds). By ``attended``
+    (``core.attention``; the same if it is not given) it is judged who is silent and does not answer.
+    """
 
     def __init__(
         self,
@@ -114,6 +119,7 @@ class AgentServer:
         markers: SequenceMarkers,
         clients: ClientAccess,
         epoch_seen: Callable[[int, str], None] = lambda epoch, who: None,
+        attended: Callable[[], float] | None = None,
     ) -> None:
         self.sessions: dict[str, Session] = {}
         self.radios: dict[str, Session] = {}
@@ -125,7 +131,8 @@ class AgentServer:
         self._nodes = nodes
         self._timings = timings
         self._token = token
-        self._clock = clock
+        self._clock, self._attended = clock, attended or clock
+        self._poll = SharedPoll()
         self._connections = 0
         self._epoch_seen = epoch_seen
         self._epoch: int | None = None
@@ -207,7 +214,7 @@ class AgentServer:
             session = self._greet(connection, lines, peer)
             if session is not None:
                 shim.spawn(session.write_loop)
-                self._read_loop(session, lines)
+                self._read_loop(session, connection, lines)
         except ProtocolError as error:
             self._listener.agent_misbehaved(peer, str(error))
             self._refuse(connection, session, str(error))
@@ -230,7 +237,7 @@ class AgentServer:
             # A slow answer makes guessing slow.
             shim.sleep(0.5)
             raise ProtocolError("wrong token")
-        session = Session(hello, peer, connection, self._clock, heard_s=self._clock())
+        session = Session(hello, peer, connection, self._attended, heard_s=self._attended())
         welcome = {RADIO: self._welcome_radio, CLIENT: self._welcome_client}.get(hello.role, self._welcome_agent)
         return welcome(session)
 
@@ -295,19 +302,29 @@ class AgentServer:
             session.joined = True
             self._listener.agent_up(session)
 
-    def _read_loop(self, session: Session, lines: shim.LineReader) -> None:
-        handlers = self._handlers[session.hello.role]
-        while not session.closed:
-            line = lines.next(None)
-            if line is None or session.closed:
-                return
-            session.heard_s = self._clock()
-            session.pay(len(line))
-            message = parse_line(line)
-            handler = handlers.get(message["type"])
-            if handler is None:
-                raise ProtocolError(f"{message['type']} out of place")
-            handler(session, message)
+    def _read_loop(self, session: Session, connection: Any, lines: shim.LineReader) -> None:
+        for line in lines.given(b""):
+            self._take(session, line)
+        if session.hello.role != CLIENT:
+            self._poll.serve(connection, lambda data: self._take_all(session, lines.given(data)))
+            return
+        while not session.closed and (next_line := lines.next(None)) is not None:
+            self._take(session, next_line)
+
+    def _take_all(self, session: Session, lines: Iterator[bytes]) -> None:
+        for line in lines:
+            self._take(session, line)
+
+    def _take(self, session: Session, line: bytes) -> None:
+        if session.closed:
+            return
+        session.heard_s = self._attended()
+        session.pay(len(line), self._clock())
+        message = parse_line(line)
+        handler = self._handlers[session.hello.role].get(message["type"])
+        if handler is None:
+            raise ProtocolError(f"{message['type']} out of place")
+        handler(session, message)
 
     def _on_ok(self, session: Session, message: dict[str, Any]) -> None:
         first = parse_first(message)
@@ -350,23 +367,25 @@ class AgentServer:
 
     def _tick_loop(self) -> None:
         """Pings, and an end to sessions that are silent."""
-        period_s, dead_s = self._timings.ping_ms / 1e3, self._timings.agent_dead_ms / 1e3
+        period_s = self._timings.ping_ms / 1e3
         due_s = self._clock() + period_s
         while True:
             shim.sleep(max(0.0, min(due_s - self._clock(), JOIN_WITHIN_S / 3)))
-            now_s = self._clock()
-            late = now_s - due_s > dead_s / 4
+            is_due = self._clock() >= due_s
+            if is_due:
+                due_s = self._clock() + period_s
             for session in [*self.sessions.values(), *self.radios.values(), *self.clients.values()]:
-                if not session.joined and now_s >= session.join_by_s:
+                if not session.joined and self._clock() >= session.join_by_s:
                     self._join(session)
-                if now_s < due_s:
-                    continue
-                session.expire()
-                silence_s = max(dead_s, DEAD_S) if session.hello.role == CLIENT else dead_s
-                # If it was us who slept, what they sent is still unread: nobody is dead yet.
-                if not late and now_s - session.heard_s > silence_s:
-                    session.close(f"silent for {now_s - session.heard_s:.2f} s")
-                else:
-                    session.ping()
-            if now_s >= due_s:
-                due_s = now_s + period_s
+                if is_due:
+                    self._look_after(session, period_s)
+
+    def _look_after(self, session: Session, period_s: float) -> None:
+        session.expire()
+        dead_s = self._timings.agent_dead_ms / 1e3
+        is_client = session.hello.role == CLIENT
+        silent_s = self._attended() - session.heard_s
+        if silent_s > (max(dead_s, DEAD_S) if is_client else dead_s):
+            session.close(f"silent for {silent_s:.2f} s")
+        elif is_client or silent_s > period_s / 2 or self._attended() - session.pinged_s >= PING_WITHIN_S:
+            session.ping()

@@ -41,6 +41,7 @@ class Session:
     _socket: Any = field(repr=False)
     clock: Callable[[], float] = field(repr=False)
     heard_s: float = 0.0
+    pinged_s: float = 0.0
     rtt_ms: float | None = None
     joined: bool = False
     closed: bool = False
@@ -81,11 +82,11 @@ class Session:
         except shim.QueueFull:
             self.close("it does not read")
 
-    def pay(self, size_bytes: int) -> None:
-        """A line came in; :class:`ProtocolError` if that is more than its peer may send."""
+    def pay(self, size_bytes: int, now_s: float) -> None:
+        """A line came in at a time; :class:`ProtocolError` if that is more than its peer may send."""
         if self.allowance is None:
             return
-        if self.allowance.wait_s(self.clock()) > 0:
+        if self.allowance.wait_s(now_s) > 0:
             raise ProtocolError("it sends too much")
         self.allowance.spend(size_bytes)
 
@@ -98,7 +99,8 @@ class Session:
     def ping(self) -> None:
         """Ask for a sign of life."""
         seq = next(self._seq)
-        self._pings = {seq: self.clock(), **dict(list(self._pings.items())[:3])}
+        self.pinged_s = self.clock()
+        self._pings = {seq: self.pinged_s, **dict(list(self._pings.items())[:3])}
         self.send({"type": "ping", "seq": seq})
 
     def close(self, why: str) -> None:

@@ -28,6 +28,7 @@ from hyroads.controller.control.pair_tests import PairTests
 from hyroads.controller.control.rate_override import RateOverrides
 from hyroads.controller.control.source import Source
 from hyroads.controller.core.addressing import Numbers
+from hyroads.controller.core.attention import AttendedClock
 from hyroads.controller.core.checking import Endpoint
 from hyroads.controller.core.errors import ConfigError, OpenFlowError
 from hyroads.controller.files.documents import read_file
@@ -47,7 +48,7 @@ from hyroads.controller.runtime.persistence import Store, to_save
 from hyroads.controller.runtime.telemetry import Telemetry
 from hyroads.controller.services.pair_tests import PairTestService, testable_links
 from hyroads.controller.settings.controller import IDLE, MEASURED, load
-from hyroads.controller.switches.server import SwitchServer
+from hyroads.controller.switches.server import LargeReads, SwitchServer
 from hyroads.controller.switches.sessions import SwitchSession
 from hyroads.rest import access, events, identity, live, pair_tests, reload, ryu, slices
 from hyroads.rest.access import Access
@@ -58,6 +59,9 @@ from .life import Followers, Life, limit_of
 
 LOG = logging.getLogger("hyroads.controller")
 MAX_BAD_MESSAGES = 20
+TURN_S, ATTENDED_S = 0.05, 0.15
+"""How often the process notes that it reads what comes in, and how long it may be kept from it unnoticed."""
+ECHO_S, SWITCH_DEAD_S = 2.0, 5.0
 _FROM = {Origin.FILE: "what is left of it", Origin.OLDER: "the older copy", Origin.NOTHING: "nothing"}
 _KIND = struct.Struct("!xBxxxxxxH")
 
@@ -96,6 +100,7 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
         )
         self.store = Store(self.settings.state_file)
         restored, problems = restored_in(self.store, self.context)
+        self.attended = AttendedClock(time.monotonic, ATTENDED_S)
         self.telemetry = Telemetry(self.context, self.settings, time.monotonic)
         self.event_log = EventLog(time.time, shim.Signal())
         source, tests = self._pair_tests()
@@ -150,6 +155,7 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
             initial(self.context, restored.flows, restored.constrained, restored.places),
             restored.numbers,
             clock=time.monotonic,
+            attended=self.attended,
             save=self._save,
             source=source,
             override=RateOverrides({"bandit": learning, "latency": Latency(), **tests}),
@@ -164,6 +170,7 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
             self.settings.timings,
             self.settings.agent_token,
             time.monotonic,
+            attended=self.attended,
             radios=self.telemetry.radios(self.services.steering),
             markers=self.event_loop.markers,
             clients=ClientAccess(self.services.multihomed, self.settings.clients),
@@ -189,18 +196,18 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
         context = server_side(tls, _document()) if tls else None
         self._listeners = {name: _listen(name, getattr(self.settings, name)) for name in ("openflow", "agents", "rest")}
         switches = len(self.context.addressing.dpid)
-        server = SwitchServer(self._listeners["openflow"], context, switches, self._bad_connection)
+        server = SwitchServer(self._listeners["openflow"], context, switches, self._bad_connection, self.attended)
         shim.replace_switch_server(server.serve)
-        # A dead switch is noticed by unanswered echoes. Without a port the framework would listen on the old one, too.
-        port = self.settings.openflow.port
-        shim.set_defaults(ofp_tcp_listen_port=port, echo_request_interval=2.0, maximum_unreplied_echo_requests=2)
+        shim.end_silent_switches(LargeReads.silence_s, echo_s=ECHO_S, dead_s=SWITCH_DEAD_S)
+        # Without a port the framework would listen on the old one, too.
+        shim.set_defaults(ofp_tcp_listen_port=self.settings.openflow.port)
         shim.guard_parser(self._may_parse)
 
     def start(self) -> None:
         """Called by the framework once all applications are there."""
         super().start()
         web = self._web()
-        for work in (self.event_loop.run, self.event_loop.run_slots, self.event_loop.saver.run):
+        for work in (self._attend, self.event_loop.run, self.event_loop.run_slots, self.event_loop.saver.run):
             shim.spawn(work)
         self.pair_tests.start()
         self.telemetry.start(self.event_loop)
@@ -219,6 +226,12 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
             len(self.event_loop.state.flows),
             *(f"{e.host}:{e.port}" for e in (settings.openflow, settings.agents, settings.rest)),
         )
+
+    def _attend(self) -> None:
+        """Whenever this goes on, everything that had come since it slept was read."""
+        while True:
+            shim.sleep(TURN_S)
+            self.attended.turned()
 
     def _web(self) -> Flask:
         """The REST API."""

@@ -7,9 +7,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-import numpy as np
-from numpy.typing import NDArray
-
 from hyroads.controller.core.network import Network, Place
 from hyroads.controller.core.routes import TreeEdge, all_routes, broadcast_tree
 from hyroads.controller.model.state import TopologyContext
@@ -23,11 +20,10 @@ class IntentMaker:
     context: TopologyContext
     _last: dict[str, SwitchIntent] = field(default_factory=dict)
     _bare: BareIntents | None = None
-    _tree: tuple[NDArray[np.float64], tuple[TreeEdge, ...]] | None = None
 
     def intents(self, network: Network, places: Mapping[str, Place]) -> dict[str, SwitchIntent]:
         """Node -> intent on a network without what is down, with plain clients at ``places``."""
-        tree = self.tree(network)
+        tree = tuple(sorted(broadcast_tree(network)))
         made = self._on_demand(places, tree) if self.context.on_demand else self._whole(network, places, tree)
         last, self._last = self._last, made
         for node, intent in made.items():
@@ -59,22 +55,3 @@ class IntentMaker:
                 context.network, context.addressing, context.labels, guarded=context.guarded, dhcp=context.dhcp
             )
         return self._bare.of(places, tree)
-
-    def tree(self, network: Network) -> tuple[TreeEdge, ...]:
-        """The broadcast tree: the last one if only links that are not on it got slower or went, for a minimum spanning
-        tree stays one then.
-        """
-        capacities = np.array([link.capacity_mbps for link in network.links])
-        if self._tree is None or not _is_same_tree(*self._tree, capacities):
-            self._tree = capacities, tuple(sorted(broadcast_tree(network)))
-        return self._tree[1]
-
-
-def _is_same_tree(before: NDArray[np.float64], tree: tuple[TreeEdge, ...], after: NDArray[np.float64]) -> bool:
-    changed = np.flatnonzero(before != after)
-    if not len(changed):
-        return True
-    used = {link for edge in tree for link in (edge.forward, edge.backward)}
-    slower = bool((after[changed] < before[changed]).all())
-    # Weights are relative to the fastest link.
-    return slower and before.max() == after.max() and used.isdisjoint(changed.tolist())

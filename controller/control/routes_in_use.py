@@ -80,12 +80,15 @@ class RoutesInUse:
         self._live = live
         if self._next is None:
             return
-        before, self._next = self._next, NextLinks(live.network)
+        before, self._next = self._next, NextLinks(live.network, self._next)
         changed = Changed.between(before, self._next)
-        for destination, tree in self._trees.items():
+        for destination, tree in list(self._trees.items()):
             at_home = moved and self._context.addressing.is_plain_client(destination)
-            if at_home or not changed.spares(tree):
+            spared = None if at_home else changed.spared(tree)
+            if spared is None:
                 self._stale[destination] = None
+            else:
+                self._trees[destination] = spared
 
     def work(self, most: int) -> bool:
         """Make up to ``most`` trees that are missing or outdated; whether some are left."""

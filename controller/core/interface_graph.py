@@ -39,6 +39,7 @@ FASTEST_UNITS = 2.0**24
 SLOWEST_UNITS = 2.0**46
 HOP_BITS = 8
 NO_TECHNOLOGY = -1
+_MOST = np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True)
@@ -136,10 +137,12 @@ class Metric:
 def metric_of(graph: InterfaceGraph, capacities_mbps: FloatArray) -> Metric:
     """The metric for the given capacities, float64[L] in Mb/s."""
     weights = link_weights(capacities_mbps, graph.unit_mbps)
-    live = {graph.technology[link] for link, weight in enumerate(weights) if weight}
+    live = capacities_mbps > 0
     staying = [0] * len(graph.egress)
-    if len(live) > 1:
-        staying = [min((weights[link] for link in links if weights[link]), default=0) for links in graph.egress]
+    if len(np.unique(np.array(graph.technology, dtype=np.int64)[live])) > 1:
+        cheapest = np.full(len(staying), _MOST, dtype=np.int64)
+        np.minimum.at(cheapest, np.array(graph.source)[live], np.array(weights)[live])
+        staying = np.where(cheapest == _MOST, 0, cheapest).tolist()
     return Metric(graph, weights, staying)
 
 

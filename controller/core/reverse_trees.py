@@ -1,15 +1,16 @@
 """Shortest paths towards single targets, and which of them a change of the network leaves as they are.
 
 A :class:`ReverseTree` holds the next links towards one target at the nodes that its sources' frames pass. All reverse
-trees of a network are made of one :class:`NextLinks`. When links change, :meth:`Changed.spares` says which trees would
-come out the same: where links only got dearer, all that use none of them (a shortest path stays one if others get
-longer). See docs/explanation/routing.md, *Rules on demand*.
+trees of a network are made of one :class:`NextLinks`. When links change, :meth:`Changed.spared` says which trees
+are still shortest: those that use no link that got dearer (a shortest path stays one if others get longer), and from
+whose nodes the way round by a link that got cheaper is longer than theirs (docs/explanation/routing.md, *Rules on
+demand*).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -17,15 +18,17 @@ from numpy.typing import NDArray
 
 from hyroads.controller.native.planner import kernel
 
-from .interface_graph import Metric, capacities_of, interface_graph, metric_of
+from .interface_graph import FloatArray, InterfaceGraph, Metric, capacities_of, interface_graph, metric_of
 from .network import Network
 from .planner_native import routes as routes_native
-from .routes import Routes, routes_towards
+from .routes import routes_towards
 
 ALL_ROUTES_NODES = 32
 """With more switches than these, rules for all nodes and hosts on each of them would be too many."""
 AT_ONCE = 32
 """Targets that the compiled kernel works out in one call: their tables take 4 bytes per node and technology."""
+MOST_GAINS = 8
+"""With more that is cheaper, all trees are made anew."""
 
 
 @dataclass(frozen=True)
@@ -39,11 +42,23 @@ class ReverseTree:
     target: str
     sources: frozenset[str]
     next_links: Mapping[str, Mapping[str | None, int]]
+    costs: FloatArray = field(compare=False, repr=False)
+    """float64[N, K + 1]: what is left to the target at least, by node and by technology that a frame came in on (first:
+    none); exact at the nodes passed, infinite where there is no way."""
+    passed: NDArray[np.int64] = field(compare=False, repr=False)
+    """Numbers of the nodes that frames may pass, and of the sources."""
 
     @cached_property
     def links(self) -> frozenset[int]:
         """All links that it may use."""
         return frozenset(link for by_technology in self.next_links.values() for link in by_technology.values())
+
+    @cached_property
+    def most(self) -> FloatArray:
+        """By passed node: what is left at most, whatever a frame came in on; infinite where there is no way."""
+        costs = self.costs[self.passed]
+        most: FloatArray = np.where(np.isfinite(costs), costs, -1.0).max(axis=1)
+        return np.where(most < 0, np.inf, most)
 
 
 class NextLinks:
@@ -51,16 +66,28 @@ class NextLinks:
     one.
     """
 
-    def __init__(self, network: Network, *, compiled: bool = True) -> None:
+    def __init__(self, network: Network, like: NextLinks | None = None, *, compiled: bool = True) -> None:
+        """``like`` is one of a network with the same nodes and links, other capacities apart."""
         self.network = network
-        self.graph = interface_graph(network)
         self.capacities = capacities_of(network)
+        unit_mbps = float(self.capacities.max(initial=0.0))
+        self.graph: InterfaceGraph = (
+            replace(like.graph, unit_mbps=unit_mbps) if like is not None else interface_graph(network)
+        )
         self._kernel = kernel() if compiled else None
 
     @cached_property
     def metric(self) -> Metric:
         """Costs of links and of staying on a technology."""
         return metric_of(self.graph, self.capacities)
+
+    @cached_property
+    def _arrays(self) -> tuple[FloatArray, FloatArray, NDArray[np.int64], NDArray[np.int64]]:
+        """By link: weight, cost of staying on its technology, state it leads to, and column of its technology."""
+        graph, technology = self.graph, np.array(self.graph.technology)
+        staying = np.array(self.metric.staying)[np.array(graph.source)] * np.array(graph.shared)[technology]
+        lead = np.array(graph.target) * (len(graph.technologies) + 1) + technology + 1
+        return np.array(self.metric.weights, dtype=float), staying.astype(float), lead, technology + 1
 
     def trees(self, wanted: Mapping[str, Iterable[str]]) -> dict[str, ReverseTree]:
         """Target -> its tree from some sources. Takes O(links x log links) per target; ``PlanningError`` if the network
@@ -69,46 +96,76 @@ class NextLinks:
         targets, found = list(wanted), {}
         for first in range(0, len(targets), AT_ONCE):
             some = targets[first : first + AT_ONCE]
-            for target, table in zip(some, self._tables(some), strict=True):
-                found[target] = self._tree(target, frozenset(wanted[target]), table)
+            numbers = [self.graph.node(target) for target in some]
+            for target, number, table in zip(some, numbers, self._tables(numbers), strict=True):
+                found[target] = self._tree(target, frozenset(wanted[target]), table, self.costs(table, number))
         return found
 
-    def _tables(self, targets: list[str]) -> list[_Table]:
-        numbers = [self.graph.node(target) for target in targets]
-        if self._kernel is None:
-            return [_Table(self, routes_towards(self.metric, number), None) for number in numbers]
-        arrays = routes_native(self._kernel, self.graph, self.capacities, numbers)
-        return [_Table(self, {}, array) for array in arrays]
+    def to_node(self, node: int) -> FloatArray:
+        """float64[N]: the cost of the shortest path to a node from each, by number; infinite where there is none."""
+        costs: FloatArray = self.costs(self._tables([node])[0], node)[:, 0]
+        return costs
 
-    def _tree(self, target: str, sources: frozenset[str], table: _Table) -> ReverseTree:
-        found: dict[str, Mapping[str | None, int]] = {}
+    def _tables(self, targets: list[int]) -> list[NDArray[np.int32]]:
+        """Per target int32[N, K + 1]: the next link at each node, -1 for none."""
+        if self._kernel is not None:
+            return list(routes_native(self._kernel, self.graph, self.capacities, targets))
+        columns = {k: i for i, k in enumerate((None, *self.graph.technologies))}
+        tables = []
+        for target in targets:
+            table = np.full((len(self.graph.node_index), len(columns)), -1, dtype=np.int32)
+            for (node, k), link in routes_towards(self.metric, target).items():
+                table[self.graph.node_index[node], columns[k]] = link
+            tables.append(table)
+        return tables
+
+    def costs(self, table: NDArray[np.int32], target: int) -> FloatArray:
+        """What is left to the target from each node and technology, by pointer doubling along the next links."""
+        weights, staying, lead, column = self._arrays
+        links, width = table.reshape(-1), table.shape[1]
+        state = np.arange(len(links))
+        is_open = links >= 0
+        used = links[is_open]
+        step = np.where(state // width == target, 0.0, np.inf)
+        step[is_open] = weights[used] + np.where(column[used] == state[is_open] % width, staying[used], 0.0)
+        follow = state.copy()
+        follow[is_open] = lead[used]
+        while not np.array_equal(following := follow[follow], follow):
+            step = np.where(follow == state, step, step + step[follow])
+            follow = following
+        total = np.where(follow == state, step, step + step[follow])
+        return total.reshape(table.shape)
+
+    def _tree(self, target: str, sources: frozenset[str], table: NDArray[np.int32], costs: FloatArray) -> ReverseTree:
+        technologies, found = (None, *self.graph.technologies), {}
         waiting = sorted(sources)
         while waiting:
             node = waiting.pop()
             if node == target or node in found:
                 continue
-            ways = table.at(node)
+            row = table[self.graph.node_index[node]].tolist()
+            ways = {k: link for k, link in zip(technologies, row, strict=True) if link >= 0}
             if ways:
                 found[node] = ways
                 waiting += {self.network.links[link].target for link in ways.values()}
-        return ReverseTree(target, sources, found)
+        passed = np.array(sorted(self.graph.node_index[node] for node in {*found, *sources}), dtype=np.int64)
+        return ReverseTree(target, sources, found, costs, passed)
 
 
 @dataclass(frozen=True)
-class _Table:
-    """The next links towards one target at all nodes, as an array of the kernel or as routes."""
+class _Gain:
+    """Something got cheaper at a node: a link of some weight, which leads to a state (node number, column), or staying
+    on a technology, where the state is the node itself.
+    """
 
-    of: NextLinks
-    routes: Routes
-    array: NDArray[np.int32] | None
+    to_node: FloatArray
+    weight: float
+    state: tuple[int, int]
 
-    def at(self, node: str) -> dict[str | None, int]:
-        technologies = (None, *self.of.graph.technologies)
-        if self.array is None:
-            row = [self.routes.get((node, k), -1) for k in technologies]
-        else:
-            row = self.array[self.of.graph.node_index[node]].tolist()
-        return {k: link for k, link in zip(technologies, row, strict=True) if link >= 0}
+    def reaches(self, tree: ReverseTree) -> bool:
+        """Whether a path by way of it may be as short as those of a tree."""
+        around = self.to_node[tree.passed] + self.weight + tree.costs[self.state]
+        return bool((around <= tree.most * (1 + 1e-9)).any())
 
 
 @dataclass(frozen=True)
@@ -116,40 +173,58 @@ class Changed:
     """What is different between two networks of the same nodes and links.
 
     ``links`` are dearer or gone and ``nodes`` have a dearer cost of staying on a technology; ``clients`` are plain
-    clients to which links are cheaper or new. ``all``: something else got cheaper, or weights can't be compared.
+    clients to which links are cheaper or new, ``gains`` what else is cheaper. ``all``: weights can't be compared, or so
+    much is cheaper that it is not worth looking.
     """
 
-    links: frozenset[int]
-    nodes: frozenset[str]
-    clients: frozenset[str]
-    all: bool
+    links: frozenset[int] = frozenset()
+    nodes: frozenset[str] = frozenset()
+    clients: frozenset[str] = frozenset()
+    gains: tuple[_Gain, ...] = ()
+    all: bool = False
 
     @classmethod
     def between(cls, before: NextLinks, after: NextLinks) -> Changed:
-        """Compare two networks; O(links)."""
-        none: frozenset[str] = frozenset()
+        """Compare two networks; O(links), and as long as a tree takes for each thing that is cheaper."""
         if before.graph.unit_mbps != after.graph.unit_mbps or before.graph.target != after.graph.target:
-            return cls(frozenset(), none, none, all=True)
+            return cls(all=True)
         graph, names = after.graph, list(after.graph.node_index)
         old, new = np.array(before.metric.weights), np.array(after.metric.weights)
         dearer = (old != new) & ((new == 0) | ((old > 0) & (new > old)))
         cheaper = np.flatnonzero((old != new) & ~dearer).tolist()
-        # Only a plain client's own tree can use a link that ends there, and none uses a link that begins there.
-        clients = {graph.target[link] for link in cheaper if not graph.relays[graph.target[link]]}
-        gains = any(graph.relays[graph.source[link]] and graph.relays[graph.target[link]] for link in cheaper)
         costs = enumerate(zip(before.metric.staying, after.metric.staying, strict=True))
         stays = [(node, a, b) for node, (a, b) in costs if a != b and graph.relays[node]]
-        leaves = {graph.source[link] for link in np.flatnonzero(new).tolist()} if stays else set()
-        gains = gains or any(b < a and node in leaves for node, a, b in stays)
+        # Only a plain client's own tree can use a link that ends there, and none uses a link that begins there.
+        clients = {graph.target[link] for link in cheaper if not graph.relays[graph.target[link]]}
+        useful = [link for link in cheaper if graph.relays[graph.source[link]] and graph.relays[graph.target[link]]]
+        eased = [node for node, a, b in stays if b < a]
+        if len(useful) + len(eased) > MOST_GAINS:
+            return cls(all=True)
+        to_node = {node: after.to_node(node) for node in {*eased, *(graph.source[link] for link in useful)}}
+        gains = [
+            _Gain(to_node[graph.source[link]], float(new[link]), (graph.target[link], graph.technology[link] + 1))
+            for link in useful
+        ]
+        gains += [_Gain(to_node[node], 0.0, (node, 0)) for node in eased]
         return cls(
             frozenset(np.flatnonzero(dearer).tolist()),
             frozenset(names[node] for node, a, b in stays if b > a),
             frozenset(names[node] for node in clients),
-            all=gains,
+            tuple(gains),
         )
 
-    def spares(self, tree: ReverseTree) -> bool:
-        """Whether a tree's paths are still shortest."""
+    def spared(self, tree: ReverseTree) -> ReverseTree | None:
+        """The tree if its paths are still shortest, else None."""
         if self.all or tree.target in self.clients:
-            return False
-        return self.links.isdisjoint(tree.links) and self.nodes.isdisjoint(tree.next_links)
+            return None
+        if not (self.links.isdisjoint(tree.links) and self.nodes.isdisjoint(tree.next_links)):
+            return None
+        if not self.gains:
+            return tree
+        if any(gain.reaches(tree) for gain in self.gains):
+            return None
+        # After the last gain on its way a path costs what it did before; hence the least that it may cost now.
+        costs = tree.costs
+        for gain in self.gains:
+            costs = np.minimum(costs, (gain.to_node + (gain.weight + tree.costs[gain.state]))[:, None])
+        return replace(tree, costs=costs)

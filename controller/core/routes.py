@@ -18,6 +18,8 @@ from hyroads.controller.native.planner import kernel
 from .interface_graph import (
     NO_TECHNOLOGY,
     Distances,
+    FloatArray,
+    InterfaceGraph,
     Metric,
     capacities_of,
     distances_to,
@@ -112,7 +114,7 @@ def broadcast_tree(network: Network) -> frozenset[TreeEdge]:
 
     names = list(network.nodes)
     tree = set()
-    for _, forward, backward in sorted(_two_way_pairs(network)):
+    for forward, backward in _two_way_pairs(graph, capacities_of(network)):
         first, second = graph.source[forward], graph.target[forward]
         if root(first) != root(second):
             group[root(first)] = root(second)
@@ -120,17 +122,22 @@ def broadcast_tree(network: Network) -> frozenset[TreeEdge]:
     return frozenset(tree)
 
 
-def _two_way_pairs(network: Network) -> Iterator[tuple[int, int, int]]:
-    """(weight, link from the node declared first, link back) of every pair of switches with links both ways."""
-    graph = interface_graph(network)
-    weights = link_weights(capacities_of(network), graph.unit_mbps)
-    best: dict[tuple[int, int, int], int] = {}
-    for link, weight in enumerate(weights):
-        ends = graph.source[link], graph.target[link]
-        if weight and all(graph.relays[node] for node in ends):
-            key = (*ends, graph.technology[link])
-            best[key] = min(best.get(key, link), link, key=lambda one: (weights[one], one))
-    for (start, end, technology), forward in best.items():
-        backward = best.get((end, start, technology))
-        if start < end and backward is not None:
-            yield weights[forward] + weights[backward], forward, backward
+def _two_way_pairs(graph: InterfaceGraph, capacities: FloatArray) -> Iterator[tuple[int, int]]:
+    """(link from the node declared first, link back) of every pair of switches with links both ways, least airtime
+    first; of parallel links the best.
+    """
+    weights = np.array(link_weights(capacities, graph.unit_mbps), dtype=np.int64)
+    relays, source, target = np.array(graph.relays, dtype=bool), np.array(graph.source), np.array(graph.target)
+    live = np.flatnonzero((weights > 0) & relays[source] & relays[target]) if len(weights) else np.zeros(0, dtype=int)
+    live = live[np.lexsort((live, weights[live]))]
+    # A number for each pair of nodes, direction and technology.
+    count, technology = len(graph.relays), np.array(graph.technology)[live]
+    there = (technology * count + source[live]) * count + target[live]
+    back = (technology * count + target[live]) * count + source[live]
+    known, first = np.unique(there, return_index=True)
+    at = np.searchsorted(known, back).clip(max=max(0, len(known) - 1))
+    both = np.zeros(len(live), dtype=bool)
+    both[first] = (known[at[first]] == back[first]) & (source[live[first]] < target[live[first]])
+    forward, backward = live[both], live[first[at[both]]]
+    order = np.lexsort((backward, forward, weights[forward] + weights[backward]))
+    yield from zip(forward[order].tolist(), backward[order].tolist(), strict=True)

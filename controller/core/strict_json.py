@@ -57,6 +57,26 @@ def parse(text: bytes | bytearray | str, *, pairs: Pairs | None = None) -> Any:
     return value
 
 
+def parse_checked(text: bytes) -> Any:
+    """Like :func:`parse`, in half the time, for documents of which every number is compared with bounds before it is
+    used: numbers may be infinite, or whole numbers of up to 4,300 digits.
+    """
+    try:
+        decoded = text.decode("utf-8")
+        value = _FAST.decode(decoded)
+    except UnicodeDecodeError as error:
+        raise JsonError(f"not valid JSON: not UTF-8: {error.reason} at byte {error.start}") from error
+    except json.JSONDecodeError as error:
+        raise JsonError(f"not valid JSON: {error.msg}", error.lineno) from error
+    except RecursionError as error:
+        raise JsonError("expected a document that is not nested so deeply") from error
+    except ValueError as error:
+        raise JsonError("not valid JSON: expected whole numbers of at most 4300 digits") from error
+    if "\\ud" in decoded or "\\uD" in decoded:
+        return parse(decoded)
+    return value
+
+
 def _whole(digits: str) -> int:
     if len(digits) > MAX_DIGITS:
         raise JsonError(f"not valid JSON: expected whole numbers of at most {MAX_DIGITS} digits")
@@ -79,3 +99,4 @@ def _decoder(pairs: Pairs | None = None) -> json.JSONDecoder:
 
 
 _DECODER = _decoder()
+_FAST = json.JSONDecoder(parse_constant=_no_constant)

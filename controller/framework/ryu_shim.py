@@ -324,6 +324,26 @@ def replace_switch_server(serve: Callable[[Callable[[Any, Any], None]], None]) -
     _controller.StreamServer = Server
 
 
+def end_silent_switches(silence_s: Callable[[Any], float], *, echo_s: float, dead_s: float) -> None:
+    """``silence_s(socket)`` says for how long a switch was heard by nobody. After ``echo_s`` it is asked for an echo,
+    after ``dead_s`` its connection ends. Takes the place of the framework's own echoes: it counts those that were not
+    answered, also if it was itself too busy to read the answers.
+    """
+
+    def watch(datapath: Any) -> None:
+        while datapath.send_q:
+            silent_s = silence_s(datapath.socket)
+            if silent_s > dead_s:
+                logging.getLogger("hyroads.controller").warning("a switch is silent for %.1f s", silent_s)
+                break
+            if silent_s >= echo_s:
+                datapath.send_msg(datapath.ofproto_parser.OFPEchoRequest(datapath))
+            hub.sleep(echo_s)
+        datapath.close()
+
+    _controller.Datapath._echo_request_loop = watch
+
+
 def no_delay(connection: Any) -> None:
     """Small messages go out at once."""
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -342,6 +362,8 @@ class LineReader:
         self._socket = connection
         self._longest = longest
         self._buffer = bytearray()
+        self._searched = 0
+        """So many bytes have no end of a line in them."""
 
     def next(self, timeout_s: float | None) -> bytes | None:
         """The next line without its end; None at the end of the stream or after the time. OSError as the socket's.
@@ -349,18 +371,31 @@ class LineReader:
         A line longer than allowed is returned cut just above the bound, for the caller to refuse.
         """
         with Timer(timeout_s):
-            start = 0
-            while (end := self._buffer.find(b"\n", start)) < 0 and len(self._buffer) <= self._longest:
-                start = len(self._buffer)
+            while (line := self._whole()) is None:
                 data = self._socket.recv(65536)
                 if not data:
                     return None
                 self._buffer += data
-            end = end if end >= 0 else self._longest + 1
-            line = bytes(self._buffer[:end])
-            del self._buffer[: end + 1]
             return line
         return None
+
+    def given(self, data: bytes) -> Iterator[bytes]:
+        """The lines that are whole now, with what somebody else read from the socket."""
+        self._buffer += data
+        while (line := self._whole()) is not None:
+            yield line
+
+    def _whole(self) -> bytes | None:
+        end = self._buffer.find(b"\n", self._searched)
+        if end < 0:
+            self._searched = len(self._buffer)
+            if self._searched <= self._longest:
+                return None
+            end = self._longest + 1
+        self._searched = 0
+        line = bytes(self._buffer[:end])
+        del self._buffer[: end + 1]
+        return line
 
 
 class Timer:

@@ -65,18 +65,19 @@ class Here:
 
 @dataclass(frozen=True, slots=True)
 class There:
-    """The host is at the node behind ``label``. ``follow``: it was here a moment ago, and frames that still come for it
-    are sent after it.
+    """The host is at the node behind ``label``: frames of hosts here are sent there, if this switch ``sends``.
+    ``follow``: it was here a moment ago, and frames that still come for it are sent after it.
     """
 
     mac: str
     label: int
     follow: bool = False
+    sends: bool = True
 
     def rules(self, _ports: Mapping[str, int]) -> tuple[Rule, ...]:
         """No port is needed."""
         match, actions = Match(eth_dst=self.mac), (*behind(self.label), act.Resubmit(Table.LABEL))
-        tables = (Table.FORWARD, Table.DELIVER) if self.follow else (Table.FORWARD,)
+        tables = (*((Table.FORWARD,) if self.sends else ()), *((Table.DELIVER,) if self.follow else ()))
         return tuple(Rule(table, Priority.LEARNED, match, actions) for table in tables)
 
 

@@ -101,6 +101,8 @@ class EventLoop:
     numbers: InitVar[Numbers]
     _: KW_ONLY
     clock: Callable[[], float]
+    attended: Callable[[], float] | None = None
+    """The clock by which switches are awaited (``core.attention``); None: the same."""
     events: EventLog
     save: InitVar[Callable[[State, Numbers], None]]
     source: InitVar[Source | None] = None
@@ -126,9 +128,10 @@ class EventLoop:
         self.counters: Counter[str] = Counter()
         self.faults = FaultLog(clock, self.counters, self.events)
         self.fault, self.exception = self.faults.fault, self.faults.exception
-        told = (clock, self.counters, self.fault, lambda: self.wake(now=True))
-        self.agents = AgentDeployer(*told, self._greater_epoch_seen)
-        self.registry = SwitchRegistry(context, *told, greater_epoch_seen=self._greater_epoch_seen)
+        told = (self.counters, self.fault, lambda: self.wake(now=True))
+        self.agents = AgentDeployer(clock, *told, self._greater_epoch_seen)
+        attended = self.attended or clock
+        self.registry = SwitchRegistry(context, attended, *told, greater_epoch_seen=self._greater_epoch_seen)
         self.switches, self.session_of = self.registry.sessions, self.registry.of
         self._deployer = Deployer(self.live, self.agents, self.switches, self._is_overtaken)
         self.views, self.additions = self._deployer.views, self._deployer.additions

@@ -92,7 +92,7 @@ class _Entry:
     clean_at_s: float = 0.0
     routes_until_s: float = 0.0
     arrived: list[Callable[[], None]] = field(default_factory=list)
-    there: dict[bool, tuple[Rule, ...]] = field(default_factory=dict)
+    there: dict[tuple[bool, bool], tuple[Rule, ...]] = field(default_factory=dict)
 
 
 class HostTables:
@@ -308,12 +308,10 @@ class HostTables:
             if entry is not None:
                 intents.append(Here(mac, entry.spot.port, entry.spot.hairpin, entry.spot.addresses))
             return host_rules(intents, ports)
-        follow = node in entry.former
-        if self.routes is not None and not follow and node not in self._users.get(mac, ()):
-            return host_rules(intents, ports)
-        if follow not in entry.there:
-            entry.there[follow] = host_rules((There(mac, entry.spot.label, follow),), {})
-        return host_rules(intents, ports) + entry.there[follow]
+        follow, sends = node in entry.former, self.routes is None or node in self._users.get(mac, ())
+        if (follow, sends) not in entry.there:
+            entry.there[follow, sends] = host_rules((There(mac, entry.spot.label, follow, sends),), {})
+        return host_rules(intents, ports) + entry.there[follow, sends]
 
 
 RETRY_REFUSED_S = 5.0

@@ -31,7 +31,10 @@ Handle = Callable[[Any, Any], None]
 class SwitchServer:
     """``nodes`` bounds the connections; ``tell`` hears (peer, what) of every one that ends badly."""
 
-    def __init__(self, listener: Any, context: Any, nodes: int, tell: Callable[[str, str], None]) -> None:
+    def __init__(
+        self, listener: Any, context: Any, nodes: int, tell: Callable[[str, str], None], clock: Callable[[], float]
+    ) -> None:
+        self._clock = clock
         self._listener = listener
         self._context = context
         self._most = 2 * nodes + SPARE_CONNECTIONS
@@ -54,7 +57,7 @@ class SwitchServer:
             if self._context is not None:
                 connection = TlsSocket(connection, self._context)
                 connection.handshake(HANDSHAKE_WITHIN_S)
-            handle(LargeReads(connection), address)
+            handle(LargeReads(connection, self._clock), address)
         except Exception as error:  # noqa: BLE001 - the framework passes on whatever its parsers raise
             self._tell(_name(address), f"connection ended: {type(error).__name__}: {error}")
         finally:
@@ -74,13 +77,23 @@ class LargeReads:
     such as copies of SYNs, does not cost two system calls each.
     """
 
-    def __init__(self, connection: Any) -> None:
+    def __init__(self, connection: Any, clock: Callable[[], float]) -> None:
         self._socket = connection
+        self._clock = clock
+        self._asked_s: float | None = None
+        """Since when somebody reads, and nothing comes."""
 
     def recv(self, size: int) -> bytes:
         """Something, also more than ``size`` bytes; none at the end of the stream."""
+        if self._asked_s is None:
+            self._asked_s = self._clock()
         data: bytes = self._socket.recv(max(size, _AT_ONCE))
+        self._asked_s = None
         return data
+
+    def silence_s(self) -> float:
+        """For how long nothing came while somebody read; 0 while what came before is still being worked on."""
+        return 0.0 if self._asked_s is None else self._clock() - self._asked_s
 
     def __getattr__(self, name: str) -> Any:
         """Everything else is the socket's own."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import random
 import struct
+from collections.abc import Iterable
 from types import SimpleNamespace
 
 import pytest
@@ -13,7 +15,8 @@ from rings import ring
 from switch_model import port_numbers
 
 from hyroads.controller.control.live_network import Basis, LiveNetwork
-from hyroads.controller.core.network import FlowSpec
+from hyroads.controller.core.network import FlowSpec, Network
+from hyroads.controller.core.topologies import campus
 from hyroads.controller.model.plan import SINGLE
 from hyroads.controller.model.state import TopologyContext
 from hyroads.controller.ofp.diff import Installed
@@ -31,13 +34,22 @@ from hyroads.controller.switches.host_tables import FOLLOW_S, HostTables, Spot
 LEARNED = "02:aa:00:00:00:01"
 
 
+def flow_mods(before: Iterable[Rule], after: Iterable[Rule]) -> int:
+    """How many change one into the other: an add overwrites the rule with its key."""
+    old, new = {rule.key: rule.cookie for rule in before}, {rule.key: rule.cookie for rule in after}
+    adds = sum(old.get(key) != cookie for key, cookie in new.items())
+    return adds + len(old.keys() - new.keys())
+
+
 class Hosts:
     """The layer of learned hosts of a switch that does at once what it is told."""
 
     def __init__(self) -> None:
         self.rules: dict[str, tuple[Rule, ...]] = {}
+        self.flow_mods = 0
 
     def want(self, host: str, rules: tuple[Rule, ...]) -> None:
+        self.flow_mods += flow_mods(self.rules.get(host, ()), rules)
         self.rules[host] = rules
         if not rules:
             del self.rules[host]
@@ -83,12 +95,14 @@ class Session:
 class Rig:
     """A controller whose switches confirm at the next turn what they are told, unless they are ``deaf``."""
 
-    def __init__(self, seed: int = 2, *, is_alone: bool = False, **how) -> None:
-        self.context = TopologyContext.of(ring(seed, **how), all_routes_nodes=0)
+    def __init__(self, network: int | Network = 2, *, is_alone: bool = False, **how) -> None:
+        network = ring(network, **how) if isinstance(network, int) else network
+        self.context = TopologyContext.of(network, all_routes_nodes=0)
         self.live = SimpleNamespace(network=LiveNetwork(self.context, Basis(frozenset())))
         self.plan = SimpleNamespace(version=0, flows={})
         self.now_s = 100.0
         self.deaf: set[str] = set()
+        self.flow_mods = 0
         nodes = () if is_alone else self.context.addressing.dpid
         self.switches = {node: Session(self, node) for node in nodes}
         self.tables = HostTables(self.switches, lambda: self.now_s)
@@ -101,7 +115,9 @@ class Rig:
         self.pairs.follow()
         for node, session in self.switches.items():
             if node not in self.deaf:
-                session.intent = self.pairs.added_to(node, self.live.network.intents[node])
+                before, session.intent = session.intent, self.pairs.added_to(node, self.live.network.intents[node])
+                if before is not None and before is not session.intent:
+                    self.flow_mods += flow_mods(*(rules_for(i, session.ports).rules for i in (before, session.intent)))
         self.tables.advance()
 
     def turns(self, count: int = 6) -> None:
@@ -217,7 +233,6 @@ def test_a_learned_host_that_moves_takes_those_along_who_talk_to_it_and_few_rule
     rig.miss("n5", LEARNED)
     rig.turns()
     assert {node for node in rig.switches if LEARNED in rig.switches[node].hosts.rules} == {"n1", "n4", "n5"}
-    before = {node: set(session.rules()) for node, session in rig.switches.items()}
     rig.place("n2")
     rig.turns()
     rig.now_s += FOLLOW_S
@@ -225,15 +240,44 @@ def test_a_learned_host_that_moves_takes_those_along_who_talk_to_it_and_few_rule
     for node in ("n4", "n5"):
         assert rig.leads(node, rig.label_for(node, LEARNED)) == "n2"
     assert {node for node in rig.switches if LEARNED in rig.switches[node].hosts.rules} == {"n2", "n4", "n5"}
-    changed = sum(len(before[node] ^ set(session.rules())) for node, session in rig.switches.items())
-    on_paths = sum(rig.context.labels.node["n2"] in {r.label for r in s.intent.routes} for s in rig.switches.values())
-    assert changed <= 2 * 4 + 4 * (on_paths + 4)
     rig.tables.remove(LEARNED)
     rig.turns()
     assert not any(LEARNED in session.hosts.rules for session in rig.switches.values())
     rig.place("n6")
     rig.turns()
     assert rig.leads("n4", rig.label_for("n4", LEARNED)) == "n6", "who talks to it goes on when it is back"
+
+
+@pytest.mark.parametrize("nodes", [40, 160])
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_move_costs_what_lies_on_the_paths_of_those_who_talk_to_the_host(nodes: int, *, shared: bool) -> None:
+    """Whatever the size of the network: a handful at the two homes and one for who talks to the host; for each switch
+    on the old and new paths the rules of a label, unless other hosts at the homes use it too (``shared``).
+    """
+    rig = Rig(campus(random.Random(1), nodes))
+    homes = ("b1-2", "b1-5")
+    rig.place(homes[0])
+    rig.turns()
+    rig.miss("b2-3", LEARNED)
+    for home in homes if shared else ():
+        rig.miss("b2-3", rig.mac(home))
+        rig.miss("b1-2", rig.mac("b1-5"))
+    rig.turns()
+
+    def all_flow_mods() -> int:
+        return rig.flow_mods + sum(session.hosts.flow_mods for session in rig.switches.values())
+
+    def on_paths() -> int:
+        return sum(any(r.node in homes for r in s.intent.routes) for s in rig.switches.values())
+
+    before, passed = all_flow_mods(), on_paths()
+    rig.place(homes[1])
+    rig.turns()
+    rig.now_s += FOLLOW_S
+    rig.turns()
+    moved = all_flow_mods() - before
+    assert rig.leads("b2-3", rig.label_for("b2-3", LEARNED)) == homes[1]
+    assert moved <= 8 if shared else moved <= 8 + 4 * (passed + on_paths())
 
 
 def test_flows_on_the_single_path_need_no_first_frame_and_never_age() -> None:

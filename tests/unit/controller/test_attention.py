@@ -1,0 +1,147 @@
+"""Silence is judged by the time in which one could hear; many sockets are read by one green thread."""
+
+from __future__ import annotations
+
+import json
+import random
+import socket
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hyroads.controller.agents.protocol import ProtocolError, parse_line
+from hyroads.controller.core import strict_json
+from hyroads.controller.core.attention import AttendedClock
+from hyroads.controller.core.strict_json import JsonError
+from hyroads.controller.framework import ryu_shim as shim
+from hyroads.controller.framework.shared_poll import SharedPoll
+from hyroads.controller.switches.server import LargeReads
+
+
+@given(st.lists(st.tuples(st.floats(0, 3), st.booleans()), max_size=30))
+def test_attended_time_goes_on_and_counts_each_turn_once(steps: list[tuple[float, bool]]) -> None:
+    now = [5.0]
+    clock = AttendedClock(lambda: now[0], 0.15)
+    before, most, since_s = clock(), clock(), 0.0
+    for step_s, turns in steps:
+        now[0] += step_s
+        since_s += step_s
+        assert before <= clock() <= most + min(since_s, 0.15) + 1e-9
+        before = clock()
+        if turns:
+            clock.turned()
+            most, since_s = clock(), 0.0
+    assert clock() <= now[0]
+
+
+def test_whoever_is_never_late_has_the_same_time() -> None:
+    now = [0.0]
+    clock = AttendedClock(lambda: now[0], 0.15)
+    for _ in range(100):
+        now[0] += 0.05
+        clock.turned()
+    assert clock() == pytest.approx(5.0)
+
+
+class _Datapath:
+    """A socket that tells what it is given; None: nothing came in time."""
+
+    def __init__(self, told: list[bytes | None]) -> None:
+        self._told = told
+
+    def recv(self, size: int) -> bytes:
+        data = self._told.pop(0)
+        if data is None:
+            raise TimeoutError
+        return data
+
+
+def test_a_switch_is_silent_only_while_somebody_reads() -> None:
+    now = [0.0]
+    reads = LargeReads(_Datapath([b"x", None, b"y"]), lambda: now[0])
+    now[0] = 9.0
+    assert reads.silence_s() == 0.0
+    assert reads.recv(8) == b"x"
+    # What came is worked on for long: nothing was read meanwhile.
+    now[0] = 20.0
+    assert reads.silence_s() == 0.0
+    with pytest.raises(TimeoutError):
+        reads.recv(8)
+    now[0] = 24.0
+    assert reads.silence_s() == 4.0
+    assert reads.recv(8) == b"y" and reads.silence_s() == 0.0
+
+
+def test_lines_of_many_sockets_come_whole_and_in_order() -> None:
+    rng = random.Random(3)
+    poll = SharedPoll()
+    got: dict[int, list[bytes]] = {}
+    ended: list[int] = []
+    pairs = [shim.socket_pair() for _ in range(20)]
+
+    def serve(number: int, connection: Any) -> None:
+        lines = shim.LineReader(connection, 100)
+        got[number] = []
+
+        def take(data: bytes) -> None:
+            for line in lines.given(data):
+                if line == b"bad":
+                    raise ProtocolError("bad")
+                got[number].append(line)
+
+        try:
+            poll.serve(connection, take)
+        except ProtocolError:
+            ended.append(number)
+
+    for number, (here, _) in enumerate(pairs):
+        shim.spawn(serve, number, here)
+    said = {number: [b"%d-%d" % (number, i) for i in range(30)] for number in range(20)}
+    texts = {number: b"\n".join(lines) + b"\n" + (b"bad\nnot read\n" if number % 5 == 0 else b"")
+             for number, lines in said.items()}  # fmt: skip
+    while any(texts.values()):
+        for number, (_, there) in enumerate(pairs):
+            size = rng.randrange(1, 40)
+            there.sendall(texts[number][:size])
+            texts[number] = texts[number][size:]
+        shim.sleep(0.001)
+    for _, there in pairs:
+        there.shutdown(socket.SHUT_RDWR)
+    shim.sleep(0.05)
+    assert got == said and sorted(ended) == [0, 5, 10, 15]
+    for here, there in pairs:
+        here.close()
+        there.close()
+
+
+@given(st.binary(max_size=30) | st.sampled_from([b"1e999", b"9" * 4301, b"NaN", b'"\\ud800"', b"[" * 9000]))
+def test_what_is_compared_with_bounds_is_read_as_before_but_for_great_numbers(inner: bytes) -> None:
+    text = b'{"a":' + inner + b"}"
+    try:
+        wanted: Any = strict_json.parse(text)
+    except JsonError:
+        wanted = None
+    try:
+        found = strict_json.parse_checked(text)
+    except JsonError:
+        assert wanted is None
+    else:
+        assert wanted is None or found == wanted
+
+
+@pytest.mark.parametrize("value", [b"1e999", b"-1e999", b"9" * 400, b"9" * 4400, b"true", b'"1"', b"[]"])
+def test_reports_with_numbers_beyond_bounds_are_refused(value: bytes) -> None:
+    for line in (
+        b'{"type":"report","time_s":1,"revision":%b}' % value,
+        b'{"type":"report","time_s":1,"ingress":[{"number":%b}]}' % value,
+    ):
+        with pytest.raises(ProtocolError):
+            parse_line(line)
+
+
+def test_a_type_is_named_once() -> None:
+    with pytest.raises(ProtocolError):
+        parse_line(b'{"type":"report","time_s":1,"type":"client-report","status":1e999}')
+    assert parse_line(json.dumps({"type": "ping", "seq": 1}).encode())["seq"] == 1
