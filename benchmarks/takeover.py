@@ -134,7 +134,7 @@ def one_run(emulation: LedEmulation, epoch: int, kill: bool, after_s: float) -> 
     before, was = new.ask("status"), devices(emulation)
     receiver, sender = stream(emulation)
     time.sleep(0.5)
-    pid = old.program.pid
+    pid, asked = old.program.pid, old.ask("status")
     event_s = time.monotonic()
     os.kill(pid, signal.SIGKILL if kill else signal.SIGSTOP)
     time.sleep(max(0.0, event_s + after_s - time.monotonic()))
@@ -151,7 +151,7 @@ def one_run(emulation: LedEmulation, epoch: int, kill: bool, after_s: float) -> 
         old.start()
         wait_until("the old one", old.ready, 60.0, interval_s=0.1)
     else:
-        row |= thawed(emulation, old, unread, pid)
+        row |= thawed(old, unread, pid, asked)
     arrivals = json.loads(receiver.communicate(timeout=30)[0])
     sent = json.loads(sender.communicate(timeout=30)[0])
     found = report(sent, arrivals)
@@ -160,20 +160,25 @@ def one_run(emulation: LedEmulation, epoch: int, kill: bool, after_s: float) -> 
     return row
 
 
-def thawed(emulation: LedEmulation, old: Led, unread: Any, pid: int) -> dict[str, Any]:
-    """The old leader goes on: what it does, what is refused, and whether anything at devices is another."""
-    first = devices(emulation)
+SENT, REFUSED = ("agent_configs", "agent_rates"), ("refused_as_slave", "refused_as_stale")
+
+
+def thawed(old: Led, unread: Any, pid: int, asked: dict[str, Any]) -> dict[str, Any]:
+    """The old leader goes on: what it sends to change something, how much of it is refused, and when it follows."""
     thaw_s = time.monotonic()
     os.kill(pid, signal.SIGCONT)
     time.sleep(1.5)
-    status, last = old.ask("status"), devices(emulation)
+    status = old.ask("status")
     unread.close()
     old.forget()
+
+    def since(names: tuple[str, ...]) -> int:
+        return sum(status["counters"].get(name, 0) - asked["counters"].get(name, 0) for name in names)
+
     down = status["stepped_down_s"]
-    counters = status["counters"]
     return {
-        "changed_by_old": sum(first[part] != last[part] for part in first),
-        "refused": counters.get("refused_as_slave", 0) + counters.get("refused_as_stale", 0),
+        "sent_by_old": since(SENT) + status["flow_mods"] - asked["flow_mods"],
+        "refused": since(REFUSED),
         "stepped_down_ms": None if down is None else (down - thaw_s) * 1e3,
     }
 
@@ -192,8 +197,8 @@ def summary(rows: list[dict[str, Any]]) -> None:
             print(f"  {what} of the takeover: {of([row[what] for row in mine])}")
         print(f"  runs in which devices had the same before and after: {sum(row['quiet'] for row in mine)}")
         if kind == "frozen":
-            print(f"  devices changed by the old leader: {sum(row['changed_by_old'] for row in mine)}")
-            print(f"  refusals it counted (all runs so far): {of([row['refused'] for row in mine])}")
+            for what in ("sent_by_old", "refused"):
+                print(f"  {what} once it was thawed: {sum(row[what] for row in mine)}")
             steps = [row["stepped_down_ms"] for row in mine if row["stepped_down_ms"] is not None]
             print(f"  stepped down {len(steps)} times, ms after SIGCONT: {of(steps)}")
 
