@@ -362,3 +362,16 @@ def _add(families: Mapping[str, Family], labels: tuple[str, ...], values: Mappin
         value = values.get(name) if values is not None else None
         if value is not None:
             family.add_metric(labels, value)
+
+
+def refused_changes(counts: Mapping[str, int]) -> Families:
+    """What devices refused because they obey another controller; nothing where that has never happened.
+
+    ``counts`` are the event loop's counters.
+    """
+    refused = {"switch": counts.get("refused_as_slave", 0), "agent": counts.get("refused_as_stale", 0)}
+    if any(refused.values()):
+        metric = Counter("hyroads_refused_changes", "Messages refused by devices that obey another", labels=("by",))
+        for by, count in refused.items():
+            metric.add_metric((by,), count)
+        yield metric

@@ -18,6 +18,7 @@ from hyroads.controller import version
 from hyroads.controller.agents.clients import ClientAccess
 from hyroads.controller.agents.server import AgentServer
 from hyroads.controller.api.live import LiveDocument
+from hyroads.controller.api.metrics import refused_changes
 from hyroads.controller.api.service import ControllerService
 from hyroads.controller.api.views import RyuQueries, slices_before
 from hyroads.controller.app.wiring import RestoredState, Services, restored_in
@@ -184,6 +185,7 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
             (wire.MULTIPART_REPLY, wire.MULTIPART_FLOW): self._flow_stats,
             (wire.MULTIPART_REPLY, wire.MULTIPART_GROUP_DESC): SwitchSession.on_groups,
             (wire.MULTIPART_REPLY, wire.MULTIPART_METER_FEATURES): SwitchSession.on_meter_features,
+            (wire.MULTIPART_REPLY, wire.MULTIPART_METER_CONFIG): SwitchSession.on_meter,
             (wire.MULTIPART_REPLY, wire.MULTIPART_PORT_STATS): self.telemetry.port_stats,
             # No kind of statistics, but the upper half of a role, which is 0.
             (wire.ROLE_REPLY, 0): SwitchSession.on_role,
@@ -234,7 +236,7 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
     def _web(self) -> Flask:
         """The REST API."""
         ends = certificate_ends({"tls": self.settings.tls})
-        self.event_loop.collectors.append(partial(certificates, ends))
+        self.event_loop.collectors += [partial(certificates, ends), partial(refused_changes, self.event_loop.counters)]
         shown = LiveDocument(self.event_loop, self.telemetry.traffic, self.services.directory.places)
         service = ControllerService(
             self.event_loop,

@@ -72,6 +72,11 @@ class Basis:
         same = self.dead == other.dead and self.capacity_mbps == other.capacity_mbps
         return same and self.interference is other.interference and self.places == other.places
 
+    def has_only_lost(self, before: Basis) -> bool:
+        """Whether this is the network of another one without some links."""
+        same = self.capacity_mbps == before.capacity_mbps and self.interference is before.interference
+        return same and self.places == before.places and self.dead >= before.dead
+
 
 @dataclass
 class LiveNetwork:
@@ -105,6 +110,15 @@ class LiveNetwork:
         addressing = self.context.addressing
         zero = dict.fromkeys(self.basis.dead, 0.0)
         return attached_only(network, addressing, self.places).with_capacities(zero)
+
+    def inherit(self, last: LiveNetwork) -> None:
+        """Take over what is known to be the same in the network before: where links have only gone, a shortest path
+        without them is still one.
+        """
+        if not self.basis.has_only_lost(last.basis):
+            return
+        gone = {last.context.network.link_index[link] for link in self.basis.dead - last.basis.dead}
+        self._single.update((ends, path) for ends, path in last._single.items() if gone.isdisjoint(path))
 
     @cached_property
     def places(self) -> Mapping[str, Place]:

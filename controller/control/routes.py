@@ -161,8 +161,15 @@ def make_routes(
     those were made for this very network: only what is asked of flows may differ.
     """
     before = before or {}
-    routes = {flow: _route(state, live, flow, before.get(flow), same_network=same_network) for flow in state.flows}
-    return _with_groups(live, _without_twins(routes), before)
+    routes: dict[str, FlowRoute] = {}
+    taken: dict[tuple[object, ...], str] = {}
+    for flow, declared in state.flows.items():
+        key = _frames_of(declared.spec)
+        route = _route(state, live, flow, before.get(flow), same_network=same_network, twin=taken.get(key))
+        routes[flow] = route
+        if route.reason is None and declared.spec.traffic is not Traffic.PROBE:
+            taken.setdefault(key, flow)
+    return _with_groups(live, routes, before)
 
 
 def warm(live: LiveNetwork, specs: Iterable[FlowSpec]) -> None:
@@ -301,12 +308,22 @@ def _with_groups(live: LiveNetwork, routes: dict[str, FlowRoute], before: Routes
     return result
 
 
-def _route(state: State, live: LiveNetwork, flow: str, before: FlowRoute | None, *, same_network: bool) -> FlowRoute:
+def _frames_of(spec: FlowSpec) -> tuple[object, ...]:
+    """What tells the frames of a flow from others: of flows with the same ends and match only the first has any."""
+    return spec.source, spec.target, tuple(sorted(spec.match.items()))
+
+
+def _route(
+    state: State, live: LiveNetwork, flow: str, before: FlowRoute | None, *, same_network: bool, twin: str | None
+) -> FlowRoute:
+    """The route of a flow; ``twin`` is an earlier flow that takes all its frames, if there is one."""
     context, spec = live.context, state.flows[flow].spec
     ingress, egress = _edge(live, spec.source), _edge(live, spec.target)
     reason = _obstacle(state, context, spec, ingress, egress)
     if reason is not None:
         return FlowRoute(spec, ingress, egress, reason=reason)
+    if twin is not None and spec.traffic is not Traffic.PROBE:
+        return FlowRoute(spec, ingress, egress, reason=f"flow {twin} matches the same frames")
     ends = model.ends_of(spec, state.constrained) if spec.policy is not Policy.PRIVATE else model.NOWHERE
     fresh = FlowRoute(spec, ingress, egress, ends=ends)
     if before is not None and _is_asked_alike(before, fresh) and (same_network or (ends and _stays(live, before))):
@@ -418,17 +435,3 @@ def _obstacle(
     if ingress == egress:
         return f"both ends are at {ingress}"
     return state.agent_fault(context, ingress) or state.agent_fault(context, egress)
-
-
-def _without_twins(routes: Mapping[str, FlowRoute]) -> dict[str, FlowRoute]:
-    """Of flows with the same ends and the same match only the first can have frames."""
-    first: dict[tuple[object, ...], str] = {}
-    result = dict(routes)
-    for flow, route in routes.items():
-        if route.spec.traffic is Traffic.PROBE:
-            continue
-        key = (route.spec.source, route.spec.target, tuple(sorted(route.spec.match.items())))
-        if route.reason is None and first.setdefault(key, flow) != flow:
-            reason = f"flow {first[key]} matches the same frames"
-            result[flow] = replace(route, paths=(), arms=(), reason=reason, use=None, standby=())
-    return result

@@ -47,18 +47,13 @@ class ReverseTree:
     none); exact at the nodes passed, infinite where there is no way."""
     passed: NDArray[np.int64] = field(compare=False, repr=False)
     """Numbers of the nodes that frames may pass, and of the sources."""
+    most: FloatArray = field(compare=False, repr=False)
+    """By passed node: what is left at most, whatever a frame came in on; infinite where there is no way."""
 
     @cached_property
     def links(self) -> frozenset[int]:
         """All links that it may use."""
         return frozenset(link for by_technology in self.next_links.values() for link in by_technology.values())
-
-    @cached_property
-    def most(self) -> FloatArray:
-        """By passed node: what is left at most, whatever a frame came in on; infinite where there is no way."""
-        costs = self.costs[self.passed]
-        most: FloatArray = np.where(np.isfinite(costs), costs, -1.0).max(axis=1)
-        return np.where(most < 0, np.inf, most)
 
 
 class NextLinks:
@@ -89,6 +84,16 @@ class NextLinks:
         lead = np.array(graph.target) * (len(graph.technologies) + 1) + technology + 1
         return np.array(self.metric.weights, dtype=float), staying.astype(float), lead, technology + 1
 
+    @cached_property
+    def _comes_in(self) -> NDArray[np.bool_]:
+        """bool[N, K + 1]: whether frames can come in to each node on each technology; first, that they begin there."""
+        graph = self.graph
+        found = np.zeros((len(graph.relays), len(graph.technologies) + 1), dtype=bool)
+        found[:, 0] = True
+        found[np.array(graph.target, dtype=int), np.array(graph.technology, dtype=int) + 1] = True
+        found[~np.array(graph.relays, dtype=bool), 1:] = False
+        return found
+
     def trees(self, wanted: Mapping[str, Iterable[str]]) -> dict[str, ReverseTree]:
         """Target -> its tree from some sources. Takes O(links x log links) per target; ``PlanningError`` if the network
         has no such node.
@@ -109,15 +114,17 @@ class NextLinks:
     def _tables(self, targets: list[int]) -> list[NDArray[np.int32]]:
         """Per target int32[N, K + 1]: the next link at each node, -1 for none."""
         if self._kernel is not None:
-            return list(routes_native(self._kernel, self.graph, self.capacities, targets))
+            tables = routes_native(self._kernel, self.graph, self.capacities, targets)
+            # The kernel also tells what to do with frames that came in on a technology that the node does not have.
+            return list(np.where(self._comes_in, tables, np.int32(-1)))
         columns = {k: i for i, k in enumerate((None, *self.graph.technologies))}
-        tables = []
+        made = []
         for target in targets:
             table = np.full((len(self.graph.node_index), len(columns)), -1, dtype=np.int32)
             for (node, k), link in routes_towards(self.metric, target).items():
                 table[self.graph.node_index[node], columns[k]] = link
-            tables.append(table)
-        return tables
+            made.append(table)
+        return made
 
     def costs(self, table: NDArray[np.int32], target: int) -> FloatArray:
         """What is left to the target from each node and technology, by pointer doubling along the next links."""
@@ -149,7 +156,8 @@ class NextLinks:
                 found[node] = ways
                 waiting += {self.network.links[link].target for link in ways.values()}
         passed = np.array(sorted(self.graph.node_index[node] for node in {*found, *sources}), dtype=np.int64)
-        return ReverseTree(target, sources, found, costs, passed)
+        most = np.where(np.isfinite(costs[passed]), costs[passed], -1.0).max(axis=1)
+        return ReverseTree(target, sources, found, costs, passed, np.where(most < 0, np.inf, most))
 
 
 @dataclass(frozen=True)

@@ -62,6 +62,7 @@ _NX_CONTROLLER = Struct("!HHIH6xHHH2xHHI")
 _PACKET_OUT = Struct("!IIH6x")
 _METER_MOD = Struct("!HHI")
 _METER_BAND = Struct("!HHII4x")
+_METER_ID = Struct("!I4x")
 _METER_KBPS, _METER_PACKETS, _METER_BURST, _METER_CONTROLLER = 1, 2, 4, 0xFFFFFFFD
 _ONF_TCP_FLAGS = Struct("!HBBIHH")
 _VENDOR_ONF = 0x4F4E4600
@@ -352,6 +353,19 @@ def controller_meter(xid: int, packets_per_s: int) -> bytes:
     add = _METER_MOD.pack(METER_ADD, _METER_PACKETS | _METER_BURST, _METER_CONTROLLER)
     band = _METER_BAND.pack(1, 16, packets_per_s, packets_per_s)
     return message(delete, xid, METER_MOD) + message(add + band, xid, METER_MOD)
+
+
+def controller_meter_request(xid: int) -> bytes:
+    """Asks for that meter."""
+    return message(
+        _MULTIPART_REQUEST.pack(MULTIPART_METER_CONFIG) + _METER_ID.pack(_METER_CONTROLLER), xid, MULTIPART_REQUEST
+    )
+
+
+def is_controller_meter(reply: bytes, packets_per_s: int) -> bool:
+    """Whether the answer shows the meter that :func:`controller_meter` makes."""
+    band = _METER_BAND.pack(1, 16, packets_per_s, packets_per_s)
+    return reply[16:] == _METER_MOD.pack(24, _METER_PACKETS | _METER_BURST, _METER_CONTROLLER) + band
 
 
 def meter_mod_body(command: int, number: int, rate: int = 0, burst: int = 0, *, in_packets: bool = False) -> bytes:

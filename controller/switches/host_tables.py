@@ -333,6 +333,8 @@ class HostLayer:
     tags: TagRules | None = None
     may_send: Callable[[], bool] = lambda: True
     """Whether the switch takes changes; until it does what is wanted waits."""
+    is_metered: bool = False
+    """Whether it is known to have the meter of what it may send to the controller."""
     _installed: dict[str, dict[RuleKey, Installed]] = field(default_factory=lambda: defaultdict(dict))
     _wanted: dict[str, tuple[Rule, ...]] = field(default_factory=dict)
     _dirty: dict[str, None] = field(default_factory=dict)
@@ -363,7 +365,8 @@ class HostLayer:
 
     def begin(self) -> None:
         """The switch takes changes from now on."""
-        self.send(wire.controller_meter(self.next_xid(1), MAX_PUNTED_PER_S))
+        if not self.is_metered:
+            self.send(wire.controller_meter(self.next_xid(1), MAX_PUNTED_PER_S))
         self.flush()
 
     def all_known(self, somewhere: Container[str]) -> None:

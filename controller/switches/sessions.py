@@ -31,7 +31,7 @@ from hyroads.controller.ofp.vlan_tags import TABLES as TAG_TABLES
 from hyroads.controller.ofp.vlan_tags import TagRules
 
 from .access_layer import AccessLayer
-from .host_tables import ANSWER_WITHIN_S, RETRY_REFUSED_S, HostLayer
+from .host_tables import ANSWER_WITHIN_S, MAX_PUNTED_PER_S, RETRY_REFUSED_S, HostLayer
 from .roles import SwitchRole, parse_role_reply
 
 LOG = logging.getLogger("hyroads.switches")
@@ -87,6 +87,7 @@ class SwitchSession:
         self._groups: set[int] = set()
         self._groups_xid: int | None = None
         self._meters_xid: int | None = None
+        self._controller_meter_xid: int | None = None
         self._counters_xid = 0
         self._on_counters: Callable[[FlowStat], None] = lambda stat: None
         self._uses_xid = 0
@@ -188,7 +189,10 @@ class SwitchSession:
         self._deadline_s = self.clock() + ANSWER_WITHIN_S
         contents = wire.flow_stats_request(self._readback_xid) + wire.group_desc_request(self._groups_xid)
         # A role comes first: what is read after it no other controller can change any more.
-        role = self.role.begin() if self.role is not None else b""
+        role = b""
+        if self.role is not None:
+            self._controller_meter_xid = self.xid()
+            role = self.role.begin() + wire.controller_meter_request(self._controller_meter_xid)
         self.connection.send(role + wire.meter_features_request(self._meters_xid) + contents)
 
     def want(self, wanted: DesiredRules) -> bool:
@@ -313,6 +317,10 @@ class SwitchSession:
         self.in_kernel = most_bands == 1
         self.datapath_known(self)
 
+    def on_meter(self, message: bytes) -> None:
+        """The meter of what it may send to the controller, which a takeover leaves as it is."""
+        self.hosts.is_metered = wire.is_controller_meter(message, MAX_PUNTED_PER_S)
+
     def on_groups(self, message: bytes) -> None:
         """A part of the answer to the question for groups."""
         if wire.HEADER.unpack_from(message)[3] != self._groups_xid:
@@ -366,6 +374,10 @@ class SwitchSession:
             return
         if xid == self._meters_xid:
             self._meters_xid = None
+            return
+        if xid == self._controller_meter_xid:
+            # There is none yet.
+            self._controller_meter_xid = None
             return
         about_role = False
         if self.role is not None:

@@ -21,6 +21,7 @@ from hyroads.slices.proxy.guest_view import FLOOD_GROUPS, GuestView, IdMap, Numb
 from hyroads.slices.proxy.maintenance import FIRST_GUEST_METER, DesiredState, Stages, group_message, meter_message
 from hyroads.slices.proxy.ports import SlicePorts, status_messages
 from hyroads.slices.proxy.region import Regions
+from hyroads.slices.proxy.roles import Roles
 from hyroads.slices.proxy.session import SwitchSession, Tenant
 from hyroads.slices.proxy.xids import EntryQuota, bucket_of
 
@@ -120,7 +121,9 @@ class Switch:
                 for guest, real in pairs.items():
                     ids.put(guest, real)
         view = GuestView(block, ports, self.regions, groups, meters, self.layout)
-        return Tenant(name, view, frozenset(), bucket_of(0), bucket_of(0), EntryQuota(0))
+        # Whoever leads the slice does so on other tables, too: an older leader must not come back by a change.
+        roles = Roles() if old is None else old.roles
+        return Tenant(name, view, frozenset(), bucket_of(0), bucket_of(0), EntryQuota(0), roles)
 
     def stale_entries(self, gone: Iterable[Tenant]) -> list[bytes]:
         """Deletes for what slices that are no more have besides rules."""

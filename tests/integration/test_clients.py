@@ -357,9 +357,10 @@ links:
 )
 
 
-@pytest.fixture(scope="module")
-def roaming() -> Iterator[ClientLab]:
-    with ClientLab(ROAMING, {"access": {"quiet_s": QUIET_S}, "state_file": "state.json"}) as lab:
+@pytest.fixture(scope="module", params=[32, 0], ids=["all-routes", "on-demand"])
+def roaming(request: pytest.FixtureRequest) -> Iterator[ClientLab]:
+    settings = {"access": {"quiet_s": QUIET_S}, "state_file": "state.json", "all_routes_nodes": request.param}
+    with ClientLab(ROAMING, settings) as lab:
         yield lab
 
 

@@ -1,6 +1,7 @@
 """Traffic in a kernel whose time stands still while it computes: the kernel's switches, and multipath over radios."""
 
 import json
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,6 +10,8 @@ import pytest
 from hyroads.controller.client.generic_netlink import family_id
 from hyroads.controller.core.planner import Planner
 from hyroads.controller.files.documents import read_file
+from hyroads.mininet.demos.mar import SETTINGS as MAR_SETTINGS
+from hyroads.mininet.mptcp_traffic import MptcpUpload
 from hyroads.mininet.programs import wait_until
 from hyroads.mininet.run_directory import find_network
 from hyroads.mininet.traffic import Traffic, has_congestion_control
@@ -77,3 +80,50 @@ def test_one_connection_over_two_radios_and_power_line(tmp_path):
     print(found)
     # 0.86 here, 0.73 when acknowledgements were taken for greedy.
     assert 0.84 * optimum_mbps <= found["mbps"] <= optimum_mbps
+
+
+def two_radios(emulation):
+    """An upload over MPTCP from c to s while it has both access points, and while the wire of b is cut."""
+    rest, found = emulation.rest, {}
+
+    def ready():
+        return all(rest.flow(flow)["state"] == "multipath" for flow in ("up", "down"))
+
+    wait_until("both flows", ready, 15.0, 0.05)
+    with MptcpUpload(emulation, "c", "s") as upload:
+        time.sleep(3.0)
+        began_s = time.monotonic()
+        time.sleep(5.0)
+        cut_s = time.monotonic()
+        with emulation.shared.client() as medium:
+            for link in ("sb", "sb~"):
+                medium.set_link(link, up=False)
+        time.sleep(5.0)
+        found["both_mbps"] = upload.mbps(began_s, cut_s)
+        found["one_mbps"] = upload.mbps(cut_s + 1.0, cut_s + 4.0)
+        found["gap_ms"] = 1e3 * upload.longest_gap_s(cut_s, cut_s + 1.0)
+    found["radios"] = {name: cell.associated_with("c") for name, cell in emulation.cells.items()}
+    return found
+
+
+def test_mptcp_over_two_radios_outlives_the_wire_behind_one(tmp_path):
+    from hyroads.mininet.emulation import EmulationOptions
+    from hyroads.mininet.runner import RunOptions, run_network
+
+    network = read_file(find_network("mar"))
+    # A tenth of the demo's rates: each frame of a radio costs the guest much.
+    network = network.with_capacities({link.id: link.capacity_mbps / 10 for link in network.links})
+    path = tmp_path / "found.json"
+
+    def work(emulation):
+        path.write_text(json.dumps(two_radios(emulation)))
+        return 0
+
+    options = EmulationOptions(radio=True, radio_medium=True, realtime=False, settings=MAR_SETTINGS)
+    assert run_network(network, "t-mptcp", work, RunOptions(0, emulation=options), lambda words: None) == 0
+    found = json.loads(path.read_text())
+    print(found)
+    assert found["radios"] == {"wifi2": "a", "wifi5": "b"}
+    assert 0.8 * (4 + 5) <= found["both_mbps"] <= 4 + 5
+    assert 0.8 * 4 <= found["one_mbps"] <= 4
+    assert found["gap_ms"] < 250

@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -380,6 +381,10 @@ def _routing(paths: Sequence[tuple[int, ...]], link_count: int) -> sparse.csr_ma
     return sparse.csr_matrix((np.ones(len(columns)), (rows, columns)), shape=(len(paths), link_count))
 
 
+# Of each interference rule in use: the classes of links in the domain of a class. Each new flow asks for them again.
+_TOUCHED: WeakKeyDictionary[Interference, dict[int, IndexArray]] = WeakKeyDictionary()
+
+
 def _domains(interference: Interference, class_of: IndexArray, used: IndexArray) -> sparse.csr_matrix:
     """C x L: the used links in the domain of each class.
 
@@ -389,7 +394,11 @@ def _domains(interference: Interference, class_of: IndexArray, used: IndexArray)
     used_classes, inverse = np.unique(class_of[used], return_inverse=True)
     first = np.zeros(class_count, dtype=np.intp)
     first[class_of[::-1]] = np.arange(len(class_of))[::-1]
-    touched = [np.unique(class_of[interference.domain(int(first[c]))]) for c in used_classes.tolist()]
+    known = _TOUCHED.setdefault(interference, {})
+    for c in used_classes.tolist():
+        if c not in known:
+            known[c] = np.unique(class_of[interference.domain(int(first[c]))])
+    touched = [known[c] for c in used_classes.tolist()]
     counts = np.array([len(classes) for classes in touched], dtype=np.intp)
     rows = np.concatenate([touched[k] for k in inverse.tolist()]) if len(used) else np.zeros(0, dtype=np.intp)
     columns = np.repeat(used, counts[inverse]) if len(used) else np.zeros(0, dtype=np.intp)

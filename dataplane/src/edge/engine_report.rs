@@ -38,6 +38,7 @@ fn ingress(sender: &Sender) -> IngressReport {
         too_big: sender.too_big,
         sent: sender.sent,
         dummies: sender.dummies,
+        resent: sender.resent,
         from: sender.from(),
         paths: sender
             .paths()

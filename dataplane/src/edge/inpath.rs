@@ -6,8 +6,45 @@ use super::reorder::before;
 const MS: u64 = 1_000_000;
 /// A path silent for longer is not waited for.
 pub const SILENT_NS: u64 = 150 * MS;
+/// Nor is one that was never silent for long, once it is silent for longer than twice that and a keep-alive's interval.
+const LEAST_SILENT_NS: u64 = 30 * MS;
+const KEEP_ALIVE_NS: u64 = 20 * MS;
+/// What is known of a path's silences is of the last one to two of these times, and of so many of them.
+const LATELY_NS: u64 = 2_000 * MS;
+const KNOWN: u32 = 50;
 /// A path silent for longer than its slowest keep-alives get no grace either when its flow wakes up.
 const FORGOTTEN_NS: u64 = 5_000 * MS;
+
+/// The longest silence of a path lately, in the time before that and in this one.
+#[derive(Clone, Copy, Debug, Default)]
+struct Silences {
+    since_ns: u64,
+    longest_ns: [u64; 2],
+    count: [u32; 2],
+}
+
+impl Silences {
+    fn add(&mut self, now_ns: u64, silence_ns: u64) {
+        let age_ns = now_ns.saturating_sub(self.since_ns);
+        if age_ns > LATELY_NS {
+            let is_next = age_ns <= 2 * LATELY_NS;
+            self.longest_ns = [if is_next { self.longest_ns[1] } else { 0 }, 0];
+            self.count = [if is_next { self.count[1] } else { 0 }, 0];
+            self.since_ns = now_ns;
+        }
+        self.longest_ns[1] = self.longest_ns[1].max(silence_ns);
+        self.count[1] = self.count[1].saturating_add(1);
+    }
+
+    /// From when on a silence is not one of these.
+    fn limit_ns(&self) -> u64 {
+        if self.count[0].saturating_add(self.count[1]) < KNOWN {
+            return SILENT_NS;
+        }
+        let longest_ns = self.longest_ns[0].max(self.longest_ns[1]);
+        (2 * longest_ns + KEEP_ALIVE_NS).clamp(LEAST_SILENT_NS, SILENT_NS)
+    }
+}
 
 #[derive(Clone, Debug)]
 pub struct InPath {
@@ -15,6 +52,9 @@ pub struct InPath {
     pub received_frames: u64,
     pub received_bytes: u64,
     pub heard_ns: Option<u64>,
+    silences: Silences,
+    /// Of the silence of now, the time in which nothing came by any path: perhaps nobody was there to hear it.
+    excused_ns: u64,
     known_ns: u64,
     /// When the sender said on another path that it uses this one again.
     expected_ns: Option<u64>,
@@ -41,6 +81,8 @@ impl InPath {
             received_frames: 0,
             received_bytes: 0,
             heard_ns: None,
+            silences: Silences::default(),
+            excused_ns: 0,
             known_ns: now_ns,
             expected_ns: None,
             sent_us: None,
@@ -53,6 +95,20 @@ impl InPath {
             resumed_us: None,
             delay: WindowedMin::default(),
         }
+    }
+
+    /// Something of this path came that is not old.
+    pub(super) fn heard(&mut self, now_ns: u64) {
+        if let Some(silence_ns) = self.heard_ns.map(|at| now_ns.saturating_sub(at)).filter(|ns| *ns <= SILENT_NS) {
+            self.silences.add(now_ns, silence_ns.saturating_sub(self.excused_ns));
+        }
+        self.heard_ns = Some(now_ns);
+        self.excused_ns = 0;
+    }
+
+    /// Nothing came by any path of the flow for so long.
+    pub(super) fn excuse(&mut self, silence_ns: u64) {
+        self.excused_ns = self.excused_ns.saturating_add(silence_ns);
     }
 
     /// A frame of this path came, sent at `sent_us`.
@@ -123,7 +179,12 @@ impl InPath {
             return 0;
         }
         let heard = self.heard_ns.max(self.expected_ns).unwrap_or(self.known_ns);
-        let from = if active_ns > heard && active_ns - heard < FORGOTTEN_NS { active_ns } else { heard };
-        from + SILENT_NS
+        if active_ns > heard && active_ns - heard < FORGOTTEN_NS {
+            return active_ns + SILENT_NS;
+        }
+        // What the sender said on another path tells of no silence here.
+        let is_heard = self.heard_ns == Some(heard);
+        let limit_ns = if is_heard { self.silences.limit_ns().saturating_add(self.excused_ns) } else { SILENT_NS };
+        heard + limit_ns.min(SILENT_NS)
     }
 }

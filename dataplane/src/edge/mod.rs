@@ -30,6 +30,7 @@ pub mod receiver;
 pub mod reorder;
 pub mod report;
 pub mod sender;
+pub mod sent_lately;
 pub mod sequence_markers;
 pub mod shell;
 pub mod split;

@@ -2,8 +2,9 @@
 //!
 //! A missing number is lost once every *live* path delivered a higher one (paths keep their order), or `max_hold`
 //! after the first frame behind it arrived. A path is live while it was heard of within 150 ms; senders send
-//! keep-alives every 20 ms while a flow is active. After an idle time every path that was heard of lately gets 150 ms
-//! of grace.
+//! keep-alives every 20 ms while a flow is active. A path that was never silent for long lately is live for less, 30 ms
+//! at least: it is dead, and what it did not bring is not worth waiting for. Its silence counts only while other paths
+//! bring something. After an idle time every path that was heard of lately gets 150 ms of grace.
 //!
 //! Equalisation: a frame is held until its delay reaches the windowed minimum of the slowest live path.
 
@@ -18,6 +19,8 @@ use super::watch::{PathNotice, Watch};
 const MS: u64 = 1_000_000;
 /// Without data for this long a flow was idle.
 const IDLE_NS: u64 = 100 * MS;
+/// Where nothing comes by any path for longer than this, the flow is slow or we were not run: no path is silent then.
+const ALL_SILENT_NS: u64 = 5 * MS;
 /// Holding a frame for less is not worth a timer.
 const LEAST_HOLD_US: i32 = 200;
 /// A late frame sent this long before the newest one is dropped: a path that comes back must not pour out its stale
@@ -98,6 +101,9 @@ struct Arrival {
 pub struct Receiver {
     options: ReceiverOptions,
     paths: Vec<InPath>,
+    /// Paths that are no longer configured: what they were given may come again by others, for as long as they would
+    /// have been waited for.
+    leaving: Vec<InPath>,
     window: Option<Window<Held>>,
     origin: ClockOrigin,
     highest: u32,
@@ -105,6 +111,8 @@ pub struct Receiver {
     /// A number that did not fit the window; a second one near it means the sender restarted.
     suspect: Option<Arrival>,
     accepted_ns: u64,
+    /// When something came last, by whatever path.
+    turned_ns: u64,
     data_ns: u64,
     active_ns: u64,
     /// Every number before this one is known to have been used.
@@ -118,12 +126,14 @@ impl Receiver {
         Receiver {
             options,
             paths: paths.iter().map(|id| InPath::new(*id, now_ns)).collect(),
+            leaving: Vec::new(),
             window: None,
             origin: ClockOrigin::default(),
             highest: 0,
             newest_sent_us: None,
             suspect: None,
             accepted_ns: 0,
+            turned_ns: now_ns,
             data_ns: 0,
             active_ns: 0,
             announced: 0,
@@ -143,6 +153,8 @@ impl Receiver {
                 None => InPath::new(*id, now_ns),
             })
             .collect();
+        self.leaving.retain(|path| path.live_until(self.active_ns) > now_ns && !paths.contains(&path.id));
+        self.leaving.extend(old.into_iter().filter(|path| path.heard_ns.is_some() && !path.is_held()));
     }
 
     /// Which paths are held, and which are told of at once. What is so already goes on.
@@ -202,6 +214,10 @@ impl Receiver {
     fn accept(&mut self, now_ns: u64, frame: Arrival, out: &mut Released) {
         let shim = frame.shim;
         self.accepted_ns = now_ns;
+        let silence_ns = now_ns.saturating_sub(std::mem::replace(&mut self.turned_ns, now_ns));
+        if silence_ns > ALL_SILENT_NS {
+            self.paths.iter_mut().chain(&mut self.leaving).for_each(|path| path.excuse(silence_ns));
+        }
         self.note_activity(now_ns, &shim);
         let stale = self.note_send_time(shim.sent_us);
         let delay_us = self.origin.delay_us(now_ns, shim.sent_us);
@@ -239,7 +255,7 @@ impl Receiver {
     fn note_path(&mut self, now_ns: u64, shim: &Shim, delay_us: i32, wire_bytes: usize, stale: bool) {
         let path = match self.paths.iter_mut().find(|p| p.id == shim.path) {
             Some(path) => path,
-            None => return,
+            None => return self.note_leaving(shim),
         };
         if shim.kind == Kind::Resume {
             // It came on another path, so it tells nothing of this one's delay.
@@ -254,7 +270,7 @@ impl Receiver {
         self.counters.dummies += u64::from(shim.kind == Kind::Padding);
         path.said(shim.sent_us, shim.kind == Kind::Pause);
         if !stale {
-            path.heard_ns = Some(now_ns);
+            path.heard(now_ns);
             path.delay.add(now_ns, delay_us);
         }
         let is_data = shim.kind == Kind::Data;
@@ -263,6 +279,14 @@ impl Receiver {
         let first = shim.kind != Kind::Pause && path.arrived_to(reached);
         if path.watched {
             self.watch.heard(now_ns, first || !is_data);
+        }
+    }
+
+    /// What still comes by a path that is no longer configured.
+    fn note_leaving(&mut self, shim: &Shim) {
+        if let Some(path) = self.leaving.iter_mut().find(|p| p.id == shim.path) {
+            path.said(shim.sent_us, shim.kind == Kind::Pause);
+            path.passed_to(shim.sequence.wrapping_add(u32::from(shim.kind == Kind::Data)));
         }
     }
 

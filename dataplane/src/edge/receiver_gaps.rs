@@ -74,6 +74,7 @@ impl Receiver {
         let next = self.window.as_ref()?.next();
         self.paths
             .iter()
+            .chain(&self.leaving)
             .filter(|p| p.is_held() || p.live_until(self.active_ns) > now_ns)
             .map(|p| p.passed.unwrap_or(next))
             .reduce(|a, b| if before(a, b) { a } else { b })
@@ -94,6 +95,7 @@ impl Receiver {
             let next = window.next();
             self.paths
                 .iter()
+                .chain(&self.leaving)
                 .filter(|p| !p.passed.map_or(false, |q| before(next, q)) && !p.is_held())
                 .map(|p| p.live_until(self.active_ns))
                 .filter(|until| *until > now_ns)

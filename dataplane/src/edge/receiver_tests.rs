@@ -62,8 +62,14 @@ impl Bench {
         self.collect(now_ns, out);
     }
 
-    /// Arrivals (time, shim) in any order.
-    fn play(&mut self, mut arrivals: Vec<(u64, Shim)>) -> u64 {
+    /// Arrivals (time, shim) in any order; then a second in which nothing comes.
+    fn play(&mut self, arrivals: Vec<(u64, Shim)>) -> u64 {
+        let last = self.play_to(arrivals);
+        self.run(last, last + 1_000 * MS);
+        last
+    }
+
+    fn play_to(&mut self, mut arrivals: Vec<(u64, Shim)>) -> u64 {
         arrivals.sort_by_key(|(at, _)| *at);
         let mut last = 0;
         for (at, shim) in arrivals {
@@ -71,7 +77,6 @@ impl Bench {
             self.put(at, shim);
             last = at;
         }
-        self.run(last, last + 1_000 * MS);
         last
     }
 
@@ -179,6 +184,88 @@ fn hold_is_bounded_and_a_silent_path_is_not_waited_for() {
         if sent > t + 155 * MS {
             assert_eq!(*at, sent);
         }
+    }
+}
+
+/// Two paths in turn, a frame each millisecond; path 2 dies at `dead_ns`. Frames of path 1 and when they came out.
+fn death_of_a_path(jitter_ns: u64, dead_ns: u64, absent: std::ops::Range<u64>) -> Bench {
+    let mut bench = Bench::new(options(false), &[1, 2]);
+    let mut rng = Rng::new(7);
+    let (mut arrivals, mut sequence) = (Vec::new(), 0);
+    for at in (1_000 * MS..dead_ns + 400 * MS).step_by(MS as usize) {
+        let path = 1 + (sequence % 2) as u8;
+        if path == 1 || at < dead_ns {
+            let late = if jitter_ns > 0 && path == 2 { jitter_ns * u64::from(rng.below(8) == 0) } else { 0 };
+            // Nobody reads while the agent is not run.
+            let read = if absent.contains(&(at + late)) { absent.end } else { at + late };
+            arrivals.push((read, shim(Kind::Data, path, sequence, at)));
+        }
+        sequence += 1;
+    }
+    // Paths keep their order.
+    let mut last = [0; 3];
+    for (at, shim) in &mut arrivals {
+        *at = (*at).max(last[usize::from(shim.path)]);
+        last[usize::from(shim.path)] = *at;
+    }
+    bench.play(arrivals);
+    bench
+}
+
+fn longest_pause_ns(bench: &Bench, from_ns: u64) -> u64 {
+    let times: Vec<u64> = bench.got.iter().map(|(at, _)| *at).filter(|at| *at >= from_ns).collect();
+    times.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap_or(0)
+}
+
+#[test]
+fn a_path_that_was_never_silent_is_not_waited_for_long_when_it_dies() {
+    let bench = death_of_a_path(0, 3_000 * MS, 0..0);
+    let pause_ns = longest_pause_ns(&bench, 2_000 * MS);
+    assert!((20 * MS..=35 * MS).contains(&pause_ns), "{} ms", pause_ns / MS);
+    assert_eq!((bench.receiver.counters.late, bench.receiver.counters.timed_out), (0, 0));
+}
+
+#[test]
+fn a_path_that_is_silent_now_and_then_is_waited_for_longer() {
+    for jitter_ms in [10, 25, 40] {
+        let bench = death_of_a_path(jitter_ms * MS, 5_000 * MS, 0..0);
+        assert_eq!((bench.receiver.counters.late, bench.receiver.counters.stale), (0, 0), "{jitter_ms} ms");
+        let pause_ns = longest_pause_ns(&bench, 5_000 * MS);
+        assert!(pause_ns <= 105 * MS, "{jitter_ms} ms: {} ms", pause_ns / MS);
+    }
+}
+
+#[test]
+fn no_path_is_taken_for_dead_because_the_agent_was_not_run() {
+    for absent_ms in [10, 40, 90, 140] {
+        let bench = death_of_a_path(0, 6_000 * MS, 3_000 * MS..(3_000 + absent_ms) * MS);
+        let wanted = bench.numbers().windows(2).all(|pair| pair[0] < pair[1]);
+        assert!(wanted, "{absent_ms} ms");
+        assert_eq!((bench.receiver.counters.late, bench.receiver.counters.stale), (0, 0), "{absent_ms} ms");
+    }
+}
+
+#[test]
+fn what_a_path_that_is_gone_was_given_is_waited_for_a_moment() {
+    for (comes_after_ms, in_order) in [(10, true), (25, true), (200, false)] {
+        let mut bench = Bench::new(options(false), &[1, 2]);
+        let (mut arrivals, mut sequence) = (Vec::new(), 0);
+        for at in (1_000..2_000).map(|ms| ms * MS) {
+            arrivals.push((at, shim(Kind::Data, 1 + (sequence % 2) as u8, sequence, at)));
+            sequence += 1;
+        }
+        let dead = arrivals.pop().unwrap().1.sequence;
+        let last = bench.play_to(arrivals);
+        bench.receiver.update(last, options(false), &[1]);
+        let mut rest: Vec<_> = (1..400u32)
+            .map(|k| (last + u64::from(k) * MS, shim(Kind::Data, 1, dead + k, last + u64::from(k) * MS)))
+            .collect();
+        rest.push((last + comes_after_ms * MS + 1, shim(Kind::Data, 1, dead, last)));
+        bench.play(rest);
+        let numbers = bench.numbers();
+        assert_eq!(numbers.windows(2).all(|pair| pair[0] < pair[1]), in_order, "{comes_after_ms} ms");
+        assert_eq!(numbers.len(), 1_399, "{comes_after_ms} ms: each comes out once");
+        assert!(longest_pause_ns(&bench, 1_500 * MS) <= 35 * MS, "{comes_after_ms} ms");
     }
 }
 

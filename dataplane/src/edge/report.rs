@@ -35,6 +35,8 @@ pub struct IngressReport {
     pub too_big: u64,
     pub sent: u64,
     pub dummies: u64,
+    /// Sent again because their path was gone.
+    pub resent: u64,
     pub from: u32,
     pub paths: Vec<OutPathReport>,
 }

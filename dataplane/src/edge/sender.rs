@@ -11,6 +11,7 @@ use super::probe_traffic::PROBE_LEN;
 use super::protocol::Ingress;
 use super::queue_bound::QueueBound;
 use super::reorder::before;
+use super::sent_lately::SentLately;
 use super::split::Split;
 use super::split_config::SplitMode;
 use std::collections::VecDeque;
@@ -24,6 +25,9 @@ const UNSHAPED_QUEUE_BYTES: usize = 2_000_000;
 const MAX_AGE_NS: u64 = 5_000 * MS;
 /// An idle path of an active flow sends keep-alives this often, an idle flow's less often, a forgotten flow's rarely.
 const KEEP_ALIVE: [(u64, u64); 3] = [(500 * MS, 20 * MS), (10_000 * MS, 500 * MS), (u64::MAX, 2_000 * MS)];
+/// What a faster path was given is not kept: copies would cost too much.
+const FASTEST_COPIED_MBPS: f64 = 400.0;
+
 /// What became of a frame that was offered.
 #[derive(Debug)]
 pub enum Offer {
@@ -41,6 +45,8 @@ pub struct Sender {
     pub sent: u64,
     /// Padding that was sent.
     pub dummies: u64,
+    /// Frames that went again because their path was gone.
+    pub resent: u64,
     paths: Vec<PathOut>,
     mode: SplitMode,
     split: Split,
@@ -50,6 +56,7 @@ pub struct Sender {
     copies: Option<Copies>,
     seed: u64,
     queue: VecDeque<(u64, Buf)>,
+    sent_lately: SentLately,
     queued_bytes: usize,
     bound: QueueBound,
     burst: Burst,
@@ -81,6 +88,7 @@ impl Sender {
             too_big: 0,
             sent: 0,
             dummies: 0,
+            resent: 0,
             paths: Vec::new(),
             mode: SplitMode::default(),
             split: Split::default(),
@@ -88,6 +96,7 @@ impl Sender {
             copies: None,
             seed,
             queue: VecDeque::new(),
+            sent_lately: SentLately::default(),
             queued_bytes: 0,
             bound: QueueBound::default(),
             burst: Burst::default(),
@@ -139,6 +148,7 @@ impl Sender {
         self.too_big = 0;
         self.sent = 0;
         self.dummies = 0;
+        self.resent = 0;
         for path in &mut self.paths {
             path.sent_frames = 0;
             path.sent_bytes = 0;
@@ -187,7 +197,7 @@ impl Sender {
     }
 
     fn choose(&self) -> Option<(usize, usize)> {
-        let inner = self.queue.front()?.1.len();
+        let inner = self.sent_lately.head_len().or_else(|| self.queue.front().map(|(_, buf)| buf.len()))?;
         let path = self.split.choose(|i| inner + self.paths[i].spec.overhead())?;
         Some((path, inner + self.paths[path].spec.overhead()))
     }
@@ -207,17 +217,32 @@ impl Sender {
         if self.paths[index].pacer.ready_at(now_ns, len)? > now_ns {
             return None;
         }
-        let (_, buf) = self.queue.pop_front()?;
-        self.queued_bytes -= buf.len();
-        let sequence = self.sequence;
-        self.sequence = sequence.wrapping_add(1);
+        let (sequence, buf) = self.take(index, now_ns, pool)?;
         self.split.sent(index, len);
-        self.sent += 1;
         let outgoing = launch(&mut self.paths[index], now_ns, self.number, sequence, buf);
         if self.burst.spend(len) {
             self.pace(now_ns);
         }
         Some(outgoing)
+    }
+
+    /// What goes again, else the first frame of the queue, with its number.
+    fn take(&mut self, index: usize, now_ns: u64, pool: &mut Pool) -> Option<(u32, Buf)> {
+        if let Some(again) = self.sent_lately.take() {
+            self.resent += 1;
+            return Some(again);
+        }
+        let (_, buf) = self.queue.pop_front()?;
+        self.queued_bytes -= buf.len();
+        let sequence = self.sequence;
+        self.sequence = sequence.wrapping_add(1);
+        self.sent += 1;
+        // There is no other path that it could take again, or the flow is too fast to keep all that it sends.
+        let path = &self.paths[index].spec;
+        if self.paths.len() > 1 && path.rate_mbps.map_or(false, |mbps| mbps <= FASTEST_COPIED_MBPS) {
+            self.sent_lately.note(now_ns, path.id, sequence, &buf, pool);
+        }
+        Some((sequence, buf))
     }
 
     /// Binds what waits to paths, and sends the first frame of those that may leave now.
@@ -303,6 +328,7 @@ impl Sender {
     /// Keep-alives, padding and filling that are due.
     pub fn keep_alives(&mut self, now_ns: u64, pool: &mut Pool, out: &mut Vec<Outgoing>) {
         let interval = self.keep_alive_interval(now_ns);
+        self.sent_lately.forget(now_ns, pool);
         self.pad(now_ns, pool, out);
         self.probe(now_ns, pool, out);
         for index in 0..self.paths.len() {
@@ -364,6 +390,7 @@ impl Sender {
         if let Some(copies) = self.copies {
             copies.dismiss(pool);
         }
+        self.sent_lately.clear(pool);
     }
 }
 

@@ -35,6 +35,9 @@ impl Sender {
             self.unbind(now_ns, pool, out);
         }
         self.set_mode(now_ns, &spec.split);
+        if self.mode != SplitMode::Proportional {
+            self.sent_lately.clear(pool);
+        }
         self.burst.configure(spec.burst);
         let sent: BTreeMap<u8, (u64, u64)> =
             self.paths.iter().map(|p| (p.spec.id, (p.sent_frames, p.sent_bytes))).collect();
@@ -60,9 +63,12 @@ impl Sender {
             // Markers of the path that it is copied from are copied, too.
             path.markers = SequenceMarkers::default();
         }
-        for mut gone in old.into_iter().flatten().filter(PathOut::usable) {
-            out.extend(signal(&mut gone, now_ns, Kind::Pause, self.number, self.sequence, pool));
+        let mut gone: Vec<PathOut> = old.into_iter().flatten().filter(PathOut::usable).collect();
+        for path in &mut gone {
+            out.extend(signal(path, now_ns, Kind::Pause, self.number, self.sequence, pool));
         }
+        let lost: Vec<u8> = gone.iter().map(|path| path.spec.id).collect();
+        self.sent_lately.lost(now_ns, &lost, pool);
         self.changed(now_ns, &before, &from, pool, out)
     }
 

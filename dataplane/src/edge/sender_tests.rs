@@ -358,3 +358,57 @@ fn a_flow_that_was_silent_sends_a_burst_at_its_greatest_rates_and_one_that_alway
     let [one, two] = mbps(&bench, 6_000, 6_010);
     assert!(one < 0.1 && two > 30.0, "{one}, {two}");
 }
+
+/// Two paths of 8 Mb/s for 200 ms, then others; what the first ones sent before, and all that is sent afterwards.
+fn after_a_change(then: Vec<OutPath>) -> (Bench, usize) {
+    let mut bench = Bench::new(vec![path(1, Some(8.0), &[1]), path(2, Some(8.0), &[2])]);
+    bench.saturate(0, 200 * MS, || 1000);
+    let before = bench.sequences.len();
+    let mut out = Vec::new();
+    let exits = bench.exits.clone();
+    bench.sender.update(200 * MS, &flow(then), &exits, &mut bench.pool, &mut out);
+    out.into_iter().for_each(|(_, buf)| bench.note(200 * MS, buf));
+    bench.saturate(200 * MS, 300 * MS, || 1000);
+    (bench, before)
+}
+
+#[test]
+fn what_a_path_was_given_lately_goes_again_first_once_it_is_gone() {
+    let (bench, before) = after_a_change(vec![path(1, Some(8.0), &[1])]);
+    let (old, new) = bench.sequences.split_at(before);
+    let again: Vec<u32> = new.iter().copied().take_while(|number| old.contains(number)).collect();
+    let data: Vec<_> = bench.log.iter().filter(|l| l.3 == Kind::Data as u8).take(before).collect();
+    let mut wanted: Vec<u32> =
+        data.iter().zip(old).filter(|(l, _)| l.1 == 2 && l.0 >= 180 * MS).map(|(_, number)| *number).collect();
+    wanted.reverse();
+    assert!(wanted.len() > 15, "{}", wanted.len());
+    assert_eq!(again, wanted);
+    assert_eq!(bench.sender.resent, again.len() as u64);
+    // Then the flow goes on where it was, each number once.
+    let next = old.last().unwrap().wrapping_add(1);
+    assert!(new[again.len()..].iter().enumerate().all(|(k, number)| *number == next.wrapping_add(k as u32)));
+}
+
+#[test]
+fn nothing_goes_again_for_a_path_that_was_not_in_use_any_more() {
+    let (mut bench, _) = after_a_change(vec![path(1, Some(8.0), &[1]), path(2, Some(0.0), &[2])]);
+    let mut out = Vec::new();
+    let exits = bench.exits.clone();
+    let alone = flow(vec![path(1, Some(8.0), &[1])]);
+    bench.sender.update(300 * MS, &alone, &exits, &mut bench.pool, &mut out);
+    out.into_iter().for_each(|(_, buf)| bench.note(300 * MS, buf));
+    bench.saturate(300 * MS, 400 * MS, || 1000);
+    assert_eq!(bench.sender.resent, 0);
+}
+
+#[test]
+fn what_is_remembered_is_bounded_and_given_back() {
+    let mut bench = Bench::new(vec![path(1, Some(300.0), &[1]), path(2, Some(300.0), &[2])]);
+    bench.saturate(0, 200 * MS, || 1000);
+    let copies = bench.pool.in_use() - bench.sender.queued();
+    assert!((1..=256).contains(&copies), "{copies}");
+    for now in (400..4_000).step_by(20) {
+        bench.service(now * MS);
+    }
+    assert_eq!((bench.sender.queued(), bench.pool.in_use()), (0, 0));
+}

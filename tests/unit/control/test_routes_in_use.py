@@ -8,6 +8,7 @@ import random
 import time
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from examples import examples
 from hypothesis import given
@@ -222,6 +223,16 @@ def test_trees_are_the_same_with_and_without_the_compiled_kernel(network: Networ
     wanted = {target: list(network.nodes)[:3] for target in network.nodes}
     wanted = {t: [s for s in sources if not network.nodes[s].is_plain_client] for t, sources in wanted.items()}
     assert NextLinks(network, compiled=compiled).trees(wanted) == NextLinks(network).trees(wanted)
+
+
+def test_trees_of_a_campus_are_the_same_with_and_without_the_compiled_kernel() -> None:
+    """With wires (unshared), and nodes that do not have all technologies."""
+    network = campus(random.Random(1), 24)
+    wanted = {"b3-4": ["b1-1", "b1-2"], "b1-1": ["b3-8"]}
+    compiled, plain = (NextLinks(network, compiled=each).trees(wanted) for each in (True, False))
+    assert compiled == plain
+    for target, tree in compiled.items():
+        assert np.array_equal(tree.costs, plain[target].costs)
 
 
 def test_an_unchanged_switch_keeps_its_very_intent() -> None:

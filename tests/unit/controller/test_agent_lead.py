@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from hyroads.controller.agents.lead import MAX_EPOCH, STALE, InForce, epoch_of, in_force_of
 from hyroads.controller.agents.protocol import AgentConfig, Hello, encode, parse_hello, parse_line
+from hyroads.controller.api.metrics import refused_changes
 from hyroads.controller.control.update_order import Orders
 from hyroads.controller.core.netfile import parse
 from hyroads.controller.model.plan import Plan
@@ -208,3 +209,12 @@ def test_an_epoch_that_is_none_counts_as_none(epoch: object) -> None:
 
 def test_configurations_are_those_of_the_plan(plan: Plan) -> None:
     assert isinstance(plan.agents["a"], AgentConfig) and plan.agents["a"].rates
+
+
+def test_refusals_are_a_metric_once_there_are_any() -> None:
+    assert not list(refused_changes({}))
+    (metric,) = refused_changes({"refused_as_stale": 3})
+    assert metric.lines() == [
+        'hyroads_refused_changes_total{by="switch"} 0.0',
+        'hyroads_refused_changes_total{by="agent"} 3.0',
+    ]

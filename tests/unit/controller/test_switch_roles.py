@@ -120,6 +120,8 @@ class Controller:
             session.on_flow_stats(answer)
         elif answer[9] == wire.MULTIPART_GROUP_DESC:
             session.on_groups(answer)
+        elif answer[9] == wire.MULTIPART_METER_CONFIG:
+            session.on_meter(answer)
         else:
             session.on_meter_features(answer)
 
@@ -146,7 +148,7 @@ def test_a_leader_asks_first_and_changes_nothing_before_the_answer(shared: dict[
     leader.connect()
     first, *rest = leader.switch.take()
     assert first[1] == wire.ROLE_REQUEST and parse_role_reply(first)[1:] == (Role.MASTER, 1)
-    for request in rest[1:]:
+    for request in rest[2:]:
         leader._hear(reply(request))
     leader.session.want(WANTED)
     assert leader.session.is_read and not CHANGES & {message[1] for message in leader.switch.take()}
@@ -210,7 +212,7 @@ def test_a_switch_that_knows_no_roles_is_led_nevertheless_with_a_fault(shared: d
     leader.connect()
     first, *rest = leader.switch.take()
     leader._hear(wire.message(struct.pack("!HH", 1, 1) + first, xid_of(first), wire.ERROR))
-    for request in rest[1:]:
+    for request in rest[2:]:
         leader._hear(reply(request))
     assert leader.session.may_change and any("roles" in fault for fault in leader.faults)
     assert role_request(7, Role.SLAVE, 9)[1] == wire.ROLE_REQUEST
