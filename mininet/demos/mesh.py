@@ -9,6 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from hyroads.controller.core.network import ClientMode, Network
+from hyroads.controller.core.placement import place_radios
+
 from .triangle import activate, await_multipath
 from .verdict import Stage
 
@@ -42,16 +45,22 @@ def switch(stage: Stage, there: Iterable[str], gone: Iterable[str]) -> None:
 
 
 def measure(stage: Stage, title: str, gone: Iterable[str]) -> None:
-    """One TCP connection beside the optimum of all paths for whatever is sent, without labels."""
+    """One TCP connection beside the best placement of the client's radios."""
     flow = stage.declared.flows[0]
     await_multipath(stage, flow.id)
     stage.view.phase(title)
-    dead = dict.fromkeys(both_ways(gone), 0.0)
-    optimum = stage.theory.with_capacities(dead).optimum([flow]).rates_mbps[flow.id] / (1 - stage.emulation.margin())
+    optimum = optimum_mbps(stage.declared, gone)
     result = stage.traffic(flow.source, flow.target).tcp(stage.options.seconds, "cubic")
     packets_mbps = result.mbps * PACKETS_OVER_PAYLOAD
     stage.check(f"packets of TCP, {title}", optimum, packets_mbps, at_least=AT_LEAST, at_most=1.0)
     stage.view.note(f"     of which TCP payload: {result.mbps:.2f} Mb/s")
+
+
+def optimum_mbps(network: Network, gone: Iterable[str]) -> float:
+    """What ``hyroads place`` says of the flow, Mb/s, without the links ``gone``; all airtime may be used."""
+    flow = network.flows[0]
+    live = network.with_capacities(dict.fromkeys(both_ways(gone), 0.0))
+    return place_radios(live, flow.target, flow.source, ClientMode.FULL_SPEED).total_mbps
 
 
 def both_ways(links: Iterable[str]) -> list[str]:

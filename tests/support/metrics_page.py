@@ -29,7 +29,7 @@ def check(text: str, *headings: str, absent: tuple[str, ...] = ()) -> int:
     page = {name: row for heading in headings for name, row in listed(heading).items() if not name.startswith(absent)}
     families = list(text_string_to_metric_families(text))
     exported = {family.name + ("_total" if family.type == "counter" else ""): family for family in families}
-    assert set(exported) == set(page)
+    assert set(exported) == set(page), sorted(set(exported) ^ set(page))
     for name, family in exported.items():
         kind, labels, unit = page[name]
         assert family.type == kind, name
