@@ -82,7 +82,8 @@ def until_in_force(controller: ControllerProcess, within_s: float, say: bool) ->
     health: dict[str, Any] = {}
     told_s = began_s
     while time.monotonic() - began_s < within_s:
-        status, health = controller.rest("GET", "/health")
+        status, answer = controller.rest("GET", "/health")
+        health = answer or {}
         if status and health.get("ok") and not health["pending"] and len(health["switches"]):
             return time.monotonic() - began_s, health
         if say and time.monotonic() - told_s > 5:

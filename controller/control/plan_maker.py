@@ -41,9 +41,8 @@ class PlanMaker:
         """Plan all flows and agents; a flow without rates gets none (0) for now. ``before`` is what this gave last, or
         that with other rates.
         """
-        numbers = numbers.with_flows(routes)
-        for flow, route in routes.items():
-            numbers = numbers.with_paths(flow, route.known) if route.paths else numbers
+        known = {flow: route.known for flow, route in routes.items() if route.paths}
+        numbers = numbers.with_flows(routes).with_paths(known)
         last = before.flows if before is not None else {}
         flows = {
             flow: self._flow(live, route, numbers, rates.get(flow, ()), last.get(flow))

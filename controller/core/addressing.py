@@ -297,23 +297,33 @@ class Numbers:
         if wanted == list(self.flows) and self.paths.keys() <= self.flows.keys():
             return self
         remaining = {flow: self.flows[flow] for flow in wanted if flow in self.flows}
+        taken = set(remaining.values())
         for flow in wanted:
             if flow not in remaining:
-                remaining[flow] = _free((flow,), FIRST_FLOW, LAST_FLOW, set(remaining.values()))
+                remaining[flow] = _free((flow,), FIRST_FLOW, LAST_FLOW, taken)
+                taken.add(remaining[flow])
         return Numbers(remaining, {flow: paths for flow, paths in self.paths.items() if flow in remaining})
 
-    def with_paths(self, flow: str, paths: Iterable[PathName]) -> Numbers:
-        """Ids for the live paths of a flow. Ids of earlier paths stay reserved while there is room."""
-        live = list(paths)
-        ids = dict(self.paths.get(flow, {}))
-        if all(path in ids for path in live):
-            return self
-        for path in live:
-            if path not in ids:
-                if len(ids) > LAST_PATH // 2:
-                    ids = {name: number for name, number in ids.items() if name in live}
-                ids[path] = _free(path, FIRST_PATH, LAST_PATH, set(ids.values()))
-        return Numbers(self.flows, {**self.paths, flow: ids})
+    def with_paths(self, paths: Mapping[str, Iterable[PathName]]) -> Numbers:
+        """Ids for the live paths of flows. Ids of earlier paths stay reserved while there is room."""
+        changed = {
+            flow: ids for flow, live in paths.items() if (ids := _ids(known := self.paths.get(flow, {}), live)) is not known
+        }
+        return Numbers(self.flows, {**self.paths, **changed}) if changed else self
+
+
+def _ids(known: Mapping[PathName, int], paths: Iterable[PathName]) -> Mapping[PathName, int]:
+    """``known`` itself if all of these paths have ids."""
+    live = list(paths)
+    if all(path in known for path in live):
+        return known
+    ids = dict(known)
+    for path in live:
+        if path not in ids:
+            if len(ids) > LAST_PATH // 2:
+                ids = {name: number for name, number in ids.items() if name in live}
+            ids[path] = _free(path, FIRST_PATH, LAST_PATH, set(ids.values()))
+    return ids
 
 
 def _free(name: PathName, first: int, last: int, taken: Collection[int]) -> int:

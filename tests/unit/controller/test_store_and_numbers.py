@@ -46,18 +46,18 @@ def test_path_ids_fit_a_byte_and_room_is_made() -> None:
     numbers = Numbers().with_flows(["f"])
     for round_number in range(100):
         paths = [(f"l{round_number}", f"m{i}") for i in range(5)]
-        numbers = numbers.with_paths("f", paths)
+        numbers = numbers.with_paths({"f": paths})
         ids = [numbers.paths["f"][path] for path in paths]
         assert len(set(ids)) == 5 and all(1 <= path_id <= 255 for path_id in ids)
-        assert numbers.with_paths("f", paths) == numbers
+        assert numbers.with_paths({"f": paths}) == numbers
     with pytest.raises(PlanningError):
-        Numbers().with_flows(["f"]).with_paths("f", [(str(i),) for i in range(300)])
+        Numbers().with_flows(["f"]).with_paths({"f": [(str(i),) for i in range(300)]})
 
 
 def test_file_gives_back_what_was_saved(tmp_path: Path) -> None:
     voice = FlowSpec("voice", "c", "a", Utility.ALPHA, 2.0, (("bc-wifi~", "ab-plc~"),), 2.0, Policy.SINGLE,
                      {"eth_type": 0x800, "ip_proto": 17, "udp_dst": 5})  # fmt: skip
-    numbers = Numbers().with_flows(["voice", "f1"]).with_paths("voice", [("bc-wifi~", "ab-plc~")])
+    numbers = Numbers().with_flows(["voice", "f1"]).with_paths({"voice": [("bc-wifi~", "ab-plc~")]})
     saved = Saved((voice,), frozenset({"f1"}), numbers)
     store = Store(str(tmp_path / "deep" / "state.json"))
     assert store.load(NETWORK) == (Saved(), [])
