@@ -307,7 +307,9 @@ class Numbers:
     def with_paths(self, paths: Mapping[str, Iterable[PathName]]) -> Numbers:
         """Ids for the live paths of flows. Ids of earlier paths stay reserved while there is room."""
         changed = {
-            flow: ids for flow, live in paths.items() if (ids := _ids(known := self.paths.get(flow, {}), live)) is not known
+            flow: ids
+            for flow, live in paths.items()
+            if (ids := _ids(known := self.paths.get(flow, {}), live)) is not known
         }
         return Numbers(self.flows, {**self.paths, **changed}) if changed else self
 

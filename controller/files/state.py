@@ -37,6 +37,12 @@ _KINDS: Mapping[type, str] = {dict: "mapping", list: "list", str: "text"}
 _NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EMLINK, errno.ENOSYS}
 
 
+class JsonText(str):
+    """The JSON of a value, as it goes into the file."""
+
+    __slots__ = ()
+
+
 @dataclass(frozen=True)
 class Format:
     """``sections`` are the members of a document of this version and their types (``object``: any); ``migrations`` make
@@ -95,9 +101,10 @@ class Content:
 
 
 def text_of(form: Format, sections: Document) -> str:
-    """The text of a file, one line a section."""
+    """The text of a file, one line a section; a section may be given as a :class:`JsonText`."""
     members = {"version": form.version, **sections}
-    lines = ",\n".join(f"{json.dumps(name)}: {json.dumps(value)}" for name, value in members.items())
+    texts = ((name, value if isinstance(value, JsonText) else json.dumps(value)) for name, value in members.items())
+    lines = ",\n".join(f"{json.dumps(name)}: {text}" for name, text in texts)
     body = f"{lines}\n}}\n"
     return f"{_HEAD}{hashlib.sha256(body.encode()).hexdigest()}{_END}{body}"
 
