@@ -32,8 +32,9 @@ class PlanMaker:
         self._context = context
         self._options = options
         self._hellos = model.hello_configs(context, options)
-        self._made_of: dict[str, FlowRoute] = {}
-        """The routes of the last plan's multipath flows."""
+        self._made_of: Routes = {}
+        """The routes of the last plan."""
+        self._made_in: LiveNetwork | None = None
 
     def plan(  # noqa: PLR0917 - all that a plan is made of
         self, version: int, live: LiveNetwork, routes: Routes, rates: model.Rates, numbers: Numbers, before: Plan | None
@@ -48,7 +49,7 @@ class PlanMaker:
             flow: self._flow(live, route, numbers, rates.get(flow, ()), last.get(flow))
             for flow, route in routes.items()
         }
-        self._made_of = {flow: routes[flow] for flow, plan in flows.items() if plan.mode == MULTIPATH}
+        self._made_of, self._made_in = routes, live
         return Plan(
             version=version,
             flows=flows,
@@ -77,6 +78,8 @@ class PlanMaker:
             if last is not None and self._made_of.get(spec.id) is route and _has(last, number, ids):
                 return last.with_rates(rates)
             return self._multipath(route, route.egress, number, ids).with_rates(rates)
+        if last is not None and self._made_in is live and self._made_of.get(spec.id) is route and last.number == number:
+            return last
         single = tuple(live.network.links[link].id for link in live.single_path(spec.source, spec.target))
         if not single:
             return FlowPlan(spec, number, model.UNREACHABLE, route.reason, None, None, ())

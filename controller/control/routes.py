@@ -27,7 +27,7 @@ from hyroads.controller.core.network import FlowSpec, Network, Place, Policy, Tr
 from hyroads.controller.core.tree import path_rate, update
 from hyroads.controller.model import handover as model
 from hyroads.controller.model.handover import Constrained, Ends, PathConstraint
-from hyroads.controller.model.state import State, TopologyContext
+from hyroads.controller.model.state import State
 
 from . import group_routes
 from .group_routes import Member, Since
@@ -163,9 +163,10 @@ def make_routes(
     before = before or {}
     routes: dict[str, FlowRoute] = {}
     taken: dict[tuple[object, ...], str] = {}
+    edges = _Edges(state, live)
     for flow, declared in state.flows.items():
         key = _frames_of(declared.spec)
-        route = _route(state, live, flow, before.get(flow), same_network=same_network, twin=taken.get(key))
+        route = _route(edges, declared.spec, before.get(flow), same_network=same_network, twin=taken.get(key))
         routes[flow] = route
         if route.reason is None and declared.spec.traffic is not Traffic.PROBE:
             taken.setdefault(key, flow)
@@ -310,21 +311,41 @@ def _with_groups(live: LiveNetwork, routes: dict[str, FlowRoute], before: Routes
 
 def _frames_of(spec: FlowSpec) -> tuple[object, ...]:
     """What tells the frames of a flow from others: of flows with the same ends and match only the first has any."""
-    return spec.source, spec.target, tuple(sorted(spec.match.items()))
+    return spec.source, spec.target, tuple(sorted(spec.match.items())) if spec.match else ()
+
+
+class _Edges:
+    """The edges of flows in a state; what holds for a node is found out once, for all flows."""
+
+    def __init__(self, state: State, live: LiveNetwork) -> None:
+        self.state = state
+        self.live = live
+        self._found: dict[str, tuple[str | None, str | None]] = {}
+
+    def of(self, node: str) -> tuple[str | None, str | None]:
+        """The edge of flows from or to a node, None if it is not attached, and why its agent can't be used now."""
+        found = self._found.get(node)
+        if found is None:
+            edge = _edge(self.live, node)
+            fault = f"{node} is not attached anywhere" if edge is None else None
+            found = self._found[node] = edge, fault or self.state.agent_fault(self.live.context, edge or node)
+        return found
 
 
 def _route(
-    state: State, live: LiveNetwork, flow: str, before: FlowRoute | None, *, same_network: bool, twin: str | None
+    edges: _Edges, spec: FlowSpec, before: FlowRoute | None, *, same_network: bool, twin: str | None
 ) -> FlowRoute:
     """The route of a flow; ``twin`` is an earlier flow that takes all its frames, if there is one."""
-    context, spec = live.context, state.flows[flow].spec
-    ingress, egress = _edge(live, spec.source), _edge(live, spec.target)
-    reason = _obstacle(state, context, spec, ingress, egress)
+    live = edges.live
+    (ingress, fault), (egress, far_fault) = edges.of(spec.source), edges.of(spec.target)
+    reason = _obstacle(spec, ingress, egress, fault or far_fault)
+    if reason is None and twin is not None and spec.traffic is not Traffic.PROBE:
+        reason = f"flow {twin} matches the same frames"
     if reason is not None:
-        return FlowRoute(spec, ingress, egress, reason=reason)
-    if twin is not None and spec.traffic is not Traffic.PROBE:
-        return FlowRoute(spec, ingress, egress, reason=f"flow {twin} matches the same frames")
-    ends = model.ends_of(spec, state.constrained) if spec.policy is not Policy.PRIVATE else model.NOWHERE
+        fresh = FlowRoute(spec, ingress, egress, reason=reason)
+        return before if before == fresh else fresh
+    constrained = edges.state.constrained
+    ends = model.ends_of(spec, constrained) if spec.policy is not Policy.PRIVATE else model.NOWHERE
     fresh = FlowRoute(spec, ingress, egress, ends=ends)
     if before is not None and _is_asked_alike(before, fresh) and (same_network or (ends and _stays(live, before))):
         return before
@@ -425,13 +446,9 @@ def _edge(live: LiveNetwork, node: str) -> str | None:
     return place.node if place is not None else None
 
 
-def _obstacle(
-    state: State, context: TopologyContext, spec: FlowSpec, ingress: str | None, egress: str | None
-) -> str | None:
+def _obstacle(spec: FlowSpec, ingress: str | None, egress: str | None, fault: str | None) -> str | None:
     if spec.policy is Policy.SINGLE:
         return "its policy is single"
-    if ingress is None or egress is None:
-        return f"{spec.source if ingress is None else spec.target} is not attached anywhere"
-    if ingress == egress:
+    if ingress is not None and ingress == egress:
         return f"both ends are at {ingress}"
-    return state.agent_fault(context, ingress) or state.agent_fault(context, egress)
+    return fault
