@@ -21,6 +21,7 @@ from hyroads.controller.control.update_order import SwitchView, Views, orders_of
 from hyroads.controller.core.addressing import Numbers
 from hyroads.controller.core.network import Network
 from hyroads.controller.files.documents import read_file
+from hyroads.controller.files.state import text_of
 from hyroads.controller.model.handover import Constrained, Key
 from hyroads.controller.model.plan import MULTIPATH, Options, hello_configs
 from hyroads.controller.model.state import (
@@ -33,7 +34,7 @@ from hyroads.controller.model.state import (
     links_heard,
 )
 from hyroads.controller.runtime.deployer import AgentDeployer
-from hyroads.controller.runtime.persistence import decode, encode, to_save
+from hyroads.controller.runtime.persistence import FORMAT, Encoder, decode, to_save
 from hyroads.controller.services.mobility.handovers import HandoverService
 from hyroads.controller.services.mobility.ncasts import NCastService
 
@@ -137,7 +138,8 @@ class Rig:
             return RestoredState(flows, Numbers(), before or {}, {}, [], {})
         services = {"ncasts": after.ncasts.to_save()}
         declared = after.state.flows.values()
-        text = json.dumps(encode(to_save(network, declared, after.live.numbers, after.state.constrained, services)))
+        state = to_save(network, declared, after.live.numbers, after.state.constrained, services)
+        text = text_of(FORMAT, Encoder().encode(state))
         saved, _ = decode(json.loads(text), "state file", network)
         restored, problems = ready(saved, self.context)
         assert not problems

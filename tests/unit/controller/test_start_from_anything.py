@@ -22,13 +22,14 @@ from hyroads.controller.api.service import ControllerService
 from hyroads.controller.app.wiring import Services, ready
 from hyroads.controller.control.rate_override import RateOverrides
 from hyroads.controller.core.netfile import load_text
+from hyroads.controller.files.state import text_of
 from hyroads.controller.framework.ryu_shim import Signal
 from hyroads.controller.model.events import EventLog
 from hyroads.controller.model.plan import Plan
 from hyroads.controller.model.state import TopologyContext, agent_up, initial, switch_up
 from hyroads.controller.runtime.event_loop import EventLoop
 from hyroads.controller.runtime.garbage import Garbage
-from hyroads.controller.runtime.persistence import decode, encode, to_save
+from hyroads.controller.runtime.persistence import FORMAT, Encoder, decode, to_save
 from hyroads.controller.runtime.telemetry import Telemetry
 from hyroads.controller.services.plugins import discovery
 from hyroads.controller.settings.controller import load
@@ -95,7 +96,7 @@ class Controller:
 
     def _save(self, state: Any, numbers: Any) -> None:
         found = to_save(CONTEXT.network, state.flows.values(), numbers, state.constrained, self.services.to_save(state))
-        self.saved = json.loads(json.dumps(encode(found)))
+        self.saved = json.loads(text_of(FORMAT, Encoder().encode(found)))
 
     def run(self) -> dict[str, Any]:
         """Plans, gives the services their turns, and saves; the document."""
