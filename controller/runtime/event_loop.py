@@ -372,11 +372,14 @@ class EventLoop:
                 self.exception("a service", error)
 
     def _is_overtaken(self) -> bool:
-        """Lets a slot pass that is due, where steps are long; whether something has happened meanwhile."""
+        """Lets a slot pass that is due, where steps are long; whether there is something else to plan meanwhile.
+
+        Confirmations alone do not overtake: they let others be told more, and nobody less.
+        """
         if not self._is_large:
             return False
         shim.sleep(0)
-        return self._dirty
+        return self._tried_version != self.state.version
 
     def _tick(self) -> None:
         now_s = self.clock()
@@ -390,8 +393,7 @@ class EventLoop:
         for node in self.registry.overdue():
             state = model.switch_down(state, node)
         self._become(state)
-        for session in list(self.switches.values()):
-            session.tick()
+        self.registry.tick()
         self._dirty |= self.agents.retry_due()
         heard = self.live.loop.complete or age_s > timings.grace_s
         if not self.settled and heard and model.is_settled(self.state):
