@@ -113,6 +113,9 @@ ACCEPTED_AT_ONCE = 16
 # Who says something anyway is pinged only to know how long that takes, and to let it know that we live.
 PING_WITHIN_S = 0.6
 
+_REPLACED = (b'{"type":"changes",', b'{"type":"radio-changes",')
+"""What takes the place of a message of its own kind."""
+
 _Handler = Callable[[Session, dict[str, Any]], None]
 
 
@@ -339,8 +342,16 @@ class AgentServer:
             self._take(session, next_line)
 
     def _take_all(self, session: Session, lines: Iterator[bytes]) -> None:
+        waiting: bytes | None = None
         for line in lines:
-            self._take(session, line)
+            # Each of these says all that differs from the last whole one. Where we are late the newest is enough.
+            if waiting is not None and not any(
+                waiting.startswith(kind) and line.startswith(kind) for kind in _REPLACED
+            ):
+                self._take(session, waiting)
+            waiting = line
+        if waiting is not None:
+            self._take(session, waiting)
 
     def _take(self, session: Session, line: bytes) -> None:
         if session.closed:

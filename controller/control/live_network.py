@@ -246,6 +246,7 @@ class Cache:
             size if size is not None else REMEMBERED_LARGE if len(context.network.links) >= LARGE else REMEMBERED
         )
         self._maker = IntentMaker(context)
+        self._declared = tuple(link.capacity_mbps for link in context.network.links)
         self._known: list[LiveNetwork] = []
         self._made_of: tuple[object, ...] = ()
 
@@ -258,7 +259,9 @@ class Cache:
         self._made_of = made_of
         links = self._context.network.links
         down = frozenset(link.id for link in links if state.link_down(self._context, link) is not None)
-        basis = Basis(down, state.capacity_mbps, state.interference, state.places)
+        # Measured to be what the file says: what was planned with the file is planned with this.
+        capacity_mbps = None if state.capacity_mbps == self._declared else state.capacity_mbps
+        basis = Basis(down, capacity_mbps, state.interference, state.places)
         found = next((live for live in self._known if live.basis.is_like(basis)), None)
         if found is None:
             found = LiveNetwork(self._context, basis, intent_maker=self._maker)
