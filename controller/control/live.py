@@ -28,7 +28,7 @@ from hyroads.controller.model.state import measured as with_measured
 from .live_network import Cache, LiveNetwork
 from .loop import LiveLoop, Turn
 from .plan_maker import PlanMaker
-from .reports import AgentRates, ReportRegistry, measured
+from .reports import AgentRates, ReportRegistry
 from .routes import FlowRoute, improved, make_routes, rested, warm
 
 # So long after handovers, or after links came, flows are looked at whether they have all that they can have.
@@ -217,7 +217,7 @@ class Live:
         """
         if self.plan is None or not (ask or self._measures):
             return state, None
-        changed = self._take(self.loop.turn(now_s, measured(reports, self.plan), ask=ask))
+        changed = self._take(self.loop.turn(now_s, reports.measured(self.plan), ask=ask))
         if self._measures:
             self._look(self._estimated(), now_s)
             state = self._with_references(state)
@@ -238,7 +238,7 @@ class Live:
     def _use(
         self, live: LiveNetwork, routes: dict[str, FlowRoute], version: int, reports: ReportRegistry, now_s: float
     ) -> None:
-        agents = measured(reports, self.plan) if self.plan else AgentRates()
+        agents = reports.measured(self.plan) if self.plan else AgentRates()
         self._network, self._routes = live, routes
         self.loop.lay_out(live.network, routes)
         turn = self.loop.turn(now_s, agents, ask=False)

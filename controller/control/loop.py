@@ -7,10 +7,11 @@ know: path names instead of positions, which flows an override decides, rates to
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hyroads.controller.core.addressing import PathName
 from hyroads.controller.core.closed_loop import (
@@ -22,22 +23,23 @@ from hyroads.controller.core.closed_loop import (
     configured_samples,
     slot,
 )
-from hyroads.controller.core.demand import Demands
+from hyroads.controller.core.demand import Demands, Offers
 from hyroads.controller.core.estimate.busy_time import CarrierSensing, ExternalAirtime, Interface
 from hyroads.controller.core.estimate.link_estimate import LinkEstimator
 from hyroads.controller.core.interference import Interference
 from hyroads.controller.core.network import PRODUCTION, FlowSpec, Network, Traffic
 from hyroads.controller.core.rates import RateProblem, rate_problem
 from hyroads.controller.core.rates.groups import groups_of, with_parts_of_weight
-from hyroads.controller.core.rates.problem import FloatArray
+from hyroads.controller.core.rates.problem import FloatArray, domain_of
 from hyroads.controller.core.rates.shares import SliceShares, airtime_of_slices
 from hyroads.controller.model.handover import PathGroups, by_path, separate_links
 
 from .allocators import MODES, SOLVER, Allocator, Grant
 from .rate_override import Fixed, RateOverride, SlotView
 from .recent_rates import RecentRates
+from .report_columns import PathRates
 from .reports import NO_RATES, AgentRates
-from .routes import Routes
+from .routes import FlowRoute, Routes
 from .source import NOTHING_HEARD, Heard, Source
 
 DEFAULT_MARGIN = 0.05
@@ -106,7 +108,10 @@ class LiveLoop:
         self._recent = RecentRates(len(network.links))
         self._media = np.array([link.technology for link in network.links])
         self._aired: tuple[object, object, FloatArray] | None = None
-        self._carried: Mapping[tuple[str, int], float] = {}
+        self._carried: FloatArray | None = None
+        self._mapped: tuple[object, NDArray[np.intp], NDArray[np.intp]] | None = None
+        self._indexed: dict[str, tuple[FlowRoute, list[tuple[int, ...]]]] = {}
+        """By flow: the route whose paths these are, as positions of links."""
         technologies = {link.id: link.technology for link in network.links}
         external = ExternalAirtime(CarrierSensing.of(network, ()))
         empty = self._problem(network, {})
@@ -161,15 +166,24 @@ class LiveLoop:
 
     def lay_out(self, network: Network, routes: Routes) -> None:
         """Other flows, paths, capacities or interference; estimates, demands and rates of paths that stay are kept."""
+        before, laid = self.routes, self._path_groups
         carried = {flow: route for flow, route in routes.items() if route.reason is None}
         order = {flow: route.paths for flow, route in carried.items()}
-        of_paths = {flow: route.path_groups for flow, route in carried.items()}
-        is_same = network is self.state.network and order == self._order and of_paths == self._path_groups
-        if is_same and all(routes[flow].spec == self.routes[flow].spec for flow in order):
+        of_paths = {
+            flow: laid[flow] if flow in laid and before[flow] is route else route.path_groups
+            for flow, route in carried.items()
+        }
+        is_same = network is self.state.network and order == self._order and of_paths == laid
+        if is_same and all(route is before[flow] or route.spec == before[flow].spec for flow, route in carried.items()):
             self.routes = routes
             return
-        old, new = _group_names(self._order, self._path_groups), _group_names(order, of_paths)
+        # Of these flows other paths may have rates, or in other groups.
+        other = {flow for flow, route in carried.items() if flow in laid and before[flow] is not route}
+        old, new = _group_names(self._order, laid, other), _group_names(order, of_paths, other)
+        moved = {flow for flow in other if old[flow] != new[flow]}
+        stays = laid.keys() & of_paths.keys() - moved
         self.routes, self._order, self._path_groups = routes, order, of_paths
+        self._mapped = None
         self._recent.left()
         # A flow whose fixed rates name a path that is gone is the solver's until its override is asked again.
         self.fixed = {
@@ -182,9 +196,8 @@ class LiveLoop:
         self.fixed = {**{flow: Fixed({}) for flow in dummies}, **self.fixed}
         problem = self._problem(network, routes)
         state = self.state.with_problem(problem)
-        same = {flow: rates for flow, rates in state.pushed.items() if old.get(flow) == new.get(flow)}
+        same = {flow: rates for flow, rates in state.pushed.items() if flow in stays}
         # The old rates may still be optimal for a flow with other paths, but they would never use a new one.
-        moved = any(flow in new and new[flow] != paths for flow, paths in old.items())
         warm = None if moved else state.allocation
         self.state = replace(state, network=network, pushed=same, allocation=warm)
         self._shares_laid_out(problem, network)
@@ -240,9 +253,10 @@ class LiveLoop:
         """The same by what agents say they carry: frames that arrived, or that were sent where nothing tells of that.
         None for a slice with a flow of which nothing fresh is known.
         """
-        keys = [(flow, position) for flow, of in self._path_groups.items() for position in range(len(of))]
-        unknown = {self.routes[flow].spec.slice for flow, position in keys if (flow, position) not in self._carried}
-        rates = np.array([self._carried.get(key, 0.0) for key in keys], dtype=float)
+        keys = [flow for flow, of in self._path_groups.items() for _ in of]
+        carried = self._carried if self._carried is not None else np.full(len(keys), np.nan)
+        unknown = {self.routes[flow].spec.slice for flow, mbps in zip(keys, carried.tolist(), strict=True) if mbps != mbps}
+        rates = np.nan_to_num(carried, nan=0.0)
         names = self._slice_names()
         found = self._by_slice(names, self._airtime_of(names, rates))
         return {of: None if of[0] in unknown else share for of, share in found.items()}
@@ -278,7 +292,7 @@ class LiveLoop:
     def _turn(self, now_s: float, taken: Measurements, agents: AgentRates) -> Turn:
         fixed = {flow: self._reserved(flow) for flow in self.fixed}
         measured = self._measurements(taken, agents, now_s)
-        self._carried = measured.path_mbps
+        self._carried = measured.path_rates_mbps
         result = slot(self.state, measured, now_s, fixed=fixed, allocate=self._allocator.allocate)
         result = self._with_least(self._with_guaranteed(self._paced(result), fixed), fixed)
         self.state = result.state
@@ -295,16 +309,24 @@ class LiveLoop:
 
     def _measurements(self, taken: Measurements, agents: AgentRates, now_s: float) -> Measurements:
         """Names of paths become positions; flows that the override decides offer what it wants, not what they have."""
-        paths = {
-            (flow, position): max(agents.path_mbps[flow, path] for path in group)
-            for flow, names in _group_names(self._order, self._path_groups).items()
-            for position, group in enumerate(names)
-            if all((flow, path) in agents.path_mbps for path in group)
-        }
-        offers = {
-            flow: offer for flow, offer in agents.offers.items() if flow in self._order and flow not in self.fixed
-        }
-        return Measurements(taken.samples, taken.busy, paths, offers, self._recent.most(now_s), self.groups)
+        offers = Offers.of(agents.offers)
+        offers = offers.without({flow for flow in offers.flows if flow not in self._order or flow in self.fixed})
+        most_mbps, rates = self._recent.most(now_s), self._rates_of_groups(PathRates.of(agents.path_mbps))
+        return Measurements(taken.samples, taken.busy, {}, offers, most_mbps, self.groups, rates)
+
+    def _rates_of_groups(self, told: PathRates) -> FloatArray:
+        """What path groups carried, in the order of the problem; nan if one of the paths of a group is not known."""
+        if self._mapped is None or self._mapped[0] is not told.names:
+            row_of = {name: row for row, name in enumerate(told.names)}
+            groups = [
+                [row_of.get((flow, order[path]), -1) for path in group]
+                for (flow, order), of in zip(self._order.items(), self._path_groups.values(), strict=True)
+                for group in of
+            ]
+            starts = np.cumsum([0, *map(len, groups)])[:-1]
+            self._mapped = told.names, np.array([row for group in groups for row in group], dtype=np.intp), starts
+        _, rows, starts = self._mapped
+        return np.maximum.reduceat(np.append(told.mbps, np.nan)[rows], starts) if len(rows) else np.zeros(0)
 
     def _with_least(self, result: SlotResult, fixed: Mapping[str, Sequence[float]]) -> SlotResult:
         """No flow of the solver's is without any rate: external traffic may take all airtime, but not for ever."""
@@ -317,6 +339,8 @@ class LiveLoop:
 
     def _with_guaranteed(self, result: SlotResult, fixed: Mapping[str, Sequence[float]]) -> SlotResult:
         """A flow that is below its guarantee by what is too little to be sent otherwise gets all of it."""
+        if not self.granted:
+            return result
         slices = dict(zip(result.allocation.layout.flow_ids, result.allocation.layout.path_slices(), strict=True))
         changed = {}
         for flow, grant in self.granted.items():
@@ -391,15 +415,13 @@ class LiveLoop:
         self.state = replace(self.state, external=self.state.external.with_carrier_sensing(sensing))
 
     def _problem(self, network: Network, routes: Routes) -> RateProblem:
-        index, paths = network.link_index, {}
+        known, self._indexed = self._indexed, {}
         for flow, route in routes.items():
             if route.reason is None:
-                # A group with copies takes the airtime of all its paths: to the solver it is one path, as long as all
-                # of them.
-                links = separate_links(route.use, route.paths)
-                paths[flow] = [
-                    tuple(index[link] for path in group for link in links[path]) for group in route.path_groups
-                ]
+                same = known.get(flow)
+                is_same = same is not None and same[0] is route
+                self._indexed[flow] = same if same is not None and is_same else (route, _indexed(network, route))
+        paths = {flow: indexed for flow, (_, indexed) in self._indexed.items()}
         specs = specs_of(routes)
         if self.options.mode != SOLVER:
             specs = with_parts_of_weight(specs)
@@ -407,15 +429,22 @@ class LiveLoop:
 
     def _margins(
         self, network: Network, specs: Sequence[FlowSpec], paths: Mapping[str, Sequence[tuple[int, ...]]]
-    ) -> dict[str, float]:
+    ) -> FloatArray:
         """Per link; what carries TCP needs airtime for what comes back, in all domains that its paths touch."""
-        margins = dict.fromkeys(network.link_index, self.options.margin)
-        tcp = {link for spec in specs if spec.is_tcp for path in paths[spec.id] for link in path}
-        for link in tcp:
-            for other in network.interference.domain(link).tolist():
-                name = network.links[other].id
-                margins[name] = max(margins[name], self.options.tcp_margin)
+        margins = np.full(len(network.links), float(self.options.margin))
+        if self.options.tcp_margin > self.options.margin:
+            tcp = {link for spec in specs if spec.is_tcp for path in paths[spec.id] for link in path}
+            for link in tcp:
+                margins[domain_of(network.interference, link)] = self.options.tcp_margin
         return margins
+
+
+def _indexed(network: Network, route: FlowRoute) -> list[tuple[int, ...]]:
+    """Path groups of a multipath as positions of links. A group with copies takes the airtime of all its paths: to the
+    solver it is one path, as long as all of them.
+    """
+    index, links = network.link_index, separate_links(route.use, route.paths)
+    return [tuple(index[link] for path in group for link in links[path]) for group in route.path_groups]
 
 
 def specs_of(routes: Routes) -> list[FlowSpec]:
@@ -424,9 +453,10 @@ def specs_of(routes: Routes) -> list[FlowSpec]:
 
 
 def _group_names(
-    order: Mapping[str, tuple[PathName, ...]], path_groups: Mapping[str, PathGroups]
+    order: Mapping[str, tuple[PathName, ...]], path_groups: Mapping[str, PathGroups], flows: Iterable[str]
 ) -> dict[str, tuple[tuple[PathName, ...], ...]]:
-    return {flow: tuple(tuple(order[flow][i] for i in group) for group in of) for flow, of in path_groups.items()}
+    """Of some flows, by path group the paths in it."""
+    return {flow: tuple(tuple(order[flow][i] for i in group) for group in path_groups[flow]) for flow in flows}
 
 
 def _paceable(rates_mbps: Sequence[float]) -> tuple[float, ...]:

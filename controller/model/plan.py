@@ -126,6 +126,8 @@ class Plan:
     numbers: Numbers
     fill: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
     """Per flow that is probed: path id -> rate in Mb/s up to which padding fills the path."""
+    structure: object = field(default_factory=object, compare=False, repr=False)
+    """What plans have in common that differ in rates and padding alone."""
 
     def with_fill(self, fill: Mapping[str, Mapping[int, float]]) -> Plan:
         """With padding on other paths; ``fill`` is as in the field."""

@@ -21,7 +21,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import pairwise
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -179,10 +178,14 @@ class Layout:
         domains = self.domains[self.class_of[self.routing.indices]]
         return sparse.csr_matrix(domains.multiply(self.routing[path_of_entry]))
 
-    def path_slices(self) -> list[slice]:
+    def path_slices(self) -> Sequence[slice]:
         """Per flow, where its paths are among all paths."""
-        bounds = np.searchsorted(self.path_flow, np.arange(self.flow_count + 1))
-        return [slice(int(a), int(b)) for a, b in pairwise(bounds)]
+        return self._slices
+
+    @cached_property
+    def _slices(self) -> tuple[slice, ...]:
+        bounds = np.searchsorted(self.path_flow, np.arange(self.flow_count + 1)).tolist()
+        return tuple(map(slice, bounds, bounds[1:]))
 
     @staticmethod
     def build(interference: Interference, flows: Mapping[str, Paths]) -> Layout:
@@ -194,7 +197,7 @@ class Layout:
         _check_paths(paths, flows, interference.link_count)
         path_flow = np.repeat(np.arange(len(flows)), [len(options) for options in flows.values()])
         routing = _routing(paths, interference.link_count)
-        class_of = np.asarray(interference.classes(), dtype=np.intp)
+        class_of = _classes(interference)
         domains = _domains(interference, class_of, np.unique(routing.indices))
         return Layout(tuple(flows), path_flow.astype(np.intp), paths, routing, class_of, domains)
 
@@ -313,14 +316,14 @@ def rate_problem(
     paths: Mapping[str, Paths],
     *,
     flows: Sequence[FlowSpec] | None = None,
-    margin: float | Mapping[str, float] = 0.0,
+    margin: float | Mapping[str, float] | FloatArray = 0.0,
     external: Mapping[str, float] | None = None,
     demand_mbps: Mapping[str, float] | None = None,
 ) -> RateProblem:
     """The problem of a network's flows.
 
     ``paths`` maps flow ids to paths (link indices); ``flows`` defaults to those of the network. ``margin`` is one
-    delta, or link id -> delta for the domains of some links (0 for the others); ``external`` maps link ids to the
+    delta, link id -> delta for the domains of some links (0 for the others), or one for each (shape L); ``external`` maps link ids to the
     airtime that others use in their domains; ``demand_mbps`` maps flow ids to their largest rates.
     """
     specs = network.flows if flows is None else flows
@@ -348,7 +351,9 @@ _SHAPES: dict[Utility, Callable[[FlowSpec], tuple[float, float]]] = {
 }
 
 
-def _per_link(network: Network, value: float | Mapping[str, float], name: str) -> FloatArray:
+def _per_link(network: Network, value: float | Mapping[str, float] | FloatArray, name: str) -> FloatArray:
+    if isinstance(value, np.ndarray):
+        return value
     if not isinstance(value, Mapping):
         return np.full(len(network.links), float(value))
     result = np.zeros(len(network.links))
@@ -383,6 +388,27 @@ def _routing(paths: Sequence[tuple[int, ...]], link_count: int) -> sparse.csr_ma
 
 # Of each interference rule in use: the classes of links in the domain of a class. Each new flow asks for them again.
 _TOUCHED: WeakKeyDictionary[Interference, dict[int, IndexArray]] = WeakKeyDictionary()
+
+
+_CLASSES: WeakKeyDictionary[Interference, IndexArray] = WeakKeyDictionary()
+
+
+def _classes(interference: Interference) -> IndexArray:
+    found = _CLASSES.get(interference)
+    if found is None:
+        found = _CLASSES[interference] = np.asarray(interference.classes(), dtype=np.intp)
+    return found
+
+
+_LINKS: WeakKeyDictionary[Interference, dict[int, NDArray[np.int32]]] = WeakKeyDictionary()
+
+
+def domain_of(interference: Interference, link: int) -> NDArray[np.int32]:
+    """The domain of a link, remembered as long as the rule is in use: each new flow asks for those of all paths."""
+    known = _LINKS.setdefault(interference, {})
+    if link not in known:
+        known[link] = interference.domain(link)
+    return known[link]
 
 
 def _domains(interference: Interference, class_of: IndexArray, used: IndexArray) -> sparse.csr_matrix:
