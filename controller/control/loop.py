@@ -110,6 +110,8 @@ class LiveLoop:
         self._aired: tuple[object, object, FloatArray] | None = None
         self._carried: FloatArray | None = None
         self._mapped: tuple[object, NDArray[np.intp], NDArray[np.intp]] | None = None
+        self._told: dict[str, tuple[object, object, tuple[float, ...]]] = {}
+        """By flow: rates in force and path groups, and the rates of its paths that follow."""
         self._indexed: dict[str, tuple[FlowRoute, list[tuple[int, ...]]]] = {}
         """By flow: the route whose paths these are, as positions of links."""
         technologies = {link.id: link.technology for link in network.links}
@@ -121,8 +123,16 @@ class LiveLoop:
     @property
     def rates(self) -> dict[str, tuple[float, ...]]:
         """The rates in force of every multipath flow, in the order of its paths."""
-        pushed = self.state.pushed
-        return {flow: self._by_path(flow, pushed[flow]) for flow in self._order if flow in pushed}
+        pushed, known = self.state.pushed, self._told
+        self._told = {}
+        for flow, given in pushed.items():
+            if flow in self._order:
+                last = known.get(flow)
+                is_same = last is not None and last[0] is given and last[1] is self._path_groups[flow]
+                self._told[flow] = (
+                    last if last is not None and is_same else (given, self._path_groups[flow], self._by_path(flow, given))
+                )
+        return {flow: rates for flow, (_, _, rates) in self._told.items()}
 
     def declare(self, network: Network, now_s: float) -> None:
         """The file of the network has other capacities, which nobody measures; links and their order are the same."""

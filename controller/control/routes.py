@@ -27,6 +27,7 @@ from hyroads.controller.core.network import FlowSpec, Network, Place, Policy, Tr
 from hyroads.controller.core.tree import path_rate, update
 from hyroads.controller.model import handover as model
 from hyroads.controller.model.handover import Constrained, Ends, PathConstraint
+from hyroads.controller.model.plan import differing
 from hyroads.controller.model.state import State
 
 from . import group_routes
@@ -171,6 +172,80 @@ def make_routes(
         if route.reason is None and declared.spec.traffic is not Traffic.PROBE:
             taken.setdefault(key, flow)
     return _with_groups(live, routes, before)
+
+
+class RouteMaker:
+    """Makes routes as :func:`make_routes` does, and looks only at the flows that changed if nothing else did."""
+
+    def __init__(self) -> None:
+        self._made: tuple[State, LiveNetwork, dict[str, FlowRoute]] | None = None
+        self._taken: dict[tuple[object, ...], str] = {}
+        """What tells the frames of a multipath from others -> the first flow that takes them."""
+        self._grouped = False
+
+    def make(
+        self, state: State, live: LiveNetwork, before: dict[str, FlowRoute], *, same_network: bool
+    ) -> dict[str, FlowRoute]:
+        """Routes of all declared flows of a state in this network; the others are as for :func:`make_routes`."""
+        routes = self._little_changed(state, live, before) if same_network else None
+        if routes is None:
+            routes = make_routes(state, live, before, same_network=same_network)
+            multipaths = (flow for flow, route in routes.items() if _takes_frames(route))
+            self._taken = {}
+            for flow in multipaths:
+                self._taken.setdefault(_frames_of(routes[flow].spec), flow)
+            self._grouped = any(route.spec.group is not None for route in routes.values())
+        self._made = state, live, routes
+        return routes
+
+    def improved(self, routes: dict[str, FlowRoute]) -> None:
+        """The routes are these from now on, of the same flows in the same state and network."""
+        if self._made is not None:
+            self._made = (*self._made[:2], routes)
+
+    def _little_changed(
+        self, state: State, live: LiveNetwork, before: dict[str, FlowRoute]
+    ) -> dict[str, FlowRoute] | None:
+        """The routes if flows came and went, and nothing else happened; None if all have to be looked at."""
+        if self._made is None or self._grouped or self._made[1] is not live or self._made[2] is not before:
+            return None
+        last = self._made[0]
+        basis = ((last.agents, state.agents), (last.switches, state.switches), (last.ports, state.ports))
+        if any(old is not new for old, new in (*basis, (last.constrained, state.constrained))):
+            return None
+        changed = differing(last.flows, state.flows)
+        if any(flow in before for flow in changed & state.flows.keys()) or not self._may_go(changed, state, before):
+            return None
+        routes = {flow: route for flow, route in before.items() if flow not in changed}
+        edges = _Edges(state, live)
+        for flow in [flow for flow in state.flows if flow in changed]:
+            spec = state.flows[flow].spec
+            if spec.group is not None:
+                return None
+            key = _frames_of(spec)
+            route = _route(edges, spec, None, same_network=True, twin=self._taken.get(key))
+            routes[flow] = route
+            if _takes_frames(route):
+                self._taken.setdefault(key, flow)
+        # New flows are declared last.
+        return routes if list(routes) == list(state.flows) else None
+
+    def _may_go(self, changed: set[str], state: State, before: Routes) -> bool:
+        """Whether no other flow gets the frames of those that are gone."""
+        gone = [flow for flow in changed if flow not in state.flows]
+        keys = {_frames_of(before[flow].spec): flow for flow in gone if flow in before}
+        holders = {key: flow for key, flow in keys.items() if self._taken.get(key) == flow}
+        if holders:
+            others = (flow for flow in state.flows if flow not in changed)
+            if any(_frames_of(state.flows[flow].spec) in holders for flow in others):
+                return False
+            for key in holders:
+                del self._taken[key]
+        return True
+
+
+def _takes_frames(route: FlowRoute) -> bool:
+    return route.reason is None and route.spec.traffic is not Traffic.PROBE
 
 
 def warm(live: LiveNetwork, specs: Iterable[FlowSpec]) -> None:

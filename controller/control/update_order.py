@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from hyroads.controller.agents.protocol import AgentConfig, BranchFlow, EgressFlow, IngressFlow
-from hyroads.controller.model.plan import MULTIPATH, FlowPlan, Plan
+from hyroads.controller.model.plan import MULTIPATH, FlowPlan, Plan, differing
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,9 +110,9 @@ class UpdateOrder:
 
     def _concerned(self, plan: Plan, views: Views) -> tuple[set[str], set[str]]:
         """Nodes for whose agents, and for whose switches, the orders may be others than the last ones."""
-        seen = _differing(self._views.agents, views.agents)
-        configs = set() if self._plan is plan else _differing(self._plan.agents if self._plan else {}, plan.agents)
-        switches = _differing(self._views.switches, views.switches)
+        seen = differing(self._views.agents, views.agents)
+        configs = set() if self._plan is plan else differing(self._plan.agents if self._plan else {}, plan.agents)
+        switches = differing(self._views.switches, views.switches)
         starting = self._note_flows(plan)
         # Before and after the change, either may have to be told otherwise.
         agents = {*seen, *configs, *switches, *self._wanted.of_partners(seen), *self._reached.partners_of(seen)}
@@ -142,7 +142,7 @@ class UpdateOrder:
         if plan.flows is last:
             return set()
         touched = set()
-        for flow in _differing(last, plan.flows):
+        for flow in differing(last, plan.flows):
             for old in (last.get(flow), plan.flows.get(flow)):
                 if old is not None and old.mode == MULTIPATH and old.ingress is not None:
                     touched.add(old.ingress)
@@ -207,14 +207,6 @@ class _Partners:
 
 def _partners(flows: Iterable[IngressFlow]) -> frozenset[str]:
     return frozenset(node for flow in flows for node in (flow.egress, *(at for at, _ in flow.branches)))
-
-
-def _differing(before: Mapping[str, object], after: Mapping[str, object]) -> set[str]:
-    """Keys of which one has no value, or another object."""
-    if before is after:
-        return set()
-    found = {key for key, value in after.items() if before.get(key) is not value}
-    return found | {key for key in before if key not in after} if len(before) + len(found) > len(after) else found
 
 
 def _is_ready(views: Views, node: str) -> bool:

@@ -158,6 +158,16 @@ class Plan:
         return planned
 
 
+def differing(before: Mapping[str, object], after: Mapping[str, object]) -> set[str]:
+    """Keys that only one of two mappings has, or of which they have different objects, equal or not."""
+    if before is after:
+        return set()
+    found = {key for key, value in after.items() if before.get(key) is not value}
+    if len(before) + len(found) > len(after):
+        found |= {key for key in before if key not in after}
+    return found
+
+
 def hello_configs(context: TopologyContext, options: Options) -> dict[str, HelloConfig]:
     """Hello frames of every agent: sent on all its interfaces, expected on links from other agents.
 

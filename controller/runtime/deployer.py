@@ -16,7 +16,7 @@ from hyroads.controller.agents.protocol import AgentConfig, rates_document
 from hyroads.controller.agents.sessions import NO_ANSWER, Session
 from hyroads.controller.control.live import Live
 from hyroads.controller.control.update_order import AgentView, Orders, UpdateOrder, Views, pending_of
-from hyroads.controller.model.plan import MULTIPATH, FlowPlan, Plan
+from hyroads.controller.model.plan import MULTIPATH, FlowPlan, Plan, differing
 from hyroads.controller.ofp.intents import ClassifiedFlow, SwitchIntent
 from hyroads.controller.switches.sessions import DesiredRules, SwitchSession
 
@@ -342,6 +342,7 @@ class Deployer:
         self._allowed: dict[str, tuple[DesiredRules, frozenset[str], DesiredRules]] = {}
         self._classified: Mapping[str, ClassifiedFlow] = {}
         self._flows_at: dict[str, Mapping[str, ClassifiedFlow]] = {}
+        self._ingress_of: dict[str, str] = {}
 
     def push(self, plan: Plan) -> None:
         """Tell everybody what may be told now."""
@@ -405,16 +406,19 @@ class Deployer:
     def _planned(self) -> Mapping[str, Mapping[str, ClassifiedFlow]]:
         """By node what the plan in force lets it classify; plans share it as long as it is the same."""
         plan = self.live.in_force
-        if plan.classified is not self._classified:
-            found: dict[str, dict[str, ClassifiedFlow]] = {}
-            for flow, classified in plan.classified.items():
-                found.setdefault(plan.flows[flow].ingress or "", {})[flow] = classified
-            for node, flows in found.items():
-                known = self._flows_at.get(node, _NONE)
-                self._flows_at[node] = known if _is_alike(known, flows) else flows
-            for node in self._flows_at.keys() - found.keys():
-                del self._flows_at[node]
-            self._classified = plan.classified
+        changed = differing(self._classified, plan.classified)
+        nodes = set()
+        for flow in changed:
+            ingress = plan.flows[flow].ingress if flow in plan.classified else None
+            nodes |= {self._ingress_of.pop(flow, None), ingress}
+            if ingress is not None:
+                self._ingress_of[flow] = ingress
+        for node in nodes - {None}:
+            known, gone = self._flows_at.get(node, _NONE), changed
+            kept = {flow: classified for flow, classified in known.items() if flow not in gone}
+            new = {flow: plan.classified[flow] for flow in changed if self._ingress_of.get(flow) == node}
+            self._flows_at[node] = {**kept, **new}
+        self._classified = plan.classified
         return self._flows_at
 
     def _permitted(self, node: str, wanted: DesiredRules, only: frozenset[str]) -> DesiredRules:
@@ -438,7 +442,3 @@ class Deployer:
             if new and self.is_overtaken():
                 return
 
-
-def _is_alike(first: Mapping[str, ClassifiedFlow], second: Mapping[str, ClassifiedFlow]) -> bool:
-    """Whether both have the same flows, in the same order."""
-    return list(first) == list(second) and all(first[flow] == classified for flow, classified in second.items())
