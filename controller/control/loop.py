@@ -30,7 +30,7 @@ from hyroads.controller.core.interference import Interference
 from hyroads.controller.core.network import PRODUCTION, FlowSpec, Network, Traffic
 from hyroads.controller.core.rates import RateProblem, rate_problem
 from hyroads.controller.core.rates.groups import groups_of, with_parts_of_weight
-from hyroads.controller.core.rates.problem import FloatArray, domain_of
+from hyroads.controller.core.rates.problem import FloatArray, domain_of, utilities_from, utility_of
 from hyroads.controller.core.rates.shares import SliceShares, airtime_of_slices
 from hyroads.controller.model.handover import PathGroups, by_path, separate_links
 
@@ -112,11 +112,10 @@ class LiveLoop:
         self._mapped: tuple[object, NDArray[np.intp], NDArray[np.intp]] | None = None
         self._told: dict[str, tuple[object, object, tuple[float, ...]]] = {}
         """By flow: rates in force and path groups, and the rates of its paths that follow."""
-        self._indexed: dict[str, tuple[FlowRoute, list[tuple[int, ...]]]] = {}
-        """By flow: the route whose paths these are, as positions of links."""
+        self._indexed: dict[str, _Indexed] = {}
         technologies = {link.id: link.technology for link in network.links}
         external = ExternalAirtime(CarrierSensing.of(network, ()))
-        empty = self._problem(network, {})
+        empty = rate_problem(network, {}, flows=(), margin=self._margins(network, ()))
         estimator = LinkEstimator(technologies)
         self.state = LoopState(network, empty, estimator, external, Demands(), replace(options.settings))
 
@@ -327,24 +326,30 @@ class LiveLoop:
     def _rates_of_groups(self, told: PathRates) -> FloatArray:
         """What path groups carried, in the order of the problem; nan if one of the paths of a group is not known."""
         if self._mapped is None or self._mapped[0] is not told.names:
-            row_of = {name: row for row, name in enumerate(told.names)}
-            groups = [
-                [row_of.get((flow, order[path]), -1) for path in group]
-                for (flow, order), of in zip(self._order.items(), self._path_groups.values(), strict=True)
-                for group in of
-            ]
-            starts = np.cumsum([0, *map(len, groups)])[:-1]
-            self._mapped = told.names, np.array([row for group in groups for row in group], dtype=np.intp), starts
-        _, rows, starts = self._mapped
-        return np.maximum.reduceat(np.append(told.mbps, np.nan)[rows], starts) if len(rows) else np.zeros(0)
+            rows: list[int] = []
+            sizes: list[int] = []
+            for (flow, paths), groups in zip(self._order.items(), self._path_groups.values(), strict=True):
+                first, known = told.of_flow.get(flow, (0, ()))
+                if known == paths and len(groups) == len(paths):
+                    rows += range(first, first + len(paths))
+                    sizes += [1] * len(paths)
+                    continue
+                for group in groups:
+                    places = (known.index(paths[path]) if paths[path] in known else None for path in group)
+                    rows += [-1 if place is None else first + place for place in places]
+                    sizes.append(len(group))
+            starts = np.cumsum([0, *sizes])[:-1]
+            self._mapped = told.names, np.array(rows, dtype=np.intp), starts
+        _, at, starts = self._mapped
+        return np.maximum.reduceat(np.append(told.mbps, np.nan)[at], starts) if len(at) else np.zeros(0)
 
     def _with_least(self, result: SlotResult, fixed: Mapping[str, Sequence[float]]) -> SlotResult:
         """No flow of the solver's is without any rate: external traffic may take all airtime, but not for ever."""
-        least = {}
-        for flow, rates in result.state.pushed.items():
-            if flow in fixed or not rates or sum(rates) >= MIN_FLOW_MBPS / 2:
-                continue
-            least[flow] = (MIN_FLOW_MBPS, *(0.0 for _ in rates[1:]))
+        least = {
+            flow: (MIN_FLOW_MBPS, *(0.0 for _ in rates[1:]))
+            for flow, rates in result.state.pushed.items()
+            if rates and rates[0] < MIN_FLOW_MBPS / 2 and flow not in fixed and sum(rates) < MIN_FLOW_MBPS / 2
+        }
         return self._pushing(result, least)
 
     def _with_guaranteed(self, result: SlotResult, fixed: Mapping[str, Sequence[float]]) -> SlotResult:
@@ -428,33 +433,42 @@ class LiveLoop:
         known, self._indexed = self._indexed, {}
         for flow, route in routes.items():
             if route.reason is None:
-                same = known.get(flow)
-                is_same = same is not None and same[0] is route
-                self._indexed[flow] = same if same is not None and is_same else (route, _indexed(network, route))
-        paths = {flow: indexed for flow, (_, indexed) in self._indexed.items()}
-        specs = specs_of(routes)
+                last = known.get(flow)
+                is_same = last is not None and last.route is route
+                self._indexed[flow] = last if last is not None and is_same else _Indexed.of(network, route)
+        paths = {flow: indexed.paths for flow, indexed in self._indexed.items()}
+        specs, utilities = specs_of(routes), None
         if self.options.mode != SOLVER:
             specs = with_parts_of_weight(specs)
-        return rate_problem(network, paths, flows=specs, margin=self._margins(network, specs, paths))
+        else:
+            utilities = utilities_from([indexed.utility for indexed in self._indexed.values()])
+        margin, like = self._margins(network, specs), self.state.problem.layout
+        return rate_problem(network, paths, flows=specs, margin=margin, utilities=utilities, like=like)
 
-    def _margins(
-        self, network: Network, specs: Sequence[FlowSpec], paths: Mapping[str, Sequence[tuple[int, ...]]]
-    ) -> FloatArray:
+    def _margins(self, network: Network, specs: Sequence[FlowSpec]) -> FloatArray:
         """Per link; what carries TCP needs airtime for what comes back, in all domains that its paths touch."""
         margins = np.full(len(network.links), float(self.options.margin))
         if self.options.tcp_margin > self.options.margin:
-            tcp = {link for spec in specs if spec.is_tcp for path in paths[spec.id] for link in path}
+            tcp = {link for spec in specs if spec.is_tcp for path in self._indexed[spec.id].paths for link in path}
             for link in tcp:
                 margins[domain_of(network.interference, link)] = self.options.tcp_margin
         return margins
 
 
-def _indexed(network: Network, route: FlowRoute) -> list[tuple[int, ...]]:
-    """Path groups of a multipath as positions of links. A group with copies takes the airtime of all its paths: to the
-    solver it is one path, as long as all of them.
-    """
-    index, links = network.link_index, separate_links(route.use, route.paths)
-    return [tuple(index[link] for path in group for link in links[path]) for group in route.path_groups]
+@dataclass(frozen=True, slots=True)
+class _Indexed:
+    """A multipath as the solver gets it: path groups as positions of links, and its utility."""
+
+    route: FlowRoute
+    paths: list[tuple[int, ...]]
+    utility: tuple[float, float, float]
+
+    @classmethod
+    def of(cls, network: Network, route: FlowRoute) -> _Indexed:
+        """A group with copies takes the airtime of all its paths: to the solver it is one path, as long as all."""
+        index, links = network.link_index, separate_links(route.use, route.paths)
+        paths = [tuple(index[link] for path in group for link in links[path]) for group in route.path_groups]
+        return cls(route, paths, utility_of(route.spec))
 
 
 def specs_of(routes: Routes) -> list[FlowSpec]:

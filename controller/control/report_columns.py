@@ -42,6 +42,12 @@ class PathRates(Mapping[tuple[str, PathName], float]):
 
     names: tuple[tuple[str, PathName], ...]
     mbps: FloatArray
+    flows: Mapping[str, tuple[int, tuple[PathName, ...]]] | None = None
+
+    @cached_property
+    def of_flow(self) -> Mapping[str, tuple[int, tuple[PathName, ...]]]:
+        """By flow: the position of its first path, and its paths, which are next to each other."""
+        return _by_flow(self.names) if self.flows is None else self.flows
 
     @cached_property
     def _known(self) -> dict[tuple[str, PathName], float]:
@@ -61,7 +67,17 @@ class PathRates(Mapping[tuple[str, PathName], float]):
         """These rates, as an array."""
         if isinstance(rates, PathRates):
             return rates
-        return cls(tuple(rates), np.array(list(rates.values()), dtype=float))
+        order = {flow: None for flow, _ in rates}
+        place = {flow: i for i, flow in enumerate(order)}
+        names = sorted(rates, key=lambda name: place[name[0]])
+        return cls(tuple(names), np.array([rates[name] for name in names], dtype=float))
+
+
+def _by_flow(names: Sequence[tuple[str, PathName]]) -> dict[str, tuple[int, tuple[PathName, ...]]]:
+    found: dict[str, tuple[int, list[PathName]]] = {}
+    for row, (flow, path) in enumerate(names):
+        found.setdefault(flow, (row, []))[1].append(path)
+    return {flow: (first, tuple(paths)) for flow, (first, paths) in found.items()}
 
 
 @dataclass
@@ -349,6 +365,11 @@ class FlowRows:
     sending: IndexArray
     sent: IndexArray
     received: IndexArray
+
+    @cached_property
+    def of_flow(self) -> Mapping[str, tuple[int, tuple[PathName, ...]]]:
+        """As in :class:`PathRates`."""
+        return _by_flow(self.names)
 
     @classmethod
     def of(cls, plan: Plan, columns: ReportColumns) -> FlowRows:
