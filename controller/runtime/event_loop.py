@@ -155,6 +155,8 @@ class EventLoop:
         self.settled = False
         self._dirty, self._hurry, self._has_news = True, False, False
         self._turned_s = 0.0
+        self._ticked_s = -TICK_S
+        """When switches were last looked at whether they are late."""
         self._tried_version = -1
 
     @property
@@ -390,8 +392,10 @@ class EventLoop:
         for node in self.registry.overdue():
             state = model.switch_down(state, node)
         self._become(state)
-        for session in list(self.switches.values()):
-            session.tick()
+        if now_s >= self._ticked_s + TICK_S:
+            self._ticked_s = now_s
+            for session in list(self.switches.values()):
+                session.tick()
         self._dirty |= self.agents.retry_due()
         heard = self.live.loop.complete or age_s > timings.grace_s
         if not self.settled and heard and model.is_settled(self.state):
