@@ -23,6 +23,8 @@ from .source import NOTHING_HEARD, Heard
 # Tables change when something is switched on or off; twice a second is soon enough to look.
 UPDATE_S = 0.5
 HEARD_S = 3.0
+# A table takes 10 us: slots of a large network would be late if all were taken in at once.
+MOST_AT_ONCE = 500
 # Domains that are inferred before all nodes have spoken would change again at once.
 FIRST_AFTER_S = 2.0
 
@@ -38,8 +40,11 @@ class CarrierSensingRegistry:
         self._tables = NeighbourTables(interface_of)
         self._interface_of = interface_of
         self._new: dict[Interface, tuple[tuple[RadioNeighbour, ...], float]] = {}
-        # Per interface: node -> (whether it has an estimate towards it, when it was last heard).
-        self._rows: dict[Interface, dict[str, tuple[bool, float]]] = {}
+        self._waiting: list[tuple[Interface, tuple[tuple[RadioNeighbour, ...], float]]] = []
+        """What is still to be taken in before anybody looks who hears whom."""
+        # Per interface: its rows, as of when, and node -> (whether it has an estimate towards it, how long ago it was
+        # heard).
+        self._rows: dict[Interface, tuple[object, float, dict[str, tuple[bool, float]]]] = {}
         self._observers: dict[Interface, None] = {}
         self._hears: dict[Interface, frozenset[str]] = {}
         self._published: tuple[object, ...] = ()
@@ -63,22 +68,31 @@ class CarrierSensingRegistry:
         rows = rows if isinstance(rows, tuple) else tuple(rows)
         self._first_s = self._first_s if self._first_s is not None else time_s
         self._awaited.discard(interface)
-        known = self._rows[interface] = {}
+        self._new[interface] = (rows, time_s)
+        known = self._rows.get(interface)
+        if known is not None and known[0] is rows:
+            self._rows[interface] = (rows, time_s, known[2])
+            return
+        heard = {}
         for row in rows:
             other = self._interface_of.get(row.mac)
             if other is not None:
-                known[other[0]] = (bool(row.tx_mbps), time_s - row.last_heard_ms / 1000)
-        self._new[interface] = (rows, time_s)
+                heard[other[0]] = (bool(row.tx_mbps), row.last_heard_ms / 1000)
+        self._rows[interface] = (rows, time_s, heard)
 
     def tells(self, interface: Interface, node: str, now_s: float) -> bool:
         """Whether an interface tells itself how fast it can send to a node."""
-        estimate, heard_s = self._rows.get(interface, {}).get(node, (False, 0.0))
-        return estimate and now_s - heard_s <= HEARD_S
+        _, time_s, heard = self._rows.get(interface, (None, 0.0, {}))
+        estimate, ago_s = heard.get(node, (False, 0.0))
+        return estimate and now_s - (time_s - ago_s) <= HEARD_S
 
     def may_hear(self, interface: Interface, node: str, now_s: float) -> bool:
         """Whether an interface hears a node, or does not speak of anyone (a plain client)."""
-        rows = self._rows.get(interface)
-        return rows is None or (node in rows and now_s - rows[node][1] <= HEARD_S)
+        known = self._rows.get(interface)
+        if known is None:
+            return True
+        _, time_s, heard = known
+        return node in heard and now_s - (time_s - heard[node][1]) <= HEARD_S
 
     def observed(self, busy: Mapping[Interface, float]) -> None:
         """Busy shares of a slot."""
@@ -86,17 +100,23 @@ class CarrierSensingRegistry:
         self._observers.update(dict.fromkeys(busy))
 
     def update(self, now_s: float) -> None:
-        """Looks whether anything changed, now and then."""
-        if self._first_s is None or now_s - self._updated_s < UPDATE_S:
+        """Looks whether anything changed, now and then; in a large network at some interfaces each time."""
+        if self._first_s is None:
             return
-        self._updated_s = now_s
-        new, self._new = self._new, {}
-        for interface, (rows, time_s) in new.items():
-            report = Report(*interface, time_s, tuple(_neighbour(row, time_s) for row in rows))
-            self._tables = self._tables.after(report)
-        self._hears = self._tables.hears(now_s)
-        if not self._awaited or now_s - self._first_s >= FIRST_AFTER_S:
-            self._publish()
+        if not self._waiting:
+            if now_s - self._updated_s < UPDATE_S:
+                return
+            self._updated_s = now_s
+            self._waiting, self._new = list(self._new.items()), {}
+        some, self._waiting = self._waiting[:MOST_AT_ONCE], self._waiting[MOST_AT_ONCE:]
+        self._tables = self._tables.after_all(
+            Report(*interface, time_s, tuple(_neighbour(row, time_s) for row in rows))
+            for interface, (rows, time_s) in some
+        )
+        if not self._waiting:
+            self._hears = self._tables.hears(now_s)
+            if not self._awaited or now_s - self._first_s >= FIRST_AFTER_S:
+                self._publish()
 
     def _publish(self) -> None:
         observers = tuple(sorted(self._observers))

@@ -7,15 +7,19 @@ the doubt is shown. Nothing here waits, and nothing but the latest is kept.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from statistics import median
 from typing import Any, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
 from hyroads.controller.agents.protocol import Hello
-from hyroads.controller.agents.telemetry import RadioReport
+from hyroads.controller.agents.telemetry import RadioNeighbour, RadioReport
 from hyroads.controller.core.closed_loop import Measurements
 from hyroads.controller.core.estimate.busy_time import Interface
-from hyroads.controller.core.estimate.link_estimate import Sample, Source
+from hyroads.controller.core.estimate.link_estimate import Sample, Samples, Source
 from hyroads.controller.measure.samples import Event
 from hyroads.controller.model.state import TopologyContext
 
@@ -50,6 +54,16 @@ class RadioSession(Protocol):
         """Ask for a reading at once."""
 
 
+@dataclass(frozen=True, eq=False)
+class _Plain:
+    """Rows of an interface, and the links and capacities that they tell of."""
+
+    rows: tuple[RadioNeighbour, ...]
+    at: NDArray[np.intp] = field(default_factory=lambda: np.zeros(0, dtype=np.intp))
+    capacity_mbps: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
+    is_plain: bool = True
+
+
 class TelemetryIngest:
     """Listens to radios (``agents.server.RadioListener``) and the SNMP collector; a ``source.Source`` of the loop."""
 
@@ -62,6 +76,8 @@ class TelemetryIngest:
         self._link = {(link.source, link.target, link.technology): link.id for link in network.links}
         self._neighbours = {interface: self._ends_of(interface) for interface in interfaces}
         """Per interface: address of another interface of its technology -> that, the link to it, the link from it."""
+        self._link_index, self._link_ids = network.link_index, tuple(network.link_index)
+        self._plain: dict[Interface, _Plain] = {}
         self._must_be_mutual = network.discovered
         # What the file says of capacities, if anything, is told once: it does not age.
         self._told = [link for link in network.links if link.id not in network.unmeasured]
@@ -130,12 +146,50 @@ class TelemetryIngest:
         # All of them first: what one end says is judged by what the other hears.
         for table in tables:
             self._sensing.table(table.interface, table.neighbours, table.time_s)
+        plain: list[tuple[_Plain, float]] = []
         for table in tables:
-            samples += self._samples(table, now_s)
+            known = self._plain_of(table)
+            if known is None:
+                samples += self._samples(table, now_s)
+            else:
+                plain.append((known, table.time_s))
         busy = {table.interface: table.busy for table in tables if table.busy is not None}
         self._sensing.observed(busy)
         self._sensing.update(now_s)
-        return Measurements(samples, busy)
+        return Measurements(self._together(samples, plain), busy)
+
+    def _together(self, samples: list[Sample], plain: list[tuple[_Plain, float]]) -> Sequence[Sample]:
+        if not plain:
+            return samples
+        counts = [len(each.at) for each, _ in plain]
+        return Samples(
+            self._link_ids,
+            Source.MODULATION,
+            np.concatenate([each.at for each, _ in plain]),
+            np.concatenate([each.capacity_mbps for each, _ in plain]),
+            np.repeat([time_s for _, time_s in plain], counts),
+            tuple(samples),
+        )
+
+    def _plain_of(self, table: Fresh) -> _Plain | None:
+        """The samples of a table of which nothing depends on the time or on what others say; None: some do."""
+        if self._smaller or self._must_be_mutual:
+            return None
+        known = self._plain.get(table.interface)
+        if known is None or known.rows is not table.neighbours:
+            known = self._plain[table.interface] = self._made_plain(table)
+        return known if known.is_plain else None
+
+    def _made_plain(self, table: Fresh) -> _Plain:
+        known, at, capacities = self._neighbours[table.interface], [], []
+        for row in table.neighbours:
+            ends = known.get(row.mac)
+            if ends is None or (ends[2] is not None and row.rx_mbps and row.last_heard_ms <= HEARD_MS):
+                return _Plain(table.neighbours, is_plain=False)
+            if ends[1] is not None and row.tx_mbps and row.last_heard_ms <= HEARD_MS:
+                at.append(self._link_index[ends[1]])
+                capacities.append(row.tx_mbps)
+        return _Plain(table.neighbours, np.array(at, dtype=np.intp), np.array(capacities, dtype=float))
 
     def heard(self) -> Heard:
         """Who hears whom."""

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
 from itertools import pairwise
+from typing import overload
 
 import numpy as np
 
@@ -85,12 +86,56 @@ class LinkSettings:
             raise EstimateError("expected 0 < stale_s <= gone_s")
 
 
+@dataclass(frozen=True, eq=False)
+class Samples(Sequence[Sample]):
+    """Many samples as arrays: positions in ``links``, capacities, and when each was measured; all of one source."""
+
+    links: tuple[str, ...]
+    source: Source
+    at: IndexArray
+    capacity_mbps: FloatArray
+    time_s: FloatArray
+    others: tuple[Sample, ...] = ()
+    """More of any source; they come first."""
+
+    def __len__(self) -> int:
+        return len(self.others) + len(self.at)
+
+    @cached_property
+    def _all(self) -> tuple[Sample, ...]:
+        rows = zip(self.at.tolist(), self.capacity_mbps.tolist(), self.time_s.tolist(), strict=True)
+        return (*self.others, *(Sample(self.links[i], self.source, mbps, time_s) for i, mbps, time_s in rows))
+
+    @overload
+    def __getitem__(self, index: int) -> Sample: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Sample]: ...
+    def __getitem__(self, index: int | slice) -> Sample | Sequence[Sample]:
+        return self._all[index]
+
+
 class _Numbers:
     """The numbering of links, shared by the estimators of all slots: filter 3 n + s is that of link n and source s."""
 
     def __init__(self, technology: Mapping[str, str]) -> None:
         self.of = {link: number for number, link in enumerate(technology)}
+        self.links = tuple(technology)
         self.sources = {source: rank for rank, source in enumerate(Source)}
+
+    def columns(self, samples: Iterable[Sample]) -> tuple[IndexArray, FloatArray, FloatArray]:
+        """The filters of samples, the capacities and the times; :class:`EstimateError` for an unknown link."""
+        if isinstance(samples, Samples) and samples.links == self.links:
+            if not (np.isfinite(samples.capacity_mbps).all() and (samples.capacity_mbps >= 0).all()):
+                raise EstimateError("a capacity must be a finite rate")
+            filters = len(self.sources) * samples.at + self.sources[samples.source]
+            found, others = (filters, samples.capacity_mbps, samples.time_s), samples.others
+            if not others:
+                return found
+            first = self.columns(others)
+            return tuple(np.concatenate(both) for both in zip(first, found, strict=True))  # type: ignore[return-value]
+        wanted = list(samples)
+        values = np.array([sample.capacity_mbps for sample in wanted], dtype=float)
+        return self.keys(wanted), values, np.array([sample.time_s for sample in wanted], dtype=float)
 
     def keys(self, samples: Sequence[Sample]) -> IndexArray:
         """The filters of samples; :class:`EstimateError` for a link that nobody declared."""
@@ -113,15 +158,13 @@ class LinkEstimator:
     def after(self, samples: Iterable[Sample]) -> LinkEstimator:
         """With more samples, in the order of their times; :class:`EstimateError` for a link that nobody declared."""
         numbers = self.numbers
-        wanted = list(samples)
-        if not wanted:
+        filters, values, times_s = numbers.columns(samples)
+        if not len(filters):
             return self
-        times_s = np.array([sample.time_s for sample in wanted], dtype=float)
         if np.any(np.diff(times_s) < 0):
             order = np.argsort(times_s, kind="stable")
-            wanted, times_s = [wanted[i] for i in order.tolist()], times_s[order]
-        values = np.array([sample.capacity_mbps for sample in wanted], dtype=float)
-        bank = self.bank.updated(numbers.keys(wanted), values, times_s, self.settings.filter)
+            filters, values, times_s = filters[order], values[order], times_s[order]
+        bank = self.bank.updated(filters, values, times_s, self.settings.filter)
         return LinkEstimator(self.technology, self.settings, bank, numbers)
 
     @cached_property
@@ -249,8 +292,9 @@ class Estimates(Mapping[str, LinkEstimate]):
 
     def planned_mbps(self, stale_share: float, links: Iterable[str]) -> FloatArray:
         """:meth:`LinkEstimator.planned_mbps` at this time, of some links."""
-        of = self.estimator.numbers.of
-        return self.estimator.planned_mbps(self.now_s, stale_share)[[of[link] for link in links]]
+        numbers, wanted = self.estimator.numbers, tuple(links)
+        planned = self.estimator.planned_mbps(self.now_s, stale_share)
+        return planned if wanted == numbers.links else planned[[numbers.of[link] for link in wanted]]
 
 
 _TRUST = {

@@ -6,7 +6,7 @@ not that of another node's interface on the same technology, are never believed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from hyroads.controller.core.errors import HyroadsError
@@ -51,23 +51,33 @@ class NeighbourTables:
 
     interface_of: Mapping[str, Interface]
     reports: Mapping[Interface, Report] = field(default_factory=dict)
+    declared: frozenset[Interface] | None = field(default=None, repr=False, compare=False)
+    """The interfaces of ``interface_of``; None: not worked out yet."""
 
     def after(self, report: Report) -> NeighbourTables:
         """With a newer table of an interface; an older one and one of an undeclared interface are ignored.
 
         Raises :class:`TopologyError` for a table of more than ``MAX_ENTRIES`` rows.
         """
-        if len(report.neighbours) > MAX_ENTRIES:
-            raise TopologyError(f"node {report.node!r}: a neighbour table has at most {MAX_ENTRIES} entries")
-        interface = (report.node, report.technology)
-        before = self.reports.get(interface)
-        if interface not in set(self.interface_of.values()) or (before and report.time_s < before.time_s):
-            return self
-        # What the last table had and this one lacks stays until it has aged out: radios drop rows in between.
-        recent = [n for n in before.neighbours if report.time_s - n.heard_s <= AGE_OUT_S] if before else []
-        merged = {n.mac.lower(): n for n in (*recent, *report.neighbours)}
-        latest = replace(report, neighbours=tuple(merged.values())[-MAX_ENTRIES:])
-        return replace(self, reports={**self.reports, interface: latest})
+        return self.after_all([report])
+
+    def after_all(self, reports: Iterable[Report]) -> NeighbourTables:
+        """With newer tables of several interfaces, as :meth:`after` takes each."""
+        declared = frozenset(self.interface_of.values()) if self.declared is None else self.declared
+        tables, new = dict(self.reports), 0
+        for report in reports:
+            if len(report.neighbours) > MAX_ENTRIES:
+                raise TopologyError(f"node {report.node!r}: a neighbour table has at most {MAX_ENTRIES} entries")
+            interface = (report.node, report.technology)
+            before = tables.get(interface)
+            if interface not in declared or (before and report.time_s < before.time_s):
+                continue
+            # What the last table had and this one lacks stays until it has aged out: radios drop rows in between.
+            recent = [n for n in before.neighbours if report.time_s - n.heard_s <= AGE_OUT_S] if before else []
+            merged = {n.mac.lower(): n for n in (*recent, *report.neighbours)}
+            tables[interface] = replace(report, neighbours=tuple(merged.values())[-MAX_ENTRIES:])
+            new += 1
+        return replace(self, reports=tables, declared=declared) if new else self
 
     def hears(self, now_s: float) -> dict[Interface, frozenset[str]]:
         """Interface -> the nodes that it hears, or that hear it, now; also of interfaces that hear nobody."""
