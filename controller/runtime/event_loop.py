@@ -158,6 +158,8 @@ class EventLoop:
         self.settled = False
         self._dirty, self._hurry, self._has_news = True, False, False
         self._turned_s = self._paused_s = 0.0
+        self._ticked_s = -TICK_S
+        """When switches were last looked at whether they are late."""
         self._tried_version = -1
         self._asked: tuple[object, ...] = ()
         """Flows, constraints and places that were planned last."""
@@ -400,7 +402,9 @@ class EventLoop:
         for node in self.registry.overdue():
             state = model.switch_down(state, node)
         self._become(state)
-        self.registry.tick()
+        if now_s >= self._ticked_s + TICK_S:
+            self._ticked_s = now_s
+            self.registry.tick()
         self._dirty |= self.agents.retry_due()
         heard = self.live.loop.complete or age_s > timings.grace_s
         if not self.settled and heard and model.is_settled(self.state):
