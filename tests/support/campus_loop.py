@@ -48,7 +48,9 @@ class Agent:
     def request(self, document: Mapping[str, Any], answer: Callable[[str | None], None], **_: Any) -> None:
         self.requests += 1
         if document["type"] == "config":
-            self.ingress = {f["number"]: {p["id"]: p["rate_mbps"] or 0.0 for p in f["paths"]} for f in document["ingress"]}
+            self.ingress = {
+                f["number"]: {p["id"]: p["rate_mbps"] or 0.0 for p in f["paths"]} for f in document["ingress"]
+            }
             self.egress = {f["number"]: f["paths"] for f in document["egress"]}
         elif document["type"] == "rates":
             for number, rates in document["rates"].items():
@@ -109,8 +111,9 @@ class CampusLoop:
             self.context, settings, state, Numbers(), clock=clock, events=EventLog(time.time, Signal()),
             save=lambda *_: None, source=self.ingest,
         )  # fmt: skip
-        self.clients = ClientService(self.context, settings.access, self.loop, lambda *_: None, clock,
-                                     switch_grace_s=10.0)
+        self.clients = ClientService(
+            self.context, settings.access, self.loop, lambda *_: None, clock, switch_grace_s=10.0
+        )
         self.pairs = None
         if self.context.on_demand:
             self.pairs = HostPairs(self.loop, self.clients.tables, clock, switch_grace_s=10.0)
@@ -128,7 +131,9 @@ class CampusLoop:
             agent: Any = Agent(node, self.answers)
             self.agents[node] = agent
             self.loop.agent_up(agent)
-            radios: Any = type("Radios", (), {"node": node, "hello": Hello(node, "x", node, None, 0, "radio"), "rtt_ms": 1.0})()
+            radios: Any = type(
+                "Radios", (), {"node": node, "hello": Hello(node, "x", node, None, 0, "radio"), "rtt_ms": 1.0}
+            )()
             self.ingest.radio_up(radios)
             setattr(agent, "radios", radios)
 
@@ -224,7 +229,12 @@ class CampusLoop:
         for node, agent in self.agents.items():
             self.loop.reports.take(node, self._report(agent))
             interfaces = tuple(
-                RadioInterface(k, int(self.now_s * 5e5 * (1 + 1e-5 * self.rng.random())), int(self.now_s * 1e6), self._scattered(node, k))
+                RadioInterface(
+                    k,
+                    int(self.now_s * 5e5 * (1 + 1e-5 * self.rng.random())),
+                    int(self.now_s * 1e6),
+                    self._scattered(node, k),
+                )
                 for k in self.context.addressing.technologies(node)
             )
             self.ingest.radio_report(agent.radios, RadioReport(None, self.now_s, interfaces))

@@ -234,7 +234,11 @@ def _rows_in(before: Layout | None, flows: Mapping[str, Paths]) -> tuple[IndexAr
     starts = [first[flow] if known.get(flow) is options else -1 for flow, options in flows.items()]
     start = np.array(starts, dtype=np.intp)[path_flow] if len(path_flow) else path_flow
     offset = np.arange(len(path_flow)) - (np.cumsum(counts) - counts)[path_flow]
-    return np.where(start >= 0, start + offset, -1), path_flow, [f for f, at in zip(flows, starts, strict=True) if at < 0]
+    return (
+        np.where(start >= 0, start + offset, -1),
+        path_flow,
+        [f for f, at in zip(flows, starts, strict=True) if at < 0],
+    )
 
 
 class DomainsToken:
