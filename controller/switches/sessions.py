@@ -100,9 +100,7 @@ class SwitchSession:
         """The ports that the goal was compared with last."""
         self._told: dict[str, ClassifiedFlow] = {}
         self._asked: tuple[SwitchIntent, Mapping[str, ClassifiedFlow], dict[str, int], TagRules | None] | None = None
-        self._viewed: (
-            tuple[DesiredRules, object, object, object, object, object, object, int, SwitchView] | None
-        ) = None
+        self._viewed: tuple[DesiredRules, object, object, object, object, object, object, int, SwitchView] | None = None
         self._applied = 0
         self._rules: Mapping[str, Rule] = {}
         self._confirmed_goal: _Goal | None = None
