@@ -106,6 +106,10 @@ class Session:
         self._pings = {seq: self.pinged_s, **dict(list(self._pings.items())[:3])}
         self.send({"type": "ping", "seq": seq})
 
+    def has_unread(self) -> bool:
+        """Whether the peer has said something that was not read yet."""
+        return not self.closed and shim.has_unread(self._socket)
+
     def close(self, why: str) -> None:
         """End the session (the reader notices and tells the listener)."""
         if not self.closed:

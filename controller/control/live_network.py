@@ -246,6 +246,7 @@ class Cache:
             size if size is not None else REMEMBERED_LARGE if len(context.network.links) >= LARGE else REMEMBERED
         )
         self._maker = IntentMaker(context)
+        self._declared = tuple(link.capacity_mbps for link in context.network.links)
         self._known: list[LiveNetwork] = []
         self._made_of: tuple[object, ...] = ()
         self._made_for: State | None = None
@@ -269,7 +270,9 @@ class Cache:
             return self._known[0]
         down = self._down(state)
         self._made_of, self._made_for, self._last_down = made_of, state, down
-        basis = Basis(down, state.capacity_mbps, state.interference, state.places)
+        # Measured to be what the file says: what was planned with the file is planned with this.
+        capacity_mbps = None if state.capacity_mbps == self._declared else state.capacity_mbps
+        basis = Basis(down, capacity_mbps, state.interference, state.places)
         found = next((live for live in self._known if live.basis.is_like(basis)), None)
         if found is None:
             found = LiveNetwork(self._context, basis, intent_maker=self._maker)

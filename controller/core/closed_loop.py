@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hyroads.controller.core.estimate.busy_time import ExternalAirtime, Interface
-from hyroads.controller.core.estimate.link_estimate import LinkEstimate, LinkEstimator, Sample, Source
+from hyroads.controller.core.estimate.link_estimate import Estimates, LinkEstimator, Sample, Source
 from hyroads.controller.core.rates.allocation import transferred
 from hyroads.controller.core.rates.problem import FloatArray
 
@@ -112,7 +112,7 @@ class SlotResult:
     state: LoopState
     allocation: Allocation
     push: Mapping[str, tuple[float, ...]]
-    estimates: Mapping[str, LinkEstimate]
+    estimates: Estimates
     stale: tuple[Interface, ...]
 
 

@@ -10,6 +10,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import KW_ONLY, InitVar, dataclass, replace
+from operator import is_
 from typing import Any
 
 from hyroads.controller.agents.markers import SequenceMarkers
@@ -45,6 +46,8 @@ BOTH_GONE_S = 0.3
 SIGN_OF_LIFE_S = 0.5
 # With so many links planning takes long enough to be in the way of slots: it runs in a thread of its own.
 LARGE = 200
+STEP_S = 0.005
+"""Work that is done in one go, before others may run."""
 
 
 def options_of(settings: Settings) -> Options:
@@ -154,10 +157,12 @@ class EventLoop:
         """Told of an epoch that a device shows and that is greater than any known here: another controller leads."""
         self.settled = False
         self._dirty, self._hurry, self._has_news = True, False, False
-        self._turned_s = 0.0
+        self._turned_s = self._paused_s = 0.0
         self._ticked_s = -TICK_S
         """When switches were last looked at whether they are late."""
         self._tried_version = -1
+        self._asked: tuple[object, ...] = ()
+        """Flows, constraints and places that were planned last."""
 
     @property
     def plan(self) -> Plan | None:
@@ -374,11 +379,16 @@ class EventLoop:
                 self.exception("a service", error)
 
     def _is_overtaken(self) -> bool:
-        """Lets a slot pass that is due, where steps are long; whether something has happened meanwhile."""
+        """Lets a slot pass that is due, where steps are long; whether there is something else to plan meanwhile.
+
+        Confirmations alone do not overtake: they let others be told more, and nobody less.
+        """
         if not self._is_large:
             return False
-        shim.sleep(0)
-        return self._dirty
+        if self.clock() >= self._paused_s + STEP_S:
+            shim.sleep(0)
+            self._paused_s = self.clock()
+        return self._tried_version != self.state.version
 
     def _tick(self) -> None:
         now_s = self.clock()
@@ -394,8 +404,7 @@ class EventLoop:
         self._become(state)
         if now_s >= self._ticked_s + TICK_S:
             self._ticked_s = now_s
-            for session in list(self.switches.values()):
-                session.tick()
+            self.registry.tick()
         self._dirty |= self.agents.retry_due()
         heard = self.live.loop.complete or age_s > timings.grace_s
         if not self.settled and heard and model.is_settled(self.state):
@@ -417,8 +426,14 @@ class EventLoop:
                 self.events.publish(kind, document)
 
     def _plan_if_changed(self) -> None:
-        if self._tried_version == self.state.version:
+        state = self.state
+        if self._tried_version == state.version:
             return
+        asked = (state.flows, state.constrained, state.places)
+        if not self.settled and self.plan is not None and all(map(is_, asked, self._asked)):
+            # Nothing is deployed before all agents are known: how many of them are here by now makes no difference.
+            return
+        self._asked = asked
         if self._is_large:
             # Others may change the state meanwhile, or plan it themselves.
             shim.in_thread(self.live.preparation(self.state))

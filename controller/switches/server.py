@@ -21,6 +21,9 @@ from .sessions import SwitchSession
 
 HANDSHAKE_WITHIN_S = 5.0
 SPARE_CONNECTIONS = 32
+ACCEPTED_AT_ONCE = 16
+"""After so many others may run before the next are accepted."""
+READ_AT_ONCE, PLACE_S = 16, 1.0
 _CHUNK = 65536
 _AT_ONCE = 16_384
 
@@ -43,6 +46,7 @@ class SwitchServer:
 
     def serve(self, handle: Handle) -> None:
         """Accept for ever, in the calling green thread."""
+        accepted = 0
         while True:
             connection, address = shim.accept(self._listener)
             if self._connections >= self._most:
@@ -51,6 +55,9 @@ class SwitchServer:
                 continue
             self._connections += 1
             shim.spawn(self._serve_one, connection, address, handle)
+            accepted += 1
+            if accepted % ACCEPTED_AT_ONCE == 0:
+                shim.sleep(0)
 
     def _serve_one(self, connection: Any, address: Any, handle: Handle) -> None:
         try:
@@ -163,6 +170,42 @@ class TlsSocket:
 LOG = logging.getLogger("hyroads.controller")
 
 
+class ReadingOrder:
+    """A few switches are read at a time, in the order in which they came: when all come back at once, those that are
+    read first work on meanwhile, and others may use the processor. A switch that does not answer keeps its place for
+    ``PLACE_S`` only; it may still answer later.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._waiting: dict[str, SwitchSession] = {}
+        self._reading: dict[str, float] = {}
+        """Until when a node's switch keeps its place."""
+
+    def enter(self, session: SwitchSession) -> None:
+        """A switch has to be read; an earlier session of its node is of no use any more."""
+        self.leave(session.node)
+        self._waiting[session.node] = session
+        self.advance()
+
+    def leave(self, node: str) -> None:
+        """A node's switch was read, or is gone."""
+        self._waiting.pop(node, None)
+        if self._reading.pop(node, None) is not None:
+            self.advance()
+
+    def advance(self) -> None:
+        """Begin to read the next ones if there is room."""
+        now_s = self._clock()
+        if self._waiting and len(self._reading) >= READ_AT_ONCE:
+            self._reading = {node: until_s for node, until_s in self._reading.items() if now_s <= until_s}
+        while self._waiting and len(self._reading) < READ_AT_ONCE:
+            node = next(iter(self._waiting))
+            session = self._waiting.pop(node)
+            self._reading[node] = now_s + PLACE_S
+            session.read()
+
+
 class SwitchRegistry:
     """``fault(where, what)`` is told of what went wrong, ``changed`` is called when a switch confirmed something.
 
@@ -189,6 +232,7 @@ class SwitchRegistry:
         self._fault = fault
         self._changed = changed
         self._greater_epoch_seen = greater_epoch_seen
+        self._reads = ReadingOrder(clock)
         self._has_roles = False
         self._epoch: int | None = None
         """That of ours while we lead."""
@@ -240,6 +284,7 @@ class SwitchRegistry:
             lambda what: self._switch_fault(node, what),
             self._changed,
             datapath_known=self._datapath_known,
+            was_read=lambda: self._reads.leave(node),
         )
         if old is not None:
             session.counters = old.counters
@@ -250,9 +295,16 @@ class SwitchRegistry:
                 self._epoch, session.xid, lambda epoch: self._epoch_seen(epoch, node), self._refused_as_slave
             )
         self.sessions[node] = session
-        session.start()
+        session.begin()
+        self._reads.enter(session)
         self._carry_tags(session)
         return session
+
+    def tick(self) -> None:
+        """Several times a second: end connections that do not answer, try again what was refused."""
+        self._reads.advance()
+        for session in list(self.sessions.values()):
+            session.tick()
 
     def _epoch_seen(self, epoch: int, node: str) -> None:
         if epoch > self._greatest_epoch:
@@ -284,6 +336,7 @@ class SwitchRegistry:
             return None
         LOG.warning("switch %s: connection lost", session.node)
         del self.sessions[session.node]
+        self._reads.leave(session.node)
         return session.node
 
     def wait_for(self, node: str, wait_s: float) -> None:

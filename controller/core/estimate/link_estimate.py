@@ -22,6 +22,7 @@ from itertools import pairwise
 from typing import overload
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .filter_bank import FilterBank, FloatArray, IndexArray
 from .filters import EstimateError, Filtered, FilterSettings, Quality
@@ -209,30 +210,34 @@ class LinkEstimator:
 
     def planned_mbps(self, now_s: float, stale_share: float) -> FloatArray:
         """``capacity_mbps`` of all estimates, in their order: ``stale_share`` of it if stale, 0 if unknown."""
-        settings, bank = self.settings, self.bank
-        mean, count, variance, time_s, weight = (
-            part.reshape(-1, len(Source)) for part in (bank.mean, bank.count, bank.variance, bank.time_s, bank.weight)
-        )
-        agent, modulation, configured = range(len(Source))
-        age_s = np.maximum(0.0, now_s - time_s[:, :configured])
-        fresh = (count[:, :configured] > 0) & (age_s <= settings.stale_s)
-        old = (count[:, :configured] > 0) & (age_s > settings.stale_s) & (age_s <= settings.gone_s)
-        best = np.where(fresh[:, agent], mean[:, agent], mean[:, modulation])
-        error = np.sqrt(variance * weight)
-        lower = np.minimum(mean[:, agent], mean[:, modulation])
-        higher = np.maximum(mean[:, agent], mean[:, modulation])
-        noise = np.hypot(error[:, agent], error[:, modulation])
-        contradict = (
-            fresh.all(axis=1)
-            & (count[:, :configured].min(axis=1) >= settings.min_samples)
-            & (higher - lower > settings.contradiction_ratio * higher)
-            & (higher - lower > settings.contradiction_sigma * noise)
-        )
+        said = _Columns.of(self.bank, self.settings, now_s)
+        mean, old, age_s = said.mean, said.old, said.age_s
+        lower = np.minimum(mean[:, _AGENT], mean[:, _MODULATION])
+        best = np.where(said.fresh[:, _AGENT], mean[:, _AGENT], mean[:, _MODULATION])
         youngest = np.argmin(np.where(old, age_s, np.inf), axis=1)
-        stale = stale_share * np.where(youngest == agent, mean[:, agent], mean[:, modulation])
-        unmeasured = np.where(count[:, configured] > 0, mean[:, configured], 0.0)
+        stale = stale_share * np.where(youngest == _AGENT, mean[:, _AGENT], mean[:, _MODULATION])
+        unmeasured = np.where(said.count[:, _CONFIGURED] > 0, mean[:, _CONFIGURED], 0.0)
         otherwise = np.where(old.any(axis=1), stale, unmeasured)
-        return np.where(fresh.any(axis=1), np.where(contradict, lower, best), otherwise)
+        return np.where(said.fresh.any(axis=1), np.where(said.contradict, lower, best), otherwise)
+
+    def qualities(self, now_s: float) -> dict[Quality, int]:
+        """How many estimates are of which quality; those that occur."""
+        said, settings = _Columns.of(self.bank, self.settings, now_s), self.settings
+        rows, best = np.arange(len(said.mean)), np.where(said.fresh[:, _AGENT], _AGENT, _MODULATION)
+        mean, error = said.mean[rows, best], said.error[rows, best]
+        scatters = (mean > 0) & (error > settings.unsure_error * mean)
+        is_good = (said.count[rows, best] >= settings.min_samples) & ~scatters
+        is_fresh, is_old = said.fresh.any(axis=1), said.old.any(axis=1)
+        is_told = said.count[:, _CONFIGURED] > 0
+        which = {
+            Quality.CONTRADICTORY: said.contradict,
+            Quality.GOOD: is_fresh & ~said.contradict & is_good,
+            Quality.STALE: ~is_fresh & is_old,
+            Quality.UNSURE: (is_fresh & ~said.contradict & ~is_good) | (~is_fresh & ~is_old & is_told),
+            Quality.MISSING: ~is_fresh & ~is_old & ~is_told,
+        }
+        counts = {quality: int(np.count_nonzero(rows)) for quality, rows in which.items()}
+        return {quality: count for quality, count in counts.items() if count}
 
     def _of_fresh(
         self, link: str, known: Mapping[Source, Filtered], fresh: Sequence[Source], age: Mapping[Source, float]
@@ -272,6 +277,45 @@ class LinkEstimator:
         return apart > self.settings.contradiction_ratio * larger and apart > self.settings.contradiction_sigma * noise
 
 
+_AGENT, _MODULATION, _CONFIGURED = range(len(Source))
+
+
+@dataclass(frozen=True, eq=False)
+class _Columns:
+    """The filters of all links at a time: rows are links; columns are sources, those that measure in ``fresh``, ``old``
+    and ``age_s``.
+    """
+
+    mean: FloatArray
+    count: NDArray[np.int64]
+    error: FloatArray
+    age_s: FloatArray
+    fresh: NDArray[np.bool_]
+    old: NDArray[np.bool_]
+    contradict: NDArray[np.bool_]
+
+    @staticmethod
+    def of(bank: FilterBank, settings: LinkSettings, now_s: float) -> _Columns:
+        """What filters say."""
+        mean, count, variance, time_s, weight = (
+            part.reshape(-1, len(Source)) for part in (bank.mean, bank.count, bank.variance, bank.time_s, bank.weight)
+        )
+        age_s, is_known = np.maximum(0.0, now_s - time_s[:, :_CONFIGURED]), count[:, :_CONFIGURED] > 0
+        fresh = is_known & (age_s <= settings.stale_s)
+        old = is_known & (age_s > settings.stale_s) & (age_s <= settings.gone_s)
+        error = np.sqrt(variance * weight)
+        lower = np.minimum(mean[:, _AGENT], mean[:, _MODULATION])
+        higher = np.maximum(mean[:, _AGENT], mean[:, _MODULATION])
+        noise = np.hypot(error[:, _AGENT], error[:, _MODULATION])
+        contradict = (
+            fresh.all(axis=1)
+            & (count[:, :_CONFIGURED].min(axis=1) >= settings.min_samples)
+            & (higher - lower > settings.contradiction_ratio * higher)
+            & (higher - lower > settings.contradiction_sigma * noise)
+        )
+        return _Columns(mean, count, error, age_s, fresh, old, contradict)
+
+
 @dataclass(frozen=True, eq=False)
 class Estimates(Mapping[str, LinkEstimate]):
     """What is believed of all links at a time, worked out where it is asked for."""
@@ -289,6 +333,10 @@ class Estimates(Mapping[str, LinkEstimate]):
 
     def __len__(self) -> int:
         return len(self.estimator.technology)
+
+    def qualities(self) -> dict[Quality, int]:
+        """:meth:`LinkEstimator.qualities` at this time."""
+        return self.estimator.qualities(self.now_s)
 
     def planned_mbps(self, stale_share: float, links: Iterable[str]) -> FloatArray:
         """:meth:`LinkEstimator.planned_mbps` at this time, of some links."""
