@@ -267,7 +267,7 @@ class LiveLoop:
         keys = [flow for flow, of in self._path_groups.items() for _ in of]
         carried = self._carried if self._carried is not None else np.full(len(keys), np.nan)
         unknown = {
-            self.routes[flow].spec.slice for flow, mbps in zip(keys, carried.tolist(), strict=True) if mbps != mbps
+            self.routes[flow].spec.slice for flow, is_told in zip(keys, ~np.isnan(carried), strict=True) if not is_told
         }
         rates = np.nan_to_num(carried, nan=0.0)
         names = self._slice_names()

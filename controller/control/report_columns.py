@@ -38,7 +38,7 @@ _LEAST_ROWS = 64
 
 @dataclass(frozen=True, eq=False)
 class PathRates(Mapping[tuple[str, PathName], float]):
-    """Rates of paths as an array, in the order of ``names``; nan where a rate is not known: such a path is not in it."""
+    """Rates of paths as an array, in the order of ``names``; a path whose rate is not known (nan) is not in it."""
 
     names: tuple[tuple[str, PathName], ...]
     mbps: FloatArray
@@ -51,7 +51,7 @@ class PathRates(Mapping[tuple[str, PathName], float]):
 
     @cached_property
     def _known(self) -> dict[tuple[str, PathName], float]:
-        return {name: mbps for name, mbps in zip(self.names, self.mbps.tolist(), strict=True) if mbps == mbps}
+        return {self.names[i]: float(self.mbps[i]) for i in np.flatnonzero(~np.isnan(self.mbps)).tolist()}
 
     def __getitem__(self, name: tuple[str, PathName]) -> float:
         return self._known[name]
@@ -283,7 +283,8 @@ class ReportColumns:
     def sums(self, values: FloatArray) -> FloatArray:
         """By flow row: the sum over its paths, those that are not known left out."""
         rows = self._paths["flow"].astype(np.intp)
-        return np.bincount(rows, np.nan_to_num(values, nan=0.0), minlength=len(self._flows["node"]))
+        found = np.bincount(rows, np.nan_to_num(values, nan=0.0), minlength=len(self._flows["node"]))
+        return found.astype(float, copy=False)
 
     def greatest(self, values: FloatArray) -> FloatArray:
         """By flow row: the greatest over its paths, 0 without any."""
@@ -350,10 +351,10 @@ class _Offered:
         return sent, np.minimum(before, now), waits | (dropped > 0), offered
 
     def _together(
-        self, join: Callable[[FloatArray], FloatArray], kept: str
+        self, join: Callable[[FloatArray], FloatArray], before_column: str
     ) -> tuple[FloatArray, FloatArray, FloatArray]:
         """What was sent, what was allowed before, and what is allowed now."""
-        paths, of_old = self.columns._paths, self.columns._flows[kept]
+        paths, of_old = self.columns._paths, self.columns._flows[before_column]
         before = np.where(np.isnan(of_old), join(paths["rate_before"]), of_old)
         return join(self.mbps), before, join(paths["rate"])
 

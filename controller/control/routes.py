@@ -255,8 +255,8 @@ class RouteMaker:
                 return None
             if _takes_frames(route):
                 self._taken.setdefault(key, flow)
-        kept = {flow: found.get(flow, route) for flow, route in before.items() if flow in state.flows}
-        routes = {**kept, **found}
+        remaining = {flow: found.get(flow, route) for flow, route in before.items() if flow in state.flows}
+        routes = {**remaining, **found}
         # New flows are declared last.
         return routes if list(routes) == list(state.flows) else None
 
