@@ -48,6 +48,8 @@ class Session:
     joined: bool = False
     closed: bool = False
     join_by_s: float = 0.0
+    skip_until_s: float = 0.0
+    """Until when reports that others take the place of may be left out."""
     allowance: TokenBucket | None = None
     may_change: bool = True
     """Of radios: another controller leads if not, and they would refuse what we say."""
