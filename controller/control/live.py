@@ -9,7 +9,7 @@ The event loop calls these and deploys what they give. No I/O, no clock: times a
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -50,7 +50,8 @@ def inline(function: Callable[..., Any], *arguments: object) -> Any:
 class Live:
     """Holds the plan in force and what it came from but the state. ``measures``: capacities are not the file's,
     ``damps``: links that fail again and again are left alone for a while, ``together_s``: links that fall silent within
-    this time do so together, ``in_thread``: runs pure functions that may take long.
+    this time do so together, ``routes``: the paths that flows had before (``kept_routes``), ``in_thread``: runs pure
+    functions that may take long.
     """
 
     def __init__(
@@ -63,6 +64,7 @@ class Live:
         measures: bool = False,
         damps: bool = True,
         together_s: float = TOGETHER_S,
+        routes: Mapping[str, FlowRoute] | None = None,
         in_thread: InThread = inline,
     ) -> None:
         self.loop = loop
@@ -82,7 +84,8 @@ class Live:
         self._in_thread = in_thread
         self._cache = Cache(context)
         self._network: LiveNetwork | None = None
-        self._routes: dict[str, FlowRoute] = {}
+        self._restored = dict(routes or {})
+        self._routes: dict[str, FlowRoute] = dict(self._restored)
         self._detector = ChangeDetector()
         # The capacities that plans count on, and what they were made from.
         self._references: tuple[float, ...] = ()
@@ -95,6 +98,11 @@ class Live:
     def numbers(self) -> Numbers:
         """Flow numbers and path ids given so far."""
         return self.plan.numbers if self.plan else self._numbers
+
+    @property
+    def routes(self) -> Mapping[str, FlowRoute]:
+        """By flow."""
+        return self._routes
 
     @property
     def network(self) -> LiveNetwork:
@@ -166,8 +174,8 @@ class Live:
     def preparation(self, state: State) -> Callable[[], None]:
         """What of :meth:`replan` takes longest and depends on nothing else: may run in another thread before it."""
         live = self._cache.live(state)
-        specs = [declared.spec for flow, declared in state.flows.items() if flow not in self._routes]
-        return partial(warm, live, specs)
+        known = {flow for flow in state.flows if flow in self._routes}
+        return partial(warm, live, [declared.spec for declared in state.flows.values()], known)
 
     def replan(self, state: State, reports: ReportRegistry, now_s: float) -> Plan:
         """The plan of a new state: flows keep their paths as far as these live; rates are for now."""
@@ -226,7 +234,8 @@ class Live:
 
     def begin(self) -> None:
         """All that can be known is known: what was planned from less, and never pushed, is forgotten."""
-        self._routes = {}
+        self._routes, self._restored = self._restored, {}
+        self._pending = ()
 
     def _note_moved(self, live: LiveNetwork, routes: dict[str, FlowRoute], now_s: float) -> None:
         """Flows that are handed over now get paths that stand by later, as do all where a client may be elsewhere."""

@@ -299,14 +299,21 @@ def _takes_frames(route: FlowRoute) -> bool:
     return route.reason is None and route.spec.traffic is not Traffic.PROBE
 
 
-def warm(live: LiveNetwork, specs: Iterable[FlowSpec]) -> None:
-    """Works out what :func:`make_routes` and the plan will ask of a network; it remembers all of it."""
+def warm(live: LiveNetwork, specs: Iterable[FlowSpec], known: Collection[str] = ()) -> None:
+    """Works out what :func:`make_routes` and the plan will ask of a network, which remembers all of it. ``known`` flows
+    have paths already.
+    """
+    taken: set[tuple[object, ...]] = set()
     with suppress(HyroadsError):
         # Whoever asks for it gets the same error.
         live.planner  # noqa: B018 - cached
         live.intents  # noqa: B018
         for spec in specs:
-            _paths(live, spec)
+            if spec.policy is Policy.SINGLE or _frames_of(spec) in taken:
+                live.single_path(spec.source, spec.target)
+            elif spec.id not in known:
+                _paths(live, spec)
+            taken.add(_frames_of(spec))
 
 
 def improved(
