@@ -174,8 +174,10 @@ class Live:
     def preparation(self, state: State) -> Callable[[], None]:
         """What of :meth:`replan` takes longest and depends on nothing else: may run in another thread before it."""
         live = self._cache.live(state)
-        known = {flow for flow in state.flows if flow in self._routes}
-        return partial(warm, live, [declared.spec for declared in state.flows.values()], known)
+        known = self._routes.keys() & state.flows.keys()
+        # Of this very network all is known but what new flows need.
+        asked = state.flows.keys() - known if live is self._network else state.flows.keys()
+        return partial(warm, live, [declared.spec for flow, declared in state.flows.items() if flow in asked], known)
 
     def replan(self, state: State, reports: ReportRegistry, now_s: float) -> Plan:
         """The plan of a new state: flows keep their paths as far as these live; rates are for now."""
