@@ -52,7 +52,8 @@ def restored_routes(document: Any, network: str, flows: Iterable[FlowSpec], numb
     for spec in flows:
         named = {number: path for path, number in numbers.paths.get(spec.id, {}).items()}
         ids = saved.get(spec.id)
-        is_sound = isinstance(ids, list) and ids and all(type(each) is int and each in named for each in ids)
-        if is_sound and not spec.paths and not spec.policy.learns:
+        if not isinstance(ids, list) or not ids or spec.paths or spec.policy.learns:
+            continue
+        if all(type(each) is int and each in named for each in ids):
             routes[spec.id] = FlowRoute(spec, None, None, tuple(named[each] for each in ids))
     return routes

@@ -297,9 +297,10 @@ class _Columns:
     @staticmethod
     def of(bank: FilterBank, settings: LinkSettings, now_s: float) -> _Columns:
         """What filters say."""
-        mean, count, variance, time_s, weight = (
-            part.reshape(-1, len(Source)) for part in (bank.mean, bank.count, bank.variance, bank.time_s, bank.weight)
+        mean, variance, time_s, weight = (
+            part.reshape(-1, len(Source)) for part in (bank.mean, bank.variance, bank.time_s, bank.weight)
         )
+        count = bank.count.reshape(-1, len(Source))
         age_s, is_known = np.maximum(0.0, now_s - time_s[:, :_CONFIGURED]), count[:, :_CONFIGURED] > 0
         fresh = is_known & (age_s <= settings.stale_s)
         old = is_known & (age_s > settings.stale_s) & (age_s <= settings.gone_s)
