@@ -29,7 +29,8 @@ from .live_network import Cache, LiveNetwork
 from .loop import LiveLoop, Turn
 from .plan_maker import PlanMaker
 from .reports import AgentRates, ReportRegistry
-from .routes import FlowRoute, RouteMaker, improved, rested, warm
+from .route_maker import RouteMaker
+from .routes import FlowRoute, improved, rested, warm
 
 # So long after handovers, or after links came, flows are looked at whether they have all that they can have.
 REST_AFTER_S = 0.5
