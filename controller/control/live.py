@@ -51,8 +51,8 @@ def inline(function: Callable[..., Any], *arguments: object) -> Any:
 class Live:
     """Holds the plan in force and what it came from but the state. ``measures``: capacities are not the file's,
     ``damps``: links that fail again and again are left alone for a while, ``together_s``: links that fall silent within
-    this time do so together, ``routes``: the paths that flows had before (``restored_routes``), ``in_thread``: runs pure
-    functions that may take long.
+    this time do so together, ``routes``: the paths that flows had before (``restored_routes``), ``in_thread``: runs
+    pure functions that may take long.
     """
 
     def __init__(
