@@ -22,11 +22,11 @@ from hyroads.controller.api.metrics import refused_changes
 from hyroads.controller.api.service import ControllerService
 from hyroads.controller.api.views import RyuQueries, slices_before
 from hyroads.controller.app.wiring import RestoredState, Services, restored_in
-from hyroads.controller.control.kept_routes import fingerprint, restored_routes, routes_document
 from hyroads.controller.control.latency import Latency
 from hyroads.controller.control.learning import Learning
 from hyroads.controller.control.pair_tests import PairTests
 from hyroads.controller.control.rate_override import RateOverrides
+from hyroads.controller.control.restored_routes import fingerprint, restored_routes, routes_document
 from hyroads.controller.control.routes import Routes
 from hyroads.controller.control.source import Source
 from hyroads.controller.core.addressing import Numbers

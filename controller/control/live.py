@@ -29,7 +29,8 @@ from .live_network import Cache, LiveNetwork
 from .loop import LiveLoop, Turn
 from .plan_maker import PlanMaker
 from .reports import AgentRates, ReportRegistry
-from .routes import FlowRoute, RouteMaker, improved, rested, warm
+from .route_maker import RouteMaker
+from .routes import FlowRoute, improved, rested, warm
 
 # So long after handovers, or after links came, flows are looked at whether they have all that they can have.
 REST_AFTER_S = 0.5
@@ -50,8 +51,8 @@ def inline(function: Callable[..., Any], *arguments: object) -> Any:
 class Live:
     """Holds the plan in force and what it came from but the state. ``measures``: capacities are not the file's,
     ``damps``: links that fail again and again are left alone for a while, ``together_s``: links that fall silent within
-    this time do so together, ``routes``: the paths that flows had before (``kept_routes``), ``in_thread``: runs pure
-    functions that may take long.
+    this time do so together, ``routes``: the paths that flows had before (``restored_routes``), ``in_thread``: runs
+    pure functions that may take long.
     """
 
     def __init__(

@@ -194,7 +194,7 @@ class LiveLoop:
         moved = {flow for flow in other if old[flow] != new[flow]}
         stays = laid.keys() & of_paths.keys() - moved
         self.routes, self._order, self._path_groups = routes, order, of_paths
-        self._mapped = None
+        self._mapped = self._carried = None
         self._recent.left()
         # A flow whose fixed rates name a path that is gone is the solver's until its override is asked again.
         self.fixed = {

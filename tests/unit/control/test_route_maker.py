@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hyroads.controller.control.live_network import Cache
-from hyroads.controller.control.routes import FlowRoute, RouteMaker, make_routes
+from hyroads.controller.control.route_maker import RouteMaker
+from hyroads.controller.control.routes import FlowRoute, make_routes
 from hyroads.controller.core.network import FlowSpec, Policy, Traffic
 from hyroads.controller.core.topologies import campus
 from hyroads.controller.model import state as model

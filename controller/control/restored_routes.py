@@ -32,12 +32,12 @@ def routes_document(network: str, routes: Routes, numbers: Numbers) -> dict[str,
     paths = {
         flow: [numbers.paths[flow][path] for path in route.paths]
         for flow, route in routes.items()
-        if _is_kept(route) and all(path in numbers.paths.get(flow, {}) for path in route.paths)
+        if _is_saved(route) and all(path in numbers.paths.get(flow, {}) for path in route.paths)
     }
     return {"network": network, "paths": paths}
 
 
-def _is_kept(route: FlowRoute) -> bool:
+def _is_saved(route: FlowRoute) -> bool:
     return route.reason is None and not route.ends and not route.arms and not route.spec.paths
 
 

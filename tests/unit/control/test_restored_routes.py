@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from hyroads.controller.control.kept_routes import fingerprint, restored_routes, routes_document
 from hyroads.controller.control.live_network import Cache, LiveNetwork
+from hyroads.controller.control.restored_routes import fingerprint, restored_routes, routes_document
 from hyroads.controller.control.routes import FlowRoute, make_routes, warm
 from hyroads.controller.core.addressing import Numbers
 from hyroads.controller.core.network import FlowSpec, Policy
