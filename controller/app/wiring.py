@@ -206,6 +206,7 @@ class Services:
     def _begin_policies(self, telemetry: Telemetry) -> None:
         event_loop = self.event_loop
         self.actuator = HandoverActuator(self.handovers, event_loop, telemetry.ingest)
+        event_loop.followers.append(self.actuator.advance)
         self.policies = PolicyService(
             self.plugins.policies,
             partial(network_view, event_loop),
