@@ -23,8 +23,9 @@ from .actuators import usable_mbps
 
 AT_ONCE = 4
 """Clients whose radios are placed in one turn."""
-TREND_S, AHEAD_S = 3.5, 2.0
-"""A trend is that of so long, and goes on for so long: until the next turn, and until radios have moved."""
+TREND_S, AHEAD_S = 4.8, 3.5
+"""A trend is that of so long, and goes on for so long: a second passes until a change is measured, one until the next
+turn, and radios take a moment to move."""
 LEAST_READINGS, CLEAR = 4, 3.0
 """A clear trend is so many times its standard error."""
 
