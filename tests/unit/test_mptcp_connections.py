@@ -47,8 +47,8 @@ class World:
         self.now_s = 100.0
 
     def ask(self, options: bytes, host: str = "c", at: At = NEAR, **how) -> Outcome:
-        source, target = how.pop("source", C1), how.pop("target", S1)
-        return self.table.take(syn(options, source, target, **how), host, "", at, self.now_s)
+        source, target, to = how.pop("source", C1), how.pop("target", S1), how.pop("to", "s")
+        return self.table.take(syn(options, source, target, **how), host, to, at, self.now_s)
 
     def answer(self, options: bytes, host: str = "s", at: At = FAR, to: str = "c", **how) -> Outcome:
         """``source`` and ``target`` are those of the SYN."""
@@ -320,6 +320,15 @@ def test_a_host_that_answers_nobody_fills_its_own_share_only():
         world.table.end(next(iter(only(world).subflows)))
         world.later(REORDER_S)
         assert is_empty(world.table)
+
+
+def test_a_host_that_answers_before_the_one_that_is_asked_gets_no_connection():
+    world = World()
+    assert world.answer(frames.capable_answer(OTHER_KEY), "thief") is Outcome.WAITING
+    assert world.answer(frames.capable_answer(KEY)) is Outcome.WAITING
+    assert world.ask(frames.capable()) is Outcome.CONNECTION
+    assert (only(world).peer, only(world).token) == ("s", token_of(KEY, 1))
+    assert world.table.pending_count == 1
 
 
 def test_a_client_with_too_many_connections_loses_its_own_oldest():
