@@ -28,13 +28,11 @@ from urllib.parse import quote, urlencode
 
 from hyroads.controller.core import strict_json
 from hyroads.controller.core.errors import HyroadsError
-from hyroads.controller.core.strict_json import JsonError
 
-from .endpoint import Endpoints
+from .endpoint import Answer, Endpoints, document_of, exchange, reason_of
 
 Document = dict[str, Any]
 PREFIX = "/api/v1"
-MAX_ANSWER_BYTES = 256 << 20
 MAX_LINE = 1 << 20
 DEFAULT_URL = "http://127.0.0.1:8080"
 # How often and how long one is asked, or one of several, of which another can be asked meanwhile.
@@ -83,15 +81,6 @@ class Event:
     document: Document
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What came back."""
-
-    status: int
-    document: Any
-    headers: Mapping[str, str]
-
-
 def address(*words: str) -> str:
     """Ids may hold any character."""
     return "".join(f"/{quote(word, safe='')}" for word in words)
@@ -126,6 +115,7 @@ class Client:
         except ValueError as error:
             raise ClientError(str(error)) from error
         several = len(self._endpoints) > 1
+        self._given: dict[str, Any] = {"timeout_s": timeout_s, "tries": tries}
         self._ca = ca
         self._keep_alive = keep_alive
         self._token = token
@@ -148,7 +138,11 @@ class Client:
     def close(self) -> None:
         """End the connection; the next request opens another."""
         if self._connection is not None:
-            self._connection.close()
+            self._end(self._connection)
+
+    def _end(self, connection: HTTPConnection) -> None:
+        connection.close()
+        if connection is self._connection:
             self._connection = None
 
     @property
@@ -158,9 +152,11 @@ class Client:
 
     def only(self, url: str) -> Client:
         """A client for that one of the given controllers alone; ClientError if it is not among them."""
-        if not self._endpoints.follow(url, trusting=self._token is None):
+        found = self._endpoints.allowed(url, trusting=self._token is None)
+        if found is None:
             raise ClientError(f"{url[:200]!r} is not among the addresses given (several are separated by commas)")
-        return Client(self.url, self._token, confirm_s=self._confirm_s, ca=self._ca, keep_alive=self._keep_alive)
+        more = {**self._given, "confirm_s": self._confirm_s, "ca": self._ca, "keep_alive": self._keep_alive}
+        return Client(found.url, self._token, **more)
 
     # -- requests
 
@@ -240,12 +236,15 @@ class Client:
             try:
                 connection = self._connected()
                 try:
-                    answer = self._exchange(connection, method, target, text, headers)
+                    answer, closes = exchange(connection, method, target, text, {**headers, **self._identity()})
                 except (OSError, HTTPException):
                     again = True
+                    self._end(connection)
                     raise
+                if closes or not self._keep_alive:
+                    self._end(connection)
             except (OSError, HTTPException) as error:
-                self._pass_over(asked, f"{self.url}: {_reason(error)}", error)
+                self._pass_over(asked, f"{self.url}: {reason_of(error)}", error)
                 continue
             if answer.status == TEMPORARY_REDIRECT:
                 self._redirected(asked, answer.headers.get("location", ""))
@@ -304,21 +303,6 @@ class Client:
             self._connection = connection
         return connection
 
-    def _exchange(
-        self, connection: HTTPConnection, method: str, target: str, text: str | None, headers: Mapping[str, str]
-    ) -> Answer:
-        try:
-            connection.request(method, target, text, {**headers, **self._identity()})
-            response = connection.getresponse()
-            data = response.read(MAX_ANSWER_BYTES)
-        finally:
-            if not self._keep_alive:
-                connection.close()
-        if response.will_close:
-            self.close()
-        received = {name.lower(): value for name, value in response.getheaders()}
-        return Answer(response.status, _document(response, data), received)
-
     def _identity(self) -> dict[str, str]:
         return {} if self._token is None else {"Authorization": f"Bearer {self._token}"}
 
@@ -341,7 +325,7 @@ class Client:
             except (OSError, HTTPException) as error:
                 failures += 1
                 if failures >= self._most:
-                    raise ClientError(f"{self.url}: {_reason(error)}") from error
+                    raise ClientError(f"{self.url}: {reason_of(error)}") from error
                 self._endpoints.turn()
             time.sleep(min(LONGEST_PAUSE_S, 0.1 * 2**failures))
 
@@ -357,7 +341,7 @@ class Client:
             connection.request("GET", target, None, headers)
             response = connection.getresponse()
             if response.status != 200:
-                document = _document(response, response.read(MAX_LINE))
+                document = document_of(response, response.read(MAX_LINE))
                 raise ApiError(response.status, document if isinstance(document, dict) else {})
             yield from _events(response)
         finally:
@@ -434,23 +418,6 @@ def _is_busy(answer: Answer) -> bool:
 def _query(query: Mapping[str, Any]) -> str:
     given = {key: str(value).lower() if isinstance(value, bool) else value for key, value in query.items()}
     return f"?{urlencode(given)}" if given else ""
-
-
-def _document(response: HTTPResponse, data: bytes) -> Any:
-    """Parsed JSON, or text; None for anything else."""
-    kind = response.headers.get_content_type()
-    if kind == "text/plain":
-        return data.decode("utf-8", "replace")
-    if not data or not kind.endswith("json"):
-        return None
-    try:
-        return strict_json.parse(data)
-    except JsonError as error:
-        raise HTTPException(f"no JSON: {error}") from error
-
-
-def _reason(error: Exception) -> str:
-    return (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__
 
 
 def _events(response: HTTPResponse) -> Iterator[Event]:

@@ -1,16 +1,21 @@
-"""Addresses of controllers, and connections to them."""
+"""Addresses of controllers, connections to them, and what comes back over one."""
 
 from __future__ import annotations
 
 import socket
 import ssl
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from http.client import HTTPConnection, HTTPSConnection
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+from typing import Any
 from urllib.parse import urlsplit
+
+from hyroads.controller.core import strict_json
+from hyroads.controller.core.strict_json import JsonError
 
 UNIX = "unix:"
 PORTS = {"http": 80, "https": 443}
+MAX_ANSWER_BYTES = 256 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,16 +82,22 @@ class Endpoints:
 
         ``trusting``: also to another port of the host that is asked now, by the same scheme.
         """
-        try:
-            there = _endpoint(_origin(location))
-        except ValueError:
+        there = self.allowed(location, trusting=trusting)
+        if there is None:
             return False
         if there not in self._all:
-            if not trusting or (there.scheme, there.host) != (self.current.scheme, self.current.host):
-                return False
             self._all = (*self._all, there)
         self._at = self._all.index(there)
         return True
+
+    def allowed(self, location: str, *, trusting: bool) -> Endpoint | None:
+        """Where an address leads, if it is among the given; ``trusting``: or is another port of the current host."""
+        try:
+            there = _endpoint(_origin(location))
+        except ValueError:
+            return None
+        same_host = (there.scheme, there.host) == (self.current.scheme, self.current.host)
+        return there if there in self._all or (trusting and same_host) else None
 
 
 def _endpoint(url: str) -> Endpoint:
@@ -120,3 +131,41 @@ def _at_socket(path: str, timeout_s: float) -> HTTPConnection:
         connection.close()
         raise
     return connection
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came back."""
+
+    status: int
+    document: Any
+    headers: Mapping[str, str]
+
+
+def exchange(
+    connection: HTTPConnection, method: str, target: str, text: str | None, headers: Mapping[str, str]
+) -> tuple[Answer, bool]:
+    """One request and its answer, and whether the connection ends with it; OSError, HTTPException."""
+    connection.request(method, target, text, dict(headers))
+    response = connection.getresponse()
+    data = response.read(MAX_ANSWER_BYTES)
+    received = {name.lower(): value for name, value in response.getheaders()}
+    return Answer(response.status, document_of(response, data), received), response.will_close
+
+
+def document_of(response: HTTPResponse, data: bytes) -> Any:
+    """Parsed JSON, or text; None for anything else."""
+    kind = response.headers.get_content_type()
+    if kind == "text/plain":
+        return data.decode("utf-8", "replace")
+    if not data or not kind.endswith("json"):
+        return None
+    try:
+        return strict_json.parse(data)
+    except JsonError as error:
+        raise HTTPException(f"no JSON: {error}") from error
+
+
+def reason_of(error: Exception) -> str:
+    """Why a request got no answer, in a few words."""
+    return (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__
