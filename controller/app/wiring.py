@@ -294,6 +294,9 @@ class Services:
                 problems.append(ConfigError("state file", f"services.{name}", "expected what can be taken in"))
         self.membership.restore(restored.services.get("members"))
 
+    def become(self, restored: RestoredState) -> None:
+        """What services have is what another controller, which leads, has saved."""
+
     def to_save(self, state: State) -> dict[str, Any]:
         """What a new controller needs, by service."""
         return {
@@ -322,15 +325,25 @@ class Services:
             multihomed.blueprint(self.multihomed),
         ]
 
+    def _leading(self, work: Callable[[], object]) -> Callable[[], None]:
+        """What is done only while this controller leads."""
+
+        def worked() -> None:
+            if self.event_loop.leads:
+                work()
+
+        return worked
+
     def start(self) -> None:
         """Everything that works by itself; requests of plugins are answered already."""
         exception = self.event_loop.exception
         shim.spawn(repeat, self.meter.once, INTERVAL_S, "the meter of sessions", exception)
-        shim.spawn(repeat, self.membership.once, TICK_S, "membership of sessions", exception)
+        shim.spawn(repeat, self._leading(self.membership.once), TICK_S, "membership of sessions", exception)
         if self.settings.mptcp.recognise:
-            shim.spawn(repeat, self.mptcp.once, MPTCP_TICK_S, "the service of MPTCP connections", exception)
-            shim.spawn(repeat, self.subflow_routes.once, ROUTES_TICK_S, "the routes of subflows", exception)
-        shim.spawn(repeat, self.policies.turn, EVERY_S, "the service of policies", exception)
+            mptcp, routes = self._leading(self.mptcp.once), self._leading(self.subflow_routes.once)
+            shim.spawn(repeat, mptcp, MPTCP_TICK_S, "the service of MPTCP connections", exception)
+            shim.spawn(repeat, routes, ROUTES_TICK_S, "the routes of subflows", exception)
+        shim.spawn(repeat, self._leading(self.policies.turn), EVERY_S, "the service of policies", exception)
         shim.spawn(self.clients.run)
         self.plugins.start()
         if self.sfnet is not None:
