@@ -176,8 +176,12 @@ class Standby:
         if self.epoch is None:
             return
         LOG.warning("follows: %s", why)
-        self.epoch, self._is_known = None, False
+        self.epoch = None
         self.event_loop.follow()
+        with self._lock:
+            # What is being written now is saved, or it is not: that is known by now.
+            self._is_known = False
+            self.event_loop.saver.abandon("another controller leads by now")
         self.event_loop.events.publish("ha.follows", {"name": self.instance.settings.name, "reason": why})
 
     def _epoch_seen(self, epoch: int, who: str) -> None:
@@ -190,6 +194,10 @@ class Standby:
         """Write what is to be saved, if we lead; OSError."""
         epoch = self.epoch
         if epoch is None:
+            if self.event_loop.saver.is_asked:
+                # Somebody asked for it while we led, or thought so.
+                self._is_known = False
+                raise StaleEpochError("another controller leads")
             return
         with self._lock:
             saved, present = self.saved()
