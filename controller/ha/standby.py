@@ -97,6 +97,8 @@ class Standby:
     mailbox: shim.Mailbox
     saved: Callable[[], tuple[Saved, frozenset[str]]]
     adopt: Callable[[Saved], None]
+    leads: Callable[[], object] = lambda: None
+    """Called when this controller begins to lead."""
 
     def __post_init__(self) -> None:
         self.epoch: int | None = None
@@ -167,6 +169,7 @@ class Standby:
         while not (self._is_known and self._mirror.stamp == told.stamp) and not self._sync():
             shim.sleep(AGAIN_S)
         self.epoch = told.epoch
+        self.leads()
         self.event_loop.lead(told.epoch)
         took_ms = (self.event_loop.clock() - began_s) * 1e3
         LOG.warning("leads with epoch %d, after %.1f ms", told.epoch, took_ms)
