@@ -55,12 +55,14 @@ def begin_standby(ha: HaSettings, event_loop: EventLoop, services: Callable[[], 
         return to_save(event_loop.declared, state.flows.values(), event_loop.live.numbers, *rest), present
 
     def adopt(saved: Saved) -> None:
-        restored, left_out = ready(saved, event_loop.context)
-        for problem in left_out:
-            event_loop.fault("etcd", f"left out: {problem}")
+        restored, left_out = ready(saved, event_loop.context, event_loop.declared)
         parts = {"flows": restored.flows, "constrained": restored.constrained, "places": restored.places}
         event_loop.adopt(partial(model.restored, **parts), restored.numbers)  # type: ignore[arg-type]
-        services().become(restored)
+        left_out += services().become(restored)
+        for problem in left_out:
+            event_loop.fault("etcd", f"left out: {problem}")
 
     instance = Instance(ha, etcd(), security_of(ha, document), _listener(settings.peer, document), mailbox.put)
-    return Standby(event_loop, instance, etcd(), mailbox=mailbox, saved=saved, adopt=adopt)
+    return Standby(
+        event_loop, instance, etcd(), mailbox=mailbox, saved=saved, adopt=adopt, leads=lambda: services().lead()
+    )

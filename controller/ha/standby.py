@@ -97,6 +97,8 @@ class Standby:
     mailbox: shim.Mailbox
     saved: Callable[[], tuple[Saved, frozenset[str]]]
     adopt: Callable[[Saved], None]
+    leads: Callable[[], object] = lambda: None
+    """Called when this controller begins to lead."""
 
     def __post_init__(self) -> None:
         self.epoch: int | None = None
@@ -167,6 +169,7 @@ class Standby:
         while not (self._is_known and self._mirror.stamp == told.stamp) and not self._sync():
             shim.sleep(AGAIN_S)
         self.epoch = told.epoch
+        self.leads()
         self.event_loop.lead(told.epoch)
         took_ms = (self.event_loop.clock() - began_s) * 1e3
         LOG.warning("leads with epoch %d, after %.1f ms", told.epoch, took_ms)
@@ -176,8 +179,12 @@ class Standby:
         if self.epoch is None:
             return
         LOG.warning("follows: %s", why)
-        self.epoch, self._is_known = None, False
+        self.epoch = None
         self.event_loop.follow()
+        with self._lock:
+            # What is being written now is saved, or it is not: that is known by now.
+            self._is_known = False
+            self.event_loop.saver.abandon("another controller leads by now")
         self.event_loop.events.publish("ha.follows", {"name": self.instance.settings.name, "reason": why})
 
     def _epoch_seen(self, epoch: int, who: str) -> None:
@@ -190,6 +197,10 @@ class Standby:
         """Write what is to be saved, if we lead; OSError."""
         epoch = self.epoch
         if epoch is None:
+            if self.event_loop.saver.is_asked:
+                # Somebody asked for it while we led, or thought so.
+                self._is_known = False
+                raise StaleEpochError("another controller leads")
             return
         with self._lock:
             saved, present = self.saved()

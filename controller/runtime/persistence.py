@@ -418,6 +418,18 @@ class Saver:
         self._begun.notify()
         wait_until(lambda: self._tries > tries, WITHIN_S, self.clock, self.progress)
 
+    @property
+    def is_asked(self) -> bool:
+        """Whether somebody waits for a change that is not over."""
+        return bool(self._open)
+
+    def abandon(self, why: str) -> None:
+        """Take back all changes that are not saved: they never will be."""
+        changes, self._open = self._open, []
+        for change in reversed(changes):
+            self._take_back(change, why)
+        self.progress.notify()
+
     # -- inside
 
     def _worked(self, saved: Iterable[Change]) -> None:
@@ -440,9 +452,7 @@ class Saver:
             self.faults.fault(self.where, f"{failure}; it is tried again")
             self.faults.events.publish("state_file.failing", {"reason": failure})
         self.failure = failure
-        changes, self._open = self._open, []
-        for change in reversed(changes):
-            self._take_back(change, failure)
+        self.abandon(failure)
         self._noted = True
 
     def _take_back(self, change: Change, failure: str) -> None:
