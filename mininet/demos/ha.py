@@ -32,7 +32,7 @@ IPV4 = 0x0800
 INTERVAL_S, PACKET_BYTES = 0.001, 200
 # UDP packets of that rate with all headers take less: nothing of them waits.
 UDP_MBPS = 3.0
-SETTLE_S = 4.0
+SETTLE_S = 3.0
 BEFORE_S = 2.0
 # What the project promises.
 PUSHES_S = 0.3
@@ -148,12 +148,14 @@ def killed(scene: Takeovers) -> None:
         took.append(standbys.await_epoch(epoch, PATIENCE_S) - at_s)
         scene.declare("after-kill")
         took.append(time.monotonic() - at_s)
+        # As a service manager would; not in the second in which TCP is measured.
+        stage.pause(1.0)
+        standbys.restart(leader)
         return at_s
 
     scene.under_packets("killed", max(2.0, stage.hold_s / 2), event)
     stage.check("killed: until all agents obey the next", PUSHES_S, took[0], "s", at_most=1.0)
     stage.check("killed: until a new flow is confirmed", WRITTEN_S, took[1], "s", at_most=1.0)
-    standbys.restart(leader)
     standbys.wait_warm()
 
 
