@@ -74,8 +74,8 @@ def judge(standbys: Any, application: Any) -> dict[str, Any]:
     for name in standbys.programs:
         with standbys.client(name, timeout_s=10.0) as client:
             wrong += [f"{name}: {what}" for what in application.wrong(list(client.flows()))]
-    names = ("done", "failed", "longest_s")
-    return {**{each: getattr(application, each) for each in names}, "wrong": wrong}
+    found = {"done": application.done, "failed": application.failed, "wrong": wrong}
+    return {**found, "requests_s": sorted(application.took_s, key=lambda each: -each[1])}
 
 
 def kills(emulation: Emulation) -> dict[str, Any]:

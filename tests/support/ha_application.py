@@ -37,7 +37,7 @@ class Application(threading.Thread):
         self.failed: list[str] = []
         self.unknown: set[str] = set()
         """Flows whose declaration or removal got no answer: they may be there or not."""
-        self.longest_s = 0.0
+        self.took_s: list[tuple[str, float]] = []
 
     def run(self) -> None:
         while not self._over.wait(self._random.uniform(0.0, 2 * self._pause_s)):
@@ -48,7 +48,7 @@ class Application(threading.Thread):
                 self.done[what] += 1
             except ClientError as error:
                 self.failed.append(f"{what}: {error}")
-            self.longest_s = max(self.longest_s, time.monotonic() - began_s)
+            self.took_s.append((what, round(time.monotonic() - began_s, 3)))
 
     def finish(self) -> None:
         """No more; returns when the last request has been answered."""
@@ -82,7 +82,7 @@ class Application(threading.Thread):
     def _move(self) -> None:
         place = self._random.choice([place for place in PLACES if place != self.place])
         self.place = None
-        self._rest.handover("c", place, manager="hoolock")
+        self._rest.handover("c", place, manager="hard")
         self.place = place
 
     def wrong(self, found: list[dict[str, Any]]) -> list[str]:
