@@ -85,6 +85,22 @@ class _Link:
         tls = self._tls
         return bytes(self._run(lambda: tls.read(MAX_LINE)) or b"")
 
+    def check_end(self) -> None:
+        """Something came where nobody has anything to say: EOFError if it is the end. TLS speaks for itself."""
+        data = self._socket.recv(MAX_LINE)
+        if not data:
+            raise EOFError
+        if self._tls is None:
+            raise PeerError("expected nothing")
+        self._in.write(data)
+        try:
+            said = self._tls.read(MAX_LINE)
+        except ssl.SSLWantReadError:
+            return
+        except ssl.SSLZeroReturnError as error:
+            raise EOFError from error
+        raise PeerError("expected nothing") if said else EOFError
+
     def _run(self, operation: Callable[[], Any]) -> Any:
         while True:
             try:
@@ -198,6 +214,8 @@ class Peers:
         """By name: how many connections there are, either way."""
         self._dialled: dict[str, str] = {}
         """By name: the address that a thread keeps dialling."""
+        self._ended: set[str] = set()
+        """Names of which a connection was ended by the other end since one was made."""
         self._accepted = 0
         self._outboxes: dict[str, _Outbox] = {}
 
@@ -227,12 +245,16 @@ class Peers:
     def _linked(self, name: str) -> None:
         with self._lock:
             self._links[name] = self._links.get(name, 0) + 1
+            self._ended.discard(name)
 
     def _unlinked(self, name: str, *, by_end: bool) -> None:
-        """A connection is gone. A process has ended once all are, and the last one did not just time out."""
+        """A connection is gone. A process has ended once all are, and they did not just time out."""
         with self._lock:
             left = self._links[name] = self._links.get(name, 1) - 1
-        if not left and by_end:
+            if by_end:
+                self._ended.add(name)
+            is_end = not left and name in self._ended
+        if is_end:
             self.reset(name)
 
     # -- sending
@@ -284,9 +306,9 @@ class Peers:
                 while outbox.lines:
                     link.send(outbox.lines.popleft())
                 if link.is_readable(max(0.0, due_s - _time.monotonic()), outbox.bell):
-                    link.receive()
-                    # The other end has nothing to say here.
-                    return True
+                    link.check_end()
+        except EOFError:
+            return True
         except OSError as error:
             return _is_end(error)
         finally:

@@ -12,9 +12,10 @@ from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import Any
 
+from hyroads.controller.control.live import inline
 from hyroads.controller.core.errors import ConfigError
 from hyroads.controller.core.netfile_sections import flow_document
-from hyroads.controller.core.network import FlowSpec
+from hyroads.controller.core.network import FlowSpec, Network
 from hyroads.controller.framework import ryu_shim as shim
 from hyroads.controller.model.events import Event
 from hyroads.controller.runtime.event_loop import EventLoop
@@ -25,12 +26,24 @@ from hyroads.rest.metrics import Counter, Gauge
 from .election import Follow, Lead, Role
 from .etcd import SCHEMA_KEY, STAMP, Etcd, EtcdError, Read, StaleEpochError
 from .instance import Changed, Instance
-from .store import SCHEMA, FlowItem, Intents, KeyEncoder, Put, Transaction, decode_keys, difference, transactions
+from .store import (
+    SCHEMA,
+    FlowItem,
+    Intents,
+    KeyEncoder,
+    Put,
+    Transaction,
+    decode_values,
+    difference,
+    loaded,
+    transactions,
+)
 
 LOG = logging.getLogger("hyroads.ha")
 TURN_S, AGAIN_S = 0.1, 0.1
 READY_WITHIN_S, HEARD_S = 1.0, 1.0
 MAX_REPLY = 64 * 1024
+LARGE = 200
 NAME = "etcd"
 
 
@@ -53,25 +66,28 @@ class Mirror:
     def __init__(self) -> None:
         self.keys: dict[str, str] = {}
         self.stamp = self.revision = 0
+        self._values: dict[str, Any] = {}
         self._flows: dict[str, tuple[object, FlowSpec | None]] = {}
 
     def take(self, read: Read) -> bool:
         """What was read; whether anything differs from before."""
         before = self.keys
         self.keys = {**{key: text for key, text in before.items() if key in read.names}, **read.values}
+        known = {key: value for key, value in self._values.items() if key in self.keys}
+        self._values = {**known, **{key: loaded(text) for key, text in read.values.items()}}
         self.stamp, self.revision = read.stamp, read.revision
         return self.keys != before
 
-    def saved(self, event_loop: EventLoop) -> tuple[Saved, list[str]]:
-        """The content, and what of it can't be used."""
-        document, wrong = decode_keys(self.keys)
-        network, flows = event_loop.declared, {}
+    def saved(self, network: Network) -> tuple[Saved, list[str]]:
+        """The content, and what of it can't be used. Needs no green threads: it takes long where there is much."""
+        document, wrong = decode_values(self._values)
+        flows = {}
         known, self._flows = self._flows, {}
         for flow in document["flows"]:
             name = str(flow.get("id"))
             last = known.get(name)
-            if last is None or last[0] != flow:
-                last = flow, _parsed(flow, event_loop)
+            if last is None or last[0] is not flow:
+                last = flow, _parsed(flow, network)
             self._flows[name] = last
             if last[1] is None:
                 wrong.append(f"flow {name[:64]}")
@@ -82,9 +98,9 @@ class Mirror:
         return Saved(tuple(flows.values()), rest.removed, rest.numbers, rest.constrained, rest.services), wrong
 
 
-def _parsed(flow: Mapping[str, Any], event_loop: EventLoop) -> FlowSpec | None:
+def _parsed(flow: Mapping[str, Any], network: Network) -> FlowSpec | None:
     try:
-        return parse_flow(flow, event_loop.declared, NAME)
+        return parse_flow(flow, network, NAME)
     except ConfigError as error:
         LOG.warning("a flow in etcd is left out: %s", error)
         return None
@@ -167,7 +183,9 @@ class Standby:
             return True
 
     def _take(self) -> None:
-        saved, wrong = self._mirror.saved(self.event_loop)
+        network = self.event_loop.declared
+        is_large = len(self._mirror.keys) > LARGE
+        saved, wrong = (shim.in_thread if is_large else inline)(self._mirror.saved, network)
         if wrong:
             self.event_loop.fault(NAME, f"{len(wrong)} entries are left out: {', '.join(wrong[:5])}")
         self.adopt(saved)
