@@ -17,7 +17,7 @@ from .access import Access, Limit
 from .contract import Service, Token
 from .metrics import TYPE as METRICS_TYPE
 from .metrics import RequestTimes
-from .operations import Idempotency, Operations
+from .operations import Idempotency, Operations, SharedReplies
 from .resource import read_body, register
 
 MAX_BODY = 64 * 1024
@@ -99,6 +99,7 @@ def create_app(
     metrics: Callable[[], bytes] | None = None,
     requests: RequestTimes | None = None,
     elsewhere: Callable[[], Response | None] = lambda: None,
+    replies: SharedReplies | None = None,
 ) -> Flask:
     """The application. Without tokens it answers only requests that name this machine as their host.
 
@@ -106,7 +107,7 @@ def create_app(
     ``limit`` bounds the requests of each token, ``pause`` lets others run while a long answer is made. Where requests
     are answered by several threads, ``exclusive`` is held while what they share is looked at and changed. ``metrics``
     gives the text of ``/metrics`` (default: the service does), ``requests`` measures how long requests take.
-    ``elsewhere`` answers what another controller has to do.
+    ``elsewhere`` answers what another controller has to do, ``replies`` are what others answered to idempotency keys.
     """
     app = _App("hyroads.rest", instance_path=instance_path, static_folder=None)
     app.config.update(
@@ -126,7 +127,7 @@ def create_app(
         requests.follow(app)
     guard = Access(tokens, limit, time.monotonic, find)
     app.extensions[access.EXTENSION] = guard
-    _guard(app, guard, Idempotency(clock), exclusive or nullcontext(), elsewhere)
+    _guard(app, guard, Idempotency(clock, replies), exclusive or nullcontext(), elsewhere)
     api = Api(app)
     api.DEFAULT_ERROR_RESPONSE_NAME = None
     for converter, schema in _CONVERTERS.values():

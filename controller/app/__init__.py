@@ -106,7 +106,7 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
         restored, problems = restored_in(self.store, self.context)
         self.attended = AttendedClock(time.monotonic, ATTENDED_S)
         self.telemetry = Telemetry(self.context, self.settings, time.monotonic)
-        self.event_log = EventLog(time.time, shim.Signal())
+        self.event_log = EventLog(time.time, shim.Signal(), several=self.settings.ha is not None)
         source, tests = self._pair_tests()
         self.event_loop = self._new_event_loop(restored, source, tests)
         self.pair_tests = PairTestService(self.event_loop, tests.get("pair tests"))
@@ -283,6 +283,7 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
             on_defect=self.event_loop.exception,
             pause=lambda: shim.sleep(0),
             requests=service.requests,
+            replies=self.standby,
             elsewhere=(lambda: None) if self.standby is None else partial(ha.elsewhere, self.standby),
         )
         self._access: Access = web.extensions[access.EXTENSION]

@@ -62,7 +62,8 @@ def begin_standby(ha: HaSettings, event_loop: EventLoop, services: Callable[[], 
         for problem in left_out:
             event_loop.fault("etcd", f"left out: {problem}")
 
-    instance = Instance(ha, etcd(), security_of(ha, document), _listener(settings.peer, document), mailbox.put)
+    where = security_of(ha, document), _listener(settings.peer, document)
+    instance = Instance(ha, etcd(), *where, tell=mailbox.put, events=event_loop.events.all)
     return Standby(
         event_loop, instance, etcd(), mailbox=mailbox, saved=saved, adopt=adopt, leads=lambda: services().lead()
     )

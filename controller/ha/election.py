@@ -253,12 +253,15 @@ class Election:
     def drain(self, drains: bool) -> None:
         """Whether we are to lead no more, until it is taken back."""
         self.drains = drains
-        if drains and self.leads is not None:
-            self._to = ""
+        self._to = "" if drains and self.leads is not None else None
 
     def hand_over(self, name: str | None) -> None:
         """Somebody wishes that another instance (None: the best one) leads."""
         self._to = name or ""
+
+    def keep_leading(self) -> None:
+        """The wish is taken back."""
+        self._to = None
 
     def answered(self, action: Action, now_s: float) -> None:
         """A transaction was answered, or failed: what became of it is read again."""

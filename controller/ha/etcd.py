@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import json
 import logging
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -27,6 +28,7 @@ from .store import INTENTS, MAX_KEYS, Compare, Delete, Keys, Operation, Put, Tra
 
 LOG = logging.getLogger("hyroads.ha")
 OWNER, EPOCH, STAMP, SCHEMA_KEY, MEMBERS = "owner", "epoch", "stamp", "schema", "members/"
+REPLIES, REPLIES_S, REPLIES_TOGETHER_S = "replies/", 24 * 3600, 4 * 3600
 MAX_MEMBERS = 64
 _API = "/v3/"
 Result = TypeVar("Result")
@@ -66,6 +68,7 @@ class Etcd:
         self.prefix = prefix
         self._clients = [_client(url, timeout_s, tls) for url in urls]
         self._at = 0
+        self._replies_lease, self._replies_until_s = 0, 0.0
 
     # -- leases
 
@@ -165,6 +168,25 @@ class Etcd:
         if not answer.get("succeeded"):
             raise StaleEpochError("another controller leads by now")
         return int(answer["header"]["revision"])
+
+    # -- answers to requests with an idempotency key
+
+    def reply(self, name: str) -> str | None:
+        """What :meth:`put_reply` put; EtcdError."""
+        values = _values(self._transact((), (_range(self.prefix + REPLIES + name),))["responses"][0])
+        return values[0].text if values else None
+
+    def put_reply(self, name: str, text: str, epoch: int) -> None:
+        """An answer, for a day or two; StaleEpochError, EtcdError."""
+        now_s = time.monotonic()
+        if not self._replies_lease or now_s > self._replies_until_s:
+            # One lease for all answers of some hours.
+            self._replies_lease, self._replies_until_s = (
+                self.grant(REPLIES_S + REPLIES_TOGETHER_S),
+                now_s + REPLIES_TOGETHER_S,
+            )
+        put = Put(self.prefix + REPLIES + name, text, self._replies_lease)
+        self.write(Transaction((self.has_epoch(epoch),), (put,)))
 
     # -- requests
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any
 
 from hyroads.controller.framework import ryu_shim as shim
+from hyroads.controller.model.events import Event
 from hyroads.controller.settings.ha import HaSettings
 
 from .election import Action, Beat, Campaign, Election, Follow, HandOver, Identity, Lead, Member, Restore, Role, Rules
@@ -40,7 +41,14 @@ class Instance:
     """``tell`` is called in threads of the system."""
 
     def __init__(
-        self, settings: HaSettings, etcd: Etcd, security: Security, listener: Any, tell: Callable[[Any], None]
+        self,
+        settings: HaSettings,
+        etcd: Etcd,
+        security: Security,
+        listener: Any,
+        *,
+        tell: Callable[[Any], None],
+        events: Callable[[], Iterable[Event]],
     ) -> None:
         self.settings = settings
         peer = f"{settings.peer.host}:{settings.peer.port}"
@@ -59,6 +67,8 @@ class Instance:
             beat=self._beat,
             heard=self._heard,
             reset=self._reset,
+            event=tell,
+            events=events,
         )
         self._action: Action | None = None
         self._lease, self._renewed_s = 0, 0.0
@@ -92,6 +102,10 @@ class Instance:
         self.turned_s = _time.monotonic()
         self._election.warm = warm
 
+    def published(self, event: Event) -> None:
+        """We have told an event."""
+        self._peers.tell(event)
+
     def epoch_seen(self, epoch: int) -> bool:
         """A device shows an epoch; False if it can't be one."""
         with self._lock:
@@ -110,6 +124,11 @@ class Instance:
         with self._lock:
             self._election.hand_over(name)
         self._decide.set()
+
+    def keep_leading(self) -> None:
+        """Nobody wishes any more that another instance leads."""
+        with self._lock:
+            self._election.keep_leading()
 
     def look(self) -> Look:
         """What is known now."""

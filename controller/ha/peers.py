@@ -8,6 +8,7 @@ A connection carries lines of JSON from whoever dialled::
 
     {"type":"hello","version":1,"network":"/hyroads/campus/","name":"a","token":"..."}
     {"type":"beat","boot":"9f...","role":"leader","epoch":7,...}
+    {"type":"event","id":7000000012,"time_s":1790000000.0,"kind":"link.down","document":{...}}
 """
 
 from __future__ import annotations
@@ -16,17 +17,20 @@ import hmac
 import json
 import logging
 import ssl
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 from hyroads.controller.framework import ryu_shim as shim
+from hyroads.controller.model.events import Event
 
 from .election import Beat, Identity, Role
 
 LOG = logging.getLogger("hyroads.ha")
 VERSION = 1
-MAX_LINE, MAX_CONNECTIONS = 64 * 1024, 32
+MAX_LINE, MAX_CONNECTIONS, MAX_WAITING = 64 * 1024, 32, 8192
 HELLO_WITHIN_S, SILENT_S, SEND_WITHIN_S, DIAL_WITHIN_S = 2.0, 10.0, 1.0, 1.0
 REDIAL_S, REDIAL_MOST_S = 0.1, 2.0
 _socket, _select, _threading = shim.original("socket"), shim.original("select"), shim.original("threading")
@@ -81,6 +85,22 @@ class _Link:
         tls = self._tls
         return bytes(self._run(lambda: tls.read(MAX_LINE)) or b"")
 
+    def check_end(self) -> None:
+        """Something came where nobody has anything to say: EOFError if it is the end. TLS speaks for itself."""
+        data = self._socket.recv(MAX_LINE)
+        if not data:
+            raise EOFError
+        if self._tls is None:
+            raise PeerError("expected nothing")
+        self._in.write(data)
+        try:
+            said = self._tls.read(MAX_LINE)
+        except ssl.SSLWantReadError:
+            return
+        except ssl.SSLZeroReturnError as error:
+            raise EOFError from error
+        raise PeerError("expected nothing") if said else EOFError
+
     def _run(self, operation: Callable[[], Any]) -> Any:
         while True:
             try:
@@ -101,9 +121,16 @@ class _Link:
         if self._out.pending:
             self._socket.sendall(self._out.read())
 
-    def is_readable(self, within_s: float) -> bool:
-        """Whether something comes, or the end, within a time."""
-        return bool(_select.select([self._socket], [], [], within_s)[0])
+    def is_readable(self, within_s: float, bell: Any) -> bool:
+        """Whether something comes, or the end, within a time; a bell that rings ends the wait."""
+        ready = _select.select([self._socket, bell], [], [], within_s)[0]
+        if bell in ready:
+            bell.recv(4096)
+        return self._socket in ready
+
+    def close(self) -> None:
+        """End it."""
+        self._socket.close()
 
 
 def beat_document(beat: Beat) -> dict[str, Any]:
@@ -129,10 +156,45 @@ def parse_beat(name: str, document: Mapping[str, Any]) -> Beat:
     raise PeerError("expected a heartbeat")
 
 
+class _Outbox:
+    """Lines for one instance, from any thread."""
+
+    def __init__(self) -> None:
+        self.lines: deque[bytes] = deque(maxlen=MAX_WAITING)
+        self.bell, self._ring = _socket.socketpair()
+        self._ring.setblocking(False)
+
+    def put(self, line: bytes) -> None:
+        """Send it soon."""
+        self.lines.append(line)
+        # A bell that nobody has heard yet is enough.
+        with suppress(BlockingIOError):
+            self._ring.send(b"\0")
+
+    def close(self) -> None:
+        """Nobody sends any more."""
+        self.bell.close()
+        self._ring.close()
+
+
+def event_document(event: Event) -> dict[str, Any]:
+    """An event as a line."""
+    return {"type": "event", "id": event.id, "time_s": event.time_s, "kind": event.kind, "document": event.document}
+
+
+def parse_event(document: Mapping[str, Any]) -> Event:
+    """An event of an instance; PeerError."""
+    match document:
+        case {"id": int(number), "time_s": int() | float() as time_s, "kind": str(kind), "document": dict(content)}:
+            if 0 <= number < 10**18:
+                return Event(number, float(time_s), kind[:64], content)
+    raise PeerError("expected an event")
+
+
 @dataclass(eq=False)
 class Peers:
     """Our end of all connections. ``beat`` makes a heartbeat, None while we are to be silent; ``heard`` and ``reset``
-    are told what comes, in threads of the system.
+    are told what comes, in threads of the system. Whoever we reach is told ``events``, and those that follow.
     """
 
     name: str
@@ -143,6 +205,8 @@ class Peers:
     beat: Callable[[], Beat | None]
     heard: Callable[[Beat], None]
     reset: Callable[[str], None]
+    event: Callable[[Event], None]
+    events: Callable[[], Iterable[Event]]
 
     def __post_init__(self) -> None:
         self._lock = _threading.Lock()
@@ -150,7 +214,17 @@ class Peers:
         """By name: how many connections there are, either way."""
         self._dialled: dict[str, str] = {}
         """By name: the address that a thread keeps dialling."""
+        self._ended: set[str] = set()
+        """Names of which a connection was ended by the other end since one was made."""
         self._accepted = 0
+        self._outboxes: dict[str, _Outbox] = {}
+
+    def tell(self, event: Event) -> None:
+        """An event, to all."""
+        outboxes = list(self._outboxes.values())
+        line = _line(event_document(event)) if outboxes else b""
+        for outbox in outboxes if len(line) <= MAX_LINE else ():
+            outbox.put(line)
 
     def dial(self, addresses: Mapping[str, str]) -> None:
         """Keep connections to these instances, and to no others."""
@@ -171,12 +245,16 @@ class Peers:
     def _linked(self, name: str) -> None:
         with self._lock:
             self._links[name] = self._links.get(name, 0) + 1
+            self._ended.discard(name)
 
     def _unlinked(self, name: str, *, by_end: bool) -> None:
-        """A connection is gone. A process has ended once all are, and the last one did not just time out."""
+        """A connection is gone. A process has ended once all are, and they did not just time out."""
         with self._lock:
             left = self._links[name] = self._links.get(name, 1) - 1
-        if not left and by_end:
+            if by_end:
+                self._ended.add(name)
+            is_end = not left and name in self._ended
+        if is_end:
             self.reset(name)
 
     # -- sending
@@ -214,19 +292,29 @@ class Peers:
 
     def _send_beats(self, link: _Link, name: str, address: str) -> bool:
         """Until the connection ends; whether the other end did that."""
+        outbox = self._outboxes[name] = _Outbox()
         try:
+            for event in self.events():
+                outbox.put(_line(event_document(event)))
+            due_s = _time.monotonic()
             while self._dialled.get(name) == address:
-                beat = self.beat()
-                if beat is not None:
-                    link.send(_line(beat_document(beat)))
-                if link.is_readable(self.interval_s):
-                    link.receive()
-                    # The other end has nothing to say here.
-                    return True
+                if _time.monotonic() >= due_s:
+                    due_s = _time.monotonic() + self.interval_s
+                    beat = self.beat()
+                    if beat is not None:
+                        link.send(_line(beat_document(beat)))
+                while outbox.lines:
+                    link.send(outbox.lines.popleft())
+                if link.is_readable(max(0.0, due_s - _time.monotonic()), outbox.bell):
+                    link.check_end()
+        except EOFError:
+            return True
         except OSError as error:
             return _is_end(error)
         finally:
-            link._socket.close()
+            self._outboxes.pop(name, None)
+            outbox.close()
+            link.close()
         return False
 
     # -- reading
@@ -257,7 +345,11 @@ class Peers:
             connection.settimeout(SILENT_S)
             self._linked(name)
             while True:
-                self.heard(parse_beat(name, lines.next()))
+                document = lines.next()
+                if document.get("type") == "event":
+                    self.event(parse_event(document))
+                else:
+                    self.heard(parse_beat(name, document))
         except EOFError:
             by_end = True
         except OSError as error:

@@ -7,26 +7,43 @@ So a takeover only asks for roles, and sends what differs.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import Any
 
+from hyroads.controller.control.live import inline
 from hyroads.controller.core.errors import ConfigError
 from hyroads.controller.core.netfile_sections import flow_document
-from hyroads.controller.core.network import FlowSpec
+from hyroads.controller.core.network import FlowSpec, Network
 from hyroads.controller.framework import ryu_shim as shim
+from hyroads.controller.model.events import Event
 from hyroads.controller.runtime.event_loop import EventLoop
 from hyroads.controller.runtime.persistence import Saved, decode, parse_flow, places_document
 from hyroads.rest.contract import ConflictError, Document, StoreAwayError
+from hyroads.rest.metrics import Counter, Gauge
 
 from .election import Follow, Lead, Role
 from .etcd import SCHEMA_KEY, STAMP, Etcd, EtcdError, Read, StaleEpochError
 from .instance import Changed, Instance
-from .store import SCHEMA, FlowItem, Intents, KeyEncoder, Put, Transaction, decode_keys, difference, transactions
+from .store import (
+    SCHEMA,
+    FlowItem,
+    Intents,
+    KeyEncoder,
+    Put,
+    Transaction,
+    decode_values,
+    difference,
+    loaded,
+    transactions,
+)
 
 LOG = logging.getLogger("hyroads.ha")
 TURN_S, AGAIN_S = 0.1, 0.1
+READY_WITHIN_S, HEARD_S = 1.0, 1.0
+MAX_REPLY = 64 * 1024
+LARGE = 200
 NAME = "etcd"
 
 
@@ -49,25 +66,28 @@ class Mirror:
     def __init__(self) -> None:
         self.keys: dict[str, str] = {}
         self.stamp = self.revision = 0
+        self._values: dict[str, Any] = {}
         self._flows: dict[str, tuple[object, FlowSpec | None]] = {}
 
     def take(self, read: Read) -> bool:
         """What was read; whether anything differs from before."""
         before = self.keys
         self.keys = {**{key: text for key, text in before.items() if key in read.names}, **read.values}
+        known = {key: value for key, value in self._values.items() if key in self.keys}
+        self._values = {**known, **{key: loaded(text) for key, text in read.values.items()}}
         self.stamp, self.revision = read.stamp, read.revision
         return self.keys != before
 
-    def saved(self, event_loop: EventLoop) -> tuple[Saved, list[str]]:
-        """The content, and what of it can't be used."""
-        document, wrong = decode_keys(self.keys)
-        network, flows = event_loop.declared, {}
+    def saved(self, network: Network) -> tuple[Saved, list[str]]:
+        """The content, and what of it can't be used. Needs no green threads: it takes long where there is much."""
+        document, wrong = decode_values(self._values)
+        flows = {}
         known, self._flows = self._flows, {}
         for flow in document["flows"]:
             name = str(flow.get("id"))
             last = known.get(name)
-            if last is None or last[0] != flow:
-                last = flow, _parsed(flow, event_loop)
+            if last is None or last[0] is not flow:
+                last = flow, _parsed(flow, network)
             self._flows[name] = last
             if last[1] is None:
                 wrong.append(f"flow {name[:64]}")
@@ -78,9 +98,9 @@ class Mirror:
         return Saved(tuple(flows.values()), rest.removed, rest.numbers, rest.constrained, rest.services), wrong
 
 
-def _parsed(flow: Mapping[str, Any], event_loop: EventLoop) -> FlowSpec | None:
+def _parsed(flow: Mapping[str, Any], network: Network) -> FlowSpec | None:
     try:
-        return parse_flow(flow, event_loop.declared, NAME)
+        return parse_flow(flow, network, NAME)
     except ConfigError as error:
         LOG.warning("a flow in etcd is left out: %s", error)
         return None
@@ -102,12 +122,16 @@ class Standby:
 
     def __post_init__(self) -> None:
         self.epoch: int | None = None
+        self._takeovers = 0
         self._mirror, self._encoder = Mirror(), KeyEncoder()
         self._is_known = False
         """Whether the mirror is what is in etcd."""
         self._lock = shim.new_lock()
         self.event_loop.follow()
         self.event_loop.epoch_listeners.append(self._epoch_seen)
+        self.event_loop.collectors.append(self.metrics)
+        self.event_loop.events.follow()
+        self.event_loop.events.listeners.append(self.instance.published)
 
     def start(self) -> None:
         """Begin."""
@@ -130,6 +154,8 @@ class Standby:
             self._lead(told)
         elif isinstance(told, Follow):
             self._step_down(told.why)
+        elif isinstance(told, Event):
+            self.event_loop.events.mirror(told)
         elif isinstance(told, Changed) and self.epoch is None and told.stamp > self._mirror.stamp:
             self._sync()
 
@@ -157,7 +183,9 @@ class Standby:
             return True
 
     def _take(self) -> None:
-        saved, wrong = self._mirror.saved(self.event_loop)
+        network = self.event_loop.declared
+        is_large = len(self._mirror.keys) > LARGE
+        saved, wrong = (shim.in_thread if is_large else inline)(self._mirror.saved, network)
         if wrong:
             self.event_loop.fault(NAME, f"{len(wrong)} entries are left out: {', '.join(wrong[:5])}")
         self.adopt(saved)
@@ -169,8 +197,10 @@ class Standby:
         while not (self._is_known and self._mirror.stamp == told.stamp) and not self._sync():
             shim.sleep(AGAIN_S)
         self.epoch = told.epoch
+        self._takeovers += 1
         self.leads()
         self.event_loop.lead(told.epoch)
+        self.event_loop.events.lead(told.epoch)
         took_ms = (self.event_loop.clock() - began_s) * 1e3
         LOG.warning("leads with epoch %d, after %.1f ms", told.epoch, took_ms)
         self.event_loop.events.publish("ha.leads", {"name": self.instance.settings.name, "epoch": told.epoch})
@@ -180,12 +210,12 @@ class Standby:
             return
         LOG.warning("follows: %s", why)
         self.epoch = None
+        self.event_loop.events.follow()
         self.event_loop.follow()
         with self._lock:
             # What is being written now is saved, or it is not: that is known by now.
             self._is_known = False
             self.event_loop.saver.abandon("another controller leads by now")
-        self.event_loop.events.publish("ha.follows", {"name": self.instance.settings.name, "reason": why})
 
     def _epoch_seen(self, epoch: int, who: str) -> None:
         if not self.instance.epoch_seen(epoch):
@@ -224,10 +254,32 @@ class Standby:
         try:
             revision = shim.in_thread(_write_all, etcd, batches)
         except StaleEpochError as error:
+            self.event_loop.counters["refused_by_etcd"] += 1
             self.instance.epoch_seen(epoch + 1)
             raise error from None
         mirror.keys, mirror.stamp, mirror.revision, self._is_known = keys, revision, revision, True
         self.instance.written(revision)
+
+    # -- rest.operations.SharedReplies
+
+    def get(self, name: str) -> str | None:
+        """The answer to an idempotency key that whoever led gave; None: none, or etcd does not answer."""
+        try:
+            with self._lock:
+                found: str | None = shim.in_thread(self.etcd.reply, name)
+        except EtcdError:
+            return None
+        return found
+
+    def put(self, name: str, text: str) -> None:
+        """Let whoever leads next know an answer."""
+        if self.epoch is None or len(text) > MAX_REPLY:
+            return
+        try:
+            with self._lock:
+                shim.in_thread(self.etcd.put_reply, name, text, self.epoch)
+        except OSError as error:
+            LOG.debug("an answer is known here alone: %s", error)
 
     # -- REST
 
@@ -240,35 +292,56 @@ class Standby:
         look = self.instance.look()
         return {"role": look.role.value, "epoch": look.epoch, "warm": self._is_known and self.event_loop.settled}
 
+    def metrics(self) -> Iterator[Gauge]:
+        """For Prometheus."""
+        look = self.instance.look()
+        yield Gauge("hyroads_ha_leader", "1 if this controller leads", value=float(self.epoch is not None))
+        yield Gauge("hyroads_ha_epoch", "The greatest epoch that it knows", value=look.epoch)
+        yield Gauge("hyroads_ha_etcd_up", "1 if etcd can be reached", value=float(look.failing_s is None))
+        members = Gauge("hyroads_ha_member_up", "1 if it was heard in the last second", labels=("member",))
+        for member in look.document()["members"]:
+            members.add_metric((member["name"],), float(member["seen_s"] is not None and member["seen_s"] < HEARD_S))
+        yield members
+        yield Counter("hyroads_ha_takeovers", "Times that this controller began to lead", value=self._takeovers)
+
     def leader_rest(self) -> str | None:
         """Where to send what changes something; empty: here. None: nobody leads."""
         if self.event_loop.leads:
             return ""
         leader = self.instance.look().leader
-        return None if leader is None or not leader.rest else leader.rest
+        # We may be elected and not lead yet.
+        is_other = leader is not None and leader.name != self.instance.settings.name
+        return leader.rest if leader is not None and is_other and leader.rest else None
 
     def hand_over(self, to: str | None, *, within_s: float = 5.0) -> Document:
         """Another instance leads from now on; ConflictError, StoreAwayError."""
-        look = self.instance.look()
-        others = {name: beat for name, (beat, age_s) in look.peers.items() if age_s < 1.0}
         if self.epoch is None:
             raise ConflictError("this instance does not lead")
-        if to is not None and to not in others:
-            raise ConflictError(f"no live instance {to[:64]!r}")
-        if not any(beat.warm and beat.role is Role.FOLLOWER for name, beat in others.items() if to in (None, name)):
-            raise ConflictError(
-                "no instance is ready to lead" if to is None else f"instance {to[:64]} is not ready to lead"
-            )
-        self.event_loop.saver.finish()
+        if not self._wait(lambda: self._is_ready(to), READY_WITHIN_S):
+            raise ConflictError(f"no instance{'' if to is None else f' {to[:64]!r}'} is ready to lead")
         self.instance.hand_over(to)
-        return self._until(lambda: self.epoch is None, within_s)
+        return self._handed_over(within_s, self.instance.keep_leading)
+
+    def _handed_over(self, within_s: float, cancel: Callable[[], object]) -> Document:
+        if not self._wait(lambda: self.epoch is None, within_s):
+            cancel()
+            raise StoreAwayError("no other instance has taken over; this one goes on")
+        return self.document()
+
+    def _is_ready(self, to: str | None) -> bool:
+        """Whether an instance (None: any) could lead at once."""
+        fresh = {name: beat for name, (beat, age_s) in self.instance.look().peers.items() if age_s < HEARD_S}
+        return any(beat.warm and beat.role is Role.FOLLOWER for name, beat in fresh.items() if to in (None, name))
 
     def drain(self, drains: bool, *, within_s: float = 5.0) -> Document:
         """This instance is to lead no more, or may again; ConflictError, StoreAwayError."""
-        if drains and self.epoch is not None:
-            self.hand_over(None)
+        leads = self.epoch is not None
+        if drains and leads and not self._wait(lambda: self._is_ready(None), READY_WITHIN_S):
+            raise ConflictError("no instance is ready to lead")
         self.instance.drain(drains)
-        return self.document()
+        if not (drains and leads):
+            return self.document()
+        return self._handed_over(within_s, partial(self.instance.drain, False))
 
     def finish_upgrade(self) -> Document:
         """Write the newest form of the keys from now on; ConflictError, StoreAwayError."""
@@ -286,13 +359,14 @@ class Standby:
             raise StoreAwayError(f"{error}; nothing was changed") from error
         return self.document()
 
-    def _until(self, done: Callable[[], bool], within_s: float) -> Document:
+    def _wait(self, done: Callable[[], bool], within_s: float) -> bool:
+        """Whether something became so in time."""
         until_s = self.event_loop.clock() + within_s
         while not done():
             if self.event_loop.clock() > until_s:
-                raise StoreAwayError("no other instance has taken over yet")
+                return False
             shim.sleep(0.01)
-        return self.document()
+        return True
 
 
 def _write_all(etcd: Etcd, batches: list[Any]) -> int:

@@ -123,7 +123,7 @@ class KeyEncoder:
         """Objects that are there keep the order that they have."""
         self._orders, self._flows = {}, {}
         for key, text in keys.items():
-            value = _loaded(text)
+            value = loaded(text)
             order = value.get("order") if isinstance(value, dict) else None
             if isinstance(order, int):
                 self._orders.setdefault(key[: key.rindex("/") + 1], {})[key] = order
@@ -188,8 +188,13 @@ class KeyEncoder:
 
 def decode_keys(keys: Keys) -> tuple[dict[str, Any], list[str]]:
     """The sections of a state file, and the keys whose values can't be used."""
+    return decode_values({key: loaded(text) for key, text in keys.items()})
+
+
+def decode_values(values: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """The same of values that were parsed (None: that failed)."""
     found = _Decoded()
-    wrong = [key for key, text in sorted(keys.items()) if not found.take(key, _loaded(text))]
+    wrong = [key for key in sorted(values) if not found.take(key, values[key])]
     return found.document(), wrong
 
 
@@ -280,7 +285,8 @@ def _names(value: Any) -> list[str] | None:
     return None
 
 
-def _loaded(text: str) -> Any:
+def loaded(text: str) -> Any:
+    """JSON; None if it is none."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):

@@ -76,6 +76,38 @@ def test_a_killed_leader_is_replaced_and_its_flows_are_there(three: Lab) -> None
     assert not leader.leads and {"killed", "after"} <= leader.flows()
 
 
+def test_an_idempotency_key_counts_at_the_next_leader(three: Lab) -> None:
+    leader = three.leader()
+    given = {"Idempotency_Key": "once", "method": "POST", "path": "/flows?wait=false", "body": flow("keyed")}
+    first = leader.answer(**given)  # type: ignore[arg-type]
+    assert first[0] == 202
+    assert leader.answer("POST", "/ha/handover", {})[0] == 200
+    new = three.leader(but=leader.name)
+    again = new.answer(**given)  # type: ignore[arg-type]
+    assert again[0] == 202 and again[2] == first[2] and again[1]["Idempotent-Replayed"] == "true"
+    assert new.answer("POST", "/flows?wait=false", flow("other"), Idempotency_Key="once")[0] == 422
+    three.warm()
+
+
+def test_a_reader_of_events_goes_on_at_the_next_leader(three: Lab) -> None:
+    leader = three.leader()
+    last = leader.events()[-1][0]
+    declare(three, "event1")
+    leader.process.kill()
+    new = three.leader(but=leader.name)
+    leader.process.wait()
+    declare(three, "event2")
+    found = new.events(last)
+    declared = [document["id"] for _, kind, document in found if kind == "flow.declared"]
+    assert declared == ["event1", "event2"]
+    assert "missed" not in {kind for _, kind, _ in found} and "ha.leads" in {kind for _, kind, _ in found}
+    leader.__enter__()
+    three.warm()
+    # Also at one that was not there when it happened.
+    numbers = [number for number, _, _ in new.events(last)]
+    eventually(lambda: [number for number, _, _ in leader.events(last)][: len(numbers)] == numbers)
+
+
 def test_a_frozen_leader_finds_out_that_it_leads_no_more(three: Lab) -> None:
     leader = three.leader()
     os.kill(leader.process.pid, signal.SIGSTOP)

@@ -44,6 +44,15 @@ class Instance(ControllerProcess):
     def leads(self) -> bool:
         return self.ha.get("role") == "leader"
 
+    def events(self, after: int | None = None) -> list[tuple[int, str, Any]]:
+        """(id, kind, document) of all that are kept, or of those after one."""
+        url = f"http://127.0.0.1:{self.port}/api/v1/events?follow=false"
+        request = urllib.request.Request(url, headers={} if after is None else {"Last-Event-ID": str(after)})
+        with urllib.request.urlopen(request, timeout=20) as answer:
+            blocks = answer.read().decode().split("\n\n")
+        lines = [dict(line.split(": ", 1) for line in block.split("\n") if ": " in line) for block in blocks]
+        return [(int(one["id"]), one["event"], json.loads(one["data"])) for one in lines if "event" in one]
+
     def flows(self) -> set[str]:
         status, page = self.rest("GET", "/flows")
         return {flow["id"] for flow in page["flows"]} if status == 200 else set()

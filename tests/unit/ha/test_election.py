@@ -55,7 +55,7 @@ def heal(cluster: Cluster) -> None:
     for node in cluster.nodes.values():
         node.is_frozen, node.has_etcd = False, True
         node.election.drain(False)
-        node.election._to = None
+        node.election.keep_leading()
     if not cluster.nodes:
         cluster.start("b")
 
