@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 from typing import Any
 
 from hyroads.controller.core.errors import ConfigError
+from hyroads.controller.files.text import read_text
 from hyroads.rest.client import Client, Document
 
 from .main import argument
 from .remote import Verb, VerbCommand, columns, does, named, print_table
 
 NO_LEADER = 1
+IMPORT = "import"
 
 
 def _status(client: Client, _: argparse.Namespace) -> Document:
@@ -41,6 +44,33 @@ def _finish_upgrade(client: Client, _: argparse.Namespace) -> Any:
     return client.request("POST", "/ha/finish-upgrade").document
 
 
+def _import(args: argparse.Namespace) -> int:
+    """A state file into an etcd that has nothing yet; without a controller, which would have to lead for it."""
+    text = read_text(args.file)
+    from hyroads.controller.files.state import parse
+    from hyroads.controller.runtime.files import read_files
+    from hyroads.controller.runtime.persistence import FORMAT
+
+    # Only read: a broken one is left where it is.
+    parsed = parse(text, args.file, FORMAT)
+    if parsed.document is None or parsed.problem is not None:
+        raise ConfigError(args.file, "", parsed.problem or "there is nothing in it")
+    given = {"HYROADS_CONFIG": args.config} if args.config is not None else {}
+    files = read_files({**os.environ, **given})
+    ha = files.settings.ha
+    if ha is None:
+        raise ConfigError(args.config or "settings", "ha", "expected: where is its etcd?")
+    from hyroads.controller.ha.offline import import_state
+
+    prefix = ha.prefix(files.network, files.settings.network)
+    count = import_state(parsed.document, ha, prefix, replace=args.replace)
+    if args.json:
+        print(json.dumps({"file": args.file, "prefix": prefix, "objects": count}))
+    else:
+        print(f"{args.file}: {count} objects are in etcd now, below {prefix}")
+    return 0
+
+
 _MEMBERS = columns(
     "member=name | role | REST=rest | peers=peer | schema", {"heard, s ago": lambda member: member["seen_s"]}
 )
@@ -53,7 +83,10 @@ def _etcd(found: Document) -> str:
 
 
 class HaCommand(VerbCommand):
-    """All its verbs answer with who leads and who stands by; exit status 1 if nobody leads."""
+    """All its verbs but ``import`` answer with who leads and who stands by; exit status 1 if nobody leads."""
+
+    def _run(self, args: argparse.Namespace) -> int:
+        return _import(args) if args.verb == IMPORT else super()._run(args)
 
     def show(self, answer: Any, verb: Verb, *, as_json: bool) -> int:
         """Print the whole as a few lines, and a table of the members."""
@@ -89,6 +122,14 @@ COMMAND = HaCommand(
         _drain,
         named("member", "name (default: the one at --url)", nargs="?"),
         argument("--undo", action="store_true", help="it may lead again"),
+    ),
+    does(
+        IMPORT,
+        "take what a controller without standby has saved over into etcd, before the first of several is started",
+        _status,
+        named("file", "its state file"),
+        argument("--config", metavar="SETTINGS", help="of one of the several (default: as hyroads controller)"),
+        argument("--replace", action="store_true", help="also where etcd has something already"),
     ),
     does(
         "finish-upgrade",
