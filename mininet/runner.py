@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 
 from hyroads.controller.core.addressing import Addressing
@@ -70,6 +71,8 @@ def run_network(  # noqa: PLR0917 - the last is for one caller
         find_program(program)
     if options.emulation.etcd_members:
         etcd_program()
+        if find_spec("etcd3gw") is None:
+            raise EmulationError("several controllers need the Python package etcd3gw (pip install 'hyroads[ha]')")
     Addressing.of(network)
     for swept in run_directory.sweep():
         say(f"swept what a dead {swept} left behind")
