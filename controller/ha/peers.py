@@ -167,8 +167,8 @@ class _Outbox:
     def put(self, line: bytes) -> None:
         """Send it soon."""
         self.lines.append(line)
-        # A bell that nobody has heard yet is enough.
-        with suppress(BlockingIOError):
+        # A bell that nobody has heard yet is enough; and the thread that hears it may just have ended with its link.
+        with suppress(OSError):
             self._ring.send(b"\0")
 
     def close(self) -> None:
@@ -392,7 +392,8 @@ class _Lines:
             if not data:
                 raise EOFError
             self._buffer += data
-            if len(self._buffer) > MAX_LINE:
+            # Several lines may come at once; only the first has to fit.
+            if self._buffer.find(b"\n", 0, MAX_LINE + 1) < 0 and len(self._buffer) > MAX_LINE:
                 raise PeerError(f"expected lines of at most {MAX_LINE} bytes")
         line, self._buffer = self._buffer.split(b"\n", 1)
         try:

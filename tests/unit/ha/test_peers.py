@@ -18,6 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hyroads.controller.files.tls import client_side, own_certificate, server_side
+from hyroads.controller.ha import peers
 from hyroads.controller.ha.election import Beat, Identity, Role
 from hyroads.controller.ha.peers import (
     MAX_LINE,
@@ -185,3 +186,32 @@ def test_no_thread_is_left_dialling() -> None:
     end.peers.dial({"b": "127.0.0.1:1"})
     end.peers.dial({})
     eventually(lambda: "heartbeats to b" not in {thread.name for thread in threading.enumerate()}, 10)
+
+
+def test_lines_that_come_at_once_count_one_by_one() -> None:
+    """As the events of an instance that is new: together they are longer than a line may be."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX)
+    sent = [{"number": number, "padding": "x" * 20_000} for number in range(40)]
+    text = b"".join(json.dumps(each).encode() + b"\n" for each in sent)
+    with ours, theirs:
+        sender = threading.Thread(target=theirs.sendall, args=(text + b'{"x":"' + b"y" * peers.MAX_LINE,))
+        sender.start()
+        lines = peers._Lines(PlainLink(ours))  # type: ignore[arg-type]
+        assert [lines.next() for _ in sent] == sent
+        with pytest.raises(peers.PeerError, match="at most"):
+            lines.next()
+        sender.join()
+
+
+class PlainLink:
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+
+    def receive(self) -> bytes:
+        return self._connection.recv(peers.MAX_LINE)
+
+
+def test_what_is_told_to_an_instance_that_has_just_gone_is_no_error() -> None:
+    outbox = peers._Outbox()
+    outbox.close()
+    outbox.put(b"{}\n")
