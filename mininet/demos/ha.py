@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from hyroads.mininet.etcd import Etcd
 from hyroads.mininet.probe import MAGIC_PORT, StreamReport
 from hyroads.mininet.programs import EmulationError, wait_until
 from hyroads.mininet.standbys import Standbys
@@ -30,8 +31,6 @@ UDP, TCP, LATE = "packets", "connection", "late"
 TCP_PORT = 5202
 IPV4 = 0x0800
 INTERVAL_S, PACKET_BYTES = 0.001, 200
-# UDP packets of that rate with all headers take less: nothing of them waits.
-UDP_MBPS = 3.0
 SETTLE_S = 3.0
 BEFORE_S = 2.0
 # What the project promises.
@@ -59,8 +58,8 @@ class Event:
 class Takeovers:
     """The traffic, the controllers, and what has been confirmed so far."""
 
-    def __init__(self, stage: Stage, record: Recording) -> None:
-        self.stage, self.record = stage, record
+    def __init__(self, stage: Stage, record: Recording, etcd: Etcd) -> None:
+        self.stage, self.record, self.etcd = stage, record, etcd
         self.standbys = Standbys(stage.emulation)
         self.rest = self.standbys.anybody()
         self.confirmed: list[str] = []
@@ -127,7 +126,7 @@ def run(stage: Stage) -> None:
         Recording(stage.emulation, ("a", "b"), names_every_s=float("inf")) as record,
     ):
         record.learn_names()
-        scene = Takeovers(stage, record)
+        scene = Takeovers(stage, record, stage.emulation.etcd)
         stage.view.phase("traffic begins")
         stage.pause(SETTLE_S)
         for fault in (killed, frozen, handed_over, etcd_away):
@@ -214,7 +213,7 @@ def handed_over(scene: Takeovers) -> None:
 def etcd_away(scene: Takeovers) -> None:
     """All of etcd is stopped: traffic goes on, changes are refused, and are taken again when it is back."""
     stage, standbys, leader, epoch = scene.stage, scene.standbys, scene.standbys.leader(), scene.standbys.epoch()
-    etcd = stage.emulation.etcd
+    etcd = scene.etcd
     away_s = min(ETCD_AWAY_S, 1.25 * stage.hold_s)
     stage.view.phase(f"etcd is stopped for {away_s:.0f} s")
     wrong: list[str] = []
