@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from hyroads.controller.files.documents import read_file
 
 pytest.importorskip("mininet")
 
+from hyroads.mininet import runner
 from hyroads.mininet.emulation import Emulation, EmulationOptions
 from hyroads.mininet.run_directory import find_network
 
@@ -81,3 +83,24 @@ def test_controllers_that_stand_by_differ_in_their_ports_and_names_alone(tmp_pat
     alone = Emulation(network, "alone", tmp_path, EmulationOptions())
     settings = json.loads((tmp_path / "controller.json").read_text())
     assert alone.etcd is None and "ha" not in settings and "listen" not in settings and settings["state_file"]
+
+
+def test_rest_of_each_controller_is_published_and_nothing_stays_open() -> None:
+    options = EmulationOptions(controllers=2, etcd_members=1)
+    base = next(port for port in range(20_000, 30_000, 7) if is_free(port) and is_free(port + 100))
+    found = runner._listeners(runner.RunOptions(publish=base, emulation=options), print)
+    assert [(listener.getsockname()[1], inside) for listener, inside in found] == [(base, 8080), (base + 100, 8180)]
+    found[0][0].close()
+    with pytest.raises(HyroadsError, match=f"--publish {base + 100}"):
+        runner._listeners(runner.RunOptions(publish=base, emulation=options), print)
+    assert is_free(base)
+    found[1][0].close()
+    assert runner._listeners(runner.RunOptions(publish=0, emulation=options), print) == []
+
+
+def is_free(port: int) -> bool:
+    try:
+        socket.create_server(("127.0.0.1", port)).close()
+    except OSError:
+        return False
+    return True
