@@ -202,7 +202,7 @@ class Sampler:
         )
 
     def _paths(self) -> tuple[tuple[PathSample, ...], bool]:
-        if not self._emulation.controller.alive:
+        if not any(program.alive for program in self._emulation.controllers):
             return (), False
         try:
             flows = self._emulation.rest.measurements()["flows"]

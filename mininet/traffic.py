@@ -7,7 +7,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +19,8 @@ from .programs import EmulationError
 TICK_S = 0.5
 # After its time is up iperf3 still exchanges results with its server over the loaded network.
 GRACE_S = 20.0
+# More than any demo takes.
+LOAD_S = 86_400
 UDP_PAYLOAD_BYTES = 1400
 Tick = Callable[[], None]
 
@@ -122,6 +125,22 @@ class Traffic:
                 process.kill()
                 process.wait()
         return report(json.loads(sent), json.loads(arrivals))
+
+    @contextmanager
+    def tcp_load(self, port: int, algorithm: str = "cubic") -> Iterator[None]:
+        """One TCP connection to ``port`` of the target that takes what it can get, until this is left."""
+        self._port = port
+        quiet = subprocess.DEVNULL
+        processes = [self._popen(self._target, ["iperf3", "--server", "--one-off", "--port", str(port)], quiet)]
+        try:
+            self._await_listening()
+            client = ["iperf3", "--client", self._address, "--port", str(port), "--congestion", algorithm]
+            processes.append(self._popen(self._source, [*client, "--time", str(LOAD_S)], quiet))
+            yield
+        finally:
+            for process in reversed(processes):
+                process.kill()
+                process.wait()
 
     def _popen(self, node: str, command: list[str], stdout: int) -> subprocess.Popen[str]:
         return subprocess.Popen(

@@ -5,16 +5,19 @@ is looked up when it is read; once it has ended it stays as it is.
 
 *Idempotency-Key* on POST: a request with the same key is carried out once, and its response is repeated. A failed
 request had no effect and is not stored, so that trying again can succeed. The store is bounded in number, bytes and
-time; it belongs to one process.
+time. It belongs to one process; of several controllers, whoever leads lets the others know.
 """
 
 from __future__ import annotations
 
+import base64
 import hashlib
+import json
 import secrets
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from flask import Response, current_app, g, request
 from flask.typing import ResponseReturnValue
@@ -174,12 +177,37 @@ class _StoredReply:
     headers: tuple[tuple[str, str], ...] = ()
     body: bytes = b""
 
+    def text(self) -> str:
+        """For other controllers."""
+        coded = (base64.b64encode(data).decode("ascii") for data in (self.fingerprint, self.body))
+        return json.dumps([self.status, self.headers, *coded])
+
+    @classmethod
+    def of(cls, text: str, until_s: float) -> _StoredReply | None:
+        """What :meth:`text` gave; None if it is something else."""
+        try:
+            status, headers, fingerprint, body = json.loads(text)
+            found = tuple((str(key), str(value)) for key, value in headers)
+            return cls(base64.b64decode(fingerprint), until_s, int(status), found, base64.b64decode(body))
+        except (ValueError, TypeError):
+            return None
+
+
+class SharedReplies(Protocol):
+    """Answers that other controllers of the network know, too. Where they are can fail to answer."""
+
+    def get(self, name: str) -> str | None:
+        """What was put under a name; None: nothing, as far as is known."""
+
+    def put(self, name: str, text: str) -> None:
+        """Let others know for a day, if that is possible."""
+
 
 class Idempotency:
     """Remembers answers by principal and key."""
 
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock = clock
+    def __init__(self, clock: Callable[[], float], shared: SharedReplies | None = None) -> None:
+        self._clock, self._shared = clock, shared
         self._replies: OrderedDict[_Name, _StoredReply] = OrderedDict()
         self._bytes = 0
 
@@ -196,7 +224,11 @@ class Idempotency:
         if stored is None or stored.until_s <= now_s:
             self._store(name, _StoredReply(fingerprint, now_s + AT_WORK_S))
             g.idempotency = name
-            return None
+            stored = self._elsewhere(name)
+            if stored is None:
+                return None
+            g.idempotency = None
+            self._store(name, stored)
         if stored.fingerprint != fingerprint:
             return problem(422, f"{HEADER}: was used for another request")
         if not stored.status:
@@ -218,8 +250,16 @@ class Idempotency:
             return answer
         headers = tuple((key, value) for key, value in answer.headers if key in ("Content-Type", "Location", "Link"))
         until_s = self._clock() + REPLY_LIFETIME_S
-        self._store(name, _StoredReply(stored.fingerprint, until_s, answer.status_code, headers, answer.get_data()))
+        stored = _StoredReply(stored.fingerprint, until_s, answer.status_code, headers, answer.get_data())
+        self._store(name, stored)
+        if self._shared is not None:
+            self._shared.put(_shared_name(name), stored.text())
         return answer
+
+    def _elsewhere(self, name: _Name) -> _StoredReply | None:
+        """The answer that another controller has given."""
+        text = self._shared.get(_shared_name(name)) if self._shared is not None else None
+        return None if text is None else _StoredReply.of(text, self._clock() + REPLY_LIFETIME_S)
 
     def _store(self, name: _Name, stored: _StoredReply) -> None:
         self._drop(name)
@@ -231,6 +271,11 @@ class Idempotency:
     def _drop(self, name: _Name) -> None:
         stored = self._replies.pop(name, None)
         self._bytes -= len(stored.body) if stored is not None else 0
+
+
+def _shared_name(name: _Name) -> str:
+    """One text for principal and key, which tells neither."""
+    return hashlib.sha256("\0".join(name).encode()).hexdigest()
 
 
 def _fingerprint() -> bytes:

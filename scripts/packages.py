@@ -34,7 +34,7 @@ from packaging.utils import canonicalize_name
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGING, UNITS = ROOT / "deploy" / "packages", ROOT / "deploy" / "systemd"
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64", "armv7l": "armhf", "mips": "mipsel"}
-ROLES = ("all", "dashboard")
+ROLES = ("all", "dashboard", "ha")
 """The extras of pyproject.toml whose libraries ``hyroads`` brings."""
 HOME = Path("/opt/hyroads")
 AP_HOME = Path("/usr/lib/hyroads-ap")

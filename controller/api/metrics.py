@@ -365,13 +365,14 @@ def _add(families: Mapping[str, Family], labels: tuple[str, ...], values: Mappin
 
 
 def refused_changes(counts: Mapping[str, int]) -> Families:
-    """What devices refused because they obey another controller; nothing where that has never happened.
+    """What devices and etcd refused because another controller leads; nothing where that has never happened.
 
     ``counts`` are the event loop's counters.
     """
-    refused = {"switch": counts.get("refused_as_slave", 0), "agent": counts.get("refused_as_stale", 0)}
+    names = {"switch": "refused_as_slave", "agent": "refused_as_stale", "etcd": "refused_by_etcd"}
+    refused = {by: counts.get(name, 0) for by, name in names.items()}
     if any(refused.values()):
-        metric = Counter("hyroads_refused_changes", "Messages refused by devices that obey another", labels=("by",))
+        metric = Counter("hyroads_ha_refused", "Changes refused because another controller leads", labels=("by",))
         for by, count in refused.items():
             metric.add_metric((by,), count)
         yield metric

@@ -40,44 +40,106 @@ class Event:
     document: Document
 
 
-class EventLog:
-    """The latest events. Readers keep their own place, so a slow one costs nothing and misses what fell out."""
+EVENTS_PER_EPOCH = 1_000_000_000
+"""With several controllers the id of an event is the epoch of the leader that told it, times this, and a number."""
+_AGAIN_S = 3.0
 
-    def __init__(self, clock: Callable[[], float], bell: Bell, *, max_events: int = MAX_EVENTS) -> None:
+
+class EventLog:
+    """The latest events. Readers keep their own place, so a slow one costs nothing and misses what fell out.
+
+    A controller that follows another one shows the events of that (:meth:`mirror`), and puts its own aside: once it
+    leads it tells those of the last seconds that the one before did not live to tell.
+    """
+
+    def __init__(
+        self, clock: Callable[[], float], bell: Bell, *, max_events: int = MAX_EVENTS, several: bool = False
+    ) -> None:
         self._clock = clock
         self._bell = bell
         self._ring: deque[Event] = deque(maxlen=max_events)
         # Later controllers have higher ids, so that a reader who saw the last one's notices what it missed.
-        self._next = int(clock()) * 1_000_000
+        self._last = self._dropped = 0 if several else int(clock()) * 1_000_000 - 1
+        self._least = 0
+        self._aside: deque[tuple[float, str, Document]] | None = None
+        self.listeners: list[Callable[[Event], None]] = []
+        """Told of each event that is published here."""
 
     @property
     def last(self) -> int:
         """The id of the latest event."""
-        return self._next - 1
+        return self._last
 
     @property
     def first(self) -> int:
-        """The id of the oldest event that is still held (of the next one, if none is)."""
-        return self._ring[0].id if self._ring else self._next
+        """The least id that a reader may still ask for without having missed anything."""
+        return self._dropped + 1
 
     def publish(self, kind: str, document: Document) -> int:
         """Tell all who listen; the event's id. The document must be ready for JSON and not change any more."""
-        event = Event(self._next, self._clock(), kind, document)
-        self._next += 1
-        self._ring.append(event)
-        self._bell.notify()
+        if self._aside is not None:
+            self._aside.append((self._clock(), kind, document))
+            return self._last
+        event = Event(max(self._last + 1, self._least), self._clock(), kind, document)
+        self._append(event)
+        for listener in self.listeners:
+            listener(event)
         return event.id
+
+    def _append(self, event: Event) -> None:
+        if len(self._ring) == self._ring.maxlen:
+            self._dropped = self._ring[0].id
+        self._ring.append(event)
+        self._last = event.id
+        self._bell.notify()
+
+    # -- several controllers
+
+    def follow(self) -> None:
+        """Another controller tells what happens from now on."""
+        if self._aside is None:
+            self._aside = deque(maxlen=MAX_AT_ONCE)
+
+    def lead(self, epoch: int) -> None:
+        """We tell what happens from now on, as the leader of an epoch."""
+        aside, self._aside, self._least = self._aside or (), None, epoch * EVENTS_PER_EPOCH
+        since_s = self._clock() - _AGAIN_S
+        told = [(event.kind, event.document) for event in self._ring if event.time_s >= since_s - _AGAIN_S]
+        for at_s, kind, document in aside:
+            if (kind, document) in told:
+                told.remove((kind, document))
+            elif at_s >= since_s and kind.startswith(_OF_DEVICES):
+                self.publish(kind, document)
+
+    def mirror(self, event: Event) -> None:
+        """The controller that leads told an event."""
+        if self._aside is None or event.id <= self._last:
+            return
+        if not self._ring:
+            self._dropped = event.id - 1
+        self._append(event)
+
+    def all(self) -> tuple[Event, ...]:
+        """All that are kept, from any thread."""
+        return tuple(self._ring)
+
+    # -- readers
 
     def since(self, last: int) -> list[Event]:
         """Events after the one with id ``last``, oldest first, some at a time."""
-        start = max(0, last + 1 - self.first)
-        return list(islice(self._ring, start, start + MAX_AT_ONCE))
+        if not self._ring or last >= self._last:
+            return []
+        if self._ring[-1].id - self._ring[0].id == len(self._ring) - 1:
+            start = max(0, last + 1 - self._ring[0].id)
+            return list(islice(self._ring, start, start + MAX_AT_ONCE))
+        return list(islice((event for event in self._ring if event.id > last), MAX_AT_ONCE))
 
     def wait(self, last: int, timeout_s: float) -> bool:
         """Wait for an event after ``last``; False after the time is over."""
         return last < self.last or self._bell.wait(timeout_s)
 
 
+_OF_DEVICES = ("switch.", "agent.", "link.")
 Change = tuple[str, Document]
 _PRESENCE = {Presence.UP: "up", Presence.DOWN: "down"}
 

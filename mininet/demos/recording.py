@@ -136,8 +136,11 @@ class Recording(Watch):
         nodes: Iterable[str],
         hosts: Iterable[str] = (),
         interval_s: float = INTERVAL_S,
+        *,
+        names_every_s: float = NAMES_INTERVAL_S,
     ) -> None:
         super().__init__("recording")
+        self._names_every_s = names_every_s
         self._emulation = emulation
         self._nodes = tuple(dict.fromkeys(nodes))
         self._hosts = tuple(hosts)
@@ -167,7 +170,7 @@ class Recording(Watch):
                 self._agent(node)
             for host in self._hosts:
                 self._host_bytes[host].add(time.monotonic(), received_bytes(self._emulation, host))
-            if began_s - names_s >= NAMES_INTERVAL_S:
+            if began_s - names_s >= self._names_every_s:
                 names_s = began_s
                 self.learn_names()
             self._stop.wait(max(0.0, began_s + self._interval_s - time.monotonic()))

@@ -16,13 +16,16 @@ from wsgiref.simple_server import WSGIRequestHandler, make_server
 
 import pytest
 import yaml
-from controller_process import ControllerProcess, free_ports
+from controller_process import ControllerProcess, eventually, free_ports
 from grafana import DASHBOARDS, DEPLOY, alerts, metrics_of, queries
+from ha_lab import Instance
 from office_loop import OfficeLoop
 from prometheus import Prometheus, program
 from slicer_lab import slicer_lab
 from waypoint_certificates import make_certificate
 
+from hyroads.mininet.etcd import Etcd, etcd_program
+from hyroads.mininet.programs import EmulationError
 from hyroads.slices.snmpvisor.pdu import Binding, Kind, Pdu, v2c_bytes
 
 TOKEN = "the-token-of-prometheus-0123456789"
@@ -97,6 +100,25 @@ def snmpvisor(folder: Path) -> Iterator[str]:
         process.wait(10)
 
 
+@contextmanager
+def one_of_several(folder: Path) -> Iterator[str]:
+    """A controller that leads by an etcd."""
+    pytest.importorskip("etcd3gw")
+    try:
+        etcd_program()
+    except EmulationError as error:
+        pytest.skip(str(error))
+    etcd = Etcd(folder / "etcd", [tuple(free_ports(2))], bound_to_parent=True)
+    try:
+        etcd.start()
+        etcd.wait_ready()
+        with Instance(folder / "a", "a", etcd, {"api_tokens": API_TOKENS}) as instance:
+            eventually(lambda: instance.rest("GET", "/ha", token=TOKEN)[1]["role"] == "leader")
+            yield f"127.0.0.1:{instance.port}"
+    finally:
+        etcd.stop()
+
+
 def configuration(folder: Path, targets: dict[str, list[str]]) -> Path:
     """That of deploy/, with other targets and less patience."""
     shutil.copytree(DEPLOY / "prometheus", folder, dirs_exist_ok=True)
@@ -118,14 +140,19 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]
     files = {"key": str(folder / "slicer.key"), "certificate": str(folder / "slicer.pem")}
     slices: list[dict[str, Any]] = [{"name": "red", "flowspace": [{"ports": ["p1", "p2"]}]}]
     with ExitStack() as stack:
-        for name in ("office", "slicer", "controller", "visor"):
+        for name in ("office", "slicer", "controller", "visor", "several"):
             (folder / name).mkdir()
         lab = stack.enter_context(slicer_lab(folder / "slicer", slices, api_tokens=API_TOKENS, rest_tls=files))
         lab.switch(1)
         settings = {"slices": {"research": {"wifi": 0.25}}, "api_tokens": API_TOKENS}
         controller = stack.enter_context(ControllerProcess(folder / "controller", settings))
+        several = stack.enter_context(one_of_several(folder / "several"))
         targets = {
-            "hyroads-controller": [stack.enter_context(office(folder / "office")), f"127.0.0.1:{controller.port}"],
+            "hyroads-controller": [
+                stack.enter_context(office(folder / "office")),
+                f"127.0.0.1:{controller.port}",
+                several,
+            ],
             "hyroads-slicer": [f"127.0.0.1:{lab.rest}"],
             "hyroads-snmpvisor": [stack.enter_context(snmpvisor(folder / "visor"))],
         }
@@ -137,7 +164,7 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]
 
 def test_all_targets_are_read_by_their_tokens_and_certificates(prometheus: Prometheus) -> None:
     targets = prometheus.targets()
-    assert len(targets) == 4
+    assert len(targets) == 5
     assert {name: state for name, state in targets.items() if state[0] != "up"} == {}
 
 

@@ -12,14 +12,20 @@ from typing import Any
 from not_made import not_made
 
 from hyroads.controller.core.netfile import load_text
-from hyroads.mininet.emulation import Emulation
+from hyroads.mininet.emulation import Emulation, EmulationOptions
 from hyroads.mininet.machine import TOO_SLOW, MachineWatch
 from hyroads.mininet.runner import RunOptions, run_network
 
 Seen = dict[str, Any]
 
 
-def make(network: dict[str, Any], name: str, body: Callable[[Emulation], Seen], out: Path) -> int:
+def make(
+    network: dict[str, Any],
+    name: str,
+    body: Callable[[Emulation], Seen],
+    out: Path,
+    options: EmulationOptions = EmulationOptions(),  # noqa: B008 - it is frozen
+) -> int:
     """The whole network: ``out`` gets what ``body`` saw, and under ``slow`` why that can't be believed."""
 
     def work(emulation: Emulation) -> int:
@@ -29,7 +35,8 @@ def make(network: dict[str, Any], name: str, body: Callable[[Emulation], Seen], 
         return 0
 
     read = load_text(json.dumps(network), "network")
-    return run_network(read, name, work, RunOptions(publish=0), lambda text: print(text, file=sys.stderr))
+    how = RunOptions(publish=0, emulation=options)
+    return run_network(read, name, work, how, lambda text: print(text, file=sys.stderr))
 
 
 def see(file: str, out: Path, holds: Callable[[Seen], bool], *, tries: int, timeout_s: float) -> Seen:

@@ -186,7 +186,7 @@ def test_the_settings_of_the_page_are_the_defaults() -> None:
 def test_the_page_of_settings_has_them_all() -> None:
     """Every key that the parser knows, so every field of the result."""
     document = documented_settings()
-    ports = {"openflow", "agents", "rest"}
+    ports = {"openflow", "agents", "rest", "peer"}
     assert set(document["listen"]) == ports  # type: ignore[call-overload]
     assert {each.name for each in fields(settings.Settings)} - ports == set(document) - {"listen"}
     with pytest.raises(ConfigError, match="unknown key"):

@@ -215,6 +215,7 @@ def test_refusals_are_a_metric_once_there_are_any() -> None:
     assert not list(refused_changes({}))
     (metric,) = refused_changes({"refused_as_stale": 3})
     assert metric.lines() == [
-        'hyroads_refused_changes_total{by="switch"} 0.0',
-        'hyroads_refused_changes_total{by="agent"} 3.0',
+        'hyroads_ha_refused_total{by="switch"} 0.0',
+        'hyroads_ha_refused_total{by="agent"} 3.0',
+        'hyroads_ha_refused_total{by="etcd"} 0.0',
     ]

@@ -1,0 +1,118 @@
+"""Events over a takeover: a reader that goes on at the new leader misses none and gets none twice."""
+
+from __future__ import annotations
+
+from examples import examples
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hyroads.controller.model.events import EVENTS_PER_EPOCH, Event, EventLog
+
+
+class Bell:
+    def notify(self) -> None:
+        pass
+
+    def wait(self, timeout_s: float) -> bool:
+        return False
+
+
+class Clock:
+    now_s = 1000.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def logs(count: int, clock: Clock, max_events: int = 4096) -> list[EventLog]:
+    """The first leads, with epoch 1; what it tells the others mirror."""
+    found = [EventLog(clock, Bell(), max_events=max_events, several=True) for _ in range(count)]
+    for log in found:
+        log.follow()
+    connect(found)
+    found[0].lead(1)
+    return found
+
+
+def connect(found: list[EventLog]) -> None:
+    for log in found:
+        log.listeners = [other.mirror for other in found if other is not log]
+
+
+def kinds(events: list[Event]) -> list[str]:
+    return [event.kind for event in events]
+
+
+def test_a_reader_goes_on_at_the_next_leader() -> None:
+    clock = Clock()
+    first, second = logs(2, clock)
+    last = first.publish("flow.declared", {"id": "f"})
+    first.publish("flow.moved", {"id": "f"})
+    first.follow()
+    second.lead(2)
+    second.publish("ha.leads", {})
+    assert kinds(second.since(last)) == ["flow.moved", "ha.leads"]
+    assert second.last == 2 * EVENTS_PER_EPOCH and second.first <= last
+    # The one before has them, too.
+    assert kinds(first.since(last)) == ["flow.moved", "ha.leads"]
+
+
+def test_what_happened_while_nobody_led_is_told_and_nothing_twice() -> None:
+    clock = Clock()
+    first, second = logs(2, clock)
+    for log in (second, first):
+        log.publish("link.down", {"link": "ab"})
+    clock.now_s += 1.0
+    # The leader is dead by now.
+    second.publish("link.up", {"link": "ab"})
+    second.publish("switch.down", {"node": "a"})
+    second.publish("fault", {"where": "here"})
+    second.lead(2)
+    assert kinds(second.since(0)) == ["link.down", "link.up", "switch.down"]
+
+
+def test_of_long_ago_nothing_is_told_again() -> None:
+    clock = Clock()
+    _, second = logs(2, clock)
+    second.publish("link.down", {"link": "ab"})
+    clock.now_s += 60.0
+    second.lead(2)
+    assert second.since(0) == []
+
+
+def test_a_follower_that_came_later_knows_what_it_misses() -> None:
+    clock = Clock()
+    (first,) = logs(1, clock)
+    numbers = [first.publish("flow.moved", {"id": str(number)}) for number in range(5)]
+    late = EventLog(clock, Bell(), several=True)
+    late.follow()
+    for event in first.all()[2:]:
+        late.mirror(event)
+    assert late.first == numbers[2] and [event.id for event in late.since(numbers[3])] == numbers[4:]
+
+
+@examples(100)
+@given(st.lists(st.sampled_from(["tell", "take over", "read"]), max_size=60), st.integers(3, 40))
+def test_a_reader_misses_none_and_gets_none_twice(steps: list[str], most: int) -> None:
+    clock = Clock()
+    several = logs(3, clock, max_events=most)
+    leader, epoch, told, got, last = 0, 1, [], [], several[0].last
+    missed = False
+    for number, step in enumerate(steps):
+        if step == "tell":
+            several[leader].publish("flow.moved", {"id": str(number)})
+            told.append(str(number))
+        elif step == "take over":
+            several[leader].follow()
+            leader, epoch = (leader + 1) % 3, epoch + 1
+            several[leader].lead(epoch)
+        else:
+            log = several[(leader + number) % 3]
+            missed |= last + 1 < log.first
+            events = log.since(last)
+            got += [str(event.document["id"]) for event in events]
+            last = events[-1].id if events else last
+    got += [str(event.document["id"]) for event in several[leader].since(last)]
+    if not missed and not last + 1 < several[leader].first:
+        assert got == told
+    assert len(set(got)) == len(got) and set(got) <= set(told)

@@ -1,0 +1,217 @@
+"""Heartbeats over real connections: by token, over TLS, and whatever strangers send."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from controller_process import eventually
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hyroads.controller.files.tls import client_side, own_certificate, server_side
+from hyroads.controller.ha import peers
+from hyroads.controller.ha.election import Beat, Identity, Role
+from hyroads.controller.ha.peers import (
+    MAX_LINE,
+    PeerError,
+    Peers,
+    Security,
+    beat_document,
+    event_document,
+    listen,
+    parse_beat,
+    parse_event,
+)
+from hyroads.controller.model.events import Event
+
+TOKEN = "a-token-of-instances"
+EVENT = Event(1_000_000_001, 5.0, "link.down", {"link": "ab"})
+
+
+class End:
+    """One instance's end, and what it heard."""
+
+    def __init__(self, name: str, security: Security) -> None:
+        self.listener = listen("127.0.0.1", 0)
+        self.address = f"127.0.0.1:{self.listener.getsockname()[1]}"
+        self.beats: list[Beat] = []
+        self.events: list[Event] = []
+        self.resets: list[str] = []
+        self.silent = False
+        self.beat = Beat(Identity(name, f"{name}1"), Role.FOLLOWER, 3, 7, True, "x", 3, 0.5)
+        self.peers = Peers(
+            name, "/hyroads/n/", security, 0.02,
+            beat=lambda: None if self.silent else self.beat,
+            heard=self.beats.append, reset=self.resets.append, event=self.events.append, events=lambda: [EVENT],
+        )  # fmt: skip
+        self.peers.serve(self.listener)
+
+    def close(self) -> None:
+        self.peers.dial({})
+
+
+@pytest.fixture(params=["token", "tls"])
+def pair(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[End, End]]:
+    if request.param == "token":
+        security = Security(token=TOKEN)
+    else:
+        own = own_certificate(tmp_path, "one", "127.0.0.1")
+        files = replace(own, ca=own.certificate)
+        security = Security(server_side(files, "test"), client_side(files, "test", "tls"))
+    first, second = End("a", security), End("b", security)
+    first.peers.dial({"a": first.address, "b": second.address})
+    second.peers.dial({"a": first.address, "b": second.address})
+    try:
+        yield first, second
+    finally:
+        first.close()
+        second.close()
+
+
+def test_each_hears_the_other_and_its_events(pair: tuple[End, End]) -> None:
+    first, second = pair
+    eventually(lambda: first.beats and second.beats, 10)
+    assert second.beats[0] == first.beat and first.beats[0].identity.name == "b"
+    first.peers.tell(replace(EVENT, id=EVENT.id + 1))
+    # What was told before comes first, to whoever is reached.
+    eventually(lambda: len(second.events) >= 2, 10)
+    assert [event.id for event in second.events] == [EVENT.id, EVENT.id + 1] and second.events[0] == EVENT
+
+
+def test_one_that_is_to_be_silent_is(pair: tuple[End, End]) -> None:
+    first, second = pair
+    eventually(lambda: second.beats, 10)
+    first.silent = True
+    time.sleep(0.1)
+    count = len(second.beats)
+    time.sleep(0.2)
+    assert len(second.beats) == count and second.resets == []
+
+
+def test_the_end_of_all_connections_is_told_once(pair: tuple[End, End]) -> None:
+    first, second = pair
+    eventually(lambda: first.beats and second.beats, 10)
+    # As at the end of a process: nothing dials, nothing accepts, nothing is read any more.
+    first.peers.dial({})
+    second.peers.dial({})
+    eventually(lambda: second.resets == ["a"] and first.resets == ["b"], 10)
+
+
+def say(address: str, *lines: bytes) -> bytes:
+    """What the other end answers until it ends the connection."""
+    host, port = address.split(":")
+    with socket.create_connection((host, int(port)), timeout=10) as connection:
+        for line in lines:
+            connection.sendall(line)
+        return connection.recv(100)
+
+
+HELLO = {"type": "hello", "version": 1, "network": "/hyroads/n/", "name": "c", "token": TOKEN}
+
+
+@pytest.mark.parametrize(
+    "hello",
+    [
+        {**HELLO, "token": "another-token-of-16"},
+        {key: value for key, value in HELLO.items() if key != "token"},
+        {**HELLO, "network": "/hyroads/other/"},
+        {**HELLO, "name": "a"},
+        {**HELLO, "version": 2},
+        {"type": "beat"},
+        [1],
+    ],
+)
+def test_strangers_are_shown_the_door(hello: Any) -> None:
+    end = End("a", Security(token=TOKEN))
+    beat = json.dumps(beat_document(end.beat)).encode() + b"\n"
+    assert say(end.address, json.dumps(hello).encode() + b"\n", beat) == b""
+    assert end.beats == [] and end.resets == []
+
+
+@pytest.mark.parametrize("line", [b"{}\n", b"x\n", b"[" * 50_000 + b"\n", b"x" * (MAX_LINE + 1)])
+def test_a_line_that_is_none_ends_the_connection(line: bytes) -> None:
+    end = End("a", Security(token=TOKEN))
+    host, port = end.address.split(":")
+    with socket.create_connection((host, int(port)), timeout=10) as connection:
+        connection.sendall(json.dumps(HELLO).encode() + b"\n")
+        connection.sendall(json.dumps(beat_document(end.beat)).encode() + b"\n")
+        eventually(lambda: end.beats, 10)
+        connection.sendall(line)
+        with suppress(ConnectionResetError):
+            assert connection.recv(10) == b""
+
+
+BEAT = ("boot", "rest", "peer", "schema", "role", "epoch", "stamp", "warm", "leader")
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+)
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(["boot", "rest", "peer", "schema", "role", "epoch", "stamp", "warm", "leader"]), JSON
+    )
+)
+def test_a_heartbeat_is_one_or_refused(changed: dict[str, Any]) -> None:
+    beat = Beat(Identity("c", "1"), Role.LEADER, 5)
+    document = json.loads(json.dumps(beat_document(beat)))
+    assert parse_beat("c", document) == beat
+    check(lambda: parse_beat("c", {**document, **changed}))
+
+
+@given(st.dictionaries(st.sampled_from(["id", "time_s", "kind", "document"]), JSON))
+def test_an_event_is_one_or_refused(changed: dict[str, Any]) -> None:
+    document = json.loads(json.dumps(event_document(EVENT)))
+    assert parse_event(document) == EVENT
+    check(lambda: parse_event({**document, **changed}))
+
+
+def check(parse: Callable[[], object]) -> None:
+    with suppress(PeerError):
+        parse()
+
+
+def test_no_thread_is_left_dialling() -> None:
+    end = End("a", Security())
+    end.peers.dial({"b": "127.0.0.1:1"})
+    end.peers.dial({})
+    eventually(lambda: "heartbeats to b" not in {thread.name for thread in threading.enumerate()}, 10)
+
+
+def test_lines_that_come_at_once_count_one_by_one() -> None:
+    """As the events of an instance that is new: together they are longer than a line may be."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX)
+    sent = [{"number": number, "padding": "x" * 20_000} for number in range(40)]
+    text = b"".join(json.dumps(each).encode() + b"\n" for each in sent)
+    with ours, theirs:
+        sender = threading.Thread(target=theirs.sendall, args=(text + b'{"x":"' + b"y" * peers.MAX_LINE,))
+        sender.start()
+        lines = peers._Lines(PlainLink(ours))  # type: ignore[arg-type]
+        assert [lines.next() for _ in sent] == sent
+        with pytest.raises(peers.PeerError, match="at most"):
+            lines.next()
+        sender.join()
+
+
+class PlainLink:
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+
+    def receive(self) -> bytes:
+        return self._connection.recv(peers.MAX_LINE)
+
+
+def test_what_is_told_to_an_instance_that_has_just_gone_is_no_error() -> None:
+    outbox = peers._Outbox()
+    outbox.close()
+    outbox.put(b"{}\n")
