@@ -6,6 +6,9 @@ import os
 import signal
 import time
 from collections.abc import Iterator
+from itertools import count
+from random import Random
+from threading import Timer
 
 import pytest
 from controller_process import eventually
@@ -121,6 +124,33 @@ def test_a_frozen_leader_finds_out_that_it_leads_no_more(three: Lab) -> None:
     eventually(lambda: "frozen" in leader.flows())
     assert [one.name for one in three.instances.values() if one.leads] == [new.name]
     three.warm()
+
+
+@pytest.mark.nightly
+def test_what_was_confirmed_outlives_kills_at_any_moment(three: Lab) -> None:
+    """Flows are declared all the time; whatever was saved is there in the end, and no number is shared."""
+    random, saved = Random(7), set()
+    for number in range(6):
+        leader = three.leader()
+        killer = Timer(random.uniform(0.1, 0.9), leader.process.kill)
+        killer.start()
+        for step in count():
+            name = f"kill{number}-{step}"
+            try:
+                leader.answer("POST", "/flows?wait=false", flow(name))
+                while "etcd" in leader.answer("GET", f"/flows/{name}")[2]["pending"]:
+                    time.sleep(0.002)
+            except OSError:
+                break
+            saved.add(name)
+        killer.join()
+        leader.process.wait()
+        leader.__enter__()
+        three.warm()
+    new = three.leader()
+    assert saved <= new.flows() and len(saved) > 6
+    numbers = [new.answer("GET", f"/flows/{name}")[2]["number"] for name in new.flows()]
+    assert len(set(numbers)) == len(numbers)
 
 
 def test_a_member_of_etcd_may_die(three: Lab) -> None:
