@@ -414,7 +414,9 @@ def measure(
     mine = added["through the slicer"]
     print(f"added: {mine:.1f} us (target 80); memory {slicer.memory_info().rss / 1e6:.0f} MB (target 500)")
     if between:
-        print(f"beside the relay, which adds {added['through socat']:.1f} us: {mine / added['through socat']:.2f} times")
+        print(
+            f"beside the relay, which adds {added['through socat']:.1f} us: {mine / added['through socat']:.2f} times"
+        )
     used_s = sum(slicer.cpu_times()[:2])
     time.sleep(5)
     print(f"idle: {(sum(slicer.cpu_times()[:2]) - used_s) * 1e3:.0f} ms of CPU in 5 s")
