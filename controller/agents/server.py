@@ -61,6 +61,10 @@ class Listener(Protocol):
     def agent_report(self, session: Session, report: dict[str, Any]) -> None:
         """Counters."""
 
+    @property
+    def is_starting(self) -> bool:
+        """Whether so many devices come back that what they report is of less use than that all of them are heard."""
+
     def agent_misbehaved(self, peer: str, what: str) -> None:
         """A line that the protocol does not allow, a wrong token, too many connections."""
 
@@ -108,8 +112,15 @@ LOG = logging.getLogger("hyroads.agents")
 HELLO_WITHIN_S = 2.0
 JOIN_WITHIN_S = 0.3
 SPARE_CONNECTIONS = 32
+ACCEPTED_AT_ONCE = 16
+"""After so many others may run before the next are accepted."""
 # Who says something anyway is pinged only to know how long that takes, and to let it know that we live.
 PING_WITHIN_S = 0.6
+
+STARTING_S = 0.5
+"""How often a report of what changed is read of each session while so many come back."""
+_REPLACED = (b'{"type":"changes",', b'{"type":"radio-changes",')
+"""What takes the place of a message of its own kind."""
 
 _Handler = Callable[[Session, dict[str, Any]], None]
 
@@ -213,6 +224,7 @@ class AgentServer:
     def serve(self, listener: Any) -> None:
         """Accept for ever, in the calling green thread."""
         shim.spawn(self._tick_loop)
+        accepted = 0
         while True:
             connection, address = shim.accept(listener)
             peer = f"{address[0]}:{address[1]}"
@@ -222,6 +234,9 @@ class AgentServer:
                 continue
             self._connections += 1
             shim.spawn(self._serve_one, connection, peer)
+            accepted += 1
+            if accepted % ACCEPTED_AT_ONCE == 0:
+                shim.sleep(0)
 
     def _serve_one(self, connection: Any, peer: str) -> None:
         session: Session | None = None
@@ -333,8 +348,22 @@ class AgentServer:
             self._take(session, next_line)
 
     def _take_all(self, session: Session, lines: Iterator[bytes]) -> None:
+        waiting: bytes | None = None
+        sheds = self._listener.is_starting
         for line in lines:
-            self._take(session, line)
+            if sheds and line.startswith(_REPLACED):
+                session.heard_s = self._attended()
+                if session.heard_s < session.skip_until_s:
+                    continue
+                session.skip_until_s = session.heard_s + STARTING_S
+            # Each of these says all that differs from the last whole one. Where we are late the newest is enough.
+            if waiting is not None and not any(
+                waiting.startswith(kind) and line.startswith(kind) for kind in _REPLACED
+            ):
+                self._take(session, waiting)
+            waiting = line
+        if waiting is not None:
+            self._take(session, waiting)
 
     def _take(self, session: Session, line: bytes) -> None:
         if session.closed:
@@ -409,10 +438,13 @@ class AgentServer:
                     self._look_after(session, period_s)
 
     def _look_after(self, session: Session, period_s: float) -> None:
+        silent_s = self._attended() - session.heard_s
+        if silent_s > period_s and session.has_unread():
+            # It spoke, and it is us who are late.
+            return
         session.expire()
         dead_s = self._timings.agent_dead_ms / 1e3
         is_client = session.hello.role == CLIENT
-        silent_s = self._attended() - session.heard_s
         if silent_s > (max(dead_s, DEAD_S) if is_client else dead_s):
             session.close(f"silent for {silent_s:.2f} s")
         elif is_client or silent_s > period_s / 2 or self._attended() - session.pinged_s >= PING_WITHIN_S:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -110,7 +109,7 @@ class LinkFaults:
 
 def health_document(loop: LiveLoop, slots: SlotClock, settings: Settings) -> Document:
     """Figures of the slots, and how good the estimates are that they work with."""
-    estimates = loop.last.result.estimates if loop.last else {}
+    estimates = loop.last.result.estimates.qualities() if loop.last else {}
     allocation = loop.state.allocation
     return {
         "mode": settings.mode,
@@ -118,7 +117,7 @@ def health_document(loop: LiveLoop, slots: SlotClock, settings: Settings) -> Doc
         "slot_ms": settings.slot_ms,
         **asdict(slots.figures()),
         "max_airtime": allocation.max_airtime if allocation else None,
-        "estimates": dict(Counter(estimate.quality.value for estimate in estimates.values())),
+        "estimates": {quality.value: count for quality, count in estimates.items()},
         "silent_interfaces": [" ".join(interface) for interface in (loop.last.result.stale if loop.last else ())],
     }
 

@@ -47,6 +47,10 @@ class RyuQueries:
         self._waiters: Waiters = {}
         self._asking: dict[int, _Query] = {}
 
+    def awaits(self, datapath: Any, message: bytes) -> bool:
+        """Whether a message answers a query."""
+        return HEADER.unpack_from(message)[3] in self._waiters.get(datapath.id, {})
+
     def take(self, datapath: Any, message: bytes) -> bool:
         """A well-formed message; True if it answers a query and is taken."""
         _, kind, length, xid = HEADER.unpack_from(message)

@@ -26,11 +26,14 @@ from hyroads.controller.control.latency import Latency
 from hyroads.controller.control.learning import Learning
 from hyroads.controller.control.pair_tests import PairTests
 from hyroads.controller.control.rate_override import RateOverrides
+from hyroads.controller.control.restored_routes import fingerprint, restored_routes, routes_document
+from hyroads.controller.control.routes import Routes
 from hyroads.controller.control.source import Source
 from hyroads.controller.core.addressing import Numbers
 from hyroads.controller.core.attention import AttendedClock
 from hyroads.controller.core.checking import Endpoint
 from hyroads.controller.core.errors import ConfigError, OpenFlowError
+from hyroads.controller.core.network import Network
 from hyroads.controller.files.documents import read_file
 from hyroads.controller.files.state import Origin
 from hyroads.controller.files.tls import certificate_ends, server_side
@@ -64,6 +67,7 @@ TURN_S, ATTENDED_S = 0.05, 0.15
 ECHO_S, SWITCH_DEAD_S = 2.0, 5.0
 _FROM = {Origin.FILE: "what is left of it", Origin.OLDER: "the older copy", Origin.NOTHING: "nothing"}
 _KIND = struct.Struct("!xBxxxxxxH")
+_RULES = (wire.MULTIPART_REPLY, wire.MULTIPART_FLOW)
 
 
 def _guarded(handler: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
@@ -99,6 +103,7 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
             all_routes_nodes=self.settings.all_routes_nodes,
         )
         self.store = Store(self.settings.state_file)
+        self._fingerprints: tuple[Network, str] | None = None
         restored, problems = restored_in(self.store, self.context)
         self.attended = AttendedClock(time.monotonic, ATTENDED_S)
         self.telemetry = Telemetry(self.context, self.settings, time.monotonic)
@@ -159,8 +164,22 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
             save=self._save,
             source=source,
             override=RateOverrides({"bandit": learning, "latency": Latency(), **tests}),
+            routes=self._restored_routes(restored),
             events=self.event_log,
         )
+
+    def _restored_routes(self, restored: RestoredState) -> Routes:
+        """The paths that flows had before, as far as they are planned on the same network file."""
+        document = restored.services.get("routes")
+        if document is None:
+            return {}
+        specs = (flow.spec for flow in restored.flows)
+        return restored_routes(document, self._fingerprint(self.context.network), specs, restored.numbers)
+
+    def _fingerprint(self, network: Network) -> str:
+        if self._fingerprints is None or self._fingerprints[0] is not network:
+            self._fingerprints = (network, fingerprint(network))
+        return self._fingerprints[1]
 
     def _agents(self) -> AgentServer:
         deployer = self.event_loop.agents
@@ -182,7 +201,6 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
     def _begin_openflow(self) -> None:
         """Listen; the framework's own server is replaced by one that we can bound."""
         self._statistics: dict[tuple[int, ...], Callable[[SwitchSession, bytes], None]] = {
-            (wire.MULTIPART_REPLY, wire.MULTIPART_FLOW): self._flow_stats,
             (wire.MULTIPART_REPLY, wire.MULTIPART_GROUP_DESC): SwitchSession.on_groups,
             (wire.MULTIPART_REPLY, wire.MULTIPART_METER_FEATURES): SwitchSession.on_meter_features,
             (wire.MULTIPART_REPLY, wire.MULTIPART_METER_CONFIG): SwitchSession.on_meter,
@@ -318,6 +336,14 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
     def _may_parse(self, datapath: Any, message: bytes) -> bool:
         """In front of the framework's parser: keeps malformed messages from it, and statistics, which are ours."""
         try:
+            if (
+                len(message) >= 10
+                and _KIND.unpack_from(message) == _RULES
+                and not self.queries.awaits(datapath, message)
+            ):
+                # Statistics of rules come by the hundred; their reader bounds every length by itself.
+                self._hear(datapath, message, self._flow_stats)
+                return False
             guard.check(message)
             if message[1] == wire.PACKET_IN:
                 return self._punted(datapath, message)
@@ -325,21 +351,27 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
                 return False
             handler = self._statistics.get(_KIND.unpack_from(message)) if len(message) >= 10 else None
             if handler is not None:
-                session = self.event_loop.session_of(shim.Connection(datapath)) if datapath.id is not None else None
-                if session is not None:
-                    handler(session, message)
+                self._hear(datapath, message, handler)
                 return False
         except OpenFlowError as error:
             self._malformed(datapath, error)
             return False
         return True
 
+    def _hear(self, datapath: Any, message: bytes, handler: Callable[[SwitchSession, bytes], None]) -> None:
+        session = self.event_loop.session_of(shim.Connection(datapath)) if datapath.id is not None else None
+        if session is not None:
+            handler(session, message)
+
     def _punted(self, datapath: Any, message: bytes) -> bool:
         session = self.event_loop.session_of(shim.Connection(datapath)) if datapath.id is not None else None
         if session is not None:
             session.counters.packet_ins += 1
-        if session is not None and cookie_of_packet_in(message) in SYN_COOKIES:
+        cookie = cookie_of_packet_in(message)
+        if session is not None and cookie in SYN_COOKIES:
             self.services.mptcp.packet_in(session, message)
+        elif session is not None and self.services.subflow_ends.owns(cookie):
+            self.services.subflow_ends.packet_in(session, message, cookie)
         elif session is not None and table_of(message) == Table.CLASSIFY:
             self.services.membership.packet_in(session, message)
         elif session is not None and table_of(message) == Table.FORWARD and self.services.pairs is not None:
@@ -349,10 +381,10 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
         return False
 
     def _flow_stats(self, session: SwitchSession, message: bytes) -> None:
-        spoke = session.on_flow_stats(message)
+        was_read, spoke = session.is_read, session.on_flow_stats(message)
         if spoke:
             self.services.clients.heard(session, spoke)
-        if session.is_read:
+        if session.is_read and not was_read:
             self.services.clients.wake()
 
     def _malformed(self, datapath: Any, error: OpenFlowError) -> None:
@@ -370,8 +402,11 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
 
     def _save(self, state: State, numbers: Numbers) -> None:
         # Syncing a disk takes as long as it likes.
-        services, flows = self.services.to_save(state), state.flows.values()
-        shim.in_thread(self.store.save, to_save(self.event_loop.declared, flows, numbers, state.constrained, services))
+        declared, flows = self.event_loop.declared, state.flows.values()
+        services = self.services.to_save(state)
+        if self.store.file is not None:
+            services["routes"] = routes_document(self._fingerprint(declared), self.event_loop.live.routes, numbers)
+        shim.in_thread(self.store.save, to_save(declared, flows, numbers, state.constrained, services))
 
 
 def _set_up_log() -> None:

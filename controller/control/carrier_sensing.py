@@ -6,6 +6,7 @@ interface is taken to hear what the rule says. No I/O; time is an argument.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 
 from hyroads.controller.agents.telemetry import RadioNeighbour
@@ -15,7 +16,7 @@ from hyroads.controller.core.carrier_sensing_rule import (
     implied_carrier_sensing,
 )
 from hyroads.controller.core.estimate.busy_time import Interface
-from hyroads.controller.core.infer.topology import Neighbour, NeighbourTables, Report
+from hyroads.controller.core.infer.topology import NeighbourTables
 from hyroads.controller.model.state import TopologyContext
 
 from .source import NOTHING_HEARD, Heard
@@ -25,6 +26,7 @@ UPDATE_S = 0.5
 HEARD_S = 3.0
 # Domains that are inferred before all nodes have spoken would change again at once.
 FIRST_AFTER_S = 2.0
+_NO_ROWS: tuple[tuple[RadioNeighbour, ...], float, dict[str, tuple[bool, float]]] = ((), -math.inf, {})
 
 
 class CarrierSensingRegistry:
@@ -38,13 +40,14 @@ class CarrierSensingRegistry:
         self._tables = NeighbourTables(interface_of)
         self._interface_of = interface_of
         self._new: dict[Interface, tuple[tuple[RadioNeighbour, ...], float]] = {}
-        # Per interface: node -> (whether it has an estimate towards it, when it was last heard).
-        self._rows: dict[Interface, dict[str, tuple[bool, float]]] = {}
+        # Per interface its last rows, when they were read, and: node -> (whether it has an estimate towards it, how
+        # many seconds before it was last heard).
+        self._rows: dict[Interface, tuple[tuple[RadioNeighbour, ...], float, dict[str, tuple[bool, float]]]] = {}
         self._observers: dict[Interface, None] = {}
-        self._hears: dict[Interface, frozenset[str]] = {}
+        self._hears: Mapping[Interface, frozenset[str]] = {}
         self._published: tuple[object, ...] = ()
         self._first_s: float | None = None
-        self._updated_s = 0.0
+        self._updated_s = self._published_s = 0.0
         self.is_inferred = isinstance(network.interference, AssumedCarrierSensing)
         self._declared = None if self.is_inferred else implied_carrier_sensing(network)
         self.last_busy: dict[Interface, float] = {}
@@ -63,22 +66,29 @@ class CarrierSensingRegistry:
         rows = rows if isinstance(rows, tuple) else tuple(rows)
         self._first_s = self._first_s if self._first_s is not None else time_s
         self._awaited.discard(interface)
-        known = self._rows[interface] = {}
-        for row in rows:
-            other = self._interface_of.get(row.mac)
-            if other is not None:
-                known[other[0]] = (bool(row.tx_mbps), time_s - row.last_heard_ms / 1000)
+        last = self._rows.get(interface)
+        if last is not None and last[0] is rows:
+            known = last[2]
+        else:
+            named = ((self._interface_of.get(row.mac), row) for row in rows)
+            known = {o[0]: (bool(row.tx_mbps), row.last_heard_ms / 1000) for o, row in named if o is not None}
+        self._rows[interface] = (rows, time_s, known)
         self._new[interface] = (rows, time_s)
 
     def tells(self, interface: Interface, node: str, now_s: float) -> bool:
         """Whether an interface tells itself how fast it can send to a node."""
-        estimate, heard_s = self._rows.get(interface, {}).get(node, (False, 0.0))
+        estimate, heard_s = self._heard(interface, node)
         return estimate and now_s - heard_s <= HEARD_S
+
+    def _heard(self, interface: Interface, node: str) -> tuple[bool, float]:
+        """Whether an interface has an estimate towards a node, and when it heard it last."""
+        _, time_s, known = self._rows.get(interface, _NO_ROWS)
+        estimate, age_s = known.get(node, (False, math.inf))
+        return estimate, time_s - age_s
 
     def may_hear(self, interface: Interface, node: str, now_s: float) -> bool:
         """Whether an interface hears a node, or does not speak of anyone (a plain client)."""
-        rows = self._rows.get(interface)
-        return rows is None or (node in rows and now_s - rows[node][1] <= HEARD_S)
+        return interface not in self._rows or now_s - self._heard(interface, node)[1] <= HEARD_S
 
     def observed(self, busy: Mapping[Interface, float]) -> None:
         """Busy shares of a slot."""
@@ -92,10 +102,10 @@ class CarrierSensingRegistry:
         self._updated_s = now_s
         new, self._new = self._new, {}
         for interface, (rows, time_s) in new.items():
-            report = Report(*interface, time_s, tuple(_neighbour(row, time_s) for row in rows))
-            self._tables = self._tables.after(report)
+            self._tables.take(interface, time_s, rows)
         self._hears = self._tables.hears(now_s)
-        if not self._awaited or now_s - self._first_s >= FIRST_AFTER_S:
+        if not self._awaited or now_s - max(self._first_s, self._published_s) >= FIRST_AFTER_S:
+            self._published_s = now_s
             self._publish()
 
     def _publish(self) -> None:
@@ -113,7 +123,3 @@ class CarrierSensingRegistry:
             nodes = tuple(network.nodes)
             interference = CarrierSensingInterference(nodes, network.links, self._hears, network.unshared)
         self.heard = Heard(observers, self._hears, interference)
-
-
-def _neighbour(row: RadioNeighbour, time_s: float) -> Neighbour:
-    return Neighbour(row.mac, time_s - row.last_heard_ms / 1000)

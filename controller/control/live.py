@@ -9,7 +9,7 @@ The event loop calls these and deploys what they give. No I/O, no clock: times a
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -21,15 +21,16 @@ from hyroads.controller.core.errors import PlanningError
 from hyroads.controller.core.estimate.flap_damping import FlapDamping, HelloGraph
 from hyroads.controller.core.infer.change import Change, ChangeDetector, FloatArray, domain_changes
 from hyroads.controller.core.network import Link
-from hyroads.controller.model.plan import Options, Plan
+from hyroads.controller.model.plan import Options, Plan, differing
 from hyroads.controller.model.state import Presence, State, TopologyContext, links_held
 from hyroads.controller.model.state import measured as with_measured
 
 from .live_network import Cache, LiveNetwork
 from .loop import LiveLoop, Turn
 from .plan_maker import PlanMaker
-from .reports import AgentRates, ReportRegistry, measured
-from .routes import FlowRoute, improved, make_routes, rested, warm
+from .reports import AgentRates, ReportRegistry
+from .route_maker import RouteMaker
+from .routes import FlowRoute, improved, rested, warm
 
 # So long after handovers, or after links came, flows are looked at whether they have all that they can have.
 REST_AFTER_S = 0.5
@@ -50,7 +51,8 @@ def inline(function: Callable[..., Any], *arguments: object) -> Any:
 class Live:
     """Holds the plan in force and what it came from but the state. ``measures``: capacities are not the file's,
     ``damps``: links that fail again and again are left alone for a while, ``together_s``: links that fall silent within
-    this time do so together, ``in_thread``: runs pure functions that may take long.
+    this time do so together, ``routes``: the paths that flows had before (``restored_routes``), ``in_thread``: runs
+    pure functions that may take long.
     """
 
     def __init__(
@@ -63,12 +65,13 @@ class Live:
         measures: bool = False,
         damps: bool = True,
         together_s: float = TOGETHER_S,
+        routes: Mapping[str, FlowRoute] | None = None,
         in_thread: InThread = inline,
     ) -> None:
         self.loop = loop
         self.plan: Plan | None = None
         self.damping = FlapDamping()
-        self._maker = PlanMaker(context, options)
+        self._maker, self._route_maker = PlanMaker(context, options), RouteMaker()
         self._numbers = numbers
         self._measures = measures
         self._damps = damps
@@ -82,7 +85,8 @@ class Live:
         self._in_thread = in_thread
         self._cache = Cache(context)
         self._network: LiveNetwork | None = None
-        self._routes: dict[str, FlowRoute] = {}
+        self._restored = dict(routes or {})
+        self._routes: dict[str, FlowRoute] = dict(self._restored)
         self._detector = ChangeDetector()
         # The capacities that plans count on, and what they were made from.
         self._references: tuple[float, ...] = ()
@@ -95,6 +99,11 @@ class Live:
     def numbers(self) -> Numbers:
         """Flow numbers and path ids given so far."""
         return self.plan.numbers if self.plan else self._numbers
+
+    @property
+    def routes(self) -> Mapping[str, FlowRoute]:
+        """By flow."""
+        return self._routes
 
     @property
     def network(self) -> LiveNetwork:
@@ -166,15 +175,17 @@ class Live:
     def preparation(self, state: State) -> Callable[[], None]:
         """What of :meth:`replan` takes longest and depends on nothing else: may run in another thread before it."""
         live = self._cache.live(state)
-        specs = [declared.spec for flow, declared in state.flows.items() if flow not in self._routes]
-        return partial(warm, live, specs)
+        known = self._routes.keys() & state.flows.keys()
+        # Of this very network all is known but what new flows need.
+        asked = state.flows.keys() - known if live is self._network else state.flows.keys()
+        return partial(warm, live, [declared.spec for flow, declared in state.flows.items() if flow in asked], known)
 
     def replan(self, state: State, reports: ReportRegistry, now_s: float) -> Plan:
         """The plan of a new state: flows keep their paths as far as these live; rates are for now."""
         live = self._cache.live(state)
         if self._network is not None and self._routes:
             self._pending += domain_changes(live.network, self._network.network.interference)
-        routes = make_routes(state, live, self._routes, same_network=live is self._network)
+        routes = self._route_maker.make(state, live, self._routes, same_network=live is self._network)
         self._note_moved(live, routes, now_s)
         self._use(live, routes, state.version, reports, now_s)
         if not self._detector.links:
@@ -205,6 +216,7 @@ class Live:
             self.loop.override.alerted(changes, now_s)
         if routes == self._routes:
             return None
+        self._route_maker.improved(routes)
         self._use(self._network, routes, self.in_force.version, reports, now_s)
         return self.in_force
 
@@ -217,7 +229,7 @@ class Live:
         """
         if self.plan is None or not (ask or self._measures):
             return state, None
-        changed = self._take(self.loop.turn(now_s, measured(reports, self.plan), ask=ask))
+        changed = self._take(self.loop.turn(now_s, reports.measured(self.plan), ask=ask))
         if self._measures:
             self._look(self._estimated(), now_s)
             state = self._with_references(state)
@@ -225,11 +237,12 @@ class Live:
 
     def begin(self) -> None:
         """All that can be known is known: what was planned from less, and never pushed, is forgotten."""
-        self._routes = {}
+        self._routes, self._restored = self._restored, {}
+        self._pending = ()
 
     def _note_moved(self, live: LiveNetwork, routes: dict[str, FlowRoute], now_s: float) -> None:
         """Flows that are handed over now get paths that stand by later, as do all where a client may be elsewhere."""
-        moved = {flow for flow, route in routes.items() if route.ends and route is not self._routes.get(flow)}
+        moved = {flow for flow in differing(self._routes, routes) if flow in routes and routes[flow].ends}
         elsewhere = live is not self._network and any(route.ends for route in routes.values())
         if self._rests_at_s is None and (moved or elsewhere):
             self._rests_at_s = now_s + REST_AFTER_S
@@ -238,7 +251,7 @@ class Live:
     def _use(
         self, live: LiveNetwork, routes: dict[str, FlowRoute], version: int, reports: ReportRegistry, now_s: float
     ) -> None:
-        agents = measured(reports, self.plan) if self.plan else AgentRates()
+        agents = reports.measured(self.plan) if self.plan else AgentRates()
         self._network, self._routes = live, routes
         self.loop.lay_out(live.network, routes)
         turn = self.loop.turn(now_s, agents, ask=False)

@@ -114,7 +114,7 @@ def _through(live: LiveNetwork, spec: FlowSpec, constraint: PathConstraint) -> t
 # The order in which paths are loaded matters for what a multipath carries; for more paths only the given one is tried.
 _MAX_ORDERED = 3
 # A latency flow chooses between so many.
-_TECHNOLOGIES = 2
+TECHNOLOGIES = 2
 DEFAULTS = ChangeSettings()
 
 
@@ -163,24 +163,31 @@ def make_routes(
     before = before or {}
     routes: dict[str, FlowRoute] = {}
     taken: dict[tuple[object, ...], str] = {}
-    edges = _Edges(state, live)
+    edges = Edges(state, live)
     for flow, declared in state.flows.items():
-        key = _frames_of(declared.spec)
-        route = _route(edges, declared.spec, before.get(flow), same_network=same_network, twin=taken.get(key))
+        key = frames_of(declared.spec)
+        route = route_of(edges, declared.spec, before.get(flow), same_network=same_network, twin=taken.get(key))
         routes[flow] = route
         if route.reason is None and declared.spec.traffic is not Traffic.PROBE:
             taken.setdefault(key, flow)
     return _with_groups(live, routes, before)
 
 
-def warm(live: LiveNetwork, specs: Iterable[FlowSpec]) -> None:
-    """Works out what :func:`make_routes` and the plan will ask of a network; it remembers all of it."""
+def warm(live: LiveNetwork, specs: Iterable[FlowSpec], known: Collection[str] = ()) -> None:
+    """Works out what :func:`make_routes` and the plan will ask of a network, which remembers all of it. ``known`` flows
+    have paths already.
+    """
+    taken: set[tuple[object, ...]] = set()
     with suppress(HyroadsError):
         # Whoever asks for it gets the same error.
         live.planner  # noqa: B018 - cached
         live.intents  # noqa: B018
         for spec in specs:
-            _paths(live, spec)
+            if spec.policy is Policy.SINGLE or frames_of(spec) in taken:
+                live.single_path(spec.source, spec.target)
+            elif spec.id not in known:
+                _paths(live, spec)
+            taken.add(frames_of(spec))
 
 
 def improved(
@@ -309,12 +316,12 @@ def _with_groups(live: LiveNetwork, routes: dict[str, FlowRoute], before: Routes
     return result
 
 
-def _frames_of(spec: FlowSpec) -> tuple[object, ...]:
+def frames_of(spec: FlowSpec) -> tuple[object, ...]:
     """What tells the frames of a flow from others: of flows with the same ends and match only the first has any."""
     return spec.source, spec.target, tuple(sorted(spec.match.items())) if spec.match else ()
 
 
-class _Edges:
+class Edges:
     """The edges of flows in a state; what holds for a node is found out once, for all flows."""
 
     def __init__(self, state: State, live: LiveNetwork) -> None:
@@ -332,15 +339,15 @@ class _Edges:
         return found
 
 
-def _route(
-    edges: _Edges, spec: FlowSpec, before: FlowRoute | None, *, same_network: bool, twin: str | None
+def route_of(
+    edges: Edges, spec: FlowSpec, before: FlowRoute | None, *, same_network: bool, twin: str | None
 ) -> FlowRoute:
     """The route of a flow; ``twin`` is an earlier flow that takes all its frames, if there is one."""
     live = edges.live
     (ingress, fault), (egress, far_fault) = edges.of(spec.source), edges.of(spec.target)
     reason = _obstacle(spec, ingress, egress, fault or far_fault)
     if reason is None and twin is not None and spec.traffic is not Traffic.PROBE:
-        reason = f"flow {twin} matches the same frames"
+        reason = same_frames(twin)
     if reason is not None:
         fresh = FlowRoute(spec, ingress, egress, reason=reason)
         return before if before == fresh else fresh
@@ -353,7 +360,13 @@ def _route(
         return _constrained(live, fresh, before)
     remaining = None if before is None or before.ends else _unchanged(live, spec, before)
     paths, arms = remaining or _paths(live, spec)
-    return FlowRoute(spec, ingress, egress, paths, arms, None if paths else _no_path(spec))
+    made = FlowRoute(spec, ingress, egress, paths, arms, None if paths else _no_path(spec))
+    return before if before is not None and before == made else made
+
+
+def same_frames(twin: str | None) -> str:
+    """Why a flow is no multipath whose frames an earlier flow takes."""
+    return f"flow {twin} matches the same frames"
 
 
 def _constrained(live: LiveNetwork, route: FlowRoute, before: FlowRoute | None) -> FlowRoute:
@@ -402,7 +415,7 @@ def _unchanged(live: LiveNetwork, spec: FlowSpec, before: FlowRoute) -> PathsAnd
     alive = [lives(live, path) for path in before.paths]
     if not any(alive) or (spec.policy is Policy.PRIVATE and not all(alive)):
         return None
-    if spec.policy is Policy.LATENCY and sum(alive) < _TECHNOLOGIES:
+    if spec.policy is Policy.LATENCY and sum(alive) < TECHNOLOGIES:
         # A technology that comes back is of use even if it is the slower one by far.
         return None
     place = {old: new for new, old in enumerate(index for index, is_alive in enumerate(alive) if is_alive)}

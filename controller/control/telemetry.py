@@ -7,15 +7,18 @@ the doubt is shown. Nothing here waits, and nothing but the latest is kept.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from statistics import median
 from typing import Any, Protocol
 
+import numpy as np
+
 from hyroads.controller.agents.protocol import Hello
-from hyroads.controller.agents.telemetry import RadioReport
+from hyroads.controller.agents.telemetry import RadioNeighbour, RadioReport
 from hyroads.controller.core.closed_loop import Measurements
 from hyroads.controller.core.estimate.busy_time import Interface
-from hyroads.controller.core.estimate.link_estimate import Sample, Source
+from hyroads.controller.core.estimate.filter_bank import FloatArray, IndexArray
+from hyroads.controller.core.estimate.link_estimate import Sample, Samples, Source
 from hyroads.controller.measure.samples import Event
 from hyroads.controller.model.state import TopologyContext
 
@@ -29,6 +32,7 @@ HEARD_MS = 3000
 # SNMP and channel tell of the same estimate, taken up to a second apart.
 DISAGREE_RATIO = 0.3
 DISAGREE_POLLS = 3
+_NOTHING: IndexArray = np.zeros(0, dtype=np.intp)
 
 
 class RadioSession(Protocol):
@@ -60,8 +64,10 @@ class TelemetryIngest:
         self._interface_of = {mac: interface for interface, mac in addressing.interface_mac.items()}
         interfaces = frozenset(addressing.interface_mac)
         self._link = {(link.source, link.target, link.technology): link.id for link in network.links}
-        self._neighbours = {interface: self._ends_of(interface) for interface in interfaces}
-        """Per interface: address of another interface of its technology -> that, the link to it, the link from it."""
+        self._names = tuple(link.id for link in network.links)
+        self._place_of = network.link_index
+        self._said: dict[Interface, tuple[tuple[RadioNeighbour, ...], IndexArray, FloatArray]] = {}
+        """What the last rows of an interface say of links, as far as nothing else can change that."""
         self._must_be_mutual = network.discovered
         # What the file says of capacities, if anything, is told once: it does not age.
         self._told = [link for link in network.links if link.id not in network.unmeasured]
@@ -124,14 +130,13 @@ class TelemetryIngest:
     def take(self, now_s: float) -> Measurements:
         """Samples and busy shares since the last call."""
         told, self._told = self._told, []
-        samples = [Sample(link.id, Source.CONFIGURED, link.capacity_mbps, now_s) for link in told]
         polled = (each for each in self.snmp.take() if not self.radios.is_fresh(each.interface, now_s))
         tables: list[Fresh] = [*self.radios.take(now_s), *polled]
         # All of them first: what one end says is judged by what the other hears.
         for table in tables:
             self._sensing.table(table.interface, table.neighbours, table.time_s)
-        for table in tables:
-            samples += self._samples(table, now_s)
+        configured = tuple(Sample(link.id, Source.CONFIGURED, link.capacity_mbps, now_s) for link in told)
+        samples = self._samples(tables, configured, now_s)
         busy = {table.interface: table.busy for table in tables if table.busy is not None}
         self._sensing.observed(busy)
         self._sensing.update(now_s)
@@ -145,40 +150,68 @@ class TelemetryIngest:
         """Whether every interface has been read."""
         return self._sensing.complete()
 
-    def _samples(self, table: Fresh, now_s: float) -> list[Sample]:
-        interface, time_s = table.interface, table.time_s
-        known, me = self._neighbours[interface], interface[0]
-        found = []
-        for row in table.neighbours:
-            ends = known.get(row.mac)
-            if ends is None:
-                self.radios.note(me, "unknown-neighbour", now_s)
-                continue
-            other, out, back = ends
-            if row.last_heard_ms > HEARD_MS or (self._must_be_mutual and not self._sensing.may_hear(other, me, now_s)):
-                continue
-            if out is not None and row.tx_mbps:
-                found.append(self._sample(out, row.tx_mbps, time_s, now_s))
-            # The sender knows its own modulation best; a plain client is not asked.
-            if back is not None and row.rx_mbps and not self._sensing.tells(other, me, now_s):
-                found.append(self._sample(back, row.rx_mbps, time_s, now_s))
-        return found
+    def _samples(self, tables: Sequence[Fresh], others: tuple[Sample, ...], now_s: float) -> Samples:
+        """What interfaces say of the capacities of links, and what is known of these."""
+        parts = [self._columns(table, now_s) for table in tables]
+        counts = [len(links) for links, _ in parts]
+        times_s = np.repeat(np.array([table.time_s for table in tables], dtype=float), counts)
+        links = np.concatenate([links for links, _ in parts] or [_NOTHING])
+        mbps = np.concatenate([mbps for _, mbps in parts] or [np.zeros(0)])
+        return Samples(self._names, Source.MODULATION, links, mbps, times_s, others)
 
-    def _sample(self, link: str, capacity_mbps: float, time_s: float, now_s: float) -> Sample:
+    def _columns(self, table: Fresh, now_s: float) -> tuple[IndexArray, FloatArray]:
+        """Places of links and their capacities, by the rows of an interface."""
+        known = self._said.get(table.interface)
+        if known is not None and known[0] is table.neighbours and not self._smaller:
+            return known[1], known[2]
+        found: list[tuple[int, float]] = []
+        # Rows of which all but the time is the same each time give the same as long as nobody else is asked.
+        is_lasting = not self._smaller
+        for row in table.neighbours:
+            ends = self._ends(table.interface, row.mac)
+            if ends is None:
+                self.radios.note(table.interface[0], "unknown-neighbour", now_s)
+                is_lasting = False
+                continue
+            is_lasting &= not (self._must_be_mutual or (ends[2] is not None and row.rx_mbps))
+            found += (
+                (self._place_of[link], self._least(link, mbps, now_s))
+                for link, mbps in self._of_row(table, row, ends, now_s)
+            )
+        links = np.array([place for place, _ in found], dtype=np.intp)
+        mbps = np.array([value for _, value in found], dtype=float)
+        if is_lasting:
+            self._said[table.interface] = (table.neighbours, links, mbps)
+        return links, mbps
+
+    def _of_row(
+        self, table: Fresh, row: RadioNeighbour, ends: tuple[Interface, str | None, str | None], now_s: float
+    ) -> Iterator[tuple[str, float]]:
+        """Links and capacities of which a row tells."""
+        (other, out, back), me = ends, table.interface[0]
+        if row.last_heard_ms > HEARD_MS or (self._must_be_mutual and not self._sensing.may_hear(other, me, now_s)):
+            return
+        if out is not None and row.tx_mbps:
+            yield out, row.tx_mbps
+        # The sender knows its own modulation best; a plain client is not asked.
+        if back is not None and row.rx_mbps and not self._sensing.tells(other, me, now_s):
+            yield back, row.rx_mbps
+
+    def _least(self, link: str, capacity_mbps: float, now_s: float) -> float:
+        """What is believed: less, where another source said so a moment ago."""
         if link in self._smaller:
             theirs_mbps, until_s = self._smaller[link]
             capacity_mbps = min(capacity_mbps, theirs_mbps)
             if now_s > until_s:
                 del self._smaller[link]
-        return Sample(link, Source.MODULATION, capacity_mbps, time_s)
+        return capacity_mbps
 
-    def _ends_of(self, interface: Interface) -> dict[str, tuple[Interface, str | None, str | None]]:
-        node, technology = interface
-        return {
-            mac: (other, self._link.get((node, other[0], technology)), self._link.get((other[0], node, technology)))
-            for mac, other in self._interface_of.items()
-            if other[1] == technology and other[0] != node
-        }
+    def _ends(self, interface: Interface, mac: str) -> tuple[Interface, str | None, str | None] | None:
+        """Another interface of the same technology, the link to it, and the link from it."""
+        other, (node, technology) = self._interface_of.get(mac), interface
+        if other is None or other[1] != technology or other[0] == node:
+            return None
+        return other, self._link.get((node, other[0], technology)), self._link.get((other[0], node, technology))
 
     def _link_to(self, interface: Interface, mac: str) -> str | None:
         other = self._interface_of.get(mac)

@@ -30,6 +30,7 @@ def _load(name: str) -> Any:
 
 
 eventlet = import_module("eventlet")
+_select: Any = eventlet.patcher.original("select")
 import_module("eventlet.tpool")
 _wsgi = import_module("eventlet.wsgi")
 _HttpBase: Any = _wsgi.HttpProtocol
@@ -90,6 +91,10 @@ class Connection:
     def send(self, data: bytes) -> bool:
         """Queue bytes (whole messages); False if the connection is closing."""
         return bool(self.datapath.send(data))
+
+    def has_unread(self) -> bool:
+        """Whether the switch has said something that was not read yet."""
+        return has_unread(self.datapath.socket)
 
     def close(self) -> None:
         """Drop the connection; the switch dials again by itself."""
@@ -290,7 +295,8 @@ class Signal:
 def listen(host: str, port: int) -> Any:
     """A listening TCP socket for green threads; raises OSError."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    return eventlet.listen((host, port), family=family, backlog=128, reuse_port=False)
+    # All devices of a network dial at once when the controller starts; the kernel bounds the number by its own.
+    return eventlet.listen((host, port), family=family, backlog=4096, reuse_port=False)
 
 
 def socket_pair() -> tuple[Any, socket.socket]:
@@ -333,7 +339,7 @@ def end_silent_switches(silence_s: Callable[[Any], float], *, echo_s: float, dea
     def watch(datapath: Any) -> None:
         while datapath.send_q:
             silent_s = silence_s(datapath.socket)
-            if silent_s > dead_s:
+            if silent_s > dead_s and not has_unread(datapath.socket):
                 logging.getLogger("hyroads.controller").warning("a switch is silent for %.1f s", silent_s)
                 break
             if silent_s >= echo_s:
@@ -342,6 +348,16 @@ def end_silent_switches(silence_s: Callable[[Any], float], *, echo_s: float, dea
         datapath.close()
 
     _controller.Datapath._echo_request_loop = watch
+
+
+def has_unread(connection: Any) -> bool:
+    """Whether something has come over a socket, or its end, that nobody has read yet."""
+    descriptor = connection.fileno()
+    if descriptor < 0:
+        return False
+    poll = _select.poll()
+    poll.register(descriptor, _select.POLLIN)
+    return bool(poll.poll(0))
 
 
 def no_delay(connection: Any) -> None:

@@ -106,8 +106,7 @@ def _affected(before: State, after: State, context: TopologyContext) -> Iterable
     links = (before.silent ^ after.silent) | (before.held ^ after.held)
     nodes = {*_differing(before.switches, after.switches), *_differing(before.ports, after.ports)}
     network = context.network
-    if nodes:
-        links |= {link.id for link in network.links if link.source in nodes or link.target in nodes}
+    links |= {link for node in nodes for link in context.links_at.get(node, ())}
     was, now = before.capacity_mbps, after.capacity_mbps
     if was is not now:
         # What nobody measures counts as the network file says.

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum, StrEnum
+from functools import cached_property
 
 from hyroads.controller.core.addressing import Addressing, Labels
 from hyroads.controller.core.errors import ConfigError
@@ -80,6 +81,15 @@ class TopologyContext:
             raise ConfigError("settings", "access.dhcp_servers", f"{unknown[0][:64]!r} is no node with an access port")
         labels, on_demand = Labels.of(network, addressing), len(addressing.dpid) > all_routes_nodes
         return cls(network, addressing, labels, document, guarded, servers, on_demand)
+
+    @cached_property
+    def links_at(self) -> Mapping[str, tuple[str, ...]]:
+        """By node: the ids of links that begin or end there."""
+        found: dict[str, list[str]] = {}
+        for link in self.network.links:
+            for node in (link.source, link.target):
+                found.setdefault(node, []).append(link.id)
+        return {node: tuple(links) for node, links in found.items()}
 
     @property
     def node_of_dpid(self) -> Mapping[int, str]:
@@ -204,14 +214,20 @@ def agent_up(state: State, context: TopologyContext, node: str, *, fresh: bool, 
     silent = state.silent
     if fresh:
         since[node] = now_s
-        silent -= {link.id for link in context.network.links if link.source == node}
+        silent = _without_sender(silent, context, node)
     return _changed(state, agents={**state.agents, node: Presence.UP}, agent_since_s=since, silent=silent)
 
 
 def agent_down(state: State, context: TopologyContext, node: str) -> State:
     """An agent is gone: its neighbours will not hear its hello frames any more, which says nothing of the links."""
-    silent = state.silent - {link.id for link in context.network.links if link.source == node}
+    silent = _without_sender(state.silent, context, node)
     return _changed(state, agents={**state.agents, node: Presence.DOWN}, silent=silent)
+
+
+def _without_sender(silent: frozenset[str], context: TopologyContext, node: str) -> frozenset[str]:
+    """Links, without those by which a node sends."""
+    links, index = context.network.links, context.network.link_index
+    return frozenset(link for link in silent if links[index[link]].source != node)
 
 
 def links_heard(state: State, context: TopologyContext, node: str, up: Mapping[str, bool], now_s: float) -> State:

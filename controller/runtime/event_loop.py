@@ -10,6 +10,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import KW_ONLY, InitVar, dataclass, replace
+from operator import is_
 from typing import Any
 
 from hyroads.controller.agents.markers import SequenceMarkers
@@ -19,6 +20,7 @@ from hyroads.controller.control.live import TOGETHER_S, Live, inline
 from hyroads.controller.control.loop import DEFAULT_MARGIN, LiveLoop, LoopOptions
 from hyroads.controller.control.rate_override import RateOverride
 from hyroads.controller.control.reports import ReportRegistry
+from hyroads.controller.control.routes import Routes
 from hyroads.controller.control.slots import SlotClock
 from hyroads.controller.control.source import ConfiguredSource, Source
 from hyroads.controller.control.update_order import Views, pending_of
@@ -45,6 +47,10 @@ BOTH_GONE_S = 0.3
 SIGN_OF_LIFE_S = 0.5
 # With so many links planning takes long enough to be in the way of slots: it runs in a thread of its own.
 LARGE = 200
+STARTING_SLOTS = 5
+"""One of so many slots is carried out while a large network starts."""
+STEP_S = 0.005
+"""Work that is done in one go, before others may run."""
 
 
 def options_of(settings: Settings) -> Options:
@@ -72,7 +78,13 @@ def loop_options_of(network: Network, settings: Settings) -> LoopOptions:
 
 
 def _live(
-    context: TopologyContext, settings: Settings, numbers: Numbers, source: Source | None, override: RateOverride | None
+    context: TopologyContext,
+    settings: Settings,
+    numbers: Numbers,
+    source: Source | None,
+    override: RateOverride | None,
+    *,
+    routes: Routes | None,
 ) -> Live:
     options, is_large = options_of(settings), len(context.network.links) >= LARGE
     together_s = max([TOGETHER_S, *(2 * hello.dead_ms / 1e3 for hello in hello_configs(context, options).values())])
@@ -85,6 +97,7 @@ def _live(
         measures=settings.capacities == MEASURED,
         damps=settings.flap_damping,
         together_s=together_s,
+        routes=routes,
         in_thread=shim.in_thread if is_large else inline,
     )
 
@@ -92,7 +105,7 @@ def _live(
 @dataclass(eq=False)
 class EventLoop:
     """Holds state and plan, and brings switches and agents to it. ``save`` writes the state file, ``source`` measures
-    (None: what the network file says), ``override`` decides the rates of some flows.
+    (None: what the network file says), ``override`` decides the rates of some flows, ``routes`` are those of before.
     """
 
     context: TopologyContext
@@ -107,6 +120,7 @@ class EventLoop:
     save: InitVar[Callable[[State, Numbers], None]]
     source: InitVar[Source | None] = None
     override: InitVar[RateOverride | None] = None
+    routes: InitVar[Routes | None] = None
 
     def __post_init__(
         self,
@@ -114,13 +128,14 @@ class EventLoop:
         save: Callable[[State, Numbers], None],
         source: Source | None,
         override: RateOverride | None,
+        routes: Routes | None,
     ) -> None:
         context, settings, clock = self.context, self.settings, self.clock
         self.started_s = clock()
         self.declared = context.network
         """The network file as it was last read; nodes, links and their order are those of ``context``."""
         self._is_large = len(context.network.links) >= LARGE
-        self.live = _live(context, settings, numbers, source, override)
+        self.live = _live(context, settings, numbers, source, override, routes=routes)
         self._hellos = hello_configs(context, options_of(settings))
         self.slots, self._garbage = SlotClock(settings.slot_ms / 1e3, clock), Garbage()
         self.plan_ms = self.planned_at_s = 0.0
@@ -154,8 +169,13 @@ class EventLoop:
         """Told of an epoch that a device shows and that is greater than any known here: another controller leads."""
         self.settled = False
         self._dirty, self._hurry, self._has_news = True, False, False
-        self._turned_s = 0.0
+        self._turned_s = self._paused_s = 0.0
+        self._slots_begun = 0
+        self._ticked_s = -TICK_S
+        """When switches were last looked at whether they are late."""
         self._tried_version = -1
+        self._asked: tuple[object, ...] = ()
+        """Flows, constraints and places that were planned last."""
 
     @property
     def plan(self) -> Plan | None:
@@ -335,7 +355,16 @@ class EventLoop:
                     self.exception("the slot", error)
             self._garbage.after_slot(self.clock())
 
+    @property
+    def is_starting(self) -> bool:
+        """Whether devices of a large network come back, and nobody can be told anything yet."""
+        return self._is_large and not self.settled
+
     def _slot(self) -> None:
+        self._slots_begun += 1
+        if self.is_starting and self._slots_begun % STARTING_SLOTS:
+            # Rates of now are of no use to anybody, and the processor is to devices that come back.
+            return
         state, plan = self.live.slot(self.state, self.reports, self.clock(), ask=self.settled)
         if self.settled and (plan is not None or (self.plan is not None and self.plan.fill)):
             self.agents.push_rates(self.live.in_force)
@@ -372,11 +401,16 @@ class EventLoop:
                 self.exception("a service", error)
 
     def _is_overtaken(self) -> bool:
-        """Lets a slot pass that is due, where steps are long; whether something has happened meanwhile."""
+        """Lets a slot pass that is due, where steps are long; whether there is something else to plan meanwhile.
+
+        Confirmations alone do not overtake: they let others be told more, and nobody less.
+        """
         if not self._is_large:
             return False
-        shim.sleep(0)
-        return self._dirty
+        if self.clock() >= self._paused_s + STEP_S:
+            shim.sleep(0)
+            self._paused_s = self.clock()
+        return self._tried_version != self.state.version
 
     def _tick(self) -> None:
         now_s = self.clock()
@@ -390,8 +424,9 @@ class EventLoop:
         for node in self.registry.overdue():
             state = model.switch_down(state, node)
         self._become(state)
-        for session in list(self.switches.values()):
-            session.tick()
+        if now_s >= self._ticked_s + TICK_S:
+            self._ticked_s = now_s
+            self.registry.tick()
         self._dirty |= self.agents.retry_due()
         heard = self.live.loop.complete or age_s > timings.grace_s
         if not self.settled and heard and model.is_settled(self.state):
@@ -413,8 +448,14 @@ class EventLoop:
                 self.events.publish(kind, document)
 
     def _plan_if_changed(self) -> None:
-        if self._tried_version == self.state.version:
+        state = self.state
+        if self._tried_version == state.version:
             return
+        asked = (state.flows, state.constrained, state.places)
+        if not self.settled and self.plan is not None and all(map(is_, asked, self._asked)):
+            # Nothing is deployed before all agents are known: how many of them are here by now makes no difference.
+            return
+        self._asked = asked
         if self._is_large:
             # Others may change the state meanwhile, or plan it themselves.
             shim.in_thread(self.live.preparation(self.state))

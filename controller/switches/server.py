@@ -21,8 +21,12 @@ from .sessions import SwitchSession
 
 HANDSHAKE_WITHIN_S = 5.0
 SPARE_CONNECTIONS = 32
+ACCEPTED_AT_ONCE = 16
+"""After so many others may run before the next are accepted."""
+READ_AT_ONCE, PLACE_S = 16, 1.0
 _CHUNK = 65536
 _AT_ONCE = 16_384
+SMALL_BYTES, BUSY_READS, WINDOW_S, PAUSE_S = 2048, 15, 0.1, 0.004
 
 Handle = Callable[[Any, Any], None]
 """Serves one connection (socket, address) until it ends."""
@@ -43,6 +47,7 @@ class SwitchServer:
 
     def serve(self, handle: Handle) -> None:
         """Accept for ever, in the calling green thread."""
+        accepted = 0
         while True:
             connection, address = shim.accept(self._listener)
             if self._connections >= self._most:
@@ -51,6 +56,9 @@ class SwitchServer:
                 continue
             self._connections += 1
             shim.spawn(self._serve_one, connection, address, handle)
+            accepted += 1
+            if accepted % ACCEPTED_AT_ONCE == 0:
+                shim.sleep(0)
 
     def _serve_one(self, connection: Any, address: Any, handle: Handle) -> None:
         try:
@@ -75,6 +83,9 @@ class LargeReads:
 
     The framework asks for the header of a message, then for its rest, and takes more: so a burst of small messages,
     such as copies of SYNs, does not cost two system calls each.
+
+    To wake up for each costs more than to read it. So after a window with many small reads there is a pause before each
+    one, as network interfaces moderate their interrupts: what came meanwhile is read at once.
     """
 
     def __init__(self, connection: Any, clock: Callable[[], float]) -> None:
@@ -82,13 +93,21 @@ class LargeReads:
         self._clock = clock
         self._asked_s: float | None = None
         """Since when somebody reads, and nothing comes."""
+        self._window_s, self._small = 0.0, 0
+        self._is_busy = False
 
     def recv(self, size: int) -> bytes:
         """Something, also more than ``size`` bytes; none at the end of the stream."""
+        if self._is_busy:
+            shim.sleep(PAUSE_S)
+        now_s = self._clock()
         if self._asked_s is None:
-            self._asked_s = self._clock()
+            self._asked_s = now_s
+        if now_s - self._window_s >= WINDOW_S:
+            self._window_s, self._is_busy, self._small = now_s, self._small >= BUSY_READS, 0
         data: bytes = self._socket.recv(max(size, _AT_ONCE))
         self._asked_s = None
+        self._small += len(data) < SMALL_BYTES
         return data
 
     def silence_s(self) -> float:
@@ -163,6 +182,42 @@ class TlsSocket:
 LOG = logging.getLogger("hyroads.controller")
 
 
+class ReadingOrder:
+    """A few switches are read at a time, in the order in which they came: when all come back at once, those that are
+    read first work on meanwhile, and others may use the processor. A switch that does not answer keeps its place for
+    ``PLACE_S`` only; it may still answer later.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._waiting: dict[str, SwitchSession] = {}
+        self._reading: dict[str, float] = {}
+        """Until when a node's switch keeps its place."""
+
+    def enter(self, session: SwitchSession) -> None:
+        """A switch has to be read; an earlier session of its node is of no use any more."""
+        self.leave(session.node)
+        self._waiting[session.node] = session
+        self.advance()
+
+    def leave(self, node: str) -> None:
+        """A node's switch was read, or is gone."""
+        self._waiting.pop(node, None)
+        if self._reading.pop(node, None) is not None:
+            self.advance()
+
+    def advance(self) -> None:
+        """Begin to read the next ones if there is room."""
+        now_s = self._clock()
+        if self._waiting and len(self._reading) >= READ_AT_ONCE:
+            self._reading = {node: until_s for node, until_s in self._reading.items() if now_s <= until_s}
+        while self._waiting and len(self._reading) < READ_AT_ONCE:
+            node = next(iter(self._waiting))
+            session = self._waiting.pop(node)
+            self._reading[node] = now_s + PLACE_S
+            session.read()
+
+
 class SwitchRegistry:
     """``fault(where, what)`` is told of what went wrong, ``changed`` is called when a switch confirmed something.
 
@@ -189,6 +244,7 @@ class SwitchRegistry:
         self._fault = fault
         self._changed = changed
         self._greater_epoch_seen = greater_epoch_seen
+        self._reads = ReadingOrder(clock)
         self._has_roles = False
         self._epoch: int | None = None
         """That of ours while we lead."""
@@ -240,6 +296,7 @@ class SwitchRegistry:
             lambda what: self._switch_fault(node, what),
             self._changed,
             datapath_known=self._datapath_known,
+            was_read=lambda: self._reads.leave(node),
         )
         if old is not None:
             session.counters = old.counters
@@ -250,9 +307,16 @@ class SwitchRegistry:
                 self._epoch, session.xid, lambda epoch: self._epoch_seen(epoch, node), self._refused_as_slave
             )
         self.sessions[node] = session
-        session.start()
+        session.begin()
+        self._reads.enter(session)
         self._carry_tags(session)
         return session
+
+    def tick(self) -> None:
+        """Several times a second: end connections that do not answer, try again what was refused."""
+        self._reads.advance()
+        for session in list(self.sessions.values()):
+            session.tick()
 
     def _epoch_seen(self, epoch: int, node: str) -> None:
         if epoch > self._greatest_epoch:
@@ -284,6 +348,7 @@ class SwitchRegistry:
             return None
         LOG.warning("switch %s: connection lost", session.node)
         del self.sessions[session.node]
+        self._reads.leave(session.node)
         return session.node
 
     def wait_for(self, node: str, wait_s: float) -> None:

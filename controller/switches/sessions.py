@@ -71,6 +71,8 @@ class SwitchSession:
     changed: Callable[[], None]
     counters: Counters = field(default_factory=Counters)
     datapath_known: Callable[[SwitchSession], None] = lambda session: None
+    was_read: Callable[[], None] = lambda: None
+    """Told once its rules and groups are known."""
     in_kernel: bool | None = None
     """Whether its datapath is in the kernel; None: not known yet."""
     tags: TagRules | None = None
@@ -93,12 +95,14 @@ class SwitchSession:
         self._uses_xid = 0
         self._on_use: Callable[[FlowStat], None] = lambda stat: None
         self._batch: Batch | None = None
-        self._deadline_s = 0.0
+        self._deadline_s = math.inf
         self._last_xid = 0
         self._goal: _Goal | None = None
+        self._ports_of_goal: Mapping[str, int] | None = None
+        """The ports that the goal was compared with last."""
         self._told: dict[str, ClassifiedFlow] = {}
         self._asked: tuple[SwitchIntent, Mapping[str, ClassifiedFlow], dict[str, int], TagRules | None] | None = None
-        self._viewed: tuple[tuple[object, ...], SwitchView] | None = None
+        self._viewed: tuple[DesiredRules, object, object, object, object, object, object, int, SwitchView] | None = None
         self._applied = 0
         self._rules: Mapping[str, Rule] = {}
         self._confirmed_goal: _Goal | None = None
@@ -151,11 +155,26 @@ class SwitchSession:
 
     def view(self, wanted: DesiredRules) -> SwitchView:
         """Which flows are classified now, surely and possibly: of those in ``wanted`` and of those told before."""
-        ours = (self.ports, self.tags, self._goal, self._confirmed_goal, self._batch, self._refused, self._applied)
-        basis = (wanted.intent, wanted.flows, *ours)
-        if self._viewed is None or any(a is not b for a, b in zip(basis, self._viewed[0], strict=True)):
-            self._viewed = (basis, self._view(wanted))
-        return self._viewed[1]
+        seen = self._viewed
+        if (
+            seen is not None
+            and (seen[0] is wanted or (seen[0].intent is wanted.intent and seen[0].flows is wanted.flows))
+            and seen[1] is self.ports
+            and seen[2] is self.tags
+            and seen[3] is self._goal
+            and seen[4] is self._confirmed_goal
+            and seen[5] is self._batch
+            and seen[6] is self._refused
+            and seen[7] == self._applied
+        ):
+            return seen[8]
+        view = self._view(wanted)
+        if seen is not None and seen[8] == view:
+            # Whoever works with views looks only at those that are another object.
+            view = seen[8]
+        goals = (self._goal, self._confirmed_goal)
+        self._viewed = (wanted, self.ports, self.tags, *goals, self._batch, self._refused, self._applied, view)
+        return view
 
     def _view(self, wanted: DesiredRules) -> SwitchView:
         rules = self._rules_of(wanted.intent, {**self._told, **wanted.flows})
@@ -183,21 +202,34 @@ class SwitchSession:
         self._last_xid, self.in_kernel = old._last_xid, old.in_kernel
 
     def start(self) -> None:
-        """Ask where its datapath is, and for the rules and groups in the switch."""
+        """Begin, and read at once what is in the switch."""
+        self.begin()
+        self.read()
+
+    def begin(self) -> None:
+        """Ask for our role, and where its datapath is; :meth:`read` has to follow."""
         # In this order: rules that depend on the datapath must not be deleted because the answer is not there yet.
         self._meters_xid, self._readback_xid, self._groups_xid = self.xid(), self.xid(), self.xid()
-        self._deadline_s = self.clock() + ANSWER_WITHIN_S
-        contents = wire.flow_stats_request(self._readback_xid) + wire.group_desc_request(self._groups_xid)
         # A role comes first: what is read after it no other controller can change any more.
         role = b""
         if self.role is not None:
             self._controller_meter_xid = self.xid()
             role = self.role.begin() + wire.controller_meter_request(self._controller_meter_xid)
-        self.connection.send(role + wire.meter_features_request(self._meters_xid) + contents)
+        self.connection.send(role + wire.meter_features_request(self._meters_xid))
+
+    def read(self) -> None:
+        """Ask for the rules and groups in the switch."""
+        self._deadline_s = self.clock() + ANSWER_WITHIN_S
+        groups_xid = self._groups_xid if self._groups_xid is not None else self.xid()
+        self.connection.send(wire.flow_stats_request(self._readback_xid) + wire.group_desc_request(groups_xid))
 
     def want(self, wanted: DesiredRules) -> bool:
         """Set the goal; whether it is another one. Sends the difference unless a batch is under way (then after it)."""
         goal = self._goal
+        if goal is not None and goal.wanted is wanted and self._ports_of_goal is self.ports and goal.tags is self.tags:
+            self._advance()
+            return False
+        self._ports_of_goal = self.ports
         ports = tuple(sorted(self.ports.items()))
         new = goal is None or goal.wanted != wanted or goal.ports != ports or goal.tags != self.tags
         if new:
@@ -221,7 +253,11 @@ class SwitchSession:
         now_s = self.clock()
         waiting = self._batch is not None or self._installed is None
         layers_late = [self.hosts.is_late(), self.access.is_late()]
-        if (waiting and now_s > self._deadline_s) or any(layers_late):
+        is_late = (waiting and now_s > self._deadline_s) or any(layers_late)
+        if (is_late or now_s > self._life_until_s) and self.connection.has_unread():
+            # It answered something, and it is us who are late.
+            return
+        if is_late:
             self.report(f"no answer in {ANSWER_WITHIN_S:g} s, closing the connection")
             self._deadline_s = now_s + ANSWER_WITHIN_S
             self.connection.close()
@@ -346,6 +382,7 @@ class SwitchSession:
         self.access.start(access)
         LOG.debug("switch %s: %d rules, %d groups read back", self.node, len(self._reading), len(self._groups))
         self._reading = []
+        self.was_read()
         self.changed()
 
     def on_barrier(self, xid: int) -> None:

@@ -30,6 +30,9 @@ class SilentSwitch:
             data = data[length:]
         return True
 
+    def has_unread(self) -> bool:
+        return False
+
     def close(self) -> None:
         self.closed = True
 

@@ -122,7 +122,10 @@ class CarrierSensing:
         if hears is None:
             heard = [_contending_with_all(network, links) for links in mine]
         else:
-            heard = [_sent_by(network, name, hears.get(name, ())) for name in names]
+            sent_by: dict[Interface, list[int]] = {}
+            for index, link in enumerate(network.links):
+                sent_by.setdefault((link.source, link.technology), []).append(index)
+            heard = [_heard_by(name, hears.get(name, ()), sent_by) for name in names]
         return CarrierSensing(names, _incidence(heard, len(network.links)), ends)
 
     def own_airtime(self, link_rates_mbps: FloatArray, capacity_mbps: FloatArray) -> FloatArray:
@@ -143,11 +146,13 @@ def _contending_with_all(network: Network, links: Sequence[int]) -> NDArray[np.i
     return np.flatnonzero(times == len(domains)).astype(np.int32)
 
 
-def _sent_by(network: Network, observer: Interface, nodes: Collection[str]) -> NDArray[np.int32]:
+def _heard_by(
+    observer: Interface, nodes: Collection[str], sent_by: Mapping[Interface, Sequence[int]]
+) -> NDArray[np.int32]:
+    """The links by which an observer and the nodes that it hears send."""
     node, technology = observer
-    senders = {node, *nodes}
-    links = (i for i, link in enumerate(network.links) if link.technology == technology and link.source in senders)
-    return np.fromiter(links, dtype=np.int32)
+    links = [link for sender in {node, *nodes} for link in sent_by.get((sender, technology), ())]
+    return np.array(sorted(links), dtype=np.int32)
 
 
 def _incidence(members: Sequence[NDArray[np.int32]], link_count: int) -> sparse.csr_matrix:

@@ -19,8 +19,10 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
 from itertools import pairwise
+from typing import overload
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .filter_bank import FilterBank, FloatArray, IndexArray
 from .filters import EstimateError, Filtered, FilterSettings, Quality
@@ -85,12 +87,56 @@ class LinkSettings:
             raise EstimateError("expected 0 < stale_s <= gone_s")
 
 
+@dataclass(frozen=True, eq=False)
+class Samples(Sequence[Sample]):
+    """Many samples as arrays: positions in ``links``, capacities, and when each was measured; all of one source."""
+
+    links: tuple[str, ...]
+    source: Source
+    at: IndexArray
+    capacity_mbps: FloatArray
+    time_s: FloatArray
+    others: tuple[Sample, ...] = ()
+    """More of any source; they come first."""
+
+    def __len__(self) -> int:
+        return len(self.others) + len(self.at)
+
+    @cached_property
+    def _all(self) -> tuple[Sample, ...]:
+        rows = zip(self.at.tolist(), self.capacity_mbps.tolist(), self.time_s.tolist(), strict=True)
+        return (*self.others, *(Sample(self.links[i], self.source, mbps, time_s) for i, mbps, time_s in rows))
+
+    @overload
+    def __getitem__(self, index: int) -> Sample: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Sample]: ...
+    def __getitem__(self, index: int | slice) -> Sample | Sequence[Sample]:
+        return self._all[index]
+
+
 class _Numbers:
     """The numbering of links, shared by the estimators of all slots: filter 3 n + s is that of link n and source s."""
 
     def __init__(self, technology: Mapping[str, str]) -> None:
         self.of = {link: number for number, link in enumerate(technology)}
+        self.links = tuple(technology)
         self.sources = {source: rank for rank, source in enumerate(Source)}
+
+    def columns(self, samples: Iterable[Sample]) -> tuple[IndexArray, FloatArray, FloatArray]:
+        """The filters of samples, the capacities and the times; :class:`EstimateError` for an unknown link."""
+        if isinstance(samples, Samples) and samples.links == self.links:
+            if not (np.isfinite(samples.capacity_mbps).all() and (samples.capacity_mbps >= 0).all()):
+                raise EstimateError("a capacity must be a finite rate")
+            filters = len(self.sources) * samples.at + self.sources[samples.source]
+            found, others = (filters, samples.capacity_mbps, samples.time_s), samples.others
+            if not others:
+                return found
+            first = self.columns(others)
+            return tuple(np.concatenate(both) for both in zip(first, found, strict=True))  # type: ignore[return-value]
+        wanted = list(samples)
+        values = np.array([sample.capacity_mbps for sample in wanted], dtype=float)
+        return self.keys(wanted), values, np.array([sample.time_s for sample in wanted], dtype=float)
 
     def keys(self, samples: Sequence[Sample]) -> IndexArray:
         """The filters of samples; :class:`EstimateError` for a link that nobody declared."""
@@ -113,15 +159,13 @@ class LinkEstimator:
     def after(self, samples: Iterable[Sample]) -> LinkEstimator:
         """With more samples, in the order of their times; :class:`EstimateError` for a link that nobody declared."""
         numbers = self.numbers
-        wanted = list(samples)
-        if not wanted:
+        filters, values, times_s = numbers.columns(samples)
+        if not len(filters):
             return self
-        times_s = np.array([sample.time_s for sample in wanted], dtype=float)
         if np.any(np.diff(times_s) < 0):
             order = np.argsort(times_s, kind="stable")
-            wanted, times_s = [wanted[i] for i in order.tolist()], times_s[order]
-        values = np.array([sample.capacity_mbps for sample in wanted], dtype=float)
-        bank = self.bank.updated(numbers.keys(wanted), values, times_s, self.settings.filter)
+            filters, values, times_s = filters[order], values[order], times_s[order]
+        bank = self.bank.updated(filters, values, times_s, self.settings.filter)
         return LinkEstimator(self.technology, self.settings, bank, numbers)
 
     @cached_property
@@ -166,30 +210,34 @@ class LinkEstimator:
 
     def planned_mbps(self, now_s: float, stale_share: float) -> FloatArray:
         """``capacity_mbps`` of all estimates, in their order: ``stale_share`` of it if stale, 0 if unknown."""
-        settings, bank = self.settings, self.bank
-        mean, count, variance, time_s, weight = (
-            part.reshape(-1, len(Source)) for part in (bank.mean, bank.count, bank.variance, bank.time_s, bank.weight)
-        )
-        agent, modulation, configured = range(len(Source))
-        age_s = np.maximum(0.0, now_s - time_s[:, :configured])
-        fresh = (count[:, :configured] > 0) & (age_s <= settings.stale_s)
-        old = (count[:, :configured] > 0) & (age_s > settings.stale_s) & (age_s <= settings.gone_s)
-        best = np.where(fresh[:, agent], mean[:, agent], mean[:, modulation])
-        error = np.sqrt(variance * weight)
-        lower = np.minimum(mean[:, agent], mean[:, modulation])
-        higher = np.maximum(mean[:, agent], mean[:, modulation])
-        noise = np.hypot(error[:, agent], error[:, modulation])
-        contradict = (
-            fresh.all(axis=1)
-            & (count[:, :configured].min(axis=1) >= settings.min_samples)
-            & (higher - lower > settings.contradiction_ratio * higher)
-            & (higher - lower > settings.contradiction_sigma * noise)
-        )
+        said = _Columns.of(self.bank, self.settings, now_s)
+        mean, old, age_s = said.mean, said.old, said.age_s
+        lower = np.minimum(mean[:, _AGENT], mean[:, _MODULATION])
+        best = np.where(said.fresh[:, _AGENT], mean[:, _AGENT], mean[:, _MODULATION])
         youngest = np.argmin(np.where(old, age_s, np.inf), axis=1)
-        stale = stale_share * np.where(youngest == agent, mean[:, agent], mean[:, modulation])
-        unmeasured = np.where(count[:, configured] > 0, mean[:, configured], 0.0)
+        stale = stale_share * np.where(youngest == _AGENT, mean[:, _AGENT], mean[:, _MODULATION])
+        unmeasured = np.where(said.count[:, _CONFIGURED] > 0, mean[:, _CONFIGURED], 0.0)
         otherwise = np.where(old.any(axis=1), stale, unmeasured)
-        return np.where(fresh.any(axis=1), np.where(contradict, lower, best), otherwise)
+        return np.where(said.fresh.any(axis=1), np.where(said.contradict, lower, best), otherwise)
+
+    def qualities(self, now_s: float) -> dict[Quality, int]:
+        """How many estimates are of which quality; those that occur."""
+        said, settings = _Columns.of(self.bank, self.settings, now_s), self.settings
+        rows, best = np.arange(len(said.mean)), np.where(said.fresh[:, _AGENT], _AGENT, _MODULATION)
+        mean, error = said.mean[rows, best], said.error[rows, best]
+        scatters = (mean > 0) & (error > settings.unsure_error * mean)
+        is_good = (said.count[rows, best] >= settings.min_samples) & ~scatters
+        is_fresh, is_old = said.fresh.any(axis=1), said.old.any(axis=1)
+        is_told = said.count[:, _CONFIGURED] > 0
+        which = {
+            Quality.CONTRADICTORY: said.contradict,
+            Quality.GOOD: is_fresh & ~said.contradict & is_good,
+            Quality.STALE: ~is_fresh & is_old,
+            Quality.UNSURE: (is_fresh & ~said.contradict & ~is_good) | (~is_fresh & ~is_old & is_told),
+            Quality.MISSING: ~is_fresh & ~is_old & ~is_told,
+        }
+        counts = {quality: int(np.count_nonzero(rows)) for quality, rows in which.items()}
+        return {quality: count for quality, count in counts.items() if count}
 
     def _of_fresh(
         self, link: str, known: Mapping[Source, Filtered], fresh: Sequence[Source], age: Mapping[Source, float]
@@ -229,6 +277,46 @@ class LinkEstimator:
         return apart > self.settings.contradiction_ratio * larger and apart > self.settings.contradiction_sigma * noise
 
 
+_AGENT, _MODULATION, _CONFIGURED = range(len(Source))
+
+
+@dataclass(frozen=True, eq=False)
+class _Columns:
+    """The filters of all links at a time: rows are links; columns are sources, those that measure in ``fresh``, ``old``
+    and ``age_s``.
+    """
+
+    mean: FloatArray
+    count: NDArray[np.int64]
+    error: FloatArray
+    age_s: FloatArray
+    fresh: NDArray[np.bool_]
+    old: NDArray[np.bool_]
+    contradict: NDArray[np.bool_]
+
+    @staticmethod
+    def of(bank: FilterBank, settings: LinkSettings, now_s: float) -> _Columns:
+        """What filters say."""
+        mean, variance, time_s, weight = (
+            part.reshape(-1, len(Source)) for part in (bank.mean, bank.variance, bank.time_s, bank.weight)
+        )
+        count = bank.count.reshape(-1, len(Source))
+        age_s, is_known = np.maximum(0.0, now_s - time_s[:, :_CONFIGURED]), count[:, :_CONFIGURED] > 0
+        fresh = is_known & (age_s <= settings.stale_s)
+        old = is_known & (age_s > settings.stale_s) & (age_s <= settings.gone_s)
+        error = np.sqrt(variance * weight)
+        lower = np.minimum(mean[:, _AGENT], mean[:, _MODULATION])
+        higher = np.maximum(mean[:, _AGENT], mean[:, _MODULATION])
+        noise = np.hypot(error[:, _AGENT], error[:, _MODULATION])
+        contradict = (
+            fresh.all(axis=1)
+            & (count[:, :_CONFIGURED].min(axis=1) >= settings.min_samples)
+            & (higher - lower > settings.contradiction_ratio * higher)
+            & (higher - lower > settings.contradiction_sigma * noise)
+        )
+        return _Columns(mean, count, error, age_s, fresh, old, contradict)
+
+
 @dataclass(frozen=True, eq=False)
 class Estimates(Mapping[str, LinkEstimate]):
     """What is believed of all links at a time, worked out where it is asked for."""
@@ -247,10 +335,15 @@ class Estimates(Mapping[str, LinkEstimate]):
     def __len__(self) -> int:
         return len(self.estimator.technology)
 
+    def qualities(self) -> dict[Quality, int]:
+        """:meth:`LinkEstimator.qualities` at this time."""
+        return self.estimator.qualities(self.now_s)
+
     def planned_mbps(self, stale_share: float, links: Iterable[str]) -> FloatArray:
         """:meth:`LinkEstimator.planned_mbps` at this time, of some links."""
-        of = self.estimator.numbers.of
-        return self.estimator.planned_mbps(self.now_s, stale_share)[[of[link] for link in links]]
+        numbers, wanted = self.estimator.numbers, tuple(links)
+        planned = self.estimator.planned_mbps(self.now_s, stale_share)
+        return planned if wanted == numbers.links else planned[[numbers.of[link] for link in wanted]]
 
 
 _TRUST = {

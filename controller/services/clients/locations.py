@@ -7,6 +7,7 @@ It lives in one green thread, which takes what switches, access points and agent
 from __future__ import annotations
 
 import logging
+import math
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass
@@ -86,6 +87,9 @@ class ClientService:
             if place is not None:
                 self.state = core.seen(self.state, mac, place, clock()).state
         # Addresses of the network itself: nobody else may have them.
+        self._plain_at = {at.node for places in addressing.attachments.values() for at in places}
+        self._to_ask: deque[str] = deque()
+        self._ask_at_once = 0
         self._fixed: dict[str, str] = {mac: node for (node, _), mac in addressing.interface_mac.items()}
         self._fixed.update({mac: node for node, mac in addressing.host_mac.items()})
         self._own_ips = {ip: node for node, ip in addressing.host_ip.items() if node in addressing.access_port}
@@ -172,6 +176,7 @@ class ClientService:
         if now_s >= self._due_s:
             self._due_s = now_s + EVERY_S
             self._each_second(now_s)
+        self._ask_some()
         self.tables.advance()
         self.progress.notify()
         shim.sleep(0)
@@ -181,8 +186,18 @@ class ClientService:
         self._take(core.expired(self.state, now_s))
         for client, places in reported_places(self.context, self.port.state).items():
             self._take(core.reported(self.state, client, places, now_s))
-        for session in self._ready.values():
-            session.hosts.ask_packets()
+        if self._to_ask:
+            # Turns are slow: those who were not asked yet go first.
+            return
+        # Who has sent something: each switch is asked once a second, a few in each turn.
+        self._to_ask = deque(node for node, s in self._ready.items() if s.hosts.rule_count or node in self._plain_at)
+        self._ask_at_once = math.ceil(len(self._to_ask) * TICK_S / EVERY_S)
+
+    def _ask_some(self) -> None:
+        for _ in range(min(self._ask_at_once, len(self._to_ask))):
+            session = self._ready.get(self._to_ask.popleft())
+            if session is not None:
+                session.hosts.ask_packets()
 
     def _enqueue(self, work: Callable[[], None]) -> None:
         if len(self._queue) >= MAX_QUEUED:
