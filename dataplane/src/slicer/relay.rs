@@ -260,9 +260,9 @@ impl Relay {
                 None => break,
             };
             let next = if (*line).tenant.is_null() {
-                self.from_switch(line, message, now_s)
+                self.switch_said(line, message, now_s)
             } else {
-                self.from_guest(line, message, now_s)
+                self.guest_said(line, message, now_s)
             };
             match next {
                 Next::Slow => return Next::Slow,
@@ -276,7 +276,7 @@ impl Relay {
         Next::Done
     }
 
-    unsafe fn from_switch(&mut self, line: *mut Line, message: &[u8], now_s: f64) -> Next {
+    unsafe fn switch_said(&mut self, line: *mut Line, message: &[u8], now_s: f64) -> Next {
         if message[1] != PACKET_IN || message.len() < 34 || (*line).switch.is_null() {
             return Next::Slow;
         }
@@ -315,7 +315,7 @@ impl Relay {
         }
     }
 
-    unsafe fn from_guest(&mut self, line: *mut Line, message: &[u8], now_s: f64) -> Next {
+    unsafe fn guest_said(&mut self, line: *mut Line, message: &[u8], now_s: f64) -> Next {
         let (tenant, switch) = ((*line).tenant, (*line).switch);
         if message[1] != FLOW_MOD || message.len() < 56 || (*line).may_change == 0 || switch.is_null() {
             return Next::Slow;
