@@ -1,14 +1,18 @@
 """The process ``hyroads slicer`` with its sockets: what it adds to a packet-in that is answered by a flow-mod.
 
     python benchmarks/slicing_process.py [--slices 100] [--rules 10000] [--rounds 4000] [--window 64] [--seconds 5]
+    python benchmarks/slicing_process.py --cores one       (or own)
     python benchmarks/slicing_process.py --bridges 10      (root)
 
 A switch and a controller made here speak OpenFlow 1.3 over loopback TCP: directly, then through the slicer, which has
 all slices with all their flowspace rules on that switch. Each packet-in is answered by the flow-mod of a learning
-switch (in_port, eth_src, eth_dst -> output).
+switch (in_port, eth_src, eth_dst -> output). It modifies, so that the slice's entries are never used up.
 
 - latency: one packet-in at a time; median and 99th percentile of the time until its flow-mod is back. The difference
   of the medians is what the slicer adds. Target: 80 us.
+- beside it, if there is socat: the same through a bare relay, which knows nothing of messages.
+- cores: ``any``, ``one`` for everything, or ``own`` for the slicer and the relay, all others on the first.
+- idle: the slicer's CPU in 5 s without messages.
 - change: ``--switches`` more switches; one rule of a slice is another by the control socket: when the last switch has
   its new entry, and when the answer comes. Target: 100 ms.
 - with ``--bridges`` only the change, at so many bridges of a real Open vSwitch; when an entry is in force is told by
@@ -16,7 +20,7 @@ switch (in_port, eth_src, eth_dst -> output).
 - rate: a window of packet-ins on the way; flow-mods a second, and the slicer's own CPU time for each. Target: 20 000
   a second on one core.
 
-Direct and sliced runs alternate, so that a noisy machine is noisy for both.
+Direct, relayed and sliced runs alternate, so that a noisy machine is noisy for all.
 """
 
 from __future__ import annotations
@@ -25,6 +29,7 @@ import argparse
 import json
 import os
 import random
+import shutil
 import signal
 import socket
 import statistics
@@ -121,7 +126,9 @@ def controller(listener: socket.socket, answers: bytes) -> None:
 def flow_mod(rng: random.Random) -> bytes:
     macs = {name: rng.getrandbits(46) << 1 for name in ("eth_src", "eth_dst")}
     fields = classifier.encode(of_fields({"in_port": 1, **macs}))
-    return wire.message(wire.flow_mod_body(wire.ADD, 0, 5, fields, wire.instructions((act.Output(2),), None)), 77)
+    return wire.message(
+        wire.flow_mod_body(wire.MODIFY_STRICT, 0, 5, fields, wire.instructions((act.Output(2),), None)), 77
+    )
 
 
 def packet_ins(rng: random.Random, table: int, number: int, count: int) -> list[bytes]:
@@ -324,11 +331,14 @@ def main() -> None:
     ):
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--seconds", type=float, default=3.0)
+    parser.add_argument("--cores", choices=("any", "one", "own"), default="any")
     parser.add_argument("--all-guests", action="store_true", help="a connection for every slice")
     args = parser.parse_args()
     if args.bridges:
         change_on_bridges(args)
         return
+    if args.cores != "any":
+        os.sched_setaffinity(0, {0})
     rng = random.Random(1)
     listener = socket.create_server(("127.0.0.1", 0), backlog=256)
     dial, listen = listener.getsockname()[1], free_port()
@@ -342,18 +352,36 @@ def main() -> None:
             slicer = subprocess.Popen(
                 [sys.executable, "-m", "hyroads.controller.cli", "slicer", "--config", str(config)], stderr=log
             )
+            relay, between = start_relay(dial)
+            if args.cores == "own":
+                for each in (slicer, relay):
+                    if each is not None:
+                        os.sched_setaffinity(each.pid, {1})
             try:
-                measure(args, rng, dial, listen, psutil.Process(slicer.pid))
+                measure(args, rng, dial, listen, psutil.Process(slicer.pid), between)
                 if args.switches:
                     change(args, listen, str(Path(name) / "control"))
             finally:
-                slicer.terminate()
-                slicer.wait(10)
+                for each in (slicer, relay):
+                    if each is not None:
+                        each.terminate()
+                        each.wait(10)
                 os.kill(child, 15)
                 print((Path(name) / "log").read_text(), file=sys.stderr)
 
 
-def measure(args: argparse.Namespace, rng: random.Random, dial: int, listen: int, slicer: psutil.Process) -> None:
+def start_relay(dial: int) -> tuple[subprocess.Popen[bytes] | None, int]:
+    """(the process, its port) of socat, which copies what comes; (None, 0) without it."""
+    if shutil.which("socat") is None:
+        return None, 0
+    port = free_port()
+    ends = (f"TCP-LISTEN:{port},bind=127.0.0.1,reuseaddr,nodelay", f"TCP:127.0.0.1:{dial},nodelay")
+    return subprocess.Popen(["socat", *ends]), port
+
+
+def measure(
+    args: argparse.Namespace, rng: random.Random, dial: int, listen: int, slicer: psutil.Process, between: int
+) -> None:
     direct = Peer(socket.create_connection(("127.0.0.1", dial)))
     direct.send(HELLO)
     start = time.perf_counter()
@@ -363,7 +391,12 @@ def measure(args: argparse.Namespace, rng: random.Random, dial: int, listen: int
     print(f"{args.slices} slices, {args.rules} rules: ready {time.perf_counter() - start:.2f} s after the switch came")
     time.sleep(1.5)
     plain, marked = packet_ins(rng, 0, 0, 512), packet_ins(rng, table, number, 512)
-    ways = (("direct", direct, plain, None), ("through the slicer", sliced, marked, slicer))
+    ways: list[tuple[str, Peer, list[bytes], psutil.Process | None]] = [("direct", direct, plain, None)]
+    if between:
+        relayed = Peer(socket.create_connection(("127.0.0.1", between)))
+        relayed.send(HELLO)
+        ways.append(("through socat", relayed, plain, None))
+    ways.append(("through the slicer", sliced, marked, slicer))
     times: dict[str, list[float]] = {way: [] for way, *_ in ways}
     rates: dict[str, list[tuple[float, float]]] = {way: [] for way, *_ in ways}
     for _ in range(args.repeat):
@@ -379,8 +412,16 @@ def measure(args: argparse.Namespace, rng: random.Random, dial: int, listen: int
             f"{way:20s} median {statistics.median(found):6.1f} us, 99 % {worst:6.1f} us; {fast:7,.0f} a second", end=""
         )
         print(f", {cpu:.1f} us of CPU for each" if cpu else "")
-    added = statistics.median(times["through the slicer"]) - statistics.median(times["direct"])
-    print(f"added: {added:.1f} us (target 80); memory {slicer.memory_info().rss / 1e6:.0f} MB (target 500)")
+    added = {way: statistics.median(found) - statistics.median(times["direct"]) for way, found in times.items()}
+    mine = added["through the slicer"]
+    print(f"added: {mine:.1f} us (target 80); memory {slicer.memory_info().rss / 1e6:.0f} MB (target 500)")
+    if between:
+        print(
+            f"beside the relay, which adds {added['through socat']:.1f} us: {mine / added['through socat']:.2f} times"
+        )
+    used_s = sum(slicer.cpu_times()[:2])
+    time.sleep(5)
+    print(f"idle: {(sum(slicer.cpu_times()[:2]) - used_s) * 1e3:.0f} ms of CPU in 5 s")
 
 
 if __name__ == "__main__":

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 
 class TokenBucket:
     """Holds at most ``burst`` tokens, is full at first, and gains ``rate_per_s`` tokens a second. An event takes one.
@@ -13,7 +15,7 @@ class TokenBucket:
         self.rate_per_s = rate_per_s
         self.burst = burst
         self._tokens = burst
-        self._filled_s: float | None = None
+        self._filled_s = math.inf
 
     def take(self, now_s: float) -> bool:
         """Take a token if there is one."""
@@ -41,7 +43,9 @@ class TokenBucket:
         return (1 - self._tokens) / self.rate_per_s if self.rate_per_s else float("inf")
 
     def _fill(self, now_s: float) -> None:
-        if self._filled_s is not None:
+        if self._filled_s < math.inf:
             elapsed_s = max(0.0, now_s - self._filled_s)
             self._tokens = min(self.burst, self._tokens + elapsed_s * self.rate_per_s)
-        self._filled_s = now_s if self._filled_s is None else max(now_s, self._filled_s)
+            self._filled_s = max(now_s, self._filled_s)
+        else:
+            self._filled_s = now_s

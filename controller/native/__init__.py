@@ -11,9 +11,10 @@ import ctypes
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from numpy.typing import NDArray
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 LIBRARY = "libhyroads_dataplane.so"
 ENVIRONMENT = "HYROADS_NATIVE"

@@ -6,4 +6,5 @@ pub mod medium;
 pub mod planner;
 pub mod rates;
 pub mod rng;
+pub mod slicer;
 pub mod sys;

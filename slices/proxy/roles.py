@@ -86,6 +86,9 @@ class AsyncConfig:
 
     def wants(self, kind: int, reason: int, role: int) -> bool:
         """Whether the guest wants this message in its role."""
-        place = _PLACES[kind] + (role == SLAVE)
-        mask: int = _MASKS.unpack(self.masks)[place]
-        return bool(mask >> min(reason, 31) & 1)
+        return bool(self.reasons(kind, role) >> min(reason, 31) & 1)
+
+    def reasons(self, kind: int, role: int) -> int:
+        """The reasons of this kind of message that the guest wants in its role, one bit each."""
+        mask: int = _MASKS.unpack(self.masks)[_PLACES[kind] + (role == SLAVE)]
+        return mask

@@ -6,17 +6,29 @@ Sans I/O: the shell splits byte streams into whole messages, passes them in with
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from operator import is_
 from struct import Struct
 
 from hyroads.controller.control.slots import Histogram
-from hyroads.controller.core.token_bucket import TokenBucket
 from hyroads.controller.ofp import guard, wire
 from hyroads.slices.core import errors
 from hyroads.slices.core.errors import Refused, bad_request
 from hyroads.slices.core.model import Permission
+from hyroads.slices.native.layout import (
+    FIRST_XID,
+    GUESTS,
+    PORTS,
+    Bucket,
+    Line,
+    Sent,
+    SharedSwitch,
+    SharedTenant,
+    words_of,
+)
 
 from .flow_mod import translate
 from .group_mod import translate_group_mod, translate_meter_mod
@@ -26,7 +38,7 @@ from .packets import NO_BLOCK, owner_outside_blocks, packet_in, packet_out
 from .ports import MODIFIED, event_port, own_queue_config
 from .readback import flow_removed
 from .region import Regions
-from .roles import AsyncConfig, Roles
+from .roles import SLAVE, AsyncConfig, Roles
 from .xids import FIRST_OWN, Buffers, EntryQuota, Request, Xids, answer
 
 ANSWER_BOUNDS_S = (0.0005, 0.002, 0.01, 0.05, 0.2, 1.0, 5.0)
@@ -49,20 +61,63 @@ class Tenant:
     name: str
     view: GuestView
     permissions: frozenset[Permission]
-    packet_ins: TokenBucket
-    changes: TokenBucket
+    packet_ins: Bucket
+    changes: Bucket
     entries: EntryQuota
     roles: Roles = field(default_factory=Roles)
     guests: set[int] = field(default_factory=set)
-    dropped_packet_ins: int = 0
     refused: int = 0
     """Messages of guests that were answered with an error of ours since that was told, and why the last one was."""
     last_refusal: str = ""
-    messages: int = 0
-    """Messages of guests so far, and how many of them were refused."""
     refusals: int = 0
+    """How many messages of guests were refused so far."""
     answers: Histogram = field(default_factory=lambda: Histogram(ANSWER_BOUNDS_S))
     """How long the switch took to answer messages of guests."""
+    shared: SharedTenant = field(default_factory=SharedTenant)
+    """What the fast path knows of the slice, and counts."""
+    _shared_parts: tuple[object, ...] = ()
+
+    @property
+    def messages(self) -> int:
+        """Messages of guests so far."""
+        return int(self.shared.messages)
+
+    @messages.setter
+    def messages(self, count: int) -> None:
+        self.shared.messages = count
+
+    @property
+    def dropped_packet_ins(self) -> int:
+        """Packet-ins that were too many."""
+        return int(self.shared.dropped_packet_ins)
+
+    @dropped_packet_ins.setter
+    def dropped_packet_ins(self, count: int) -> None:
+        self.shared.dropped_packet_ins = count
+
+    def publish(self) -> None:
+        """Tell the fast path of limits, tables and ports. What leaves at which port it learns later."""
+        shared, view = self.shared, self.view
+        shared.ports_known = 0
+        parts = (self.packet_ins, self.changes, self.entries, view.ports, view.queue)
+        if len(parts) == len(self._shared_parts) and all(map(is_, parts, self._shared_parts)):
+            return
+        self._shared_parts = parts
+        shared.packet_ins = ctypes.addressof(self.packet_ins)
+        shared.changes = ctypes.addressof(self.changes)
+        shared.entries = ctypes.addressof(self.entries)
+        shared.metadata_mask = view.layout.guest_metadata_mask
+        shared.queue = -1 if view.queue is None else view.queue
+        shared.first_table, shared.table_count = view.block.first, view.block.count
+        shared.ports = words_of(view.ports)
+
+
+@dataclass(frozen=True, slots=True)
+class FastGuest:
+    """A guest's connection as the fast path has it, and what was sent on there under an id, once."""
+
+    line: Line
+    asked: Callable[[int], Sent | None]
 
 
 @dataclass
@@ -70,6 +125,7 @@ class _Guest:
     tenant: Tenant
     wants: AsyncConfig = field(default_factory=AsyncConfig)
     config: bytes = _CONFIG.pack(0, 128)
+    fast: FastGuest | None = None
 
 
 @dataclass
@@ -83,16 +139,25 @@ class Out:
 
 
 class SwitchSession:
-    """The state of one switch's connection. ``key`` authenticates discovery frames and is one for all switches."""
+    """The state of one switch's connection. ``key`` authenticates discovery frames and is one for all switches.
 
-    def __init__(self, features_reply: bytes, regions: Regions, tenants: Iterable[Tenant], key: bytes) -> None:
+    With ``line``, the connection as the fast path has it, messages of both sides may pass without being seen here.
+    """
+
+    def __init__(
+        self, features_reply: bytes, regions: Regions, tenants: Iterable[Tenant], key: bytes, line: Line | None = None
+    ) -> None:
+        self._shared: SharedSwitch | None = None
+        if line is not None:
+            self._shared = SharedSwitch(line=ctypes.addressof(line), next_xid=FIRST_XID)
+            line.switch = ctypes.addressof(self._shared)
+        self._guests: dict[int, _Guest] = {}
         self._features = features_reply
         self._regions = regions
         self._key = key
         self._tenants: dict[int, Tenant] = {}
         self._by_table: list[Tenant | None] = []
         self.serve(regions, tenants)
-        self._guests: dict[int, _Guest] = {}
         self._xids = Xids()
         self._buffers = Buffers()
         self._answers: dict[int, Answer] = {}
@@ -106,14 +171,24 @@ class SwitchSession:
         for tenant in self._tenants.values():
             block = tenant.view.block
             self._by_table[block.first : block.first + block.count] = [tenant] * block.count
+        if self._shared is not None:
+            for tenant in self._tenants.values():
+                tenant.publish()
+                if tenant.guests:
+                    self._publish_guests(tenant)
+            addresses = {id(tenant): ctypes.addressof(tenant.shared) for tenant in self._tenants.values()}
+            self._shared.tenants[:] = [addresses.get(id(tenant)) for tenant in self._by_table]
 
     # -- guests come and go -------------------------------------------------------------------------------------------
 
-    def join(self, guest: int, number: int) -> None:
+    def join(self, guest: int, number: int, fast: FastGuest | None = None) -> None:
         """A controller of the slice with this number is connected, HELLO done."""
         tenant = self._tenants[number]
         tenant.guests.add(guest)
-        self._guests[guest] = _Guest(tenant)
+        self._guests[guest] = _Guest(tenant, fast=fast)
+        if fast is not None and self._shared is not None:
+            fast.line.tenant, fast.line.switch = ctypes.addressof(tenant.shared), ctypes.addressof(self._shared)
+        self._publish_guests(tenant)
 
     def leave(self, guest: int) -> None:
         """Its connection is gone: rules stay, answers are nobody's."""
@@ -121,6 +196,38 @@ class SwitchSession:
         left.tenant.guests.discard(guest)
         left.tenant.roles.leave(guest)
         self._xids.forget(guest)
+        if left.fast is not None:
+            left.fast.line.may_change = 0
+        self._publish_guests(left.tenant)
+
+    def _publish_guests(self, tenant: Tenant) -> None:
+        """Tell the fast path who the guests of a slice are, and what they may and want in their roles."""
+        if self._shared is None:
+            return
+        guests = {guest: self._guests.get(guest) for guest in tenant.guests}
+        lines = []
+        for guest, each in guests.items():
+            if each is not None and each.fast is not None:
+                role = tenant.roles.role(guest)
+                line = each.fast.line
+                line.may_change = Permission.WRITE in tenant.permissions and role != SLAVE
+                line.packet_in_reasons = each.wants.reasons(wire.PACKET_IN, role)
+                lines.append(ctypes.addressof(line))
+        few = len(lines) == len(guests) <= GUESTS
+        tenant.shared.guest_count = len(lines) if few else GUESTS + 1
+        tenant.shared.guests[:] = (lines + [None] * GUESTS)[:GUESTS]
+
+    def _learn_ports(self, tenant: Tenant) -> None:
+        """Tell the fast path at which ports packets of a slice may leave without being looked at."""
+        if self._shared is None or tenant.shared.ports_known:
+            return
+        regions, view = self._regions, tenant.view
+        ports = [port for port in view.ports if port < PORTS]
+        for port in ports:
+            self._shared.kinds[port] = regions.kind(port)
+        tenant.shared.whole = words_of([port for port in ports if regions.whole(view.number, port)])
+        tenant.shared.uniform = len({regions.kind(port) for port in view.ports}) == 1
+        tenant.shared.ports_known = 1
 
     def tell(self, tenant: Tenant, message: bytes) -> Out:
         """An event of the slicer's own making, for those guests of a slice that want it."""
@@ -200,6 +307,8 @@ class SwitchSession:
         if message[25] == 0 and not tenant.entries.add():
             raise Refused(errors.FLOW_MOD_FAILED, 1, f"the slice has {tenant.entries.most} entries at most")
         self._forward(guest, message, messages, out)
+        if message[25] < wire.DELETE:
+            self._learn_ports(tenant)
 
     def _numbered_mod(self, guest: int, message: bytes, now_s: float, out: Out) -> None:
         """Of groups and meters: a number whose add the switch refuses is free again."""
@@ -226,13 +335,16 @@ class SwitchSession:
         self._forward(guest, message, [message], out)
 
     def _role(self, guest: int, message: bytes, now_s: float, out: Out) -> None:
-        out.guests.append((guest, self._guests[guest].tenant.roles.request(guest, message)))
+        tenant = self._guests[guest].tenant
+        out.guests.append((guest, tenant.roles.request(guest, message)))
+        self._publish_guests(tenant)
 
     def _get_async(self, guest: int, message: bytes, now_s: float, out: Out) -> None:
         out.guests.append((guest, wire.message(self._guests[guest].wants.masks, _xid(message), 27)))
 
     def _set_async(self, guest: int, message: bytes, now_s: float, out: Out) -> None:
         self._guests[guest].wants = AsyncConfig.of_message(message)
+        self._publish_guests(self._guests[guest].tenant)
 
     # -- from the switch ----------------------------------------------------------------------------------------------
 
@@ -295,7 +407,7 @@ class SwitchSession:
         if message[4] & _OWN:
             out.own.append(message)
             return
-        asked = self._xids.asked(message)
+        asked = self._xids.asked(message) if _xid(message) < FIRST_XID else self._asked_fast(_xid(message))
         joined = self._answers.pop(_xid(message), None)
         if asked is None:
             return
@@ -310,6 +422,15 @@ class SwitchSession:
             if message[1] == wire.QUEUE_CONFIG_REPLY:
                 message = own_queue_config(message, self._guests[asked.guest].tenant.view.queue)
             out.guests.append((asked.guest, answer(asked, message)))
+
+    def _asked_fast(self, xid: int) -> Request | None:
+        """Whose answer this is of what the fast path sent. After 2^30 messages an id comes again: the newest counts."""
+        found: Request | None = None
+        for guest, each in self._guests.items():
+            sent = None if each.fast is None else each.fast.asked(xid)
+            if sent is not None and (found is None or sent.sent_s > found.sent_s):
+                found = Request(guest, sent.guest_xid, bytes(sent.head)[: sent.length], sent.sent_s)
+        return found
 
     def _timed(self, asked: Request, now_s: float) -> None:
         """A message of a guest is answered in full."""

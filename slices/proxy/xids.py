@@ -8,14 +8,14 @@ from collections import OrderedDict, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from hyroads.controller.core.token_bucket import TokenBucket
+from hyroads.slices.native.layout import FIRST_XID, Bucket, Quota
 
 MOST_WAITING = 8192
 """Messages of a guest without an answer are forgotten after this many others of it: flow-mods, for one, are answered
 only if refused. What other guests send does not matter."""
 
 FIRST_OWN = 0x8000_0000
-"""Ids from here on are those of the slicer's own messages."""
+"""Ids from here on are those of the slicer's own messages; from ``FIRST_XID`` on, of those that the fast path sent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +54,8 @@ class Xids:
         """The message under an id of the proxy; ``request`` is what the guest sent."""
         xid = self._next
         while xid in self._waiting:  # after many days, of a guest that is quiet since
-            xid = xid + 1 if xid < FIRST_OWN - 1 else 1
-        self._next = xid + 1 if xid < FIRST_OWN - 1 else 1
+            xid = xid + 1 if xid < FIRST_XID - 1 else 1
+        self._next = xid + 1 if xid < FIRST_XID - 1 else 1
         self._waiting[xid] = Request(guest, int.from_bytes(request[4:8], "big"), request[:64], now_s, undo)
         mine = self._of_guest[guest]
         mine[xid] = None
@@ -116,15 +116,15 @@ class Buffers:
         return now_s <= found[1]
 
 
-def bucket_of(rate_per_s: float) -> TokenBucket:
+def bucket_of(rate_per_s: float) -> Bucket:
     """A slice's bucket for a rate of its limits: the burst is what comes in a tenth of a second, and at least one."""
-    return TokenBucket(rate_per_s, max(1.0, rate_per_s / 10) if rate_per_s else 0.0)
+    return Bucket(rate_per_s, max(1.0, rate_per_s / 10) if rate_per_s else 0.0)
 
 
 _NEARLY_FULL = 0.8
 
 
-class EntryQuota:
+class EntryQuota(Quota):
     """Flow entries of a slice on a switch: what the switch counted last, and what was added since.
 
     Timeouts and overwriting adds are not seen between two counts, so the quota errs on the strict side, until the
@@ -132,32 +132,29 @@ class EntryQuota:
     """
 
     def __init__(self, most: int) -> None:
-        self.most = most
-        self._counted = 0
-        self.added = 0
-        """How many were added since the last count."""
-        self._refused = False
+        """At most so many; ``added`` is how many were added since the last count."""
+        super().__init__(most)
 
     @property
     def used(self) -> int:
         """How many the slice may have at most by now."""
-        return self._counted + self.added
+        return int(self.counted_entries + self.added)
 
     @property
     def due(self) -> bool:
         """Whether it is time for another count: little is left, or an entry was refused though others may have gone."""
-        return self._refused or (self.added > 0 and self.used > _NEARLY_FULL * self.most)
+        return bool(self.refused) or (self.added > 0 and self.used > _NEARLY_FULL * self.most)
 
     def counted(self, active: int, added_since_request: int = 0) -> None:
         """The switch says how many entries the slice's tables have; adds sent after the question still count."""
-        self._counted = active
+        self.counted_entries = active
         self.added = added_since_request
-        self._refused = False
+        self.refused = 0
 
     def add(self) -> bool:
         """Whether one more entry is allowed."""
         if self.used >= self.most:
-            self._refused = True
+            self.refused = 1
             return False
         self.added += 1
         return True

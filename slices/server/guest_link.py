@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 from hyroads.controller.ofp import wire
 from hyroads.slices.core.errors import SliceError
 from hyroads.slices.core.model import Controller
-from hyroads.slices.proxy.session import SwitchSession, Tenant
+from hyroads.slices.native.layout import Sent
+from hyroads.slices.proxy.session import FastGuest, SwitchSession, Tenant
 
 from .stream import HELLO, HELLO_FAILED, MessageStream, speaks_1_3
 from .switch_link import SwitchLink
@@ -39,7 +40,7 @@ class GuestLink(MessageStream):
     """HELLO first; then whatever the session makes of each message."""
 
     def __init__(self, switch: SwitchLink, session: SwitchSession, tenant: Tenant, slicer: Slicer) -> None:
-        super().__init__(switch.patience_s)
+        super().__init__(switch.patience_s, slicer.relay)
         self.number = next(_numbers)
         self.switch = switch
         self.session = session
@@ -93,10 +94,17 @@ class GuestLink(MessageStream):
             self.switch.out += out.switch
             if message[1] in _NUMBERED:
                 self._slicer.dirty.set()
-            pause_s = self.session.pause_s(self.number, self.loop.time())
-            if pause_s > 0:
-                self.hold("pace")
-                self._resume = self.loop.call_later(pause_s, self.release, "pace")
+            self.paced()
+
+    def paced(self) -> None:
+        """Read no more until the slice may send again."""
+        pause_s = self.session.pause_s(self.number, self.loop.time()) if self.joined else 0.0
+        if pause_s > 0:
+            self.hold("pace")
+            self._resume = self.loop.call_later(pause_s, self.release, "pace")
+
+    def _asked(self, xid: int) -> Sent | None:
+        return None if self._relay is None else self._relay.asked(self, xid)
 
     def _hello(self, message: bytes) -> None:
         if message[1] != wire.HELLO or not speaks_1_3(message):
@@ -106,7 +114,9 @@ class GuestLink(MessageStream):
             self._deadline.cancel()
         self.joined = True
         self.switch.guests[self.number] = self
-        self.session.join(self.number, self.tenant.view.number)
+        fast = FastGuest(self.line, self._asked) if self.can_be_fast else None
+        self.session.join(self.number, self.tenant.view.number, fast)
+        self.go_fast()
         LOG.info("%s: connected", self.name)
         self._slicer.guest_told(self, "connected")
 

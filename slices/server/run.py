@@ -12,6 +12,7 @@ import ssl
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
 
 from hyroads.controller.core.errors import ConfigError, HyroadsError
 from hyroads.controller.files.state import Document, StateFile
@@ -21,6 +22,7 @@ from hyroads.slices.core.change import difference_of
 from hyroads.slices.core.model import SliceModel
 from hyroads.slices.core.opt_in import Dropped, documents, read_documents, requests_of, seated
 from hyroads.slices.core.slicefile import document_of, parse
+from hyroads.slices.native.relay import Relay, load_relay
 
 from . import state
 from .settings import SlicerSettings, load
@@ -42,8 +44,18 @@ def run(config: str, *, verbose: bool = False) -> int:
     )
     logging.getLogger("asyncio").setLevel(logging.WARNING)
     settings = load(config)
-    asyncio.run(_until_signal(Server(config, settings)))
+    relay = load_relay()
+    with asyncio.Runner(loop_factory=partial(_loop, relay)) as runner:
+        runner.run(_until_signal(Server(config, settings, relay)))
     return 0
+
+
+def _loop(relay: Relay | None) -> asyncio.AbstractEventLoop:
+    """A loop that waits in the fast path, if there is one."""
+    loop = asyncio.SelectorEventLoop(relay)
+    if relay is not None:
+        relay.soon = loop.call_soon
+    return loop
 
 
 async def _until_signal(server: Server) -> None:
@@ -69,7 +81,7 @@ def _tell(dropped: Iterable[Dropped]) -> None:
 class Server:
     """The sockets, signals and the state file around one :class:`Slicer`."""
 
-    def __init__(self, config: str, settings: SlicerSettings) -> None:
+    def __init__(self, config: str, settings: SlicerSettings, relay: Relay | None = None) -> None:
         self.config = config
         self.settings = settings
         self._file: StateFile | None = None
@@ -87,7 +99,7 @@ class Server:
         opt_ins = read_documents(self.saved.opt_ins, settings.state_file or "")
         model, dropped = seated(model, opt_ins, settings.users)
         _tell(dropped)
-        self.slicer = Slicer(settings, model, self.saved, config)
+        self.slicer = Slicer(settings, model, self.saved, config, relay)
 
     async def serve(self, ended: asyncio.Event, ready: Callable[[], object] = lambda: None) -> None:
         """Until it is over; ``ready`` is called when it listens everywhere."""

@@ -20,6 +20,7 @@ from hyroads.slices.core.errors import SliceError
 from hyroads.slices.core.model import SliceModel
 from hyroads.slices.core.opt_in import member_changes
 from hyroads.slices.core.users import User
+from hyroads.slices.native.relay import Relay
 from hyroads.slices.proxy.contents import Contents, contents_of, questions
 from hyroads.slices.proxy.maintenance import change_stages, is_sliced, stages
 from hyroads.slices.proxy.ports import DELETED
@@ -65,12 +66,21 @@ class StaleError(SliceError):
 class Slicer:
     """``saved`` is what survived the last process; ``dirty`` is set whenever that changes."""
 
-    def __init__(self, settings: SlicerSettings, model: SliceModel, saved: Saved, document: str = "") -> None:
+    def __init__(
+        self,
+        settings: SlicerSettings,
+        model: SliceModel,
+        saved: Saved,
+        document: str = "",
+        relay: Relay | None = None,
+    ) -> None:
         self.settings = settings
         self.model = model
         self.users = settings.users
         """Who may join slices, as the settings say it now."""
         self.key = saved.key
+        self.relay = relay
+        """The fast path, which is the loop's selector then."""
         self.dirty = asyncio.Event()
         self.switches: dict[int, Switch] = {}
         self.connections = 0
@@ -184,7 +194,8 @@ class Slicer:
             await switch.install(stages(found, switch.wanted(entries=True)))
             await switch.send(switch.stale_entries(gone))
             switch.installed, switch.numbers = entries, _numbers(switch)
-            switch.session = SwitchSession(link.features, switch.regions, switch.tenants.values(), self.key)
+            line = link.line if link.can_be_fast else None
+            switch.session = SwitchSession(link.features, switch.regions, switch.tenants.values(), self.key, line)
             link.serve(switch.session)
             await switch.check_again()
             await switch.count_entries()

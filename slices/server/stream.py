@@ -3,25 +3,33 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import logging
 from typing import cast
 
 from hyroads.controller.core.errors import HyroadsError
+from hyroads.controller.ofp import wire
+from hyroads.slices.native.layout import Line
+from hyroads.slices.native.relay import Relay
 
 LOG = logging.getLogger("hyroads.slicer")
 
 _MOST = 1 << 16
 _ROOM = 2 * _MOST
 ECHO_AFTER_S = 5.0
+_FAST = frozenset({wire.PACKET_IN, wire.FLOW_MOD})
+"""What the fast path may handle."""
 _ECHO_REQUEST = bytes((4, 2, 0, 8, 0, 0, 0, 0))
 
 
 class MessageStream(asyncio.BufferedProtocol):
     """Cuts what comes into messages. A subclass has ``message``, ``opened``, ``lost`` and maybe ``full_changed``."""
 
-    def __init__(self, patience_s: float) -> None:
-        """A peer that is silent for ``patience_s`` is given up."""
+    def __init__(self, patience_s: float, relay: Relay | None = None) -> None:
+        """A peer that is silent for ``patience_s`` is given up. ``relay`` is the fast path, if there is one."""
         self.patience_s = patience_s
+        self._relay = relay
+        self._fast = False
         self.loop = asyncio.get_running_loop()
         self.transport: asyncio.Transport | None = None
         self.name = "a peer"
@@ -32,9 +40,12 @@ class MessageStream(asyncio.BufferedProtocol):
         """Sent together at the end of a turn, by ``flush``."""
         self._buffer = bytearray(_ROOM)
         self._view = memoryview(self._buffer)
-        self._start = self._end = 0
+        exported = (ctypes.c_char * _ROOM).from_buffer(self._buffer)
+        self.line = Line(ctypes.addressof(exported), _ROOM, fd=-1, heard_s=self.loop.time())
+        """What has come, and what the fast path may do."""
+        self._exported = exported
         self._holds: set[str] = set()
-        self._heard_s = self.loop.time()
+        self._declined = False
         self._echo: asyncio.TimerHandle | None = None
 
     # -- for subclasses -----------------------------------------------------------------------------------------------
@@ -66,6 +77,8 @@ class MessageStream(asyncio.BufferedProtocol):
         """Send at once; nothing if the connection is gone."""
         if self.transport is not None and not self.transport.is_closing():
             self.transport.write(data)
+            if self._fast and self.transport.get_write_buffer_size() and self._relay is not None:
+                self._relay.blocked(self)
 
     def flush(self) -> None:
         """Send what is in ``out``."""
@@ -82,7 +95,39 @@ class MessageStream(asyncio.BufferedProtocol):
         """Close without sending what waits."""
         if self.transport is not None and not self.transport.is_closing():
             LOG.warning("%s: connection ended: %s", self.name, why)
+            self.line.open = 0
             self.transport.abort()
+
+    # -- the fast path ------------------------------------------------------------------------------------------------
+
+    @property
+    def can_be_fast(self) -> bool:
+        """Whether the fast path can read and write the connection: not through TLS."""
+        if self._relay is None or self.transport is None:
+            return False
+        return self.transport.get_extra_info("sslcontext") is None
+
+    def go_fast(self) -> None:
+        """From now on the fast path reads and writes, too."""
+        if self._relay is not None and self.transport is not None and self.can_be_fast:
+            self.line.fd = self.transport.get_extra_info("socket").fileno()
+            self._fast = self._relay.add(self)
+            self._open_or_not()
+
+    def _open_or_not(self) -> None:
+        self.line.open = self._fast and not self._holds
+
+    def drained(self) -> bool:
+        """Whether nothing waits to be sent."""
+        return self.transport is not None and not self.transport.is_closing() and not self.waiting_bytes
+
+    def paced(self) -> None:
+        """The fast path has used up what the peer may send for now."""
+
+    def work(self) -> None:
+        """Go on where the fast path has stopped."""
+        self._declined = True
+        self._work()
 
     # -- holding ------------------------------------------------------------------------------------------------------
 
@@ -91,12 +136,14 @@ class MessageStream(asyncio.BufferedProtocol):
         if not self._holds and self.transport is not None and not self.transport.is_closing():
             self.transport.pause_reading()
         self._holds.add(why)
+        self._open_or_not()
 
     def release(self, why: str) -> None:
         """Read on, if nothing else holds."""
         if why not in self._holds:
             return
         self._holds.discard(why)
+        self._open_or_not()
         self._work()
         if not self._holds and self.transport is not None and not self.transport.is_closing():
             self.transport.resume_reading()
@@ -115,6 +162,10 @@ class MessageStream(asyncio.BufferedProtocol):
         """The connection is gone."""
         if self._echo is not None:
             self._echo.cancel()
+        if self._fast and self._relay is not None:
+            self._relay.remove(self)
+            self._fast = False
+        self.line.open = 0
         self.transport = None
         if not self.closed.done():
             self.closed.set_result(None)
@@ -122,15 +173,16 @@ class MessageStream(asyncio.BufferedProtocol):
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Where the next bytes go: there is always room for the rest of the longest message."""
-        if _ROOM - self._end < _MOST:
-            rest = self._end - self._start
-            self._buffer[:rest] = self._buffer[self._start : self._end]
-            self._start, self._end = 0, rest
-        return self._view[self._end :]
+        line = self.line
+        if _ROOM - line.end < _MOST:
+            rest = line.end - line.start
+            self._buffer[:rest] = self._buffer[line.start : line.end]
+            line.start, line.end = 0, rest
+        return self._view[line.end :]
 
     def buffer_updated(self, nbytes: int) -> None:
         """Bytes have come."""
-        self._end += nbytes
+        self.line.end += nbytes
         self._work()
 
     def pause_writing(self) -> None:
@@ -145,12 +197,13 @@ class MessageStream(asyncio.BufferedProtocol):
 
     def _work(self) -> None:
         """Handle the whole messages there are, until something holds."""
-        self._heard_s = self.loop.time()
-        buffer, holds = self._buffer, self._holds
+        line, buffer, holds = self.line, self._buffer, self._holds
+        line.heard_s = self.loop.time()
+        declined, self._declined = self._declined, False
         try:
             while not holds and self.transport is not None:
-                start = self._start
-                have = self._end - start
+                start = line.start
+                have = line.end - start
                 if have < 8:
                     break
                 length = buffer[start + 2] << 8 | buffer[start + 3]
@@ -159,20 +212,32 @@ class MessageStream(asyncio.BufferedProtocol):
                     break
                 if have < length:
                     break
-                self._start = start + length
+                if self._fast and not declined and buffer[start + 1] in _FAST and self._stepped():
+                    continue
+                declined = False
+                line.start = start + length
                 self.message(bytes(buffer[start : start + length]))
         except HyroadsError as error:
             self.end(str(error))
         except Exception:
             LOG.exception("%s: an error of the slicer's own", self.name)
             self.end("an error of the slicer's own")
-        if self._start == self._end:
-            self._start = self._end = 0
+        if line.start == line.end:
+            line.start = line.end = 0
         self.turn_ends()
+
+    def _stepped(self) -> bool:
+        """Whether the fast path has handled messages. What they come behind is sent before."""
+        if self._relay is None or not self.line.open:
+            return False
+        self.turn_ends()
+        before = self.line.start, self.line.end
+        self._relay.step(self)
+        return (self.line.start, self.line.end) != before
 
     def _check_alive(self) -> None:
         """Ask a silent peer for a sign; end the connection if it gives none."""
-        silent_s = self.loop.time() - self._heard_s
+        silent_s = self.loop.time() - self.line.heard_s
         if silent_s >= self.patience_s and not self._holds:
             self.end(f"silent for {silent_s:.0f} s")
             return

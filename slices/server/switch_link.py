@@ -42,7 +42,7 @@ class SwitchLink(MessageStream):
     """First the handshake, then the slicer's own exchanges, then ``session`` as well."""
 
     def __init__(self, slicer: Slicer, patience_s: float) -> None:
-        super().__init__(patience_s)
+        super().__init__(patience_s, slicer.relay)
         self._slicer = slicer
         self.features = b""
         self.session: SwitchSession | None = None
@@ -136,6 +136,7 @@ class SwitchLink(MessageStream):
         """Guests may come."""
         self.session = session
         self._stage = self._served
+        self.go_fast()
 
     def _served(self, message: bytes) -> None:
         session = self.session
