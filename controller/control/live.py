@@ -21,15 +21,15 @@ from hyroads.controller.core.errors import PlanningError
 from hyroads.controller.core.estimate.flap_damping import FlapDamping, HelloGraph
 from hyroads.controller.core.infer.change import Change, ChangeDetector, FloatArray, domain_changes
 from hyroads.controller.core.network import Link
-from hyroads.controller.model.plan import Options, Plan
+from hyroads.controller.model.plan import Options, Plan, differing
 from hyroads.controller.model.state import Presence, State, TopologyContext, links_held
 from hyroads.controller.model.state import measured as with_measured
 
 from .live_network import Cache, LiveNetwork
 from .loop import LiveLoop, Turn
 from .plan_maker import PlanMaker
-from .reports import AgentRates, ReportRegistry, measured
-from .routes import FlowRoute, improved, make_routes, rested, warm
+from .reports import AgentRates, ReportRegistry
+from .routes import FlowRoute, RouteMaker, improved, rested, warm
 
 # So long after handovers, or after links came, flows are looked at whether they have all that they can have.
 REST_AFTER_S = 0.5
@@ -68,7 +68,7 @@ class Live:
         self.loop = loop
         self.plan: Plan | None = None
         self.damping = FlapDamping()
-        self._maker = PlanMaker(context, options)
+        self._maker, self._route_maker = PlanMaker(context, options), RouteMaker()
         self._numbers = numbers
         self._measures = measures
         self._damps = damps
@@ -174,7 +174,7 @@ class Live:
         live = self._cache.live(state)
         if self._network is not None and self._routes:
             self._pending += domain_changes(live.network, self._network.network.interference)
-        routes = make_routes(state, live, self._routes, same_network=live is self._network)
+        routes = self._route_maker.make(state, live, self._routes, same_network=live is self._network)
         self._note_moved(live, routes, now_s)
         self._use(live, routes, state.version, reports, now_s)
         if not self._detector.links:
@@ -205,6 +205,7 @@ class Live:
             self.loop.override.alerted(changes, now_s)
         if routes == self._routes:
             return None
+        self._route_maker.improved(routes)
         self._use(self._network, routes, self.in_force.version, reports, now_s)
         return self.in_force
 
@@ -217,7 +218,7 @@ class Live:
         """
         if self.plan is None or not (ask or self._measures):
             return state, None
-        changed = self._take(self.loop.turn(now_s, measured(reports, self.plan), ask=ask))
+        changed = self._take(self.loop.turn(now_s, reports.measured(self.plan), ask=ask))
         if self._measures:
             self._look(self._estimated(), now_s)
             state = self._with_references(state)
@@ -229,7 +230,7 @@ class Live:
 
     def _note_moved(self, live: LiveNetwork, routes: dict[str, FlowRoute], now_s: float) -> None:
         """Flows that are handed over now get paths that stand by later, as do all where a client may be elsewhere."""
-        moved = {flow for flow, route in routes.items() if route.ends and route is not self._routes.get(flow)}
+        moved = {flow for flow in differing(self._routes, routes) if flow in routes and routes[flow].ends}
         elsewhere = live is not self._network and any(route.ends for route in routes.values())
         if self._rests_at_s is None and (moved or elsewhere):
             self._rests_at_s = now_s + REST_AFTER_S
@@ -238,7 +239,7 @@ class Live:
     def _use(
         self, live: LiveNetwork, routes: dict[str, FlowRoute], version: int, reports: ReportRegistry, now_s: float
     ) -> None:
-        agents = measured(reports, self.plan) if self.plan else AgentRates()
+        agents = reports.measured(self.plan) if self.plan else AgentRates()
         self._network, self._routes = live, routes
         self.loop.lay_out(live.network, routes)
         turn = self.loop.turn(now_s, agents, ask=False)

@@ -249,6 +249,18 @@ class Cache:
         self._declared = tuple(link.capacity_mbps for link in context.network.links)
         self._known: list[LiveNetwork] = []
         self._made_of: tuple[object, ...] = ()
+        self._made_for: State | None = None
+        self._last_down: frozenset[str] = frozenset()
+
+    def _down(self, state: State) -> frozenset[str]:
+        """Links that are down; only those of which something else is said than last time are looked at."""
+        network, last = self._context.network, self._made_for
+        if last is None or state.switches is not last.switches or state.ports is not last.ports:
+            links = network.links
+            return frozenset(link.id for link in links if state.link_down(self._context, link) is not None)
+        changed = (state.silent ^ last.silent) | (state.held ^ last.held)
+        named = [network.links[network.link_index[link]] for link in changed if link in network.link_index]
+        return (self._last_down - changed) | {link.id for link in named if state.link_down(self._context, link)}
 
     def live(self, state: State) -> LiveNetwork:
         """The live network of a state."""
@@ -256,9 +268,8 @@ class Cache:
         made_of = (*nodes, *dead, state.capacity_mbps, state.interference)
         if self._made_of and all(now is before for now, before in zip(made_of, self._made_of, strict=True)):
             return self._known[0]
-        self._made_of = made_of
-        links = self._context.network.links
-        down = frozenset(link.id for link in links if state.link_down(self._context, link) is not None)
+        down = self._down(state)
+        self._made_of, self._made_for, self._last_down = made_of, state, down
         # Measured to be what the file says: what was planned with the file is planned with this.
         capacity_mbps = None if state.capacity_mbps == self._declared else state.capacity_mbps
         basis = Basis(down, capacity_mbps, state.interference, state.places)

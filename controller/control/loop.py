@@ -7,10 +7,11 @@ know: path names instead of positions, which flows an override decides, rates to
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hyroads.controller.core.addressing import PathName
 from hyroads.controller.core.closed_loop import (
@@ -22,22 +23,23 @@ from hyroads.controller.core.closed_loop import (
     configured_samples,
     slot,
 )
-from hyroads.controller.core.demand import Demands
+from hyroads.controller.core.demand import Demands, Offers
 from hyroads.controller.core.estimate.busy_time import CarrierSensing, ExternalAirtime, Interface
 from hyroads.controller.core.estimate.link_estimate import LinkEstimator
 from hyroads.controller.core.interference import Interference
 from hyroads.controller.core.network import PRODUCTION, FlowSpec, Network, Traffic
 from hyroads.controller.core.rates import RateProblem, rate_problem
 from hyroads.controller.core.rates.groups import groups_of, with_parts_of_weight
-from hyroads.controller.core.rates.problem import FloatArray
+from hyroads.controller.core.rates.problem import FloatArray, domain_of, utilities_from, utility_of
 from hyroads.controller.core.rates.shares import SliceShares, airtime_of_slices
 from hyroads.controller.model.handover import PathGroups, by_path, separate_links
 
 from .allocators import MODES, SOLVER, Allocator, Grant
 from .rate_override import Fixed, RateOverride, SlotView
 from .recent_rates import RecentRates
+from .report_columns import PathRates
 from .reports import NO_RATES, AgentRates
-from .routes import Routes
+from .routes import FlowRoute, Routes
 from .source import NOTHING_HEARD, Heard, Source
 
 DEFAULT_MARGIN = 0.05
@@ -106,18 +108,30 @@ class LiveLoop:
         self._recent = RecentRates(len(network.links))
         self._media = np.array([link.technology for link in network.links])
         self._aired: tuple[object, object, FloatArray] | None = None
-        self._carried: Mapping[tuple[str, int], float] = {}
+        self._carried: FloatArray | None = None
+        self._mapped: tuple[object, NDArray[np.intp], NDArray[np.intp]] | None = None
+        self._told: dict[str, tuple[object, object, tuple[float, ...]]] = {}
+        """By flow: rates in force and path groups, and the rates of its paths that follow."""
+        self._indexed: dict[str, _Indexed] = {}
         technologies = {link.id: link.technology for link in network.links}
         external = ExternalAirtime(CarrierSensing.of(network, ()))
-        empty = self._problem(network, {})
+        empty = rate_problem(network, {}, flows=(), margin=self._margins(network, ()))
         estimator = LinkEstimator(technologies)
         self.state = LoopState(network, empty, estimator, external, Demands(), replace(options.settings))
 
     @property
     def rates(self) -> dict[str, tuple[float, ...]]:
         """The rates in force of every multipath flow, in the order of its paths."""
-        pushed = self.state.pushed
-        return {flow: self._by_path(flow, pushed[flow]) for flow in self._order if flow in pushed}
+        pushed, known = self.state.pushed, self._told
+        self._told = {}
+        for flow, given in pushed.items():
+            if flow in self._order:
+                last = known.get(flow)
+                is_same = last is not None and last[0] is given and last[1] is self._path_groups[flow]
+                self._told[flow] = (
+                    last if last is not None and is_same else (given, self._path_groups[flow], self._by_path(flow, given))
+                )
+        return {flow: rates for flow, (_, _, rates) in self._told.items()}
 
     def declare(self, network: Network, now_s: float) -> None:
         """The file of the network has other capacities, which nobody measures; links and their order are the same."""
@@ -161,15 +175,24 @@ class LiveLoop:
 
     def lay_out(self, network: Network, routes: Routes) -> None:
         """Other flows, paths, capacities or interference; estimates, demands and rates of paths that stay are kept."""
+        before, laid = self.routes, self._path_groups
         carried = {flow: route for flow, route in routes.items() if route.reason is None}
         order = {flow: route.paths for flow, route in carried.items()}
-        of_paths = {flow: route.path_groups for flow, route in carried.items()}
-        is_same = network is self.state.network and order == self._order and of_paths == self._path_groups
-        if is_same and all(routes[flow].spec == self.routes[flow].spec for flow in order):
+        of_paths = {
+            flow: laid[flow] if flow in laid and before[flow] is route else route.path_groups
+            for flow, route in carried.items()
+        }
+        is_same = network is self.state.network and order == self._order and of_paths == laid
+        if is_same and all(route is before[flow] or route.spec == before[flow].spec for flow, route in carried.items()):
             self.routes = routes
             return
-        old, new = _group_names(self._order, self._path_groups), _group_names(order, of_paths)
+        # Of these flows other paths may have rates, or in other groups.
+        other = {flow for flow, route in carried.items() if flow in laid and before[flow] is not route}
+        old, new = _group_names(self._order, laid, other), _group_names(order, of_paths, other)
+        moved = {flow for flow in other if old[flow] != new[flow]}
+        stays = laid.keys() & of_paths.keys() - moved
         self.routes, self._order, self._path_groups = routes, order, of_paths
+        self._mapped = None
         self._recent.left()
         # A flow whose fixed rates name a path that is gone is the solver's until its override is asked again.
         self.fixed = {
@@ -182,9 +205,8 @@ class LiveLoop:
         self.fixed = {**{flow: Fixed({}) for flow in dummies}, **self.fixed}
         problem = self._problem(network, routes)
         state = self.state.with_problem(problem)
-        same = {flow: rates for flow, rates in state.pushed.items() if old.get(flow) == new.get(flow)}
+        same = {flow: rates for flow, rates in state.pushed.items() if flow in stays}
         # The old rates may still be optimal for a flow with other paths, but they would never use a new one.
-        moved = any(flow in new and new[flow] != paths for flow, paths in old.items())
         warm = None if moved else state.allocation
         self.state = replace(state, network=network, pushed=same, allocation=warm)
         self._shares_laid_out(problem, network)
@@ -240,9 +262,10 @@ class LiveLoop:
         """The same by what agents say they carry: frames that arrived, or that were sent where nothing tells of that.
         None for a slice with a flow of which nothing fresh is known.
         """
-        keys = [(flow, position) for flow, of in self._path_groups.items() for position in range(len(of))]
-        unknown = {self.routes[flow].spec.slice for flow, position in keys if (flow, position) not in self._carried}
-        rates = np.array([self._carried.get(key, 0.0) for key in keys], dtype=float)
+        keys = [flow for flow, of in self._path_groups.items() for _ in of]
+        carried = self._carried if self._carried is not None else np.full(len(keys), np.nan)
+        unknown = {self.routes[flow].spec.slice for flow, mbps in zip(keys, carried.tolist(), strict=True) if mbps != mbps}
+        rates = np.nan_to_num(carried, nan=0.0)
         names = self._slice_names()
         found = self._by_slice(names, self._airtime_of(names, rates))
         return {of: None if of[0] in unknown else share for of, share in found.items()}
@@ -278,7 +301,7 @@ class LiveLoop:
     def _turn(self, now_s: float, taken: Measurements, agents: AgentRates) -> Turn:
         fixed = {flow: self._reserved(flow) for flow in self.fixed}
         measured = self._measurements(taken, agents, now_s)
-        self._carried = measured.path_mbps
+        self._carried = measured.path_rates_mbps
         result = slot(self.state, measured, now_s, fixed=fixed, allocate=self._allocator.allocate)
         result = self._with_least(self._with_guaranteed(self._paced(result), fixed), fixed)
         self.state = result.state
@@ -295,28 +318,44 @@ class LiveLoop:
 
     def _measurements(self, taken: Measurements, agents: AgentRates, now_s: float) -> Measurements:
         """Names of paths become positions; flows that the override decides offer what it wants, not what they have."""
-        paths = {
-            (flow, position): max(agents.path_mbps[flow, path] for path in group)
-            for flow, names in _group_names(self._order, self._path_groups).items()
-            for position, group in enumerate(names)
-            if all((flow, path) in agents.path_mbps for path in group)
-        }
-        offers = {
-            flow: offer for flow, offer in agents.offers.items() if flow in self._order and flow not in self.fixed
-        }
-        return Measurements(taken.samples, taken.busy, paths, offers, self._recent.most(now_s), self.groups)
+        offers = Offers.of(agents.offers)
+        offers = offers.without({flow for flow in offers.flows if flow not in self._order or flow in self.fixed})
+        most_mbps, rates = self._recent.most(now_s), self._rates_of_groups(PathRates.of(agents.path_mbps))
+        return Measurements(taken.samples, taken.busy, {}, offers, most_mbps, self.groups, rates)
+
+    def _rates_of_groups(self, told: PathRates) -> FloatArray:
+        """What path groups carried, in the order of the problem; nan if one of the paths of a group is not known."""
+        if self._mapped is None or self._mapped[0] is not told.names:
+            rows: list[int] = []
+            sizes: list[int] = []
+            for (flow, paths), groups in zip(self._order.items(), self._path_groups.values(), strict=True):
+                first, known = told.of_flow.get(flow, (0, ()))
+                if known == paths and len(groups) == len(paths):
+                    rows += range(first, first + len(paths))
+                    sizes += [1] * len(paths)
+                    continue
+                for group in groups:
+                    places = (known.index(paths[path]) if paths[path] in known else None for path in group)
+                    rows += [-1 if place is None else first + place for place in places]
+                    sizes.append(len(group))
+            starts = np.cumsum([0, *sizes])[:-1]
+            self._mapped = told.names, np.array(rows, dtype=np.intp), starts
+        _, at, starts = self._mapped
+        return np.maximum.reduceat(np.append(told.mbps, np.nan)[at], starts) if len(at) else np.zeros(0)
 
     def _with_least(self, result: SlotResult, fixed: Mapping[str, Sequence[float]]) -> SlotResult:
         """No flow of the solver's is without any rate: external traffic may take all airtime, but not for ever."""
-        least = {}
-        for flow, rates in result.state.pushed.items():
-            if flow in fixed or not rates or sum(rates) >= MIN_FLOW_MBPS / 2:
-                continue
-            least[flow] = (MIN_FLOW_MBPS, *(0.0 for _ in rates[1:]))
+        least = {
+            flow: (MIN_FLOW_MBPS, *(0.0 for _ in rates[1:]))
+            for flow, rates in result.state.pushed.items()
+            if rates and rates[0] < MIN_FLOW_MBPS / 2 and flow not in fixed and sum(rates) < MIN_FLOW_MBPS / 2
+        }
         return self._pushing(result, least)
 
     def _with_guaranteed(self, result: SlotResult, fixed: Mapping[str, Sequence[float]]) -> SlotResult:
         """A flow that is below its guarantee by what is too little to be sent otherwise gets all of it."""
+        if not self.granted:
+            return result
         slices = dict(zip(result.allocation.layout.flow_ids, result.allocation.layout.path_slices(), strict=True))
         changed = {}
         for flow, grant in self.granted.items():
@@ -391,31 +430,45 @@ class LiveLoop:
         self.state = replace(self.state, external=self.state.external.with_carrier_sensing(sensing))
 
     def _problem(self, network: Network, routes: Routes) -> RateProblem:
-        index, paths = network.link_index, {}
+        known, self._indexed = self._indexed, {}
         for flow, route in routes.items():
             if route.reason is None:
-                # A group with copies takes the airtime of all its paths: to the solver it is one path, as long as all
-                # of them.
-                links = separate_links(route.use, route.paths)
-                paths[flow] = [
-                    tuple(index[link] for path in group for link in links[path]) for group in route.path_groups
-                ]
-        specs = specs_of(routes)
+                last = known.get(flow)
+                is_same = last is not None and last.route is route
+                self._indexed[flow] = last if last is not None and is_same else _Indexed.of(network, route)
+        paths = {flow: indexed.paths for flow, indexed in self._indexed.items()}
+        specs, utilities = specs_of(routes), None
         if self.options.mode != SOLVER:
             specs = with_parts_of_weight(specs)
-        return rate_problem(network, paths, flows=specs, margin=self._margins(network, specs, paths))
+        else:
+            utilities = utilities_from([indexed.utility for indexed in self._indexed.values()])
+        margin, like = self._margins(network, specs), self.state.problem.layout
+        return rate_problem(network, paths, flows=specs, margin=margin, utilities=utilities, like=like)
 
-    def _margins(
-        self, network: Network, specs: Sequence[FlowSpec], paths: Mapping[str, Sequence[tuple[int, ...]]]
-    ) -> dict[str, float]:
+    def _margins(self, network: Network, specs: Sequence[FlowSpec]) -> FloatArray:
         """Per link; what carries TCP needs airtime for what comes back, in all domains that its paths touch."""
-        margins = dict.fromkeys(network.link_index, self.options.margin)
-        tcp = {link for spec in specs if spec.is_tcp for path in paths[spec.id] for link in path}
-        for link in tcp:
-            for other in network.interference.domain(link).tolist():
-                name = network.links[other].id
-                margins[name] = max(margins[name], self.options.tcp_margin)
+        margins = np.full(len(network.links), float(self.options.margin))
+        if self.options.tcp_margin > self.options.margin:
+            tcp = {link for spec in specs if spec.is_tcp for path in self._indexed[spec.id].paths for link in path}
+            for link in tcp:
+                margins[domain_of(network.interference, link)] = self.options.tcp_margin
         return margins
+
+
+@dataclass(frozen=True, slots=True)
+class _Indexed:
+    """A multipath as the solver gets it: path groups as positions of links, and its utility."""
+
+    route: FlowRoute
+    paths: list[tuple[int, ...]]
+    utility: tuple[float, float, float]
+
+    @classmethod
+    def of(cls, network: Network, route: FlowRoute) -> _Indexed:
+        """A group with copies takes the airtime of all its paths: to the solver it is one path, as long as all."""
+        index, links = network.link_index, separate_links(route.use, route.paths)
+        paths = [tuple(index[link] for path in group for link in links[path]) for group in route.path_groups]
+        return cls(route, paths, utility_of(route.spec))
 
 
 def specs_of(routes: Routes) -> list[FlowSpec]:
@@ -424,9 +477,10 @@ def specs_of(routes: Routes) -> list[FlowSpec]:
 
 
 def _group_names(
-    order: Mapping[str, tuple[PathName, ...]], path_groups: Mapping[str, PathGroups]
+    order: Mapping[str, tuple[PathName, ...]], path_groups: Mapping[str, PathGroups], flows: Iterable[str]
 ) -> dict[str, tuple[tuple[PathName, ...], ...]]:
-    return {flow: tuple(tuple(order[flow][i] for i in group) for group in of) for flow, of in path_groups.items()}
+    """Of some flows, by path group the paths in it."""
+    return {flow: tuple(tuple(order[flow][i] for i in group) for group in path_groups[flow]) for flow in flows}
 
 
 def _paceable(rates_mbps: Sequence[float]) -> tuple[float, ...]:

@@ -14,7 +14,7 @@ from hyroads.controller.core.addressing import Numbers, PathName
 from hyroads.controller.core.ncast import Leg
 from hyroads.controller.core.network import Policy, Traffic
 from hyroads.controller.model import plan as model
-from hyroads.controller.model.plan import MULTIPATH, FlowPlan, Plan
+from hyroads.controller.model.plan import MULTIPATH, FlowPlan, Plan, differing
 from hyroads.controller.model.state import TopologyContext
 from hyroads.controller.ofp.intents import ClassifiedFlow
 from hyroads.controller.ofp.match import Match
@@ -35,6 +35,8 @@ class PlanMaker:
         self._made_of: Routes = {}
         """The routes of the last plan."""
         self._made_in: LiveNetwork | None = None
+        self._made_with: model.Rates = {}
+        """The rates of the last plan, as they were given."""
 
     def plan(  # noqa: PLR0917 - all that a plan is made of
         self, version: int, live: LiveNetwork, routes: Routes, rates: model.Rates, numbers: Numbers, before: Plan | None
@@ -42,31 +44,46 @@ class PlanMaker:
         """Plan all flows and agents; a flow without rates gets none (0) for now. ``before`` is what this gave last, or
         that with other rates.
         """
-        known = {flow: route.known for flow, route in routes.items() if route.paths}
-        numbers = numbers.with_flows(routes).with_paths(known)
+        changed = differing(self._made_of, routes) if before is not None else set(routes)
+        known = {flow: routes[flow].known for flow in changed if flow in routes and routes[flow].paths}
+        renumbered = numbers.with_flows(routes)
+        numbers = renumbered.with_paths(known)
         last = before.flows if before is not None else {}
+        asked = changed | differing(self._made_with, rates)
+        if live is not self._made_in:
+            asked |= {flow for flow, plan in last.items() if plan.mode != MULTIPATH}
+        if before is None or before.numbers.flows is not renumbered.flows:
+            asked |= {flow for flow, plan in last.items() if numbers.flows.get(flow) != plan.number}
         flows = {
-            flow: self._flow(live, route, numbers, rates.get(flow, ()), last.get(flow))
+            flow: self._flow(live, route, numbers, rates.get(flow, ()), last.get(flow)) if flow in asked else last[flow]
             for flow, route in routes.items()
         }
-        self._made_of, self._made_in = routes, live
-        return Plan(
-            version=version,
-            flows=flows,
-            agents=self._agents(flows, before),
-            classified=self._classified(flows, before),
-            numbers=numbers,
-        )
+        changed_plans = differing(last, flows)
+        agents = self._agents(flows, changed_plans, before)
+        classified = self._classified(flows, changed_plans, before)
+        self._made_of, self._made_in, self._made_with = routes, live, rates
+        return Plan(version, flows, agents, classified, numbers)
 
-    def _classified(self, flows: Mapping[str, FlowPlan], before: Plan | None) -> Mapping[str, ClassifiedFlow]:
+    def _classified(
+        self, flows: Mapping[str, FlowPlan], changed: Iterable[str], before: Plan | None
+    ) -> Mapping[str, ClassifiedFlow]:
         """The very mapping of before, if it is to be the same at the same nodes."""
-        multipaths = ((flow, plan) for flow, plan in flows.items() if plan.mode == MULTIPATH)
-        taken = {flow: plan for flow, plan in multipaths if plan.spec.traffic is not Traffic.PROBE}
-        if before is not None and list(taken) == list(before.classified):
-            olds = ((before.flows[flow], plan) for flow, plan in taken.items())
-            if all(old is plan or _is_taken_alike(old, plan) for old, plan in olds):
-                return before.classified
-        return {flow: _classified(self._context, plan) for flow, plan in taken.items()}
+        last: Mapping[str, ClassifiedFlow] = before.classified if before is not None else {}
+        made: dict[str, ClassifiedFlow | None] = {}
+        alike = True
+        for flow in changed:
+            plan, old = flows.get(flow), before.flows.get(flow) if before is not None else None
+            taken = plan if plan is not None and _is_taken(plan) else None
+            if taken is not None and old is not None and flow in last and _is_taken_alike(old, taken):
+                continue
+            if taken is not None or flow in last:
+                made[flow] = None if taken is None else _classified(self._context, taken)
+                alike = False
+        if before is not None and alike:
+            return last
+        # In the order of the flows.
+        kept = ((flow, made[flow] if flow in made else last.get(flow)) for flow in flows)
+        return {flow: classified for flow, classified in kept if classified is not None}
 
     def _flow(
         self, live: LiveNetwork, route: FlowRoute, numbers: Numbers, rates: Sequence[float], last: FlowPlan | None
@@ -81,9 +98,10 @@ class PlanMaker:
         if last is not None and self._made_in is live and self._made_of.get(spec.id) is route and last.number == number:
             return last
         single = tuple(live.network.links[link].id for link in live.single_path(spec.source, spec.target))
-        if not single:
-            return FlowPlan(spec, number, model.UNREACHABLE, route.reason, None, None, ())
-        return FlowPlan(spec, number, model.SINGLE, route.reason, None, None, (model.PlannedPath(0, single, (), None),))
+        mode = model.SINGLE if single else model.UNREACHABLE
+        paths = (model.PlannedPath(0, single, (), None),) if single else ()
+        made = FlowPlan(spec, number, mode, route.reason, None, None, paths)
+        return last if last is not None and last == made else made
 
     def _multipath(self, route: FlowRoute, egress: str, number: int, ids: Mapping[PathName, int]) -> FlowPlan:
         def planned(paths: Iterable[PathName]) -> tuple[model.PlannedPath, ...]:
@@ -101,28 +119,69 @@ class PlanMaker:
         ends = route.ingress, egress
         return FlowPlan(spec, number, MULTIPATH, None, *ends, paths, switches, route.use, standby, branches)
 
-    def _agents(self, flows: Mapping[str, FlowPlan], before: Plan | None) -> dict[str, AgentConfig]:
-        ingress: dict[str, dict[str, IngressFlow]] = {}
-        egress: dict[str, dict[str, EgressFlow]] = {}
-        branch: dict[str, dict[tuple[str, int], BranchFlow]] = {}
-        for flow, plan in flows.items():
-            if plan.mode != MULTIPATH or plan.ingress is None or plan.egress is None:
-                continue
-            if before is not None and before.flows.get(flow) is plan:
-                first, last = before.agents[plan.ingress].ingress[flow], before.agents[plan.egress].egress[flow]
-            else:
-                first, last = _ingress(plan, self._options), _egress(plan, self._options)
-            ingress.setdefault(plan.ingress, {})[flow] = first
-            egress.setdefault(plan.egress, {})[flow] = last
-            for node, copying in plan.branches:
-                branch.setdefault(node, {})[copying.key] = copying
+    def _agents(
+        self, flows: Mapping[str, FlowPlan], changed: Iterable[str], before: Plan | None
+    ) -> dict[str, AgentConfig]:
+        """Of agents that no changed flow concerns, what they had."""
+        touched: dict[str, _Sides] = {}
         known = before.agents if before is not None else {}
-        return {
-            node: AgentConfig(hello, ingress.get(node, {}), egress.get(node, {}), branch.get(node, {})).like(
-                known.get(node)
-            )
-            for node, hello in self._hellos.items()
-        }
+
+        def sides(node: str) -> _Sides:
+            if node not in touched:
+                touched[node] = _Sides.of(known.get(node))
+            return touched[node]
+
+        for flow in changed:
+            old, plan = before.flows.get(flow) if before is not None else None, flows.get(flow)
+            for node in _nodes(old) if old is not None else ():
+                sides(node).leave(old)
+            if plan is not None and plan.mode == MULTIPATH and plan.ingress is not None and plan.egress is not None:
+                sides(plan.ingress).ingress[flow] = _ingress(plan, self._options)
+                sides(plan.egress).egress[flow] = _egress(plan, self._options)
+                for node, copying in plan.branches:
+                    sides(node).branch[copying.key] = copying
+        agents = {}
+        for node, hello in self._hellos.items():
+            if node in known and node not in touched:
+                agents[node] = known[node]
+            else:
+                of = sides(node)
+                agents[node] = AgentConfig(hello, of.ingress, of.egress, of.branch).like(known.get(node))
+        return agents
+
+
+@dataclass
+class _Sides:
+    """The flows of an agent."""
+
+    ingress: dict[str, IngressFlow]
+    egress: dict[str, EgressFlow]
+    branch: dict[tuple[str, int], BranchFlow]
+
+    @classmethod
+    def of(cls, config: AgentConfig | None) -> _Sides:
+        """As a configuration has them."""
+        if config is None:
+            return cls({}, {}, {})
+        return cls(dict(config.ingress), dict(config.egress), dict(config.branch))
+
+    def leave(self, plan: FlowPlan) -> None:
+        """Without a flow."""
+        self.ingress.pop(plan.spec.id, None)
+        self.egress.pop(plan.spec.id, None)
+        for _, copying in plan.branches:
+            self.branch.pop(copying.key, None)
+
+
+def _nodes(plan: FlowPlan) -> set[str]:
+    """Whose agents have something of a multipath."""
+    ends = (node for node in (plan.ingress, plan.egress) if node is not None)
+    return {*ends, *(node for node, _ in plan.branches)} if plan.mode == MULTIPATH else set()
+
+
+def _is_taken(plan: FlowPlan) -> bool:
+    """Whether a switch hands its frames to an agent."""
+    return plan.mode == MULTIPATH and plan.spec.traffic is not Traffic.PROBE
 
 
 def _has(plan: FlowPlan, number: int, ids: Mapping[PathName, int]) -> bool:

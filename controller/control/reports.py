@@ -1,6 +1,7 @@
 """The latest reports of the agents, joined by flow and path, with rates over the time between two reports. No I/O.
 
-:func:`measured` says what the loop wants to know of them: what paths carried and what flows offered in the last slot.
+:meth:`ReportRegistry.measured` says what the loop wants to know of them: what paths carried and what flows offered in
+the last slot.
 """
 
 from __future__ import annotations
@@ -8,13 +9,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from hyroads.controller.agents.protocol import MAX_REPORTED
 from hyroads.controller.core.addressing import PathName
 from hyroads.controller.core.demand import Offer
-from hyroads.controller.core.network import Policy
 from hyroads.controller.model.plan import MULTIPATH, FlowPlan, Plan
+
+from .report_columns import FlowRows, PathRates, ReportColumns
 
 Entry = Mapping[str, Any]
 _INGRESS = ("queued", "dropped", "too_big", "sent")
@@ -31,9 +34,16 @@ class _Reports:
     taken_s: float
     last: Entry
     before: Entry | None
-    flows: Mapping[tuple[str, int], Entry]
-    """By (side, flow number): the entries of the last report."""
-    flows_before: Mapping[tuple[str, int], Entry]
+
+    @cached_property
+    def flows(self) -> Mapping[tuple[str, int], Entry]:
+        """By (side, flow number): the entries of the last report."""
+        return _by_flow(self.last)
+
+    @cached_property
+    def flows_before(self) -> Mapping[tuple[str, int], Entry]:
+        """The same of the report before it."""
+        return {} if self.before is None else _by_flow(self.before)
 
     @property
     def elapsed_s(self) -> float:
@@ -47,6 +57,8 @@ class ReportRegistry:
         self._clock = clock
         self._by_node: dict[str, _Reports] = {}
         self._parts: dict[str, Entry] = {}
+        self._columns = ReportColumns()
+        self._rows: tuple[object, int, FlowRows] | None = None
 
     def take(self, node: str, report: Entry) -> None:
         """A report, or a part of one, came in.
@@ -60,19 +72,18 @@ class ReportRegistry:
             self._parts[node] = report
             return
         old = self._by_node.get(node)
+        follows = old is not None and report["time_s"] - old.last["time_s"] > MIN_INTERVAL_S
         before: Entry | None = None
-        flows_before: Mapping[tuple[str, int], Entry] = {}
         if old is not None:
-            elapsed_s = report["time_s"] - old.last["time_s"]
-            follows = elapsed_s > MIN_INTERVAL_S
-            before, flows_before = (old.last, old.flows) if follows else (old.before, old.flows_before)
-        flows = {(side, flow["number"]): flow for side in ("ingress", "egress") for flow in report[side]}
-        self._by_node[node] = _Reports(self._clock(), report, before, flows, flows_before)
+            before = old.last if follows else old.before
+        self._by_node[node] = reports = _Reports(self._clock(), report, before)
+        self._columns.take(node, report, before, reports.taken_s, follows=follows)
 
     def forget(self, node: str) -> None:
         """An agent is gone; its counters start again when it is back."""
         self._by_node.pop(node, None)
         self._parts.pop(node, None)
+        self._columns.forget(node)
 
     def read_s(self, node: str) -> float | None:
         """When the last report of a node's agent was made, on the agent's clock."""
@@ -86,6 +97,16 @@ class ReportRegistry:
             return Side(None, None, 0.0)
         key = (side, number)
         return Side(reports.flows.get(key), reports.flows_before.get(key), reports.elapsed_s)
+
+    def measured(self, plan: Plan) -> AgentRates:
+        """What the latest reports say of the multipath flows of a plan; flows without fresh reports are left out."""
+        columns, now_s = self._columns, self._clock()
+        if self._rows is None or self._rows[0] is not plan.structure or self._rows[1] != columns.version:
+            self._rows = plan.structure, columns.version, FlowRows.of(plan, columns)
+        rows = self._rows[2]
+        offered = columns.offers(now_s, MAX_AGE_S)
+        path_mbps = rows.path_mbps(columns.path_rates(now_s, MAX_AGE_S))
+        return AgentRates(PathRates(rows.names, path_mbps, rows.of_flow), rows.offers(offered), rows.frame_bytes(offered))
 
     def latest(self) -> Iterator[tuple[str, float, Entry]]:
         """Of each connected agent that has reported: its node, how old the last report is in seconds, the report."""
@@ -192,12 +213,6 @@ class Side:
 
 # Older reports say nothing of now.
 MAX_AGE_S = 1.0
-# A queue counts as a backlog from so many frames on, and if it takes so long to send: less is the burst of a pacer.
-BACKLOG_FRAMES = 4
-BACKLOG_S = 0.01
-_FULL_FRAME_BYTES = 1500.0
-# Transfers are made of full frames. Smaller ones are acknowledgements (54 to 150 bytes), speech, requests.
-SMALL_FRAME_BYTES = 256.0
 
 
 @dataclass(frozen=True)
@@ -213,69 +228,5 @@ class AgentRates:
 NO_RATES = AgentRates()
 
 
-def measured(reports: ReportRegistry, plan: Plan) -> AgentRates:
-    """What the latest reports say of the multipath flows of a plan; flows without fresh reports are left out."""
-    path_mbps: dict[tuple[str, PathName], float] = {}
-    offers: dict[str, Offer] = {}
-    frame_bytes: dict[str, float] = {}
-    for flow, planned in plan.flows.items():
-        if planned.mode != MULTIPATH or planned.ingress is None or planned.egress is None:
-            continue
-        sending = reports.side(planned.ingress, "ingress", planned.number, MAX_AGE_S)
-        receiving = reports.side(planned.egress, "egress", planned.number, MAX_AGE_S)
-        path_mbps |= _path_rates(flow, planned, sending, receiving)
-        offer = offer_of(sending, copies=planned.copies)
-        if offer is not None:
-            offers[flow] = offer
-        if planned.spec.policy is Policy.LATENCY and (frame := _frame_bytes(sending)) is not None:
-            frame_bytes[flow] = frame
-    return AgentRates(path_mbps, offers, frame_bytes)
-
-
-def _frame_bytes(sending: Side) -> float | None:
-    """Bytes over frames since the report before; None if none was sent."""
-    grown = [(path.grown("sent_bytes"), path.grown("sent_frames")) for path in sending.paths()]
-    frames = sum(count or 0 for _, count in grown)
-    return sum(size or 0 for size, _ in grown) / frames if frames else None
-
-
-def _path_rates(flow: str, plan: FlowPlan, sending: Side, receiving: Side) -> dict[tuple[str, PathName], float]:
-    rates = {}
-    for path in plan.paths:
-        rate = receiving.path(path.id).mbps("received_bytes")
-        if rate is None:
-            rate = sending.path(path.id).mbps("sent_bytes")
-        if rate is not None:
-            rates[flow, path.links] = rate
-    return rates
-
-
-def offer_of(sending: Side, *, copies: bool = False) -> Offer | None:
-    """What a flow offered, from two reports of its ingress; None if they don't say. With copies each path sends all."""
-    together = max if copies else sum
-    sent = [rate for path in sending.paths() if (rate := path.mbps("sent_bytes")) is not None]
-    if not sent or sending.entry is None or sending.before is None:
-        return None
-    sent_mbps = float(together(sent))
-    # Rates that changed in between: what was allowed all the time counts.
-    allowed = [
-        float(together([path["rate_mbps"] or 0.0 for path in entry["paths"]] or [0.0]))
-        for entry in (sending.before, sending.entry)
-    ]
-    queued, frame_bytes = _waiting(sending)
-    waits = queued >= BACKLOG_FRAMES and queued * frame_bytes * 8e-6 > BACKLOG_S * allowed[1]
-    dropped = max(0.0, (sending.entry["dropped"] or 0.0) - (sending.before["dropped"] or 0.0))
-    offered_mbps = None
-    if frame_bytes < SMALL_FRAME_BYTES:
-        offered_mbps = sent_mbps + (queued + dropped) * frame_bytes * 8e-6 / sending.elapsed_s
-    return Offer(sent_mbps, min(allowed), waits or dropped > 0, offered_mbps)
-
-
-def _waiting(sending: Side) -> tuple[float, float]:
-    """How many frames wait, and their mean size in bytes; if none do, that of those sent since the report before."""
-    entry = sending.entry or {}
-    queued, queued_bytes = entry.get("queued") or 0.0, entry.get("queued_bytes")
-    if queued <= 0:
-        return 0.0, _frame_bytes(sending) or _FULL_FRAME_BYTES
-    # Older agents don't say.
-    return queued, _FULL_FRAME_BYTES if queued_bytes is None else queued_bytes / queued
+def _by_flow(report: Entry) -> dict[tuple[str, int], Entry]:
+    return {(side, flow["number"]): flow for side in ("ingress", "egress") for flow in report[side]}

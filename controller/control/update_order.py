@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from hyroads.controller.agents.protocol import AgentConfig, BranchFlow, EgressFlow, IngressFlow
-from hyroads.controller.model.plan import MULTIPATH, FlowPlan, Plan
+from hyroads.controller.model.plan import MULTIPATH, FlowPlan, Plan, differing
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,23 +67,150 @@ class Orders:
 
 def orders_of(plan: Plan, views: Views) -> Orders:
     """What may be told now."""
-    sent_to: dict[str, list[IngressFlow]] = {}
-    branching: dict[str, dict[tuple[str, int], BranchFlow]] = {}
-    for view in views.agents.values():
-        for sending in view.ingress().values():
-            sent_to.setdefault(sending.egress, []).append(sending)
-            for node, copying in sending.branches:
-                branching.setdefault(node, {})[copying.key] = copying
-    agents = {}
-    for node, config in plan.agents.items():
-        if node in views.agents:
-            ingress, egress = _ingress(plan, views, node), _egress(plan, views, node, sent_to.get(node, ()))
-            # What an ingress may still be sending branches as before, unless it is to branch otherwise.
-            branch = {**branching.get(node, {}), **config.branch}
-            # The planned configuration itself if nothing has to wait: its revision is known.
-            same = (config.ingress, config.egress, config.branch) == (ingress, egress, branch)
-            agents[node] = config if same else AgentConfig(config.hello, ingress, egress, branch)
-    return Orders(agents, {node: _classified(plan, views, node) for node in views.switches})
+    return UpdateOrder().orders(plan, views)
+
+
+class UpdateOrder:
+    """Works orders out again only for those whom a change concerns. What it gives depends on the plan and the views
+    alone, and not on what it was asked before.
+    """
+
+    def __init__(self) -> None:
+        self._plan: Plan | None = None
+        self._views = Views()
+        self._orders = Orders({}, {})
+        self._starting: dict[str, dict[str, FlowPlan]] = {}
+        """By ingress: the multipaths that begin there."""
+        self._wanted = _Partners()
+        """By node: those whom its planned ingress flows need, at their ends and where copies branch."""
+        self._sending: dict[str, dict[str, IngressFlow]] = {}
+        """By node: what it may be sending."""
+        self._reached = _Partners()
+        """By node: where that ends and branches."""
+
+    def orders(self, plan: Plan, views: Views) -> Orders:
+        """What may be told now."""
+        agents, switches = self._concerned(plan, views)
+        self._plan, self._views = plan, views
+        if not (agents or switches) and self._is_for(plan, views):
+            return self._orders
+        before, rank = self._orders, {node: i for i, node in enumerate(views.agents)}
+        made = {node: self._config(plan, views, node, rank) for node in agents}
+        classified = {node: self._classified(views, node) for node in switches}
+        self._orders = Orders(
+            {node: made[node] if node in made else before.agents[node] for node in plan.agents if node in views.agents},
+            {node: classified[node] if node in classified else before.classified[node] for node in views.switches},
+        )
+        return self._orders
+
+    def _is_for(self, plan: Plan, views: Views) -> bool:
+        """Whether the last orders are for the same nodes."""
+        asked = sum(node in views.agents for node in plan.agents)
+        return asked == len(self._orders.agents) and self._orders.classified.keys() == views.switches.keys()
+
+    def _concerned(self, plan: Plan, views: Views) -> tuple[set[str], set[str]]:
+        """Nodes for whose agents, and for whose switches, the orders may be others than the last ones."""
+        seen = differing(self._views.agents, views.agents)
+        configs = set() if self._plan is plan else differing(self._plan.agents if self._plan else {}, plan.agents)
+        switches = differing(self._views.switches, views.switches)
+        starting = self._note_flows(plan)
+        # Before and after the change, either may have to be told otherwise.
+        agents = {*seen, *configs, *switches, *self._wanted.of_partners(seen), *self._reached.partners_of(seen)}
+        classifying = {*seen, *switches, *starting, *self._reached.of_partners(seen)}
+        for node in configs:
+            planned = plan.agents.get(node)
+            self._wanted.put(node, _partners(planned.ingress.values()) if planned is not None else frozenset())
+        for node in seen:
+            view = views.agents.get(node)
+            self._sending[node] = sending = view.ingress() if view is not None else {}
+            confirmed = view.acked.ingress if view is not None and view.acked is not None else {}
+            self._reached.put(node, _partners((*sending.values(), *confirmed.values())))
+        agents |= self._reached.partners_of(seen)
+        ready = {node for node in switches if _is_ready(self._views, node) != _is_ready(views, node)}
+        if ready:
+            classifying |= {
+                node
+                for node, flows in self._starting.items()
+                if any(not flow.switches.isdisjoint(ready) for flow in flows.values())
+            }
+        connected = {node for node in agents if node in views.agents and node in plan.agents}
+        return connected, {node for node in classifying if node in views.switches}
+
+    def _note_flows(self, plan: Plan) -> set[str]:
+        """Ingresses at which another multipath begins, or begins no more."""
+        last = self._plan.flows if self._plan is not None else {}
+        if plan.flows is last:
+            return set()
+        touched = set()
+        for flow in differing(last, plan.flows):
+            for old in (last.get(flow), plan.flows.get(flow)):
+                if old is not None and old.mode == MULTIPATH and old.ingress is not None:
+                    touched.add(old.ingress)
+                    self._starting.setdefault(old.ingress, {}).pop(flow, None)
+            new = plan.flows.get(flow)
+            if new is not None and new.mode == MULTIPATH and new.ingress is not None:
+                self._starting[new.ingress][flow] = new
+        return touched
+
+    def _config(self, plan: Plan, views: Views, node: str, rank: Mapping[str, int]) -> AgentConfig:
+        config, senders = plan.agents[node], self._reached.of(node)
+        flows = [flow for sender in senders for flow in self._sending[sender].values()]
+        ingress = _ingress(plan, views, node)
+        egress = _egress(plan, views, node, (flow for flow in flows if flow.egress == node))
+        # What an ingress may still be sending branches as before, unless it is to branch otherwise.
+        branching = {
+            copying.key: copying
+            for sender in sorted(senders, key=rank.__getitem__)
+            for flow in self._sending[sender].values()
+            for at, copying in flow.branches
+            if at == node
+        }
+        branch = {**branching, **config.branch}
+        # The planned configuration itself if nothing has to wait: its revision is known.
+        same = (config.ingress, config.egress, config.branch) == (ingress, egress, branch)
+        return config if same else AgentConfig(config.hello, ingress, egress, branch)
+
+    def _classified(self, views: Views, node: str) -> frozenset[str]:
+        """Flows that the switch may hand to its agent."""
+        flows = self._starting.get(node, {}).values()
+        return frozenset(flow.spec.id for flow in flows if _may_start(flow, views, node))
+
+
+class _Partners:
+    """Who has to do with whom: partners of each node, and by partner the nodes."""
+
+    def __init__(self) -> None:
+        self._of: dict[str, frozenset[str]] = {}
+        self._by_partner: dict[str, set[str]] = {}
+
+    def put(self, node: str, partners: frozenset[str]) -> None:
+        """A node has these from now on."""
+        before = self._of.get(node, frozenset())
+        self._of[node] = partners
+        for gone in before - partners:
+            self._by_partner[gone].discard(node)
+        for new in partners - before:
+            self._by_partner.setdefault(new, set()).add(node)
+
+    def of(self, partner: str) -> set[str]:
+        """Nodes that have this partner."""
+        return self._by_partner.get(partner, set())
+
+    def of_partners(self, partners: Iterable[str]) -> set[str]:
+        """Nodes that have one of these partners."""
+        return {node for partner in partners for node in self.of(partner)}
+
+    def partners_of(self, nodes: Iterable[str]) -> set[str]:
+        """The partners of some nodes."""
+        return {partner for node in nodes for partner in self._of.get(node, ())}
+
+
+def _partners(flows: Iterable[IngressFlow]) -> frozenset[str]:
+    return frozenset(node for flow in flows for node in (flow.egress, *(at for at, _ in flow.branches)))
+
+
+def _is_ready(views: Views, node: str) -> bool:
+    return node in views.switches and views.switches[node].ready
 
 
 def _egress(plan: Plan, views: Views, node: str, sent_to: Iterable[IngressFlow]) -> dict[str, EgressFlow]:
@@ -142,12 +269,6 @@ def _egress_ids(views: Views, wanted: IngressFlow) -> frozenset[int]:
     entries = [config.egress.get(wanted.id) for config in (view.acked, view.sent) if config is not None]
     ids = [frozenset(entry.paths) if entry and entry.number == wanted.number else frozenset() for entry in entries]
     return frozenset.intersection(*ids)
-
-
-def _classified(plan: Plan, views: Views, node: str) -> frozenset[str]:
-    """Flows that the switch may hand to its agent."""
-    mine = (flow for flow in plan.flows.values() if flow.mode == MULTIPATH and flow.ingress == node)
-    return frozenset(flow.spec.id for flow in mine if _may_start(flow, views, node))
 
 
 def _may_start(flow: FlowPlan, views: Views, node: str) -> bool:

@@ -51,6 +51,7 @@ class Measurements:
     """What came in during a slot: capacities, busy shares by interface, measured rates by path, offers by flow.
 
     ``path_mbps`` is what paths carried (received rates; those sent where none is known): it gives our own airtime.
+    ``path_rates_mbps`` (shape P, nan where a rate is not known) takes its place if it is given.
     Where that is in doubt because rates have just changed, our traffic on a link may be up to ``most_mbps`` (shape L).
     """
 
@@ -60,6 +61,7 @@ class Measurements:
     offers: Mapping[str, Offer] = field(default_factory=dict)
     most_mbps: FloatArray | None = None
     groups: GroupAirtime | None = None
+    path_rates_mbps: FloatArray | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,9 +98,9 @@ class LoopState:
 
     def with_problem(self, problem: RateProblem) -> LoopState:
         """With other flows or paths (a new layout) of the same network: estimates and the warm start stay."""
-        pushed = {flow: rates for flow, rates in self.pushed.items() if flow in problem.layout.flow_ids}
         slices = dict(zip(problem.layout.flow_ids, problem.layout.path_slices(), strict=True))
-        same = {flow: r for flow, r in pushed.items() if len(r) == slices[flow].stop - slices[flow].start}
+        known = ((flow, rates) for flow, rates in self.pushed.items() if flow in slices)
+        same = {flow: r for flow, r in known if len(r) == slices[flow].stop - slices[flow].start}
         warm = None if self.allocation is None else transferred(self.allocation, problem.layout)
         return replace(self, problem=problem, allocation=warm, spare=None, pushed=same)
 
@@ -133,11 +135,11 @@ def slot(
     # Estimates as they are, stale ones at a share, unknown links out (0).
     capacity = estimates.planned_mbps(state.settings.stale_share, (link.id for link in state.network.links))
     external = _external(state, measured, capacity, now_s)
-    demands = state.demands.carried(measured.offers, now_s, frozenset(layout.flow_ids))
+    demands = state.demands.carried(measured.offers, now_s, layout.flow_ids)
     problem = state.problem.changed(
         capacity_mbps=capacity,
         external=external.per_link(now_s) + (0.0 if measured.groups is None else measured.groups.reserved),
-        demand_mbps=np.array([demands.demand_mbps(flow) for flow in layout.flow_ids], dtype=float),
+        demand_mbps=demands.demands_mbps(layout.flow_ids),
     )
     allocation = allocate_around(problem, fixed, state.allocation, allocate)
     spare = spare_airtime(problem, allocation, fixed, state.spare)
@@ -157,7 +159,7 @@ def slot(
 
 
 def _external(state: LoopState, measured: Measurements, capacity: FloatArray, now_s: float) -> ExternalAirtime:
-    sensing, rates = state.external.sensing, link_rates(state.problem, measured.path_mbps)
+    sensing, rates = state.external.sensing, _measured_link_rates(state.problem, measured)
     if measured.groups is not None:
         rates += measured.groups.own * capacity
     own = sensing.own_airtime(rates, capacity)
@@ -174,6 +176,8 @@ def allocate_around(
 
     ``utility`` and its gap are those of the others.
     """
+    if not fixed:
+        return allocate(problem, warm)
     layout = problem.layout
     rates = np.zeros(layout.path_count)
     demand = problem.demand_mbps.copy()
@@ -183,8 +187,6 @@ def allocate_around(
                 raise PlanningError(f"flow {flow!r} has {where.stop - where.start} paths, got {len(fixed[flow])} rates")
             rates[where] = fixed[flow]
             demand[index] = 0.0
-    if not fixed:
-        return allocate(problem, warm)
     with np.errstate(divide="ignore"):
         # A link whose capacity nobody knows: all of its domain's time may be gone.
         busy = np.minimum(problem.airtime(rates), 1.0)
@@ -201,8 +203,9 @@ def spare_airtime(
 
     It costs the others nothing, who have all that they want already. None if there is no such flow.
     """
-    ours = np.array([flow not in fixed for flow in problem.layout.flow_ids], dtype=bool)
-    limited = np.isfinite(problem.demand_mbps) & ours
+    limited = np.isfinite(problem.demand_mbps)
+    if fixed:
+        limited &= np.array([flow not in fixed for flow in problem.layout.flow_ids], dtype=bool)
     if not limited.any():
         return None
     with np.errstate(divide="ignore"):
@@ -247,7 +250,7 @@ def to_push(
         # What one gives up is another's at once, and not kept from it until more comes together.
         along = replace(settings, push_threshold=settings.push_along)
         differs |= (total > total_before) & _matters(total_before, total, total, along)
-    for flow in np.flatnonzero([flow in exact for flow in layout.flow_ids]).tolist():
+    for flow in np.flatnonzero([flow in exact for flow in layout.flow_ids]).tolist() if exact else ():
         differs[flow] = known[flow] != tuple(new[slices[flow]].tolist())
     differs |= np.array([flow not in before for flow in layout.flow_ids], dtype=bool)
     changed = np.flatnonzero(differs).tolist()
@@ -258,6 +261,12 @@ def _matters(before: FloatArray, after: FloatArray, total: FloatArray, settings:
     """Whether rates of flows with these totals changed by more than the threshold."""
     share = np.where(after < before, settings.push_down, settings.push_threshold)
     return np.asarray(np.abs(after - before) > np.maximum(settings.push_mbps, share * np.maximum(before, total)))
+
+
+def _measured_link_rates(problem: RateProblem, measured: Measurements) -> FloatArray:
+    if measured.path_rates_mbps is None:
+        return link_rates(problem, measured.path_mbps)
+    return np.asarray(problem.layout.routing.T @ np.nan_to_num(measured.path_rates_mbps, nan=0.0))
 
 
 def link_rates(problem: RateProblem, path_mbps: Mapping[PathId, float]) -> FloatArray:

@@ -30,9 +30,12 @@ moment after each loss: taken for a sign of greed, this halved the rate of the d
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
 
 from .errors import HyroadsError
 
@@ -88,20 +91,86 @@ class Offer:
         return self.backlogged and self.offered_mbps is None
 
 
-class _Slot(NamedTuple):
+FloatArray = NDArray[np.float64]
+BoolArray = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, eq=False)
+class Offers(Mapping[str, Offer]):
+    """Offers of many flows in the same slot, as arrays in the order of ``flows``; ``offered_mbps`` is nan where nobody
+    knows.
+    """
+
+    flows: tuple[str, ...]
+    sent_mbps: FloatArray
+    allowed_mbps: FloatArray
+    backlogged: BoolArray
+    offered_mbps: FloatArray
+
+    def __post_init__(self) -> None:
+        rates = (self.sent_mbps, np.nan_to_num(self.offered_mbps, nan=0.0, posinf=np.inf))
+        if not (all(np.isfinite(each).all() and (each >= 0).all() for each in rates) and (self.allowed_mbps >= 0).all()):
+            raise DemandError("rates of a flow must be numbers of 0 or more")
+
+    @classmethod
+    def of(cls, offers: Mapping[str, Offer]) -> Offers:
+        """These offers, as arrays."""
+        if isinstance(offers, Offers):
+            return offers
+        rows = [
+            (each.sent_mbps, each.allowed_mbps, each.backlogged, math.nan if each.offered_mbps is None else each.offered_mbps)
+            for each in offers.values()
+        ]
+        sent, allowed, backlogged, offered = np.array(rows, dtype=float).reshape(len(rows), 4).T
+        return cls(tuple(offers), sent, allowed, backlogged > 0, offered)
+
+    @cached_property
+    def _row_of(self) -> dict[str, int]:
+        return {flow: row for row, flow in enumerate(self.flows)}
+
+    def __getitem__(self, flow: str) -> Offer:
+        row = self._row_of[flow]
+        offered = float(self.offered_mbps[row])
+        values = float(self.sent_mbps[row]), float(self.allowed_mbps[row]), bool(self.backlogged[row])
+        return Offer(*values, None if math.isnan(offered) else offered)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.flows)
+
+    def __len__(self) -> int:
+        return len(self.flows)
+
+    def without(self, flows: Collection[str]) -> Offers:
+        """All but those of some flows."""
+        if not flows:
+            return self
+        rows = np.array([row for row, flow in enumerate(self.flows) if flow not in flows], dtype=np.intp)
+        columns = (self.sent_mbps, self.allowed_mbps, self.backlogged, self.offered_mbps)
+        return Offers(tuple(self.flows[row] for row in rows.tolist()), *(column[rows] for column in columns))
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Slot:
+    """What flows sent and wanted in a slot, where ``known``."""
+
     end_s: float
-    sent_mbps: float
-    wanted_mbps: float
+    sent_mbps: FloatArray
+    wanted_mbps: FloatArray
+    known: BoolArray
+
+    def of(self, rows: NDArray[np.intp]) -> _Slot:
+        """Of these flows; -1: one of which nothing is known."""
+        known = self.known[rows] & (rows >= 0) if len(self.known) else np.zeros(len(rows), dtype=bool)
+        sent, wanted = (_at(values, rows, 0.0) for values in (self.sent_mbps, self.wanted_mbps))
+        return _Slot(self.end_s, sent, wanted, known)
 
 
 @dataclass(frozen=True, slots=True)
 class FlowDemand:
-    """State of a flow: ``cap_mbps`` (inf: GREEDY), since when it could have been limited, what it did lately."""
+    """State of a flow: ``cap_mbps`` (inf: GREEDY), and since when it could have been limited."""
 
     cap_mbps: float
     idle_since_s: float | None
-    recent: tuple[_Slot, ...]
-    """Those within the window, oldest first."""
 
     @property
     def is_limited(self) -> bool:
@@ -109,70 +178,131 @@ class FlowDemand:
         return math.isfinite(self.cap_mbps)
 
 
-NEW_FLOW = FlowDemand(math.inf, None, ())
+_NONE = np.zeros(0)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Demands:
-    """Demands of all flows; immutable: :meth:`after` gives the next slot's. A new flow is GREEDY: a fair start."""
+    """Demands of all flows, as arrays in the order of ``ids``; immutable: :meth:`after` gives the next slot's. A new
+    flow is GREEDY: a fair start.
+    """
 
     settings: DemandSettings = field(default_factory=DemandSettings)
-    flows: Mapping[str, FlowDemand] = field(default_factory=dict)
+    ids: tuple[str, ...] = ()
+    cap_mbps: FloatArray = field(default_factory=lambda: _NONE)
+    idle_since_s: FloatArray = field(default_factory=lambda: _NONE)
+    """Since when each could have been limited; nan: it could not."""
+    recent: tuple[_Slot, ...] = ()
+    """Slots within the window, oldest first."""
+
+    @cached_property
+    def _row_of(self) -> dict[str, int]:
+        return {flow: row for row, flow in enumerate(self.ids)}
+
+    @property
+    def flows(self) -> Mapping[str, FlowDemand]:
+        """By flow."""
+        idle = (None if math.isnan(since_s) else since_s for since_s in self.idle_since_s.tolist())
+        states = zip(self.cap_mbps.tolist(), idle, strict=True)
+        return {flow: FlowDemand(*state) for flow, state in zip(self.ids, states, strict=True)}
 
     def after(self, offers: Mapping[str, Offer], now_s: float) -> Demands:
         """With measurements of a slot that ended at ``now_s``; flows that are not among them are forgotten.
 
         A flow of which nothing is known this time is kept by passing on its old state with :meth:`carried`.
         """
-        flows = {
-            flow: _next(self.flows.get(flow, NEW_FLOW), offer, now_s, self.settings) for flow, offer in offers.items()
-        }
-        return Demands(self.settings, flows)
+        return self._arranged(tuple(offers))._next(Offers.of(offers), now_s)
 
-    def carried(self, offers: Mapping[str, Offer], now_s: float, present: frozenset[str]) -> Demands:
+    def carried(self, offers: Mapping[str, Offer], now_s: float, present: Collection[str]) -> Demands:
         """As :meth:`after`, but flows in ``present`` without a measurement keep their state."""
-        after = self.after(offers, now_s)
-        silent = {flow: state for flow, state in self.flows.items() if flow in present and flow not in offers}
-        return Demands(self.settings, {**silent, **after.flows})
+        ids = present if isinstance(present, tuple) else tuple(present)
+        kept = set(ids)
+        return self._arranged((*ids, *(flow for flow in offers if flow not in kept)))._next(Offers.of(offers), now_s)
 
     def demand_mbps(self, flow: str) -> float:
         """The ``demand`` of a flow in the rate problem."""
-        return self.flows.get(flow, NEW_FLOW).cap_mbps
+        row = self._row_of.get(flow)
+        return math.inf if row is None else float(self.cap_mbps[row])
 
+    def demands_mbps(self, flows: tuple[str, ...]) -> FloatArray:
+        """The same of many flows, in their order."""
+        return self._arranged(flows).cap_mbps.copy()
 
-def _next(state: FlowDemand, offer: Offer, now_s: float, settings: DemandSettings) -> FlowDemand:
-    wanted_mbps = _wanted(state.recent, offer, now_s - settings.patience_s)
-    recent = (*_later(state.recent, now_s - settings.window_s), _Slot(now_s, offer.sent_mbps, wanted_mbps))
-    # At a rate of 0 nothing can be sent: that is no sign of little demand.
-    if offer.allowed_mbps <= 0 or offer.is_open:
-        return FlowDemand(math.inf, None, recent)
-    cap_mbps = max(settings.floor_mbps, settings.headroom * max(slot.wanted_mbps for slot in recent))
-    if state.is_limited:
-        if offer.offered_mbps is None and offer.sent_mbps >= settings.busy_above * offer.allowed_mbps:
-            cap_mbps = max(cap_mbps, settings.step * offer.sent_mbps)
+    def _arranged(self, ids: tuple[str, ...]) -> Demands:
+        """For these flows, in this order; a new one is greedy."""
+        if ids == self.ids:
+            return self
+        known = self._row_of
+        rows = np.array([known.get(flow, -1) for flow in ids], dtype=np.intp)
+        cap, idle = _at(self.cap_mbps, rows, math.inf), _at(self.idle_since_s, rows, math.nan)
+        return Demands(self.settings, ids, cap, idle, tuple(slot.of(rows) for slot in self.recent))
+
+    def _next(self, offers: Offers, now_s: float) -> Demands:
+        """With the offers of some of the flows."""
+        settings = self.settings
+        recent = tuple(slot for slot in self.recent if slot.end_s > now_s - settings.window_s)
+        if offers.flows == self.ids:
+            rows, mine = np.arange(len(self.ids)), recent
+        else:
+            known = self._row_of
+            rows = np.array([known[flow] for flow in offers.flows], dtype=np.intp)
+            mine = tuple(slot.of(rows) for slot in recent)
+        wanted = _wanted(mine, offers, now_s - settings.patience_s)
+        most = wanted.copy()
+        for slot in mine:
+            np.maximum(most, slot.wanted_mbps, out=most, where=slot.known)
+        cap, idle = self._caps(self.cap_mbps[rows], self.idle_since_s[rows], offers, wanted, most, now_s)
+        caps, idles = self.cap_mbps.copy(), self.idle_since_s.copy()
+        caps[rows], idles[rows] = cap, idle
+        slot = _Slot(now_s, *(_spread(values, rows, len(caps)) for values in (offers.sent_mbps, wanted)),
+                     _spread(np.ones(len(rows)), rows, len(caps)) > 0)  # fmt: skip
+        return Demands(settings, self.ids, caps, idles, (*recent, slot) if len(rows) else recent)
+
+    def _caps(  # noqa: PLR0917 - arrays of one length
+        self, cap: FloatArray, idle_since_s: FloatArray, offers: Offers, wanted: FloatArray, most: FloatArray, now_s: float
+    ) -> tuple[FloatArray, FloatArray]:
+        """The next caps, and since when flows could have been limited."""
+        settings, sent, allowed = self.settings, offers.sent_mbps, offers.allowed_mbps
+        is_unknown = np.isnan(offers.offered_mbps)
+        limit = np.maximum(settings.floor_mbps, settings.headroom * most)
+        is_limited = np.isfinite(cap)
+        grows = is_limited & is_unknown & (sent >= settings.busy_above * allowed)
+        limit = np.where(grows, np.maximum(limit, settings.step * sent), limit)
         # Up at once, down only beyond the dead band.
-        moves = cap_mbps > state.cap_mbps or cap_mbps < (1.0 - settings.dead_band) * state.cap_mbps
-        return replace(state, cap_mbps=cap_mbps if moves else state.cap_mbps, recent=recent)
-    if max(wanted_mbps, offer.sent_mbps) >= settings.idle_below * offer.allowed_mbps:
-        return FlowDemand(math.inf, None, recent)
-    since_s = now_s if state.idle_since_s is None else state.idle_since_s
-    is_patient = now_s - since_s < settings.patience_s
-    return FlowDemand(math.inf if is_patient else cap_mbps, since_s, recent)
+        moves = (limit > cap) | (limit < (1.0 - settings.dead_band) * cap)
+        limited_cap = np.where(moves, limit, cap)
+        is_busy = np.maximum(wanted, sent) >= settings.idle_below * allowed
+        since_s = np.where(np.isnan(idle_since_s), now_s, idle_since_s)
+        greedy_cap = np.where(is_busy | (now_s - since_s < settings.patience_s), math.inf, limit)
+        # At a rate of 0 nothing can be sent: that is no sign of little demand.
+        is_open = (allowed <= 0) | (offers.backlogged & is_unknown)
+        next_cap = np.where(is_open, math.inf, np.where(is_limited, limited_cap, greedy_cap))
+        next_idle = np.where(is_limited, idle_since_s, np.where(is_busy, math.nan, since_s))
+        return next_cap, np.where(is_open, math.nan, next_idle)
 
 
-def _wanted(recent: tuple[_Slot, ...], offer: Offer, since_s: float) -> float:
-    """What a flow wants, as far as that is known: see the module."""
-    if offer.offered_mbps is None:
-        return offer.sent_mbps
-    if offer.backlogged:
-        return max(offer.offered_mbps, offer.sent_mbps)
-    sent = [offer.sent_mbps, *(slot.sent_mbps for slot in _later(recent, since_s))]
-    return sum(sent) / len(sent)
+def _at(values: FloatArray, rows: NDArray[np.intp], otherwise: float) -> FloatArray:
+    """Values in other rows; ``otherwise`` where a row is -1."""
+    return np.where(rows >= 0, values[rows], otherwise) if len(values) else np.full(len(rows), otherwise)
 
 
-def _later(recent: tuple[_Slot, ...], time_s: float) -> tuple[_Slot, ...]:
-    """The entries after a time, oldest first."""
-    for first, slot in enumerate(recent):
-        if slot.end_s > time_s:
-            return recent[first:] if first else recent
-    return ()
+def _spread(values: FloatArray, rows: NDArray[np.intp], count: int) -> FloatArray:
+    """Values in their rows of so many, 0 in the others."""
+    found = np.zeros(count)
+    found[rows] = values
+    return found
+
+
+def _wanted(recent: Sequence[_Slot], offers: Offers, since_s: float) -> FloatArray:
+    """What flows want, as far as that is known: see the module."""
+    offered, sent = offers.offered_mbps, offers.sent_mbps
+    is_unknown = np.isnan(offered)
+    if is_unknown.all():
+        return sent
+    total, count = sent.copy(), np.ones(len(sent))
+    for slot in recent:
+        if slot.end_s > since_s:
+            np.add(total, slot.sent_mbps, out=total, where=slot.known)
+            count += slot.known
+    known = np.where(offers.backlogged, np.maximum(offered, sent), total / count)
+    return np.where(is_unknown, sent, known)

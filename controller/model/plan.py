@@ -126,6 +126,8 @@ class Plan:
     numbers: Numbers
     fill: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
     """Per flow that is probed: path id -> rate in Mb/s up to which padding fills the path."""
+    structure: object = field(default_factory=object, compare=False, repr=False)
+    """What plans have in common that differ in rates and padding alone."""
 
     def with_fill(self, fill: Mapping[str, Mapping[int, float]]) -> Plan:
         """With padding on other paths; ``fill`` is as in the field."""
@@ -154,6 +156,16 @@ class Plan:
                 for link in links:
                     planned[link] = planned.get(link, 0.0) + (path.rate_mbps or 0.0)
         return planned
+
+
+def differing(before: Mapping[str, object], after: Mapping[str, object]) -> set[str]:
+    """Keys that only one of two mappings has, or of which they have different objects, equal or not."""
+    if before is after:
+        return set()
+    found = {key for key, value in after.items() if before.get(key) is not value}
+    if len(before) + len(found) > len(after):
+        found |= {key for key in before if key not in after}
+    return found
 
 
 def hello_configs(context: TopologyContext, options: Options) -> dict[str, HelloConfig]:

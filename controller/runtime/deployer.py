@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from hyroads.controller.agents.lead import STALE, InForce, in_force_of, lead_document
 from hyroads.controller.agents.protocol import AgentConfig, rates_document
 from hyroads.controller.agents.sessions import NO_ANSWER, Session
 from hyroads.controller.control.live import Live
-from hyroads.controller.control.update_order import AgentView, Orders, Views, orders_of, pending_of
-from hyroads.controller.model.plan import MULTIPATH, FlowPlan, Plan
+from hyroads.controller.control.update_order import AgentView, Orders, UpdateOrder, Views, pending_of
+from hyroads.controller.model.plan import MULTIPATH, FlowPlan, Plan, differing
 from hyroads.controller.ofp.intents import ClassifiedFlow, SwitchIntent
 from hyroads.controller.switches.sessions import DesiredRules, SwitchSession
 
@@ -78,6 +78,7 @@ class AgentDeployer:
 
     def __post_init__(self) -> None:
         self._links: dict[str, AgentLink] = {}
+        self._views: Mapping[str, AgentView] = {}
         self._latest: Plan | None = None
         self._epoch: int | None = None
         self._greatest_epoch = 0
@@ -159,11 +160,20 @@ class AgentDeployer:
         if link is None or link.session is not session:
             return False
         del self._links[session.node]
+        self._views = {node: view for node, view in self._views.items() if node != session.node}
         return True
 
-    def views(self) -> dict[str, AgentView]:
-        """What the update ordering needs to know."""
-        return {node: AgentView(link.acked, link.sent) for node, link in self._links.items()}
+    def views(self) -> Mapping[str, AgentView]:
+        """What the update ordering needs to know; the very mapping of the last time if nothing changed."""
+        known = self._views
+        changed = {
+            node: AgentView(link.acked, link.sent)
+            for node, link in self._links.items()
+            if (view := known.get(node)) is None or view.acked is not link.acked or view.sent is not link.sent
+        }
+        if changed:
+            self._views = {**known, **changed}
+        return self._views
 
     def synced(self, plan: Plan, node: str) -> bool:
         """Whether an agent is here and confirmed what is planned for it."""
@@ -324,36 +334,40 @@ class Deployer:
     def __post_init__(self) -> None:
         self.additions: list[Callable[[str, SwitchIntent], SwitchIntent]] = []
         """What services want of a node's switch, besides what the network needs."""
-        # What was asked last and what the answer was: most of the time nothing has changed since.
-        self._asked: tuple[Plan, Views] | None = None
-        self._orders = Orders({}, {})
+        self._order = UpdateOrder()
+        self._views = Views()
+        # By node what its switch shall do, all of it and what it may be told now: the very objects of the last time as
+        # long as they are the same, so that nobody compares them.
+        self._wanted: dict[str, DesiredRules] = {}
+        self._allowed: dict[str, tuple[DesiredRules, frozenset[str], DesiredRules]] = {}
         self._classified: Mapping[str, ClassifiedFlow] = {}
-        self._flows_at: Mapping[str, Mapping[str, ClassifiedFlow]] = {}
+        self._flows_at: dict[str, Mapping[str, ClassifiedFlow]] = {}
+        self._ingress_of: dict[str, str] = {}
 
     def push(self, plan: Plan) -> None:
         """Tell everybody what may be told now."""
         # Agents first: rates react to a cut link before the switches' single paths do.
-        if self.agents.push(plan, self._ordered(plan)):
+        if self.agents.push(plan, self._order.orders(plan, self.views())):
             # What is on its way to one may let another go on.
-            self.agents.push(plan, self._ordered(plan))
+            self.agents.push(plan, self._order.orders(plan, self.views()))
         self.is_overtaken()
-        self._push_switches(self._ordered(self.live.in_force))
-
-    def _ordered(self, plan: Plan) -> Orders:
-        views = self.views()
-        if self._asked is None or self._asked[0] is not plan or self._asked[1] != views:
-            self._asked, self._orders = (plan, views), orders_of(plan, views)
-        return self._orders
+        self._push_switches(self._order.orders(self.live.in_force, self.views()))
 
     def views(self) -> Views:
-        """What is known of all that are connected; nothing while nothing is planned."""
+        """What is known of all that are connected; nothing while nothing is planned. The very object of the last time
+        if nothing changed.
+        """
         if self.live.plan is None:
             return Views()
-        agents = self.agents.views()
+        agents, last = self.agents.views(), self._views
         switches = {
-            node: session.view(self._wanted(node, None)) for node, session in self.switches.items() if session.is_read
+            node: session.view(wanted) for node, session, wanted in self._wanted_of_switches() if session.is_read
         }
-        return Views(agents, switches)
+        seen = last.switches
+        alike = len(seen) == len(switches) and all(seen.get(node) is view for node, view in switches.items())
+        if not alike or agents is not last.agents:
+            self._views = Views(agents, seen if alike else switches)
+        return self._views
 
     def carries(self, flows: Iterable[str], version: int) -> bool:
         """Whether first edges send by the paths that the state of this version gives to flows, and by no others."""
@@ -377,33 +391,54 @@ class Deployer:
         missing += [f"switch {node}" for node, session in self.switches.items() if not session.synced]
         return missing + [f"agent {node}" for node in agents if plan is None or not self.agents.synced(plan, node)]
 
-    def _wanted(self, node: str, only: frozenset[str] | None) -> DesiredRules:
-        """What a switch shall do; ``only`` some flows if given."""
-        flows = self._planned_at(node)
-        if only is not None and not flows.keys() <= only:
-            flows = {flow: classified for flow, classified in flows.items() if flow in only}
-        intent = self.live.network.intents[node]
-        for addition in self.additions:
-            intent = addition(node, intent)
-        return DesiredRules(intent, flows)
+    def _wanted_of_switches(self) -> Iterator[tuple[str, SwitchSession, DesiredRules]]:
+        """Of each connected switch what it shall do, with all flows."""
+        intents, flows_at, known = self.live.network.intents, self._planned(), self._wanted
+        for node, session in self.switches.items():
+            intent = intents[node]
+            for addition in self.additions:
+                intent = addition(node, intent)
+            flows, wanted = flows_at.get(node, _NONE), known.get(node)
+            if wanted is None or wanted.intent is not intent or wanted.flows is not flows:
+                wanted = known[node] = DesiredRules(intent, flows)
+            yield node, session, wanted
 
-    def _planned_at(self, node: str) -> Mapping[str, ClassifiedFlow]:
-        """What the plan in force lets a node classify; plans share it as long as it is the same."""
+    def _planned(self) -> Mapping[str, Mapping[str, ClassifiedFlow]]:
+        """By node what the plan in force lets it classify; plans share it as long as it is the same."""
         plan = self.live.in_force
-        if plan.classified is not self._classified:
-            found: dict[str, dict[str, ClassifiedFlow]] = {}
-            for flow, classified in plan.classified.items():
-                found.setdefault(plan.flows[flow].ingress or "", {})[flow] = classified
-            self._classified, self._flows_at = plan.classified, found
-        return self._flows_at.get(node, _NONE)
+        changed = differing(self._classified, plan.classified)
+        nodes = set()
+        for flow in changed:
+            ingress = plan.flows[flow].ingress if flow in plan.classified else None
+            nodes |= {self._ingress_of.pop(flow, None), ingress}
+            if ingress is not None:
+                self._ingress_of[flow] = ingress
+        for node in nodes - {None}:
+            known, gone = self._flows_at.get(node, _NONE), changed
+            kept = {flow: classified for flow, classified in known.items() if flow not in gone}
+            new = {flow: plan.classified[flow] for flow in changed if self._ingress_of.get(flow) == node}
+            self._flows_at[node] = {**kept, **new}
+        self._classified = plan.classified
+        return self._flows_at
+
+    def _permitted(self, node: str, wanted: DesiredRules, only: frozenset[str]) -> DesiredRules:
+        """What a switch shall do, of flows only some."""
+        known = self._allowed.get(node)
+        if known is None or known[0] is not wanted or known[1] != only:
+            flows = wanted.flows
+            if not flows.keys() <= only:
+                flows = {flow: classified for flow, classified in flows.items() if flow in only}
+            permitted = wanted if flows is wanted.flows else DesiredRules(wanted.intent, flows)
+            known = self._allowed[node] = (wanted, only, permitted)
+        return known[2]
 
     def _push_switches(self, orders: Orders) -> None:
-        for node in list(self.switches):
-            session = self.switches.get(node)
-            if session is None or not session.is_read:
+        for node, session, wanted in list(self._wanted_of_switches()):
+            if self.switches.get(node) is not session or not session.is_read:
                 continue
-            new = session.want(self._wanted(node, orders.classified.get(node, frozenset())))
+            new = session.want(self._permitted(node, wanted, orders.classified.get(node, frozenset())))
             # Rules of a switch take milliseconds where there are many: a slot may pass between two of them. If
             # something else happened meanwhile, the next cycle asks the update ordering again and goes on from here.
             if new and self.is_overtaken():
                 return
+

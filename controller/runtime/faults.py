@@ -20,7 +20,7 @@ from hyroads.controller.core.errors import HyroadsError
 from hyroads.controller.core.token_bucket import TokenBucket
 from hyroads.controller.framework import ryu_shim as shim
 from hyroads.controller.model.events import EventLog
-from hyroads.controller.model.plan import FlowPlan, Plan
+from hyroads.controller.model.plan import FlowPlan, Plan, differing
 
 LOG = logging.getLogger("hyroads.controller")
 MAX_FAULTS = 50
@@ -68,8 +68,9 @@ class FaultLog:
 
 def log_plan(before: Plan | None, after: Plan, events: EventLog) -> None:
     """Tell what differs between two plans but for rates."""
-    for flow, plan in after.flows.items():
-        old = before.flows.get(flow) if before else None
+    changed = differing(before.flows if before else {}, after.flows)
+    for flow in [flow for flow in after.flows if flow in changed]:
+        plan, old = after.flows[flow], before.flows.get(flow) if before else None
         if old is None or _route(old) != _route(plan):
             multipath = [{"id": p.id, "links": list(p.links), "rate_mbps": p.rate_mbps} for p in plan.paths]
             moved = {"id": flow, "state": plan.mode, "reason": plan.reason, "multipath": multipath}

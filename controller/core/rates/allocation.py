@@ -49,9 +49,28 @@ def transferred(old: Allocation, layout: Layout) -> Allocation:
 
     Paths that stay keep their rates, new ones have none; prices belong to links and stay.
     """
-    known = dict(zip(path_names(old.layout), old.path_rates_mbps.tolist(), strict=True))
-    rates = np.array([known.get(name, 0.0) for name in path_names(layout)], dtype=float)
+    rates = _carried_over(old, layout)
     return replace(old, layout=layout, path_rates_mbps=rates, flow_rates_mbps=layout.flow_rates(rates))
+
+
+def _carried_over(old: Allocation, layout: Layout) -> FloatArray:
+    """By path of a layout the rate that it had in an allocation of another one; 0 if it is new."""
+    before, rates = old.layout, old.path_rates_mbps
+    if layout.rows_in is None or layout.rows_in[0]() is not before:
+        known = dict(zip(path_names(before), rates.tolist(), strict=True))
+        return np.array([known.get(name, 0.0) for name in path_names(layout)], dtype=float)
+    rows = layout.rows_in[1]
+    found = np.append(rates, 0.0)[rows]
+    slices, first = before.path_slices(), before.first_path
+    number = {flow: index for index, flow in enumerate(before.flow_ids)} if (rows < 0).any() else {}
+    for path in np.flatnonzero(rows < 0).tolist():
+        # A flow that has other paths may have kept some.
+        flow = layout.flow_ids[layout.path_flow[path]]
+        if flow in first:
+            where = slices[number[flow]]
+            same = [i for i in range(where.start, where.stop) if before.paths[i] == layout.paths[path]]
+            found[path] = rates[same[-1]] if same else 0.0
+    return found
 
 
 def path_names(layout: Layout) -> list[tuple[str, tuple[int, ...]]]:

@@ -19,10 +19,9 @@ alpha = 1 proportional fairness, alpha = 2 minimum delay, alpha -> infinity max-
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import pairwise
-from weakref import WeakKeyDictionary
+from weakref import ReferenceType, WeakKeyDictionary, ref
 
 import numpy as np
 from numpy.typing import NDArray
@@ -149,6 +148,12 @@ class Layout:
     routing: sparse.csr_matrix
     class_of: IndexArray
     domains: sparse.csr_matrix
+    made_of: Mapping[str, Paths] = field(default_factory=dict, repr=False)
+    """The paths of each flow, as they were given."""
+    same_domains: DomainsToken = field(default_factory=lambda: DomainsToken(), repr=False)
+    """Layouts that have this in common have ``domains`` in common."""
+    rows_in: tuple[ReferenceType[Layout], IndexArray] | None = field(default=None, repr=False)
+    """The layout that this was made from, and per path its position there (-1: it is new)."""
 
     @property
     def flow_count(self) -> int:
@@ -179,24 +184,61 @@ class Layout:
         domains = self.domains[self.class_of[self.routing.indices]]
         return sparse.csr_matrix(domains.multiply(self.routing[path_of_entry]))
 
-    def path_slices(self) -> list[slice]:
+    @cached_property
+    def first_path(self) -> Mapping[str, int]:
+        """Per flow the position of its first path."""
+        return {flow: where.start for flow, where in zip(self.flow_ids, self._slices, strict=True)}
+
+    def path_slices(self) -> Sequence[slice]:
         """Per flow, where its paths are among all paths."""
-        bounds = np.searchsorted(self.path_flow, np.arange(self.flow_count + 1))
-        return [slice(int(a), int(b)) for a, b in pairwise(bounds)]
+        return self._slices
+
+    @cached_property
+    def _slices(self) -> tuple[slice, ...]:
+        bounds = np.searchsorted(self.path_flow, np.arange(self.flow_count + 1)).tolist()
+        return tuple(map(slice, bounds, bounds[1:]))
 
     @staticmethod
-    def build(interference: Interference, flows: Mapping[str, Paths]) -> Layout:
-        """Lay out flows (id -> paths as sequences of link indices; a flow may have none).
+    def build(interference: Interference, flows: Mapping[str, Paths], like: Layout | None = None) -> Layout:
+        """Lay out flows (id -> paths as sequences of link indices; a flow may have none). What flows have in common
+        with ``like``, the very same sequences of paths, is taken from there.
 
         Raises ``PlanningError`` for an empty path or a link index out of range.
         """
-        paths = tuple(tuple(path) for options in flows.values() for path in options)
-        _check_paths(paths, flows, interference.link_count)
-        path_flow = np.repeat(np.arange(len(flows)), [len(options) for options in flows.values()])
-        routing = _routing(paths, interference.link_count)
-        class_of = np.asarray(interference.classes(), dtype=np.intp)
-        domains = _domains(interference, class_of, np.unique(routing.indices))
-        return Layout(tuple(flows), path_flow.astype(np.intp), paths, routing, class_of, domains)
+        class_of = _classes(interference)
+        before = like if like is not None and like.class_of is class_of else None
+        rows, path_flow, fresh = _rows_in(before, flows)
+        new = tuple(tuple(path) for flow in fresh for path in flows[flow])
+        _check_paths(new, flows, interference.link_count)
+        routing, paths = _routing(new, interference.link_count), new
+        if before is not None:
+            at = np.where(rows >= 0, rows, before.path_count - 1 + np.cumsum(rows < 0))
+            routing = sparse.vstack([before.routing, routing], format="csr")[at]
+            together = (*before.paths, *new)
+            paths = tuple(together[i] for i in at.tolist())
+        used = np.unique(routing.indices)
+        origin = None if before is None else (ref(before), rows)
+        made = (tuple(flows), path_flow, paths, routing, class_of)
+        if before is not None and np.array_equal(used, np.unique(before.routing.indices)):
+            return Layout(*made, before.domains, dict(flows), before.same_domains, origin)
+        return Layout(*made, _domains(interference, class_of, used), dict(flows), rows_in=origin)
+
+
+def _rows_in(before: Layout | None, flows: Mapping[str, Paths]) -> tuple[IndexArray, IndexArray, list[str]]:
+    """Per path its position in a layout (-1: not there) and its flow, and the flows that are not there."""
+    counts = np.array([len(options) for options in flows.values()], dtype=np.intp)
+    path_flow = np.repeat(np.arange(len(flows), dtype=np.intp), counts)
+    if before is None:
+        return np.full(len(path_flow), -1, dtype=np.intp), path_flow, list(flows)
+    known, first = before.made_of, before.first_path
+    starts = [first[flow] if known.get(flow) is options else -1 for flow, options in flows.items()]
+    start = np.array(starts, dtype=np.intp)[path_flow] if len(path_flow) else path_flow
+    offset = np.arange(len(path_flow)) - (np.cumsum(counts) - counts)[path_flow]
+    return np.where(start >= 0, start + offset, -1), path_flow, [f for f, at in zip(flows, starts, strict=True) if at < 0]
+
+
+class DomainsToken:
+    """Stands for the domains of a layout where what follows from them is remembered."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -313,31 +355,45 @@ def rate_problem(
     paths: Mapping[str, Paths],
     *,
     flows: Sequence[FlowSpec] | None = None,
-    margin: float | Mapping[str, float] = 0.0,
+    margin: float | Mapping[str, float] | FloatArray = 0.0,
     external: Mapping[str, float] | None = None,
     demand_mbps: Mapping[str, float] | None = None,
+    utilities: Utilities | None = None,
+    like: Layout | None = None,
 ) -> RateProblem:
     """The problem of a network's flows.
 
     ``paths`` maps flow ids to paths (link indices); ``flows`` defaults to those of the network. ``margin`` is one
-    delta, or link id -> delta for the domains of some links (0 for the others); ``external`` maps link ids to the
+    delta, link id -> delta for the domains of some links (0 for the others), or one for each (shape L); ``external`` maps link ids to the
     airtime that others use in their domains; ``demand_mbps`` maps flow ids to their largest rates.
+    ``utilities`` are those of the flows, if they are known; ``like`` is as for :meth:`Layout.build`.
     """
     specs = network.flows if flows is None else flows
-    layout = Layout.build(network.interference, {flow.id: paths.get(flow.id, ()) for flow in specs})
+    layout = Layout.build(network.interference, {flow.id: paths.get(flow.id, ()) for flow in specs}, like)
     return RateProblem(
         layout,
-        utilities_of(specs),
+        utilities_of(specs) if utilities is None else utilities,
         np.array([link.capacity_mbps for link in network.links], dtype=float),
         _per_link(network, margin, "margin"),
         _per_link(network, external or {}, "external"),
-        np.array([(demand_mbps or {}).get(flow.id, np.inf) for flow in specs], dtype=float),
+        np.array([demand_mbps.get(flow.id, np.inf) for flow in specs], dtype=float)
+        if demand_mbps
+        else np.full(len(specs), np.inf),
     )
 
 
 def utilities_of(flows: Iterable[FlowSpec]) -> Utilities:
     """The utilities that flows declare: ``log`` is w log(1 + x), ``alpha`` is w x^(1 - alpha) / (1 - alpha)."""
-    declared = [(flow.weight, *_SHAPES[flow.utility](flow)) for flow in flows]
+    return utilities_from([utility_of(flow) for flow in flows])
+
+
+def utility_of(flow: FlowSpec) -> tuple[float, float, float]:
+    """Weight, alpha and shift of a flow."""
+    return (flow.weight, *_SHAPES[flow.utility](flow))
+
+
+def utilities_from(declared: Sequence[tuple[float, float, float]]) -> Utilities:
+    """Utilities of flows with these weights, alphas and shifts."""
     columns = np.array(declared, dtype=float).reshape(len(declared), 3)
     return Utilities(columns[:, 0].copy(), columns[:, 1].copy(), columns[:, 2].copy())
 
@@ -348,7 +404,9 @@ _SHAPES: dict[Utility, Callable[[FlowSpec], tuple[float, float]]] = {
 }
 
 
-def _per_link(network: Network, value: float | Mapping[str, float], name: str) -> FloatArray:
+def _per_link(network: Network, value: float | Mapping[str, float] | FloatArray, name: str) -> FloatArray:
+    if isinstance(value, np.ndarray):
+        return value
     if not isinstance(value, Mapping):
         return np.full(len(network.links), float(value))
     result = np.zeros(len(network.links))
@@ -383,6 +441,27 @@ def _routing(paths: Sequence[tuple[int, ...]], link_count: int) -> sparse.csr_ma
 
 # Of each interference rule in use: the classes of links in the domain of a class. Each new flow asks for them again.
 _TOUCHED: WeakKeyDictionary[Interference, dict[int, IndexArray]] = WeakKeyDictionary()
+
+
+_CLASSES: WeakKeyDictionary[Interference, IndexArray] = WeakKeyDictionary()
+
+
+def _classes(interference: Interference) -> IndexArray:
+    found = _CLASSES.get(interference)
+    if found is None:
+        found = _CLASSES[interference] = np.asarray(interference.classes(), dtype=np.intp)
+    return found
+
+
+_LINKS: WeakKeyDictionary[Interference, dict[int, NDArray[np.int32]]] = WeakKeyDictionary()
+
+
+def domain_of(interference: Interference, link: int) -> NDArray[np.int32]:
+    """The domain of a link, remembered as long as the rule is in use: each new flow asks for those of all paths."""
+    known = _LINKS.setdefault(interference, {})
+    if link not in known:
+        known[link] = interference.domain(link)
+    return known[link]
 
 
 def _domains(interference: Interference, class_of: IndexArray, used: IndexArray) -> sparse.csr_matrix:

@@ -13,11 +13,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from scipy import sparse
 
-from .problem import FloatArray, IndexArray, Layout, RateProblem, Utilities
+from .problem import DomainsToken, FloatArray, IndexArray, Layout, RateProblem, Utilities
+
+_Rows = tuple[sparse.csr_matrix, sparse.csr_matrix, IndexArray, IndexArray]
+# What follows from the domains of layouts that have them in common.
+_ROWS: WeakKeyDictionary[DomainsToken, _Rows] = WeakKeyDictionary()
 
 # Looking for implied rows costs a product of sparse matrices: beyond this many terms it costs more than it saves.
 _MAX_CONTAINMENT_WORK = 20_000_000
@@ -62,11 +67,14 @@ class Pattern:
         """Reduce a layout."""
         used = np.unique(layout.routing.indices).astype(np.intp)
         first, column_of, copies = _distinct_paths(layout)
-        rows, group_of_class = _distinct_rows(layout.domains[:, used].tocsr())
+        known = _ROWS.get(layout.same_domains)
+        if known is None:
+            rows, group_of_class = _distinct_rows(layout.domains[:, used].tocsr())
+            rows_t = rows.T.tocsr()
+            known = _ROWS[layout.same_domains] = (rows, rows_t, _containers(rows, rows_t), group_of_class)
+        rows, rows_t, container, group_of_class = known
         group_of = group_of_class[layout.class_of] if len(group_of_class) else np.full(layout.link_count, -1)
         routing = layout.routing[first][:, used].tocsr()
-        rows_t = rows.T.tocsr()
-        container = _containers(rows, rows_t)
         return Pattern(
             layout, used, column_of, copies, layout.path_flow[first], routing, rows, rows_t, group_of, container
         )
@@ -158,12 +166,28 @@ def _first_at_minimum(links: IndexArray, starts: IndexArray, budgets: FloatArray
 
 def _distinct_paths(layout: Layout) -> tuple[IndexArray, IndexArray, FloatArray]:
     """First path of each distinct (flow, links), the column of every path, and how many paths are in each column."""
+    if not _may_have_equal_paths(layout):
+        every = np.arange(layout.path_count)
+        return every, every, np.ones(layout.path_count)
     numbers: dict[tuple[int, tuple[int, ...]], int] = {}
     keys = zip(layout.path_flow.tolist(), layout.paths, strict=True)
     column_of = np.array([numbers.setdefault((f, tuple(sorted(p))), len(numbers)) for f, p in keys], dtype=np.intp)
     first = np.full(len(numbers), 0, dtype=np.intp)
     first[column_of[::-1]] = np.arange(len(column_of))[::-1]
     return first, column_of, np.bincount(column_of, minlength=len(numbers)).astype(float)
+
+
+def _may_have_equal_paths(layout: Layout) -> bool:
+    """Whether two paths of a flow may cross the same links; False is certain. Equal paths have equal sums of marks."""
+    marks = np.random.default_rng(0).integers(0, 2**63, layout.link_count, dtype=np.uint64)
+    routing = layout.routing
+    if not routing.nnz:
+        return False
+    terms = marks[routing.indices] * routing.data.astype(np.uint64)
+    sums = np.add.reduceat(terms, routing.indptr[:-1])
+    order = np.lexsort((sums, layout.path_flow))
+    same = (np.diff(layout.path_flow[order]) == 0) & (np.diff(sums[order]) == 0)
+    return bool(same.any())
 
 
 def _distinct_rows(domains: sparse.csr_matrix) -> tuple[sparse.csr_matrix, IndexArray]:

@@ -307,5 +307,7 @@ def _wide(layout: Layout, shares: SliceShares) -> _Wide:
     crossed = sparse.csr_matrix(
         (routing.data, routing.indices + shift, routing.indptr), shape=(layout.path_count, len(class_of))
     )
-    wide = replace(layout, routing=crossed, class_of=class_of.astype(np.intp), domains=sparse.csr_matrix(together))
+    wide = Layout(
+        layout.flow_ids, layout.path_flow, layout.paths, crossed, class_of.astype(np.intp), sparse.csr_matrix(together)
+    )
     return _Wide(wide, shares, sets, row_set.astype(np.intp), row_link.astype(np.intp), row_at)

@@ -10,8 +10,9 @@ from collections import deque
 from collections.abc import Iterable
 
 import pytest
+from reports_by_flow import offer_of
 
-from hyroads.controller.control.reports import Side, offer_of
+from hyroads.controller.control.reports import Side
 from hyroads.controller.core.demand import Demands
 
 TICK_S, TICKS = 0.005, 20

@@ -1,0 +1,419 @@
+"""The counters of agents' last two reports as columns: what all paths carried and all flows offered in a slot follows
+from them in a few operations on arrays, and not entry by entry. Pure.
+
+A report fills the rows of its agent, one per path and one per flow of each side. As long as it tells of the same flows
+and paths as the one before, as nearly all do, its values just replace those.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hyroads.controller.core.addressing import PathName
+from hyroads.controller.core.demand import Offers
+from hyroads.controller.core.network import Policy
+from hyroads.controller.model.plan import MULTIPATH, Plan
+
+FloatArray = NDArray[np.float64]
+IndexArray = NDArray[np.intp]
+Entry = Mapping[str, Any]
+
+# A queue counts as a backlog from so many frames on, and if it takes so long to send: less is the burst of a pacer.
+BACKLOG_FRAMES = 4
+BACKLOG_S = 0.01
+FULL_FRAME_BYTES = 1500.0
+# Transfers are made of full frames. Smaller ones are acknowledgements (54 to 150 bytes), speech, requests.
+SMALL_FRAME_BYTES = 256.0
+
+_SIDES = ("ingress", "egress")
+_BYTES = {"ingress": "sent_bytes", "egress": "received_bytes"}
+_LEAST_ROWS = 64
+
+
+@dataclass(frozen=True, eq=False)
+class PathRates(Mapping[tuple[str, PathName], float]):
+    """Rates of paths as an array, in the order of ``names``; nan where a rate is not known: such a path is not in it."""
+
+    names: tuple[tuple[str, PathName], ...]
+    mbps: FloatArray
+    flows: Mapping[str, tuple[int, tuple[PathName, ...]]] | None = None
+
+    @cached_property
+    def of_flow(self) -> Mapping[str, tuple[int, tuple[PathName, ...]]]:
+        """By flow: the position of its first path, and its paths, which are next to each other."""
+        return _by_flow(self.names) if self.flows is None else self.flows
+
+    @cached_property
+    def _known(self) -> dict[tuple[str, PathName], float]:
+        return {name: mbps for name, mbps in zip(self.names, self.mbps.tolist(), strict=True) if mbps == mbps}
+
+    def __getitem__(self, name: tuple[str, PathName]) -> float:
+        return self._known[name]
+
+    def __iter__(self) -> Iterator[tuple[str, PathName]]:
+        return iter(self._known)
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    @classmethod
+    def of(cls, rates: Mapping[tuple[str, PathName], float]) -> PathRates:
+        """These rates, as an array."""
+        if isinstance(rates, PathRates):
+            return rates
+        order = {flow: None for flow, _ in rates}
+        place = {flow: i for i, flow in enumerate(order)}
+        names = sorted(rates, key=lambda name: place[name[0]])
+        return cls(tuple(names), np.array([rates[name] for name in names], dtype=float))
+
+
+def _by_flow(names: Sequence[tuple[str, PathName]]) -> dict[str, tuple[int, tuple[PathName, ...]]]:
+    found: dict[str, tuple[int, list[PathName]]] = {}
+    for row, (flow, path) in enumerate(names):
+        found.setdefault(flow, (row, []))[1].append(path)
+    return {flow: (first, tuple(paths)) for flow, (first, paths) in found.items()}
+
+
+@dataclass
+class _Side:
+    """Where the rows of one side of an agent's reports are, and what they are about."""
+
+    numbers: list[int]
+    paths: list[list[int]]
+    flow_at: int
+    path_at: int
+    path_count: int
+
+    @cached_property
+    def row_of(self) -> dict[int, int]:
+        """Flow number -> row of the flow; of several entries the last counts."""
+        return {number: self.flow_at + i for i, number in enumerate(self.numbers)}
+
+    @cached_property
+    def path_row_of(self) -> dict[tuple[int, int], int]:
+        """(flow number, path id) -> row of the path; of several entries of one flow the first counts."""
+        found: dict[tuple[int, int], int] = {}
+        at = self.path_at
+        for i, (number, ids) in enumerate(zip(self.numbers, self.paths, strict=True)):
+            if self.row_of[number] == self.flow_at + i:
+                for row, path in enumerate(ids, start=at):
+                    found.setdefault((number, path), row)
+            at += len(ids)
+        return found
+
+
+class _Table:
+    """Columns of equal length; rows are given out in runs, and all move when there is no room."""
+
+    def __init__(self, **columns: float) -> None:
+        self._empty = columns
+        self.values = {name: np.full(_LEAST_ROWS, empty) for name, empty in columns.items()}
+        self.used = 0
+
+    def __getitem__(self, name: str) -> FloatArray:
+        return self.values[name]
+
+    def has_room(self, count: int) -> bool:
+        """Whether so many rows are left."""
+        return self.used + count <= len(next(iter(self.values.values())))
+
+    def moved(self, runs: Sequence[tuple[int, int]], spare: int) -> list[int]:
+        """Keep these runs (first row, number of rows) alone, with room for so many more; gives their new first rows."""
+        rows = np.concatenate([np.arange(at, at + count) for at, count in runs]) if runs else np.zeros(0, dtype=int)
+        size = max(_LEAST_ROWS, 2 * (len(rows) + spare))
+        for name, empty in self._empty.items():
+            column = np.full(size, empty)
+            column[: len(rows)] = self.values[name][rows]
+            self.values[name] = column
+        self.used = len(rows)
+        bounds = np.cumsum([0, *(count for _, count in runs)])
+        return [int(first) for first in bounds[:-1]]
+
+    def taken(self, count: int) -> int:
+        """The first of so many fresh rows."""
+        at, self.used = self.used, self.used + count
+        for name, empty in self._empty.items():
+            self.values[name][at : self.used] = empty
+        return at
+
+
+class ReportColumns:
+    """Rows of all agents that report. ``version`` grows when flows or paths get other rows."""
+
+    def __init__(self) -> None:
+        self.version = 0
+        self._sides: dict[str, dict[str, _Side]] = {}
+        self._number_of: dict[str, int] = {}
+        self._elapsed_s: list[float] = []
+        self._taken_s: list[float] = []
+        nan = float("nan")
+        self._paths = _Table(bytes=nan, bytes_before=nan, frames=nan, frames_before=nan, rate=nan, rate_before=nan,
+                             flow=0.0, node=0.0)  # fmt: skip
+        self._flows = _Table(queued=nan, queued_bytes=nan, dropped=nan, dropped_before=nan, has_before=0.0,
+                             allowed_before=nan, most_allowed_before=nan, node=0.0)  # fmt: skip
+
+    def take(self, node: str, report: Entry, before: Entry | None, taken_s: float, *, follows: bool) -> None:
+        """A report, and the one that its growth is counted from. ``follows``: that is the one taken last."""
+        number = self._number_of.setdefault(node, len(self._number_of))
+        if number == len(self._taken_s):
+            self._taken_s.append(taken_s)
+            self._elapsed_s.append(0.0)
+        self._taken_s[number] = taken_s
+        self._elapsed_s[number] = float(report["time_s"] - before["time_s"]) if before is not None else 0.0
+        sides = self._sides.setdefault(node, {})
+        for side in _SIDES:
+            flows = report[side]
+            numbers = [flow["number"] for flow in flows]
+            paths = [[path["id"] for path in flow["paths"]] for flow in flows]
+            known = sides.get(side)
+            if known is None or known.numbers != numbers or known.paths != paths:
+                known = sides[side] = self._placed(number, side, numbers, paths)
+                self._fill(known, side, flows)
+                self._fill_before(known, side, before)
+            else:
+                if follows:
+                    self._pass_on(known)
+                self._fill(known, side, flows)
+
+    def forget(self, node: str) -> None:
+        """An agent is gone."""
+        if self._sides.pop(node, None) is not None:
+            self.version += 1
+
+    def _placed(self, node: int, side: str, numbers: list[int], paths: list[list[int]]) -> _Side:
+        self.version += 1
+        count = sum(len(ids) for ids in paths)
+        if not (self._paths.has_room(count) and self._flows.has_room(len(numbers))):
+            self._move(count, len(numbers))
+        found = _Side(numbers, paths, self._flows.taken(len(numbers)), self._paths.taken(count), count)
+        flow_rows = np.repeat(np.arange(len(numbers)), [len(ids) for ids in paths]) + found.flow_at
+        self._paths["flow"][found.path_at : found.path_at + count] = flow_rows
+        self._paths["node"][found.path_at : found.path_at + count] = node
+        self._flows["node"][found.flow_at : found.flow_at + len(numbers)] = node
+        return found
+
+    def _move(self, paths: int, flows: int) -> None:
+        sides = [side for of in self._sides.values() for side in of.values()]
+        first_flows = self._flows.moved([(side.flow_at, len(side.numbers)) for side in sides], flows)
+        first_paths = self._paths.moved([(side.path_at, side.path_count) for side in sides], paths)
+        fresh = iter(zip(sides, first_flows, first_paths, strict=True))
+        for of in self._sides.values():
+            for name in of:
+                old, flow_at, path_at = next(fresh)
+                of[name] = _Side(old.numbers, old.paths, flow_at, path_at, old.path_count)
+                rows = slice(path_at, path_at + old.path_count)
+                self._paths["flow"][rows] += flow_at - old.flow_at
+
+    def _pass_on(self, side: _Side) -> None:
+        """What was the last is the one before."""
+        rows, flows = slice(side.path_at, side.path_at + side.path_count), slice(side.flow_at, side.flow_at + len(side.numbers))
+        for name in ("bytes", "frames", "rate"):
+            self._paths[f"{name}_before"][rows] = self._paths[name][rows]
+        self._flows["dropped_before"][flows] = self._flows["dropped"][flows]
+        self._flows["has_before"][flows] = 1.0
+        self._flows["allowed_before"][flows] = self._flows["most_allowed_before"][flows] = np.nan
+
+    def _fill(self, side: _Side, name: str, flows: Sequence[Entry]) -> None:
+        rows, values = slice(side.path_at, side.path_at + side.path_count), self._paths.values
+        counter, entries = _BYTES[name], [path for flow in flows for path in flow["paths"]]
+        values["bytes"][rows] = [path.get(counter) for path in entries]
+        if name == "egress":
+            return
+        values["frames"][rows] = [path.get("sent_frames") for path in entries]
+        values["rate"][rows] = [path.get("rate_mbps") for path in entries]
+        own, values = slice(side.flow_at, side.flow_at + len(side.numbers)), self._flows.values
+        values["queued"][own] = [flow.get("queued") for flow in flows]
+        values["queued_bytes"][own] = [flow.get("queued_bytes") for flow in flows]
+        values["dropped"][own] = [flow.get("dropped") for flow in flows]
+
+    def _fill_before(self, side: _Side, name: str, before: Entry | None) -> None:
+        """Where other flows or paths are told of: what the same ones had, by number and id."""
+        old = {flow["number"]: flow for flow in before[name]} if before is not None else {}
+        for number, ids in zip(side.numbers, side.paths, strict=True):
+            entry = old.get(number)
+            if entry is None:
+                continue
+            # Of several paths with one id the first counts.
+            known = {path["id"]: path for path in reversed(entry["paths"])}
+            for path in ids:
+                row = side.path_row_of.get((number, path))
+                if row is not None and path in known:
+                    self._paths["bytes_before"][row] = _number(known[path].get(_BYTES[name]))
+                    self._paths["frames_before"][row] = _number(known[path].get("sent_frames"))
+            if name == "ingress":
+                rates, row = [path.get("rate_mbps") or 0.0 for path in entry["paths"]] or [0.0], side.row_of[number]
+                self._flows["dropped_before"][row] = _number(entry.get("dropped"))
+                self._flows["has_before"][row] = 1.0
+                self._flows["allowed_before"][row] = float(sum(rates))
+                self._flows["most_allowed_before"][row] = float(max(rates))
+
+    # -- what is asked of them
+
+    def rows(self, node: str, side: str) -> _Side | None:
+        """The rows of one side of an agent; None if it has not reported."""
+        return self._sides.get(node, {}).get(side)
+
+    def path_rates(self, now_s: float, max_age_s: float) -> FloatArray:
+        """By path row: Mb/s between the two reports; nan where that is not known, or too old."""
+        paths = self._paths
+        return np.where(
+            self._is_fresh(now_s, max_age_s)[paths["node"].astype(np.intp)], self._grown("bytes")[0], np.nan
+        )
+
+    def _is_fresh(self, now_s: float, max_age_s: float) -> NDArray[np.bool_]:
+        return ~(now_s - np.array(self._taken_s or [0.0]) > max_age_s)
+
+    def _grown(self, column: str) -> tuple[FloatArray, FloatArray]:
+        """By path row: the growth of a counter of bytes in Mb/s, and as it is; nan where it is not known."""
+        elapsed_s = np.array(self._elapsed_s or [0.0])[self._paths["node"].astype(np.intp)]
+        grown = self._paths[column] - self._paths[f"{column}_before"]
+        with np.errstate(invalid="ignore", divide="ignore"):
+            grown = np.where((elapsed_s > 0) & (grown >= 0), grown, np.nan)
+            return grown * 8e-6 / elapsed_s, grown
+
+    def sums(self, values: FloatArray) -> FloatArray:
+        """By flow row: the sum over its paths, those that are not known left out."""
+        rows = self._paths["flow"].astype(np.intp)
+        return np.bincount(rows, np.nan_to_num(values, nan=0.0), minlength=len(self._flows["node"]))
+
+    def greatest(self, values: FloatArray) -> FloatArray:
+        """By flow row: the greatest over its paths, 0 without any."""
+        found = np.zeros(len(self._flows["node"]))
+        np.maximum.at(found, self._paths["flow"].astype(np.intp), np.nan_to_num(values, nan=0.0))
+        return found
+
+    def offers(self, now_s: float, max_age_s: float) -> _Offered:
+        """What all flows offered, by flow row; those that copy apart."""
+        flows = self._flows
+        fresh = self._is_fresh(now_s, max_age_s)[flows["node"].astype(np.intp)]
+        mbps, grown_bytes = self._grown("bytes")
+        _, grown_frames = self._grown("frames")
+        is_known = (self.sums(~np.isnan(mbps)) > 0) & (flows["has_before"] > 0) & fresh
+        frames = self.sums(grown_frames)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            mean_bytes = np.where(frames > 0, self.sums(grown_bytes) / frames, np.nan)
+        queued = np.nan_to_num(flows["queued"], nan=0.0)
+        has_queue = queued > 0
+        queued = np.where(has_queue, queued, 0.0)
+        # Older agents don't say how large what waits is; of what was sent 0 bytes a frame says nothing.
+        with np.errstate(invalid="ignore", divide="ignore"):
+            waiting_bytes = np.where(np.isnan(flows["queued_bytes"]), FULL_FRAME_BYTES, flows["queued_bytes"] / queued)
+        sent_bytes = np.where(np.isnan(mean_bytes) | (mean_bytes == 0), FULL_FRAME_BYTES, mean_bytes)
+        frame_bytes = np.where(has_queue, waiting_bytes, sent_bytes)
+        dropped = np.maximum(0.0, np.nan_to_num(flows["dropped"], nan=0.0) - np.nan_to_num(flows["dropped_before"], nan=0.0))
+        elapsed_s = np.array(self._elapsed_s or [0.0])[flows["node"].astype(np.intp)]
+        return _Offered(self, mbps, is_known, mean_bytes, queued, frame_bytes, dropped, elapsed_s, fresh)
+
+
+@dataclass(frozen=True)
+class _Offered:
+    """By flow row what offers are made of; ``mbps`` is by path row."""
+
+    columns: ReportColumns
+    mbps: FloatArray
+    is_known: NDArray[np.bool_]
+    mean_bytes: FloatArray
+    queued: FloatArray
+    frame_bytes: FloatArray
+    dropped: FloatArray
+    elapsed_s: FloatArray
+    is_fresh: NDArray[np.bool_]
+
+    def of(self, rows: IndexArray, copies: NDArray[np.bool_]) -> tuple[FloatArray, FloatArray, NDArray[np.bool_], FloatArray]:
+        """Of some flow rows: sent, allowed, whether they have a backlog, offered (nan: not known)."""
+        sent, before, now = self._together(self.columns.sums, "allowed_before")
+        if copies.any():
+            most = self._together(self.columns.greatest, "most_allowed_before")
+            sent, before, now = (
+                np.where(copies, m[rows], s[rows]) for s, m in zip((sent, before, now), most, strict=True)
+            )
+        else:
+            sent, before, now = sent[rows], before[rows], now[rows]
+        queued, frame_bytes, dropped = self.queued[rows], self.frame_bytes[rows], self.dropped[rows]
+        waits = (queued >= BACKLOG_FRAMES) & (queued * frame_bytes * 8e-6 > BACKLOG_S * now)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            offered = sent + (queued + dropped) * frame_bytes * 8e-6 / self.elapsed_s[rows]
+        offered = np.where(frame_bytes < SMALL_FRAME_BYTES, offered, np.nan)
+        return sent, np.minimum(before, now), waits | (dropped > 0), offered
+
+    def _together(self, join: Callable[[FloatArray], FloatArray], kept: str) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """What was sent, what was allowed before, and what is allowed now."""
+        paths, of_old = self.columns._paths, self.columns._flows[kept]
+        before = np.where(np.isnan(of_old), join(paths["rate_before"]), of_old)
+        return join(self.mbps), before, join(paths["rate"])
+
+
+def _number(value: Any) -> float:
+    return float("nan") if value is None else float(value)
+
+
+@dataclass(frozen=True)
+class FlowRows:
+    """The multipath flows of a plan, and the rows that tell of them (-1: none)."""
+
+    flows: tuple[str, ...]
+    names: tuple[tuple[str, PathName], ...]
+    """(flow, path) of all paths, flow by flow."""
+    copies: NDArray[np.bool_]
+    for_latency: NDArray[np.bool_]
+    sending: IndexArray
+    sent: IndexArray
+    received: IndexArray
+
+    @cached_property
+    def of_flow(self) -> Mapping[str, tuple[int, tuple[PathName, ...]]]:
+        """As in :class:`PathRates`."""
+        return _by_flow(self.names)
+
+    @classmethod
+    def of(cls, plan: Plan, columns: ReportColumns) -> FlowRows:
+        """Of the flows with agents at both ends."""
+        planned = [
+            flow
+            for flow in plan.flows.values()
+            if flow.mode == MULTIPATH and flow.ingress is not None and flow.egress is not None
+        ]
+        sending, sent, received = [], [], []
+        for flow in planned:
+            first, last = columns.rows(flow.ingress or "", "ingress"), columns.rows(flow.egress or "", "egress")
+            number = flow.number
+            sending.append(first.row_of.get(number, -1) if first is not None else -1)
+            for path in flow.paths:
+                key = (number, path.id)
+                sent.append(first.path_row_of.get(key, -1) if first is not None else -1)
+                received.append(last.path_row_of.get(key, -1) if last is not None else -1)
+        return cls(
+            tuple(flow.spec.id for flow in planned),
+            tuple((flow.spec.id, path.links) for flow in planned for path in flow.paths),
+            np.array([flow.copies for flow in planned], dtype=bool),
+            np.array([flow.spec.policy is Policy.LATENCY for flow in planned], dtype=bool),
+            *(np.array(rows, dtype=np.intp) for rows in (sending, sent, received)),
+        )
+
+    def path_mbps(self, rates: FloatArray) -> FloatArray:
+        """By path what arrived, or what was sent where nothing tells of that; nan: not known."""
+        padded = np.append(rates, np.nan)
+        received = padded[self.received]
+        return np.where(np.isnan(received), padded[self.sent], received)
+
+    def offers(self, offered: _Offered) -> Offers:
+        """Of all flows that have offered something."""
+        there = (self.sending >= 0) & offered.is_known[self.sending]
+        rows = self.sending[there]
+        flows = tuple(self.flows[i] for i in np.flatnonzero(there).tolist()) if not there.all() else self.flows
+        return Offers(flows, *offered.of(rows, self.copies[there]))
+
+    def frame_bytes(self, offered: _Offered) -> dict[str, float]:
+        """Mean L2 payload of the frames of latency flows that sent."""
+        found = {}
+        for i in np.flatnonzero(self.for_latency & (self.sending >= 0)).tolist():
+            row = self.sending[i]
+            if offered.is_fresh[row] and not np.isnan(offered.mean_bytes[row]):
+                found[self.flows[i]] = float(offered.mean_bytes[row])
+        return found
