@@ -1,9 +1,8 @@
-"""The real controller, told by a socket whether it leads (``takeover.py``): what an election will do by itself.
+"""The real controller, one of several, which tells by a socket what it does and when (``takeover.py``).
 
     python benchmarks/led_controller.py SETTINGS PORT
 
-Requests are words on a line: ``lead EPOCH``, ``follow``, ``status``; each is answered by a line of JSON. It begins as a
-follower. One that a device shows a greater epoch follows by itself.
+Each line that comes is answered by a line of JSON.
 """
 
 from __future__ import annotations
@@ -30,24 +29,24 @@ class LedController(HyRoads):
         self.epoch: int | None = None
         self.stepped_down_s: float | None = None
         self.times: dict[str, float] = {}
-        self.seen: list[tuple[int, str]] = []
-        self.event_loop.epoch_listeners.append(self._epoch_seen)
-        self._follow()
+        loop = self.event_loop
+        self._really_lead, self._really_follow = loop.lead, loop.follow
+        loop.lead, loop.follow = self._lead, self._follow
 
     def start(self) -> None:
         super().start()
         shim.spawn(self._serve, shim.listen("127.0.0.1", int(os.environ[PORT])))
 
     def _follow(self) -> None:
+        if self.epoch is not None:
+            self.stepped_down_s = time.monotonic()
         self.epoch = None
-        self.event_loop.registry.follow()
-        self.event_loop.agents.follow()
+        self._really_follow()
 
     def _lead(self, epoch: int) -> None:
-        self.epoch, self.stepped_down_s, self.seen = epoch, None, []
+        self.epoch, self.stepped_down_s = epoch, None
         self.times = {"lead": time.monotonic()}
-        self.event_loop.registry.lead(epoch)
-        self.event_loop.agents.lead(epoch)
+        self._really_lead(epoch)
         shim.spawn(self._watch, epoch)
 
     def _watch(self, epoch: int) -> None:
@@ -62,12 +61,6 @@ class LedController(HyRoads):
                 shim.sleep(POLL_S)
             self.times[what] = time.monotonic()
 
-    def _epoch_seen(self, epoch: int, who: str) -> None:
-        self.seen.append((epoch, who))
-        if self.epoch is not None and epoch > self.epoch:
-            self.stepped_down_s = time.monotonic()
-            self._follow()
-
     def _serve(self, listener: Any) -> None:
         while True:
             connection, _ = shim.accept(listener)
@@ -75,20 +68,16 @@ class LedController(HyRoads):
 
     def _answer(self, connection: Any) -> None:
         lines = shim.LineReader(connection, 200)
-        while (line := lines.next(None)) is not None:
-            word, *rest = line.decode().split()
-            if word == "lead":
-                self._lead(int(rest[0]))
-            elif word == "follow":
-                self._follow()
+        while lines.next(None) is not None:
             connection.sendall(json.dumps(self._status()).encode() + b"\n")
 
     def _status(self) -> dict[str, Any]:
         loop = self.event_loop
         sessions = loop.switches.values()
+        slots = loop.slots
         return {
             "epoch": self.epoch,
-            "settled": loop.settled,
+            "warm": self.standby is not None and self.standby.health()["warm"],
             "switches": sum(session.is_read for session in sessions),
             "agents": len(loop.agents),
             "unsynced": loop.unsynced(),
@@ -96,7 +85,8 @@ class LedController(HyRoads):
             "counters": dict(loop.counters),
             "times": self.times,
             "stepped_down_s": self.stepped_down_s,
-            "seen": self.seen,
+            "missed": slots.missed,
+            "ha": self.standby.document() if self.standby is not None else None,
         }
 
 

@@ -1,11 +1,10 @@
-"""A second controller takes over from one that is killed, or frozen and thawed: real controllers, switches and agents.
+"""One of several controllers leads, and is killed, or frozen and thawed: real controllers, etcd, switches and agents.
 
     python benchmarks/takeover.py --runs 10          root
 
-Two controllers on one network, both connected to all switches and agents. The election is this program: it tells the
-next one to lead ``--after-ms`` after the first one was frozen or killed. A UDP stream of 1,000 packets a second goes
-over the multipath all the time. While the old leader is frozen it is asked over REST for another flow, which it tries
-to bring about when it is thawed: all that it sends must be refused.
+Several controllers on one network, all connected to all switches and agents, stand by for each other. A UDP stream of
+1,000 packets a second goes over the multipath all the time. While the old leader is frozen it is asked over REST for
+another flow, which it tries to bring about when it is thawed: all that it sends must be refused.
 """
 
 from __future__ import annotations
@@ -35,34 +34,29 @@ LED = Path(__file__).with_name("led_controller.py")
 STREAM_S, PACKET_BYTES = 5.0, 600
 THAW_AFTER_S = 1.0
 NEW_FLOW = {"id": "late", "from": "d", "to": "a"}
+CONTROL_PORT = 9000
 
 
 class Led:
     """One controller and its socket."""
 
-    def __init__(self, emulation: Emulation, number: int) -> None:
-        self.ports = controller_ports(number)
-        self.control = 9000 + number
-        settings = json.loads((emulation.directory / "controller.json").read_text())
-        settings["listen"] = {what: {"port": port} for what, port in self.ports.items()}
-        settings["state_file"] = str(emulation.directory / f"state-{number}.json")
-        path = emulation.directory / f"led-{number}.json"
-        path.write_text(json.dumps(settings))
-        command = [sys.executable, str(LED), str(path), str(self.control)]
-        self.program = Program(f"controller {number}", command, path.with_suffix(".log"), niceness=-10)
+    def __init__(self, program: Program, number: int) -> None:
+        self.program, self.ports, self.control = program, controller_ports(number), CONTROL_PORT + number
 
-    def start(self) -> None:
-        self.program.start()
-
-    def ask(self, words: str) -> dict[str, Any]:
+    def ask(self) -> dict[str, Any]:
         with socket.create_connection(("127.0.0.1", self.control), timeout=5) as connection:
-            connection.sendall(words.encode() + b"\n")
+            connection.sendall(b"status\n")
             return json.loads(connection.makefile().readline())
+
+    def epoch(self) -> int | None:
+        with suppress(OSError, ValueError):
+            return self.ask()["epoch"]
+        return None
 
     def ready(self) -> bool:
         with suppress(OSError, ValueError):
-            status = self.ask("status")
-            return status["settled"] and status["switches"] == 4 and status["agents"] == 4
+            status = self.ask()
+            return status["warm"] and status["switches"] == 4 and status["agents"] == 4 and not status["unsynced"]
         return False
 
     def declare_unread(self) -> socket.socket:
@@ -73,29 +67,23 @@ class Led:
         connection.sendall("\r\n".join([*head, f"Content-Length: {len(body)}", "", body]).encode())
         return connection
 
-    def forget(self) -> None:
-        subprocess.run(["curl", "-s", "-X", "DELETE", f"http://127.0.0.1:{self.ports['rest']}/api/v1/flows/late"],
-                       check=False, capture_output=True, timeout=10)  # fmt: skip
-
 
 class LedEmulation(Emulation):
-    """Both controllers are told whether they lead."""
+    """Its controllers tell what they do."""
 
-    def _make_controller(self) -> Program:
-        super()._make_controller()
-        self.led = [Led(self, number) for number in range(2)]
-        return self.led[0].program
+    def _program(self, command: str, settings: dict[str, Any], suffix: str = "") -> Program:
+        program = super()._program(command, settings, suffix)
+        number = int(suffix.removeprefix("-") or 1) - 1
+        path = program.log.with_suffix(".json")
+        words = [sys.executable, str(LED), str(path), str(CONTROL_PORT + number)]
+        return Program(program.name, words, program.log, niceness=-10)
 
-    def start(self, say: Any) -> None:
-        self.led[1].start()
-        super().start(say)
+    @property
+    def led(self) -> list[Led]:
+        return [Led(program, number) for number, program in enumerate(self.controllers)]
 
-    def wait_ready(self, timeout_s: float = 60.0) -> None:
-        """Both have heard everybody, and the first leads."""
-        for led in self.led:
-            wait_until("controllers", led.ready, timeout_s, interval_s=0.1)
-        self.led[0].ask("lead 1")
-        wait_until("in force", lambda: not self.led[0].ask("status")["unsynced"], timeout_s, interval_s=0.1)
+    def leader(self) -> Led | None:
+        return next((led for led in self.led if led.program.alive and led.epoch() is not None), None)
 
 
 def devices(emulation: Emulation) -> dict[str, Any]:
@@ -127,28 +115,31 @@ def stream(emulation: Emulation) -> tuple[subprocess.Popen, subprocess.Popen]:
     return receiver, sender
 
 
-def one_run(emulation: LedEmulation, epoch: int, kill: bool, after_s: float) -> dict[str, Any]:
-    old, new = emulation.led[(epoch + 1) % 2], emulation.led[epoch % 2]
-    wait_until("both", lambda: old.ready() and new.ready(), 60.0, interval_s=0.1)
+def one_run(emulation: LedEmulation, kind: str) -> dict[str, Any]:
+    wait_until("all", lambda: all(led.ready() for led in emulation.led), 60.0, interval_s=0.1)
     time.sleep(1.0)
-    before, was = new.ask("status"), devices(emulation)
+    old = emulation.leader()
+    assert old is not None
+    others = [led for led in emulation.led if led.control != old.control]
+    before, was = {led.control: led.ask() for led in others}, devices(emulation)
     receiver, sender = stream(emulation)
     time.sleep(0.5)
-    pid, asked = old.program.pid, old.ask("status")
+    pid, asked = old.program.pid, old.ask()
     event_s = time.monotonic()
-    os.kill(pid, signal.SIGKILL if kill else signal.SIGSTOP)
-    time.sleep(max(0.0, event_s + after_s - time.monotonic()))
-    new.ask(f"lead {epoch + 1}")
-    unread = None if kill else old.declare_unread()
+    os.kill(pid, signal.SIGKILL if kind == "killed" else signal.SIGSTOP)
+    unread = None if kind == "killed" else old.declare_unread()
+    wait_until("a leader", lambda: any(led.epoch() is not None for led in others), 10.0, interval_s=0.02)
     time.sleep(THAW_AFTER_S)
-    now = new.ask("status")
-    row: dict[str, Any] = {"kind": "killed" if kill else "frozen", "quiet": devices(emulation) == was}
-    row["ms"] = {what: (at - now["times"]["lead"]) * 1e3 for what, at in now["times"].items() if what != "lead"}
-    row["flow_mods"] = now["flow_mods"] - before["flow_mods"]
+    new = next(led for led in others if led.epoch() is not None)
+    now, then = new.ask(), before[new.control]
+    row: dict[str, Any] = {"kind": kind, "epoch": now["epoch"], "quiet": devices(emulation) == was}
+    row["ms"] = {what: (at - event_s) * 1e3 for what, at in now["times"].items()}
+    row["flow_mods"] = now["flow_mods"] - then["flow_mods"]
     names = ("agent_configs", "agent_rates")
-    row |= {name: now["counters"].get(name, 0) - before["counters"].get(name, 0) for name in names}
-    if kill:
-        old.start()
+    row |= {name: now["counters"].get(name, 0) - then["counters"].get(name, 0) for name in names}
+    row["leaders"] = sum(led.epoch() is not None for led in others)
+    if kind == "killed":
+        old.program.start()
         wait_until("the old one", old.ready, 60.0, interval_s=0.1)
     else:
         row |= thawed(old, unread, pid, asked)
@@ -168,15 +159,18 @@ def thawed(old: Led, unread: Any, pid: int, asked: dict[str, Any]) -> dict[str, 
     thaw_s = time.monotonic()
     os.kill(pid, signal.SIGCONT)
     time.sleep(1.5)
-    status = old.ask("status")
+    status = old.ask()
+    with suppress(OSError):
+        unread.settimeout(5.0)
+        answer = unread.recv(200).split(b"\r\n")[0].decode()
     unread.close()
-    old.forget()
 
     def since(names: tuple[str, ...]) -> int:
         return sum(status["counters"].get(name, 0) - asked["counters"].get(name, 0) for name in names)
 
     down = status["stepped_down_s"]
     return {
+        "answer": answer,
         "sent_by_old": since(SENT) + status["flow_mods"] - asked["flow_mods"],
         "refused": since(REFUSED),
         "stepped_down_ms": None if down is None else (down - thaw_s) * 1e3,
@@ -191,7 +185,7 @@ def summary(rows: list[dict[str, Any]]) -> None:
         mine = [row for row in rows if row["kind"] == kind]
         print(f"{kind}, {len(mine)} runs, medians (worst):")
         for what in ("master", "obeyed", "in force"):
-            print(f"  from lead to {what}, ms: {of([row['ms'][what] for row in mine if what in row['ms']])}")
+            print(f"  until {what}, ms: {of([row['ms'][what] for row in mine if what in row['ms']])}")
         print(f"  packets lost: {sum(row['lost'] for row in mine)} of {sum(row['sent'] for row in mine)}")
         for what in ("flow_mods", "agent_configs", "agent_rates"):
             print(f"  {what} of the takeover: {of([row[what] for row in mine])}")
@@ -206,23 +200,24 @@ def summary(rows: list[dict[str, Any]]) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--runs", type=int, default=10, help="of each kind")
-    parser.add_argument("--after-ms", type=float, default=250.0, help="until the next one is told to lead")
     parser.add_argument("--kinds", nargs="+", default=["frozen", "killed"])
+    parser.add_argument("--controllers", type=int, default=3)
+    parser.add_argument("--etcd-members", type=int, default=3)
     arguments = parser.parse_args()
 
     def body(emulation: LedEmulation) -> int:
-        rows, epoch = [], 0
+        rows = []
         for kind in arguments.kinds:
             for _ in range(arguments.runs):
-                epoch += 1
-                row = one_run(emulation, epoch, kind == "killed", arguments.after_ms / 1e3)
+                row = one_run(emulation, kind)
                 rows.append(row)
                 print(json.dumps(row), file=sys.stderr, flush=True)
         summary(rows)
         return 0
 
-    options = RunOptions(publish=0, emulation=EmulationOptions(controllers=2))
-    return run_network(parse(DIAMOND, "diamond"), "bench-takeover", body, options, lambda _: None, LedEmulation)
+    emulation = EmulationOptions(controllers=arguments.controllers, etcd_members=arguments.etcd_members)
+    options = RunOptions(publish=0, emulation=emulation)
+    return run_network(parse(DIAMOND, "diamond"), "bench-takeover", body, options, print, LedEmulation)
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ from hyroads.rest.client import Client, ClientError
 
 from .access_points import RadioChannel, SnmpAgents, association_agents
 from .control_sockets import EdgeClient
+from .etcd import Etcd, etcd_ports
 from .guest_network import GuestNetwork
 from .hybrid import OpenVSwitch
 from .programs import HYROADS, EmulationError, Program, listens, run, wait_until
@@ -51,7 +52,7 @@ def _standard(technology: str) -> Contention:
 
 
 OPENFLOW_PORT, SLICER_PORT = 6653, 6633
-AGENTS_PORT, REST_PORT = 6654, 8080
+AGENTS_PORT, REST_PORT, PEER_PORT = 6654, 8080, 6655
 CONTROLLER_START_TIMEOUT_S = 30.0
 RESTART_AFTER_S = 1.0
 # A controller has a machine of its own; here switches and traffic of the whole network would take its processor.
@@ -67,8 +68,13 @@ PORTS_APART = 100
 
 def controller_ports(number: int) -> dict[str, int]:
     """Where a controller listens, by what for; the first has number 0 and the usual ports."""
-    usual = {"openflow": OPENFLOW_PORT, "agents": AGENTS_PORT, "rest": REST_PORT}
+    usual = {"openflow": OPENFLOW_PORT, "agents": AGENTS_PORT, "rest": REST_PORT, "peer": PEER_PORT}
     return {what: port + PORTS_APART * number for what, port in usual.items()}
+
+
+def controller_name(number: int) -> str:
+    """What one of several controllers is called."""
+    return f"c{number + 1}"
 
 
 def _serves(program: Program, port: int) -> bool:
@@ -107,8 +113,10 @@ class EmulationOptions:
     guest: bool = False
     """A guest network at the gateway, with one guest and a host outside."""
     controllers: int = 1
-    """So many controllers are dialled by switches (without a slicer), agents and radios, at the ports that
-    :func:`controller_ports` gives; only the first is started here."""
+    """So many controllers are dialled by switches, agents and radios, at the ports that :func:`controller_ports`
+    gives. Without ``etcd_members`` only the first is started here."""
+    etcd_members: int = 0
+    """A private etcd of so many members, by which the controllers stand by for each other."""
 
 
 class Emulation:
@@ -122,9 +130,12 @@ class Emulation:
         self.addressing = Addressing.of(network)
         self.switch = OpenVSwitch(directory / "ovs")
         # Several threads ask, and the controller may be started again: a connection for each request.
-        self.rest = Client(f"http://127.0.0.1:{REST_PORT}", tries=1, timeout_s=10.0, keep_alive=False)
+        self.rest = Client(self.rest_urls, tries=1, timeout_s=10.0, keep_alive=False)
         self.net: HybridNet | None = None
+        self.etcd = self._make_etcd()
         self.controller = self._make_controller()
+        self.controllers = [self.controller, *self._make_standbys()]
+        """Those that are started here."""
         self.slicer = self._make_slicer() if options.sliced and options.controller else None
         self.shared: Any = None
         self.snmp: SnmpAgents | None = None
@@ -138,10 +149,43 @@ class Emulation:
         """By gateway: what serves multi-homed clients there."""
         self._died_s: dict[str, float] = {}
 
+    @property
+    def rest_urls(self) -> list[str]:
+        """Where controllers answer REST, inside."""
+        count = self.options.controllers if self.options.etcd_members else 1
+        return [f"http://127.0.0.1:{controller_ports(number)['rest']}" for number in range(count)]
+
+    def _make_etcd(self) -> Etcd | None:
+        if not (self.options.etcd_members and self.options.controller):
+            return None
+        return Etcd(self.directory / "etcd", etcd_ports(self.options.etcd_members))
+
+    def _make_standbys(self) -> list[Program]:
+        """The other controllers: as the first, with ports and a name of their own."""
+        if self.etcd is None:
+            return []
+        first = json.loads((self.directory / "controller.json").read_text(encoding="utf-8"))
+        numbers = range(1, self.options.controllers)
+        return [self._program("controller", {**first, **self._standing_by(n)}, f"-{n + 1}") for n in numbers]
+
+    def _standing_by(self, number: int) -> dict[str, Any]:
+        """What a controller's settings say of itself."""
+        if self.etcd is None:
+            return {}
+        ports = controller_ports(number)
+        advertise = {"rest": f"http://127.0.0.1:{ports['rest']}", "peer": f"127.0.0.1:{ports['peer']}"}
+        return {
+            "listen": {what: {"port": port} for what, port in ports.items()},
+            "ha": {"etcd": self.etcd.urls, "name": controller_name(number), "advertise": advertise},
+        }
+
     def _make_controller(self) -> Program:
         files = {"network": "network.json", "state_file": "controller-state.json"}
         options = self.options
+        if self.etcd is not None:
+            del files["state_file"]
         settings = {**{key: str(self.directory / name) for key, name in files.items()}, **options.settings}
+        settings |= self._standing_by(0)
         if options.measured:
             settings["capacities"] = "measured"
             if options.snmp:
@@ -153,17 +197,19 @@ class Emulation:
         return self._program("controller", settings)
 
     def _make_slicer(self) -> Program:
+        ports = (controller_ports(number)["openflow"] for number in range(self.options.controllers))
         document = {
-            "slices": [{"name": "production", "controllers": [f"tcp:127.0.0.1:{OPENFLOW_PORT}"]}],
+            "slices": [{"name": "production", "controllers": [f"tcp:127.0.0.1:{port}" for port in ports]}],
             "listen": {"openflow": {"port": SLICER_PORT}, "control": "slicer.sock"},
             "state_file": "slicer.state",
         }
         return self._program("slicer", document)
 
-    def _program(self, command: str, settings: dict[str, Any]) -> Program:
-        path, log = (self.directory / f"{command}.{kind}" for kind in ("json", "log"))
+    def _program(self, command: str, settings: dict[str, Any], suffix: str = "") -> Program:
+        path, log = (self.directory / f"{command}{suffix}.{kind}" for kind in ("json", "log"))
         path.write_text(json.dumps(settings, indent=1), encoding="utf-8")
-        return Program(command, [*HYROADS, command, "--config", str(path)], log, niceness=CONTROLLER_NICENESS)
+        words = [*HYROADS, command, "--config", str(path)]
+        return Program(f"{command}{suffix}", words, log, niceness=CONTROLLER_NICENESS)
 
     # Start-up
 
@@ -172,16 +218,21 @@ class Emulation:
         say("Open vSwitch")
         self.switch.start()
         self._prepare_radios()
+        if self.etcd is not None:
+            say(f"etcd, {self.options.etcd_members} member{'s' if self.options.etcd_members > 1 else ''}")
+            self.etcd.start()
+            self.etcd.wait_ready()
         if self.options.controller:
             # First, because it takes longest; the switches and agents find it when it listens.
-            self.controller.start()
+            for controller in self.controllers:
+                controller.start()
         if self.slicer is not None:
             self.slicer.start()
         say(f"Mininet network of {len(self.network.nodes)} nodes, {len(self.network.links)} links")
         self._start_mininet()
         self._start_radios()
         if self.options.controller:
-            say("controller")
+            say("controller" if len(self.controllers) == 1 else f"{len(self.controllers)} controllers")
             self.wait_ready()
         self._start_waypoints(say)
         if self.options.guest:
@@ -257,8 +308,8 @@ class Emulation:
         from .radio_cells import RadioCell
 
         if self.options.controller:
-            count = self.options.controllers if self.slicer is None else 1
-            for number in range(count):
+            dialled = self.options.controllers if self.slicer is None else 1
+            for number in range(dialled):
                 port = controller_ports(number)["openflow"] if self.slicer is None else SLICER_PORT
                 net.addController(f"controller{number or ''}", ListeningController, port=port)
         net.build()
@@ -271,20 +322,24 @@ class Emulation:
 
     def _wait_listening(self) -> None:
         """Waits until the switches can connect: one that dials in vain waits twice as long each time, up to 8 s."""
-        asked = ((self.controller, OPENFLOW_PORT), (self.slicer, SLICER_PORT)) if self.options.controller else ()
-        for program, port in asked:
-            if program is not None:
-                wait_until(program.name, partial(_serves, program, port), CONTROLLER_START_TIMEOUT_S)
+        asked = [(one, controller_ports(number)["openflow"]) for number, one in enumerate(self.controllers)]
+        if self.slicer is not None:
+            asked.append((self.slicer, SLICER_PORT))
+        for program, port in asked if self.options.controller else ():
+            wait_until(program.name, partial(_serves, program, port), CONTROLLER_START_TIMEOUT_S)
 
     def wait_ready(self, timeout_s: float = CONTROLLER_START_TIMEOUT_S) -> None:
-        """Waits until the controller says that nothing is missing."""
+        """Waits until each controller says that nothing is missing, and, of several, that one leads."""
 
         def ready() -> bool:
             self.check()
-            if not self.controller.alive:
-                raise EmulationError(self.controller.failure())
+            for controller in self.controllers:
+                if not controller.alive:
+                    raise EmulationError(controller.failure())
             with suppress(ClientError):
-                return bool(self.rest.health()["ok"])
+                clients = [self.rest.only(url) for url in self.rest_urls]
+                leads = self.etcd is None or clients[0].get("/ha")["leader"] is not None
+                return leads and all(client.health()["ok"] for client in clients)
             return False
 
         try:
@@ -344,7 +399,8 @@ class Emulation:
 
     def restart_dead(self, say: Say) -> None:
         """Starts agents and controller again a second after they ended, as a service manager would."""
-        programs = [*self.agents().values(), *([self.controller] if self.options.controller else [])]
+        programs = [*self.agents().values(), *(self.controllers if self.options.controller else [])]
+        programs += self.etcd.programs if self.etcd is not None else ()
         programs += [self.slicer] if self.slicer is not None else ()
         programs += self.snmp.programs.values() if self.snmp is not None else ()
         programs += [self.radios.program] if self.radios is not None else ()

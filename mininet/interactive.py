@@ -70,6 +70,8 @@ def _introduce(emulation: Emulation) -> None:
         print(f"  ip netns exec {guest} ping {address}")
     for node in emulation.waypoints:
         print(f"Clients reach the waypoint of {node} with the policies in {emulation.waypoints[node].log.parent}.")
+    if emulation.etcd is not None:
+        print(f"Controllers: hyroads ha status --url {','.join(emulation.rest_urls)}")
     print(
         f"Inside, the controller answers REST on 127.0.0.1:{REST_PORT}; logs are in {emulation.directory}.", flush=True
     )

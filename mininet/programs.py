@@ -37,10 +37,12 @@ TOOLS = {
     "ping": "iputils-ping",
     "iperf3": "iperf3",
 }
-# Needed only by networks whose nodes answer SNMP, by those on 802.11 radios, with a client stack, with guests.
+# Needed only by networks whose nodes answer SNMP, by those on 802.11 radios, with a client stack, with guests, with
+# several controllers.
 SNMP_TOOLS = {"snmpd": "snmpd"}
 RADIO_TOOLS = {"hostapd": "hostapd", "wpa_supplicant": "wpasupplicant"}
 STACK_TOOLS = {"tc": "iproute2", "nft": "nftables"}
+ETCD_TOOLS = {"etcd": "etcd-server"}
 GUEST_TOOLS = {"nft": "nftables", "dnsmasq": "dnsmasq-base", "udhcpc": "udhcpc"}
 # The state of a listening socket in /proc/net/tcp.
 _LISTEN = "0A"

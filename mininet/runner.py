@@ -13,7 +13,8 @@ from hyroads.controller.core.addressing import Addressing
 from hyroads.controller.core.network import Network
 
 from . import run_directory
-from .emulation import REST_PORT, Emulation, EmulationOptions, Say
+from .emulation import PORTS_APART, REST_PORT, Emulation, EmulationOptions, Say, controller_ports
+from .etcd import etcd_program
 from .guest_network import gateway_of, namespaces
 from .isolation import EXIT_INTERRUPTED, run_isolated
 from .programs import (
@@ -67,13 +68,16 @@ def run_network(  # noqa: PLR0917 - the last is for one caller
         check_radios()
     for program in ("hyroads-edge", "hyroads-medium", *(["hyroads-client"] if stack else [])):
         find_program(program)
+    if options.emulation.etcd_members:
+        etcd_program()
     Addressing.of(network)
     for swept in run_directory.sweep():
         say(f"swept what a dead {swept} left behind")
     directory = run_directory.claim(name)
-    listener = pages = None
+    listeners: list[tuple[socket.socket, int]] = []
+    pages = None
     try:
-        listener = _listener(options, say)
+        listeners = _listeners(options, say)
         pages = _listen("--dashboard", options.dashboard) if options.dashboard is not None else None
         root = run_directory.namespace_name(name)
         numbers = range(1, len(network.nodes) + 1)
@@ -84,8 +88,8 @@ def run_network(  # noqa: PLR0917 - the last is for one caller
 
         def work() -> int:
             emulation = kind(network, name, directory.path, options.emulation)
-            if listener is not None:
-                relay(listener, directory.path).start()
+            for listener, port in listeners:
+                relay(listener, directory.path, port).start()
             emulation.start(say)
             if pages is not None:
                 show_dashboard(pages, directory.path, say)
@@ -96,23 +100,32 @@ def run_network(  # noqa: PLR0917 - the last is for one caller
             say(f"network {name} ended")
         return status
     finally:
-        for each in (listener, pages):
+        for each in (pages, *(listener for listener, _ in listeners)):
             if each is not None:
                 each.close()
         directory.release()
 
 
-def _listener(options: RunOptions, say: Say) -> socket.socket | None:
-    """The host's socket for the REST interface; a port that was asked for must be free."""
+def _listeners(options: RunOptions, say: Say) -> list[tuple[socket.socket, int]]:
+    """The host's sockets for the REST interface of each controller, with its port inside; a port that was asked for
+    must be free.
+    """
     if options.publish == 0 or not options.emulation.controller:
-        return None
-    if options.publish:
-        return _listen("--publish", options.publish)
+        return []
+    found: list[tuple[socket.socket, int]] = []
     try:
-        return socket.create_server(("127.0.0.1", REST_PORT))
-    except OSError:
-        say(f"port {REST_PORT} is in use: REST is not published (see --publish)")
-        return None
+        for number in range(options.emulation.controllers if options.emulation.etcd_members else 1):
+            inside = controller_ports(number)["rest"]
+            port = (options.publish or REST_PORT) + PORTS_APART * number
+            found.append((_listen("--publish", port), inside))
+    except EmulationError:
+        for listener, _ in found:
+            listener.close()
+        if options.publish:
+            raise
+        say(f"port {port} is in use: REST is not published (see --publish)")
+        return []
+    return found
 
 
 def _listen(option: str, port: int) -> socket.socket:

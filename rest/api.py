@@ -98,6 +98,7 @@ def create_app(
     pause: Callable[[], None] = lambda: None,
     metrics: Callable[[], bytes] | None = None,
     requests: RequestTimes | None = None,
+    elsewhere: Callable[[], Response | None] = lambda: None,
 ) -> Flask:
     """The application. Without tokens it answers only requests that name this machine as their host.
 
@@ -105,6 +106,7 @@ def create_app(
     ``limit`` bounds the requests of each token, ``pause`` lets others run while a long answer is made. Where requests
     are answered by several threads, ``exclusive`` is held while what they share is looked at and changed. ``metrics``
     gives the text of ``/metrics`` (default: the service does), ``requests`` measures how long requests take.
+    ``elsewhere`` answers what another controller has to do.
     """
     app = _App("hyroads.rest", instance_path=instance_path, static_folder=None)
     app.config.update(
@@ -124,7 +126,7 @@ def create_app(
         requests.follow(app)
     guard = Access(tokens, limit, time.monotonic, find)
     app.extensions[access.EXTENSION] = guard
-    _guard(app, guard, Idempotency(clock), exclusive or nullcontext())
+    _guard(app, guard, Idempotency(clock), exclusive or nullcontext(), elsewhere)
     api = Api(app)
     api.DEFAULT_ERROR_RESPONSE_NAME = None
     for converter, schema in _CONVERTERS.values():
@@ -145,7 +147,13 @@ def _serve_metrics(app: Flask, metrics: Callable[[], bytes]) -> None:
     app.add_url_rule("/metrics", "metrics", lambda: Response(metrics(), content_type=METRICS_TYPE))
 
 
-def _guard(app: Flask, admission: Access, idempotency: Idempotency, exclusive: AbstractContextManager[Any]) -> None:
+def _guard(
+    app: Flask,
+    admission: Access,
+    idempotency: Idempotency,
+    exclusive: AbstractContextManager[Any],
+    elsewhere: Callable[[], Response | None],
+) -> None:
     """What happens before and after each request."""
 
     def before() -> Response | None:
@@ -153,6 +161,8 @@ def _guard(app: Flask, admission: Access, idempotency: Idempotency, exclusive: A
             refused = admission.admit()
         if refused is None:
             refused = read_body()
+        if refused is None:
+            refused = elsewhere()
         if refused is not None:
             return refused
         with exclusive:

@@ -8,31 +8,40 @@
 Answers are the API's documents (docs/reference/rest.md). Refusals raise :class:`ApiError` with the problem document;
 what may be tried again is: lost connections, 429 and 503. Requests to create carry an idempotency key, so that
 nothing is done twice. One client is for one thread, unless it is told to keep no connection.
+
+Controllers that stand by for each other are given together. One that is down is passed over, and a request that only
+the leader may answer goes to it:
+
+    Client("https://a:8080,https://b:8080,https://c:8080", token)
 """
 
 from __future__ import annotations
 
 import json
-import socket
-import ssl
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+from http.client import HTTPConnection, HTTPException, HTTPResponse
 from typing import Any
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import quote, urlencode
 
 from hyroads.controller.core import strict_json
 from hyroads.controller.core.errors import HyroadsError
-from hyroads.controller.core.strict_json import JsonError
+
+from .endpoint import Answer, Endpoints, document_of, exchange, reason_of
 
 Document = dict[str, Any]
 PREFIX = "/api/v1"
-MAX_ANSWER_BYTES = 256 << 20
 MAX_LINE = 1 << 20
 DEFAULT_URL = "http://127.0.0.1:8080"
-UNIX = "unix:"
+# How often and how long one is asked, or one of several, of which another can be asked meanwhile.
+TRIES, TRIES_OF_SEVERAL = 4, 9
+TIMEOUT_S, TIMEOUT_OF_SEVERAL_S = 20.0, 5.0
+LONGEST_PAUSE_S = 2.0
+# Three signs of life of a stream of events.
+EVENTS_TIMEOUT_S = 30.0
+TEMPORARY_REDIRECT = 307
 
 
 class ClientError(HyroadsError):
@@ -72,15 +81,6 @@ class Event:
     document: Document
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What came back."""
-
-    status: int
-    document: Any
-    headers: Mapping[str, str]
-
-
 def address(*words: str) -> str:
     """Ids may hold any character."""
     return "".join(f"/{quote(word, safe='')}" for word in words)
@@ -89,38 +89,45 @@ def address(*words: str) -> str:
 class Client:
     """Requests to one controller over one connection that is kept open; ``unix:PATH`` is a socket in the file system.
 
+    ``url`` may name several controllers of one network, separated by commas or as a sequence. Then each request goes
+    to the one that answered last; one that can't be reached is passed over; and where it answers that another one
+    leads (307), that one is asked, if it is among the given. The token is sent to nobody else. Without a token, also
+    another port of a given host is followed.
+
     ``ca`` names a file of certificates by which a server is checked, instead of the system's. Without
-    ``keep_alive`` each request has a connection of its own, and several threads may use the client.
+    ``keep_alive`` each request has a connection of its own, and several threads may use the client. Of several
+    controllers each is asked ``tries`` times before the client gives up.
     """
 
     def __init__(
         self,
-        url: str = DEFAULT_URL,
+        url: str | Sequence[str] = DEFAULT_URL,
         token: str | None = None,
         *,
-        timeout_s: float = 20.0,
-        tries: int = 4,
+        timeout_s: float | None = None,
+        tries: int | None = None,
         confirm_s: float = 30.0,
         ca: str | None = None,
         keep_alive: bool = True,
     ) -> None:
-        self._socket = url.removeprefix(UNIX) if url.startswith(UNIX) else None
-        parts = urlsplit("http://localhost" if self._socket is not None else url)
         try:
-            self._port = parts.port
+            self._endpoints = Endpoints(url)
         except ValueError as error:
-            raise ClientError(f"{url[:80]!r}: {error}") from error
-        if parts.scheme not in ("http", "https") or not parts.hostname or parts.path.strip("/") or parts.query:
-            raise ClientError(f"{url[:80]!r}: expected http://HOST:PORT or https://HOST:PORT")
-        self._secure, self._host = parts.scheme == "https", parts.hostname
+            raise ClientError(str(error)) from error
+        several = len(self._endpoints) > 1
+        self._given: dict[str, Any] = {"timeout_s": timeout_s, "tries": tries}
         self._ca = ca
         self._keep_alive = keep_alive
-        self._url = url
         self._token = token
-        self._timeout_s = timeout_s
-        self._tries = tries
+        self._timeout_s = timeout_s or (TIMEOUT_OF_SEVERAL_S if several else TIMEOUT_S)
+        self._tries = tries or (TRIES_OF_SEVERAL if several else TRIES)
         self._confirm_s = confirm_s
         self._connection: HTTPConnection | None = None
+
+    @property
+    def url(self) -> str:
+        """The controller that is asked next."""
+        return self._endpoints.current.url
 
     def __enter__(self) -> Client:
         return self
@@ -131,8 +138,25 @@ class Client:
     def close(self) -> None:
         """End the connection; the next request opens another."""
         if self._connection is not None:
-            self._connection.close()
+            self._end(self._connection)
+
+    def _end(self, connection: HTTPConnection) -> None:
+        connection.close()
+        if connection is self._connection:
             self._connection = None
+
+    @property
+    def is_one(self) -> bool:
+        """Whether only one controller was given."""
+        return len(self._endpoints) == 1
+
+    def only(self, url: str) -> Client:
+        """A client for that one of the given controllers alone; ClientError if it is not among them."""
+        found = self._endpoints.allowed(url, trusting=self._token is None)
+        if found is None:
+            raise ClientError(f"{url[:200]!r} is not among the addresses given (several are separated by commas)")
+        more = {**self._given, "confirm_s": self._confirm_s, "ca": self._ca, "keep_alive": self._keep_alive}
+        return Client(found.url, self._token, **more)
 
     # -- requests
 
@@ -154,10 +178,21 @@ class Client:
 
         Without ``wait`` the operation.
         """
-        answer = self.request(method, path, body, query={} if wait else {"wait": "false"})
+        key = uuid.uuid4().hex
+        query = {} if wait else {"wait": "false"}
+        answer = self.request(method, path, body, query=query, key=key)
         if answer.status != 202 or not wait or "state" not in (answer.document or {}):
             return answer.document
-        operation = self.confirmed(answer.document)
+        try:
+            operation = self.confirmed(answer.document)
+        except ApiError as error:
+            if error.status != 404 or len(self._endpoints) == 1:
+                raise
+            # The leader that began it has gone. The next one knows the key, or does it now.
+            answer = self.request(method, path, body, query=query, key=key, again=True)
+            if answer.status != 202:
+                return answer.document
+            operation = self.confirmed(answer.document)
         return self._ask("GET", operation["resource"], None, {}).document if operation["resource"] else None
 
     def confirmed(self, operation: Document) -> Document:
@@ -180,67 +215,92 @@ class Client:
         *,
         query: Mapping[str, Any] | None = None,
         key: str | None = None,
+        again: bool = False,
     ) -> Answer:
-        """Any request; ApiError if it is refused."""
+        """Any request; ApiError if it is refused. ``again``: it may have been done already."""
         headers = {}
         if method == "POST":
             headers["Idempotency-Key"] = key or uuid.uuid4().hex
         text = None if body is None else json.dumps(body)
         if text is not None or method in ("POST", "PUT", "PATCH"):
             headers["Content-Type"] = "application/json"
-        return self._ask(method, PREFIX + path + _query(query or {}), text, headers)
+        return self._ask(method, PREFIX + path + _query(query or {}), text, headers, again=again)
 
-    def _ask(self, method: str, target: str, text: str | None, headers: dict[str, str]) -> Answer:
-        for attempt in range(1, self._tries + 1):
-            last = attempt == self._tries
+    def _ask(
+        self, method: str, target: str, text: str | None, headers: Mapping[str, str], *, again: bool = False
+    ) -> Answer:
+        """Ask until somebody answers, or all have been asked ``tries`` times; ``again``: it may have been done."""
+        asked = 0
+        while True:
+            asked += 1
             try:
-                answer = self._exchange(method, target, text, headers)
+                connection = self._connected()
+                try:
+                    answer, closes = exchange(connection, method, target, text, {**headers, **self._identity()})
+                except (OSError, HTTPException):
+                    again = True
+                    self._end(connection)
+                    raise
+                if closes or not self._keep_alive:
+                    self._end(connection)
             except (OSError, HTTPException) as error:
-                self.close()
-                if last:
-                    raise ClientError(f"{self._url}: {_reason(error)}") from error
-                time.sleep(0.05 * 2**attempt)
+                self._pass_over(asked, f"{self.url}: {reason_of(error)}", error)
                 continue
-            again = answer.status in (429, 503) or (answer.status == 409 and "retry-after" in answer.headers)
-            if again and not last:
-                time.sleep(min(5.0, float(answer.headers.get("retry-after", "1"))))
-            elif answer.status == 404 and method == "DELETE" and attempt > 1:
-                # The answer to the first try was lost; it did what it should.
+            if answer.status == TEMPORARY_REDIRECT:
+                self._redirected(asked, answer.headers.get("location", ""))
+            elif answer.status == 404 and method == "DELETE" and again:
+                # The answer to an earlier try was lost; it did what it should.
                 return Answer(204, None, {})
             elif answer.status >= 400:
-                raise ApiError(answer.status, answer.document if isinstance(answer.document, dict) else {})
+                # One that is busy is asked again itself: the others are not less so.
+                asked += len(self._endpoints) - 1
+                if not _is_busy(answer) or asked >= self._most:
+                    raise ApiError(answer.status, answer.document if isinstance(answer.document, dict) else {})
+                time.sleep(min(5.0, float(answer.headers.get("retry-after", "1"))))
+                again = True
             else:
                 return answer
-        raise AssertionError("the last try returns or raises")
 
-    def _exchange(self, method: str, target: str, text: str | None, headers: Mapping[str, str]) -> Answer:
-        connection = self._connection or self._connect(self._timeout_s)
+    @property
+    def _most(self) -> int:
+        """How many requests are made for one."""
+        return self._tries * len(self._endpoints)
+
+    def _pass_over(self, asked: int, problem: str, cause: Exception | None = None) -> None:
+        """The next one is asked, after a pause if all have been; ClientError if they have been often enough."""
+        if asked >= self._most:
+            self.close()
+            raise ClientError(problem) from cause
+        self.close()
+        self._endpoints.turn()
+        self._pause(asked)
+
+    def _pause(self, asked: int) -> None:
+        rounds, rest = divmod(asked, len(self._endpoints))
+        if rest == 0:
+            time.sleep(min(LONGEST_PAUSE_S, 0.05 * 2**rounds))
+
+    def _redirected(self, asked: int, location: str) -> None:
+        """Turn to where another one leads; to any other given one if that place may not be asked."""
+        self.close()
+        followed = self._endpoints.follow(location, trusting=self._token is None)
+        if followed and asked < self._most:
+            # Those that disagree on who leads come to agree.
+            self._pause(asked)
+            return
+        problem = f"{self.url}: another controller leads, at {location[:200]!r}"
+        if not followed:
+            problem += ", which is not among the addresses given (several are separated by commas)"
+            if len(self._endpoints) == 1:
+                raise ClientError(problem)
+        self._pass_over(asked, problem)
+
+    def _connected(self) -> HTTPConnection:
+        if self._connection is not None:
+            return self._connection
+        connection = self._endpoints.current.connect(self._timeout_s, self._ca)
         if self._keep_alive:
             self._connection = connection
-        try:
-            connection.request(method, target, text, {**headers, **self._identity()})
-            response = connection.getresponse()
-            data = response.read(MAX_ANSWER_BYTES)
-        finally:
-            if not self._keep_alive:
-                connection.close()
-        if response.will_close:
-            self.close()
-        received = {name.lower(): value for name, value in response.getheaders()}
-        return Answer(response.status, _document(response, data), received)
-
-    def _connect(self, timeout_s: float) -> HTTPConnection:
-        if self._socket is not None:
-            return _at_socket(self._socket, timeout_s)
-        connection: HTTPConnection
-        if self._secure:
-            context = ssl.create_default_context(cafile=self._ca)
-            connection = HTTPSConnection(self._host, self._port, timeout=timeout_s, context=context)
-        else:
-            connection = HTTPConnection(self._host, self._port, timeout=timeout_s)
-        connection.connect()
-        # Small requests go out at once.
-        connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return connection
 
     def _identity(self) -> dict[str, str]:
@@ -264,13 +324,14 @@ class Client:
                     return
             except (OSError, HTTPException) as error:
                 failures += 1
-                if failures >= self._tries:
-                    raise ClientError(f"{self._url}: {_reason(error)}") from error
-            time.sleep(min(2.0, 0.1 * 2**failures))
+                if failures >= self._most:
+                    raise ClientError(f"{self.url}: {reason_of(error)}") from error
+                self._endpoints.turn()
+            time.sleep(min(LONGEST_PAUSE_S, 0.1 * 2**failures))
 
     def _stream(self, kinds: tuple[str, ...], last: int | None, *, follow: bool) -> Iterator[Event]:
         """One connection's events; one without kind for a sign of life, which has a place in the log, too."""
-        connection = self._connect(max(self._timeout_s, 30.0))
+        connection = self._endpoints.current.connect(max(self._timeout_s, EVENTS_TIMEOUT_S), self._ca)
         try:
             query = {"kinds": ",".join(kinds)} if kinds else {}
             headers = {"Accept": "text/event-stream", **self._identity()}
@@ -280,7 +341,7 @@ class Client:
             connection.request("GET", target, None, headers)
             response = connection.getresponse()
             if response.status != 200:
-                document = _document(response, response.read(MAX_LINE))
+                document = document_of(response, response.read(MAX_LINE))
                 raise ApiError(response.status, document if isinstance(document, dict) else {})
             yield from _events(response)
         finally:
@@ -349,38 +410,14 @@ class Client:
         return document
 
 
-def _at_socket(path: str, timeout_s: float) -> HTTPConnection:
-    connection = HTTPConnection("localhost", timeout=timeout_s)
-    connection.sock = socket.socket(socket.AF_UNIX)
-    connection.sock.settimeout(timeout_s)
-    try:
-        connection.sock.connect(path)
-    except OSError:
-        connection.close()
-        raise
-    return connection
+def _is_busy(answer: Answer) -> bool:
+    """Whether the same request may be answered later."""
+    return answer.status in (429, 503) or (answer.status == 409 and "retry-after" in answer.headers)
 
 
 def _query(query: Mapping[str, Any]) -> str:
     given = {key: str(value).lower() if isinstance(value, bool) else value for key, value in query.items()}
     return f"?{urlencode(given)}" if given else ""
-
-
-def _document(response: HTTPResponse, data: bytes) -> Any:
-    """Parsed JSON, or text; None for anything else."""
-    kind = response.headers.get_content_type()
-    if kind == "text/plain":
-        return data.decode("utf-8", "replace")
-    if not data or not kind.endswith("json"):
-        return None
-    try:
-        return strict_json.parse(data)
-    except JsonError as error:
-        raise HTTPException(f"no JSON: {error}") from error
-
-
-def _reason(error: Exception) -> str:
-    return (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__
 
 
 def _events(response: HTTPResponse) -> Iterator[Event]:

@@ -61,6 +61,10 @@ class NotSavedError(HyroadsError):
     """What was asked for could not be written to the state file, and is not in force."""
 
 
+class StoreAwayError(NotSavedError):
+    """The same, because etcd can't be reached or another controller leads; later it may work."""
+
+
 class Listed(Protocol):
     """What a resource that is a list of things needs of the controller."""
 

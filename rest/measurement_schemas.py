@@ -6,6 +6,7 @@ from typing import Any
 
 from marshmallow import Schema, fields, validate
 
+from .ha import HaHealthSchema
 from .schemas import rate, required
 
 _QUALITIES = ("good", "stale")
@@ -318,6 +319,7 @@ class HealthSchema(Schema):
     agents = fields.List(fields.Nested(AgentHealthSchema), **required())
     pending = fields.List(fields.String(), **required("what has not confirmed"))
     state_file = fields.Nested(StateFileSchema, **required("null: there is none", allow_none=True))
+    ha = fields.Nested(HaHealthSchema, **required("null: there is one controller", allow_none=True))
     counters = fields.Nested(CountersSchema, **required())
     plan = fields.Nested(LastPlanSchema, **required("null: nothing is planned yet", allow_none=True))
     slots = fields.Nested(SlotsSchema, **required())

@@ -39,6 +39,7 @@ from .contract import (
     NotConfirmedError,
     NotFoundError,
     NotSavedError,
+    StoreAwayError,
     TooBusyError,
     TooOftenError,
     ValueRefusedError,
@@ -179,6 +180,7 @@ _STATUS: Mapping[type[HyroadsError], int] = {
     TooOftenError: 429,
     TooBusyError: 503,
     NotSavedError: 507,
+    StoreAwayError: 503,
 }
 
 

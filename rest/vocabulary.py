@@ -278,6 +278,8 @@ VOCABULARY: Mapping[str, tuple[str | None, tuple[Any, ...]]] = {
 
 # Bodies of requests, whose fields must be right together.
 REQUESTS: Mapping[str, Any] = {
+    "post /api/v1/ha/handover": {"to": "b"},
+    "post /api/v1/ha/drain": {"drain": True},
     "post /api/v1/flows": {
         "id": "tv",
         "from": "a",

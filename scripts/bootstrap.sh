@@ -119,6 +119,22 @@ package() {
     stamp package "$key"
 }
 
+# etcd for tests of several controllers: Debian's package is unpacked and not installed, so that no service begins.
+etcd() {
+    $dev || return 0
+    [ -x .venv/bin/etcd ] || [ -n "$(type -P etcd)" ] && return
+    say "etcd"
+    local work
+    work=$(mktemp -d)
+    if (cd "$work" && apt-get download -qq etcd-server >/dev/null 2>&1) && dpkg -x "$work"/etcd-server_*.deb "$work/files"; then
+        mkdir -p .venv/bin
+        install -m 755 "$work/files/usr/bin/etcd" .venv/bin/etcd
+    else
+        say "no etcd: its tests will be skipped"
+    fi
+    rm -rf "$work"
+}
+
 # Prometheus' programs for tests; without them these tests are skipped.
 prometheus() {
     $dev || return 0
@@ -161,4 +177,4 @@ side_by_side() {
 
 mkdir -p "$STAMPS"
 system_packages
-side_by_side python_side rust_programs packer prometheus
+side_by_side python_side rust_programs packer prometheus etcd

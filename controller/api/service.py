@@ -45,6 +45,8 @@ class ControllerService(NetworkDocuments):
     """What links carried; None: unknown."""
     syn_copies: Callable[[SwitchSession], str | None] = lambda _: "off"
     """Whether a switch copies SYNs to the controller; None: not known."""
+    standby: Callable[[], Document | None] = lambda: None
+    """Of several controllers: our part in it; None: there is one."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -208,6 +210,7 @@ class ControllerService(NetworkDocuments):
             "agents": [self._agent_health(node) for node in event_loop.state.agents],
             "pending": unsynced,
             "state_file": self._state_file(),
+            "ha": self.standby(),
             "counters": {**{name: counters[name] for name in names}, "flow_mods": flow_mods},
             "plan": None
             if event_loop.plan is None

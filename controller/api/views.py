@@ -17,8 +17,9 @@ from hyroads.controller.runtime.event_loop import EventLoop
 from hyroads.controller.settings.rest import SlicerPlace
 from hyroads.controller.switches.sessions import SwitchSession
 from hyroads.rest import contract
-from hyroads.rest.client import Answer, ApiError, Client, ClientError, address
+from hyroads.rest.client import ApiError, Client, ClientError, address
 from hyroads.rest.contract import Document, Token
+from hyroads.rest.endpoint import Answer
 from hyroads.rest.slices import Changed
 
 MAX_ANSWER_BYTES = 16 << 20

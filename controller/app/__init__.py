@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial, wraps
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from flask import Flask
 
@@ -50,12 +50,16 @@ from hyroads.controller.services.pair_tests import PairTestService, testable_lin
 from hyroads.controller.settings.controller import IDLE, MEASURED, load
 from hyroads.controller.switches.server import LargeReads, SwitchServer
 from hyroads.controller.switches.sessions import SwitchSession
-from hyroads.rest import access, events, identity, live, pair_tests, reload, ryu, slices
+from hyroads.rest import access, events, ha, identity, live, pair_tests, reload, ryu, slices
 from hyroads.rest.access import Access
 from hyroads.rest.api import create_app
+from hyroads.rest.contract import NotSavedError, StoreAwayError
 from hyroads.rest.metrics import certificates
 
 from .life import Followers, Life, limit_of
+
+if TYPE_CHECKING:
+    from hyroads.controller.ha.standby import Standby
 
 LOG = logging.getLogger("hyroads.controller")
 MAX_BAD_MESSAGES = 20
@@ -110,11 +114,21 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
         self.services = Services(self.event_loop, self.telemetry, lambda: self.agents.radios, restored, _document())
         self._tell_of_state_file(problems + self.services.left_out)
         self.agents = self._agents()
+        self.standby = self._standby()
         followers = Followers(self.services, self.agents, lambda: self._access)
         manager = ServiceManager()
         self.life = Life(self.event_loop, followers, os.environ, manager=manager, close=self._close)
         self.queries = RyuQueries(self.event_loop)
         self._begin_openflow()
+
+    def _standby(self) -> Standby | None:
+        """Hot standby, if the settings ask for it."""
+        if self.settings.ha is None:
+            return None
+        # Without it nothing of it is imported.
+        from .standby import begin_standby
+
+        return begin_standby(self.settings.ha, self.event_loop, lambda: self.services, _document())
 
     def _tell_of_state_file(self, left_out: Sequence[ConfigError]) -> None:
         """What was wrong with it; and what is left out of it is not lost."""
@@ -158,6 +172,7 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
             clock=time.monotonic,
             attended=self.attended,
             save=self._save,
+            saved_in=("state file", NotSavedError) if self.settings.ha is None else ("etcd", StoreAwayError),
             source=source,
             override=RateOverrides({"bandit": learning, "latency": Latency(), **tests}),
             events=self.event_log,
@@ -215,6 +230,8 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
         self.services.start()
         shim.spawn(self.agents.serve, self._listeners["agents"])
         shim.spawn(shim.serve_wsgi, self._listeners["rest"], web, logging.getLogger("hyroads.rest.access"))
+        if self.standby is not None:
+            self.standby.start()
         self.life.start()
         settings = self.settings
         LOG.info(
@@ -245,6 +262,7 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
             self.store.content,
             traffic=self.telemetry.traffic,
             syn_copies=self.services.mptcp.syn_copies,
+            standby=(lambda: None) if self.standby is None else self.standby.health,
         )
         web = create_app(
             service,
@@ -255,6 +273,7 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
                 *ryu.blueprints(self.queries),
                 pair_tests.blueprint(self.pair_tests),
                 reload.blueprint(self.life),
+                ha.blueprint(self.standby),
                 identity.blueprint(),
                 *slices.blueprints(slices_before(self.settings.slicer), switches=False),
                 *self.services.resources(),
@@ -264,6 +283,7 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
             on_defect=self.event_loop.exception,
             pause=lambda: shim.sleep(0),
             requests=service.requests,
+            elsewhere=(lambda: None) if self.standby is None else partial(ha.elsewhere, self.standby),
         )
         self._access: Access = web.extensions[access.EXTENSION]
         return web
@@ -380,6 +400,9 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
         self.event_loop.fault(f"OpenFlow peer {peer}", what)
 
     def _save(self, state: State, numbers: Numbers) -> None:
+        if self.standby is not None:
+            self.standby.save()
+            return
         # Syncing a disk takes as long as it likes.
         services, flows = self.services.to_save(state), state.flows.values()
         shim.in_thread(self.store.save, to_save(self.event_loop.declared, flows, numbers, state.constrained, services))

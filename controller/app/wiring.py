@@ -20,7 +20,7 @@ from hyroads.controller.agents.sessions import Session
 from hyroads.controller.core.addressing import Numbers
 from hyroads.controller.core.errors import ConfigError
 from hyroads.controller.core.multicast import GroupRate
-from hyroads.controller.core.network import Place
+from hyroads.controller.core.network import Network, Place
 from hyroads.controller.core.services.view import NetworkView
 from hyroads.controller.core.traffic_meter import TrafficMeter
 from hyroads.controller.framework import ryu_shim as shim
@@ -93,9 +93,11 @@ def restored_in(store: Store, context: TopologyContext) -> tuple[RestoredState, 
     return restored, problems + more
 
 
-def ready(saved: Saved, context: TopologyContext) -> tuple[RestoredState, list[ConfigError]]:
-    """What was saved, on this network, and what is left out of it."""
-    flows = declared(context.network, saved)
+def ready(
+    saved: Saved, context: TopologyContext, network: Network | None = None
+) -> tuple[RestoredState, list[ConfigError]]:
+    """What was saved, on this network, and what is left out of it. ``network`` is the file, if it was read again."""
+    flows = declared(network or context.network, saved)
     specs = {flow.spec.id: flow.spec for flow in flows}
     ncasts, no_ncasts = ncasts_from(saved.services.get("ncasts"), context.network, specs)
     places, no_places = places_from(saved.services.get("places"), context)
@@ -131,6 +133,8 @@ class Services:
         self.tokens = tokens_of(self.settings)
         self._publish = event_loop.events.publish
         self._preferred: dict[str, str] = {}
+        self._before_became: Mapping[str, Any] | None = None
+        """What services became last, if they have not changed by themselves since."""
         self.left_out: list[ConfigError] = []
         """What of the state file does not fit, and is left out."""
         self._begin_plugins(document)
@@ -294,6 +298,32 @@ class Services:
                 problems.append(ConfigError("state file", f"services.{name}", "expected what can be taken in"))
         self.membership.restore(restored.services.get("members"))
 
+    def become(self, restored: RestoredState) -> list[ConfigError]:
+        """What services have is what another controller, which leads, has saved; what of it does not fit."""
+        problems: list[ConfigError] = []
+        saved, before = restored.services, self._before_became
+        for name, become in (
+            ("sessions", self.sessions.become),
+            ("reservations", self.reservations.become),
+            ("access_rules", self.access_rules.become),
+            ("preferences", self.directory.become),
+        ):
+            if before is None or saved.get(name) != before.get(name):
+                problems += become(saved.get(name))
+        if before is None or saved.get("members") != before.get("members"):
+            self.membership.become(saved.get("members"))
+        if before is None or saved.get("ncasts") != before.get("ncasts"):
+            self.ncasts.forget()
+            self.ncasts.restore(restored.ncasts)
+        if before is None:
+            self.handovers.forget()
+        self._before_became = dict(saved)
+        return problems
+
+    def lead(self) -> None:
+        """From now on services change by themselves."""
+        self._before_became = None
+
     def to_save(self, state: State) -> dict[str, Any]:
         """What a new controller needs, by service."""
         return {
@@ -322,15 +352,25 @@ class Services:
             multihomed.blueprint(self.multihomed),
         ]
 
+    def _leading(self, work: Callable[[], object]) -> Callable[[], None]:
+        """What is done only while this controller leads."""
+
+        def worked() -> None:
+            if self.event_loop.leads:
+                work()
+
+        return worked
+
     def start(self) -> None:
         """Everything that works by itself; requests of plugins are answered already."""
         exception = self.event_loop.exception
         shim.spawn(repeat, self.meter.once, INTERVAL_S, "the meter of sessions", exception)
-        shim.spawn(repeat, self.membership.once, TICK_S, "membership of sessions", exception)
+        shim.spawn(repeat, self._leading(self.membership.once), TICK_S, "membership of sessions", exception)
         if self.settings.mptcp.recognise:
-            shim.spawn(repeat, self.mptcp.once, MPTCP_TICK_S, "the service of MPTCP connections", exception)
-            shim.spawn(repeat, self.subflow_routes.once, ROUTES_TICK_S, "the routes of subflows", exception)
-        shim.spawn(repeat, self.policies.turn, EVERY_S, "the service of policies", exception)
+            mptcp, routes = self._leading(self.mptcp.once), self._leading(self.subflow_routes.once)
+            shim.spawn(repeat, mptcp, MPTCP_TICK_S, "the service of MPTCP connections", exception)
+            shim.spawn(repeat, routes, ROUTES_TICK_S, "the routes of subflows", exception)
+        shim.spawn(repeat, self._leading(self.policies.turn), EVERY_S, "the service of policies", exception)
         shim.spawn(self.clients.run)
         self.plugins.start()
         if self.sfnet is not None:

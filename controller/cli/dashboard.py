@@ -20,7 +20,8 @@ def _run(args: argparse.Namespace) -> int:
     from hyroads.dashboard.server import DashboardOptions, serve
 
     links = {} if args.grafana is None else {"grafana": args.grafana}
-    source = Source(url.rstrip("/"), token, args.ca)
+    # One is read, and each knows the same.
+    source = Source(url.split(",")[0].rstrip("/"), token, args.ca)
     return serve(DashboardOptions(source, args.listen, args.port, args.cert, args.key, links))
 
 

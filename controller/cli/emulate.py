@@ -21,6 +21,7 @@ ERRORS = {
 }
 """The errors of emulated radios: key of ``EstimateErrors`` -> option and help."""
 RADIO_HOLD_S = 0.1
+MOST_CONTROLLERS = 5
 
 
 def _measuring(parser: argparse.ArgumentParser) -> None:
@@ -45,6 +46,10 @@ RUN_ARGUMENTS = (
     argument("--radio-medium", action="store_true",
              help="with --radio: capacity, loss and contention of the network file hold on the radios too"),
     argument("--sliced", action="store_true", help="the controller behind a slicer, as production"),
+    argument("--controllers", type=int, metavar="N",
+             help="so many controllers that stand by for each other, on a private etcd (default 1, without etcd)"),
+    argument("--etcd-members", type=int, metavar="N",
+             help="with --controllers: members of that etcd, 1 (default), 3 or 5"),
     argument("--no-realtime", action="store_true", help="normal instead of real-time priority (less exact)"),
     argument("--margin", type=float, help="share of airtime that the controller leaves free"),
     argument("--mode", choices=("solver", "controller"),
@@ -88,6 +93,7 @@ def check_options(args: argparse.Namespace) -> None:
         raise EmulationError("--dashboard: not with --no-controller: it shows what a controller knows")
     if args.margin is not None and not 0 <= args.margin < 1:
         raise EmulationError(f"--margin {args.margin}: expected a share from 0 to below 1")
+    _check_controllers(args)
     if getattr(args, "wireless", False) and not snmp:
         raise EmulationError("--wireless: only with --snmp")
     _check_radio(args)
@@ -101,6 +107,21 @@ def check_options(args: argparse.Namespace) -> None:
         if not (0 < value <= 60 if name == "hold_s" else 0 <= value <= 1):
             expected = "more than 0, at most 60 s" if name == "hold_s" else "a share from 0 to 1"
             raise EmulationError(f"{ERRORS[name][0]} {value:g}: expected {expected}")
+
+
+def _check_controllers(args: argparse.Namespace) -> None:
+    """Raise an EmulationError for options of several controllers that are out of their bounds."""
+    from hyroads.mininet.etcd import MEMBER_COUNTS
+    from hyroads.mininet.programs import EmulationError
+
+    if args.controllers is not None and not 1 <= args.controllers <= MOST_CONTROLLERS:
+        raise EmulationError(f"--controllers {args.controllers}: expected 1 to {MOST_CONTROLLERS}")
+    if args.controllers is not None and args.controllers > 1 and getattr(args, "no_controller", False):
+        raise EmulationError("--controllers: not with --no-controller")
+    if args.etcd_members is not None and (args.controllers or 1) == 1:
+        raise EmulationError("--etcd-members: only with --controllers 2 or more: one keeps its state in a file")
+    if args.etcd_members is not None and args.etcd_members not in MEMBER_COUNTS:
+        raise EmulationError(f"--etcd-members {args.etcd_members}: expected {', '.join(map(str, MEMBER_COUNTS))}")
 
 
 def _check_radio(args: argparse.Namespace) -> None:
@@ -153,6 +174,8 @@ def options(args: argparse.Namespace) -> RunOptions:
         radio=args.radio,
         radio_medium=args.radio_medium,
         guest=getattr(args, "guest", False),
+        controllers=args.controllers or 1,
+        etcd_members=(args.etcd_members or 1) if (args.controllers or 1) > 1 else 0,
     )
     return RunOptions(publish=args.publish, dashboard=getattr(args, "dashboard", None), emulation=emulation)
 

@@ -48,6 +48,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "access-rule": ("services:ACCESS_RULE", "allow, deny or limit what enters the network"),
     "events": ("network:EVENTS", "print what happens in the network"),
     "plugins": ("network:PLUGINS", "list, enable and disable plugins"),
+    "ha": ("ha", "controllers that stand by for each other: who leads, hand over, drain"),
     "dashboard": ("dashboard", "show a running network in a browser"),
     "slicer": ("processes:SLICER", "let several controllers share the switches, a slice each"),
     "slices": ("slices", "list and change the slices of a running slicer"),

@@ -53,7 +53,11 @@ class VerbCommand(Command):
         verb = next((one for one in self.verbs if one.name == args.verb), self.verbs[0])
         with connect(args) as client:
             answer = verb.do(client, args)
-        show(answer, verb.columns or {}, as_json=args.json)
+        return self.show(answer, verb, as_json=args.json)
+
+    def show(self, answer: Any, verb: Verb, *, as_json: bool) -> int:
+        """Print an answer; the result is the exit status."""
+        show(answer, verb.columns or {}, as_json=as_json)
         return 0
 
 
@@ -120,7 +124,8 @@ NO_WAIT = argument("--no-wait", action="store_true", help="do not wait until swi
 def add_connection(parser: argparse.ArgumentParser, *, as_json: bool = True, **options: Any) -> None:
     """How the controller is reached, and in which form the answer is wanted."""
     text = {
-        "--url": f"of the controller (default: HYROADS_URL, else {DEFAULT_URL})",
+        "--url": "of the controller, or of several that stand by for each other, with commas "
+        f"(default: HYROADS_URL, else {DEFAULT_URL})",
         "--token-file": "file (mode 0600) with a bearer token (default: HYROADS_TOKEN_FILE, else the token in "
         "HYROADS_TOKEN)",
     }

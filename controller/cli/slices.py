@@ -10,7 +10,8 @@ from typing import Any
 from hyroads.controller.core.document import load_document
 from hyroads.controller.core.errors import ConfigError
 from hyroads.controller.files.text import read_text
-from hyroads.rest.client import UNIX, Client, Document, address
+from hyroads.rest.client import Client, Document, address
+from hyroads.rest.endpoint import UNIX
 
 from . import slice_queues
 from .main import Command, add_all, argument

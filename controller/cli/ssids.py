@@ -51,7 +51,8 @@ def _run(args: argparse.Namespace) -> int:
 
 def _model(args: argparse.Namespace) -> SliceModel:
     """Of the file, or of the slicer that runs."""
-    from hyroads.rest.client import UNIX, Client
+    from hyroads.rest.client import Client
+    from hyroads.rest.endpoint import UNIX
     from hyroads.slices.core.slicefile import load_text, parse
 
     if args.slices is not None:
@@ -100,7 +101,8 @@ def _passphrases(folder: Path, files: Sequence[str]) -> Mapping[str, str]:
 
 def _ports(args: argparse.Namespace, points: Points, model: SliceModel, *, dry: bool) -> list[Outcome]:
     """The slices at the slicer get the ports of their networks; the slicer waits for ports that are not there yet."""
-    from hyroads.rest.client import UNIX, Client, ClientError, address
+    from hyroads.rest.client import Client, ClientError, address
+    from hyroads.rest.endpoint import UNIX
     from hyroads.slices.core.slicefile import slice_document
     from hyroads.slices.ssids.desired import with_ports
     from hyroads.slices.ssids.rows import Outcome

@@ -70,6 +70,7 @@ class Live:
         self.damping = FlapDamping()
         self._maker, self._route_maker = PlanMaker(context, options), RouteMaker()
         self._numbers = numbers
+        self._adopted: Numbers | None = None
         self._measures = measures
         self._damps = damps
         self._together_s = together_s
@@ -94,7 +95,13 @@ class Live:
     @property
     def numbers(self) -> Numbers:
         """Flow numbers and path ids given so far."""
+        if self._adopted is not None:
+            return self._adopted
         return self.plan.numbers if self.plan else self._numbers
+
+    def adopt_numbers(self, numbers: Numbers) -> None:
+        """The next plan counts on these, which somebody else has given, and on no others."""
+        self._adopted = numbers
 
     @property
     def network(self) -> LiveNetwork:
@@ -244,6 +251,7 @@ class Live:
         self.loop.lay_out(live.network, routes)
         turn = self.loop.turn(now_s, agents, ask=False)
         self.plan = self._maker.plan(version, live, routes, self.loop.rates, self.numbers, self.plan)
+        self._adopted = None
         self._take_fill(turn)
 
     def _take(self, turn: Turn) -> bool:

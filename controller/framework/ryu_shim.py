@@ -14,6 +14,7 @@ import os
 import signal
 import socket
 import sys
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from http import HTTPStatus
 from importlib import import_module
@@ -222,6 +223,42 @@ def in_thread(function: Callable[..., Any], *arguments: object) -> Any:
     theirs.
     """
     return eventlet.tpool.execute(function, *arguments)
+
+
+original: Callable[[str], Any] = import_module("eventlet.patcher").original
+"""A module of the standard library as it is without green threads (``socket``, ``time``), for threads of the system."""
+
+
+def start_thread(function: Callable[..., object], *arguments: object, name: str) -> None:
+    """A thread of the system, which ends with the process; what it calls must not touch green threads."""
+    original("threading").Thread(target=function, args=arguments, name=name, daemon=True).start()
+
+
+class Mailbox:
+    """Items from threads of the system for one green thread, in order."""
+
+    def __init__(self) -> None:
+        self._items: deque[Any] = deque()
+        self._reader, self._writer = os.pipe()
+        for descriptor in (self._reader, self._writer):
+            os.set_blocking(descriptor, False)
+        self._write = original("os").write
+
+    def put(self, item: object) -> None:
+        """From any thread."""
+        self._items.append(item)
+        # A full pipe wakes as well.
+        with contextlib.suppress(BlockingIOError):
+            self._write(self._writer, b"\0")
+
+    def take(self) -> Iterator[Any]:
+        """The items that are there, once there are some; other green threads run meanwhile."""
+        while not self._items:
+            wait_readable(self._reader)
+            with contextlib.suppress(BlockingIOError):
+                os.read(self._reader, 4096)
+        while self._items:
+            yield self._items.popleft()
 
 
 def signals(numbers: Sequence[int]) -> Iterator[int]:

@@ -244,6 +244,17 @@ def links_heard(state: State, context: TopologyContext, node: str, up: Mapping[s
     return _changed(state, silent=frozenset(silent))
 
 
+def restored(
+    state: State,
+    flows: Iterable[DeclaredFlow],
+    constrained: Mapping[Key, Constrained],
+    places: Mapping[str, Place | None],
+) -> State:
+    """Flows and places of clients are those that were saved; what is known of devices stays."""
+    declared = {flow.spec.id: flow for flow in flows}
+    return _changed(state, flows=declared, constrained=dict(constrained), places=dict(places))
+
+
 def links_held(state: State, held: Iterable[str]) -> State:
     """Which links are up but not to be used because they flap."""
     return _changed(state, held=frozenset(held))

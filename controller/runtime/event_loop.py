@@ -33,6 +33,7 @@ from hyroads.controller.model.plan import Options, Plan, hello_configs
 from hyroads.controller.model.state import DeclaredFlow, Presence, State, TopologyContext
 from hyroads.controller.settings.controller import MEASURED, Settings
 from hyroads.controller.switches.server import SwitchRegistry
+from hyroads.rest.contract import NotSavedError
 
 from .deployer import AgentDeployer, Deployer
 from .faults import FaultLog, log_plan
@@ -108,6 +109,8 @@ class EventLoop:
     """The clock by which switches are awaited (``core.attention``); None: the same."""
     events: EventLog
     save: InitVar[Callable[[State, Numbers], None]]
+    saved_in: InitVar[tuple[str, type[NotSavedError]]] = ("state file", NotSavedError)
+    """Where state is saved, and what is raised where it can't be."""
     source: InitVar[Source | None] = None
     override: InitVar[RateOverride | None] = None
 
@@ -115,6 +118,7 @@ class EventLoop:
         self,
         numbers: Numbers,
         save: Callable[[State, Numbers], None],
+        saved_in: tuple[str, type[NotSavedError]],
         source: Source | None,
         override: RateOverride | None,
     ) -> None:
@@ -146,6 +150,8 @@ class EventLoop:
             progress=self.progress,
             faults=self.faults,
             clock=clock,
+            where=saved_in[0],
+            refusal=saved_in[1],
         )
         self.before_push: list[Callable[[], None]] = []
         """Services that follow the network and confirmations before anybody is told anything."""
@@ -155,6 +161,8 @@ class EventLoop:
         """Metrics of services."""
         self.epoch_listeners: list[Callable[[int, str], None]] = []
         """Told of an epoch that a device shows and that is greater than any known here: another controller leads."""
+        self.leads = True
+        """Whether this controller is to change anything: of several, one at a time is."""
         self.settled = False
         self._dirty, self._hurry, self._has_news = True, False, False
         self._turned_s = self._paused_s = 0.0
@@ -181,6 +189,28 @@ class EventLoop:
         LOG.warning("%s obeys epoch %d, which is greater than any known here", who, epoch)
         for listener in self.epoch_listeners:
             listener(epoch, who)
+
+    # -- several controllers
+
+    def lead(self, epoch: int) -> None:
+        """Change devices from now on; they obey us as the leader of this epoch, and are told what differs."""
+        self.leads = True
+        self.registry.lead(epoch)
+        self.agents.lead(epoch)
+
+    def follow(self) -> None:
+        """Change nothing from now on, because another controller leads."""
+        self.leads = False
+        self.registry.follow()
+        self.agents.follow()
+
+    def adopt(self, transition: Callable[[State], State], numbers: Numbers) -> None:
+        """State and numbers are what the leader has saved."""
+        self.live.adopt_numbers(numbers)
+        after = transition(self.state)
+        # Numbers alone are no change of the state, and need a plan nevertheless.
+        self._become(after if after is not self.state else replace(after, version=after.version + 1))
+        self._plan_if_changed()
 
     # -- events: flows
 
@@ -452,7 +482,7 @@ class EventLoop:
         """What has not confirmed its part of a flow."""
         if self.plan is None or not self.settled:
             return ["start"]
-        unsaved = ["state file"] if self.saver.pending else []
+        unsaved = [self.saver.where] if self.saver.pending else []
         return [*pending_of(self.plan, views, flow), *unsaved]
 
     def carries(self, flows: Iterable[str]) -> bool:
@@ -468,5 +498,8 @@ class EventLoop:
         return [flow for flow in flows if flow in self.state.flows]
 
     def unsynced(self) -> list[str]:
-        """Switches and agents that are missing or not yet at what is wanted."""
+        """Switches and agents that are missing or not yet at what is wanted; while another leads only the former."""
+        if not self.leads:
+            switches = [f"switch {node}" for node in self.state.switches if node not in self.switches]
+            return switches + [f"agent {node}" for node in self.state.agents if self.agents.get(node) is None]
         return self._deployer.unsynced(self.state.switches, self.state.agents)

@@ -121,13 +121,18 @@ class Encoder:
             "removed": sorted(saved.removed),
             "numbers": dict(sorted(saved.numbers.flows.items())),
             "paths": JsonText(f"{{{', '.join(text for _, text in self._paths.values())}}}"),
-            "places": [
-                {"client": client, "flow": flow, "node": place.node, "technology": place.technology}
-                for (client, flow), constrained in sorted(saved.constrained.items(), key=str)
-                if (place := constrained.stays) is not None
-            ],
+            "places": places_document(saved.constrained),
             "services": dict(sorted(saved.services.items())),
         }
+
+
+def places_document(constrained: Mapping[Key, Constrained]) -> list[dict[str, str | None]]:
+    """Where clients' flows were, when no handover was on its way."""
+    return [
+        {"client": client, "flow": flow, "node": place.node, "technology": place.technology}
+        for (client, flow), each in sorted(constrained.items(), key=str)
+        if (place := each.stays) is not None
+    ]
 
 
 def _path_text(paths: Mapping[PathName, int]) -> str:
@@ -278,6 +283,7 @@ class Change:
     undo: Callable[[], object]
     is_saved: bool = False
     refusal: str | None = None
+    error: type[NotSavedError] = NotSavedError
 
     @property
     def is_over(self) -> bool:
@@ -287,13 +293,14 @@ class Change:
     def check(self) -> None:
         """NotSavedError if it was taken back."""
         if self.refusal is not None:
-            raise NotSavedError(self.refusal)
+            raise self.error(self.refusal)
 
 
 @dataclass(eq=False)
 class Saver:
     """``save`` writes all that is to be saved as it is now, and raises OSError if it can't. ``wake`` is called when
-    there is something to save that :meth:`begin` shall begin with; ``progress`` tells whoever waits.
+    there is something to save that :meth:`begin` shall begin with; ``progress`` tells whoever waits. ``where`` it is
+    saved, and what is raised if it can't be.
     """
 
     save: Callable[[], None]
@@ -302,6 +309,8 @@ class Saver:
     progress: shim.Signal
     faults: FaultLog
     clock: Callable[[], float]
+    where: str = "state file"
+    refusal: type[NotSavedError] = NotSavedError
 
     def __post_init__(self) -> None:
         self._begun = shim.Signal()
@@ -336,11 +345,11 @@ class Saver:
         self._begun.notify()
         wait_until(lambda: self._tries > tries, WITHIN_S, self.clock, self.progress)
         if self.failure is not None:
-            raise NotSavedError(f"{self.failure}; nothing was changed")
+            raise self.refusal(f"{self.failure}; nothing was changed")
 
     def change(self, what: str, undo: Callable[[], object]) -> Change:
         """Somebody asks for ``what``, which is about to be done."""
-        change = Change(what, undo)
+        change = Change(what, undo, error=self.refusal)
         self._open.append(change)
         self._refused.pop(what, None)
         self._noted = True
@@ -352,12 +361,12 @@ class Saver:
         wait_until(lambda: change.is_over, WITHIN_S, self.clock, self.progress)
         change.check()
         if not change.is_saved:
-            raise NotConfirmedError(change.what, ["state file"])
+            raise NotConfirmedError(change.what, [self.where])
 
     def check_refused(self, what: str) -> None:
         """NotSavedError if the last change of that name was taken back."""
         if what in self._refused:
-            raise NotSavedError(self._refused[what])
+            raise self.refusal(self._refused[what])
 
     # -- the loop
 
@@ -388,10 +397,10 @@ class Saver:
         try:
             self.save()
         except OSError as error:
-            failure = f"the state file can't be written: {error.strerror or error}"
+            failure = f"the {self.where} can't be written: {error.strerror or error}"
         except Exception as error:  # noqa: BLE001 - it is tried again; it is counted and shown
             self.faults.exception("saving", error)
-            failure = f"the state file can't be written: {type(error).__name__}"
+            failure = f"the {self.where} can't be written: {type(error).__name__}"
         finally:
             self._writing = False
         self._tries += 1
@@ -409,6 +418,18 @@ class Saver:
         self._begun.notify()
         wait_until(lambda: self._tries > tries, WITHIN_S, self.clock, self.progress)
 
+    @property
+    def is_asked(self) -> bool:
+        """Whether somebody waits for a change that is not over."""
+        return bool(self._open)
+
+    def abandon(self, why: str) -> None:
+        """Take back all changes that are not saved: they never will be."""
+        changes, self._open = self._open, []
+        for change in reversed(changes):
+            self._take_back(change, why)
+        self.progress.notify()
+
     # -- inside
 
     def _worked(self, saved: Iterable[Change]) -> None:
@@ -418,7 +439,7 @@ class Saver:
         if self.failure is not None:
             self.failure, self._pause_s = None, RETRY_FIRST_S
             after_s = self._tried_s - self.failing_since_s
-            LOG.info("the state file is written again, after %.1f s", after_s)
+            LOG.info("the %s is written again, after %.1f s", self.where, after_s)
             self.faults.events.publish("state_file.saved", {"after_s": after_s})
 
     def _failed(self, failure: str) -> None:
@@ -428,12 +449,10 @@ class Saver:
         # A full disk may stay full for days.
         if is_new or failure != self.failure or self._tried_s - self._said_s >= SAY_AGAIN_S:
             self._said_s = self._tried_s
-            self.faults.fault("state file", f"{failure}; it is tried again")
+            self.faults.fault(self.where, f"{failure}; it is tried again")
             self.faults.events.publish("state_file.failing", {"reason": failure})
         self.failure = failure
-        changes, self._open = self._open, []
-        for change in reversed(changes):
-            self._take_back(change, failure)
+        self.abandon(failure)
         self._noted = True
 
     def _take_back(self, change: Change, failure: str) -> None:

@@ -98,6 +98,14 @@ class AccessRuleService:
                 self._meters[rule.id] = number if free and isinstance(number, int) else self._free_meter()
         return problems
 
+    def become(self, documents: object) -> list[ConfigError]:
+        """Rules are those that another controller, which leads, has saved; what is wrong with some of them."""
+        self._rules, self._meters, self._ends = {}, {}, []
+        problems = self.restore(documents)
+        # All switches are told of all again.
+        self._ready = {}
+        return problems
+
     def to_save(self) -> list[Document]:
         """What :meth:`restore` needs."""
         return [{**rule.document(), "meter": self._meters.get(name)} for name, rule in self._rules.items()]

@@ -83,6 +83,11 @@ class ReservationService:
         self._tell()
         return problems
 
+    def become(self, documents: object) -> list[ConfigError]:
+        """Reservations are those that another controller, which leads, has saved; what is wrong with some of them."""
+        self._reservations = {}
+        return self.restore(documents)
+
     def to_save(self) -> list[Document]:
         """What :meth:`restore` needs to go on from here."""
         return [asdict(reservation) for reservation in self._reservations.values()]

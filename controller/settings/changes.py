@@ -18,7 +18,7 @@ from hyroads.controller.core.network import Network
 
 from .controller import MEASURED, Settings
 
-_LISTEN = ("openflow", "agents", "rest")
+_LISTEN = ("openflow", "agents", "rest", "peer")
 # Taken whole, and named as one.
 _WHOLE_LIVE = ("network", "margin", "tcp_margin", "policies", "placement", "agent_token")
 _LIMITS_LIVE = ("requests_per_s", "burst")

@@ -35,6 +35,7 @@ from hyroads.plugins.policies.placement import POLICY as PLACEMENT
 from hyroads.plugins.policies.placement import Placement
 
 from .clients import AccessSettings, QuerierSettings, parse_access, parse_clients, parse_querier
+from .ha import DEFAULT_PEER_PORT, HaSettings, parse_ha
 from .mptcp import MptcpSettings, parse_mptcp
 from .plugins import PluginSetting, SfnetSettings, parse_placement, parse_plugins, parse_policies, parse_sfnet
 from .rest import DEFAULT_LIMITS, ApiLimits, ApiToken, SlicerPlace, api_limits, api_tokens, slicer_place, token_of
@@ -45,7 +46,7 @@ _TOP = (
     "network", "state_file", "margin", "agent_token", "agent_token_file", "api_tokens", "listen", "tls", "timings",
     "link_mtu", "queue_ms", "max_hold_ms", "capacities", "snmp", "mode", "slot_ms", "tcp_margin", "flap_damping",
     "plugins", "policies", "sfnet", "api_limits", "access", "querier", "pair_tests", "group_frames", "burst_ms",
-    "slices", "slicer", "clients", "mptcp", "placement", "all_routes_nodes",
+    "slices", "slicer", "clients", "mptcp", "placement", "all_routes_nodes", "ha",
 )  # fmt: skip
 FILE, MEASURED = "file", "measured"
 _MODES = ("solver", "controller")
@@ -115,6 +116,10 @@ class Settings:
     """Which slices flows may name, and their shares of airtime."""
     slicer: SlicerPlace | None = None
     """The slicer between us and the switches, if there is one."""
+    ha: HaSettings | None = None
+    """Hot standby; None: there is one controller."""
+    peer: Endpoint = field(default=Endpoint("127.0.0.1", DEFAULT_PEER_PORT))
+    """Where other instances dial, with ``ha``."""
 
 
 def load(environment: Mapping[str, str]) -> Settings:
@@ -136,7 +141,8 @@ def parse(document: object, name: str, environment: Mapping[str, str]) -> Settin
     network = override or path_of(top, "network", base)
     if not network and top.valid:
         top.place.key("network", None).fail("is missing")
-    listen = top["listen"].section(("openflow", "agents", "rest")) if "listen" in top else None
+    listen = top["listen"].section(("openflow", "agents", "rest", "peer")) if "listen" in top else None
+    ha = parse_ha(top.optional("ha"), base)
     openflow, plaintext = _endpoint(listen, "openflow", 6653, environment)
     slot_ms = integer_of(top, "slot_ms", 100, 20, 10_000)
     settings = Settings(
@@ -174,7 +180,11 @@ def parse(document: object, name: str, environment: Mapping[str, str]) -> Settin
         pair_tests=choice_of(top, "pair_tests", (OFF, IDLE)),
         slices=parse_slices(top.optional("slices"), base),
         mptcp=parse_mptcp(top.optional("mptcp")),
+        ha=ha,
+        peer=_endpoint(listen, "peer", DEFAULT_PEER_PORT if ha is None else ha.peer.port, environment)[0],
     )
+    if ha is not None and settings.state_file is not None:
+        top["state_file"].fail("with ha the state is in etcd; hyroads ha import takes a state file over")
     if settings.pair_tests == IDLE and settings.capacities != MEASURED:
         top["pair_tests"].fail("idle needs capacities: measured, because only access points can tell what is idle")
     if settings.mode != _MODES[0] and any(settings.slices.shares.values()):
@@ -256,5 +266,7 @@ def _check_exposure(settings: Settings, plaintext: bool, listen: Place) -> None:
         listen.key("agents", None).fail("beyond loopback needs agent_token or agent_token_file")
     if settings.sfnet is not None and not settings.sfnet.is_loopback and not settings.api_tokens:
         listen.problems.add("sfnet.host", "beyond loopback needs api_tokens")
+    if settings.ha is not None and not settings.peer.is_loopback and settings.ha.tls is None:
+        listen.key("peer", None).fail("beyond loopback needs ha.tls")
     if not settings.rest.is_loopback and not settings.api_tokens:
         listen.key("rest", None).fail("beyond loopback needs api_tokens")

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import argparse
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from hyroads.controller.cli import emulate
 from hyroads.controller.cli.main import add_all
+from hyroads.controller.core.errors import HyroadsError
+from hyroads.controller.files.documents import read_file
 
 pytest.importorskip("mininet")
+
+from hyroads.mininet.emulation import Emulation, EmulationOptions
+from hyroads.mininet.run_directory import find_network
 
 
 def settings(*arguments: str) -> dict[str, Any]:
@@ -28,3 +35,49 @@ def test_an_unknown_mode_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="2"):
         settings("--mode", "guess")
     assert "solver" in capsys.readouterr().err
+
+
+def emulation(*arguments: str) -> Any:
+    parser = argparse.ArgumentParser()
+    add_all(parser, emulate.RUN_ARGUMENTS)
+    args = parser.parse_args(arguments)
+    emulate.check_options(args)
+    return emulate.options(args).emulation
+
+
+def test_several_controllers_have_an_etcd_and_one_has_none() -> None:
+    assert (emulation().controllers, emulation().etcd_members) == (1, 0)
+    assert (emulation("--controllers", "1").controllers, emulation("--controllers", "1").etcd_members) == (1, 0)
+    several = emulation("--controllers", "3")
+    assert (several.controllers, several.etcd_members) == (3, 1)
+    assert emulation("--controllers", "2", "--etcd-members", "3").etcd_members == 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (["--controllers", "0"], "--controllers 0: expected 1 to 5"),
+        (["--controllers", "6"], "--controllers 6: expected 1 to 5"),
+        (["--controllers", "3", "--etcd-members", "2"], "--etcd-members 2: expected 1, 3, 5"),
+        (["--etcd-members", "1"], "--etcd-members: only with --controllers 2 or more"),
+    ],
+)
+def test_numbers_of_controllers_are_checked(arguments: list[str], error: str) -> None:
+    with pytest.raises(HyroadsError, match=error):
+        emulation(*arguments)
+
+
+def test_controllers_that_stand_by_differ_in_their_ports_and_names_alone(tmp_path: Path) -> None:
+    """What the settings files of three say; without several there is no etcd, and the state is in a file."""
+    network = read_file(find_network("triangle"))
+    several = Emulation(network, "several", tmp_path, EmulationOptions(controllers=3, etcd_members=3))
+    files = [json.loads((tmp_path / f"controller{suffix}.json").read_text()) for suffix in ("", "-2", "-3")]
+    assert [one["ha"].pop("name") for one in files] == ["c1", "c2", "c3"]
+    assert [one["ha"].pop("advertise")["rest"] for one in files] == several.rest_urls
+    ports = [port["port"] for one in files for port in one.pop("listen").values()]
+    assert len(set(ports)) == len(ports) == 12
+    assert files[0] == files[1] == files[2]
+    assert len(files[0]["ha"]["etcd"]) == 3 and "state_file" not in files[0]
+    alone = Emulation(network, "alone", tmp_path, EmulationOptions())
+    settings = json.loads((tmp_path / "controller.json").read_text())
+    assert alone.etcd is None and "ha" not in settings and "listen" not in settings and settings["state_file"]

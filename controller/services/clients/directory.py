@@ -75,6 +75,12 @@ class ClientDirectory:
                     problems.append(ConfigError("state file", where, "expected a client and what was asked for it"))
         return problems
 
+    def become(self, documents: object) -> list[ConfigError]:
+        """Preferences are those that another controller, which leads, has saved; what is wrong with some of them."""
+        for client in list(self._preferences):
+            self._put(client, Preference())
+        return self.restore(documents)
+
     def to_save(self) -> list[Document]:
         """What :meth:`restore` needs."""
         return [

@@ -60,6 +60,10 @@ class MobilityService(Generic[Run]):
         finally:
             self._advancing = False
 
+    def forget(self) -> None:
+        """What runs is another controller's matter by now."""
+        self._active.clear()
+
     def _go_on(self, run: Run) -> None:
         raise NotImplementedError
 

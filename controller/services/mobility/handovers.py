@@ -53,6 +53,11 @@ class HandoverService(MobilityService[HandoverRun]):
 
     # -- rest.handovers.Handovers
 
+    def forget(self) -> None:
+        """Those that run are another controller's matter by now."""
+        super().forget()
+        self._waiting.clear()
+
     @property
     def running(self) -> int:
         """How many were begun, or wait for another of their client, and are not over."""

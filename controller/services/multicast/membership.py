@@ -140,6 +140,12 @@ class MembershipService:
         """Who came in by a report: only they may go for want of one."""
         return [[name, mac, m.node, m.port, m.for_all] for (name, mac), m in self._members.items()]
 
+    def become(self, documents: object) -> None:
+        """Members are those that another controller, which leads, knows."""
+        self._members.clear()
+        self._waiting.clear()
+        self.restore(documents)
+
     def restore(self, documents: object) -> None:
         """Takes in what an earlier controller knew; all of them are asked before they go."""
         until_s = self.clock() + self.querier.membership_s

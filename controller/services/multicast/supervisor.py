@@ -95,6 +95,15 @@ class SessionSupervisor:
             self._documents[spec.id] = document
         return problems
 
+    def become(self, documents: object) -> list[ConfigError]:
+        """Sessions are those that another controller, which leads, has saved; what is wrong with some of it."""
+        self._saved, self._documents, self.sessions, self._ending = {}, {}, {}, {}
+        # They are planned anew at the next turn, as after a start.
+        self._network, self._told, self._told_of, self._intents = None, {}, (), {}
+        problems = self.restore(documents)
+        self._port.wake()
+        return problems
+
     def to_save(self) -> list[Document]:
         """What :meth:`restore` needs to go on from here."""
         waiting = [self._documents[name] for name in self._saved]

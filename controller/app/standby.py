@@ -1,0 +1,68 @@
+"""Builds hot standby from the settings; imported only where they ask for it, because it needs ``etcd3gw``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from hyroads.controller.app.wiring import Services, ready
+from hyroads.controller.core.checking import Endpoint
+from hyroads.controller.core.errors import ConfigError
+from hyroads.controller.files.tls import client_side, server_side
+from hyroads.controller.framework import ryu_shim as shim
+from hyroads.controller.ha.etcd import Etcd
+from hyroads.controller.ha.instance import Instance
+from hyroads.controller.ha.peers import Security, listen
+from hyroads.controller.ha.standby import Standby
+from hyroads.controller.model import state as model
+from hyroads.controller.model.state import Origin
+from hyroads.controller.runtime.event_loop import EventLoop
+from hyroads.controller.runtime.persistence import Saved, to_save
+from hyroads.controller.settings.ha import HaSettings
+
+SAVED_ORIGINS = (Origin.FILE, Origin.API)
+
+
+def security_of(ha: HaSettings, document: str) -> Security:
+    """How instances know each other; ConfigError."""
+    if ha.tls is None:
+        return Security(token=ha.peer_token)
+    place = "ha.tls"
+    return Security(server_side(ha.tls, document, place), client_side(ha.tls, document, place), ha.peer_token)
+
+
+def _listener(endpoint: Endpoint, document: str) -> Any:
+    try:
+        return listen(endpoint.host, endpoint.port)
+    except OSError as error:
+        where = f"{endpoint.host}:{endpoint.port}"
+        raise ConfigError(document, "listen.peer", f"can't listen on {where}: {error.strerror}") from error
+
+
+def begin_standby(ha: HaSettings, event_loop: EventLoop, services: Callable[[], Services], document: str) -> Standby:
+    """This controller as one of several, which follows until it is elected; ConfigError."""
+    settings, mailbox = event_loop.settings, shim.Mailbox()
+    prefix = ha.prefix(event_loop.declared, settings.network)
+
+    def etcd() -> Etcd:
+        return Etcd(ha.etcd, prefix, ha.timings.etcd_timeout_s, ha.tls)
+
+    def saved() -> tuple[Saved, frozenset[str]]:
+        state = event_loop.state
+        present = frozenset(flow for flow, each in state.flows.items() if each.origin in SAVED_ORIGINS)
+        rest = state.constrained, services().to_save(state)
+        return to_save(event_loop.declared, state.flows.values(), event_loop.live.numbers, *rest), present
+
+    def adopt(saved: Saved) -> None:
+        restored, left_out = ready(saved, event_loop.context, event_loop.declared)
+        parts = {"flows": restored.flows, "constrained": restored.constrained, "places": restored.places}
+        event_loop.adopt(partial(model.restored, **parts), restored.numbers)  # type: ignore[arg-type]
+        left_out += services().become(restored)
+        for problem in left_out:
+            event_loop.fault("etcd", f"left out: {problem}")
+
+    instance = Instance(ha, etcd(), security_of(ha, document), _listener(settings.peer, document), mailbox.put)
+    return Standby(
+        event_loop, instance, etcd(), mailbox=mailbox, saved=saved, adopt=adopt, leads=lambda: services().lead()
+    )

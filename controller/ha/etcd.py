@@ -1,0 +1,294 @@
+"""Requests to etcd by its JSON gateway (``etcd3gw``), blocking: for threads of the system, never for green threads.
+
+A request goes to the member that answered last, and to the others in turn if that one does not answer in time. What
+became of a transaction that nobody answered is not known; whoever asks reads afterwards what is there.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+import requests
+from etcd3gw import Etcd3Client
+from etcd3gw.exceptions import Etcd3Exception
+from etcd3gw.lease import Lease
+
+from hyroads.controller.core.checking import TlsFiles
+from hyroads.controller.core.errors import HyroadsError
+
+from .election import Campaign, HandOver, Identity, Member, Owner, Restore, Seen
+from .store import INTENTS, MAX_KEYS, Compare, Delete, Keys, Operation, Put, Transaction
+
+LOG = logging.getLogger("hyroads.ha")
+OWNER, EPOCH, STAMP, SCHEMA_KEY, MEMBERS = "owner", "epoch", "stamp", "schema", "members/"
+MAX_MEMBERS = 64
+_API = "/v3/"
+Result = TypeVar("Result")
+_Json = dict[str, Any]
+
+
+class EtcdError(HyroadsError, OSError):
+    """No member of etcd answered in time."""
+
+
+class StaleEpochError(HyroadsError, OSError):
+    """Another controller leads by now: nothing was written."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Value:
+    key: str
+    text: str
+    revision: int
+    lease: int
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """The intents. ``names`` are all keys that are there; ``values`` those that were asked for, all or the new ones."""
+
+    values: Keys
+    names: frozenset[str]
+    stamp: int
+    revision: int
+
+
+class Etcd:
+    """One user of it; not for several threads at a time. ``prefix`` is the network's, and ends with a slash."""
+
+    def __init__(self, urls: Sequence[str], prefix: str, timeout_s: float, tls: TlsFiles | None = None) -> None:
+        self.prefix = prefix
+        self._clients = [_client(url, timeout_s, tls) for url in urls]
+        self._at = 0
+
+    # -- leases
+
+    def grant(self, ttl_s: int) -> int:
+        """A new lease; EtcdError."""
+        return self._ask(lambda client: client.lease(ttl_s).id)
+
+    def keep(self, lease: int) -> bool:
+        """Whether a lease still lives, for as long as when it was granted; EtcdError."""
+        return self._ask(lambda client: Lease(lease, client).refresh()) > 0
+
+    def revoke(self, lease: int) -> None:
+        """End a lease, and all keys that live by it; EtcdError."""
+        self._ask(lambda client: client.post(client.get_url("/lease/revoke"), json={"ID": lease}))
+
+    # -- who leads
+
+    def seen(self) -> Seen:
+        """What there is of the election; EtcdError."""
+        keys = (OWNER, EPOCH, STAMP, SCHEMA_KEY)
+        reads = [_range(self.prefix + key) for key in keys]
+        members = _range(self.prefix + MEMBERS, prefix=True, limit=MAX_MEMBERS)
+        answer = self._transact((), (*reads, members))
+        parts = [_values(part) for part in answer["responses"]]
+        owner, epoch, stamp, schema = (values[0] if values else None for values in parts[:4])
+        found = [member for value in parts[4] if (member := _member(value)) is not None]
+        return Seen(
+            revision=int(answer["header"]["revision"]),
+            owner=None if owner is None else _owner(owner),
+            epoch=_number(epoch),
+            epoch_revision=epoch.revision if epoch else 0,
+            schema=_number(schema),
+            stamp=stamp.revision if stamp else 0,
+            members={member.identity.name: member for member in found},
+        )
+
+    def register(self, member: Member) -> bool:
+        """Make an instance known under its lease, unless another one of its name is; EtcdError."""
+        key = self.prefix + MEMBERS + member.identity.name
+        put = Put(key, json.dumps(_document(member)), member.lease)
+        if self._try(Transaction((Compare(key),), (put,))):
+            return True
+        known = self._transact((), (_range(key),))
+        values = _values(known["responses"][0])
+        if not values or (found := _member(values[0])) is None or found.identity.boot != member.identity.boot:
+            return False
+        return self._try(Transaction((Compare(key, revision=values[0].revision),), (put,)))
+
+    def campaign(self, action: Campaign, me: Member) -> bool:
+        """Become the owner; whether that was done. EtcdError: perhaps."""
+        compares = (
+            Compare(self.prefix + OWNER, revision=action.owner_revision),
+            Compare(self.prefix + EPOCH, revision=action.epoch_revision),
+        )
+        return self._try(Transaction(compares, self._owned(action.epoch, me)))
+
+    def restore(self, action: Restore, me: Member) -> bool:
+        """Put the owner's key again; whether that was done. EtcdError: perhaps."""
+        epoch = Compare(self.prefix + EPOCH, revision=action.epoch_revision)
+        return self._try(Transaction((Compare(self.prefix + OWNER), epoch), self._owned(action.epoch, me)[:1]))
+
+    def hand_over(self, action: HandOver) -> bool:
+        """Make another one the owner, under its lease; whether that was done. EtcdError: perhaps."""
+        compares = (
+            Compare(self.prefix + OWNER, revision=action.owner_revision),
+            Compare(self.prefix + EPOCH, revision=action.epoch_revision),
+        )
+        return self._try(Transaction(compares, self._owned(action.epoch, action.to)))
+
+    def _owned(self, epoch: int, by: Member) -> tuple[Put, Put]:
+        document = {**_document(by), "epoch": epoch}
+        return Put(self.prefix + OWNER, json.dumps(document), by.lease), Put(self.prefix + EPOCH, str(epoch))
+
+    def has_epoch(self, epoch: int) -> Compare:
+        """That nobody leads with a later one."""
+        return Compare(self.prefix + EPOCH, value=str(epoch))
+
+    # -- the state
+
+    def intents(self, since: int = 0) -> Read:
+        """Keys below ``intents/`` and the values of those that were changed after a revision; EtcdError."""
+        prefix = self.prefix + INTENTS
+        reads = [_range(self.prefix + STAMP), _range(prefix, prefix=True, limit=MAX_KEYS, since=since)]
+        if since:
+            # What is not there any more was changed by nobody.
+            reads.append(_range(prefix, prefix=True, limit=MAX_KEYS, names=True))
+        answer = self._transact((), reads)
+        stamp, *parts = [_values(part) for part in answer["responses"]]
+        strip = len(self.prefix)
+        values = {value.key[strip:]: value.text for value in parts[0]}
+        names = frozenset(value.key[strip:] for value in parts[-1])
+        return Read(values, names, stamp[0].revision if stamp else 0, int(answer["header"]["revision"]))
+
+    def write(self, transaction: Transaction) -> int:
+        """Carry out a transaction that compares our epoch; the revision. StaleEpochError; EtcdError: perhaps it was."""
+        answer = self._transact(transaction.compares, tuple(_operation(one) for one in transaction.operations))
+        if not answer.get("succeeded"):
+            raise StaleEpochError("another controller leads by now")
+        return int(answer["header"]["revision"])
+
+    # -- requests
+
+    def _try(self, transaction: Transaction) -> bool:
+        answer = self._transact(transaction.compares, tuple(_operation(one) for one in transaction.operations))
+        return bool(answer.get("succeeded"))
+
+    def _transact(self, compares: Sequence[Compare], operations: Sequence[_Json]) -> _Json:
+        body = {"compare": [_compare(one) for one in compares], "success": list(operations), "failure": []}
+        return self._ask(lambda client: _checked(client.transaction(body)))
+
+    def _ask(self, request: Callable[[Etcd3Client], Result]) -> Result:
+        """What a member answers. Each is tried once, and the first again: its connection may have been an old one."""
+        failure: Exception | None = None
+        for step in range(len(self._clients) + 1):
+            at = (self._at + step) % len(self._clients)
+            try:
+                answer = request(self._clients[at])
+            except (Etcd3Exception, requests.RequestException, OSError, ValueError, KeyError, TypeError) as error:
+                failure = error
+            else:
+                self._at = at
+                return answer
+        detail = getattr(failure, "detail_text", None) or str(failure)
+        raise EtcdError(f"etcd does not answer: {type(failure).__name__}: {detail[:200]}")
+
+
+def _client(url: str, timeout_s: float, tls: TlsFiles | None) -> Etcd3Client:
+    parts = urlsplit(url)
+    session = requests.Session()
+    # Proxies of the environment are not for etcd.
+    session.trust_env = False
+    if tls is not None:
+        session.cert = (tls.certificate, tls.key)
+        session.verify = tls.ca if tls.ca is not None else True
+    host, port = parts.hostname or "", parts.port or 2379
+    return Etcd3Client(host, port, parts.scheme, timeout=timeout_s, api_path=_API, session=session)
+
+
+def _checked(answer: Any) -> _Json:
+    """An answer to a transaction has what is used of it."""
+    int(answer["header"]["revision"])
+    answer.setdefault("responses", [])
+    return answer  # type: ignore[no-any-return]
+
+
+def _coded(text: str) -> str:
+    return base64.b64encode(text.encode()).decode("ascii")
+
+
+def _text(coded: str) -> str:
+    return base64.b64decode(coded).decode("utf-8", "replace")
+
+
+def _end(prefix: str) -> str:
+    """The first key after all that begin with a prefix, which ends with an ASCII character."""
+    return prefix[:-1] + chr(ord(prefix[-1]) + 1)
+
+
+def _range(key: str, *, prefix: bool = False, limit: int = 1, since: int = 0, names: bool = False) -> _Json:
+    found: _Json = {"key": _coded(key), "limit": limit}
+    if prefix:
+        found["range_end"] = _coded(_end(key))
+    if since:
+        found["min_mod_revision"] = since + 1
+    if names:
+        found["keys_only"] = True
+    return {"request_range": found}
+
+
+def _compare(compare: Compare) -> _Json:
+    key: _Json = {"key": _coded(compare.key), "result": "EQUAL"}
+    if compare.value is not None:
+        return {**key, "target": "VALUE", "value": _coded(compare.value)}
+    return {**key, "target": "MOD", "mod_revision": compare.revision}
+
+
+def _operation(operation: Operation) -> _Json:
+    if isinstance(operation, Delete):
+        return {"request_delete_range": {"key": _coded(operation.key)}}
+    put: _Json = {"key": _coded(operation.key), "value": _coded(operation.value)}
+    return {"request_put": {**put, "lease": operation.lease} if operation.lease else put}
+
+
+def _values(response: Mapping[str, Any]) -> list[_Value]:
+    found = response["response_range"].get("kvs", [])
+    return [
+        _Value(_text(one["key"]), _text(one.get("value", "")), int(one["mod_revision"]), int(one.get("lease", 0)))
+        for one in found
+    ]
+
+
+def _number(value: _Value | None) -> int:
+    is_number = value is not None and value.text.isascii() and value.text.isdigit() and len(value.text) < 20
+    return int(value.text) if value is not None and is_number else 0
+
+
+def _document(member: Member) -> _Json:
+    me = member.identity
+    return {"name": me.name, "boot": me.boot, "rest": me.rest, "peer": me.peer, "schema": me.schema,
+            "lease": str(member.lease), "draining": member.draining}  # fmt: skip
+
+
+def _member(value: _Value) -> Member | None:
+    """What an instance has put; None if it can't be understood."""
+    found = _loaded(value.text)
+    match found:
+        case {"name": str(name), "boot": str(boot), "rest": str(rest), "peer": str(peer), "schema": int(schema)}:
+            return Member(Identity(name, boot, rest, peer, schema), value.lease, found.get("draining") is True)
+    LOG.warning("etcd: the value of %s can't be understood", value.key)
+    return None
+
+
+def _owner(value: _Value) -> Owner:
+    """Whoever it is; one that can't be understood has no name, and is taken over from like any other."""
+    match _loaded(value.text):
+        case {"name": str(name), "boot": str(boot), "epoch": int(epoch), "rest": str(rest), "peer": str(peer)}:
+            return Owner(name, boot, epoch, value.revision, rest, peer)
+    LOG.warning("etcd: the value of %s can't be understood", value.key)
+    return Owner("", "", 0, value.revision)
+
+
+def _loaded(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None

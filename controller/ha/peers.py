@@ -1,0 +1,321 @@
+"""Heartbeats between instances, over TCP: each dials the others, and says several times in a silence that it lives.
+
+Threads of the system send and read, so that an instance whose green threads are busy with a plan is not taken for dead;
+one that is frozen, or whose green threads have not turned for long, falls silent. What ends both connections with
+an instance at once is the end of its process, of which nobody waits to be sure.
+
+A connection carries lines of JSON from whoever dialled::
+
+    {"type":"hello","version":1,"network":"/hyroads/campus/","name":"a","token":"..."}
+    {"type":"beat","boot":"9f...","role":"leader","epoch":7,...}
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import logging
+import ssl
+from collections.abc import Callable, Mapping
+from dataclasses import KW_ONLY, dataclass
+from typing import Any
+
+from hyroads.controller.framework import ryu_shim as shim
+
+from .election import Beat, Identity, Role
+
+LOG = logging.getLogger("hyroads.ha")
+VERSION = 1
+MAX_LINE, MAX_CONNECTIONS = 64 * 1024, 32
+HELLO_WITHIN_S, SILENT_S, SEND_WITHIN_S, DIAL_WITHIN_S = 2.0, 10.0, 1.0, 1.0
+REDIAL_S, REDIAL_MOST_S = 0.1, 2.0
+_socket, _select, _threading = shim.original("socket"), shim.original("select"), shim.original("threading")
+_time = shim.original("time")
+
+
+class PeerError(OSError):
+    """The other end said what the protocol does not allow."""
+
+
+def listen(host: str, port: int) -> Any:
+    """A listening socket for threads of the system; OSError."""
+    family = _socket.AF_INET6 if ":" in host else _socket.AF_INET
+    return _socket.create_server((host, port), family=family, backlog=16)
+
+
+@dataclass(frozen=True)
+class Security:
+    """How the ends of a connection know each other: by certificates, or by a token on one machine."""
+
+    server: ssl.SSLContext | None = None
+    client: ssl.SSLContext | None = None
+    token: str | None = None
+
+
+class _Link:
+    """One connection, plain or over TLS; used by one thread."""
+
+    def __init__(self, connection: Any, context: ssl.SSLContext | None, host: str | None = None) -> None:
+        """``host`` is what was dialled; None: the other end dialled."""
+        self._socket = connection
+        self._tls: ssl.SSLObject | None = None
+        connection.setsockopt(_socket.IPPROTO_TCP, _socket.TCP_NODELAY, 1)
+        if context is not None:
+            self._in, self._out = ssl.MemoryBIO(), ssl.MemoryBIO()
+            server = host is None
+            self._tls = context.wrap_bio(self._in, self._out, server_side=server, server_hostname=host)
+            self._run(self._tls.do_handshake)
+
+    def send(self, data: bytes) -> None:
+        """Send everything; OSError."""
+        if self._tls is None:
+            self._socket.sendall(data)
+        else:
+            tls = self._tls
+            self._run(lambda: tls.write(data))
+
+    def receive(self) -> bytes:
+        """Something; nothing at the end. OSError."""
+        if self._tls is None:
+            return bytes(self._socket.recv(MAX_LINE))
+        tls = self._tls
+        return bytes(self._run(lambda: tls.read(MAX_LINE)) or b"")
+
+    def _run(self, operation: Callable[[], Any]) -> Any:
+        while True:
+            try:
+                result = operation()
+            except ssl.SSLWantReadError:
+                self._flush()
+                data = self._socket.recv(MAX_LINE)
+                if not data:
+                    return None
+                self._in.write(data)
+            except ssl.SSLZeroReturnError:
+                return None
+            else:
+                self._flush()
+                return result
+
+    def _flush(self) -> None:
+        if self._out.pending:
+            self._socket.sendall(self._out.read())
+
+    def is_readable(self, within_s: float) -> bool:
+        """Whether something comes, or the end, within a time."""
+        return bool(_select.select([self._socket], [], [], within_s)[0])
+
+
+def beat_document(beat: Beat) -> dict[str, Any]:
+    """A heartbeat as a line."""
+    me = beat.identity
+    return {
+        "type": "beat", "boot": me.boot, "rest": me.rest, "peer": me.peer, "schema": me.schema, "role": beat.role.value,
+        "epoch": beat.epoch, "stamp": beat.stamp, "warm": beat.warm,
+        "leader": [beat.leader, beat.leader_epoch, round(beat.leader_age_s, 4)],
+    }  # fmt: skip
+
+
+def parse_beat(name: str, document: Mapping[str, Any]) -> Beat:
+    """A heartbeat of an instance; PeerError."""
+    match document:
+        case {
+            "boot": str(boot), "rest": str(rest), "peer": str(peer), "schema": int(schema), "role": str(role),
+            "epoch": int(epoch), "stamp": int(stamp), "warm": bool(warm),
+            "leader": [str(leader), int(leader_epoch), int() | float() as age_s],
+        } if role in tuple(Role) and all(0 <= number < 2**63 for number in (epoch, leader_epoch, stamp)):  # fmt: skip
+            identity = Identity(name, boot[:64], rest[:256], peer[:256], schema)
+            return Beat(identity, Role(role), epoch, stamp, warm, leader[:64], leader_epoch, float(age_s))
+    raise PeerError("expected a heartbeat")
+
+
+@dataclass(eq=False)
+class Peers:
+    """Our end of all connections. ``beat`` makes a heartbeat, None while we are to be silent; ``heard`` and ``reset``
+    are told what comes, in threads of the system.
+    """
+
+    name: str
+    network: str
+    security: Security
+    interval_s: float
+    _: KW_ONLY
+    beat: Callable[[], Beat | None]
+    heard: Callable[[Beat], None]
+    reset: Callable[[str], None]
+
+    def __post_init__(self) -> None:
+        self._lock = _threading.Lock()
+        self._links: dict[str, int] = {}
+        """By name: how many connections there are, either way."""
+        self._dialled: dict[str, str] = {}
+        """By name: the address that a thread keeps dialling."""
+        self._accepted = 0
+
+    def dial(self, addresses: Mapping[str, str]) -> None:
+        """Keep connections to these instances, and to no others."""
+        others = {name: address for name, address in addresses.items() if name != self.name and address}
+        for name, address in others.items():
+            if self._dialled.get(name) != address:
+                self._dialled[name] = address
+                shim.start_thread(self._keep_dialling, name, address, name=f"heartbeats to {name}")
+        for name in self._dialled.keys() - others.keys():
+            self._dialled.pop(name, None)
+
+    def serve(self, listener: Any) -> None:
+        """Accept connections, in a thread of its own."""
+        shim.start_thread(self._accept, listener, name="heartbeats")
+
+    # -- links
+
+    def _linked(self, name: str) -> None:
+        with self._lock:
+            self._links[name] = self._links.get(name, 0) + 1
+
+    def _unlinked(self, name: str, *, by_end: bool) -> None:
+        """A connection is gone. A process has ended once all are, and the last one did not just time out."""
+        with self._lock:
+            left = self._links[name] = self._links.get(name, 1) - 1
+        if not left and by_end:
+            self.reset(name)
+
+    # -- sending
+
+    def _keep_dialling(self, name: str, address: str) -> None:
+        pause_s = REDIAL_S
+        while self._dialled.get(name) == address:
+            try:
+                link = self._dial(address)
+            except OSError as error:
+                LOG.debug("instance %s at %s: %s", name, address, error)
+                _time.sleep(pause_s)
+                pause_s = min(2 * pause_s, REDIAL_MOST_S)
+                continue
+            pause_s = REDIAL_S
+            self._linked(name)
+            by_end = self._send_beats(link, name, address)
+            self._unlinked(name, by_end=by_end)
+            _time.sleep(REDIAL_S)
+
+    def _dial(self, address: str) -> _Link:
+        host, _, port = address.rpartition(":")
+        host = host.removeprefix("[").removesuffix("]")
+        connection = _socket.create_connection((host, int(port)), timeout=DIAL_WITHIN_S)
+        try:
+            link = _Link(connection, self.security.client, host)
+            hello = {"type": "hello", "version": VERSION, "network": self.network, "name": self.name}
+            token = self.security.token
+            link.send(_line({**hello, "token": token} if token is not None else hello))
+        except OSError:
+            connection.close()
+            raise
+        connection.settimeout(SEND_WITHIN_S)
+        return link
+
+    def _send_beats(self, link: _Link, name: str, address: str) -> bool:
+        """Until the connection ends; whether the other end did that."""
+        try:
+            while self._dialled.get(name) == address:
+                beat = self.beat()
+                if beat is not None:
+                    link.send(_line(beat_document(beat)))
+                if link.is_readable(self.interval_s):
+                    link.receive()
+                    # The other end has nothing to say here.
+                    return True
+        except OSError as error:
+            return _is_end(error)
+        finally:
+            link._socket.close()
+        return False
+
+    # -- reading
+
+    def _accept(self, listener: Any) -> None:
+        while True:
+            try:
+                connection, address = listener.accept()
+            except OSError as error:
+                LOG.warning("instances: can't accept a connection: %s", error.strerror)
+                _time.sleep(0.1)
+                continue
+            with self._lock:
+                is_full = self._accepted >= MAX_CONNECTIONS
+                self._accepted += not is_full
+            if is_full:
+                connection.close()
+                continue
+            shim.start_thread(self._read, connection, f"{address[0]}:{address[1]}", name="heartbeats of an instance")
+
+    def _read(self, connection: Any, address: str) -> None:
+        name, by_end = None, False
+        try:
+            connection.settimeout(HELLO_WITHIN_S)
+            link = _Link(connection, self.security.server)
+            lines = _Lines(link)
+            name = self._greeted(lines.next())
+            connection.settimeout(SILENT_S)
+            self._linked(name)
+            while True:
+                self.heard(parse_beat(name, lines.next()))
+        except EOFError:
+            by_end = True
+        except OSError as error:
+            by_end = _is_end(error)
+            LOG.log(logging.INFO if isinstance(error, PeerError) else logging.DEBUG, "instance %s: %s", address, error)
+        finally:
+            with self._lock:
+                self._accepted -= 1
+            connection.close()
+            if name is not None:
+                self._unlinked(name, by_end=by_end)
+
+    def _greeted(self, hello: Mapping[str, Any]) -> str:
+        """The name of whoever dialled; PeerError."""
+        match hello:
+            case {"type": "hello", "version": int(version), "network": str(network), "name": str(name)}:
+                pass
+            case _:
+                raise PeerError("expected a hello")
+        token, given = self.security.token, hello.get("token")
+        if token is not None and not hmac.compare_digest(token.encode(), str(given).encode()):
+            # A slow answer makes guessing slow.
+            _time.sleep(0.5)
+            raise PeerError("wrong token")
+        if version != VERSION or network != self.network or name == self.name or not 0 < len(name) <= 64:
+            raise PeerError(f"expected another instance of {self.network}, of version {VERSION}")
+        return name
+
+
+class _Lines:
+    """Documents from a connection, one a line."""
+
+    def __init__(self, link: _Link) -> None:
+        self._link, self._buffer = link, b""
+
+    def next(self) -> Mapping[str, Any]:
+        """The next document; EOFError at the end, OSError."""
+        while b"\n" not in self._buffer:
+            data = self._link.receive()
+            if not data:
+                raise EOFError
+            self._buffer += data
+            if len(self._buffer) > MAX_LINE:
+                raise PeerError(f"expected lines of at most {MAX_LINE} bytes")
+        line, self._buffer = self._buffer.split(b"\n", 1)
+        try:
+            document = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise PeerError("expected a line of JSON") from error
+        if not isinstance(document, dict):
+            raise PeerError("expected a line of JSON")
+        return document
+
+
+def _line(document: Mapping[str, Any]) -> bytes:
+    return json.dumps(document, separators=(",", ":")).encode() + b"\n"
+
+
+def _is_end(error: OSError) -> bool:
+    """Whether the other end's process has gone, as far as its machine says."""
+    return isinstance(error, ConnectionResetError | BrokenPipeError | ConnectionAbortedError)

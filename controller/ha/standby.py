@@ -1,0 +1,299 @@
+"""Hot standby on the side of green threads: what is saved goes to etcd, what the leader saves is taken from there.
+
+A follower plans as the leader does and tells nobody: its switches and agents are read, and its state is what etcd has.
+So a takeover only asks for roles, and sends what differs.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import KW_ONLY, dataclass
+from functools import partial
+from typing import Any
+
+from hyroads.controller.core.errors import ConfigError
+from hyroads.controller.core.netfile_sections import flow_document
+from hyroads.controller.core.network import FlowSpec
+from hyroads.controller.framework import ryu_shim as shim
+from hyroads.controller.runtime.event_loop import EventLoop
+from hyroads.controller.runtime.persistence import Saved, decode, parse_flow, places_document
+from hyroads.rest.contract import ConflictError, Document, StoreAwayError
+
+from .election import Follow, Lead, Role
+from .etcd import SCHEMA_KEY, STAMP, Etcd, EtcdError, Read, StaleEpochError
+from .instance import Changed, Instance
+from .store import SCHEMA, FlowItem, Intents, KeyEncoder, Put, Transaction, decode_keys, difference, transactions
+
+LOG = logging.getLogger("hyroads.ha")
+TURN_S, AGAIN_S = 0.1, 0.1
+NAME = "etcd"
+
+
+def intents_of(saved: Saved, present: frozenset[str]) -> Intents:
+    """What is saved, in the words of the store. Only numbers of flows that are ``present`` are."""
+    numbers = {flow: number for flow, number in saved.numbers.flows.items() if flow in present}
+    return Intents(
+        flows=[FlowItem(flow.id, flow, partial(flow_document, flow)) for flow in saved.flows],
+        removed=saved.removed,
+        numbers=numbers,
+        paths={flow: paths for flow, paths in saved.numbers.paths.items() if flow in numbers},
+        places=places_document(saved.constrained),
+        services=saved.services,
+    )
+
+
+class Mirror:
+    """The intents in etcd as they were read last, and what they mean. What has not changed is not parsed again."""
+
+    def __init__(self) -> None:
+        self.keys: dict[str, str] = {}
+        self.stamp = self.revision = 0
+        self._flows: dict[str, tuple[object, FlowSpec | None]] = {}
+
+    def take(self, read: Read) -> bool:
+        """What was read; whether anything differs from before."""
+        before = self.keys
+        self.keys = {**{key: text for key, text in before.items() if key in read.names}, **read.values}
+        self.stamp, self.revision = read.stamp, read.revision
+        return self.keys != before
+
+    def saved(self, event_loop: EventLoop) -> tuple[Saved, list[str]]:
+        """The content, and what of it can't be used."""
+        document, wrong = decode_keys(self.keys)
+        network, flows = event_loop.declared, {}
+        known, self._flows = self._flows, {}
+        for flow in document["flows"]:
+            name = str(flow.get("id"))
+            last = known.get(name)
+            if last is None or last[0] != flow:
+                last = flow, _parsed(flow, event_loop)
+            self._flows[name] = last
+            if last[1] is None:
+                wrong.append(f"flow {name[:64]}")
+            else:
+                flows[last[1].id] = last[1]
+        rest, problems = decode({**document, "flows": []}, NAME, network)
+        wrong += [str(problem) for problem in problems]
+        return Saved(tuple(flows.values()), rest.removed, rest.numbers, rest.constrained, rest.services), wrong
+
+
+def _parsed(flow: Mapping[str, Any], event_loop: EventLoop) -> FlowSpec | None:
+    try:
+        return parse_flow(flow, event_loop.declared, NAME)
+    except ConfigError as error:
+        LOG.warning("a flow in etcd is left out: %s", error)
+        return None
+
+
+@dataclass(eq=False)
+class Standby:
+    """``saved`` gives what is to be saved, ``adopt`` makes state and services what was saved."""
+
+    event_loop: EventLoop
+    instance: Instance
+    etcd: Etcd
+    _: KW_ONLY
+    mailbox: shim.Mailbox
+    saved: Callable[[], tuple[Saved, frozenset[str]]]
+    adopt: Callable[[Saved], None]
+    leads: Callable[[], object] = lambda: None
+    """Called when this controller begins to lead."""
+
+    def __post_init__(self) -> None:
+        self.epoch: int | None = None
+        self._mirror, self._encoder = Mirror(), KeyEncoder()
+        self._is_known = False
+        """Whether the mirror is what is in etcd."""
+        self._lock = shim.new_lock()
+        self.event_loop.follow()
+        self.event_loop.epoch_listeners.append(self._epoch_seen)
+
+    def start(self) -> None:
+        """Begin."""
+        self.instance.start()
+        shim.spawn(self._follow_election)
+        shim.spawn(self._turn)
+
+    # -- what the election says
+
+    def _follow_election(self) -> None:
+        while True:
+            for told in self.mailbox.take():
+                try:
+                    self._obey(told)
+                except Exception as error:  # noqa: BLE001 - the next is obeyed nevertheless; it is counted and shown
+                    self.event_loop.exception("the election", error)
+
+    def _obey(self, told: object) -> None:
+        if isinstance(told, Lead):
+            self._lead(told)
+        elif isinstance(told, Follow):
+            self._step_down(told.why)
+        elif isinstance(told, Changed) and self.epoch is None and told.stamp > self._mirror.stamp:
+            self._sync()
+
+    def _turn(self) -> None:
+        """Says that green threads turn, and whether we could lead at once."""
+        while True:
+            self.instance.is_warm(self._is_known and self.event_loop.settled)
+            if not self._is_known and self.epoch is None:
+                self._sync()
+            shim.sleep(TURN_S)
+
+    def _sync(self) -> bool:
+        """Take what is in etcd; whether that was possible."""
+        with self._lock:
+            try:
+                read = shim.in_thread(self.etcd.intents, self._mirror.revision if self._is_known else 0)
+            except EtcdError:
+                return False
+            if not self._is_known:
+                self._mirror = Mirror()
+            differs = self._mirror.take(read)
+            if differs or not self._is_known:
+                self._take()
+            self._is_known = True
+            return True
+
+    def _take(self) -> None:
+        saved, wrong = self._mirror.saved(self.event_loop)
+        if wrong:
+            self.event_loop.fault(NAME, f"{len(wrong)} entries are left out: {', '.join(wrong[:5])}")
+        self.adopt(saved)
+        self._encoder.adopt(self._mirror.keys)
+
+    def _lead(self, told: Lead) -> None:
+        """Nobody writes intents of an earlier epoch any more: what there is now is the last that was confirmed."""
+        began_s = self.event_loop.clock()
+        while not (self._is_known and self._mirror.stamp == told.stamp) and not self._sync():
+            shim.sleep(AGAIN_S)
+        self.epoch = told.epoch
+        self.leads()
+        self.event_loop.lead(told.epoch)
+        took_ms = (self.event_loop.clock() - began_s) * 1e3
+        LOG.warning("leads with epoch %d, after %.1f ms", told.epoch, took_ms)
+        self.event_loop.events.publish("ha.leads", {"name": self.instance.settings.name, "epoch": told.epoch})
+
+    def _step_down(self, why: str) -> None:
+        if self.epoch is None:
+            return
+        LOG.warning("follows: %s", why)
+        self.epoch = None
+        self.event_loop.follow()
+        with self._lock:
+            # What is being written now is saved, or it is not: that is known by now.
+            self._is_known = False
+            self.event_loop.saver.abandon("another controller leads by now")
+        self.event_loop.events.publish("ha.follows", {"name": self.instance.settings.name, "reason": why})
+
+    def _epoch_seen(self, epoch: int, who: str) -> None:
+        if not self.instance.epoch_seen(epoch):
+            self.event_loop.fault(who, f"shows epoch {epoch}, which no controller can have")
+
+    # -- saving
+
+    def save(self) -> None:
+        """Write what is to be saved, if we lead; OSError."""
+        epoch = self.epoch
+        if epoch is None:
+            if self.event_loop.saver.is_asked:
+                # Somebody asked for it while we led, or thought so.
+                self._is_known = False
+                raise StaleEpochError("another controller leads")
+            return
+        with self._lock:
+            saved, present = self.saved()
+            if not self._is_known:
+                self._mirror = Mirror()
+                self._mirror.take(shim.in_thread(self.etcd.intents))
+                self._encoder.adopt(self._mirror.keys)
+                self._is_known = True
+            keys = self._encoder.encode(intents_of(saved, present))
+            self._write(epoch, keys)
+
+    def _write(self, epoch: int, keys: dict[str, str]) -> None:
+        etcd, mirror = self.etcd, self._mirror
+        operations = difference(mirror.keys, keys)
+        if not operations:
+            return
+        stamp = Put(etcd.prefix + STAMP, str(epoch))
+        batches = list(transactions(operations, etcd.prefix, etcd.has_epoch(epoch), stamp))
+        # What became of a request that nobody answered is read before the next one.
+        self._is_known = False
+        try:
+            revision = shim.in_thread(_write_all, etcd, batches)
+        except StaleEpochError as error:
+            self.instance.epoch_seen(epoch + 1)
+            raise error from None
+        mirror.keys, mirror.stamp, mirror.revision, self._is_known = keys, revision, revision, True
+        self.instance.written(revision)
+
+    # -- REST
+
+    def document(self) -> Document:
+        """What is known of the instances."""
+        return self.instance.look().document()
+
+    def health(self) -> Document:
+        """Our part in it, for health."""
+        look = self.instance.look()
+        return {"role": look.role.value, "epoch": look.epoch, "warm": self._is_known and self.event_loop.settled}
+
+    def leader_rest(self) -> str | None:
+        """Where to send what changes something; empty: here. None: nobody leads."""
+        if self.event_loop.leads:
+            return ""
+        leader = self.instance.look().leader
+        return None if leader is None or not leader.rest else leader.rest
+
+    def hand_over(self, to: str | None, *, within_s: float = 5.0) -> Document:
+        """Another instance leads from now on; ConflictError, StoreAwayError."""
+        look = self.instance.look()
+        others = {name: beat for name, (beat, age_s) in look.peers.items() if age_s < 1.0}
+        if self.epoch is None:
+            raise ConflictError("this instance does not lead")
+        if to is not None and to not in others:
+            raise ConflictError(f"no live instance {to[:64]!r}")
+        if not any(beat.warm and beat.role is Role.FOLLOWER for name, beat in others.items() if to in (None, name)):
+            raise ConflictError(
+                "no instance is ready to lead" if to is None else f"instance {to[:64]} is not ready to lead"
+            )
+        self.event_loop.saver.finish()
+        self.instance.hand_over(to)
+        return self._until(lambda: self.epoch is None, within_s)
+
+    def drain(self, drains: bool, *, within_s: float = 5.0) -> Document:
+        """This instance is to lead no more, or may again; ConflictError, StoreAwayError."""
+        if drains and self.epoch is not None:
+            self.hand_over(None)
+        self.instance.drain(drains)
+        return self.document()
+
+    def finish_upgrade(self) -> Document:
+        """Write the newest form of the keys from now on; ConflictError, StoreAwayError."""
+        look = self.instance.look()
+        if self.epoch is None:
+            raise ConflictError("this instance does not lead")
+        old = sorted(name for name, each in look.members.items() if each.identity.schema < SCHEMA)
+        if old:
+            raise ConflictError(f"instances of an older version: {', '.join(old)}")
+        put = Put(self.etcd.prefix + SCHEMA_KEY, str(SCHEMA))
+        try:
+            with self._lock:
+                shim.in_thread(self.etcd.write, Transaction((self.etcd.has_epoch(self.epoch),), (put,)))
+        except OSError as error:
+            raise StoreAwayError(f"{error}; nothing was changed") from error
+        return self.document()
+
+    def _until(self, done: Callable[[], bool], within_s: float) -> Document:
+        until_s = self.event_loop.clock() + within_s
+        while not done():
+            if self.event_loop.clock() > until_s:
+                raise StoreAwayError("no other instance has taken over yet")
+            shim.sleep(0.01)
+        return self.document()
+
+
+def _write_all(etcd: Etcd, batches: list[Any]) -> int:
+    return max([etcd.write(batch) for batch in batches])

@@ -1,0 +1,157 @@
+"""Several real controllers on a real etcd: one leads, the others follow, and nothing that was confirmed is lost."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+
+import pytest
+from controller_process import eventually
+from ha_lab import FLOW, Lab, lab
+
+pytest.importorskip("mininet")
+pytest.importorskip("etcd3gw")
+
+from hyroads.mininet.etcd import etcd_program
+from hyroads.mininet.programs import EmulationError
+
+
+@pytest.fixture(scope="module")
+def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    try:
+        etcd_program()
+    except EmulationError as error:
+        pytest.skip(str(error))
+    with lab(tmp_path_factory.mktemp("ha"), members=3) as found:
+        yield found
+
+
+def flow(name: str) -> dict[str, str]:
+    return {**FLOW, "id": name}
+
+
+def test_all_read_and_only_the_leader_writes(three: Lab) -> None:
+    leader = three.leader()
+    other, third = three.others(leader)
+    status, headers, _ = other.answer("POST", "/flows?wait=false", flow("read"))
+    assert status == 307
+    assert headers["Location"] == f"http://127.0.0.1:{leader.port}/api/v1/flows?wait=false"
+    assert leader.answer("POST", "/flows?wait=false", flow("read"))[0] == 202
+    for one in (other, third):
+        eventually(lambda one=one: "read" in one.flows())
+        assert one.answer("GET", "/flows/read")[2]["number"] == leader.answer("GET", "/flows/read")[2]["number"]
+    document = other.ha
+    assert document["leader"]["name"] == leader.name and document["role"] == "follower"
+    assert {one["name"]: one["role"] for one in document["members"]} == {
+        leader.name: "leader", other.name: "follower", third.name: "follower",
+    }  # fmt: skip
+    assert document["etcd"] == {"reachable": True, "failing_since_s": None} and document["schema"] == 1
+
+
+def declare(three: Lab, name: str) -> None:
+    assert three.leader().answer("POST", "/flows?wait=false", flow(name))[0] == 202
+    # It is saved before the operation is confirmed; other instances show that.
+    for one in three.instances.values():
+        if one.process.poll() is None:
+            eventually(lambda one=one: name in one.flows())
+
+
+def test_a_killed_leader_is_replaced_and_its_flows_are_there(three: Lab) -> None:
+    declare(three, "killed")
+    leader, epoch = three.leader(), three.leader().ha["epoch"]
+    number = leader.answer("GET", "/flows/killed")[2]["number"]
+    killed_s = time.monotonic()
+    leader.process.kill()
+    new = three.leader(but=leader.name)
+    took_s = time.monotonic() - killed_s
+    leader.process.wait()
+    # The lease of the owner lasts for 2 s; that was not waited for.
+    assert took_s < 1.5 and new.ha["epoch"] == epoch + 1
+    assert {"killed", "f1"} & new.flows() and new.answer("GET", "/flows/killed")[2]["number"] == number
+    declare(three, "after")
+    leader.__enter__()
+    three.warm()
+    assert not leader.leads and {"killed", "after"} <= leader.flows()
+
+
+def test_a_frozen_leader_finds_out_that_it_leads_no_more(three: Lab) -> None:
+    leader = three.leader()
+    os.kill(leader.process.pid, signal.SIGSTOP)
+    try:
+        new = three.leader(but=leader.name)
+        declared = new.answer("POST", "/flows?wait=false", flow("frozen"))[0]
+    finally:
+        os.kill(leader.process.pid, signal.SIGCONT)
+    assert declared == 202
+    eventually(lambda: leader.ha.get("role") == "follower")
+    eventually(lambda: "frozen" in leader.flows())
+    assert [one.name for one in three.instances.values() if one.leads] == [new.name]
+    three.warm()
+
+
+def test_a_member_of_etcd_may_die(three: Lab) -> None:
+    leader, epoch = three.leader(), three.leader().ha["epoch"]
+    victim = three.etcd.programs[0]
+    victim.stop()
+    for number in range(5):
+        declare(three, f"member{number}")
+        time.sleep(0.3)
+    assert three.leader().name == leader.name and leader.ha["epoch"] == epoch
+    victim.start()
+    three.etcd.wait_ready()
+
+
+def test_without_etcd_the_leader_goes_on_and_refuses_what_is_new(three: Lab) -> None:
+    leader, epoch = three.leader(), three.leader().ha["epoch"]
+    before = leader.flows()
+    three.etcd.stop()
+    status, headers, problem = leader.answer("POST", "/flows", flow("refused"))
+    assert status == 503 and headers["Retry-After"] == "1" and "etcd" in problem["detail"]
+    assert leader.flows() == before
+    time.sleep(4.0)
+    assert leader.leads and leader.ha["etcd"]["failing_since_s"] > 2
+    three.etcd.start()
+    three.etcd.wait_ready()
+    eventually(lambda: all(one.ha["etcd"]["reachable"] for one in three.instances.values()))
+    eventually(lambda: leader.answer("POST", "/flows?wait=false", flow("again"))[0] == 202)
+    assert leader.leads and leader.ha["epoch"] == epoch
+    three.warm()
+
+
+def test_leadership_is_handed_over_and_drained(three: Lab) -> None:
+    leader = three.leader()
+    first, second = three.others(leader)
+    assert leader.answer("POST", "/ha/handover", {"to": "nobody"})[0] == 409
+    status, _, document = leader.answer("POST", "/ha/handover", {"to": first.name})
+    assert status == 200 and document["role"] == "follower"
+    eventually(lambda: first.leads)
+    assert leader.answer("POST", "/ha/handover", {})[0] == 307
+    status, _, document = first.answer("POST", "/ha/drain", {})
+    assert status == 200 and document["role"] == "draining"
+    new = three.leader()
+    assert new.name != first.name
+    assert new.answer("POST", "/ha/handover", {"to": first.name})[0] == 409
+    assert first.answer("POST", "/ha/drain", {"drain": False})[2]["role"] == "follower"
+    assert new.answer("POST", "/ha/finish-upgrade")[0] == 200
+    assert second.answer("POST", "/ha/finish-upgrade")[0] in (200, 307)
+
+
+def test_sessions_and_rules_are_there_after_a_takeover(three: Lab) -> None:
+    leader = three.leader()
+    rule = {"id": "r", "action": "deny", "client": "a", "match": {"eth_type": 2048}}
+    status, _, told = leader.answer("POST", "/access-rules?wait=false", rule)
+    assert status in (201, 202), told
+    reserved = {"id": "x", "flow": "f1", "rate_mbps": 0.1}
+    leader.answer("POST", "/reservations", reserved)
+    names = [each["id"] for each in leader.answer("GET", "/reservations")[2]["reservations"]]
+    for one in three.others(leader):
+        eventually(lambda one=one: one.answer("GET", "/access-rules/r")[0] == 200)
+    assert leader.answer("POST", "/ha/handover", {})[0] == 200
+    new = three.leader()
+    assert new.answer("GET", "/access-rules/r")[0] == 200
+    assert [each["id"] for each in new.answer("GET", "/reservations")[2]["reservations"]] == names
+    assert new.answer("DELETE", "/access-rules/r?wait=false")[0] in (202, 204)
+    for one in three.others(new):
+        eventually(lambda one=one: one.answer("GET", "/access-rules/r")[0] == 404)
