@@ -369,8 +369,11 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
         session = self.event_loop.session_of(shim.Connection(datapath)) if datapath.id is not None else None
         if session is not None:
             session.counters.packet_ins += 1
-        if session is not None and cookie_of_packet_in(message) in SYN_COOKIES:
+        cookie = cookie_of_packet_in(message)
+        if session is not None and cookie in SYN_COOKIES:
             self.services.mptcp.packet_in(session, message)
+        elif session is not None and self.services.subflow_ends.owns(cookie):
+            self.services.subflow_ends.packet_in(session, message, cookie)
         elif session is not None and table_of(message) == Table.CLASSIFY:
             self.services.membership.packet_in(session, message)
         elif session is not None and table_of(message) == Table.FORWARD and self.services.pairs is not None:

@@ -42,6 +42,7 @@ from hyroads.controller.services.mobility.plain import PlainClients
 from hyroads.controller.services.mobility.requests import DEFAULT, Managers
 from hyroads.controller.services.mptcp import TICK_S as MPTCP_TICK_S
 from hyroads.controller.services.mptcp import MptcpService
+from hyroads.controller.services.mptcp_ends import SubflowEnds
 from hyroads.controller.services.mptcp_routes import TICK_S as ROUTES_TICK_S
 from hyroads.controller.services.mptcp_routes import SubflowRoutes
 from hyroads.controller.services.multicast.membership import TICK_S, MembershipService, QuerierService
@@ -209,6 +210,7 @@ class Services:
     def _begin_policies(self, telemetry: Telemetry) -> None:
         event_loop = self.event_loop
         self.actuator = HandoverActuator(self.handovers, event_loop, telemetry.ingest)
+        event_loop.followers.append(self.actuator.advance)
         self.policies = PolicyService(
             self.plugins.policies,
             partial(network_view, event_loop),
@@ -244,14 +246,19 @@ class Services:
         event_loop, settings = self.event_loop, self.settings.mptcp
         self.mptcp = MptcpService(event_loop, settings, lambda: self.clients.state, clock=time.monotonic, file=document)
         self.access_rules.others.append(self.mptcp.entries)
+
+        def delivered_mbps(flow: str) -> float | None:
+            return traffic.flow_reading(flow, event_loop.clock()).delivered_mbps
+
+        most = settings.routed_connections
         self.subflow_routes = SubflowRoutes(
-            event_loop,
-            self.mptcp.group,
-            lambda flow: traffic.flow_reading(flow, event_loop.clock()).delivered_mbps,
-            clock=time.monotonic,
-            most=settings.routed_connections,
+            event_loop, self.mptcp.group, delivered_mbps, clock=time.monotonic, most=most
         )
+        self.subflow_ends = SubflowEnds(event_loop, self.mptcp.table, delivered_mbps, time.monotonic)
+        if settings.recognise:
+            self.access_rules.others.append(self.subflow_ends.entries)
         self.mptcp.listeners.append(self.subflow_routes.changed)
+        self.subflow_routes.followers.append(self.subflow_ends.follow)
         event_loop.collectors += [self.mptcp.metrics, self.subflow_routes.metrics]
 
     def _begin_directory(self) -> None:
@@ -367,9 +374,12 @@ class Services:
         shim.spawn(repeat, self.meter.once, INTERVAL_S, "the meter of sessions", exception)
         shim.spawn(repeat, self._leading(self.membership.once), TICK_S, "membership of sessions", exception)
         if self.settings.mptcp.recognise:
-            mptcp, routes = self._leading(self.mptcp.once), self._leading(self.subflow_routes.once)
-            shim.spawn(repeat, mptcp, MPTCP_TICK_S, "the service of MPTCP connections", exception)
-            shim.spawn(repeat, routes, ROUTES_TICK_S, "the routes of subflows", exception)
+            for service, every_s, name in (
+                (self.mptcp, MPTCP_TICK_S, "the service of MPTCP connections"),
+                (self.subflow_routes, ROUTES_TICK_S, "the routes of subflows"),
+                (self.subflow_ends, ROUTES_TICK_S, "the ends of subflows"),
+            ):
+                shim.spawn(repeat, self._leading(service.once), every_s, name, exception)
         shim.spawn(repeat, self._leading(self.policies.turn), EVERY_S, "the service of policies", exception)
         shim.spawn(self.clients.run)
         self.plugins.start()

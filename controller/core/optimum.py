@@ -20,6 +20,9 @@ shortest path with weights that are 0 or more. When no flow has a cheaper path t
 the known paths is that over all. Weak duality over all paths bounds what may still be missing:
 
     sum_f U_f(x_f*) <= sum_f max_{0 <= x <= D_f} (U_f(x) - q_f x) + sum_l gamma_l budget_l,   q_f = min over *all* P
+
+The flows of a group are one flow in this (``rates.groups``): its paths are those of all members, each with the price of
+what that member wants at most.
 """
 
 from __future__ import annotations
@@ -36,6 +39,8 @@ from .errors import HyroadsError, PlanningError
 from .interface_graph import FloatArray, InterfaceGraph, Path, capacities_of, interface_graph
 from .network import FlowSpec, Network
 from .rates import Allocation, RateProblem, rate_problem, solve
+from .rates.groups import Merged, groups_of
+from .rates.problem import sums_by
 from .tree import path_load
 
 
@@ -126,7 +131,8 @@ Cheapest = dict[str, tuple[float, Path]]
 class JointOptimum:
     """Rates in Mb/s of all flows, the paths that were considered, and what ``utility`` may be short of at most.
 
-    ``utility`` is sum_f U_f(x_f) over the flows that have a path at all; the others have rate 0.
+    ``utility`` is sum_f U_f(x_f) over the flows that have a path at all; the others have rate 0. Flows of a group have
+    one utility, that of their total rate.
     """
 
     rates_mbps: Mapping[str, float]
@@ -135,6 +141,7 @@ class JointOptimum:
     allocation: Allocation
     problem: RateProblem
     gap_utility: float
+    merged: Merged | None = None
 
     @property
     def utility(self) -> float:
@@ -143,8 +150,11 @@ class JointOptimum:
 
     def utility_of(self, rates_mbps: Mapping[str, float]) -> float:
         """The same sum at other rates; a flow that is not named has rate 0."""
-        flows = self.problem.layout.flow_ids
-        return self.problem.utilities.total(np.array([rates_mbps.get(flow, 0.0) for flow in flows], dtype=float))
+        rates = np.array([rates_mbps.get(flow, 0.0) for flow in self.problem.layout.flow_ids], dtype=float)
+        if self.merged is None:
+            return self.problem.utilities.total(rates)
+        totals = sums_by(self.merged.merged_of, rates, len(self.merged.first))
+        return self.merged.problem(self.problem).utilities.total(totals)
 
     def technology_share(self, flow: str, technology: str) -> float:
         """Share of a flow's rate that takes paths over a technology (of the split that is returned)."""
@@ -180,14 +190,17 @@ def joint_optimum(
         problem = rate_problem(
             network, known, flows=reachable, margin=margin, external=external, demand_mbps=wanted
         )  # fmt: skip
-        solved = solve(problem)
-        cheapest = _cheapest(graph, weigh.at_prices(solved.link_prices), reachable)
-        gap = _gap(problem, solved, cheapest)
+        merged = Merged.of(problem.layout, groups_of(reachable))
+        used = problem if merged is None else merged.problem(problem)
+        solved = solve(used)
+        cheapest = _cheapest(graph, weigh.at_prices(solved.link_prices[: len(network.links)]), reachable)
+        gap = _gap(used, solved, _prices(problem, used, merged, solved, cheapest))
         fresh = {flow: path for flow, (_, path) in cheapest.items() if path not in known[flow]}
         if not fresh or gap <= TARGET_GAP * max(1.0, abs(solved.utility)):
+            solved = solved if merged is None else merged.allocation(problem, solved)
             rates = dict(zip(problem.layout.flow_ids, solved.flow_rates_mbps.tolist(), strict=True))
             all_rates = {flow.id: rates.get(flow.id, 0.0) for flow in flows}
-            return JointOptimum(all_rates, network, known, solved, problem, gap)
+            return JointOptimum(all_rates, network, known, solved, problem, gap, merged)
         known = {flow: (*paths, fresh[flow]) if flow in fresh else paths for flow, paths in known.items()}
     raise PlanningError(f"the joint optimum did not converge in {MAX_ROUNDS} rounds")
 
@@ -245,8 +258,22 @@ def _shortest(graph: InterfaceGraph, weights: list[float], start: int, end: int)
     return tuple(reversed(path))
 
 
-def _gap(problem: RateProblem, solved: Allocation, cheapest: Cheapest) -> float:
-    """What the utility may be short of over all paths, by weak duality; inf where linear utilities give no bound."""
+def _prices(
+    problem: RateProblem, used: RateProblem, merged: Merged | None, solved: Allocation, cheapest: Cheapest
+) -> FloatArray:
+    """Of each flow of the problem that was solved the cheapest path's price, over all paths of all its members."""
     prices = np.array([cheapest[flow][0] for flow in problem.layout.flow_ids], dtype=float)
+    if merged is None:
+        return prices
+    count = problem.layout.link_count
+    wanted, paid = used.capacity_mbps[count:], solved.link_prices[count:]
+    prices[merged.limited] += np.divide(paid, wanted, out=np.full(len(wanted), np.inf), where=wanted > 0)
+    least = np.full(len(merged.first), np.inf)
+    np.minimum.at(least, merged.merged_of, prices)
+    return least
+
+
+def _gap(problem: RateProblem, solved: Allocation, prices: FloatArray) -> float:
+    """What the utility may be short of over all paths, by weak duality; inf where linear utilities give no bound."""
     bound = problem.utilities.conjugates(prices, problem.demand_mbps).sum() + solved.link_prices @ problem.budget
     return max(0.0, float(bound) - solved.utility)

@@ -1,4 +1,4 @@
-"""Access rules, and copies of SYNs -> the rules and meters of one switch (docs/reference/openflow.md, sections 7, 8).
+"""Access rules, and copies of SYNs and of ends -> rules and meters of a switch (docs/reference/openflow.md, 7 and 8).
 
 Access rules lie in table ACCESS, in three bands of priorities: rules that name no control protocol at the bottom, above
 them what lets ARP, neighbour discovery and DHCP pass, and at the top rules that name these by their exact fields.
@@ -7,7 +7,7 @@ them what lets ARP, neighbour discovery and DHCP pass, and at the top rules that
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from hyroads.controller.core.access_rules import AccessRule, Action
@@ -95,7 +95,9 @@ def is_access(table: int, priority: int) -> bool:
 
 
 SYN_METER = METER_FIRST + METERS
-_SYN, _TCP, _COPIED = 0x02, 6, 1
+END_METER = SYN_METER + 1
+LAST_METER = END_METER
+_FIN, _SYN, _RST, _TCP, _COPIED = 0x01, 0x02, 0x04, 6, 1
 
 
 def syn_copy(packets_per_s: int) -> Entry:
@@ -119,6 +121,20 @@ def _syn_rules(priority: Priority, mac: str | None, copy: tuple[act.Action, ...]
     for eth_type in (ETH_TYPE_IPV4, ETH_TYPE_IPV6):
         match = Match(eth_src=mac, eth_type=eth_type, ip_proto=_TCP, tcp_flags=_SYN, register_2=0)
         yield Rule(Table.CLASSIFY, priority, match, (*copy, act.SetRegister2(_COPIED), act.Resubmit(Table.CLASSIFY)))
+
+
+def end_meter(packets_per_s: int) -> Entry:
+    """The meter of all copies of :func:`end_copy`."""
+    return Entry((), Meter(END_METER, packets_per_s=packets_per_s), True)
+
+
+def end_copy(mac: str, ends: Match) -> Entry:
+    """Segments with FIN or RST that one end of a subflow sends and that enter here: their first bytes go to the
+    controller, and they go on. ``ends`` has the addresses and ports.
+    """
+    actions = (act.ToController(SNAP_BYTES, END_METER), act.SetRegister2(_COPIED), act.Resubmit(Table.CLASSIFY))
+    matches = (replace(ends, eth_src=mac, ip_proto=_TCP, tcp_flags=flag, register_2=0) for flag in (_FIN, _RST))
+    return Entry(tuple(Rule(Table.CLASSIFY, Priority.END_COPY, match, actions) for match in matches), optional=True)
 
 
 SYN_COOKIES = frozenset(rule.cookie for rule in syn_copy(1).rules)

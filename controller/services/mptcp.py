@@ -242,21 +242,21 @@ class MptcpService:
     # -- what routing needs
 
     def group(self, name: str) -> MptcpConnection | None:
-        """The subflows of a connection for ``core.subflows.subflow_flows``; None if fewer than two can be routed.
+        """The subflows of a connection for ``core.subflows.subflow_flows``; None if none can be routed.
 
         Routes lead from node to node, so subflows count whose both ends are hosts of nodes of the network file. Of two
         connections with one token only that counts whose id is the token: the names of flows are made of it.
         """
         known = self.table.connections.get(name)
-        if known is None or len(known.subflows) < 2 or name != f"{known.token:08x}":
+        if known is None or name != f"{known.token:08x}":
             return None
         subflows = tuple(found for each in known.subflows.values() if (found := _routable(each)) is not None)
-        return MptcpConnection(known.token, subflows) if len(subflows) > 1 else None
+        return MptcpConnection(known.token, subflows) if subflows else None
 
     def groups(self) -> list[MptcpConnection]:
         """All connections of which two subflows or more can be routed."""
         found = (self.group(connection.id) for connection in self.table.groups())
-        return [group for group in found if group is not None]
+        return [group for group in found if group is not None and len(group.subflows) > 1]
 
     # -- rest.connections.Connections
 

@@ -22,8 +22,10 @@ TICK_S = 0.25
 ROUTE_AFTER_S = 0.5
 """A download of a page is over before its paths would be there."""
 IDLE_S = 10.0
+UNUSED_S = 2.0
+"""A connection that has not carried anything since it is routed may have been over before."""
 ENDED_S = 300.0
-"""The end of a connection is not seen. One that was idle for so long is routed again when it gets another subflow."""
+"""Not every end is seen. A connection that was idle for so long is routed again when it gets another subflow."""
 ACTIVE_MBPS = 0.01
 MOST_WAITING = 1024
 
@@ -31,21 +33,26 @@ MOST_WAITING = 1024
 @dataclass(slots=True, eq=False)
 class _Known:
     """A connection with subflows to route. ``since_s``: its subflows are those of ``group``; ``active_s``: one of its
-    flows carried something; ``gave_way``: it was routed, and idle when another one needed the room; ``ended``: it was
-    idle for so long that it may be over.
+    flows carried something; ``used``: and did since it is routed; ``gave_way``: it was routed, and idle when another
+    one needed the room; ``ended``: it was idle for so long that it may be over.
     """
 
     group: MptcpConnection
     since_s: float
     active_s: float
     flows: Mapping[str, FlowSpec] = field(default_factory=dict)
+    used: bool = False
     gave_way: bool = False
     ended: bool = False
 
 
 class SubflowRoutes:
-    """One per controller. ``group`` tells the subflows of a connection that can be routed (None: fewer than two),
-    ``delivered`` what a flow carries, in Mb/s (None: unknown). At most ``most`` connections are routed at a time.
+    """One per controller. ``group`` tells the subflows of a connection that can be routed (None: there are none),
+    ``delivered`` what a flow carries, in Mb/s (None: unknown). At most ``most`` connections are routed at a time: from
+    the second subflow on, until the last one has ended.
+
+    ``followers`` are called with the id of a connection that is routed from now on (True), with other subflows
+    perhaps, or no longer (False).
     """
 
     def __init__(
@@ -61,13 +68,16 @@ class SubflowRoutes:
         self._clock, self._most = clock, most
         self._waiting: dict[str, _Known] = {}
         self._routed: dict[str, _Known] = {}
+        self.followers: list[Callable[[str, bool], None]] = []
+        self._touched: dict[str, None] = {}
 
     def changed(self, name: str) -> None:
         """A connection has other subflows, or is gone."""
         group = self._group(name)
         known = self._routed.get(name) or self._waiting.get(name)
-        if group is None:
-            self._routed.pop(name, None)
+        if group is None or (len(group.subflows) < 2 and name not in self._routed):
+            if self._routed.pop(name, None) is not None:
+                self._touched[name] = None
             self._waiting.pop(name, None)
         elif known is None:
             now_s = self._clock()
@@ -76,7 +86,9 @@ class SubflowRoutes:
                 del self._waiting[next(iter(self._waiting))]
         elif known.group != group:
             known.group, known.since_s, known.gave_way, known.ended = group, self._clock(), False, False
-            known.flows = _flows(group) if name in self._routed else {}
+            if name in self._routed:
+                known.flows = _flows(group)
+                self._touched[name] = None
 
     def once(self) -> None:
         """Make the flows of connections those that are wanted; called each ``TICK_S``."""
@@ -85,7 +97,7 @@ class SubflowRoutes:
         now_s = self._clock()
         for known in self._routed.values():
             if any((self._delivered(flow) or 0.0) > ACTIVE_MBPS for flow in known.flows):
-                known.active_s = now_s
+                known.active_s, known.used = now_s, True
         self._choose(now_s)
         wanted = {flow: spec for known in self._routed.values() for flow, spec in known.flows.items()}
         flows = self._port.state.flows
@@ -95,13 +107,17 @@ class SubflowRoutes:
         new = [spec for flow, spec in wanted.items() if ours.get(flow) != spec and (flow in ours or flow not in flows)]
         if gone or new:
             self._port.change_flows([DeclaredFlow(spec, Origin.MPTCP) for spec in new], gone)
+        touched, self._touched = self._touched, {}
+        for name in touched:
+            for follower in self.followers:
+                follower(name, name in self._routed)
 
     def _choose(self, now_s: float) -> None:
         """Connections that wait are routed, the latest first; those that are routed and idle make room for new ones."""
         for name in [name for name, known in self._routed.items() if now_s - known.active_s >= ENDED_S]:
             self._stop(name)
             self._waiting[name].ended = True
-        idle = [name for name, known in self._routed.items() if now_s - known.active_s >= IDLE_S]
+        idle = [name for name, known in self._routed.items() if now_s - known.active_s >= _idle_after_s(known)]
         idle.sort(key=lambda name: -self._routed[name].active_s)
         for name, known in reversed(list(self._waiting.items())):
             if known.ended or now_s - known.since_s < ROUTE_AFTER_S:
@@ -113,16 +129,22 @@ class SubflowRoutes:
                     continue
                 self._stop(idle.pop())
             self._routed[name] = self._waiting.pop(name)
-            known.active_s, known.flows = now_s, _flows(known.group)
+            self._touched[name] = None
+            known.active_s, known.used, known.flows = now_s, False, _flows(known.group)
 
     def _stop(self, name: str) -> None:
         self._waiting[name] = known = self._routed.pop(name)
+        self._touched[name] = None
         known.gave_way, known.flows = True, {}
 
     def metrics(self) -> Iterator[Any]:
         """For Prometheus."""
         text = "MPTCP connections whose subflows are flows"
         yield Gauge("hyroads_mptcp_routed_connections", text, value=len(self._routed))
+
+
+def _idle_after_s(known: _Known) -> float:
+    return IDLE_S if known.used else UNUSED_S
 
 
 def _flows(group: MptcpConnection) -> dict[str, FlowSpec]:

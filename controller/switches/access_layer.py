@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from hyroads.controller.ofp import wire
-from hyroads.controller.ofp.access import METER_FIRST, SYN_METER, Entry, Meter
+from hyroads.controller.ofp.access import LAST_METER, METER_FIRST, Entry, Meter
 from hyroads.controller.ofp.diff import Installed, as_installed
 from hyroads.controller.ofp.rule import Rule, RuleKey
 
@@ -79,7 +79,7 @@ class AccessLayer:
         if not self.is_told:
             # Numbers of an earlier controller's meters can't be told from the rules that use them.
             used = {entry.meter.number for entry in entries.values() if entry.meter is not None}
-            self._stale.update(dict.fromkeys(n for n in range(METER_FIRST, SYN_METER + 1) if n not in used))
+            self._stale.update(dict.fromkeys(n for n in range(METER_FIRST, LAST_METER + 1) if n not in used))
             self._keys.update(dict.fromkeys(self._installed))
         self.is_told = True
         self.flush()

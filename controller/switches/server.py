@@ -26,6 +26,7 @@ ACCEPTED_AT_ONCE = 16
 READ_AT_ONCE, PLACE_S = 16, 1.0
 _CHUNK = 65536
 _AT_ONCE = 16_384
+SMALL_BYTES, BUSY_READS, WINDOW_S, PAUSE_S = 2048, 15, 0.1, 0.004
 
 Handle = Callable[[Any, Any], None]
 """Serves one connection (socket, address) until it ends."""
@@ -82,6 +83,9 @@ class LargeReads:
 
     The framework asks for the header of a message, then for its rest, and takes more: so a burst of small messages,
     such as copies of SYNs, does not cost two system calls each.
+
+    To wake up for each costs more than to read it. So after a window with many small reads there is a pause before each
+    one, as network interfaces moderate their interrupts: what came meanwhile is read at once.
     """
 
     def __init__(self, connection: Any, clock: Callable[[], float]) -> None:
@@ -89,13 +93,21 @@ class LargeReads:
         self._clock = clock
         self._asked_s: float | None = None
         """Since when somebody reads, and nothing comes."""
+        self._window_s, self._small = 0.0, 0
+        self._is_busy = False
 
     def recv(self, size: int) -> bytes:
         """Something, also more than ``size`` bytes; none at the end of the stream."""
+        if self._is_busy:
+            shim.sleep(PAUSE_S)
+        now_s = self._clock()
         if self._asked_s is None:
-            self._asked_s = self._clock()
+            self._asked_s = now_s
+        if now_s - self._window_s >= WINDOW_S:
+            self._window_s, self._is_busy, self._small = now_s, self._small >= BUSY_READS, 0
         data: bytes = self._socket.recv(max(size, _AT_ONCE))
         self._asked_s = None
+        self._small += len(data) < SMALL_BYTES
         return data
 
     def silence_s(self) -> float:

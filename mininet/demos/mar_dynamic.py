@@ -32,14 +32,17 @@ LEAST_MBPS = 2.0
 WIRE_MBPS = 1000.0
 STEP_S, BIN_S = 0.5, 0.05
 GAIN = 0.1
+# Where a segment is lost in a full queue, nothing comes out of the connection for as long as the queue is.
+QUEUE_MS = 25
 SETTINGS: dict[str, object] = {
+    "queue_ms": QUEUE_MS,
     "policies": ["placement"],
     "placement": {"mode": "full-speed", "gain": GAIN, "hold_s": 0.0, "stay_s": 1.0},
     "timings": {"hello_interval_ms": 10, "hello_dead_ms": 40},
 }
 OFFLINE_S = 0.2
-# From the moment when others are better until the radios are there: the policy looks once a second.
-MOVES_WITHIN_S = 3.0
+# From the moment when others are better until the radios are there: the policy looks once a second, and ahead.
+MOVES_WITHIN_S = 1.5
 
 
 def mbps_at(band: str, distance_m: float) -> float:

@@ -16,6 +16,7 @@ from hyroads.controller.core.network import FlowSpec, Network, Utility
 from hyroads.controller.core.optimum import joint_optimum
 from hyroads.controller.core.planner import Planner
 from hyroads.controller.core.rates import rate_problem, solve
+from hyroads.controller.core.rates.groups import groups_of, solve_with_groups
 from hyroads.controller.files.documents import read_file
 from hyroads.mininet.run_directory import FOLDER as NETWORKS
 
@@ -53,6 +54,30 @@ def test_equals_the_optimum_over_all_simple_paths(seed):
     assert found.utility == pytest.approx(oracle.utility, rel=1e-4)
     assert found.rates_mbps["f0"] <= 3.0 + 1e-6
     assert found.gap_utility <= 1e-5 * max(1.0, found.utility)
+
+
+@pytest.mark.parametrize("seed", seeds(6))
+def test_groups_have_one_utility_over_all_simple_paths(seed):
+    rng = random.Random(seed)
+    network = study_networks.residential(rng)
+    flows = [FlowSpec(f"f{i}", *study_networks.endpoints(network, rng), group="g" if i < 3 else None) for i in range(5)]
+    demands = {"f0": 2.0, "f1": 0.0} if seed % 2 else {}
+    found = joint_optimum(network, flows, margin=0.05, demand_mbps=demands)
+    every = {flow.id: all_simple_paths(network, flow.source, flow.target) for flow in flows}
+    problem = rate_problem(network, every, flows=flows, margin=0.05, demand_mbps=demands)
+    oracle = solve_with_groups(problem, groups_of(flows))
+    assert found.utility == pytest.approx(oracle.utility, rel=1e-4)
+    assert found.utility == pytest.approx(found.utility_of(found.rates_mbps), rel=1e-4)
+    assert all(found.rates_mbps[flow] <= most + 1e-6 for flow, most in demands.items())
+    assert found.gap_utility <= 1e-5 * max(1.0, found.utility)
+
+
+def test_a_group_weighs_as_one_flow_where_all_meet():
+    flows = [FlowSpec("x", "a", "b", group="g"), FlowSpec("y", "a", "b", group="g"), FlowSpec("z", "a", "b")]
+    rates = joint_optimum(TRIANGLE, flows).rates_mbps
+    assert rates["x"] + rates["y"] == pytest.approx(rates["z"], rel=1e-3)
+    alone = joint_optimum(TRIANGLE, [replace(flow, group=None) for flow in flows]).rates_mbps
+    assert alone["x"] + alone["y"] == pytest.approx(2 * alone["z"], rel=1e-3)
 
 
 def test_one_flow_gets_what_the_linear_program_says():

@@ -157,11 +157,15 @@ class PathExecutor(Executor):
         """Whether what is wanted is in force and receivers wait for nothing any more."""
         return self.is_in_force and self.now is not None and not self.now.waits
 
+    @property
+    def has_arrived(self) -> bool:
+        """Whether what is wanted is in force, and all that was in flight has arrived."""
+        return self.is_in_force and self.now is not None and self._is_drained(self.now.waits)
+
     def settle(self) -> None:
         """Let receivers stop waiting once everything in flight has arrived."""
-        now = self.now
-        if now is not None and now.waits and self.is_in_force and self._is_drained(now.waits):
-            self._declare(model.drained(now))
+        if self.now is not None and self.now.waits and self.has_arrived:
+            self._declare(model.drained(self.now))
 
     def restore(self, before: Mapping[Key, Constrained | None]) -> None:
         """Put back the constraints of before the handover."""

@@ -14,12 +14,13 @@ from itertools import count
 from hyroads.controller.control.telemetry import TelemetryIngest
 from hyroads.controller.core.network import Place, Role
 from hyroads.controller.core.services.clients import Evidence, Interface
-from hyroads.controller.core.services.mobility import Phase
+from hyroads.controller.core.services.mobility import DesiredState, Phase
 from hyroads.controller.core.services.view import ClientView, FlowView, LinkView, NetworkView, options_of
 from hyroads.controller.framework import ryu_shim as shim
 from hyroads.controller.model.handover import Constrained, places_of
 from hyroads.controller.services.clients.declared import place_document
 from hyroads.controller.services.clients.locations import ClientService
+from hyroads.controller.services.mobility.execution import PathExecutor
 from hyroads.controller.services.mobility.handovers import HandoverService
 from hyroads.controller.services.mobility.requests import flows_of
 from hyroads.controller.services.port import ControllerPort
@@ -115,15 +116,46 @@ def network_view(port: ControllerPort) -> NetworkView:
 
 CONFIRM_S = 5.0
 """How long agents and switches may take to use other places."""
+HOLD_S = 0.25
+"""So long receivers wait for what is in flight by the places that are left."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(eq=False)
 class _RadioMove:
-    """A client whose flows shall use several places, since when."""
+    """A client whose flows shall use several places, since when. Both ends know the places that are left and the new
+    ones before anything is sent by these, and until all has arrived by those (``sent_s``: sent by the new ones since).
+    """
 
+    id: str
     client: str
-    wanted: Constrained
+    places: tuple[Place, ...]
+    copies: bool
+    executor: PathExecutor
     began_s: float
+    sent_s: float | None = None
+    outcome: Outcome | None = None
+
+    def begin(self) -> None:
+        """Use the new places, and know those of before."""
+        before = () if self.executor.now is None else self.executor.now.known
+        old = tuple(via for via in before if isinstance(via, Place))
+        known = tuple(dict.fromkeys((*old, *self.places)))
+        self.executor.want(DesiredState(known, self.places, self.copies, HOLD_S))
+
+    def go_on(self, now_s: float) -> None:
+        """Take the steps that are due."""
+        executor = self.executor
+        for _ in executor.events():
+            pass
+        if self.sent_s is None and executor.is_in_force:
+            self.sent_s = now_s
+        if self.sent_s is not None and (executor.has_arrived or now_s - self.sent_s >= HOLD_S):
+            executor.want(DesiredState(self.places, self.places, self.copies))
+
+    @property
+    def wanted(self) -> Constrained:
+        """What the move leads to."""
+        return Constrained(self.places, self.places, self.copies)
 
 
 class HandoverActuator:
@@ -141,6 +173,8 @@ class HandoverActuator:
         )
         self._since: dict[str, tuple[Sequence[Place], float]] = {}
         self._radio_moves: dict[str, _RadioMove] = {}
+        """By client."""
+        self._advancing = False
         self._numbers = count(1)
 
     def clients(self, now_s: float) -> Mapping[str, ClientView]:
@@ -167,33 +201,54 @@ class HandoverActuator:
         if self._service.is_moving(client):
             raise ConflictError(f"{client} is being handed over")
         port = self._port
-        others = [
+        others = tuple(
             key for key, each in port.state.constrained.items()
             if key[0] == client and key[1] is not None and not each.is_of_paths
-        ]  # fmt: skip
-        wanted = Constrained(tuple(places), tuple(places), copies)
-        move = f"radios-{client}-{next(self._numbers)}"
-        self._radio_moves = {key: one for key, one in self._radio_moves.items() if one.client != client}
-        self._radio_moves[move] = _RadioMove(client, wanted, port.clock())
-        port.constrain({**dict.fromkeys(others), (client, None): wanted})
-        return move
+        )  # fmt: skip
+        key, flows = (client, None), frozenset(flows_of(port, client))
+        before = self._radio_moves.pop(client, None)
+        if before is not None:
+            before.executor.end()
+        executor = PathExecutor(client, port, (key,), flows, port.state.constrained.get(key), others)
+        name = f"radios-{client}-{next(self._numbers)}"
+        self._radio_moves[client] = move = _RadioMove(name, client, tuple(places), copies, executor, port.clock())
+        move.begin()
+        return name
 
-    def _radios_outcome(self, move: _RadioMove) -> Outcome | None:
-        port = self._port
-        if port.state.constrained.get((move.client, None)) != move.wanted:
-            return Outcome("another handover was asked for")
-        if port.carried_out(flows_of(port, move.client)):
-            return Outcome(None)
-        late = port.clock() - move.began_s > CONFIRM_S
-        return Outcome(f"agents and switches did not confirm it in {CONFIRM_S:g} s") if late else None
+    def advance(self) -> None:
+        """Let moves of radios go on as far as they can; called whenever something may have been confirmed."""
+        if self._advancing:
+            return
+        self._advancing = True
+        try:
+            for move in [move for move in self._radio_moves.values() if move.outcome is None]:
+                self._go_on(move)
+        finally:
+            self._advancing = False
+
+    def _go_on(self, move: _RadioMove) -> None:
+        port, now_s = self._port, self._port.clock()
+        if port.state.constrained.get((move.client, None)) != move.executor.now:
+            move.outcome = Outcome("another handover was asked for")
+        else:
+            move.go_on(now_s)
+            if move.executor.now == move.wanted and port.carried_out(move.executor.flows):
+                move.outcome = Outcome(None)
+            elif now_s - move.began_s > CONFIRM_S:
+                move.outcome = Outcome(f"agents and switches did not confirm it in {CONFIRM_S:g} s")
+                # Whoever comes back shall not be left on the way.
+                move.executor.restore({(move.client, None): move.wanted})
+        if move.outcome is not None:
+            move.executor.end()
 
     def outcome(self, move: str) -> Outcome | None:
         """How a move ended; None while it goes on."""
-        if move in self._radio_moves:
-            outcome = self._radios_outcome(self._radio_moves[move])
-            if outcome is not None:
-                del self._radio_moves[move]
-            return outcome
+        self.advance()
+        radios = next((one for one in self._radio_moves.values() if one.id == move), None)
+        if radios is not None:
+            if radios.outcome is not None:
+                del self._radio_moves[radios.client]
+            return radios.outcome
         try:
             document = self._service.document(move)
         except NotFoundError:

@@ -1,11 +1,14 @@
 """Finds the best attachments of clients' radios for policies, in the network as it is now (``core.placement``).
 
-A placement takes up to a fifth of a second, so a few clients have their turn each time, and in a thread.
+A placement takes up to a fifth of a second, so a few clients have their turn each time, and in a thread. Links of
+clients count with the capacity that they will have in a moment, where it clearly falls or grows: who walks away from an
+access point is moved before it is gone.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+import math
+from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -20,6 +23,45 @@ from .actuators import usable_mbps
 
 AT_ONCE = 4
 """Clients whose radios are placed in one turn."""
+TREND_S, AHEAD_S = 4.8, 3.5
+"""A trend is that of so long, and goes on for so long: a second passes until a change is measured, one until the next
+turn, and radios take a moment to move."""
+LEAST_READINGS, CLEAR = 4, 3.0
+"""A clear trend is so many times its standard error."""
+
+
+@dataclass(eq=False)
+class Trends:
+    """Capacities of links, Mb/s by id, as they were, and as they will be ``AHEAD_S`` later. Times in seconds."""
+
+    _seen: deque[tuple[float, Mapping[str, float]]] = field(default_factory=deque)
+
+    def ahead(self, mbps: Mapping[str, float], now_s: float) -> dict[str, float]:
+        """The capacities of those links that have a clear trend; ``mbps`` is what they have now."""
+        while self._seen and now_s - self._seen[0][0] > TREND_S:
+            self._seen.popleft()
+        self._seen.append((now_s, mbps))
+        found = {}
+        for link, now_mbps in mbps.items():
+            readings = [(at_s - now_s, then[link]) for at_s, then in self._seen if then.get(link, 0.0) > 0.0]
+            slope = clear_slope(readings) if now_mbps > 0.0 else 0.0
+            if slope:
+                found[link] = max(0.0, now_mbps + slope * AHEAD_S)
+        return found
+
+
+def clear_slope(readings: Sequence[tuple[float, float]]) -> float:
+    """Slope of the straight line through readings (x, y), by least squares; 0 unless it is ``CLEAR``."""
+    count = len(readings)
+    if count < LEAST_READINGS:
+        return 0.0
+    middle, mean = sum(x for x, _ in readings) / count, sum(y for _, y in readings) / count
+    spread = sum((x - middle) ** 2 for x, _ in readings)
+    if spread <= 0.0:
+        return 0.0
+    slope = sum((x - middle) * (y - mean) for x, y in readings) / spread
+    error = sum((y - mean - slope * (x - middle)) ** 2 for x, y in readings)
+    return slope if abs(slope) > CLEAR * math.sqrt(error / (count - 2) / spread) else 0.0
 
 
 @dataclass(eq=False)
@@ -28,6 +70,7 @@ class RadioPlacements:
 
     port: ControllerPort
     mode: Callable[[], str]
+    trends: Trends = field(default_factory=Trends)
     _latest: dict[str, int] = field(default_factory=dict)
     _turn: int = 0
 
@@ -46,9 +89,13 @@ class RadioPlacements:
         return found
 
     def _network(self) -> Network:
-        """With the capacities and the interference that are known now; links that are down have no capacity."""
-        network = self.port.context.network
-        live = network.with_capacities(usable_mbps(self.port))
+        """With the capacities of a moment ahead, and the interference that is known now; links that are down have no
+        capacity.
+        """
+        network, mbps = self.port.context.network, usable_mbps(self.port)
+        clients = {name for name, node in network.nodes.items() if node.role is Role.CLIENT}
+        mine = {link.id: mbps[link.id] for link in network.links if clients & {link.source, link.target}}
+        live = network.with_capacities(mbps | self.trends.ahead(mine, self.port.clock()))
         return replace(live, interference=self.port.state.interference or network.interference)
 
     def _peer(self, client: str) -> str | None:

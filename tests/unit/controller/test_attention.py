@@ -17,6 +17,7 @@ from hyroads.controller.core.attention import AttendedClock
 from hyroads.controller.core.strict_json import JsonError
 from hyroads.controller.framework import ryu_shim as shim
 from hyroads.controller.framework.shared_poll import SharedPoll
+from hyroads.controller.switches import server
 from hyroads.controller.switches.server import LargeReads
 
 
@@ -72,6 +73,31 @@ def test_a_switch_is_silent_only_while_somebody_reads() -> None:
     now[0] = 24.0
     assert reads.silence_s() == 4.0
     assert reads.recv(8) == b"y" and reads.silence_s() == 0.0
+
+
+@pytest.mark.parametrize(
+    ("bytes_each", "every_s", "pauses"), [(100, 0.002, True), (4096, 0.002, False), (100, 0.02, False)]
+)
+def test_many_small_messages_are_read_together_and_nothing_else_waits(
+    bytes_each: int, every_s: float, pauses: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, slept = [0.0], []
+    monkeypatch.setattr(server.shim, "sleep", slept.append)
+
+    class Endless:
+        def recv(self, size: int) -> bytes:
+            now[0] += every_s
+            return bytes(bytes_each)
+
+    reads = LargeReads(Endless(), lambda: now[0])
+    for _ in range(500):
+        assert len(reads.recv(8)) == bytes_each
+    assert bool(slept) is pauses and set(slept) <= {server.PAUSE_S}
+    # As soon as little comes each message is read at once again.
+    every_s, slept[:] = 0.05, []
+    for _ in range(10):
+        reads.recv(8)
+    assert len(slept) <= 4 * pauses
 
 
 def test_lines_of_many_sockets_come_whole_and_in_order() -> None:

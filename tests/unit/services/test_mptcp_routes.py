@@ -18,6 +18,7 @@ from hyroads.controller.services.mptcp_routes import (
     IDLE_S,
     MOST_WAITING,
     ROUTE_AFTER_S,
+    UNUSED_S,
     SubflowRoutes,
 )
 
@@ -53,7 +54,7 @@ class Controller:
         name = f"{token:08x}"
         subflows = (Subflow(n, TcpEnd(f"phone{n % 2}", f"10.0.{n}.1", 40_000 + token), SERVER) for n in numbers)
         self.groups.pop(name, None)
-        if len(numbers) > 1:
+        if numbers:
             self.groups[name] = MptcpConnection(token, tuple(subflows))
         self.routes.changed(name)
         return name
@@ -81,7 +82,40 @@ def test_a_connection_that_lives_on_is_routed_until_it_goes() -> None:
     assert controller.plans == 2, "nothing has changed"
     controller.connection(1, 0)
     controller.wait(0.0)
+    assert {*controller.state.flows} == {"mptcp-00000001-0-up", "mptcp-00000001-0-down"}, "what is left stays"
+    controller.connection(1)
+    controller.wait(0.0)
     assert controller.state.flows == {}
+    controller.connection(2, 0)
+    controller.wait(1.0)
+    assert controller.routed() == set(), "one subflow has nothing to be kept apart from"
+
+
+def test_followers_hear_what_is_routed() -> None:
+    controller, heard = Controller(), list[tuple[str, bool]]()
+    controller.routes.followers.append(lambda name, routed: heard.append((name, routed)))
+    name = controller.connection(1, 0, 1)
+    controller.wait(ROUTE_AFTER_S / 2)
+    assert heard == []
+    controller.wait(ROUTE_AFTER_S)
+    controller.connection(1, 0, 1, 2)
+    controller.wait(0.0)
+    controller.connection(1)
+    controller.wait(0.0)
+    controller.wait(1.0)
+    assert heard == [(name, True), (name, True), (name, False)]
+
+
+def test_connections_that_were_over_before_they_were_routed_take_no_room_for_long() -> None:
+    controller = Controller()
+    for token in range(MOST):
+        controller.connection(token, 0, 1)
+    controller.wait(ROUTE_AFTER_S)
+    controller.connection(9, 0, 1)
+    controller.wait(ROUTE_AFTER_S)
+    assert controller.routed() == {0, 1, 2}
+    controller.wait(UNUSED_S)
+    assert 9 in controller.routed()
 
 
 def test_a_connection_that_may_be_over_is_routed_again_with_its_next_subflow() -> None:
@@ -116,14 +150,19 @@ def test_new_connections_take_the_room_of_those_that_were_idle_longest() -> None
         controller.connection(token, 0, 1)
         controller.wait(1.0)
     assert controller.routed() == {0, 1, 2}
-    for flow in controller.state.flows:
-        if flow.startswith("mptcp-00000000"):
-            controller.mbps[flow] = 2 * ACTIVE_MBPS
+    controller.mbps.update(dict.fromkeys(controller.state.flows, 2 * ACTIVE_MBPS))
+    controller.wait(0.0)
+    for flow in [flow for flow in controller.mbps if not flow.startswith("mptcp-00000000")]:
+        # The connections differ in when they carried something last.
+        controller.mbps[flow] = 0.0 if flow.startswith("mptcp-00000001") else controller.mbps[flow]
+    controller.wait(0.25)
+    controller.mbps.update(dict.fromkeys((f for f in controller.mbps if not f.startswith("mptcp-00000000")), 0.0))
     controller.connection(9, 0, 1)
     controller.wait(1.0)
     assert controller.routed() == {0, 1, 2}, "nobody was idle for long"
     controller.wait(IDLE_S)
     assert controller.routed() == {0, 2, 9}
+    controller.wait(UNUSED_S)
     plans = controller.plans
     for _ in range(8):
         controller.wait(IDLE_S)
@@ -160,7 +199,8 @@ def test_flows_are_those_of_the_connections_that_there_are(events: list[tuple[in
             2 * len(controller.groups[f"{t:08x}"].subflows) for t in controller.routed()
         )
     controller.wait(ROUTE_AFTER_S)
-    assert len(controller.routed()) == min(MOST, len(controller.groups))
+    apart = [group for group in controller.groups.values() if len(group.subflows) > 1]
+    assert min(MOST, len(apart)) <= len(controller.routed()) <= min(MOST, len(controller.groups))
 
 
 def test_without_room_for_any_connections_are_only_known() -> None:

@@ -112,7 +112,9 @@ def test_documents_events_and_groups():
     [(kind, told)] = world.told()
     [name] = world.service.names()
     assert kind == "mptcp.connection" and (told["id"], told["client"], told["peer"]) == (name, "laptop", "b")
-    assert world.service.groups() == [] and world.service.group(name) is None
+    one = world.service.group(name)
+    assert world.service.groups() == [] and one is not None and len(one.subflows) == 1
+    assert world.service.group("other") is None
     world.join()
     [(kind, told)] = world.told()
     assert kind == "mptcp.subflow_joined" and told["subflows"] == 2 and told["subflow"]["backup"]

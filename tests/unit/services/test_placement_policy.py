@@ -15,8 +15,16 @@ from hyroads.controller.core.netfile import parse as parse_network
 from hyroads.controller.core.network import ClientMode, Network, Place
 from hyroads.controller.core.services.view import ClientView, NetworkView, Option, Radios
 from hyroads.controller.model.handover import Constrained
-from hyroads.controller.services.steering.actuators import CONFIRM_S, HandoverActuator, network_view
-from hyroads.controller.services.steering.placements import AT_ONCE, RadioPlacements, radios_of
+from hyroads.controller.services.steering import actuators, placements
+from hyroads.controller.services.steering.actuators import CONFIRM_S, HOLD_S, HandoverActuator, network_view
+from hyroads.controller.services.steering.placements import (
+    AHEAD_S,
+    AT_ONCE,
+    RadioPlacements,
+    Trends,
+    clear_slope,
+    radios_of,
+)
 from hyroads.controller.services.steering.policies import LocalPolicy, PolicyService
 from hyroads.controller.settings.controller import parse as parse_settings
 from hyroads.plugins.codec import decode, encode
@@ -166,7 +174,9 @@ class World:
     def run(self, seconds: int) -> None:
         for _ in range(seconds):
             self.service.turn()
-            self.rig.after(1.0)
+            for _ in range(4):
+                self.rig.after(0.25)
+                self.actuator.advance()
 
     @property
     def constrained(self) -> Constrained | None:
@@ -231,6 +241,77 @@ def test_what_agents_do_not_confirm_is_a_refusal_and_is_not_asked_again_at_once(
     assert len(world.told) == 1
     entry = world.service.refusals.entries["c", B5]
     assert "did not confirm" in entry.status and entry.until_s > world.rig.clock()
+
+
+def steps_of(world: World) -> list[Constrained]:
+    """What the client is constrained to from now on, as it comes."""
+    steps, constrain = [], world.rig.constrain
+
+    def noted(changes):
+        steps.append(changes["c", None])
+        constrain(changes)
+
+    world.rig.constrain = noted
+    return steps
+
+
+def test_both_ends_listen_at_all_places_before_anything_is_sent_by_the_new_ones():
+    world = World()
+    steps = steps_of(world)
+    move = world.actuator.move_radios("c", (B2, B5), copies=False)
+    listening = Constrained((A2, A5, B2, B5), (A2, A5), False, (A2, A5), HOLD_S)
+    assert steps == [listening]
+    world.rig.after(0.01)
+    assert world.actuator.outcome(move) is None
+    assert steps[1:] == [replace(listening, carry=(B2, B5))], "what is in flight is waited for"
+    for flow in ("down", "up"):
+        world.rig.arrive(flow, "a-wifi2", "a-wifi5", "a-wifi2~", "a-wifi5~")
+    assert world.actuator.outcome(move) is None
+    world.rig.after(0.01)
+    assert world.actuator.outcome(move).failure is None
+    assert steps[2:] == [Constrained((B2, B5), (B2, B5))]
+    assert world.rig.carry("down") == world.rig.carry("up") == {"b-wifi2", "b-wifi5"}
+
+
+def test_what_never_arrives_by_the_old_places_is_not_waited_for_long():
+    world = World()
+    steps, began_s = steps_of(world), world.rig.clock()
+    move = world.actuator.move_radios("c", (B2, B5), copies=False)
+    while world.actuator.outcome(move) is None:
+        world.rig.after(0.05)
+    assert HOLD_S <= world.rig.clock() - began_s <= HOLD_S + 0.3
+    assert steps[-1] == Constrained((B2, B5), (B2, B5))
+
+
+def test_a_clear_trend_goes_on_and_noise_is_none():
+    falling = [(x, 40.0 + 3.0 * x + 0.2 * (-1) ** x) for x in (-3, -2, -1, 0)]
+    assert clear_slope(falling) == pytest.approx(-clear_slope([(x, -y) for x, y in falling]))
+    assert clear_slope(falling) == pytest.approx(3.0, abs=0.2)
+    assert clear_slope(falling[1:]) == clear_slope([(0, 1.0)] * 9) == 0.0
+    rng = random.Random(3)
+    noise = [clear_slope([(x, rng.gauss(40, 4)) for x in range(4)]) for _ in range(500)]
+    assert sum(slope != 0.0 for slope in noise) < 75
+    trends = Trends()
+    for second in range(30):
+        ahead = trends.ahead({"falls": 90.0 - 3 * second, "steady": 40.0, "cut": 0.0}, float(second))
+    assert ahead == {"falls": pytest.approx(3.0 - 3 * AHEAD_S) if AHEAD_S < 1 else 0.0}
+
+
+def test_radios_leave_an_access_point_before_it_is_worse(monkeypatch):
+    world = World(replace(POLICY, hold_s=0.0, stay_s=1.0), attached=(A2, A5))
+    mbps = {link.id: link.capacity_mbps for link in world.rig.context.network.links}
+    for module in (actuators, placements):
+        monkeypatch.setattr(module, "usable_mbps", lambda _: dict(mbps))
+    moved = None
+    for second in range(30):
+        near, far = 40.0 - second, 10.0 + second
+        for ap, value in (("a", near), ("b", far)):
+            mbps |= {f"{ap}-{band}{end}": value for band in ("wifi2", "wifi5") for end in ("", "~")}
+        world.run(1)
+        if moved is None and world.told:
+            moved = near, far
+    assert moved is not None and moved[1] < 1.1 * moved[0]
+    assert len(world.told) == 1
 
 
 def test_a_handover_in_between_ends_the_move_and_while_one_runs_none_begins():
