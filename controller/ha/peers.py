@@ -52,7 +52,7 @@ class Security:
     token: str | None = None
 
 
-class _Link:
+class PeerLink:
     """One connection, plain or over TLS; used by one thread."""
 
     def __init__(self, connection: Any, context: ssl.SSLContext | None, host: str | None = None) -> None:
@@ -197,28 +197,28 @@ class Peers:
             self._unlinked(name, by_end=by_end)
             _time.sleep(REDIAL_S)
 
-    def _dial(self, address: str) -> _Link:
+    def _dial(self, address: str) -> PeerLink:
         host, _, port = address.rpartition(":")
         host = host.removeprefix("[").removesuffix("]")
         connection = _socket.create_connection((host, int(port)), timeout=DIAL_WITHIN_S)
         try:
-            link = _Link(connection, self.security.client, host)
+            link = PeerLink(connection, self.security.client, host)
             hello = {"type": "hello", "version": VERSION, "network": self.network, "name": self.name}
             token = self.security.token
-            link.send(_line({**hello, "token": token} if token is not None else hello))
+            link.send(line_of({**hello, "token": token} if token is not None else hello))
         except OSError:
             connection.close()
             raise
         connection.settimeout(SEND_WITHIN_S)
         return link
 
-    def _send_beats(self, link: _Link, name: str, address: str) -> bool:
+    def _send_beats(self, link: PeerLink, name: str, address: str) -> bool:
         """Until the connection ends; whether the other end did that."""
         try:
             while self._dialled.get(name) == address:
                 beat = self.beat()
                 if beat is not None:
-                    link.send(_line(beat_document(beat)))
+                    link.send(line_of(beat_document(beat)))
                 if link.is_readable(self.interval_s):
                     link.receive()
                     # The other end has nothing to say here.
@@ -251,8 +251,8 @@ class Peers:
         name, by_end = None, False
         try:
             connection.settimeout(HELLO_WITHIN_S)
-            link = _Link(connection, self.security.server)
-            lines = _Lines(link)
+            link = PeerLink(connection, self.security.server)
+            lines = PeerLines(link)
             name = self._greeted(lines.next())
             connection.settimeout(SILENT_S)
             self._linked(name)
@@ -287,11 +287,15 @@ class Peers:
         return name
 
 
-class _Lines:
+class PeerLines:
     """Documents from a connection, one a line."""
 
-    def __init__(self, link: _Link) -> None:
-        self._link, self._buffer = link, b""
+    def __init__(self, link: PeerLink, most: int = MAX_LINE) -> None:
+        self._link, self._buffer, self._most = link, b"", most
+
+    def is_ready(self, within_s: float) -> bool:
+        """Whether something can be read, within a time."""
+        return b"\n" in self._buffer or self._link.is_readable(within_s)
 
     def next(self) -> Mapping[str, Any]:
         """The next document; EOFError at the end, OSError."""
@@ -300,8 +304,8 @@ class _Lines:
             if not data:
                 raise EOFError
             self._buffer += data
-            if len(self._buffer) > MAX_LINE:
-                raise PeerError(f"expected lines of at most {MAX_LINE} bytes")
+            if len(self._buffer) > self._most:
+                raise PeerError(f"expected lines of at most {self._most} bytes")
         line, self._buffer = self._buffer.split(b"\n", 1)
         try:
             document = json.loads(line)
@@ -312,7 +316,8 @@ class _Lines:
         return document
 
 
-def _line(document: Mapping[str, Any]) -> bytes:
+def line_of(document: Mapping[str, Any]) -> bytes:
+    """A document as a line."""
     return json.dumps(document, separators=(",", ":")).encode() + b"\n"
 
 
