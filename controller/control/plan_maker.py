@@ -160,7 +160,6 @@ class PlanMaker:
             egress = sides(node).egress
             for flow in arrived.get(node, ()):
                 egress.pop(flow, None)
-            egress.update(arriving.get(node, {}))
         self._arrived = arriving
         agents = {}
         for node, hello in self._hellos.items():
@@ -168,7 +167,9 @@ class PlanMaker:
                 agents[node] = known[node]
             else:
                 of = sides(node)
-                agents[node] = AgentConfig(hello, of.ingress, of.egress, of.branch).like(known.get(node))
+                # The rest of such a flow, which begins here, has the same name.
+                egress = {**of.egress, **arriving.get(node, {})}
+                agents[node] = AgentConfig(hello, of.ingress, egress, of.branch).like(known.get(node))
         return agents
 
 
