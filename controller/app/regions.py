@@ -35,7 +35,7 @@ from hyroads.controller.files.tls import client_side, server_side
 from hyroads.controller.framework import ryu_shim as shim
 from hyroads.controller.ha.peers import PeerError, PeerLines, PeerLink, Security, line_of, listen
 from hyroads.controller.model import state as model
-from hyroads.controller.model.state import DeclaredFlow, Origin
+from hyroads.controller.model.state import DeclaredFlow, Origin, State, TopologyContext
 from hyroads.controller.runtime.event_loop import EventLoop
 from hyroads.controller.runtime.persistence import parse_flow
 from hyroads.controller.settings.region import RegionSettings
@@ -70,10 +70,9 @@ def end_document(end: EgressFlow) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def parse_wanted(document: Mapping[str, Any], sender: str, loop: EventLoop) -> Told:
+def parse_wanted(document: Mapping[str, Any], sender: str, context: TopologyContext, state: State) -> Told:
     """What a neighbour says, checked; RegionError or ConfigError."""
-    context = loop.context
-    view, mac = _view(loop), context.addressing.host_mac
+    view, mac = view_of(context), context.addressing.host_mac
     links = {link.id: link for link in context.network.links}
     segments, silent = document.get("segments"), document.get("silent")
     if not isinstance(segments, list) or len(segments) > MAX_SEGMENTS:
@@ -92,12 +91,12 @@ def parse_wanted(document: Mapping[str, Any], sender: str, loop: EventLoop) -> T
             raise RegionError(f"{node[:64]!r} is no node at a border with an agent")
         spec = parse_flow(flow, context.network, f"region {sender}")
         name = imported_id(spec.id, sender)
-        if (known := loop.state.flows.get(name)) is not None and known.origin is not Origin.REGION:
+        if (known := state.flows.get(name)) is not None and known.origin is not Origin.REGION:
             raise RegionError(f"a flow {name[:64]!r} is declared here")
         arriving.setdefault(node, {})[name] = _end(end, name, view.ranges[sender])
         if spec.target != node:
             flows.append(DeclaredFlow(view.onward(spec, sender, node, mac), Origin.REGION))
-    inbound = _links_to(loop, sender)
+    inbound = links_to(context, sender)
     unknown = [link for link in silent if link not in links]
     if unknown:
         raise RegionError(f"{unknown[0][:64]!r} is no link")
@@ -116,20 +115,18 @@ def _end(document: Mapping[str, Any], name: str, numbers: tuple[int, int]) -> Eg
     raise RegionError("expected the end of a segment with number, paths, max_hold_ms and ordered")
 
 
-def _view(loop: EventLoop) -> RegionView:
-    if loop.context.view is None:
+def view_of(context: TopologyContext) -> RegionView:
+    """What the controller sees; RegionError if it runs the whole network."""
+    if context.view is None:
         raise RegionError("this is not the controller of a region")
-    return loop.context.view
+    return context.view
 
 
-def _links_to(loop: EventLoop, region: str) -> frozenset[str]:
+def links_to(context: TopologyContext, region: str) -> frozenset[str]:
     """Own links to a neighbour."""
-    of = _view(loop).region_of
-    return frozenset(
-        link.id
-        for link in loop.context.network.links
-        if of[link.source] == _view(loop).name and of[link.target] == region
-    )
+    view = view_of(context)
+    ends = ((link.id, view.region_of[link.source], view.region_of[link.target]) for link in context.network.links)
+    return frozenset(link for link, source, target in ends if (source, target) == (view.name, region))
 
 
 class FarEnd(Session):
@@ -182,7 +179,7 @@ class Regions:
     document: str
 
     def __post_init__(self) -> None:
-        self.view = view = _view(self.loop)
+        self.view = view = view_of(self.loop.context)
         missing = sorted(view.neighbours.keys() - self.settings.peers.keys())
         if missing:
             raise ConfigError(self.document, f"region.peers.{missing[0]}", "is missing: that region is a neighbour")
@@ -304,9 +301,9 @@ class Regions:
                 answer(None if kind == "ok" else str(document.get("message"))[:500])
                 self.loop.wake(now=True)
         elif kind == "wanted":
-            told = parse_wanted(document, neighbour.name, self.loop)
+            told = parse_wanted(document, neighbour.name, self.loop.context, self.loop.state)
             neighbour.told, neighbour.to_answer = told, (seq, outbox)
-            links = _links_to(self.loop, neighbour.name)
+            links = links_to(self.loop.context, neighbour.name)
             sender = neighbour.name
             self.loop.change(
                 partial(

@@ -49,6 +49,11 @@ class RegionView:
         """Nodes of other regions at which segments of flows end."""
         return frozenset(link.target for link in self.neighbours.values())
 
+    def is_like(self, other: RegionView) -> bool:
+        """Whether both have the same regions, joined by the same links, whatever these carry."""
+        exits = [{region: link.id for region, link in view.exits.items()} for view in (self, other)]
+        return exits[0] == exits[1] and (self.name, self.region_of) == (other.name, other.region_of)
+
     def segment(self, spec: FlowSpec, host_mac: Mapping[str, str]) -> FlowSpec:
         """The part of a flow that this region carries: all of it, or from its source here to the far end of the exit.
 

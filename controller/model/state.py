@@ -340,10 +340,10 @@ def region_told(
     says which of ``links``, that lead to it, are silent there.
     """
     ending = f"@{sender}"
-    kept = {n: {f: e for f, e in flows_at.items() if not f.endswith(ending)} for n, flows_at in state.arriving.items()}
+    ends = {node: {f: e for f, e in had.items() if not f.endswith(ending)} for node, had in state.arriving.items()}
     for node, entries in arriving.items():
-        kept[node] = {**kept.get(node, {}), **entries}
-    merged = {node: entries for node, entries in kept.items() if entries}
+        ends[node] = {**ends.get(node, {}), **entries}
+    merged = {node: entries for node, entries in ends.items() if entries}
     wanted = {flow.spec.id: flow for flow in flows}
     declared = {
         flow: had
