@@ -130,7 +130,7 @@ def links_to(context: TopologyContext, region: str) -> frozenset[str]:
 
 
 class FarEnd(Session):
-    """The agent at the far end of an exit, as the deployer sees it: what it shall do goes to its region's controller."""
+    """The agent at the far end of an exit, as the deployer sees it; the region there is told what it shall do."""
 
     def request(
         self,

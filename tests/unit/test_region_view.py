@@ -120,14 +120,11 @@ def test_a_flow_over_three_regions_is_a_chain_of_segments_that_meet():
     assert [flow.id for flow in seen["south"].network.flows] == ["local"]
     mac = seen["north"].addressing.host_mac
     node_of_mac = {address: node for node, address in mac.items()}
-    segments, sender = [], None
-    here = spec
-    for region in REGIONS:
-        view = seen[region].view
-        if sender is not None:
-            here = view.onward(view_before.whole(here, node_of_mac), sender, segments[-1].target, mac)
-        segments.append(view.segment(here, mac))
-        view_before, sender = view, region
+    here, segments = spec, [seen["north"].view.segment(spec, mac)]
+    for sender, region in itertools.pairwise(REGIONS):
+        whole = seen[sender].view.whole(here, node_of_mac)
+        here = seen[region].view.onward(whole, sender, segments[-1].target, mac)
+        segments.append(seen[region].view.segment(here, mac))
     assert [(each.id, each.source, each.target) for each in segments] == [
         ("f", "n1", "m1"),
         ("f@north", "m1", "s1"),
