@@ -61,6 +61,10 @@ class Listener(Protocol):
     def agent_report(self, session: Session, report: dict[str, Any]) -> None:
         """Counters."""
 
+    @property
+    def is_starting(self) -> bool:
+        """Whether so many devices come back that what they report is of less use than that all of them are heard."""
+
     def agent_misbehaved(self, peer: str, what: str) -> None:
         """A line that the protocol does not allow, a wrong token, too many connections."""
 
@@ -113,6 +117,8 @@ ACCEPTED_AT_ONCE = 16
 # Who says something anyway is pinged only to know how long that takes, and to let it know that we live.
 PING_WITHIN_S = 0.6
 
+STARTING_S = 0.5
+"""How often a report of what changed is read of each session while so many come back."""
 _REPLACED = (b'{"type":"changes",', b'{"type":"radio-changes",')
 """What takes the place of a message of its own kind."""
 
@@ -343,7 +349,13 @@ class AgentServer:
 
     def _take_all(self, session: Session, lines: Iterator[bytes]) -> None:
         waiting: bytes | None = None
+        sheds = self._listener.is_starting
         for line in lines:
+            if sheds and line.startswith(_REPLACED):
+                session.heard_s = self._attended()
+                if session.heard_s < session.skip_until_s:
+                    continue
+                session.skip_until_s = session.heard_s + STARTING_S
             # Each of these says all that differs from the last whole one. Where we are late the newest is enough.
             if waiting is not None and not any(
                 waiting.startswith(kind) and line.startswith(kind) for kind in _REPLACED

@@ -48,6 +48,8 @@ class Session:
     joined: bool = False
     closed: bool = False
     join_by_s: float = 0.0
+    skip_until_s: float = 0.0
+    """Until when reports that others take the place of may be left out."""
     allowance: TokenBucket | None = None
     may_change: bool = True
     """Of radios: another controller leads if not, and they would refuse what we say."""
@@ -149,6 +151,9 @@ class Session:
         """Requests that were not answered in time count as failed."""
         now_s = self.clock()
         late = [seq for seq, request in self._requests.items() if request.deadline_s < now_s]
+        if late and self.has_unread():
+            # The answer may be there.
+            return
         for seq in late:
             self._requests.pop(seq).answer(NO_ANSWER)
 

@@ -26,11 +26,14 @@ from hyroads.controller.control.latency import Latency
 from hyroads.controller.control.learning import Learning
 from hyroads.controller.control.pair_tests import PairTests
 from hyroads.controller.control.rate_override import RateOverrides
+from hyroads.controller.control.restored_routes import fingerprint, restored_routes, routes_document
+from hyroads.controller.control.routes import Routes
 from hyroads.controller.control.source import Source
 from hyroads.controller.core.addressing import Numbers
 from hyroads.controller.core.attention import AttendedClock
 from hyroads.controller.core.checking import Endpoint
 from hyroads.controller.core.errors import ConfigError, OpenFlowError
+from hyroads.controller.core.network import Network
 from hyroads.controller.files.documents import read_file
 from hyroads.controller.files.state import Origin
 from hyroads.controller.files.tls import certificate_ends, server_side
@@ -106,6 +109,7 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
             region=self.settings.region.name if self.settings.region is not None else None,
         )
         self.store = Store(self.settings.state_file)
+        self._fingerprints: tuple[Network, str] | None = None
         restored, problems = restored_in(self.store, self.context)
         self.attended = AttendedClock(time.monotonic, ATTENDED_S)
         self.telemetry = Telemetry(self.context, self.settings, time.monotonic)
@@ -185,8 +189,22 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
             saved_in=("state file", NotSavedError) if self.settings.ha is None else ("etcd", StoreAwayError),
             source=source,
             override=RateOverrides({"bandit": learning, "latency": Latency(), **tests}),
+            routes=self._restored_routes(restored),
             events=self.event_log,
         )
+
+    def _restored_routes(self, restored: RestoredState) -> Routes:
+        """The paths that flows had before, as far as they are planned on the same network file."""
+        document = restored.services.get("routes")
+        if document is None:
+            return {}
+        specs = (flow.spec for flow in restored.flows)
+        return restored_routes(document, self._fingerprint(self.context.network), specs, restored.numbers)
+
+    def _fingerprint(self, network: Network) -> str:
+        if self._fingerprints is None or self._fingerprints[0] is not network:
+            self._fingerprints = (network, fingerprint(network))
+        return self._fingerprints[1]
 
     def _agents(self) -> AgentServer:
         deployer = self.event_loop.agents
@@ -419,8 +437,11 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
             self.standby.save()
             return
         # Syncing a disk takes as long as it likes.
-        services, flows = self.services.to_save(state), state.flows.values()
-        shim.in_thread(self.store.save, to_save(self.event_loop.declared, flows, numbers, state.constrained, services))
+        declared, flows = self.event_loop.declared, state.flows.values()
+        services = self.services.to_save(state)
+        if self.store.file is not None:
+            services["routes"] = routes_document(self._fingerprint(declared), self.event_loop.live.routes, numbers)
+        shim.in_thread(self.store.save, to_save(declared, flows, numbers, state.constrained, services))
 
 
 def _set_up_log() -> None:

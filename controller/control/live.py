@@ -30,7 +30,8 @@ from .live_network import Cache, LiveNetwork
 from .loop import LiveLoop, Turn
 from .plan_maker import PlanMaker
 from .reports import AgentRates, ReportRegistry
-from .routes import FlowRoute, RouteMaker, improved, rested, warm
+from .route_maker import RouteMaker
+from .routes import FlowRoute, improved, rested, warm
 
 # So long after handovers, or after links came, flows are looked at whether they have all that they can have.
 REST_AFTER_S = 0.5
@@ -51,7 +52,8 @@ def inline(function: Callable[..., Any], *arguments: object) -> Any:
 class Live:
     """Holds the plan in force and what it came from but the state. ``measures``: capacities are not the file's,
     ``damps``: links that fail again and again are left alone for a while, ``together_s``: links that fall silent within
-    this time do so together, ``in_thread``: runs pure functions that may take long.
+    this time do so together, ``routes``: the paths that flows had before (``restored_routes``), ``in_thread``: runs
+    pure functions that may take long.
     """
 
     def __init__(
@@ -64,6 +66,7 @@ class Live:
         measures: bool = False,
         damps: bool = True,
         together_s: float = TOGETHER_S,
+        routes: Mapping[str, FlowRoute] | None = None,
         in_thread: InThread = inline,
     ) -> None:
         self.loop = loop
@@ -84,7 +87,8 @@ class Live:
         self._in_thread = in_thread
         self._cache = Cache(context)
         self._network: LiveNetwork | None = None
-        self._routes: dict[str, FlowRoute] = {}
+        self._restored = dict(routes or {})
+        self._routes: dict[str, FlowRoute] = dict(self._restored)
         self._detector = ChangeDetector()
         # The capacities that plans count on, and what they were made from.
         self._references: tuple[float, ...] = ()
@@ -107,6 +111,11 @@ class Live:
     def adopt_numbers(self, numbers: Numbers) -> None:
         """The next plan counts on these, which somebody else has given, and on no others."""
         self._adopted = numbers
+
+    @property
+    def routes(self) -> Mapping[str, FlowRoute]:
+        """By flow."""
+        return self._routes
 
     @property
     def network(self) -> LiveNetwork:
@@ -179,8 +188,10 @@ class Live:
         """What of :meth:`replan` takes longest and depends on nothing else: may run in another thread before it."""
         live = self._cache.live(state)
         flows = self._segments(state)
-        specs = [declared.spec for flow, declared in flows.items() if flow not in self._routes]
-        return partial(warm, live, specs)
+        known = self._routes.keys() & flows.keys()
+        # Of this very network all is known but what new flows need.
+        asked = flows.keys() - known if live is self._network else flows.keys()
+        return partial(warm, live, [declared.spec for flow, declared in flows.items() if flow in asked], known)
 
     def _segments(self, state: State) -> Mapping[str, DeclaredFlow]:
         """Flows as far as this controller carries them; those that did not change are the very objects of before."""
@@ -258,7 +269,8 @@ class Live:
 
     def begin(self) -> None:
         """All that can be known is known: what was planned from less, and never pushed, is forgotten."""
-        self._routes = {}
+        self._routes, self._restored = self._restored, {}
+        self._pending = ()
 
     def _note_moved(self, live: LiveNetwork, routes: dict[str, FlowRoute], now_s: float) -> None:
         """Flows that are handed over now get paths that stand by later, as do all where a client may be elsewhere."""

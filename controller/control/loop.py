@@ -129,7 +129,9 @@ class LiveLoop:
                 last = known.get(flow)
                 is_same = last is not None and last[0] is given and last[1] is self._path_groups[flow]
                 self._told[flow] = (
-                    last if last is not None and is_same else (given, self._path_groups[flow], self._by_path(flow, given))
+                    last
+                    if last is not None and is_same
+                    else (given, self._path_groups[flow], self._by_path(flow, given))
                 )
         return {flow: rates for flow, (_, _, rates) in self._told.items()}
 
@@ -192,7 +194,7 @@ class LiveLoop:
         moved = {flow for flow in other if old[flow] != new[flow]}
         stays = laid.keys() & of_paths.keys() - moved
         self.routes, self._order, self._path_groups = routes, order, of_paths
-        self._mapped = None
+        self._mapped = self._carried = None
         self._recent.left()
         # A flow whose fixed rates name a path that is gone is the solver's until its override is asked again.
         self.fixed = {
@@ -264,7 +266,9 @@ class LiveLoop:
         """
         keys = [flow for flow, of in self._path_groups.items() for _ in of]
         carried = self._carried if self._carried is not None else np.full(len(keys), np.nan)
-        unknown = {self.routes[flow].spec.slice for flow, mbps in zip(keys, carried.tolist(), strict=True) if mbps != mbps}
+        unknown = {
+            self.routes[flow].spec.slice for flow, is_told in zip(keys, ~np.isnan(carried), strict=True) if not is_told
+        }
         rates = np.nan_to_num(carried, nan=0.0)
         names = self._slice_names()
         found = self._by_slice(names, self._airtime_of(names, rates))

@@ -97,8 +97,8 @@ class PlanMaker:
         if before is not None and alike:
             return last
         # In the order of the flows.
-        kept = ((flow, made[flow] if flow in made else last.get(flow)) for flow in flows)
-        return {flow: classified for flow, classified in kept if classified is not None}
+        ordered = ((flow, made[flow] if flow in made else last.get(flow)) for flow in flows)
+        return {flow: classified for flow, classified in ordered if classified is not None}
 
     def _flow(
         self, live: LiveNetwork, route: FlowRoute, numbers: Numbers, rates: Sequence[float], last: FlowPlan | None
@@ -148,8 +148,9 @@ class PlanMaker:
 
         for flow in changed:
             old, plan = before.flows.get(flow) if before is not None else None, flows.get(flow)
-            for node in _nodes(old) if old is not None else ():
-                sides(node).leave(old)
+            if old is not None:
+                for node in _nodes(old):
+                    sides(node).leave(old)
             if plan is not None and plan.mode == MULTIPATH and plan.ingress is not None and plan.egress is not None:
                 sides(plan.ingress).ingress[flow] = _ingress(plan, self._options)
                 sides(plan.egress).egress[flow] = _egress(plan, self._options)

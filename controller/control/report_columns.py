@@ -38,7 +38,7 @@ _LEAST_ROWS = 64
 
 @dataclass(frozen=True, eq=False)
 class PathRates(Mapping[tuple[str, PathName], float]):
-    """Rates of paths as an array, in the order of ``names``; nan where a rate is not known: such a path is not in it."""
+    """Rates of paths as an array, in the order of ``names``; a path whose rate is not known (nan) is not in it."""
 
     names: tuple[tuple[str, PathName], ...]
     mbps: FloatArray
@@ -51,7 +51,7 @@ class PathRates(Mapping[tuple[str, PathName], float]):
 
     @cached_property
     def _known(self) -> dict[tuple[str, PathName], float]:
-        return {name: mbps for name, mbps in zip(self.names, self.mbps.tolist(), strict=True) if mbps == mbps}
+        return {self.names[i]: float(self.mbps[i]) for i in np.flatnonzero(~np.isnan(self.mbps)).tolist()}
 
     def __getitem__(self, name: tuple[str, PathName]) -> float:
         return self._known[name]
@@ -212,7 +212,10 @@ class ReportColumns:
 
     def _pass_on(self, side: _Side) -> None:
         """What was the last is the one before."""
-        rows, flows = slice(side.path_at, side.path_at + side.path_count), slice(side.flow_at, side.flow_at + len(side.numbers))
+        rows, flows = (
+            slice(side.path_at, side.path_at + side.path_count),
+            slice(side.flow_at, side.flow_at + len(side.numbers)),
+        )
         for name in ("bytes", "frames", "rate"):
             self._paths[f"{name}_before"][rows] = self._paths[name][rows]
         self._flows["dropped_before"][flows] = self._flows["dropped"][flows]
@@ -280,7 +283,8 @@ class ReportColumns:
     def sums(self, values: FloatArray) -> FloatArray:
         """By flow row: the sum over its paths, those that are not known left out."""
         rows = self._paths["flow"].astype(np.intp)
-        return np.bincount(rows, np.nan_to_num(values, nan=0.0), minlength=len(self._flows["node"]))
+        found = np.bincount(rows, np.nan_to_num(values, nan=0.0), minlength=len(self._flows["node"]))
+        return found.astype(float, copy=False)
 
     def greatest(self, values: FloatArray) -> FloatArray:
         """By flow row: the greatest over its paths, 0 without any."""
@@ -306,7 +310,9 @@ class ReportColumns:
             waiting_bytes = np.where(np.isnan(flows["queued_bytes"]), FULL_FRAME_BYTES, flows["queued_bytes"] / queued)
         sent_bytes = np.where(np.isnan(mean_bytes) | (mean_bytes == 0), FULL_FRAME_BYTES, mean_bytes)
         frame_bytes = np.where(has_queue, waiting_bytes, sent_bytes)
-        dropped = np.maximum(0.0, np.nan_to_num(flows["dropped"], nan=0.0) - np.nan_to_num(flows["dropped_before"], nan=0.0))
+        dropped = np.maximum(
+            0.0, np.nan_to_num(flows["dropped"], nan=0.0) - np.nan_to_num(flows["dropped_before"], nan=0.0)
+        )
         elapsed_s = np.array(self._elapsed_s or [0.0])[flows["node"].astype(np.intp)]
         return _Offered(self, mbps, is_known, mean_bytes, queued, frame_bytes, dropped, elapsed_s, fresh)
 
@@ -325,7 +331,9 @@ class _Offered:
     elapsed_s: FloatArray
     is_fresh: NDArray[np.bool_]
 
-    def of(self, rows: IndexArray, copies: NDArray[np.bool_]) -> tuple[FloatArray, FloatArray, NDArray[np.bool_], FloatArray]:
+    def of(
+        self, rows: IndexArray, copies: NDArray[np.bool_]
+    ) -> tuple[FloatArray, FloatArray, NDArray[np.bool_], FloatArray]:
         """Of some flow rows: sent, allowed, whether they have a backlog, offered (nan: not known)."""
         sent, before, now = self._together(self.columns.sums, "allowed_before")
         if copies.any():
@@ -342,9 +350,11 @@ class _Offered:
         offered = np.where(frame_bytes < SMALL_FRAME_BYTES, offered, np.nan)
         return sent, np.minimum(before, now), waits | (dropped > 0), offered
 
-    def _together(self, join: Callable[[FloatArray], FloatArray], kept: str) -> tuple[FloatArray, FloatArray, FloatArray]:
+    def _together(
+        self, join: Callable[[FloatArray], FloatArray], before_column: str
+    ) -> tuple[FloatArray, FloatArray, FloatArray]:
         """What was sent, what was allowed before, and what is allowed now."""
-        paths, of_old = self.columns._paths, self.columns._flows[kept]
+        paths, of_old = self.columns._paths, self.columns._flows[before_column]
         before = np.where(np.isnan(of_old), join(paths["rate_before"]), of_old)
         return join(self.mbps), before, join(paths["rate"])
 

@@ -106,7 +106,9 @@ class ReportRegistry:
         rows = self._rows[2]
         offered = columns.offers(now_s, MAX_AGE_S)
         path_mbps = rows.path_mbps(columns.path_rates(now_s, MAX_AGE_S))
-        return AgentRates(PathRates(rows.names, path_mbps, rows.of_flow), rows.offers(offered), rows.frame_bytes(offered))
+        return AgentRates(
+            PathRates(rows.names, path_mbps, rows.of_flow), rows.offers(offered), rows.frame_bytes(offered)
+        )
 
     def latest(self) -> Iterator[tuple[str, float, Entry]]:
         """Of each connected agent that has reported: its node, how old the last report is in seconds, the report."""

@@ -19,8 +19,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import permutations
 
-import numpy as np
-
 from hyroads.controller.core.addressing import PathName
 from hyroads.controller.core.errors import HyroadsError
 from hyroads.controller.core.infer.change import Carried, Change, ChangeSettings, affected_flows, minimal_replan
@@ -29,7 +27,6 @@ from hyroads.controller.core.network import FlowSpec, Network, Place, Policy, Tr
 from hyroads.controller.core.tree import path_rate, update
 from hyroads.controller.model import handover as model
 from hyroads.controller.model.handover import Constrained, Ends, PathConstraint
-from hyroads.controller.model.plan import differing
 from hyroads.controller.model.state import State
 
 from . import group_routes
@@ -117,7 +114,7 @@ def _through(live: LiveNetwork, spec: FlowSpec, constraint: PathConstraint) -> t
 # The order in which paths are loaded matters for what a multipath carries; for more paths only the given one is tried.
 _MAX_ORDERED = 3
 # A latency flow chooses between so many.
-_TECHNOLOGIES = 2
+TECHNOLOGIES = 2
 DEFAULTS = ChangeSettings()
 
 
@@ -166,147 +163,31 @@ def make_routes(
     before = before or {}
     routes: dict[str, FlowRoute] = {}
     taken: dict[tuple[object, ...], str] = {}
-    edges = _Edges(state, live)
+    edges = Edges(state, live)
     for flow, declared in state.flows.items():
-        key = _frames_of(declared.spec)
-        route = _route(edges, declared.spec, before.get(flow), same_network=same_network, twin=taken.get(key))
+        key = frames_of(declared.spec)
+        route = route_of(edges, declared.spec, before.get(flow), same_network=same_network, twin=taken.get(key))
         routes[flow] = route
         if route.reason is None and declared.spec.traffic is not Traffic.PROBE:
             taken.setdefault(key, flow)
     return _with_groups(live, routes, before)
 
 
-class RouteMaker:
-    """Makes routes as :func:`make_routes` does, and looks only at flows that a change may concern: those that came or
-    went, and those with a path over a link that is gone.
+def warm(live: LiveNetwork, specs: Iterable[FlowSpec], known: Collection[str] = ()) -> None:
+    """Works out what :func:`make_routes` and the plan will ask of a network, which remembers all of it. ``known`` flows
+    have paths already.
     """
-
-    def __init__(self) -> None:
-        self._state: State | None = None
-        self._live: LiveNetwork | None = None
-        self._routes: dict[str, FlowRoute] = {}
-        self._taken: dict[tuple[object, ...], str] = {}
-        """What tells the frames of a multipath from others -> the first flow that takes them."""
-        self._over: dict[str, set[str]] = {}
-        """Link -> flows that are left alone as long as it lives."""
-        self._others: set[str] = set()
-        """Flows that any change of the network may concern."""
-        self._grouped = 0
-
-    def make(
-        self, state: State, live: LiveNetwork, before: dict[str, FlowRoute], *, same_network: bool
-    ) -> dict[str, FlowRoute]:
-        """Routes of all declared flows of a state in this network; the others are as for :func:`make_routes`."""
-        routes = self._little_changed(state, live, before, same_network=same_network)
-        if routes is None:
-            routes = make_routes(state, live, before, same_network=same_network)
-            self._taken = {}
-            for flow in (flow for flow, route in routes.items() if _takes_frames(route)):
-                self._taken.setdefault(_frames_of(routes[flow].spec), flow)
-        self._note(routes)
-        self._state, self._live = state, live
-        return routes
-
-    def improved(self, routes: dict[str, FlowRoute]) -> None:
-        """The routes are these from now on, of the same flows in the same state and network."""
-        self._note(routes)
-
-    def _note(self, routes: dict[str, FlowRoute]) -> None:
-        """Remember who goes where."""
-        for flow in differing(self._routes, routes):
-            old, new = self._routes.get(flow), routes.get(flow)
-            for link in _links_of(old):
-                self._over[link].discard(flow)
-            self._grouped -= old is not None and old.spec.group is not None
-            self._grouped += new is not None and new.spec.group is not None
-            self._others.discard(flow)
-            if new is not None and _rests_on_its_links(new):
-                for link in _links_of(new):
-                    self._over.setdefault(link, set()).add(flow)
-            elif new is not None:
-                self._others.add(flow)
-        self._routes = routes
-
-    def _little_changed(
-        self, state: State, live: LiveNetwork, before: dict[str, FlowRoute], *, same_network: bool
-    ) -> dict[str, FlowRoute] | None:
-        """The routes if nothing happened but that flows and links came and went; None if all have to be looked at."""
-        last = self._state
-        if last is None or self._live is None or self._grouped or self._routes is not before:
-            return None
-        basis = ("agents", "switches", "ports", "constrained", "places")
-        if any(getattr(last, name) is not getattr(state, name) for name in basis):
-            return None
-        changed = differing(last.flows, state.flows)
-        if any(flow in before for flow in changed & state.flows.keys()) or not self._may_go(changed, state, before):
-            return None
-        concerned = set() if same_network else self._concerned(live) - changed
-        edges, found = _Edges(state, live), {}
-        for flow in [flow for flow in state.flows if flow in changed or flow in concerned]:
-            spec, old = state.flows[flow].spec, before.get(flow)
-            key = _frames_of(spec)
-            first = self._taken.get(key)
-            twin = None if first == flow else first
-            route = found[flow] = _route(edges, spec, old, same_network=same_network, twin=twin)
-            if spec.group is not None or (old is not None and _takes_frames(old) != _takes_frames(route)):
-                return None
-            if old is not None and old.reason != route.reason and route.reason == _same_frames(first):
-                # Whether that is an earlier flow is not known here.
-                return None
-            if _takes_frames(route):
-                self._taken.setdefault(key, flow)
-        kept = {flow: found.get(flow, route) for flow, route in before.items() if flow in state.flows}
-        routes = {**kept, **found}
-        # New flows are declared last.
-        return routes if list(routes) == list(state.flows) else None
-
-    def _concerned(self, live: LiveNetwork) -> set[str]:
-        """Flows that another network may concern."""
-        was = self._live.capacities if self._live is not None else live.capacities
-        gone = np.flatnonzero((was > 0) & (live.capacities <= 0)).tolist()
-        links = live.network.links
-        return self._others.union(*(self._over.get(links[link].id, ()) for link in gone))
-
-    def _may_go(self, changed: set[str], state: State, before: Routes) -> bool:
-        """Whether no other flow gets the frames of those that are gone."""
-        gone = [flow for flow in changed if flow not in state.flows and flow in before]
-        held = {key for flow in gone if self._taken.get(key := _frames_of(before[flow].spec)) == flow}
-        if held:
-            others = (declared.spec for flow, declared in state.flows.items() if flow not in changed)
-            if any(_frames_of(spec) in held for spec in others):
-                return False
-            for key in held:
-                del self._taken[key]
-        return True
-
-
-def _rests_on_its_links(route: FlowRoute) -> bool:
-    """Whether a flow keeps its paths, whatever else happens, as long as all of them live."""
-    spec = route.spec
-    if route.reason is not None or route.ends or spec.paths:
-        return False
-    return spec.policy is not Policy.LATENCY or len(route.paths) >= _TECHNOLOGIES
-
-
-def _links_of(route: FlowRoute | None) -> set[str]:
-    """The links of a flow that rests on them."""
-    if route is None or not _rests_on_its_links(route):
-        return set()
-    return {link for path in route.paths for link in path}
-
-
-def _takes_frames(route: FlowRoute) -> bool:
-    return route.reason is None and route.spec.traffic is not Traffic.PROBE
-
-
-def warm(live: LiveNetwork, specs: Iterable[FlowSpec]) -> None:
-    """Works out what :func:`make_routes` and the plan will ask of a network; it remembers all of it."""
+    taken: set[tuple[object, ...]] = set()
     with suppress(HyroadsError):
         # Whoever asks for it gets the same error.
         live.planner  # noqa: B018 - cached
         live.intents  # noqa: B018
         for spec in specs:
-            _paths(live, spec)
+            if spec.policy is Policy.SINGLE or frames_of(spec) in taken:
+                live.single_path(spec.source, spec.target)
+            elif spec.id not in known:
+                _paths(live, spec)
+            taken.add(frames_of(spec))
 
 
 def improved(
@@ -435,12 +316,12 @@ def _with_groups(live: LiveNetwork, routes: dict[str, FlowRoute], before: Routes
     return result
 
 
-def _frames_of(spec: FlowSpec) -> tuple[object, ...]:
+def frames_of(spec: FlowSpec) -> tuple[object, ...]:
     """What tells the frames of a flow from others: of flows with the same ends and match only the first has any."""
     return spec.source, spec.target, tuple(sorted(spec.match.items())) if spec.match else ()
 
 
-class _Edges:
+class Edges:
     """The edges of flows in a state; what holds for a node is found out once, for all flows."""
 
     def __init__(self, state: State, live: LiveNetwork) -> None:
@@ -458,15 +339,15 @@ class _Edges:
         return found
 
 
-def _route(
-    edges: _Edges, spec: FlowSpec, before: FlowRoute | None, *, same_network: bool, twin: str | None
+def route_of(
+    edges: Edges, spec: FlowSpec, before: FlowRoute | None, *, same_network: bool, twin: str | None
 ) -> FlowRoute:
     """The route of a flow; ``twin`` is an earlier flow that takes all its frames, if there is one."""
     live = edges.live
     (ingress, fault), (egress, far_fault) = edges.of(spec.source), edges.of(spec.target)
     reason = _obstacle(spec, ingress, egress, fault or far_fault)
     if reason is None and twin is not None and spec.traffic is not Traffic.PROBE:
-        reason = _same_frames(twin)
+        reason = same_frames(twin)
     if reason is not None:
         fresh = FlowRoute(spec, ingress, egress, reason=reason)
         return before if before == fresh else fresh
@@ -483,7 +364,8 @@ def _route(
     return before if before is not None and before == made else made
 
 
-def _same_frames(twin: str | None) -> str:
+def same_frames(twin: str | None) -> str:
+    """Why a flow is no multipath whose frames an earlier flow takes."""
     return f"flow {twin} matches the same frames"
 
 
@@ -533,7 +415,7 @@ def _unchanged(live: LiveNetwork, spec: FlowSpec, before: FlowRoute) -> PathsAnd
     alive = [lives(live, path) for path in before.paths]
     if not any(alive) or (spec.policy is Policy.PRIVATE and not all(alive)):
         return None
-    if spec.policy is Policy.LATENCY and sum(alive) < _TECHNOLOGIES:
+    if spec.policy is Policy.LATENCY and sum(alive) < TECHNOLOGIES:
         # A technology that comes back is of use even if it is the slower one by far.
         return None
     place = {old: new for new, old in enumerate(index for index, is_alive in enumerate(alive) if is_alive)}

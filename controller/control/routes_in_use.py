@@ -18,6 +18,9 @@ from hyroads.controller.ofp.intents import Hop, NodeRoute, SwitchIntent, hop_to
 
 from .live_network import LiveNetwork
 
+COMPARED_AT_ONCE = 400
+"""So many trees are compared with what is cheaper in one turn: 10 us each."""
+
 Confirmed = Callable[[str], SwitchIntent | None]
 """What a node's switch has confirmed last; None: nothing."""
 
@@ -30,6 +33,8 @@ class RoutesInUse:
         self._holders: dict[str, dict[str, set[Hashable]]] = {}
         self._trees: dict[str, ReverseTree] = {}
         self._stale: dict[str, None] = {}
+        self._unjudged: dict[str, list[Changed]] = {}
+        """Trees that changes may have spared: what is cheaper elsewhere takes a while to compare with each of them."""
         self._routes: dict[str, dict[str, NodeRoute]] = {}
         self._hosts: dict[str, dict[str, int]] = {}
         self._intents: dict[str, tuple[SwitchIntent, SwitchIntent]] = {}
@@ -84,27 +89,52 @@ class RoutesInUse:
         changed = Changed.between(before, self._next)
         for destination, tree in list(self._trees.items()):
             at_home = moved and self._context.addressing.is_plain_client(destination)
-            spared = None if at_home else changed.spared(tree)
-            if spared is None:
+            if at_home or changed.all or not changed.links.isdisjoint(tree.links):
                 self._stale[destination] = None
+            elif changed.gains or destination in self._unjudged:
+                self._unjudged.setdefault(destination, []).append(changed)
             else:
-                self._trees[destination] = spared
+                self._judge(destination, tree, [changed])
+
+    def _judge(self, destination: str, tree: ReverseTree, changes: list[Changed]) -> None:
+        """Keep a tree that all changes spare."""
+        spared: ReverseTree | None = tree
+        for changed in changes:
+            spared = changed.spared(spared) if spared is not None else None
+        if spared is None:
+            self._stale[destination] = None
+        else:
+            self._trees[destination] = spared
+
+    def _judge_some(self) -> None:
+        """Look at as many trees as takes a few milliseconds."""
+        compared = 0
+        while self._unjudged and compared < COMPARED_AT_ONCE:
+            destination, changes = next(iter(self._unjudged.items()))
+            del self._unjudged[destination]
+            tree = self._trees.get(destination)
+            if tree is not None and destination not in self._stale:
+                compared += sum(1 + len(changed.gains) for changed in changes)
+                self._judge(destination, tree, changes)
 
     def work(self, most: int) -> bool:
         """Make up to ``most`` trees that are missing or outdated; whether some are left."""
+        self._judge_some()
         if not self._stale or self._live is None:
-            return False
+            return bool(self._unjudged)
         if self._next is None:
             self._next = NextLinks(self._live.network)
         some = list(islice(self._stale, most))
         for destination in some:
             del self._stale[destination]
+            # A new tree is of the newest network.
+            self._unjudged.pop(destination, None)
         wanted = {destination: holders for destination in some if (holders := self._holders.get(destination))}
         trees = self._next.trees(wanted)
         self.made += len(trees)
         for destination in some:
             self._put(destination, trees.get(destination))
-        return bool(self._stale)
+        return bool(self._stale or self._unjudged)
 
     def _put(self, destination: str, tree: ReverseTree | None) -> None:
         before = self._trees.pop(destination, None)
@@ -159,7 +189,7 @@ class RoutesInUse:
     def is_in_force(self, source: str, destination: str, confirmed: Confirmed) -> bool:
         """Whether all switches from a source to a destination have confirmed the route; if there is none it is not."""
         tree = self._trees.get(destination)
-        if destination in self._stale or tree is None:
+        if destination in self._stale or destination in self._unjudged or tree is None:
             return False
         waiting, seen = [source], set()
         home = self._home(destination)

@@ -18,7 +18,7 @@ from hyroads.controller.agents.telemetry import RadioNeighbour, RadioReport
 from hyroads.controller.core.closed_loop import Measurements
 from hyroads.controller.core.estimate.busy_time import Interface
 from hyroads.controller.core.estimate.filter_bank import FloatArray, IndexArray
-from hyroads.controller.core.estimate.link_estimate import Sample, SampleColumns, Source
+from hyroads.controller.core.estimate.link_estimate import Sample, Samples, Source
 from hyroads.controller.measure.samples import Event
 from hyroads.controller.model.state import TopologyContext
 
@@ -135,9 +135,8 @@ class TelemetryIngest:
         # All of them first: what one end says is judged by what the other hears.
         for table in tables:
             self._sensing.table(table.interface, table.neighbours, table.time_s)
-        samples = self._samples(tables, now_s)
-        if told:
-            samples = [*(Sample(link.id, Source.CONFIGURED, link.capacity_mbps, now_s) for link in told), *samples]
+        configured = tuple(Sample(link.id, Source.CONFIGURED, link.capacity_mbps, now_s) for link in told)
+        samples = self._samples(tables, configured, now_s)
         busy = {table.interface: table.busy for table in tables if table.busy is not None}
         self._sensing.observed(busy)
         self._sensing.update(now_s)
@@ -151,14 +150,14 @@ class TelemetryIngest:
         """Whether every interface has been read."""
         return self._sensing.complete()
 
-    def _samples(self, tables: Sequence[Fresh], now_s: float) -> Sequence[Sample]:
+    def _samples(self, tables: Sequence[Fresh], others: tuple[Sample, ...], now_s: float) -> Samples:
         """What interfaces say of the capacities of links, and what is known of these."""
         parts = [self._columns(table, now_s) for table in tables]
         counts = [len(links) for links, _ in parts]
         times_s = np.repeat(np.array([table.time_s for table in tables], dtype=float), counts)
         links = np.concatenate([links for links, _ in parts] or [_NOTHING])
         mbps = np.concatenate([mbps for _, mbps in parts] or [np.zeros(0)])
-        return SampleColumns(self._names, Source.MODULATION, links, mbps, times_s)
+        return Samples(self._names, Source.MODULATION, links, mbps, times_s, others)
 
     def _columns(self, table: Fresh, now_s: float) -> tuple[IndexArray, FloatArray]:
         """Places of links and their capacities, by the rows of an interface."""

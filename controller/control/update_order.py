@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from hyroads.controller.agents.protocol import AgentConfig, BranchFlow, EgressFlow, IngressFlow
+from hyroads.controller.agents.protocol import AgentConfig, EgressFlow, IngressFlow
 from hyroads.controller.model.plan import MULTIPATH, FlowPlan, Plan, differing
 
 

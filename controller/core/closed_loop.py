@@ -133,7 +133,7 @@ def slot(
     estimator = state.estimator.after(measured.samples)
     estimates = estimator.estimates(now_s)
     # Estimates as they are, stale ones at a share, unknown links out (0).
-    capacity = estimates.planned_mbps(state.settings.stale_share, (link.id for link in state.network.links))
+    capacity = estimates.planned_mbps(state.settings.stale_share, state.network.link_index)
     external = _external(state, measured, capacity, now_s)
     demands = state.demands.carried(measured.offers, now_s, layout.flow_ids)
     problem = state.problem.changed(

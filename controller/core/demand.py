@@ -109,7 +109,9 @@ class Offers(Mapping[str, Offer]):
 
     def __post_init__(self) -> None:
         rates = (self.sent_mbps, np.nan_to_num(self.offered_mbps, nan=0.0, posinf=np.inf))
-        if not (all(np.isfinite(each).all() and (each >= 0).all() for each in rates) and (self.allowed_mbps >= 0).all()):
+        if not (
+            all(np.isfinite(each).all() and (each >= 0).all() for each in rates) and (self.allowed_mbps >= 0).all()
+        ):
             raise DemandError("rates of a flow must be numbers of 0 or more")
 
     @classmethod
@@ -118,7 +120,12 @@ class Offers(Mapping[str, Offer]):
         if isinstance(offers, Offers):
             return offers
         rows = [
-            (each.sent_mbps, each.allowed_mbps, each.backlogged, math.nan if each.offered_mbps is None else each.offered_mbps)
+            (
+                each.sent_mbps,
+                each.allowed_mbps,
+                each.backlogged,
+                math.nan if each.offered_mbps is None else each.offered_mbps,
+            )
             for each in offers.values()
         ]
         sent, allowed, backlogged, offered = np.array(rows, dtype=float).reshape(len(rows), 4).T
@@ -145,8 +152,8 @@ class Offers(Mapping[str, Offer]):
         if not flows:
             return self
         rows = np.array([row for row, flow in enumerate(self.flows) if flow not in flows], dtype=np.intp)
-        columns = (self.sent_mbps, self.allowed_mbps, self.backlogged, self.offered_mbps)
-        return Offers(tuple(self.flows[row] for row in rows.tolist()), *(column[rows] for column in columns))
+        sent, allowed, offered = (each[rows] for each in (self.sent_mbps, self.allowed_mbps, self.offered_mbps))
+        return Offers(tuple(self.flows[row] for row in rows.tolist()), sent, allowed, self.backlogged[rows], offered)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -216,8 +223,8 @@ class Demands:
     def carried(self, offers: Mapping[str, Offer], now_s: float, present: Collection[str]) -> Demands:
         """As :meth:`after`, but flows in ``present`` without a measurement keep their state."""
         ids = present if isinstance(present, tuple) else tuple(present)
-        kept = set(ids)
-        return self._arranged((*ids, *(flow for flow in offers if flow not in kept)))._next(Offers.of(offers), now_s)
+        named = set(ids)
+        return self._arranged((*ids, *(flow for flow in offers if flow not in named)))._next(Offers.of(offers), now_s)
 
     def demand_mbps(self, flow: str) -> float:
         """The ``demand`` of a flow in the rate problem."""
@@ -254,12 +261,20 @@ class Demands:
         cap, idle = self._caps(self.cap_mbps[rows], self.idle_since_s[rows], offers, wanted, most, now_s)
         caps, idles = self.cap_mbps.copy(), self.idle_since_s.copy()
         caps[rows], idles[rows] = cap, idle
-        slot = _Slot(now_s, *(_spread(values, rows, len(caps)) for values in (offers.sent_mbps, wanted)),
-                     _spread(np.ones(len(rows)), rows, len(caps)) > 0)  # fmt: skip
+        sent, spread, there = (
+            _spread(each, rows, len(caps)) for each in (offers.sent_mbps, wanted, np.ones(len(rows)))
+        )
+        slot = _Slot(now_s, sent, spread, there > 0)
         return Demands(settings, self.ids, caps, idles, (*recent, slot) if len(rows) else recent)
 
     def _caps(  # noqa: PLR0917 - arrays of one length
-        self, cap: FloatArray, idle_since_s: FloatArray, offers: Offers, wanted: FloatArray, most: FloatArray, now_s: float
+        self,
+        cap: FloatArray,
+        idle_since_s: FloatArray,
+        offers: Offers,
+        wanted: FloatArray,
+        most: FloatArray,
+        now_s: float,
     ) -> tuple[FloatArray, FloatArray]:
         """The next caps, and since when flows could have been limited."""
         settings, sent, allowed = self.settings, offers.sent_mbps, offers.allowed_mbps

@@ -28,7 +28,7 @@ AGAIN_S = 10.0
 """A join of a subflow as young as this is one more copy of its own SYN; later it is another subflow."""
 MAX_SUBFLOWS = 16
 MAX_SAME_TOKEN = 8
-MAX_EARLY = 1024
+MAX_EARLY, MAX_EARLY_PER_HOST = 1024, 128
 
 
 class Outcome(StrEnum):
@@ -141,6 +141,7 @@ class _Half(NamedTuple):
 
 
 _Asked = tuple[bytes, str]  # A SYN's key and its sender: who uses another's addresses meets only itself.
+_Early = tuple[bytes, str, str]  # And who answers: nobody takes the place of the host that the SYN will go to.
 
 
 class ConnectionTable:
@@ -157,10 +158,12 @@ class ConnectionTable:
         self.connections: OrderedDict[str, Connection] = OrderedDict()
         """Those heard longest ago come first."""
         self._pending: OrderedDict[_Asked, _Half] = OrderedDict()
-        self._early: OrderedDict[_Asked, _Half] = OrderedDict()
+        self._early: OrderedDict[_Early, _Half] = OrderedDict()
         self._unknown: OrderedDict[_Asked, tuple[float, _Half | None]] = OrderedDict()
         """Joins of unknown tokens, and their answers."""
         self._pending_of: Counter[str] = Counter()
+        self._early_of: Counter[str] = Counter()
+        """By the host that answers."""
         self._of_client: dict[str, OrderedDict[str, Connection]] = {}
         self._by_key: dict[bytes, tuple[Connection, Subflow]] = {}
         self._by_token: dict[int, dict[str, Connection]] = {}
@@ -187,7 +190,7 @@ class ConnectionTable:
         if syn.kind is Kind.MALFORMED:
             outcome = Outcome.MALFORMED
         else:
-            outcome = self._answer(half, to, now_s) if syn.answers else self._ask(half, now_s)
+            outcome = self._answer(half, to, now_s) if syn.answers else self._ask(half, to, now_s)
         self.counts[outcome] += 1
         return outcome
 
@@ -215,7 +218,7 @@ class ConnectionTable:
             asked, (_, answer) = self._unknown.popitem(last=False)
             self._settle(asked, answer, now_s)
         while self._early and now_s - next(iter(self._early.values())).since_s >= REORDER_S:
-            self._early.popitem(last=False)
+            self._take_early(next(iter(self._early)))
             self.counts[Outcome.UNANSWERED] += 1
         while self._pending and now_s - (half := next(iter(self._pending.values()))).since_s >= PENDING_S:
             self._drop_pending((half.syn.key, half.host))
@@ -228,7 +231,7 @@ class ConnectionTable:
 
     # -- SYN
 
-    def _ask(self, half: _Half, now_s: float) -> Outcome:
+    def _ask(self, half: _Half, to: str, now_s: float) -> Outcome:
         syn, host = half.syn, half.host
         outcome = self._same_ends(half, now_s)
         if outcome is not None or syn.kind is Kind.PLAIN:
@@ -243,7 +246,7 @@ class ConnectionTable:
         self._pending_of[host] += 1
         if found is Reason.UNKNOWN_TOKEN:
             self._unknown[asked] = now_s, None
-        early = self._early.pop(asked, None)
+        early = self._take_early((syn.key, host, to))
         return Outcome.WAITING if early is None else self._complete(half, early, now_s)
 
     def _same_ends(self, half: _Half, now_s: float) -> Outcome | None:
@@ -288,12 +291,21 @@ class ConnectionTable:
             return Outcome.PLAIN
         # The ports of a known subflow may be used again, and the answer of another handshake come before its SYN.
         known = self._find(key) if half.syn.kind is Kind.CAPABLE else None
-        if (key, to) in self._early or (known is not None and known[0].token == half.syn.token):
+        if (key, to, half.host) in self._early or (known is not None and known[0].token == half.syn.token):
             return Outcome.REPEATED
-        if len(self._early) >= MAX_EARLY:
+        if len(self._early) >= MAX_EARLY or self._early_of[half.host] >= MAX_EARLY_PER_HOST:
             return Outcome.TOO_MANY
-        self._early[key, to] = half
+        self._early[key, to, half.host] = half
+        self._early_of[half.host] += 1
         return Outcome.WAITING
+
+    def _take_early(self, name: _Early) -> _Half | None:
+        """The answer that waits for this SYN, which waits no longer."""
+        if (half := self._early.pop(name, None)) is not None:
+            self._early_of[half.host] -= 1
+            if not self._early_of[half.host]:
+                del self._early_of[half.host]
+        return half
 
     def _complete(self, asked: _Half, answer: _Half, now_s: float) -> Outcome:
         """Both halves of a handshake are there."""

@@ -12,8 +12,9 @@ from . import ryu_shim as shim
 
 READ_BYTES = 1 << 16
 AT_ONCE = 64
-# Others may go first after so much work.
-WORK_S = 0.004
+# Others may go first after so much work. More would keep slots waiting; with less, what thousands of devices say grows
+# old while others work.
+WORK_S = 0.02
 _select = patcher.original("select")
 
 Take = Callable[[bytes], None]

@@ -407,17 +407,15 @@ class Deployer:
         """By node what the plan in force lets it classify; plans share it as long as it is the same."""
         plan = self.live.in_force
         changed = differing(self._classified, plan.classified)
-        nodes = set()
-        for flow in changed:
-            ingress = plan.flows[flow].ingress if flow in plan.classified else None
-            nodes |= {self._ingress_of.pop(flow, None), ingress}
-            if ingress is not None:
-                self._ingress_of[flow] = ingress
-        for node in nodes - {None}:
-            known, gone = self._flows_at.get(node, _NONE), changed
-            kept = {flow: classified for flow, classified in known.items() if flow not in gone}
+        nodes = {node for flow in changed if (node := self._ingress_of.pop(flow, None)) is not None}
+        for flow in changed & plan.classified.keys():
+            self._ingress_of[flow] = node = plan.flows[flow].ingress or ""
+            nodes.add(node)
+        for node in nodes:
+            known = self._flows_at.get(node, _NONE)
+            remaining = {flow: classified for flow, classified in known.items() if flow not in changed}
             new = {flow: plan.classified[flow] for flow in changed if self._ingress_of.get(flow) == node}
-            self._flows_at[node] = {**kept, **new}
+            self._flows_at[node] = {**remaining, **new}
         self._classified = plan.classified
         return self._flows_at
 
@@ -441,4 +439,3 @@ class Deployer:
             # something else happened meanwhile, the next cycle asks the update ordering again and goes on from here.
             if new and self.is_overtaken():
                 return
-

@@ -20,6 +20,7 @@ from hyroads.controller.control.live import TOGETHER_S, Live, inline
 from hyroads.controller.control.loop import DEFAULT_MARGIN, LiveLoop, LoopOptions
 from hyroads.controller.control.rate_override import RateOverride
 from hyroads.controller.control.reports import ReportRegistry
+from hyroads.controller.control.routes import Routes
 from hyroads.controller.control.slots import SlotClock
 from hyroads.controller.control.source import ConfiguredSource, Source
 from hyroads.controller.control.update_order import Views, pending_of
@@ -47,6 +48,8 @@ BOTH_GONE_S = 0.3
 SIGN_OF_LIFE_S = 0.5
 # With so many links planning takes long enough to be in the way of slots: it runs in a thread of its own.
 LARGE = 200
+STARTING_SLOTS = 5
+"""One of so many slots is carried out while a large network starts."""
 STEP_S = 0.005
 """Work that is done in one go, before others may run."""
 
@@ -76,7 +79,13 @@ def loop_options_of(network: Network, settings: Settings) -> LoopOptions:
 
 
 def _live(
-    context: TopologyContext, settings: Settings, numbers: Numbers, source: Source | None, override: RateOverride | None
+    context: TopologyContext,
+    settings: Settings,
+    numbers: Numbers,
+    source: Source | None,
+    override: RateOverride | None,
+    *,
+    routes: Routes | None,
 ) -> Live:
     options, is_large = options_of(settings), len(context.network.links) >= LARGE
     together_s = max([TOGETHER_S, *(2 * hello.dead_ms / 1e3 for hello in hello_configs(context, options).values())])
@@ -89,6 +98,7 @@ def _live(
         measures=settings.capacities == MEASURED,
         damps=settings.flap_damping,
         together_s=together_s,
+        routes=routes,
         in_thread=shim.in_thread if is_large else inline,
     )
 
@@ -96,7 +106,7 @@ def _live(
 @dataclass(eq=False)
 class EventLoop:
     """Holds state and plan, and brings switches and agents to it. ``save`` writes the state file, ``source`` measures
-    (None: what the network file says), ``override`` decides the rates of some flows.
+    (None: what the network file says), ``override`` decides the rates of some flows, ``routes`` are those of before.
     """
 
     context: TopologyContext
@@ -113,6 +123,7 @@ class EventLoop:
     """Where state is saved, and what is raised where it can't be."""
     source: InitVar[Source | None] = None
     override: InitVar[RateOverride | None] = None
+    routes: InitVar[Routes | None] = None
 
     def __post_init__(
         self,
@@ -121,13 +132,14 @@ class EventLoop:
         saved_in: tuple[str, type[NotSavedError]],
         source: Source | None,
         override: RateOverride | None,
+        routes: Routes | None,
     ) -> None:
         context, settings, clock = self.context, self.settings, self.clock
         self.started_s = clock()
         self.declared = context.network
         """The network file as it was last read; nodes, links and their order are those of ``context``."""
         self._is_large = len(context.network.links) >= LARGE
-        self.live = _live(context, settings, numbers, source, override)
+        self.live = _live(context, settings, numbers, source, override, routes=routes)
         self._hellos = hello_configs(context, options_of(settings))
         self.slots, self._garbage = SlotClock(settings.slot_ms / 1e3, clock), Garbage()
         self.plan_ms = self.planned_at_s = 0.0
@@ -168,6 +180,9 @@ class EventLoop:
         self.settled = False
         self._dirty, self._hurry, self._has_news = True, False, False
         self._turned_s = self._paused_s = 0.0
+        self._slots_begun = 0
+        self._ticked_s = -TICK_S
+        """When switches were last looked at whether they are late."""
         self._tried_version = -1
         self._asked: tuple[object, ...] = ()
         """Flows, constraints and places that were planned last."""
@@ -372,7 +387,16 @@ class EventLoop:
                     self.exception("the slot", error)
             self._garbage.after_slot(self.clock())
 
+    @property
+    def is_starting(self) -> bool:
+        """Whether devices of a large network come back, and nobody can be told anything yet."""
+        return self._is_large and not self.settled
+
     def _slot(self) -> None:
+        self._slots_begun += 1
+        if self.is_starting and self._slots_begun % STARTING_SLOTS:
+            # Rates of now are of no use to anybody, and the processor is to devices that come back.
+            return
         state, plan = self.live.slot(self.state, self.reports, self.clock(), ask=self.settled)
         if self.settled and (plan is not None or (self.plan is not None and self.plan.fill)):
             self.agents.push_rates(self.live.in_force)
@@ -432,7 +456,9 @@ class EventLoop:
         for node in self.registry.overdue():
             state = model.switch_down(state, node)
         self._become(state)
-        self.registry.tick()
+        if now_s >= self._ticked_s + TICK_S:
+            self._ticked_s = now_s
+            self.registry.tick()
         self._dirty |= self.agents.retry_due()
         heard = (self.live.loop.complete and all(is_here() for is_here in self.awaited)) or age_s > timings.grace_s
         if not self.settled and heard and model.is_settled(self.state):

@@ -102,7 +102,7 @@ class SwitchSession:
         """The ports that the goal was compared with last."""
         self._told: dict[str, ClassifiedFlow] = {}
         self._asked: tuple[SwitchIntent, Mapping[str, ClassifiedFlow], dict[str, int], TagRules | None] | None = None
-        self._viewed: tuple[tuple[object, ...], SwitchView] | None = None
+        self._viewed: tuple[DesiredRules, object, object, object, object, object, object, int, SwitchView] | None = None
         self._applied = 0
         self._rules: Mapping[str, Rule] = {}
         self._confirmed_goal: _Goal | None = None
@@ -155,14 +155,26 @@ class SwitchSession:
 
     def view(self, wanted: DesiredRules) -> SwitchView:
         """Which flows are classified now, surely and possibly: of those in ``wanted`` and of those told before."""
-        ours = (self.ports, self.tags, self._goal, self._confirmed_goal, self._batch, self._refused, self._applied)
-        basis = (wanted.intent, wanted.flows, *ours)
-        if self._viewed is None or any(a is not b for a, b in zip(basis, self._viewed[0], strict=True)):
-            view = self._view(wanted)
+        seen = self._viewed
+        if (
+            seen is not None
+            and (seen[0] is wanted or (seen[0].intent is wanted.intent and seen[0].flows is wanted.flows))
+            and seen[1] is self.ports
+            and seen[2] is self.tags
+            and seen[3] is self._goal
+            and seen[4] is self._confirmed_goal
+            and seen[5] is self._batch
+            and seen[6] is self._refused
+            and seen[7] == self._applied
+        ):
+            return seen[8]
+        view = self._view(wanted)
+        if seen is not None and seen[8] == view:
             # Whoever works with views looks only at those that are another object.
-            same = self._viewed is not None and self._viewed[1] == view
-            self._viewed = (basis, self._viewed[1] if self._viewed is not None and same else view)
-        return self._viewed[1]
+            view = seen[8]
+        goals = (self._goal, self._confirmed_goal)
+        self._viewed = (wanted, self.ports, self.tags, *goals, self._batch, self._refused, self._applied, view)
+        return view
 
     def _view(self, wanted: DesiredRules) -> SwitchView:
         rules = self._rules_of(wanted.intent, {**self._told, **wanted.flows})

@@ -15,7 +15,7 @@ import ovs_rig
 from test_ofp_ovs import World, collect, entry, in_namespace, mac
 
 from hyroads.controller.ofp import wire
-from hyroads.controller.ofp.access import SYN_COOKIES, SYN_METER, syn_copy
+from hyroads.controller.ofp.access import END_METER, SYN_COOKIES, SYN_METER, end_copy, end_meter, syn_copy
 from hyroads.controller.ofp.diff import Change
 from hyroads.controller.ofp.intents import ClassifiedFlow
 from hyroads.controller.ofp.match import Match
@@ -113,6 +113,39 @@ def test_a_syn_of_a_multipath_flow_is_copied_and_goes_to_the_agent(world: World)
             assert copies.taken() == [("c", syn[:128])]
     finally:
         assert world.change_to(world.intents) == 1
+
+
+@pytest.mark.parametrize("flags", [0x11, 0x04])
+def test_an_end_of_one_subflow_is_copied_where_it_enters_and_arrives(world: World, flags: int) -> None:
+    macs, ends = world.addressing.host_mac, {"tcp_src": 4000, "tcp_dst": 80, "eth_type": 0x0800}
+    entry = end_copy(macs["a"], Match(**ends, ipv4_src=world.ip("a"), ipv4_dst=world.ip("b")))
+    meter = end_meter(50).meter
+    connection = world.connections["a"]
+    assert meter is not None
+    connection.socket.sendall(wire.message(meter.messages[0], 1, wire.METER_MOD))
+    assert connection.apply(Change(adds=entry.rules)).ok
+    assert {rule.cookie for rule in entry.rules} <= {rule.cookie for rule in connection.installed()}
+    connection.seen.clear()
+    try:
+        with in_namespace(world.hosts["b"]) as listener, in_namespace(world.hosts["a"]) as sender:
+            # Data of the subflow, the end of another one, and the end of this one.
+            other = bytearray(segment(world, "a", "b", flags))
+            other[frames.TCP : frames.TCP + 2] = (4001).to_bytes(2, "big")
+            end = segment(world, "a", "b", flags)
+            sent = [segment(world, "a", "b", 0x10), bytes(other), end]
+            for one in sent:
+                sender.send(one)
+            # What the switch meets for the first time may be overtaken.
+            assert sorted(collect(listener, end[-80:], 0.4)) == sorted(sent)
+            connection.installed()
+            (message,) = [one for one in connection.seen if one[1] == wire.PACKET_IN]
+            assert cookie_of_packet_in(message) in {rule.cookie for rule in entry.rules}
+            assert parse_packet_in(message).frame[:128] == end[:128]
+    finally:
+        ours = [rule for rule in connection.installed() if rule.cookie in {rule.cookie for rule in entry.rules}]
+        assert connection.apply(Change(deletes=tuple(ours))).ok
+        connection.socket.sendall(wire.message(wire.meter_mod_body(wire.METER_DELETE, END_METER), 1, wire.METER_MOD))
+        connection.seen.clear()
 
 
 def test_the_meter_drops_copies_and_nothing_else(world: World) -> None:

@@ -4,12 +4,15 @@ and one declared flow cost. Agents and switches do at once what they are told; t
 
 from __future__ import annotations
 
+import json
 import random
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 from scripted_campus import Switch
 
@@ -48,7 +51,9 @@ class Agent:
     def request(self, document: Mapping[str, Any], answer: Callable[[str | None], None], **_: Any) -> None:
         self.requests += 1
         if document["type"] == "config":
-            self.ingress = {f["number"]: {p["id"]: p["rate_mbps"] or 0.0 for p in f["paths"]} for f in document["ingress"]}
+            self.ingress = {
+                f["number"]: {p["id"]: p["rate_mbps"] or 0.0 for p in f["paths"]} for f in document["ingress"]
+            }
             self.egress = {f["number"]: f["paths"] for f in document["egress"]}
         elif document["type"] == "rates":
             for number, rates in document["rates"].items():
@@ -57,35 +62,25 @@ class Agent:
 
 
 class Connection:
-    """An OpenFlow connection to a scripted switch; what it says waits in the queue, too."""
+    """An OpenFlow connection to a scripted switch; ``told`` is given what that says."""
 
-    def __init__(self, switch: Switch, loop: CampusLoop) -> None:
-        self._switch, self._loop = switch, loop
+    def __init__(self, switch: Switch, told: Callable[[bytes], None]) -> None:
+        self._switch, self._peer = switch, SimpleNamespace(send=told)
         self.dpid, self.key, self.peer = switch.dpid, id(self), "here"
 
     def ports(self) -> dict[str, int]:
         return {name: number for number, name in enumerate(self._switch.ports, start=1)}
 
-    def send(self, data: Any) -> bool:
-        if isinstance(data, bytes) and not isinstance(data, bytearray):
-            data = bytes(data)
-        at = 0
+    def send(self, data: bytes) -> bool:
+        at, peer = 0, cast("Any", self._peer)
         while at < len(data):
             length = int.from_bytes(data[at + 2 : at + 4], "big")
-            peer: Any = self
             self._switch._answer(peer, bytes(data[at : at + length]))
             at += length
         return True
 
     def close(self) -> None:
         raise AssertionError("the controller gave a switch up")
-
-
-class _Peer:
-    """Takes what a scripted switch says."""
-
-    def __init__(self, connection: Connection) -> None:
-        self.connection = connection
 
 
 class CampusLoop:
@@ -99,9 +94,10 @@ class CampusLoop:
         file = folder / "network.json"
         file.write_text('{"nodes": {}}')
         config = folder / "settings.json"
-        config.write_text('{"network": "%s", "capacities": "measured", "state_file": "%s"}' % (file, folder / "state"))
+        settings_of = {"network": str(file), "capacities": "measured", "state_file": str(folder / "state")}
+        config.write_text(json.dumps(settings_of))
         settings = load({"HYROADS_CONFIG": str(config)})
-        clock = lambda: self.now_s
+        clock = self.clock
         self.ingest = TelemetryIngest(self.context, clock)
         specs = self.specs(flows, random.Random(2))
         state = initial(self.context, [DeclaredFlow(spec, Origin.API) for spec in specs])
@@ -109,28 +105,37 @@ class CampusLoop:
             self.context, settings, state, Numbers(), clock=clock, events=EventLog(time.time, Signal()),
             save=lambda *_: None, source=self.ingest,
         )  # fmt: skip
-        self.clients = ClientService(self.context, settings.access, self.loop, lambda *_: None, clock,
-                                     switch_grace_s=10.0)
+        self.clients = ClientService(
+            self.context, settings.access, self.loop, lambda *_: None, clock, switch_grace_s=10.0
+        )
         self.pairs = None
         if self.context.on_demand:
             self.pairs = HostPairs(self.loop, self.clients.tables, clock, switch_grace_s=10.0)
             self.loop.before_push.append(self.pairs.follow)
             self.loop.additions.append(self.pairs.added_to)
-        self.loop.saver.once = lambda: None
+        self.loop.saver.begin = lambda: None  # type: ignore[method-assign]
         self.answers: deque[Callable[[], None]] = deque()
         self.counts: dict[str, int] = {"adds": 0, "deletes": 0, "groups": 0}
         self.carried: dict[tuple[int, int], float] = {}
         self._neighbours = self._rows()
-        self.agents = {}
+        self.agents: dict[str, Agent] = {}
+        self._radios: dict[str, Any] = {}
+        self._connect()
+
+    def _connect(self) -> None:
+        """Switches, agents and radios of all nodes."""
         for node in self.context.addressing.dpid:
             self.loop.switch_up(self._connection(node))
         for node in sorted(self.context.addressing.agents):
-            agent: Any = Agent(node, self.answers)
-            self.agents[node] = agent
-            self.loop.agent_up(agent)
-            radios: Any = type("Radios", (), {"node": node, "hello": Hello(node, "x", node, None, 0, "radio"), "rtt_ms": 1.0})()
+            self.agents[node] = agent = Agent(node, self.answers)
+            self.loop.agent_up(cast("Any", agent))
+            hello = Hello(node, "x", node, None, 0, "radio")
+            self._radios[node] = radios = cast("Any", SimpleNamespace(node=node, hello=hello, rtt_ms=1.0))
             self.ingest.radio_up(radios)
-            setattr(agent, "radios", radios)
+
+    def clock(self) -> float:
+        """The time of the test, in seconds."""
+        return self.now_s
 
     # -- what scripted switches need of a campus
 
@@ -139,18 +144,8 @@ class CampusLoop:
         return self.context.addressing
 
     def _connection(self, node: str) -> Any:
-        campus: Any = self
-        switch = Switch(campus, node)
-        connection = Connection(switch, self)
-        real_answer = switch._answer
-
-        class Peer:
-            def send(_, data: bytes) -> None:
-                self.answers.append(lambda: self._said(node, data))
-
-        peer: Any = Peer()
-        switch._answer = lambda _, message: real_answer(peer, message)  # type: ignore[method-assign]
-        return connection
+        switch = Switch(cast("Any", self), node)
+        return Connection(switch, lambda data: self.answers.append(partial(self._said, node, data)))
 
     def _said(self, node: str, message: bytes) -> None:
         session = self.loop.switches[node]
@@ -176,7 +171,7 @@ class CampusLoop:
 
     # -- flows
 
-    def specs(self, count: int, rng: random.Random, name: str = "f") -> list[FlowSpec]:
+    def specs(self, count: int, rng: random.Random, name: str = "f", first_port: int = 1) -> list[FlowSpec]:
         """Flows between access points and the switch room of their building, or another access point anywhere."""
         nodes, found = list(self.network.nodes), []
         while len(found) < count:
@@ -186,7 +181,7 @@ class CampusLoop:
                 continue
             ends = (source, target) if rng.random() < 0.5 else (target, source)
             # Other ports: flows with the same ends carry different frames.
-            match = {"eth_type": 0x0800, "ip_proto": 6, "tcp_dst": 1 + len(found)}
+            match = {"eth_type": 0x0800, "ip_proto": 6, "tcp_dst": first_port + len(found)}
             found.append(FlowSpec(f"{name}{len(found)}", *ends, match=match))
         return found
 
@@ -224,10 +219,15 @@ class CampusLoop:
         for node, agent in self.agents.items():
             self.loop.reports.take(node, self._report(agent))
             interfaces = tuple(
-                RadioInterface(k, int(self.now_s * 5e5 * (1 + 1e-5 * self.rng.random())), int(self.now_s * 1e6), self._scattered(node, k))
+                RadioInterface(
+                    k,
+                    int(self.now_s * 5e5 * (1 + 1e-5 * self.rng.random())),
+                    int(self.now_s * 1e6),
+                    self._scattered(node, k),
+                )
                 for k in self.context.addressing.technologies(node)
             )
-            self.ingest.radio_report(agent.radios, RadioReport(None, self.now_s, interfaces))
+            self.ingest.radio_report(self._radios[node], RadioReport(None, self.now_s, interfaces))
 
     def _scattered(self, node: str, technology: str) -> tuple[RadioNeighbour, ...]:
         return self._neighbours.get((node, technology), ())
@@ -236,7 +236,8 @@ class CampusLoop:
         carried = self.carried
         ingress = [
             {
-                "number": number, "queued": 20, "queued_bytes": 28000, "dropped": 0, "too_big": 0, "sent": 1, "from": None,
+                "number": number, "queued": 20, "queued_bytes": 28000, "dropped": 0, "too_big": 0,
+                "sent": 1, "from": None,
                 "paths": [
                     {"id": path, "rate_mbps": mbps, "sent_frames": int(carried[number, path]) // FRAME_BYTES,
                      "sent_bytes": int(carried[number, path]), "skipped": None}
@@ -247,8 +248,8 @@ class CampusLoop:
         ]  # fmt: skip
         egress = [
             {
-                "number": number, "delivered_frames": 1, "delivered_bytes": 1, "reordered": 0, "late": 0, "duplicate": 0,
-                "lost": 0, "timed_out": 0, "held": 0, "held_max": 0, "hold_mean_ms": 0.1,
+                "number": number, "delivered_frames": 1, "delivered_bytes": 1, "reordered": 0, "late": 0,
+                "duplicate": 0, "lost": 0, "timed_out": 0, "held": 0, "held_max": 0, "hold_mean_ms": 0.1,
                 "paths": [
                     {"id": path, "received_frames": int(carried.get((number, path), 0)) // FRAME_BYTES,
                      "received_bytes": int(carried.get((number, path), 0)), "delay_ms": 2.5, "last_heard_ms": 1.5,

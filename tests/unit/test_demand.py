@@ -8,11 +8,12 @@ import random
 import numpy as np
 import pytest
 import study_networks
+from demands_by_flow import DemandsByFlow
 from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hyroads.controller.core.demand import DemandError, Demands, DemandSettings, Offer
+from hyroads.controller.core.demand import DemandError, Demands, DemandSettings, Offer, Offers
 from hyroads.controller.core.errors import PlanningError
 from hyroads.controller.core.network import FlowSpec
 from hyroads.controller.core.planner import Planner
@@ -245,3 +246,26 @@ def test_nonsense_is_refused() -> None:
         Offer(math.nan, 1.0)
     with pytest.raises(DemandError):
         Offer(1.0, 1.0, True, math.inf)
+
+
+RATES = st.sampled_from([0.0, 0.05, 1.0, 8.0, 9.9, 10.0])
+OFFERS = st.builds(Offer, RATES, RATES, st.booleans(), st.none() | RATES)
+SLOTS = st.lists(
+    st.tuples(st.dictionaries(st.sampled_from("abcd"), OFFERS), st.sets(st.sampled_from("abcd")), st.booleans()),
+    max_size=40,
+)
+
+
+@examples(150, quick=30)
+@given(slots=SLOTS)
+def test_arrays_say_what_flow_by_flow_does(slots: list[tuple[dict[str, Offer], set[str], bool]]) -> None:
+    demands, by_flow = Demands(), DemandsByFlow()
+    for slot, (offers, present, soon) in enumerate(slots):
+        now_s = slot * SLOT_S + (0.03 if soon else 0.0)
+        demands = demands.carried(Offers.of(offers), now_s, tuple(sorted(present)))
+        by_flow = by_flow.carried(offers, now_s, frozenset(present))
+        assert [demands.demand_mbps(flow) for flow in "abcd"] == [by_flow.demand_mbps(flow) for flow in "abcd"]
+        assert demands.demands_mbps(tuple("dcba")).tolist() == [by_flow.demand_mbps(flow) for flow in "dcba"]
+        for flow, state in demands.flows.items():
+            if flow in by_flow.flows:
+                assert state.idle_since_s == by_flow.flows[flow].idle_since_s

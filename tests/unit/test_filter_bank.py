@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 
 import numpy as np
@@ -107,6 +108,7 @@ def test_planned_capacities_are_those_of_the_estimates(drawn: Iterable[Sample], 
         estimate = estimates[link]
         share = 0.5 if estimate.quality is Quality.STALE else 1.0
         assert planned_mbps == pytest.approx(share * (estimate.capacity_mbps or 0.0))
+    assert estimates.qualities() == Counter(estimate.quality for estimate in estimates.values())
     with pytest.raises(KeyError):
         estimates["l3"]
 

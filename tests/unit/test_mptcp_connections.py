@@ -14,6 +14,7 @@ from hyroads.controller.core.mptcp import Ends, Syn, ends, parse_syn, token_of, 
 from hyroads.controller.core.mptcp_connections import (
     AGAIN_S,
     MAX_EARLY,
+    MAX_EARLY_PER_HOST,
     MAX_SAME_TOKEN,
     MAX_SUBFLOWS,
     PENDING_S,
@@ -46,8 +47,8 @@ class World:
         self.now_s = 100.0
 
     def ask(self, options: bytes, host: str = "c", at: At = NEAR, **how) -> Outcome:
-        source, target = how.pop("source", C1), how.pop("target", S1)
-        return self.table.take(syn(options, source, target, **how), host, "", at, self.now_s)
+        source, target, to = how.pop("source", C1), how.pop("target", S1), how.pop("to", "s")
+        return self.table.take(syn(options, source, target, **how), host, to, at, self.now_s)
 
     def answer(self, options: bytes, host: str = "s", at: At = FAR, to: str = "c", **how) -> Outcome:
         """``source`` and ``target`` are those of the SYN."""
@@ -299,11 +300,35 @@ def test_a_flood_of_syns_fills_its_own_share_only_and_leaves_nothing():
 def test_answers_that_nobody_asked_for_are_bounded():
     world = World()
     for port in range(2 * MAX_EARLY):
-        world.answer(frames.capable_answer(KEY), "flood", ports=(port % 60000, 80))
+        world.answer(frames.capable_answer(KEY), f"flood-{port % 16}", ports=(port % 60000, 80))
     assert world.table.pending_count == MAX_EARLY
     world.later(REORDER_S)
     assert is_empty(world.table)
     assert world.table.counts[Outcome.UNANSWERED] == MAX_EARLY
+
+
+def test_a_host_that_answers_nobody_fills_its_own_share_only():
+    world = World()
+    for _ in range(2):
+        for port in range(2 * MAX_EARLY):
+            world.answer(frames.capable_answer(KEY), "flood", ports=(port, 80))
+        assert world.table.pending_count == MAX_EARLY_PER_HOST
+        # The answer of another host may still come before its SYN.
+        early = {"source": C2, "ports": (7000, 80)}
+        assert world.answer(frames.capable_answer(OTHER_KEY), **early) is Outcome.WAITING
+        assert world.ask(frames.capable(), **early) is Outcome.CONNECTION
+        world.table.end(next(iter(only(world).subflows)))
+        world.later(REORDER_S)
+        assert is_empty(world.table)
+
+
+def test_a_host_that_answers_before_the_one_that_is_asked_gets_no_connection():
+    world = World()
+    assert world.answer(frames.capable_answer(OTHER_KEY), "thief") is Outcome.WAITING
+    assert world.answer(frames.capable_answer(KEY)) is Outcome.WAITING
+    assert world.ask(frames.capable()) is Outcome.CONNECTION
+    assert (only(world).peer, only(world).token) == ("s", token_of(KEY, 1))
+    assert world.table.pending_count == 1
 
 
 def test_a_client_with_too_many_connections_loses_its_own_oldest():

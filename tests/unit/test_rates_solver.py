@@ -18,8 +18,9 @@ from scipy.optimize import linprog, minimize
 from hyroads.controller.core.errors import PlanningError
 from hyroads.controller.core.interference import ConflictInterference
 from hyroads.controller.core.network import FlowSpec, Link, Network, Node, Role
-from hyroads.controller.core.rates import RateProblem, Utilities, rate_problem, solve
+from hyroads.controller.core.rates import Layout, RateProblem, Utilities, rate_problem, solve
 from hyroads.controller.core.rates.allocation import transferred
+from hyroads.controller.core.rates.reduction import Pattern
 
 TRIANGLE = network_of(
     {
@@ -363,3 +364,34 @@ def test_links_that_do_not_exist_join_no_domains() -> None:
     near = network.with_capacities({"bc": 5.0})
     joined = solve(rate_problem(near, {"f": [(0,)], "g": [(1,)]}, flows=flows, margin=0.1))
     assert joined.flow_rates_mbps[0] / 10 + joined.flow_rates_mbps[1] / 20 == pytest.approx(0.9)
+
+
+@examples(60, quick=12)
+@given(seed=st.integers(0, 10**6), changes=st.integers(1, 6))
+def test_a_layout_made_from_another_is_the_one_made_from_nothing(seed: int, changes: int) -> None:
+    rng = random.Random(seed)
+    network = study_networks.enterprise(rng)
+    flows = {f"f{i}": random_paths(network, rng, rng.randint(0, 3)) for i in range(5)}
+    before = problem_of(network, flows)
+    for change in range(changes):
+        name = rng.choice([*flows, f"new{change}"])
+        if name in flows and rng.random() < 0.4:
+            flows = {flow: paths for flow, paths in flows.items() if flow != name}
+        elif name in flows and flows[name] and rng.random() < 0.5:
+            # One path stays, and may be there twice.
+            flows = {**flows, name: [flows[name][0], *random_paths(network, rng, 1), flows[name][0]]}
+        else:
+            flows = {**flows, name: random_paths(network, rng, rng.randint(0, 3))}
+        fresh = Layout.build(network.interference, flows)
+        layout = Layout.build(network.interference, flows, before.layout)
+        assert (layout.flow_ids, layout.paths) == (fresh.flow_ids, fresh.paths)
+        assert np.array_equal(layout.path_flow, fresh.path_flow)
+        assert (layout.routing != fresh.routing).nnz == (layout.domains != fresh.domains).nnz == 0
+        ours, theirs = Pattern.of(layout), Pattern.of(fresh)
+        for part in ("used", "column_of", "copies", "column_flow", "group_of", "container"):
+            assert np.array_equal(getattr(ours, part), getattr(theirs, part))
+        assert (ours.rows != theirs.rows).nnz == 0
+        solved = solve(before)
+        assert np.array_equal(transferred(solved, layout).path_rates_mbps, transferred(solved, fresh).path_rates_mbps)
+        before = replace(before, layout=layout, utilities=Utilities.log([1.0] * len(flows)),
+                         demand_mbps=np.full(len(flows), np.inf))  # fmt: skip

@@ -50,42 +50,6 @@ class Sample:
             raise EstimateError(f"link {self.link!r}: a capacity must be a finite rate, got {self.capacity_mbps}")
 
 
-@dataclass(frozen=True, eq=False)
-class SampleColumns(Sequence[Sample]):
-    """Many samples of one source as columns: ``links`` are positions in ``names``, which is the same object each time.
-
-    Raises :class:`EstimateError` for a capacity that is none.
-    """
-
-    names: Sequence[str]
-    source: Source
-    links: IndexArray
-    capacity_mbps: FloatArray
-    time_s: FloatArray
-
-    def __post_init__(self) -> None:
-        bad = np.flatnonzero(~(np.isfinite(self.capacity_mbps) & (self.capacity_mbps >= 0)))
-        if len(bad):
-            first = int(bad[0])
-            link, value = self.names[int(self.links[first])], self.capacity_mbps[first]
-            raise EstimateError(f"link {link!r}: a capacity must be a finite rate, got {value}")
-
-    def __len__(self) -> int:
-        return len(self.links)
-
-    @overload
-    def __getitem__(self, index: int) -> Sample: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> list[Sample]: ...
-
-    def __getitem__(self, index: int | slice) -> Sample | list[Sample]:
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
-        name = self.names[int(self.links[index])]
-        return Sample(name, self.source, float(self.capacity_mbps[index]), float(self.time_s[index]))
-
-
 @dataclass(frozen=True, slots=True)
 class LinkEstimate:
     """What is believed of a link: ``capacity_mbps`` (None: nothing is known), and why.
@@ -123,13 +87,56 @@ class LinkSettings:
             raise EstimateError("expected 0 < stale_s <= gone_s")
 
 
+@dataclass(frozen=True, eq=False)
+class Samples(Sequence[Sample]):
+    """Many samples as arrays: positions in ``links``, capacities, and when each was measured; all of one source."""
+
+    links: tuple[str, ...]
+    source: Source
+    at: IndexArray
+    capacity_mbps: FloatArray
+    time_s: FloatArray
+    others: tuple[Sample, ...] = ()
+    """More of any source; they come first."""
+
+    def __len__(self) -> int:
+        return len(self.others) + len(self.at)
+
+    @cached_property
+    def _all(self) -> tuple[Sample, ...]:
+        rows = zip(self.at.tolist(), self.capacity_mbps.tolist(), self.time_s.tolist(), strict=True)
+        return (*self.others, *(Sample(self.links[i], self.source, mbps, time_s) for i, mbps, time_s in rows))
+
+    @overload
+    def __getitem__(self, index: int) -> Sample: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Sample]: ...
+    def __getitem__(self, index: int | slice) -> Sample | Sequence[Sample]:
+        return self._all[index]
+
+
 class _Numbers:
     """The numbering of links, shared by the estimators of all slots: filter 3 n + s is that of link n and source s."""
 
     def __init__(self, technology: Mapping[str, str]) -> None:
         self.of = {link: number for number, link in enumerate(technology)}
+        self.links = tuple(technology)
         self.sources = {source: rank for rank, source in enumerate(Source)}
-        self._tables: dict[int, tuple[Sequence[str], IndexArray]] = {}
+
+    def columns(self, samples: Iterable[Sample]) -> tuple[IndexArray, FloatArray, FloatArray]:
+        """The filters of samples, the capacities and the times; :class:`EstimateError` for an unknown link."""
+        if isinstance(samples, Samples) and samples.links == self.links:
+            if not (np.isfinite(samples.capacity_mbps).all() and (samples.capacity_mbps >= 0).all()):
+                raise EstimateError("a capacity must be a finite rate")
+            filters = len(self.sources) * samples.at + self.sources[samples.source]
+            found, others = (filters, samples.capacity_mbps, samples.time_s), samples.others
+            if not others:
+                return found
+            first = self.columns(others)
+            return tuple(np.concatenate(both) for both in zip(first, found, strict=True))  # type: ignore[return-value]
+        wanted = list(samples)
+        values = np.array([sample.capacity_mbps for sample in wanted], dtype=float)
+        return self.keys(wanted), values, np.array([sample.time_s for sample in wanted], dtype=float)
 
     def keys(self, samples: Sequence[Sample]) -> IndexArray:
         """The filters of samples; :class:`EstimateError` for a link that nobody declared."""
@@ -138,18 +145,6 @@ class _Numbers:
             return np.array([width * of[s.link] + rank[s.source] for s in samples], dtype=np.intp)
         except KeyError as unknown:
             raise EstimateError(f"a sample names the unknown link {unknown}") from None
-
-    def keys_of(self, columns: SampleColumns) -> IndexArray:
-        """The same for columns."""
-        known = self._tables.get(id(columns.names))
-        if known is None or known[0] is not columns.names:
-            numbers = np.array([self.of.get(name, -1) for name in columns.names], dtype=np.intp)
-            known = self._tables[id(columns.names)] = (columns.names, numbers)
-        numbers = known[1][columns.links]
-        if len(numbers) and int(numbers.min()) < 0:
-            unknown = columns.names[int(columns.links[int(np.argmin(numbers))])]
-            raise EstimateError(f"a sample names the unknown link {unknown!r}")
-        return len(self.sources) * numbers + self.sources[columns.source]
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,18 +159,13 @@ class LinkEstimator:
     def after(self, samples: Iterable[Sample]) -> LinkEstimator:
         """With more samples, in the order of their times; :class:`EstimateError` for a link that nobody declared."""
         numbers = self.numbers
-        if isinstance(samples, SampleColumns):
-            keys, values, times_s = numbers.keys_of(samples), samples.capacity_mbps, samples.time_s
-        else:
-            wanted = list(samples)
-            times_s = np.array([sample.time_s for sample in wanted], dtype=float)
-            keys, values = numbers.keys(wanted), np.array([sample.capacity_mbps for sample in wanted], dtype=float)
-        if not len(keys):
+        filters, values, times_s = numbers.columns(samples)
+        if not len(filters):
             return self
         if np.any(np.diff(times_s) < 0):
             order = np.argsort(times_s, kind="stable")
-            keys, values, times_s = keys[order], values[order], times_s[order]
-        bank = self.bank.updated(keys, values, times_s, self.settings.filter)
+            filters, values, times_s = filters[order], values[order], times_s[order]
+        bank = self.bank.updated(filters, values, times_s, self.settings.filter)
         return LinkEstimator(self.technology, self.settings, bank, numbers)
 
     @cached_property
@@ -307,9 +297,10 @@ class _Columns:
     @staticmethod
     def of(bank: FilterBank, settings: LinkSettings, now_s: float) -> _Columns:
         """What filters say."""
-        mean, count, variance, time_s, weight = (
-            part.reshape(-1, len(Source)) for part in (bank.mean, bank.count, bank.variance, bank.time_s, bank.weight)
+        mean, variance, time_s, weight = (
+            part.reshape(-1, len(Source)) for part in (bank.mean, bank.variance, bank.time_s, bank.weight)
         )
+        count = bank.count.reshape(-1, len(Source))
         age_s, is_known = np.maximum(0.0, now_s - time_s[:, :_CONFIGURED]), count[:, :_CONFIGURED] > 0
         fresh = is_known & (age_s <= settings.stale_s)
         old = is_known & (age_s > settings.stale_s) & (age_s <= settings.gone_s)
@@ -350,8 +341,9 @@ class Estimates(Mapping[str, LinkEstimate]):
 
     def planned_mbps(self, stale_share: float, links: Iterable[str]) -> FloatArray:
         """:meth:`LinkEstimator.planned_mbps` at this time, of some links."""
-        of = self.estimator.numbers.of
-        return self.estimator.planned_mbps(self.now_s, stale_share)[[of[link] for link in links]]
+        numbers, wanted = self.estimator.numbers, tuple(links)
+        planned = self.estimator.planned_mbps(self.now_s, stale_share)
+        return planned if wanted == numbers.links else planned[[numbers.of[link] for link in wanted]]
 
 
 _TRUST = {

@@ -133,6 +133,10 @@ def _antiderivative(y: FloatArray, alpha: FloatArray) -> FloatArray:
 Paths = Sequence[Sequence[int]]
 
 
+class DomainsToken:
+    """Stands for the domains of a layout where what follows from them is remembered."""
+
+
 @dataclass(frozen=True, eq=False)
 class Layout:
     """What a rate problem takes from topology, interference and paths.
@@ -150,7 +154,7 @@ class Layout:
     domains: sparse.csr_matrix
     made_of: Mapping[str, Paths] = field(default_factory=dict, repr=False)
     """The paths of each flow, as they were given."""
-    same_domains: DomainsToken = field(default_factory=lambda: DomainsToken(), repr=False)
+    same_domains: DomainsToken = field(default_factory=DomainsToken, repr=False)
     """Layouts that have this in common have ``domains`` in common."""
     rows_in: tuple[ReferenceType[Layout], IndexArray] | None = field(default=None, repr=False)
     """The layout that this was made from, and per path its position there (-1: it is new)."""
@@ -216,7 +220,7 @@ class Layout:
             routing = sparse.vstack([before.routing, routing], format="csr")[at]
             together = (*before.paths, *new)
             paths = tuple(together[i] for i in at.tolist())
-        used = np.unique(routing.indices)
+        used = np.unique(routing.indices).astype(np.intp)
         origin = None if before is None else (ref(before), rows)
         made = (tuple(flows), path_flow, paths, routing, class_of)
         if before is not None and np.array_equal(used, np.unique(before.routing.indices)):
@@ -234,11 +238,11 @@ def _rows_in(before: Layout | None, flows: Mapping[str, Paths]) -> tuple[IndexAr
     starts = [first[flow] if known.get(flow) is options else -1 for flow, options in flows.items()]
     start = np.array(starts, dtype=np.intp)[path_flow] if len(path_flow) else path_flow
     offset = np.arange(len(path_flow)) - (np.cumsum(counts) - counts)[path_flow]
-    return np.where(start >= 0, start + offset, -1), path_flow, [f for f, at in zip(flows, starts, strict=True) if at < 0]
-
-
-class DomainsToken:
-    """Stands for the domains of a layout where what follows from them is remembered."""
+    return (
+        np.where(start >= 0, start + offset, -1),
+        path_flow,
+        [f for f, at in zip(flows, starts, strict=True) if at < 0],
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -364,8 +368,8 @@ def rate_problem(
     """The problem of a network's flows.
 
     ``paths`` maps flow ids to paths (link indices); ``flows`` defaults to those of the network. ``margin`` is one
-    delta, link id -> delta for the domains of some links (0 for the others), or one for each (shape L); ``external`` maps link ids to the
-    airtime that others use in their domains; ``demand_mbps`` maps flow ids to their largest rates.
+    delta, link id -> delta for the domains of some links (0 for the others), or one for each (shape L); ``external``
+    maps link ids to the airtime that others use in their domains; ``demand_mbps`` maps flow ids to their largest rates.
     ``utilities`` are those of the flows, if they are known; ``like`` is as for :meth:`Layout.build`.
     """
     specs = network.flows if flows is None else flows

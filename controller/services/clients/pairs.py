@@ -106,9 +106,16 @@ class HostPairs:
     def follow(self) -> None:
         """Take in misses, the network and what switches confirmed."""
         self.routes.on(self._port.live.network)
-        for node, session in self._port.switches.items():
-            if session.is_read and self._adopted.get(node) is not session:
-                self._adopt(node, session)
+        found = [
+            (node, session)
+            for node, session in self._port.switches.items()
+            if session.is_read and self._adopted.get(node) is not session
+        ]
+        for node, session in found:
+            self._adopt(node, session)
+        # All of them first: a tree serves all sources that hold it. Nobody is told anything before all trees are made.
+        while found and self.routes.work(TREES_AT_ONCE):
+            pass
         self._end_reading()
         if self._port.plan is not None:
             self._pin_flows(self._port.plan)
@@ -125,6 +132,8 @@ class HostPairs:
         session = self._port.switches.get(node)
         if session is not None and session.is_read and self._adopted.get(node) is not session:
             self._adopt(node, session)
+            while self.routes.work(TREES_AT_ONCE):
+                pass
         return self.routes.added_to(node, intent)
 
     # -- pairs
@@ -257,8 +266,6 @@ class HostPairs:
             if mac not in self._fixed:
                 self._tables.adopt(node, mac)
                 self._adopt_pair(node, mac, node)
-        while self.routes.work(TREES_AT_ONCE):
-            pass
 
     def _adopt_pair(self, node: str, mac: str, destination: str | None) -> None:
         if destination is None or (self._home(destination) == node and mac in self._fixed):

@@ -11,10 +11,11 @@ from silent_switch import SilentSwitch
 from hyroads.controller.agents.protocol import Hello
 from hyroads.controller.agents.sessions import Session
 from hyroads.controller.core.addressing import Numbers
+from hyroads.controller.core.network import FlowSpec
 from hyroads.controller.files.documents import read_file
 from hyroads.controller.framework.ryu_shim import Signal
 from hyroads.controller.model.events import EventLog
-from hyroads.controller.model.state import Presence, TopologyContext, initial
+from hyroads.controller.model.state import DeclaredFlow, Origin, Presence, TopologyContext, initial
 from hyroads.controller.runtime.event_loop import BOTH_GONE_S, SIGN_OF_LIFE_S, EventLoop
 from hyroads.controller.runtime.garbage import Garbage
 from hyroads.controller.settings.controller import Settings, load
@@ -136,3 +137,30 @@ def test_a_switch_that_answers_keeps_its_connection(rig: Rig) -> None:
     rig.event_loop.switches["b"].on_port_stats(reply)
     rig.after(SIGN_OF_LIFE_S + 0.1)
     assert not connection.closed and rig.fault("ab-plc") is None
+
+
+def test_nothing_is_planned_for_each_device_that_comes_back(rig: Rig) -> None:
+    """Before the controller is settled nothing is deployed: one plan, by which it measures, is enough."""
+    event_loop = rig.event_loop
+    assert not event_loop.settled
+    event_loop._plan_if_changed()
+    for node, session in rig.agents.items():
+        event_loop.agent_down(session)
+        event_loop._plan_if_changed()
+        rig.agent(node)
+        event_loop._plan_if_changed()
+    assert event_loop.counters["plans"] == 1
+    # What somebody asks for is planned at once.
+    event_loop.declare(DeclaredFlow(FlowSpec("f", "a", "c"), Origin.API))
+    assert event_loop.counters["plans"] == 2
+
+
+def test_a_push_goes_on_while_switches_confirm_and_ends_if_something_else_is_to_be_planned(rig: Rig) -> None:
+    event_loop = rig.event_loop
+    event_loop._is_large = True
+    event_loop._plan_if_changed()
+    event_loop._tried_version = event_loop.state.version
+    event_loop.wake(now=True)
+    assert not event_loop._is_overtaken()
+    event_loop.agent_down(rig.agents["a"])
+    assert event_loop._is_overtaken()

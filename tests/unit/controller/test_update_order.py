@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -11,12 +12,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from planning import planned
 
-from hyroads.controller.agents.protocol import AgentConfig
-from hyroads.controller.control.update_order import AgentView, SwitchView, Views, orders_of, pending_of
+from hyroads.controller.agents.protocol import (
+    AgentConfig,
+    BranchFlow,
+    EgressFlow,
+    HelloConfig,
+    IngressFlow,
+    PathConfig,
+)
+from hyroads.controller.control.update_order import AgentView, SwitchView, UpdateOrder, Views, orders_of, pending_of
 from hyroads.controller.core.addressing import Numbers
 from hyroads.controller.core.network import FlowSpec
 from hyroads.controller.files.documents import read_file
-from hyroads.controller.model.plan import Plan
+from hyroads.controller.model.plan import MULTIPATH, SINGLE, FlowPlan, Plan, PlannedPath
 from hyroads.controller.model.state import (
     DeclaredFlow,
     Origin,
@@ -242,3 +250,84 @@ def test_in_any_order_of_events_no_frame_meets_an_agent_that_does_not_know_it(ev
     for flow in model.plan.flows:
         assert pending_of(model.plan, model.views(), flow) == []
     assert {node: agent.runs for node, agent in model.agents.items()} == model.plan.agents
+
+
+SOME_NODES = "abcde"
+HELLO = HelloConfig(40, 140, (), ())
+
+
+class Shuffled:
+    """Plans, agents and switches of which anything may be so at any moment."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = random.Random(seed)
+        self.agents: dict[str, AgentView] = {}
+        self.switches: dict[str, SwitchView] = {}
+        self.flows = {name: self.flow(name) for name in ("f1", "f2", "f3", "f4")}
+
+    def flow(self, name: str) -> FlowPlan:
+        ingress, egress, branch = self.rng.sample(SOME_NODES, 3)
+        ids = self.rng.sample((1, 2, 3), self.rng.randint(1, 3))
+        paths = tuple(PlannedPath(i, ("l",), (i,), 1.0) for i in ids)
+        copies = tuple(PathConfig(i, (i,), None, 1600) for i in ids[1:])
+        branches = ((branch, BranchFlow(int(name[1]), name, ids[0], copies)),) if self.rng.random() < 0.3 else ()
+        mode, switches = self.rng.choice([MULTIPATH, MULTIPATH, SINGLE]), frozenset({ingress, egress, branch})
+        spec = FlowSpec(name, ingress, egress)
+        return FlowPlan(spec, int(name[1]), mode, None, ingress, egress, paths, switches, branches=branches)
+
+    def plan(self) -> Plan:
+        sides: dict[str, tuple[dict[str, IngressFlow], dict[str, EgressFlow], dict[tuple[str, int], BranchFlow]]] = {
+            node: ({}, {}, {}) for node in SOME_NODES
+        }
+        for name, flow in self.flows.items():
+            if flow.mode == MULTIPATH:
+                paths = tuple(PathConfig(p.id, p.labels, p.rate_mbps, 1600) for p in flow.paths)
+                ids = tuple(sorted(path.id for path in flow.paths))
+                sides[flow.ingress or ""][0][name] = IngressFlow(
+                    flow.number, name, flow.egress or "", 60, paths, branches=flow.branches
+                )
+                sides[flow.egress or ""][1][name] = EgressFlow(flow.number, name, ids, 100)
+                for node, copying in flow.branches:
+                    sides[node][2][copying.key] = copying
+        configs = {node: AgentConfig(HELLO, *of) for node, of in sides.items()}
+        before = getattr(self, "configs", {})
+        self.configs = {
+            node: before[node] if before.get(node) == config else config for node, config in configs.items()
+        }
+        return Plan(1, dict(self.flows), self.configs, {}, Numbers())
+
+    def happen(self, kind: str) -> None:
+        node = self.rng.choice(SOME_NODES)
+        if kind == "flow":
+            name = self.rng.choice(["f1", "f2", "f3", "f4"])
+            self.flows[name] = self.flow(name)
+        elif kind == "remove":
+            self.flows.pop(self.rng.choice(["f1", "f2", "f3", "f4"]), None)
+        elif kind == "leave":
+            (self.agents if self.rng.random() < 0.5 else self.switches).pop(node, None)
+        elif kind == "switch":
+            flows = [name for name in ("f1", "f2", "f3", "f4") if self.rng.random() < 0.5]
+            possible = frozenset(flows)
+            self.switches[node] = SwitchView(self.rng.random() < 0.7, possible, possible)
+        else:
+            known = [None, self.configs[node], self.orders.agents.get(node), AgentConfig(HELLO)]
+            acked, sent = self.rng.choice(known), self.rng.choice(known) if self.rng.random() < 0.4 else None
+            self.agents[node] = AgentView(acked, sent)
+
+    def views(self) -> Views:
+        return Views(dict(self.agents), dict(self.switches))
+
+
+@examples(150, quick=25)
+@given(
+    seed=st.integers(0, 2**32),
+    kinds=st.lists(st.sampled_from(["flow", "remove", "leave", "switch", "agent", "agent"]), max_size=60),
+)
+def test_orders_depend_on_nothing_that_was_asked_before(seed: int, kinds: list[str]) -> None:
+    world, order = Shuffled(seed), UpdateOrder()
+    world.orders = order.orders(world.plan(), world.views())
+    for kind in kinds:
+        world.happen(kind)
+        plan, views = world.plan(), world.views()
+        world.orders = order.orders(plan, views)
+        assert world.orders == orders_of(plan, views)

@@ -312,6 +312,24 @@ def test_a_new_controller_wants_what_switches_have_whatever_the_order_in_which_t
     assert {node: set(session.rules()) for node, session in again.switches.items()} == before
 
 
+def test_switches_that_are_all_read_have_each_tree_made_once() -> None:
+    rig = Rig(7, size=12, clients=0)
+    nodes = list(rig.switches)
+    for node in nodes:
+        for target in nodes[:4]:
+            rig.miss(node, rig.mac(target))
+    rig.turns()
+    again = Rig(7, is_alone=True, size=12, clients=0)
+    for node, session in rig.switches.items():
+        again.switches[node] = other = Session(again, node)
+        other.installed = tuple(Installed(r.table, r.priority, r.match_fields, r.cookie) for r in session.rules())
+    again.turn()
+    assert {n: set(s.rules()) for n, s in again.switches.items()} == {
+        n: set(s.rules()) for n, s in rig.switches.items()
+    }
+    assert again.pairs.routes.made == 4
+
+
 def test_rules_of_switches_that_lead_nowhere_any_more_are_taken_for_what_they_are() -> None:
     """Someone else's label or host is not adopted."""
     rig = Rig(2, clients=0)

@@ -1,0 +1,59 @@
+"""Routes that outlive the controller: a new one goes on with the paths that flows had, without planning them again.
+
+Planning takes about 20 ms for a flow of a large network. They are saved as the ids of their paths, with a fingerprint
+of the network file: on another network, or for other flows, the best paths may be others. Pure.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from hashlib import blake2b
+from typing import Any
+
+from hyroads.controller.core.addressing import Numbers
+from hyroads.controller.core.netfile import to_document
+from hyroads.controller.core.network import FlowSpec, Network
+
+from .routes import FlowRoute, Routes
+
+
+def fingerprint(network: Network) -> str:
+    """The same for equal network files only."""
+    text = json.dumps(to_document(network), sort_keys=True, default=str)
+    return blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+def routes_document(network: str, routes: Routes, numbers: Numbers) -> dict[str, Any]:
+    """What is saved; ``network`` is the fingerprint of the network file that flows were planned on.
+
+    Left out are flows that are no multipaths, or that handovers or bandits are about: these are planned anew.
+    """
+    paths = {
+        flow: [numbers.paths[flow][path] for path in route.paths]
+        for flow, route in routes.items()
+        if _is_saved(route) and all(path in numbers.paths.get(flow, {}) for path in route.paths)
+    }
+    return {"network": network, "paths": paths}
+
+
+def _is_saved(route: FlowRoute) -> bool:
+    return route.reason is None and not route.ends and not route.arms and not route.spec.paths
+
+
+def restored_routes(document: Any, network: str, flows: Iterable[FlowSpec], numbers: Numbers) -> dict[str, FlowRoute]:
+    """Routes from what :func:`routes_document` gave, as far as they are of this network and sound."""
+    match document:
+        case {"network": str(of), "paths": dict(saved)} if of == network:
+            pass
+        case _:
+            return {}
+    routes = {}
+    for spec in flows:
+        named = {number: path for path, number in numbers.paths.get(spec.id, {}).items()}
+        ids = saved.get(spec.id)
+        if not isinstance(ids, list) or not ids or spec.paths or spec.policy.learns:
+            continue
+        if all(type(each) is int and each in named for each in ids):
+            routes[spec.id] = FlowRoute(spec, None, None, tuple(named[each] for each in ids))
+    return routes

@@ -1,0 +1,102 @@
+"""A new controller goes on with the paths that flows had, on the same network only."""
+
+from __future__ import annotations
+
+import json
+import random
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from hyroads.controller.control.live_network import Cache, LiveNetwork
+from hyroads.controller.control.restored_routes import fingerprint, restored_routes, routes_document
+from hyroads.controller.control.routes import FlowRoute, make_routes, warm
+from hyroads.controller.core.addressing import Numbers
+from hyroads.controller.core.network import FlowSpec, Policy
+from hyroads.controller.core.topologies import campus
+from hyroads.controller.model import state as model
+from hyroads.controller.model.state import DeclaredFlow, Origin, TopologyContext
+
+CONTEXT = TopologyContext.of(campus(random.Random(3), 12, building=4))
+NODES = list(CONTEXT.network.nodes)
+PRINT = fingerprint(CONTEXT.network)
+
+
+def specs() -> list[FlowSpec]:
+    rng = random.Random(5)
+    policies = (Policy.THROUGHPUT, Policy.SINGLE, Policy.PRIVATE, Policy.LATENCY, Policy.HYMAB)
+    ends = [rng.sample(NODES, 2) for _ in range(20)]
+    return [FlowSpec(f"f{i}", *pair, policy=policies[i % len(policies)]) for i, pair in enumerate(ends)]
+
+
+class World:
+    """A controller's state and routes; ``before`` are those that it begins with."""
+
+    def __init__(self, before: dict[str, FlowRoute] | None = None) -> None:
+        state = model.initial(CONTEXT, [DeclaredFlow(spec, Origin.API) for spec in specs()])
+        for node in CONTEXT.addressing.agents:
+            state = model.agent_up(state, CONTEXT, node, fresh=False, now_s=0.0)
+        self.state, self.cache = state, Cache(CONTEXT)
+        self.live = self.cache.live(state)
+        self.routes = make_routes(state, self.live, before)
+        numbers = Numbers().with_flows(self.routes)
+        self.numbers = numbers.with_paths({flow: route.known for flow, route in self.routes.items()})
+
+    def saved(self, network: str = PRINT) -> Any:
+        return json.loads(json.dumps(routes_document(network, self.routes, self.numbers)))
+
+
+@pytest.fixture(scope="module")
+def world() -> World:
+    return World()
+
+
+def test_flows_have_the_paths_that_they_had_and_are_not_planned_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    restored = restored_routes(world.saved(), PRINT, specs(), world.numbers)
+    planned = [flow for flow, route in world.routes.items() if route.reason is None and not route.spec.policy.learns]
+    assert sorted(restored) == sorted(planned) and len(planned) > 5
+    asked: list[str] = []
+    multipath = LiveNetwork._best
+    monkeypatch.setattr(LiveNetwork, "_best", lambda self, *a: (asked.append(a[0]), multipath(self, *a))[1])
+    again = World(restored)
+    assert again.routes == world.routes
+    # Those that learn are planned as ever, nobody else.
+    assert set(asked) <= {spec.source for spec in specs() if spec.policy.learns}
+    asked.clear()
+    fresh = Cache(CONTEXT).live(again.state)
+    warm(fresh, (spec for spec in specs() if spec.id in restored), restored)
+    assert not asked
+
+
+def test_a_path_that_is_dead_is_planned_anew(world: World) -> None:
+    restored = restored_routes(world.saved(), PRINT, specs(), world.numbers)
+    flow = next(flow for flow, route in restored.items() if route.spec.policy is Policy.THROUGHPUT)
+    state = replace(world.state, silent=frozenset(link for path in restored[flow].paths for link in path))
+    route = make_routes(state, world.cache.live(state), restored)[flow]
+    assert not {link for path in route.paths for link in path} & state.silent
+
+
+def test_of_another_network_nothing_is_taken_over(world: World) -> None:
+    slower = CONTEXT.network.with_capacities({CONTEXT.network.links[0].id: 1.0})
+    assert fingerprint(slower) != PRINT == fingerprint(campus(random.Random(3), 12, building=4))
+    assert restored_routes(world.saved(fingerprint(slower)), PRINT, specs(), world.numbers) == {}
+
+
+@pytest.mark.parametrize(
+    "document",
+    [None, 7, [], {}, {"network": PRINT}, {"network": PRINT, "paths": [1]}, {"network": PRINT, "paths": {"f0": 1}}]
+    + [{"network": PRINT, "paths": {"f0": ids}} for ids in ([], [True], ["1"], [-1], [999], [[1]], [None])],
+)
+def test_what_makes_no_sense_is_left_out(world: World, document: Any) -> None:
+    assert restored_routes(document, PRINT, specs(), world.numbers) == {}
+
+
+def test_what_is_measured_to_be_as_the_file_says_is_the_network_of_the_file(world: World) -> None:
+    capacities = tuple(link.capacity_mbps for link in CONTEXT.network.links)
+    measured = model.measured(world.state, capacities, None)
+    assert world.cache.live(measured) is world.live
+    other = model.measured(world.state, (capacities[0] / 2, *capacities[1:]), None)
+    assert world.cache.live(other) is not world.live

@@ -1,0 +1,120 @@
+"""Reports as columns say the same as report by report and entry by entry."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from typing import Any
+
+import reports_by_flow
+from examples import examples
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hyroads.controller.control.reports import ReportRegistry
+from hyroads.controller.core.addressing import Numbers
+from hyroads.controller.core.network import FlowSpec, Policy
+from hyroads.controller.model.handover import Use
+from hyroads.controller.model.plan import MULTIPATH, SINGLE, FlowPlan, Plan, PlannedPath
+
+NODES = "abc"
+
+
+class World:
+    """Agents that report what a random number generator says, and plans of the flows between them."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng, self.now_s = random.Random(seed), 0.0
+        self.registry = ReportRegistry(lambda: self.now_s)
+        self.told: dict[str, list[dict[str, Any]]] = {}
+        self.plan = self.planned()
+
+    def planned(self) -> Plan:
+        flows = {}
+        for number in self.rng.sample(range(16, 24), 5):
+            ends = self.rng.sample(NODES, 2)
+            ids = self.rng.sample(range(1, 5), self.rng.randint(1, 3))
+            paths = tuple(PlannedPath(i, (f"l{i}", f"m{i}"), (i,), 1.0) for i in ids)
+            policy = self.rng.choice([Policy.AUTO, Policy.LATENCY])
+            copies = self.rng.random() < 0.2
+            use = Use(tuple(range(len(ids))), copies=True) if copies else None
+            mode = self.rng.choice([MULTIPATH, MULTIPATH, MULTIPATH, SINGLE])
+            name = f"f{number}"
+            spec = FlowSpec(name, *ends, policy=policy)
+            flows[name] = FlowPlan(spec, number, mode, None, *ends, paths, use=use)
+        return Plan(1, flows, {}, {}, Numbers())
+
+    def number(self, *, least: int = 0, most: int = 10**6) -> int | None:
+        return None if self.rng.random() < 0.05 else self.rng.randint(least, most)
+
+    def entry(self, side: str, number: int, before: dict[str, Any] | None) -> dict[str, Any]:
+        known = {path["id"]: path for path in before["paths"]} if before else {}
+        ids = list(known) if known and self.rng.random() < 0.8 else self.rng.sample(range(1, 5), self.rng.randint(1, 4))
+        bytes_name = "sent_bytes" if side == "ingress" else "received_bytes"
+        paths = []
+        for i in ids:
+            was = known.get(i, {}).get(bytes_name) or 0
+            path: dict[str, Any] = {"id": i, bytes_name: self.number(least=was, most=was + 10**5)}
+            if side == "ingress":
+                frames = known.get(i, {}).get("sent_frames") or 0
+                path["sent_frames"] = self.number(least=frames, most=frames + 500)
+                path["rate_mbps"] = self.rng.choice([None, 0.0, 1.5, 20.25])
+            paths.append(path)
+        counters = {
+            "queued": self.number(most=30),
+            "queued_bytes": self.number(most=9000),
+            "dropped": self.number(most=3),
+        }
+        return {"number": number, "paths": paths, **(counters if side == "ingress" else {})}
+
+    def report(self, node: str) -> None:
+        before = self.told.get(node, [{}])[-1]
+        report: dict[str, Any] = {"time_s": self.now_s + 1000.0, "more": False, "links": []}
+        for side in ("ingress", "egress"):
+            last = {entry["number"]: entry for entry in before.get(side, ())}
+            again = last and self.rng.random() < 0.7
+            numbers = list(last) if again else self.rng.sample(range(16, 24), self.rng.randint(0, 6))
+            report[side] = [self.entry(side, number, last.get(number)) for number in numbers]
+        self.told.setdefault(node, []).append(report)
+        self.registry.take(node, report)
+
+    def happen(self, kind: str) -> None:
+        node = self.rng.choice(NODES)
+        if kind == "forget":
+            self.registry.forget(node)
+            self.told.pop(node, None)
+        elif kind == "plan":
+            self.plan = self.planned()
+        elif kind == "rates":
+            flows = {name: replace(flow, paths=tuple(replace(p, rate_mbps=2.0) for p in flow.paths))
+                     for name, flow in self.plan.flows.items()}  # fmt: skip
+            self.plan = replace(self.plan, flows=flows)
+        else:
+            self.now_s += {"report": 0.1, "soon": 0.0004, "late": 1.5}[kind]
+            self.report(node)
+
+
+KINDS = st.lists(st.sampled_from(["report"] * 6 + ["soon", "late", "forget", "plan", "rates"]), max_size=40)
+
+
+@examples(120, quick=20)
+@given(seed=st.integers(0, 2**32), kinds=KINDS)
+def test_columns_say_what_the_entries_say(seed: int, kinds: list[str]) -> None:
+    world = World(seed)
+    for kind in kinds:
+        world.happen(kind)
+        found = world.registry.measured(world.plan)
+        wanted = reports_by_flow.measured(world.registry, world.plan)
+        assert dict(found.path_mbps) == dict(wanted.path_mbps)
+        assert dict(found.offers) == dict(wanted.offers)
+        assert dict(found.frame_bytes) == dict(wanted.frame_bytes)
+
+
+def test_rows_move_when_there_is_no_room() -> None:
+    world = World(1)
+    for _ in range(300):
+        world.happen("report")
+    assert (
+        dict(world.registry.measured(world.plan).path_mbps)
+        == reports_by_flow.measured(world.registry, world.plan).path_mbps
+    )
