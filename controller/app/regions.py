@@ -24,7 +24,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from hyroads.controller.agents.protocol import AgentConfig, EgressFlow, Hello, HelloConfig
+from hyroads.controller.agents.protocol import EgressFlow, Hello
 from hyroads.controller.agents.sessions import Answer, Session
 from hyroads.controller.core.checking import Endpoint
 from hyroads.controller.core.errors import ConfigError, HyroadsError
@@ -205,12 +205,11 @@ class Regions:
         self.loop.followers.append(self.follow)
 
     def _far_end(self, node: str) -> FarEnd:
-        options = self.loop.settings.timings
-        silent = AgentConfig(HelloConfig(options.hello_interval_ms, options.hello_dead_ms, (), ()))
         session = FarEnd(
             Hello(node, "far end", "", None, 0), f"region {self.view.region_of[node]}", None, self.loop.clock
         )
-        self.loop.agents.joined(session, silent)
+        # It may run what we told it before we started: until it has confirmed something, what flows goes on.
+        self.loop.agents.joined(session, None)
         return session
 
     def start(self) -> None:
