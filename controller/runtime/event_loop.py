@@ -125,7 +125,7 @@ class EventLoop:
     override: InitVar[RateOverride | None] = None
     routes: InitVar[Routes | None] = None
 
-    def __post_init__(
+    def __post_init__(  # noqa: PLR0917 - the fields above, in their order
         self,
         numbers: Numbers,
         save: Callable[[State, Numbers], None],
