@@ -117,6 +117,8 @@ class EmulationOptions:
     gives. Without ``etcd_members`` only the first is started here."""
     etcd_members: int = 0
     """A private etcd of so many members, by which the controllers stand by for each other."""
+    regions: bool = False
+    """Each region of the network file has a controller of its own; ``controllers`` is the number of regions."""
 
 
 class Emulation:
@@ -152,7 +154,8 @@ class Emulation:
     @property
     def rest_urls(self) -> list[str]:
         """Where controllers answer REST, inside."""
-        count = self.options.controllers if self.options.etcd_members else 1
+        several = self.options.etcd_members or self.options.regions
+        count = self.options.controllers if several else 1
         return [f"http://127.0.0.1:{controller_ports(number)['rest']}" for number in range(count)]
 
     def _make_etcd(self) -> Etcd | None:
@@ -162,10 +165,12 @@ class Emulation:
 
     def _make_standbys(self) -> list[Program]:
         """The other controllers: as the first, with ports and a name of their own."""
-        if self.etcd is None:
+        if self.etcd is None and not self.options.regions:
             return []
         first = json.loads((self.directory / "controller.json").read_text(encoding="utf-8"))
         numbers = range(1, self.options.controllers)
+        if self.options.regions:
+            return [self._program("controller", {**first, **self._of_region(n)}, f"-{n + 1}") for n in numbers]
         return [self._program("controller", {**first, **self._standing_by(n)}, f"-{n + 1}") for n in numbers]
 
     def _standing_by(self, number: int) -> dict[str, Any]:
@@ -179,13 +184,30 @@ class Emulation:
             "ha": {"etcd": self.etcd.urls, "name": controller_name(number), "advertise": advertise},
         }
 
+    def _of_region(self, number: int) -> dict[str, Any]:
+        """What the settings of a region's controller say of itself and of the others."""
+        regions = list(self.network.regions)
+        peers = {name: {"port": controller_ports(n)["peer"]} for n, name in enumerate(regions) if n != number}
+        return {
+            "listen": {what: {"port": port} for what, port in controller_ports(number).items()},
+            "region": {"name": regions[number], "peers": peers},
+            "state_file": str(self.directory / f"controller-state-{number + 1}.json"),
+        }
+
+    def _controller_of(self) -> dict[str, tuple[int, str]] | None:
+        """By node: the number of its region's controller, and where its agent dials."""
+        if not self.options.regions:
+            return None
+        dial = [f"127.0.0.1:{controller_ports(n)['agents']}" for n in range(self.options.controllers)]
+        return {node: (n, dial[n]) for n, nodes in enumerate(self.network.regions.values()) for node in nodes}
+
     def _make_controller(self) -> Program:
         files = {"network": "network.json", "state_file": "controller-state.json"}
         options = self.options
         if self.etcd is not None:
             del files["state_file"]
         settings = {**{key: str(self.directory / name) for key, name in files.items()}, **options.settings}
-        settings |= self._standing_by(0)
+        settings |= self._of_region(0) if self.options.regions else self._standing_by(0)
         if options.measured:
             settings["capacities"] = "measured"
             if options.snmp:
@@ -294,6 +316,7 @@ class Emulation:
             medium_options=self.options.medium,
             radio=RadioPlan(our_medium=self.options.radio_medium) if self.options.radio else None,
             agent_controller=self._agents_dial(),
+            controller_of=self._controller_of(),
         )
         self.net = HybridNet(topo=topo, controller=None, build=False, ipBase="10.0.0.0/16")
         self._start_net(self.net, topo.shared)

@@ -60,6 +60,7 @@ from hyroads.rest.contract import NotSavedError, StoreAwayError
 from hyroads.rest.metrics import certificates
 
 from .life import Followers, Life, limit_of
+from .regions import Regions
 
 if TYPE_CHECKING:
     from hyroads.controller.ha.standby import Standby
@@ -105,6 +106,7 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
             guards=ports.guard,
             dhcp=ports.dhcp_servers,
             all_routes_nodes=self.settings.all_routes_nodes,
+            region=self.settings.region.name if self.settings.region is not None else None,
         )
         self.store = Store(self.settings.state_file)
         self._fingerprints: tuple[Network, str] | None = None
@@ -119,6 +121,7 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
         self._tell_of_state_file(problems + self.services.left_out)
         self.agents = self._agents()
         self.standby = self._standby()
+        self.regions = self._regions()
         followers = Followers(self.services, self.agents, lambda: self._access)
         manager = ServiceManager()
         self.life = Life(self.event_loop, followers, os.environ, manager=manager, close=self._close)
@@ -133,6 +136,13 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
         from .standby import begin_standby
 
         return begin_standby(self.settings.ha, self.event_loop, lambda: self.services, _document())
+
+    def _regions(self) -> Regions | None:
+        """The neighbours, if this is the controller of a region."""
+        settings = self.settings.region
+        if settings is None:
+            return None
+        return Regions(self.event_loop, settings, self.settings.peer, _document())
 
     def _tell_of_state_file(self, left_out: Sequence[ConfigError]) -> None:
         """What was wrong with it; and what is left out of it is not lost."""
@@ -200,7 +210,7 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
         deployer = self.event_loop.agents
         server = AgentServer(
             self.event_loop,
-            self.context.addressing.agents,
+            self.context.own_agents,
             self.settings.timings,
             self.settings.agent_token,
             time.monotonic,
@@ -228,7 +238,7 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
         tls = self.settings.tls
         context = server_side(tls, _document()) if tls else None
         self._listeners = {name: _listen(name, getattr(self.settings, name)) for name in ("openflow", "agents", "rest")}
-        switches = len(self.context.addressing.dpid)
+        switches = len(self.context.own_switches)
         server = SwitchServer(self._listeners["openflow"], context, switches, self._bad_connection, self.attended)
         shim.replace_switch_server(server.serve)
         shim.end_silent_switches(LargeReads.silence_s, echo_s=ECHO_S, dead_s=SWITCH_DEAD_S)
@@ -250,6 +260,8 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
         shim.spawn(shim.serve_wsgi, self._listeners["rest"], web, logging.getLogger("hyroads.rest.access"))
         if self.standby is not None:
             self.standby.start()
+        if self.regions is not None:
+            self.regions.start()
         self.life.start()
         settings = self.settings
         LOG.info(

@@ -50,6 +50,8 @@ RUN_ARGUMENTS = (
              help="so many controllers that stand by for each other, on a private etcd (default 1, without etcd)"),
     argument("--etcd-members", type=int, metavar="N",
              help="with --controllers: members of that etcd, 1 (default), 3 or 5"),
+    argument("--regions", action="store_true",
+             help="each region of the network file has a controller of its own"),
     argument("--no-realtime", action="store_true", help="normal instead of real-time priority (less exact)"),
     argument("--margin", type=float, help="share of airtime that the controller leaves free"),
     argument("--mode", choices=("solver", "controller"),
@@ -75,6 +77,7 @@ def _run(args: argparse.Namespace) -> int:
 
     Addressing.of(network, str(path))
     check_radio_file(network, str(path), args)
+    args.controllers = regions_of(network, str(path), args)
     name = args.name or network_name(path)
     return run_network(network, name, lambda e: keep_running(e, cli=args.cli, script=args.script), options(args), say)
 
@@ -148,6 +151,22 @@ def check_radio_file(network: Network, document: str, args: argparse.Namespace) 
         )
 
 
+def regions_of(network: Network, document: str, args: argparse.Namespace) -> int | None:
+    """How many controllers there are to be; an EmulationError if ``--regions`` is given and the file has none."""
+    from hyroads.mininet.programs import EmulationError
+
+    if not args.regions:
+        return int(args.controllers) if args.controllers else None
+    if args.controllers is not None:
+        raise EmulationError("--regions: not with --controllers: each region has one")
+    for option in ("measured", "sliced", "radios", "snmp", "no_controller"):
+        if getattr(args, option, False):
+            raise EmulationError(f"--regions: not with --{option.replace('_', '-')}")
+    if not network.regions:
+        raise EmulationError(f"{document}: --regions: the file has no section regions")
+    return len(network.regions)
+
+
 def _errors(args: argparse.Namespace) -> dict[str, float]:
     return {name: getattr(args, name) for name in ERRORS if getattr(args, name) is not None}
 
@@ -175,7 +194,8 @@ def options(args: argparse.Namespace) -> RunOptions:
         radio_medium=args.radio_medium,
         guest=getattr(args, "guest", False),
         controllers=args.controllers or 1,
-        etcd_members=(args.etcd_members or 1) if (args.controllers or 1) > 1 else 0,
+        etcd_members=(args.etcd_members or 1) if (args.controllers or 1) > 1 and not args.regions else 0,
+        regions=args.regions,
     )
     return RunOptions(publish=args.publish, dashboard=getattr(args, "dashboard", None), emulation=emulation)
 

@@ -26,10 +26,16 @@ class IntentMaker:
         tree = tuple(sorted(broadcast_tree(network)))
         made = self._on_demand(places, tree) if self.context.on_demand else self._whole(network, places, tree)
         last, self._last = self._last, made
+        if self.context.view is not None:
+            made = {node: made[node] for node in self.context.own_switches}
         for node, intent in made.items():
             if (known := last.get(node)) is not None and known is not intent and known == intent:
                 made[node] = known
         return made
+
+    @property
+    def _relays(self) -> frozenset[str]:
+        return frozenset() if self.context.view is None else self.context.view.borders
 
     def _whole(
         self, network: Network, places: Mapping[str, Place], tree: tuple[TreeEdge, ...]
@@ -45,6 +51,7 @@ class IntentMaker:
             places=places,
             guarded=context.guarded,
             dhcp=context.dhcp,
+            relays=self._relays,
         )
 
     def _on_demand(self, places: Mapping[str, Place], tree: tuple[TreeEdge, ...]) -> dict[str, SwitchIntent]:
@@ -52,6 +59,11 @@ class IntentMaker:
         context = self.context
         if self._bare is None:
             self._bare = BareIntents(
-                context.network, context.addressing, context.labels, guarded=context.guarded, dhcp=context.dhcp
+                context.network,
+                context.addressing,
+                context.labels,
+                guarded=context.guarded,
+                dhcp=context.dhcp,
+                relays=self._relays,
             )
         return self._bare.of(places, tree)

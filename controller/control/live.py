@@ -16,13 +16,14 @@ from typing import Any
 
 import numpy as np
 
+from hyroads.controller.agents.protocol import EgressFlow
 from hyroads.controller.core.addressing import Numbers
 from hyroads.controller.core.errors import PlanningError
 from hyroads.controller.core.estimate.flap_damping import FlapDamping, HelloGraph
 from hyroads.controller.core.infer.change import Change, ChangeDetector, FloatArray, domain_changes
 from hyroads.controller.core.network import Link
 from hyroads.controller.model.plan import Options, Plan, differing
-from hyroads.controller.model.state import Presence, State, TopologyContext, links_held
+from hyroads.controller.model.state import DeclaredFlow, Presence, State, TopologyContext, links_held
 from hyroads.controller.model.state import measured as with_measured
 
 from .live_network import Cache, LiveNetwork
@@ -95,6 +96,10 @@ class Live:
         self._pending: tuple[Change, ...] = ()
         self._moved: frozenset[str] = frozenset()
         self._rests_at_s: float | None = None
+        # Flows as they are declared, and as far as this controller carries them.
+        self._segments_of: Mapping[str, DeclaredFlow] = {}
+        self._segmented: Mapping[str, DeclaredFlow] = {}
+        self._arriving: Mapping[str, Mapping[str, EgressFlow]] = {}
 
     @property
     def numbers(self) -> Numbers:
@@ -182,14 +187,34 @@ class Live:
     def preparation(self, state: State) -> Callable[[], None]:
         """What of :meth:`replan` takes longest and depends on nothing else: may run in another thread before it."""
         live = self._cache.live(state)
-        known = self._routes.keys() & state.flows.keys()
+        flows = self._segments(state)
+        known = self._routes.keys() & flows.keys()
         # Of this very network all is known but what new flows need.
-        asked = state.flows.keys() - known if live is self._network else state.flows.keys()
-        return partial(warm, live, [declared.spec for flow, declared in state.flows.items() if flow in asked], known)
+        asked = flows.keys() - known if live is self._network else flows.keys()
+        return partial(warm, live, [declared.spec for flow, declared in flows.items() if flow in asked], known)
+
+    def _segments(self, state: State) -> Mapping[str, DeclaredFlow]:
+        """Flows as far as this controller carries them; those that did not change are the very objects of before."""
+        view, mac = self._context.view, self._context.addressing.host_mac
+        if view is None:
+            return state.flows
+        if state.flows is not self._segments_of:
+            known = self._segmented
+            self._segmented = {
+                flow: known[flow]
+                if flow in known and self._segments_of.get(flow) is declared
+                else DeclaredFlow(view.segment(declared.spec, mac), declared.origin)
+                for flow, declared in state.flows.items()
+            }
+            self._segments_of = state.flows
+        return self._segmented
 
     def replan(self, state: State, reports: ReportRegistry, now_s: float) -> Plan:
         """The plan of a new state: flows keep their paths as far as these live; rates are for now."""
         live = self._cache.live(state)
+        self._arriving = state.arriving
+        if self._context.view is not None:
+            state = replace(state, flows=self._segments(state))
         if self._network is not None and self._routes:
             self._pending += domain_changes(live.network, self._network.network.interference)
         routes = self._route_maker.make(state, live, self._routes, same_network=live is self._network)
@@ -262,7 +287,7 @@ class Live:
         self._network, self._routes = live, routes
         self.loop.lay_out(live.network, routes)
         turn = self.loop.turn(now_s, agents, ask=False)
-        self.plan = self._maker.plan(version, live, routes, self.loop.rates, self.numbers, self.plan)
+        self.plan = self._maker.plan(version, live, routes, self.loop.rates, self.numbers, self.plan, self._arriving)
         self._adopted = None
         self._take_fill(turn)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from hyroads.controller.agents.protocol import AgentConfig, BranchFlow, EgressFlow, IngressFlow, PathConfig
+from hyroads.controller.agents.protocol import AgentConfig, BranchFlow, EgressFlow, HelloConfig, IngressFlow, PathConfig
 from hyroads.controller.core.addressing import Numbers, PathName
 from hyroads.controller.core.ncast import Leg
 from hyroads.controller.core.network import Policy, Traffic
@@ -23,6 +23,8 @@ from .live_network import LiveNetwork
 from .routes import FlowRoute, Routes
 
 PRECEDENCE_STEP = 1000
+Arriving = Mapping[str, Mapping[str, EgressFlow]]
+"""By node: ends of other regions' segments, by name."""
 
 
 class PlanMaker:
@@ -32,6 +34,12 @@ class PlanMaker:
         self._context = context
         self._options = options
         self._hellos = model.hello_configs(context, options)
+        if context.view is not None:
+            # What the agents there do besides is their own region's affair.
+            silent = HelloConfig(options.hello_interval_ms, options.hello_dead_ms, (), ())
+            self._hellos |= dict.fromkeys(context.view.far_ends & context.addressing.agents, silent)
+        self._arrived: Arriving = {}
+        """The ends of other regions' segments in the last plan."""
         self._made_of: Routes = {}
         """The routes of the last plan."""
         self._made_in: LiveNetwork | None = None
@@ -39,14 +47,21 @@ class PlanMaker:
         """The rates of the last plan, as they were given."""
 
     def plan(  # noqa: PLR0917 - all that a plan is made of
-        self, version: int, live: LiveNetwork, routes: Routes, rates: model.Rates, numbers: Numbers, before: Plan | None
+        self,
+        version: int,
+        live: LiveNetwork,
+        routes: Routes,
+        rates: model.Rates,
+        numbers: Numbers,
+        before: Plan | None,
+        arriving: Arriving | None = None,
     ) -> Plan:
         """Plan all flows and agents; a flow without rates gets none (0) for now. ``before`` is what this gave last, or
-        that with other rates.
+        that with other rates. ``arriving`` are ends of other regions' segments.
         """
         changed = differing(self._made_of, routes) if before is not None else set(routes)
         known = {flow: routes[flow].known for flow in changed if flow in routes and routes[flow].paths}
-        renumbered = numbers.with_flows(routes)
+        renumbered = numbers.with_flows(routes, self._context.numbers)
         numbers = renumbered.with_paths(known)
         last = before.flows if before is not None else {}
         asked = changed | differing(self._made_with, rates)
@@ -59,7 +74,7 @@ class PlanMaker:
             for flow, route in routes.items()
         }
         changed_plans = differing(last, flows)
-        agents = self._agents(flows, changed_plans, before)
+        agents = self._agents(flows, changed_plans, before, arriving or {})
         classified = self._classified(flows, changed_plans, before)
         self._made_of, self._made_in, self._made_with = routes, live, rates
         return Plan(version, flows, agents, classified, numbers)
@@ -120,7 +135,7 @@ class PlanMaker:
         return FlowPlan(spec, number, MULTIPATH, None, *ends, paths, switches, route.use, standby, branches)
 
     def _agents(
-        self, flows: Mapping[str, FlowPlan], changed: Iterable[str], before: Plan | None
+        self, flows: Mapping[str, FlowPlan], changed: Iterable[str], before: Plan | None, arriving: Arriving
     ) -> dict[str, AgentConfig]:
         """Of agents that no changed flow concerns, what they had."""
         touched: dict[str, _Sides] = {}
@@ -141,13 +156,21 @@ class PlanMaker:
                 sides(plan.egress).egress[flow] = _egress(plan, self._options)
                 for node, copying in plan.branches:
                     sides(node).branch[copying.key] = copying
+        arrived = self._arrived if before is not None else {}
+        for node in differing(arrived, arriving):
+            egress = sides(node).egress
+            for flow in arrived.get(node, ()):
+                egress.pop(flow, None)
+        self._arrived = arriving
         agents = {}
         for node, hello in self._hellos.items():
             if node in known and node not in touched:
                 agents[node] = known[node]
             else:
                 of = sides(node)
-                agents[node] = AgentConfig(hello, of.ingress, of.egress, of.branch).like(known.get(node))
+                # The rest of such a flow, which begins here, has the same name.
+                egress = {**of.egress, **arriving.get(node, {})}
+                agents[node] = AgentConfig(hello, of.ingress, egress, of.branch).like(known.get(node))
         return agents
 
 
@@ -238,17 +261,17 @@ class _Branching:
 
 
 def _switches(context: TopologyContext, paths: Iterable[PathName]) -> frozenset[str]:
-    """Nodes with a switch on some paths."""
+    """Nodes on some paths whose switches are ours."""
     network = context.network
     links = (network.links[network.link_index[name]] for path in paths for name in path)
     ends = (end for link in links for end in (link.source, link.target))
-    return frozenset(end for end in ends if context.addressing.has_switch(end))
+    return frozenset(end for end in ends if context.addressing.has_switch(end) and end in context.own)
 
 
 def _classified(context: TopologyContext, plan: FlowPlan) -> ClassifiedFlow:
     """The rule of a flow; one that says more about a frame goes before one that says less."""
     spec, mac = plan.spec, context.addressing.host_mac
-    match = Match(eth_src=mac[spec.source], eth_dst=mac[spec.target], **dict(spec.match))  # type: ignore[arg-type]
+    match = Match(**{"eth_src": mac[spec.source], "eth_dst": mac[spec.target], **spec.match})  # type: ignore[arg-type]
     # The number only orders flows whose matches overlap without one being narrower.
     precedence = len(spec.match) * PRECEDENCE_STEP + plan.number % PRECEDENCE_STEP
     return ClassifiedFlow(spec.id, plan.number, match, precedence)

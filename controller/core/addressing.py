@@ -291,16 +291,17 @@ class Numbers:
     flows: Mapping[str, int] = field(default_factory=dict)
     paths: Mapping[str, Mapping[PathName, int]] = field(default_factory=dict)
 
-    def with_flows(self, flows: Iterable[str]) -> Numbers:
-        """Numbers for exactly these flows; those numbered before keep theirs."""
-        wanted = list(flows)
-        if wanted == list(self.flows) and self.paths.keys() <= self.flows.keys():
+    def with_flows(self, flows: Iterable[str], span: tuple[int, int] = (FIRST_FLOW, LAST_FLOW)) -> Numbers:
+        """Numbers for exactly these flows, from a range; those numbered before keep theirs if they are in it."""
+        wanted, (first, last) = list(flows), span
+        inside = all(first <= number <= last for number in self.flows.values())
+        if inside and wanted == list(self.flows) and self.paths.keys() <= self.flows.keys():
             return self
-        remaining = {flow: self.flows[flow] for flow in wanted if flow in self.flows}
+        remaining = {flow: n for flow in wanted if first <= (n := self.flows.get(flow, -1)) <= last}
         taken = set(remaining.values())
         for flow in wanted:
             if flow not in remaining:
-                remaining[flow] = _free((flow,), FIRST_FLOW, LAST_FLOW, taken)
+                remaining[flow] = _free((flow,), first, last, taken)
                 taken.add(remaining[flow])
         return Numbers(remaining, {flow: paths for flow, paths in self.paths.items() if flow in remaining})
 

@@ -56,7 +56,7 @@ class Security:
     token: str | None = None
 
 
-class _Link:
+class PeerLink:
     """One connection, plain or over TLS; used by one thread."""
 
     def __init__(self, connection: Any, context: ssl.SSLContext | None, host: str | None = None) -> None:
@@ -121,10 +121,10 @@ class _Link:
         if self._out.pending:
             self._socket.sendall(self._out.read())
 
-    def is_readable(self, within_s: float, bell: Any) -> bool:
+    def is_readable(self, within_s: float, bell: Any = None) -> bool:
         """Whether something comes, or the end, within a time; a bell that rings ends the wait."""
-        ready = _select.select([self._socket, bell], [], [], within_s)[0]
-        if bell in ready:
+        ready = _select.select([self._socket] if bell is None else [self._socket, bell], [], [], within_s)[0]
+        if bell is not None and bell in ready:
             bell.recv(4096)
         return self._socket in ready
 
@@ -222,7 +222,7 @@ class Peers:
     def tell(self, event: Event) -> None:
         """An event, to all."""
         outboxes = list(self._outboxes.values())
-        line = _line(event_document(event)) if outboxes else b""
+        line = line_of(event_document(event)) if outboxes else b""
         for outbox in outboxes if len(line) <= MAX_LINE else ():
             outbox.put(line)
 
@@ -275,34 +275,34 @@ class Peers:
             self._unlinked(name, by_end=by_end)
             _time.sleep(REDIAL_S)
 
-    def _dial(self, address: str) -> _Link:
+    def _dial(self, address: str) -> PeerLink:
         host, _, port = address.rpartition(":")
         host = host.removeprefix("[").removesuffix("]")
         connection = _socket.create_connection((host, int(port)), timeout=DIAL_WITHIN_S)
         try:
-            link = _Link(connection, self.security.client, host)
+            link = PeerLink(connection, self.security.client, host)
             hello = {"type": "hello", "version": VERSION, "network": self.network, "name": self.name}
             token = self.security.token
-            link.send(_line({**hello, "token": token} if token is not None else hello))
+            link.send(line_of({**hello, "token": token} if token is not None else hello))
         except OSError:
             connection.close()
             raise
         connection.settimeout(SEND_WITHIN_S)
         return link
 
-    def _send_beats(self, link: _Link, name: str, address: str) -> bool:
+    def _send_beats(self, link: PeerLink, name: str, address: str) -> bool:
         """Until the connection ends; whether the other end did that."""
         outbox = self._outboxes[name] = _Outbox()
         try:
             for event in self.events():
-                outbox.put(_line(event_document(event)))
+                outbox.put(line_of(event_document(event)))
             due_s = _time.monotonic()
             while self._dialled.get(name) == address:
                 if _time.monotonic() >= due_s:
                     due_s = _time.monotonic() + self.interval_s
                     beat = self.beat()
                     if beat is not None:
-                        link.send(_line(beat_document(beat)))
+                        link.send(line_of(beat_document(beat)))
                 while outbox.lines:
                     link.send(outbox.lines.popleft())
                 if link.is_readable(max(0.0, due_s - _time.monotonic()), outbox.bell):
@@ -339,8 +339,8 @@ class Peers:
         name, by_end = None, False
         try:
             connection.settimeout(HELLO_WITHIN_S)
-            link = _Link(connection, self.security.server)
-            lines = _Lines(link)
+            link = PeerLink(connection, self.security.server)
+            lines = PeerLines(link)
             name = self._greeted(lines.next())
             connection.settimeout(SILENT_S)
             self._linked(name)
@@ -379,11 +379,15 @@ class Peers:
         return name
 
 
-class _Lines:
+class PeerLines:
     """Documents from a connection, one a line."""
 
-    def __init__(self, link: _Link) -> None:
-        self._link, self._buffer = link, b""
+    def __init__(self, link: PeerLink, most: int = MAX_LINE) -> None:
+        self._link, self._buffer, self._most = link, b"", most
+
+    def is_ready(self, within_s: float) -> bool:
+        """Whether something can be read, within a time."""
+        return b"\n" in self._buffer or self._link.is_readable(within_s)
 
     def next(self) -> Mapping[str, Any]:
         """The next document; EOFError at the end, OSError."""
@@ -393,8 +397,8 @@ class _Lines:
                 raise EOFError
             self._buffer += data
             # Several lines may come at once; only the first has to fit.
-            if self._buffer.find(b"\n", 0, MAX_LINE + 1) < 0 and len(self._buffer) > MAX_LINE:
-                raise PeerError(f"expected lines of at most {MAX_LINE} bytes")
+            if self._buffer.find(b"\n", 0, self._most + 1) < 0 and len(self._buffer) > self._most:
+                raise PeerError(f"expected lines of at most {self._most} bytes")
         line, self._buffer = self._buffer.split(b"\n", 1)
         try:
             document = json.loads(line)
@@ -405,7 +409,8 @@ class _Lines:
         return document
 
 
-def _line(document: Mapping[str, Any]) -> bytes:
+def line_of(document: Mapping[str, Any]) -> bytes:
+    """A document as a line."""
     return json.dumps(document, separators=(",", ":")).encode() + b"\n"
 
 

@@ -175,7 +175,7 @@ def hello_configs(context: TopologyContext, options: Options) -> dict[str, Hello
     expects its frames waits accordingly.
     """
     addressing, network = context.addressing, context.network
-    agents = [node for node in network.nodes if addressing.has_agent(node)]
+    agents = [node for node in network.nodes if node in context.own_agents]
     scale = _hello_scales(context, options)
     expect: dict[str, list[tuple[str, str]]] = {node: [] for node in agents}
     patience = dict(scale)

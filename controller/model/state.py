@@ -12,10 +12,12 @@ from dataclasses import dataclass, field, replace
 from enum import Enum, StrEnum
 from functools import cached_property
 
-from hyroads.controller.core.addressing import Addressing, Labels
+from hyroads.controller.agents.protocol import EgressFlow
+from hyroads.controller.core.addressing import FIRST_FLOW, LAST_FLOW, Addressing, Labels
 from hyroads.controller.core.errors import ConfigError
 from hyroads.controller.core.interference import Interference
 from hyroads.controller.core.network import FlowSpec, Link, Network, Place, Role
+from hyroads.controller.core.region_view import RegionView, region_view
 from hyroads.controller.core.reverse_trees import ALL_ROUTES_NODES
 
 from .handover import Constrained, Constraints, Key
@@ -42,6 +44,8 @@ class Origin(StrEnum):
     """The controller itself: gone with it."""
     MPTCP = "mptcp"
     """The same, for a subflow of an MPTCP connection."""
+    REGION = "region"
+    """Another region's controller: the rest of a flow that it sends here."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +62,8 @@ class TopologyContext:
     """Nodes at whose access port DHCP servers may be."""
     on_demand: bool = False
     """Switches have rules for the nodes and hosts that their own hosts talk to, and not for all."""
+    view: RegionView | None = None
+    """What the controller of a region sees; None: it runs the whole network."""
 
     @classmethod
     def of(
@@ -68,9 +74,11 @@ class TopologyContext:
         guards: bool = False,
         dhcp: Iterable[str] | None = None,
         all_routes_nodes: int = ALL_ROUTES_NODES,
+        region: str | None = None,
     ) -> TopologyContext:
         """Derive addresses and labels; ``guards`` access ports or leaves them open. DHCP servers may be at gateways, or
-        at the nodes that are named. With more than ``all_routes_nodes`` switches, these have rules on demand.
+        at the nodes that are named. With more than ``all_routes_nodes`` switches, these have rules on demand. The
+        controller of a ``region`` commands only the nodes of that.
         """
         addressing = Addressing.of(network, document)
         guarded = frozenset(addressing.access_port) if guards else frozenset()
@@ -80,7 +88,31 @@ class TopologyContext:
         if unknown:
             raise ConfigError("settings", "access.dhcp_servers", f"{unknown[0][:64]!r} is no node with an access port")
         labels, on_demand = Labels.of(network, addressing), len(addressing.dpid) > all_routes_nodes
-        return cls(network, addressing, labels, document, guarded, servers, on_demand)
+        view = None
+        if region is not None:
+            view, network = region_view(network, region, (FIRST_FLOW, LAST_FLOW), document)
+            _check_attached(view, addressing, document)
+        return cls(network, addressing, labels, document, guarded, servers, on_demand, view)
+
+    @cached_property
+    def own(self) -> frozenset[str]:
+        """The nodes that this controller commands: all, or those of its region."""
+        return frozenset(self.network.nodes) if self.view is None else self.view.own
+
+    @cached_property
+    def own_switches(self) -> tuple[str, ...]:
+        """The nodes whose switches this controller commands, in the order of the file."""
+        return tuple(node for node in self.addressing.dpid if node in self.own)
+
+    @cached_property
+    def own_agents(self) -> frozenset[str]:
+        """The nodes whose agents this controller commands."""
+        return self.addressing.agents & self.own
+
+    @cached_property
+    def numbers(self) -> tuple[int, int]:
+        """The first and the last flow number that this controller gives."""
+        return (FIRST_FLOW, LAST_FLOW) if self.view is None else self.view.ranges[self.view.name]
 
     @cached_property
     def links_at(self) -> Mapping[str, tuple[str, ...]]:
@@ -93,8 +125,17 @@ class TopologyContext:
 
     @property
     def node_of_dpid(self) -> Mapping[int, str]:
-        """Datapath id -> node."""
-        return {dpid: node for node, dpid in self.addressing.dpid.items()}
+        """Datapath id -> node, of those that this controller commands."""
+        return {self.addressing.dpid[node]: node for node in self.own_switches}
+
+
+def _check_attached(view: RegionView, addressing: Addressing, document: str) -> None:
+    """No client of ours hangs on a switch of others, nor the other way round."""
+    for client in addressing.attachments:
+        at = addressing.attachment(client)
+        if at is not None and view.region_of[at.node] != view.region_of[client]:
+            problem = f"expected {client} in the region of {at.node}, on whose switch it hangs"
+            raise ConfigError(document, f"regions.{view.region_of[client]}", problem)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +169,8 @@ class State:
     """Clients whose flows do not use all the places they could: they were handed over, or are being."""
     places: Mapping[str, Place | None] = field(default_factory=dict)
     """Plain clients that are not where the network file has them; None: nowhere."""
+    arriving: Mapping[str, Mapping[str, EgressFlow]] = field(default_factory=dict)
+    """By own node: what its agent does at the end of segments of other regions, by their names here."""
     version: int = 0
 
     def link_fault(self, context: TopologyContext, link: Link) -> str | None:
@@ -175,8 +218,8 @@ def initial(
         constrained=dict(constrained or {}),
         places=dict(places or {}),
         flows={flow.spec.id: flow for flow in flows},
-        switches=dict.fromkeys(context.addressing.dpid, Presence.UNKNOWN),
-        agents={node: Presence.UNKNOWN for node in context.network.nodes if context.addressing.has_agent(node)},
+        switches=dict.fromkeys(context.own_switches, Presence.UNKNOWN),
+        agents={node: Presence.UNKNOWN for node in context.network.nodes if node in context.own_agents},
     )
 
 
@@ -282,6 +325,36 @@ def flow_declared(state: State, flow: DeclaredFlow) -> State:
 def flow_removed(state: State, flow: str) -> State:
     """A flow is no longer wanted."""
     return _changed(state, flows={name: value for name, value in state.flows.items() if name != flow})
+
+
+def region_told(
+    state: State,
+    *,
+    sender: str,
+    flows: Iterable[DeclaredFlow],
+    arriving: Mapping[str, Mapping[str, EgressFlow]],
+    silent: Iterable[str],
+    links: Iterable[str],
+) -> State:
+    """What another region wants of this one: the rest of its flows, and the ends of their segments at own nodes. It
+    says which of ``links``, that lead to it, are silent there.
+    """
+    ending = f"@{sender}"
+    ends = {node: {f: e for f, e in had.items() if not f.endswith(ending)} for node, had in state.arriving.items()}
+    for node, entries in arriving.items():
+        ends[node] = {**ends.get(node, {}), **entries}
+    merged = {node: entries for node, entries in ends.items() if entries}
+    wanted = {flow.spec.id: flow for flow in flows}
+    declared = {
+        flow: had
+        for flow, had in state.flows.items()
+        if had.origin is not Origin.REGION or not flow.endswith(ending) or flow in wanted
+    }
+    for flow, new in wanted.items():
+        if declared.get(flow) != new:
+            declared[flow] = new
+    heard = (state.silent - frozenset(links)) | (frozenset(silent) & frozenset(links))
+    return _changed(state, flows=declared, arriving=merged, silent=heard)
 
 
 def constrained(state: State, changes: Mapping[Key, Constrained | None]) -> State:

@@ -150,6 +150,8 @@ class SwitchIntent:
     """Addresses of own interfaces on the media, by name of the port."""
     access: tuple[AccessPort, ...] = ()
     agent: AgentPorts | None = None
+    relays: bool = False
+    """What comes out of the agent may be of flows that this edge splits."""
     neighbours: tuple[Neighbour, ...] = ()
     peers: tuple[Hop, ...] = ()
     """Interfaces (own port, their address) that hello frames may come from."""
@@ -211,15 +213,17 @@ def intents_for(
     places: Mapping[str, Place] | None = None,
     guarded: Container[str] = (),
     dhcp: Container[str] = (),
+    relays: Container[str] = (),
 ) -> dict[str, SwitchIntent]:
     """Node id -> intent, for every node with a switch.
 
     ``routes`` maps every node with a switch and every attached plain client to the routes towards it, which end on the
     attachment's link (a missing one is unreachable), ``flows`` an edge to the flows it splits, ``places`` plain clients
     to their attachment (default: ``default_places``; a client that is not in it is nowhere). ``guarded`` are nodes at
-    whose access port only known hosts are let in, ``dhcp`` those where DHCP servers may be.
+    whose access port only known hosts are let in, ``dhcp`` those where DHCP servers may be, ``relays`` those at which
+    flows of other regions go on.
     """
-    compiler = _Compiler(network, addressing, labels)
+    compiler = _Compiler(network, addressing, labels, relays)
     attached = compiler.attached(places if places is not None else default_places(addressing))
     trees = compiler.trees(tree)
     return {
@@ -249,8 +253,9 @@ class BareIntents:
         *,
         guarded: Container[str] = (),
         dhcp: Container[str] = (),
+        relays: Container[str] = (),
     ) -> None:
-        self._compiler = _Compiler(network, addressing, labels)
+        self._compiler = _Compiler(network, addressing, labels, relays)
         self._guarded = guarded
         self._last = {
             node: replace(self._compiler.bare(node, guarded, dhcp), asks=True, strays=()) for node in addressing.dpid
@@ -289,8 +294,8 @@ class _Attached:
 class _Compiler:
     """What follows from the network file alone is worked out once."""
 
-    def __init__(self, network: Network, addressing: Addressing, labels: Labels) -> None:
-        self._addressing = addressing
+    def __init__(self, network: Network, addressing: Addressing, labels: Labels, relays: Container[str]) -> None:
+        self._addressing, self._relays = addressing, relays
         self._labels = labels
         self._hops = tuple(hop_to(addressing, link.source, link.target, link.technology) for link in network.links)
         neighbours: dict[str, list[Neighbour]] = {}
@@ -321,6 +326,7 @@ class _Compiler:
             macs={names[node, k]: macs[node, k] for k in technologies},
             access=(AccessPort(addressing.access_port[node], (host,), node in guarded, node in dhcp),),
             agent=self._agent(node),
+            relays=node in self._relays,
             neighbours=tuple(self._neighbours.get(node, ())),
             peers=tuple(self._peers.get(node, ())),
             label_sources=tuple(self._label_sources.get(node, ())),

@@ -152,7 +152,8 @@ class _Builder(Ports):
 
     def _port_agent(self, access: str, network: str) -> Iterator[Rule]:
         for number in self.number(access):
-            yield Rule(Table.PORT, Priority.LABELLED, Match(in_port=number), goto=Table.DELIVER)
+            goto = Table.CLASSIFY if self.intent.relays else Table.DELIVER
+            yield Rule(Table.PORT, Priority.LABELLED, Match(in_port=number), goto=goto)
         for agent in self.number(network):
             match = Match(in_port=agent, eth_type=ETH_TYPE_MPLS)
             yield Rule(Table.PORT, Priority.LABELLED, match, goto=Table.LABEL)
@@ -175,6 +176,11 @@ class _Builder(Ports):
             for flow in self.intent.flows:
                 actions = (encap, act.SetMplsLabel(flow.number), ethernet, output)
                 yield Rule(Table.CLASSIFY, Priority.FLOW_FIRST + flow.precedence, flow.match, actions)
+                if self.intent.relays:
+                    # Out of the agent, and back into it.
+                    back = (encap, act.SetMplsLabel(flow.number), ethernet, act.Output(act.IN_PORT))
+                    match = replace(flow.match, in_port=number)
+                    yield Rule(Table.CLASSIFY, Priority.FLOW_FIRST + flow.precedence + 1, match, back)
 
     def forward(self) -> Iterator[Rule]:
         """The single path of users' frames."""

@@ -125,7 +125,7 @@ class EventLoop:
     override: InitVar[RateOverride | None] = None
     routes: InitVar[Routes | None] = None
 
-    def __post_init__(
+    def __post_init__(  # noqa: PLR0917 - the fields above, in their order
         self,
         numbers: Numbers,
         save: Callable[[State, Numbers], None],
@@ -173,6 +173,8 @@ class EventLoop:
         """Metrics of services."""
         self.epoch_listeners: list[Callable[[int, str], None]] = []
         """Told of an epoch that a device shows and that is greater than any known here: another controller leads."""
+        self.awaited: list[Callable[[], bool]] = []
+        """Whether that has been heard of which nothing should be deployed without; ``grace_s`` at most."""
         self.leads = True
         """Whether this controller is to change anything: of several, one at a time is."""
         self.settled = False
@@ -458,7 +460,7 @@ class EventLoop:
             self._ticked_s = now_s
             self.registry.tick()
         self._dirty |= self.agents.retry_due()
-        heard = self.live.loop.complete or age_s > timings.grace_s
+        heard = (self.live.loop.complete and all(is_here() for is_here in self.awaited)) or age_s > timings.grace_s
         if not self.settled and heard and model.is_settled(self.state):
             self.settled = True
             self.live.begin()

@@ -13,8 +13,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
 
+from hyroads.controller.core.addressing import FIRST_FLOW, LAST_FLOW
 from hyroads.controller.core.errors import ConfigError, HyroadsError, PlanningError
 from hyroads.controller.core.network import Network
+from hyroads.controller.core.region_view import region_view
 from hyroads.controller.framework import ryu_shim as shim
 from hyroads.controller.model import state as model
 from hyroads.controller.model.state import DeclaredFlow, Origin, State
@@ -139,7 +141,21 @@ class Reloader:
             found: Files = shim.in_thread(self.read)
         except ConfigError as error:
             raise refused_files(error) from error
-        return found
+        return self._of_region(found)
+
+    def _of_region(self, files: Files) -> Files:
+        """The network as the controller of a region sees it."""
+        view = self.event_loop.context.view
+        if view is None:
+            return files
+        try:
+            now, network = region_view(files.network, view.name, (FIRST_FLOW, LAST_FLOW), files.settings.network)
+        except ConfigError as error:
+            raise refused_files(error) from error
+        if not now.is_like(view):
+            problem = "needs a restart: network: regions, or the links that join them; nothing was taken"
+            raise ReloadRefusedError(problem, restart=["network: regions"])
+        return replace(files, network=network)
 
     def _check(self, files: Files) -> tuple[Changes, FlowEdits]:
         event_loop = self.event_loop

@@ -38,6 +38,7 @@ from .clients import AccessSettings, QuerierSettings, parse_access, parse_client
 from .ha import DEFAULT_PEER_PORT, HaSettings, parse_ha
 from .mptcp import MptcpSettings, parse_mptcp
 from .plugins import PluginSetting, SfnetSettings, parse_placement, parse_plugins, parse_policies, parse_sfnet
+from .region import RegionSettings, parse_region
 from .rest import DEFAULT_LIMITS, ApiLimits, ApiToken, SlicerPlace, api_limits, api_tokens, slicer_place, token_of
 from .slices import NO_SLICES, SliceSettings, parse_slices
 
@@ -46,7 +47,7 @@ _TOP = (
     "network", "state_file", "margin", "agent_token", "agent_token_file", "api_tokens", "listen", "tls", "timings",
     "link_mtu", "queue_ms", "max_hold_ms", "capacities", "snmp", "mode", "slot_ms", "tcp_margin", "flap_damping",
     "plugins", "policies", "sfnet", "api_limits", "access", "querier", "pair_tests", "group_frames", "burst_ms",
-    "slices", "slicer", "clients", "mptcp", "placement", "all_routes_nodes", "ha",
+    "slices", "slicer", "clients", "mptcp", "placement", "all_routes_nodes", "ha", "region",
 )  # fmt: skip
 FILE, MEASURED = "file", "measured"
 _MODES = ("solver", "controller")
@@ -119,7 +120,9 @@ class Settings:
     ha: HaSettings | None = None
     """Hot standby; None: there is one controller."""
     peer: Endpoint = field(default=Endpoint("127.0.0.1", DEFAULT_PEER_PORT))
-    """Where other instances dial, with ``ha``."""
+    """Where other instances dial, with ``ha``, and the controllers of other regions, with ``region``."""
+    region: RegionSettings | None = None
+    """The region that this controller runs; None: the whole network."""
 
 
 def load(environment: Mapping[str, str]) -> Settings:
@@ -181,10 +184,15 @@ def parse(document: object, name: str, environment: Mapping[str, str]) -> Settin
         slices=parse_slices(top.optional("slices"), base),
         mptcp=parse_mptcp(top.optional("mptcp")),
         ha=ha,
+        region=parse_region(top.optional("region"), base),
         peer=_endpoint(listen, "peer", DEFAULT_PEER_PORT if ha is None else ha.peer.port, environment)[0],
     )
     if ha is not None and settings.state_file is not None:
         top["state_file"].fail("with ha the state is in etcd; hyroads ha import takes a state file over")
+    if settings.region is not None and ha is not None:
+        top["region"].fail("not with ha: a region has one controller")
+    if settings.region is not None and settings.capacities == MEASURED:
+        top["region"].fail("needs capacities: file, because no region measures the links of others")
     if settings.pair_tests == IDLE and settings.capacities != MEASURED:
         top["pair_tests"].fail("idle needs capacities: measured, because only access points can tell what is idle")
     if settings.mode != _MODES[0] and any(settings.slices.shares.values()):
@@ -268,5 +276,7 @@ def _check_exposure(settings: Settings, plaintext: bool, listen: Place) -> None:
         listen.problems.add("sfnet.host", "beyond loopback needs api_tokens")
     if settings.ha is not None and not settings.peer.is_loopback and settings.ha.tls is None:
         listen.key("peer", None).fail("beyond loopback needs ha.tls")
+    if settings.region is not None and not settings.peer.is_loopback and settings.region.tls is None:
+        listen.key("peer", None).fail("beyond loopback needs region.tls")
     if not settings.rest.is_loopback and not settings.api_tokens:
         listen.key("rest", None).fail("beyond loopback needs api_tokens")

@@ -227,9 +227,7 @@ class ClientService:
     def _end_waiting(self) -> None:
         """Once every switch has told whom it lets in, rules of anybody else are of no use any more."""
         age_s = self.clock() - self._started_s
-        if self._knows_all or not core.are_all_told(
-            self.context.addressing.dpid, self._ready, age_s, self.switch_grace_s
-        ):
+        if self._knows_all or not core.are_all_told(self.context.own_switches, self._ready, age_s, self.switch_grace_s):
             return
         self._knows_all = True
         for session in self._ready.values():

@@ -280,7 +280,7 @@ class HostPairs:
                 self.routes.release(node, destination, ("pair", mac))
 
     def _end_reading(self) -> None:
-        everybody = len(self._adopted) >= len(self._context.addressing.dpid)
+        everybody = len(self._adopted) >= len(self._context.own_switches)
         if self._read and (everybody or self._clock() > self._read_until_s):
             for node, destination in self._read:
                 self.routes.release(node, destination, READ)

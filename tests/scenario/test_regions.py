@@ -1,0 +1,94 @@
+"""Two regions of a network with a controller each, on real packets: flows cross, and one controller's end moves nothing
+in the other's region."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import time
+
+import pytest
+
+from hyroads.controller.core.addressing import Addressing
+from hyroads.controller.files.documents import read_file
+from hyroads.mininet.run_directory import find_network
+
+NAME, FILE = "t-regions", "two-buildings"
+NORTH, SOUTH = "http://127.0.0.1:8080/api/v1", "http://127.0.0.1:8180/api/v1"
+ADDRESS = Addressing.of(read_file(find_network(FILE))).host_ip
+
+
+def inside(running, *command, node=None, timeout_s=30.0):
+    """What a command prints in the network's own namespace, or in a node's."""
+    place = f"hr-{NAME}-{node}" if node is not None else f"--target={running.pid_of('worker')}"
+    enter = ["ip", "netns", "exec", place] if node is not None else ["nsenter", place, "--net"]
+    done = subprocess.run([*enter, *command], capture_output=True, text=True, timeout=timeout_s, check=False)
+    return done.stdout
+
+
+def asked(running, url):
+    return json.loads(inside(running, "curl", "-s", "-m", "5", url))
+
+
+def rules_changed(running, url):
+    return {each["node"]: each["flow_mods"] for each in asked(running, f"{url}/health")["switches"]}
+
+
+def revisions(running, url):
+    return {each["node"]: each["revision"] for each in asked(running, f"{url}/health")["agents"]}
+
+
+def tcp_mbps(running, seconds=4):
+    server = subprocess.Popen(["ip", "netns", "exec", f"hr-{NAME}-d", "iperf3", "-s", "-1"], stdout=subprocess.DEVNULL)
+    try:
+        time.sleep(0.5)
+        report = json.loads(inside(running, "iperf3", "-c", ADDRESS["d"], "-t", str(seconds), "-J", node="a"))
+    finally:
+        server.terminate()
+        server.wait()
+    return report["end"]["sum_received"]["bits_per_second"] / 1e6
+
+
+@pytest.fixture
+def regions(lab):
+    return lab.emulate(NAME, "--regions", file=FILE)
+
+
+def test_flows_cross_and_the_end_of_a_controller_moves_nothing_in_the_other_region(regions, lab):
+    # Hosts find each other, by ARP over the border.
+    assert " 0% packet loss" in inside(regions, "ping", "-c", "5", "-i", "0.2", ADDRESS["d"], node="a")
+    flows = {each["id"]: each for each in asked(regions, f"{SOUTH}/flows")["flows"]}
+    assert flows["down@north"]["origin"] == "region"
+    assert {each["state"] for each in flows.values()} == {"multipath"}
+    # One path of WiFi gives 20 Mb/s at most: the segments of both regions are multipaths.
+    assert tcp_mbps(regions) > 20.0
+
+    before = rules_changed(regions, NORTH), revisions(regions, NORTH)
+    rules = rules_changed(regions, SOUTH)
+    ping = subprocess.Popen(
+        ["ip", "netns", "exec", f"hr-{NAME}-a", "ping", "-q", "-c", "400", "-i", "0.01", ADDRESS["d"]],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    time.sleep(0.5)
+    killed = next(pid for pid, command in regions.processes().items() if "controller-2.json" in command)
+    os.kill(killed, signal.SIGKILL)
+    told, _ = ping.communicate(timeout=30)
+    assert re.search(r" 0% packet loss", told), told
+    assert (rules_changed(regions, NORTH), revisions(regions, NORTH)) == before
+
+    def is_back():
+        try:
+            return asked(regions, f"{SOUTH}/health")["ok"]
+        except ValueError:
+            return False
+
+    # It is started again, reads back what its devices run, and has nothing to change.
+    assert lab.wait_for(is_back, 20.0)
+    time.sleep(2.0)
+    assert sum(rules_changed(regions, SOUTH).values()) == 0 < sum(rules.values())
+    assert (rules_changed(regions, NORTH), revisions(regions, NORTH)) == before
+    assert tcp_mbps(regions, 2) > 20.0

@@ -1,0 +1,253 @@
+"""What one region's controller sees of a network, and that the regions' views fit together."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from hyroads.controller.app.regions import RegionError, parse_wanted
+from hyroads.controller.control.intent_maker import IntentMaker
+from hyroads.controller.control.live_network import Cache
+from hyroads.controller.core.addressing import FIRST_FLOW, LAST_FLOW, Numbers
+from hyroads.controller.core.errors import ConfigError
+from hyroads.controller.core.netfile import parse
+from hyroads.controller.core.network import FlowSpec, Network
+from hyroads.controller.model import state as model
+from hyroads.controller.model.state import DeclaredFlow, Origin, TopologyContext
+
+REGIONS = ("north", "middle", "south")
+CHAIN: dict[str, Any] = {
+    "nodes": {name: {"role": "ap"} for name in ("n1", "n2", "m1", "m2", "s1", "s2")},
+    "links": [
+        {"id": "n", "from": "n1", "to": "n2", "technology": "wifi-n", "capacity_mbps": 20, "both": True},
+        {"id": "m", "from": "m1", "to": "m2", "technology": "wifi-m", "capacity_mbps": 20, "both": True},
+        {"id": "s", "from": "s1", "to": "s2", "technology": "wifi-s", "capacity_mbps": 20, "both": True},
+        {"id": "nm", "from": "n2", "to": "m1", "technology": "ethernet", "capacity_mbps": 100, "both": True},
+        {"id": "nm-slow", "from": "n1", "to": "m2", "technology": "ethernet", "capacity_mbps": 10, "both": True},
+        {"id": "ms", "from": "m2", "to": "s1", "technology": "ethernet", "capacity_mbps": 100, "both": True},
+    ],
+    "interference": {"rule": "technology"},
+    "regions": {"north": ["n1", "n2"], "middle": ["m1", "m2"], "south": ["s1", "s2"]},
+    "flows": [{"id": "f", "from": "n1", "to": "s2"}, {"id": "local", "from": "s1", "to": "s2"}],
+}
+
+
+def network(**changes: Any) -> Network:
+    return parse({**CHAIN, **changes}, "chain")
+
+
+def contexts(of: Network | None = None) -> dict[str, TopologyContext]:
+    of = of or network()
+    return {region: TopologyContext.of(of, "chain", region=region) for region in of.regions}
+
+
+def test_addresses_and_labels_are_those_of_the_whole_network():
+    whole = TopologyContext.of(network())
+    for context in contexts().values():
+        assert (context.addressing, context.labels) == (whole.addressing, whole.labels)
+
+
+def test_each_node_is_commanded_by_one_controller_and_each_number_given_by_one():
+    seen = contexts().values()
+    assert sorted(node for context in seen for node in context.own_switches) == sorted(network().nodes)
+    assert sorted(node for context in seen for node in context.own_agents) == sorted(network().nodes)
+    spans = sorted(context.numbers for context in seen)
+    assert all(first[1] < second[0] for first, second in itertools.pairwise(spans))
+    assert spans[0][0] >= FIRST_FLOW and spans[-1][1] <= LAST_FLOW
+    given = [Numbers().with_flows([f"f{i}" for i in range(500)], span).flows.values() for span in spans]
+    assert len({number for numbers in given for number in numbers}) == 1500
+
+
+def test_a_number_of_another_range_is_not_kept():
+    first, second = (context.numbers for context in list(contexts().values())[:2])
+    had = Numbers().with_flows(["f"], first)
+    assert second[0] <= had.with_flows(["f"], second).flows["f"] <= second[1]
+    assert had.with_flows(["f"], first) is had
+
+
+def test_one_pair_of_links_joins_two_regions_the_fastest_and_the_same_for_all():
+    for context in contexts().values():
+        capacity = {link.id: link.capacity_mbps for link in context.network.links}
+        assert (capacity["nm"], capacity["nm~"], capacity["ms"]) == (100, 100, 100)
+        assert (capacity["nm-slow"], capacity["nm-slow~"]) == (0, 0)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_regions_are_joined_by_a_tree(seed):
+    rng = random.Random(seed)
+    names = [f"r{i}" for i in range(rng.randint(2, 7))]
+    nodes = {f"{region}-{i}": {"role": "ap"} for region in names for i in range(2)}
+    links = [(f"{region}-0", f"{region}-1", f"wifi-{region}") for region in names]
+    pairs = [pair for pair in itertools.combinations(nodes, 2) if pair[0][:2] != pair[1][:2]]
+    links += [(*pair, "ethernet") for pair in rng.sample(pairs, min(len(pairs), 3 * len(names)))]
+    of = network(
+        nodes=nodes,
+        links=[
+            {"id": f"l{i}", "from": a, "to": b, "technology": k, "capacity_mbps": rng.choice([10, 100]), "both": True}
+            for i, (a, b, k) in enumerate(links)
+        ],
+        regions={region: [f"{region}-0", f"{region}-1"] for region in names},
+        flows=[],
+    )
+    seen = contexts(of)
+    views = {region: context.view for region, context in seen.items()}
+    for source, target in itertools.permutations(names, 2):
+        here, way = source, [source]
+        while here != target and (link := views[here].exits.get(target)) is not None:
+            assert views[here].region_of[link.source] == here
+            here = views[here].region_of[link.target]
+            assert here not in way
+            way.append(here)
+        # Both directions find a way, or neither does.
+        assert (here == target) == (source in views[target].exits)
+    # What all switches flood to is a tree: each edge is known at both ends, and there is one edge less than nodes.
+    hops = {
+        node: intent.tree
+        for context in seen.values()
+        for node, intent in IntentMaker(context).intents(context.network, {}).items()
+    }
+    parts = len({frozenset({region, *views[region].exits}) for region in names})
+    assert sum(map(len, hops.values())) == 2 * (len(nodes) - parts)
+
+
+def test_a_flow_over_three_regions_is_a_chain_of_segments_that_meet():
+    seen = contexts()
+    (spec,) = seen["north"].network.flows
+    assert [flow.id for flow in seen["south"].network.flows] == ["local"]
+    mac = seen["north"].addressing.host_mac
+    node_of_mac = {address: node for node, address in mac.items()}
+    here, segments = spec, [seen["north"].view.segment(spec, mac)]
+    for sender, region in itertools.pairwise(REGIONS):
+        whole = seen[sender].view.whole(here, node_of_mac)
+        here = seen[region].view.onward(whole, sender, segments[-1].target, mac)
+        segments.append(seen[region].view.segment(here, mac))
+    assert [(each.id, each.source, each.target) for each in segments] == [
+        ("f", "n1", "m1"),
+        ("f@north", "m1", "s1"),
+        ("f@north@middle", "s1", "s2"),
+    ]
+    # Whatever the ends of a segment, it takes the frames between the hosts of the whole flow.
+    assert {(each.match["eth_src"], each.match["eth_dst"]) for each in segments} == {(mac["n1"], mac["s2"])}
+
+
+def test_a_flow_within_a_region_is_what_it_was():
+    context = contexts()["south"]
+    (spec,) = context.network.flows
+    assert context.view.segment(spec, context.addressing.host_mac) is spec
+
+
+def test_a_live_network_has_a_way_to_hosts_of_other_regions():
+    context = contexts()["north"]
+    live = Cache(context).live(model.initial(context))
+    assert set(live.intents) == {"n1", "n2"}
+    routes = {route.node: route.hop.port for route in live.intents["n2"].routes}
+    assert {routes[node] for node in ("m1", "m2", "s1", "s2")} == {context.addressing.interface_name["n2", "ethernet"]}
+    assert live.intents["n2"].relays and not live.intents["n1"].relays
+
+
+@pytest.mark.parametrize(
+    ("changes", "region", "problem"),
+    [
+        ({}, "west", "is no region"),
+        ({"regions": {"one": ["n1", "s1"], "two": ["n2", "m1", "m2", "s2"]}}, "one", "connected within the region"),
+        ({"regions": {}}, "north", "is no region"),
+    ],
+)
+def test_regions_that_can_not_be_run_are_refused(changes, region, problem):
+    with pytest.raises(ConfigError, match=problem):
+        TopologyContext.of(network(**changes), "chain", region=region)
+
+
+def test_a_client_hangs_on_a_switch_of_its_own_region():
+    nodes = {**CHAIN["nodes"], "c": {"role": "client", "agent": False}}
+    link = {"id": "c", "technology": "wifi-c", "capacity_mbps": 5, "both": True}
+    links = [*CHAIN["links"], {**link, "from": "n1", "to": "c"}, {**link, "id": "d", "from": "m1", "to": "c"}]
+    regions = {**CHAIN["regions"], "middle": ["m1", "m2", "c"]}
+    with pytest.raises(ConfigError, match="on whose switch it hangs"):
+        TopologyContext.of(network(nodes=nodes, links=links, regions=regions), "chain", region="north")
+
+
+# -- what a neighbour says
+
+SEGMENT: dict[str, Any] = {
+    "node": "m1",
+    "end": {"number": 20, "paths": [3, 209], "max_hold_ms": 100, "ordered": True},
+    "flow": {"id": "f", "from": "n1", "to": "s2", "match": {"eth_type": 0x0800, "udp_dst": 5001}},
+}
+
+
+def told(segment: object = SEGMENT, silent: object = ()) -> Any:
+    context = contexts()["middle"]
+    document = {"segments": [segment], "silent": list(silent) if isinstance(silent, tuple) else silent}
+    return parse_wanted(document, "north", context, model.initial(context))
+
+
+def test_what_a_neighbour_wants_becomes_an_end_and_a_flow():
+    found = told(silent=("nm~",))
+    (flow,) = found.flows
+    assert (flow.origin, flow.spec.id, flow.spec.source, flow.spec.target) == (Origin.REGION, "f@north", "m1", "s2")
+    assert found.arriving["m1"]["f@north"].paths == (3, 209)
+    assert found.silent == {"nm~"}
+
+
+def test_the_link_that_a_neighbour_does_not_hear_is_ours_or_nothing():
+    assert told(silent=("m", "nm")).silent == frozenset()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"node": "m2x"},
+        {"node": "n2"},
+        {"node": 7},
+        {"end": {**SEGMENT["end"], "number": 60_000}},
+        {"end": {**SEGMENT["end"], "number": True}},
+        {"end": {**SEGMENT["end"], "paths": [1000]}},
+        {"end": {**SEGMENT["end"], "paths": list(range(256)) * 2}},
+        {"end": {**SEGMENT["end"], "max_hold_ms": -1}},
+        {"end": {}},
+        {"flow": {"id": "f", "from": "n1", "to": "nowhere"}},
+        {"flow": {"id": "f", "from": "n1", "to": "s2", "match": {"eth_src": "x"}}},
+        {"flow": []},
+    ],
+)
+def test_what_a_neighbour_may_not_say(change):
+    with pytest.raises((RegionError, ConfigError)):
+        told({**SEGMENT, **change})
+
+
+@pytest.mark.parametrize("silent", ["nm", [1], ["no-link"], {}])
+def test_silent_links_are_ids_of_links(silent):
+    with pytest.raises(RegionError):
+        told(silent=silent)
+
+
+def test_a_flow_that_is_declared_here_is_not_replaced():
+    context = contexts()["middle"]
+    ours = DeclaredFlow(FlowSpec("f@north", "m1", "m2"), Origin.API)
+    with pytest.raises(RegionError, match="is declared here"):
+        parse_wanted({"segments": [SEGMENT], "silent": []}, "north", context, model.initial(context, [ours]))
+
+
+def test_a_neighbour_changes_only_what_it_has_asked_for():
+    context = contexts()["middle"]
+    ours = DeclaredFlow(FlowSpec("mine@north", "m1", "m2"), Origin.API)
+    state = model.initial(context, [ours])
+    found = told(silent=("nm~",))
+
+    def after(before: model.State, sender: str, what: Any) -> model.State:
+        return model.region_told(
+            before, sender=sender, flows=what.flows, arriving=what.arriving, silent=what.silent, links=["nm~"]
+        )
+
+    once = after(state, "north", found)
+    assert set(once.flows) == {"mine@north", "f@north"} and once.silent == {"nm~"}
+    assert after(once, "north", found) is once
+    nothing = replace(found, flows=(), arriving={}, silent=frozenset())
+    assert set(after(once, "south", replace(nothing, silent=frozenset({"nm~"}))).flows) == {"mine@north", "f@north"}
+    gone = after(once, "north", nothing)
+    assert set(gone.flows) == {"mine@north"} and not gone.arriving and not gone.silent
