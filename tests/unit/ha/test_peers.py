@@ -200,7 +200,7 @@ def test_lines_that_come_at_once_count_one_by_one() -> None:
     with ours, theirs:
         sender = threading.Thread(target=theirs.sendall, args=(text + b'{"x":"' + b"y" * peers.MAX_LINE,))
         sender.start()
-        lines = peers._Lines(PlainLink(ours))  # type: ignore[arg-type]
+        lines = peers.PeerLines(PlainLink(ours))  # type: ignore[arg-type]
         assert [lines.next() for _ in sent] == sent
         with pytest.raises(peers.PeerError, match="at most"):
             lines.next()
