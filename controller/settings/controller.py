@@ -187,9 +187,17 @@ def parse(document: object, name: str, environment: Mapping[str, str]) -> Settin
         region=parse_region(top.optional("region"), base),
         peer=_endpoint(listen, "peer", DEFAULT_PEER_PORT if ha is None else ha.peer.port, environment)[0],
     )
-    if ha is not None and settings.state_file is not None:
+    _check_together(settings, top)
+    _check_exposure(settings, plaintext, Place(None, problems, "listen"))
+    problems.raise_if_any()
+    return settings
+
+
+def _check_together(settings: Settings, top: Section) -> None:
+    """What goes with some values of other settings only."""
+    if settings.ha is not None and settings.state_file is not None:
         top["state_file"].fail("with ha the state is in etcd; hyroads ha import takes a state file over")
-    if settings.region is not None and ha is not None:
+    if settings.region is not None and settings.ha is not None:
         top["region"].fail("not with ha: a region has one controller")
     if settings.region is not None and settings.capacities == MEASURED:
         top["region"].fail("needs capacities: file, because no region measures the links of others")
@@ -197,9 +205,6 @@ def parse(document: object, name: str, environment: Mapping[str, str]) -> Settin
         top["pair_tests"].fail("idle needs capacities: measured, because only access points can tell what is idle")
     if settings.mode != _MODES[0] and any(settings.slices.shares.values()):
         top["slices"].fail(f"shares of airtime need mode: {_MODES[0]}")
-    _check_exposure(settings, plaintext, Place(None, problems, "listen"))
-    problems.raise_if_any()
-    return settings
 
 
 def _endpoint(listen: Section | None, key: str, port: int, environment: Mapping[str, str]) -> tuple[Endpoint, bool]:
