@@ -10,6 +10,7 @@ from itertools import count
 from random import Random
 from threading import Timer
 
+import metrics_page
 import pytest
 from controller_process import eventually
 from ha_lab import FLOW, Lab, lab
@@ -51,6 +52,14 @@ def test_all_read_and_only_the_leader_writes(three: Lab) -> None:
         leader.name: "leader", other.name: "follower", third.name: "follower",
     }  # fmt: skip
     assert document["etcd"] == {"reachable": True, "failing_since_s": None} and document["schema"] == 1
+
+
+def test_the_page_lists_the_metrics_of_several_controllers(three: Lab) -> None:
+    text = three.leader().metrics()
+    parts = ("All programs", "The controller", "Several controllers")
+    # This one is there once a device has refused something.
+    assert metrics_page.check(text, *parts, absent=("hyroads_ha_refused_total",)) > 30
+    metrics_page.lint(text)
 
 
 def declare(three: Lab, name: str) -> None:
