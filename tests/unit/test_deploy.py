@@ -26,7 +26,8 @@ CALCULATIONS = {"lastNotNull", "last", "max", "mean", "min", "sum"}
 
 
 def documented() -> set[str]:
-    return {name for part in ("All programs", "The controller", "The slicer", "SNMPVisor") for name in listed(part)}
+    parts = ("All programs", "The controller", "Several controllers", "The slicer", "SNMPVisor")
+    return {name for part in parts for name in listed(part)}
 
 
 def shaped(document: dict[str, Any], fields: dict[str, type]) -> None:
