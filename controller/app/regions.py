@@ -15,7 +15,6 @@ thread does the rest.
 from __future__ import annotations
 
 import hashlib
-import hmac
 import json
 import logging
 from collections import deque
@@ -61,13 +60,6 @@ class Told:
     flows: tuple[DeclaredFlow, ...]
     arriving: Mapping[str, Mapping[str, EgressFlow]]
     silent: frozenset[str]
-
-
-def end_document(end: EgressFlow) -> dict[str, Any]:
-    """The end of a segment as a document."""
-    return {
-        "number": end.number, "paths": list(end.paths), "max_hold_ms": end.max_hold_ms, "ordered": end.ordered
-    }  # fmt: skip
 
 
 def parse_wanted(document: Mapping[str, Any], sender: str, context: TopologyContext, state: State) -> Told:
@@ -390,11 +382,7 @@ class Regions:
                 pass
             case _:
                 raise PeerError("expected a hello")
-        token = self._security.token
-        if token is not None and not hmac.compare_digest(token.encode(), str(hello.get("token")).encode()):
-            # A slow answer makes guessing slow.
-            _time.sleep(0.5)
-            raise PeerError("wrong token")
+        self._security.check_token(hello)
         if version != VERSION or network != self._network() or region not in self.neighbours:
             raise PeerError(f"expected a neighbour of {self.view.name} with the same network file, version {VERSION}")
         return self.neighbours[region]

@@ -55,6 +55,15 @@ class Security:
     client: ssl.SSLContext | None = None
     token: str | None = None
 
+    def check_token(self, hello: Mapping[str, Any]) -> None:
+        """Whoever dialled knows the token, if there is one; PeerError."""
+        # Text of JSON may have halves of surrogate pairs.
+        given = str(hello.get("token")).encode("utf-8", "surrogatepass")
+        if self.token is not None and not hmac.compare_digest(self.token.encode(), given):
+            # A slow answer makes guessing slow.
+            _time.sleep(0.5)
+            raise PeerError("wrong token")
+
 
 class PeerLink:
     """One connection, plain or over TLS; used by one thread."""
@@ -369,11 +378,7 @@ class Peers:
                 pass
             case _:
                 raise PeerError("expected a hello")
-        token, given = self.security.token, hello.get("token")
-        if token is not None and not hmac.compare_digest(token.encode(), str(given).encode()):
-            # A slow answer makes guessing slow.
-            _time.sleep(0.5)
-            raise PeerError("wrong token")
+        self.security.check_token(hello)
         if version != VERSION or network != self.network or name == self.name or not 0 < len(name) <= 64:
             raise PeerError(f"expected another instance of {self.network}, of version {VERSION}")
         return name

@@ -219,3 +219,12 @@ def test_what_is_told_to_an_instance_that_has_just_gone_is_no_error() -> None:
     outbox = peers._Outbox()
     outbox.close()
     outbox.put(b"{}\n")
+
+
+@pytest.mark.parametrize("given", [None, "", "other", "\ud800", 5, ["right"]])
+def test_a_token_that_is_not_the_right_one_is_refused(given: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peers._time, "sleep", lambda seconds: None)
+    security = peers.Security(token="right")
+    security.check_token({"token": "right"})
+    with pytest.raises(peers.PeerError, match="wrong token"):
+        security.check_token({"token": given})
