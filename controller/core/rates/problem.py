@@ -158,6 +158,8 @@ class Layout:
     """Layouts that have this in common have ``domains`` in common."""
     rows_in: tuple[ReferenceType[Layout], IndexArray] | None = field(default=None, repr=False)
     """The layout that this was made from, and per path its position there (-1: it is new)."""
+    contained_in: IndexArray | None = field(default=None, repr=False)
+    """Per class one whose domain contains its domain (-1: none is known); None: not looked for yet."""
 
     @property
     def flow_count(self) -> int:

@@ -31,7 +31,7 @@ from hyroads.controller.core.network import FlowSpec, Link
 
 from .allocation import Allocation
 from .problem import FloatArray, IndexArray, Layout, RateProblem
-from .solver import solve
+from .solver import pattern_of, solve
 
 BoolArray = NDArray[np.bool_]
 Solver = Callable[[RateProblem, Allocation | None], Allocation]
@@ -316,6 +316,20 @@ def _wide(layout: Layout, shares: SliceShares) -> _Wide:
         (routing.data, routing.indices + shift, routing.indptr), shape=(layout.path_count, len(class_of))
     )
     wide = Layout(
-        layout.flow_ids, layout.path_flow, layout.paths, crossed, class_of.astype(np.intp), sparse.csr_matrix(together)
-    )
+        layout.flow_ids, layout.path_flow, layout.paths, crossed, class_of.astype(np.intp), sparse.csr_matrix(together),
+        contained_in=_contained_in(layout, keys),
+    )  # fmt: skip
     return _Wide(wide, shares, sets, row_set.astype(np.intp), row_link.astype(np.intp), row_at)
+
+
+def _contained_in(layout: Layout, keys: IndexArray) -> IndexArray:
+    """What is contained in what on the wide layout whose bounds are these (set * classes + class): a bound in that of
+    the same slices for a domain that contains its own. To look for that among all of its rows would take seconds.
+    """
+    classes = layout.domains.shape[0]
+    narrow = pattern_of(layout).contained_in()
+    outer = narrow[keys % classes]
+    wanted = keys - keys % classes + outer
+    at = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+    known = (outer >= 0) & (keys[at] == wanted)
+    return np.concatenate([narrow, [-1], np.where(known, classes + 1 + at, -1)]).astype(np.intp)
