@@ -11,7 +11,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import pairwise
 from weakref import WeakKeyDictionary
 
@@ -153,13 +153,21 @@ def reduce_problem(problem: RateProblem, pattern: Pattern) -> Reduced:
         groups = groups[np.asarray(pattern.rows[groups] @ crossed.astype(float)) > 0]
     capacity = problem.capacity_mbps[pattern.used]
     airtime = np.divide(1.0, capacity, out=np.zeros_like(capacity), where=crossed)
-    rows = pattern.rows if len(groups) == len(budget) else pattern.rows[groups]
-    rows_t = pattern.rows_t if len(groups) == len(budget) else rows.T.tocsr()
+    rows, rows_t = pattern.rows, pattern.rows_t
+    if len(groups) < len(budget):
+        rows, rows_t = _some_rows(pattern, groups.tobytes())
     flows, flow = np.unique(pattern.column_flow[columns], return_inverse=True)
     return Reduced(
         pattern, columns, flows, flow, groups, routing, routing_t, rows, rows_t, airtime, budget[groups],
         limiting[groups], problem.utilities.select(flows), problem.demand_mbps[flows],
     )  # fmt: skip
+
+
+@lru_cache(maxsize=8)
+def _some_rows(pattern: Pattern, groups: bytes) -> tuple[sparse.csr_matrix, sparse.csr_matrix]:
+    """These rows (intp) and their transpose. From slot to slot they are mostly the same."""
+    rows = pattern.rows[np.frombuffer(groups, dtype=np.intp)]
+    return rows, rows.T.tocsr()
 
 
 def _usable_columns(problem: RateProblem, pattern: Pattern, budget: FloatArray) -> IndexArray:
