@@ -329,7 +329,9 @@ class RateProblem:
         """q_P = sum_{l in P} d_l sum_{m in I_l} gamma_m [3.10], utility per Mb/s, L -> P; inf without capacity."""
         layout = self.layout
         per_class = sums_by(layout.class_of, link_prices, layout.domains.shape[0])
-        contention = np.asarray(layout.domains.T @ per_class)
+        # Few domains have a price.
+        priced = np.flatnonzero(per_class)
+        contention = np.asarray(layout.domains[priced].T @ per_class[priced])
         usable = self.capacity_mbps > 0
         own = np.divide(contention, self.capacity_mbps, out=np.zeros_like(contention), where=usable)
         prices = np.asarray(layout.routing @ own)
