@@ -89,7 +89,7 @@ class Bound:
 class Shared:
     """An allocation that keeps shares with the bounds that took part, and what the next slot starts from: the optimum
     without bounds, that in which everybody keeps to the shares (None if nobody asked), and ``last``, the allocation as
-    the solver gave it.
+    the solver gave it; ``rounds`` are those that led there.
     """
 
     allocation: Allocation
@@ -97,6 +97,7 @@ class Shared:
     entitled: Allocation | None
     last: Allocation
     bounds: tuple[Bound, ...] = ()
+    rounds: tuple[Allocation, ...] = ()
 
 
 def solve_with_shares(
@@ -111,6 +112,7 @@ def solve_with_shares(
     before = warm.entitled if warm and warm.entitled else wide.widened(plain)
     entitled = solver(wide.problem(problem, wide.alone(problem)), before)
     bounds, last = np.full(len(wide.row_link), np.inf), plain
+    before_rounds, rounds = warm.rounds if warm else (), list[Allocation]()
     for round_number in range(len(bounds)):
         everywhere = round_number >= _ROUNDS
         joining = demands.broken(wide, last, entitled.path_rates_mbps, bounds, everywhere=everywhere)
@@ -118,12 +120,14 @@ def solve_with_shares(
             break
         for row, bound in joining.items():
             bounds[row] = bound
-        start = last if last is not plain else warm.last if warm and warm.bounds else wide.widened(plain)
-        last = solver(wide.problem(problem, bounds), start)
+        # The same round of the last slot is nearer than the round before, which keeps fewer bounds.
+        start = before_rounds[round_number] if round_number < len(before_rounds) else last
+        last = solver(wide.problem(problem, bounds), wide.widened(plain) if start is plain else start)
+        rounds.append(last)
     narrow = last if last is plain else replace(
         last, layout=problem.layout, link_prices=last.link_prices[: problem.layout.link_count]
     )  # fmt: skip
-    return Shared(narrow, plain, entitled, last, wide.named(bounds))
+    return Shared(narrow, plain, entitled, last, wide.named(bounds), tuple(rounds))
 
 
 def airtime_of_slices(
