@@ -10,7 +10,7 @@ answer follows from what is confirmed alone. So the next change may overtake thi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from hyroads.controller.agents.protocol import AgentConfig, EgressFlow, IngressFlow
@@ -221,8 +221,9 @@ def _egress(plan: Plan, views: Views, node: str, sent_to: Iterable[IngressFlow])
     for sending in sent_to:
         base = flows.get(sending.id) or known.get(sending.id)
         if base is not None:
-            ids = {path.id for path in sending.paths} | set(base.paths)
-            flows[sending.id] = base if len(ids) == len(base.paths) else replace(base, paths=tuple(sorted(ids)))
+            known_ids = base.paths
+            more = [path.id for path in sending.paths if path.id not in known_ids]
+            flows[sending.id] = replace(base, paths=tuple(sorted({*known_ids, *more}))) if more else base
     return flows
 
 
@@ -236,11 +237,13 @@ def _ingress(plan: Plan, views: Views, node: str) -> dict[str, IngressFlow]:
     flows: dict[str, IngressFlow] = {}
     for flow, wanted in plan.agents[node].ingress.items():
         ids = _egress_ids(views, wanted)
-        usable = tuple(path for path in wanted.paths if path.id in ids)
+        usable = [path for path in wanted.paths if path.id in ids]
         if usable:
             whole = len(usable) == len(wanted.paths)
-            entry = wanted if whole else replace(wanted, paths=usable)
-            flows[flow] = entry if whole and _branches_in_force(views, wanted) else entry.unbranched()
+            if whole and (not wanted.branches or _branches_in_force(views, wanted)):
+                flows[flow] = wanted
+            else:
+                flows[flow] = (wanted if whole else replace(wanted, paths=tuple(usable))).unbranched()
         elif flow in known:
             flows[flow] = known[flow]
     for flow, entry in known.items():
@@ -261,14 +264,20 @@ def _branches_in_force(views: Views, wanted: IngressFlow) -> bool:
     return True
 
 
-def _egress_ids(views: Views, wanted: IngressFlow) -> frozenset[int]:
+def _egress_ids(views: Views, wanted: IngressFlow) -> Collection[int]:
     """Path ids that the egress agent confirmed and that what is on its way to it does not take away."""
     view = views.agents.get(wanted.egress)
     if view is None or view.acked is None:
-        return frozenset()
-    entries = [config.egress.get(wanted.id) for config in (view.acked, view.sent) if config is not None]
-    ids = [frozenset(entry.paths) if entry and entry.number == wanted.number else frozenset() for entry in entries]
-    return frozenset.intersection(*ids)
+        return ()
+    entry = view.acked.egress.get(wanted.id)
+    if entry is None or entry.number != wanted.number:
+        return ()
+    coming = entry if view.sent is None else view.sent.egress.get(wanted.id)
+    if coming is entry:
+        return entry.paths
+    if coming is None or coming.number != wanted.number:
+        return ()
+    return frozenset(entry.paths).intersection(coming.paths)
 
 
 def _may_start(flow: FlowPlan, views: Views, node: str) -> bool:
