@@ -432,12 +432,12 @@ class LiveLoop:
         self.state = replace(self.state, external=self.state.external.with_carrier_sensing(sensing))
 
     def _problem(self, network: Network, routes: Routes) -> RateProblem:
-        known, self._indexed = self._indexed, {}
-        for flow, route in routes.items():
-            if route.reason is None:
-                last = known.get(flow)
-                is_same = last is not None and last.route is route
-                self._indexed[flow] = last if last is not None and is_same else _Indexed.of(network, route)
+        known = self._indexed
+        self._indexed = {
+            flow: last if (last := known.get(flow)) is not None and last.route is route else _Indexed.of(network, route)
+            for flow, route in routes.items()
+            if route.reason is None
+        }
         paths = {flow: indexed.paths for flow, indexed in self._indexed.items()}
         specs, utilities = specs_of(routes), None
         if self.options.mode != SOLVER:
