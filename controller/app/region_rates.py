@@ -60,7 +60,7 @@ class RateExchange:
 
     def __post_init__(self) -> None:
         self.rates = RegionRates(self.view.name)
-        pass
+        self.loop.live.loop.around = self.rates.allocate
 
     def round(self, line_of: Callable[[Mapping[str, Any]], bytes]) -> dict[str, bytes]:
         """Line by neighbour."""
