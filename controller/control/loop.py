@@ -7,14 +7,16 @@ know: path names instead of positions, which flows an override decides, rates to
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hyroads.controller.core.addressing import PathName
 from hyroads.controller.core.closed_loop import (
+    Allocate,
     GroupAirtime,
     LoopSettings,
     LoopState,
@@ -28,7 +30,7 @@ from hyroads.controller.core.estimate.busy_time import CarrierSensing, ExternalA
 from hyroads.controller.core.estimate.link_estimate import LinkEstimator
 from hyroads.controller.core.interference import Interference
 from hyroads.controller.core.network import PRODUCTION, FlowSpec, Network, Traffic
-from hyroads.controller.core.rates import RateProblem, rate_problem
+from hyroads.controller.core.rates import Allocation, RateProblem, rate_problem
 from hyroads.controller.core.rates.groups import groups_of, with_parts_of_weight
 from hyroads.controller.core.rates.problem import FloatArray, domain_of, utilities_from, utility_of
 from hyroads.controller.core.rates.shares import SliceShares, airtime_of_slices
@@ -105,6 +107,8 @@ class LiveLoop:
         self.fixed: dict[str, Fixed] = {}
         """The flows that the override decides."""
         self._allocator: Allocator = MODES[options.mode]()
+        self.around: Callable[[Allocate, RateProblem, Allocation | None], Allocation] | None = None
+        """Changes the problem of each slot before it is solved (``region_rates``)."""
         self._minimums: Mapping[str, float] = {}
         self._recent = RecentRates(len(network.links))
         self._media = np.array([link.technology for link in network.links])
@@ -304,7 +308,10 @@ class LiveLoop:
         fixed = {flow: self._reserved(flow) for flow in self.fixed}
         measured = self._measurements(taken, agents, now_s)
         self._carried = measured.path_rates_mbps
-        result = slot(self.state, measured, now_s, fixed=fixed, allocate=self._allocator.allocate)
+        allocate = self._allocator.allocate
+        if self.around is not None:
+            allocate = partial(self.around, allocate)
+        result = slot(self.state, measured, now_s, fixed=fixed, allocate=allocate)
         result = self._with_least(self._with_guaranteed(self._paced(result), fixed), fixed)
         self.state = result.state
         # Without what is only at hand for flows that send little.
