@@ -187,7 +187,7 @@ def one_cut(emulation: LedEmulation) -> dict[str, Any]:
         time.sleep(max(0.0, CUT_S - (time.monotonic() - event_s)))
     back_s = time.monotonic()
     time.sleep(3.0)
-    row |= refusals(old, asked, back_s)
+    row |= refusals(old.ask(), asked, back_s)
     row["late flow"] = any(NEW_FLOW["id"] == flow["id"] for flow in emulation.rest.get("/flows")["flows"])
     return row | packets(receiver, sender, event_s)
 
@@ -305,16 +305,20 @@ def thawed(old: Led, unread: Any, pid: int, asked: dict[str, Any]) -> dict[str, 
         unread.settimeout(5.0)
         answer = unread.recv(200).split(b"\r\n")[0].decode()
     unread.close()
+    return {"answer": answer, **refusals(status, asked, thaw_s)}
+
+
+def refusals(status: dict[str, Any], asked: dict[str, Any], back_s: float) -> dict[str, Any]:
+    """What an old leader that is back has sent to change something, how much was refused, and when it followed."""
 
     def since(names: tuple[str, ...]) -> int:
         return sum(status["counters"].get(name, 0) - asked["counters"].get(name, 0) for name in names)
 
     down = status["stepped_down_s"]
     return {
-        "answer": answer,
         "sent_by_old": since(SENT) + status["flow_mods"] - asked["flow_mods"],
         "refused": since(REFUSED),
-        "stepped_down_ms": None if down is None else (down - thaw_s) * 1e3,
+        "stepped_down_ms": None if down is None else (down - back_s) * 1e3,
     }
 
 
@@ -325,17 +329,22 @@ def summary(rows: list[dict[str, Any]]) -> None:
     for kind in dict.fromkeys(row["kind"] for row in rows):
         mine = [row for row in rows if row["kind"] == kind]
         print(f"{kind}, {len(mine)} runs, medians (worst):")
+        if "takeovers" in mine[0]:
+            for what in ("takeovers", "rates meanwhile", "writes_after_ms", "answer"):
+                print(f"  {what}: {of([row[what] for row in mine])}")
+            print(f"  packets lost: {sum(row['lost'] for row in mine)} of {sum(row['sent'] for row in mine)}")
+            continue
         for what in ("master", "obeyed", "in force"):
             print(f"  until {what}, ms: {of([row['ms'][what] for row in mine if what in row['ms']])}")
         print(f"  packets lost: {sum(row['lost'] for row in mine)} of {sum(row['sent'] for row in mine)}")
         for what in ("flow_mods", "agent_configs", "agent_rates"):
             print(f"  {what} of the takeover: {of([row[what] for row in mine])}")
         print(f"  runs in which devices had the same before and after: {sum(row['quiet'] for row in mine)}")
-        if kind == "frozen":
+        if kind in ("frozen", "cut"):
             for what in ("sent_by_old", "refused"):
-                print(f"  {what} once it was thawed: {sum(row[what] for row in mine)}")
+                print(f"  {what} once it was back: {sum(row[what] for row in mine)}")
             steps = [row["stepped_down_ms"] for row in mine if row["stepped_down_ms"] is not None]
-            print(f"  stepped down {len(steps)} times, ms after SIGCONT: {of(steps)}")
+            print(f"  stepped down {len(steps)} times, ms after that: {of(steps)}")
 
 
 def main() -> int:
