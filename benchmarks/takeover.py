@@ -163,7 +163,7 @@ def cut_rules(emulation: LedEmulation, led: Led, *, of: tuple[str, ...]) -> list
 
 def declare(led: Led, method: str = "POST") -> int:
     """The status of a request for another flow, or for its removal."""
-    path = "/flows?wait=false" if method == "POST" else f"/flows/{NEW_FLOW['id']}?wait=false"
+    path = "/flows" if method == "POST" else f"/flows/{NEW_FLOW['id']}?wait=false"
     body = json.dumps(NEW_FLOW) if method == "POST" else None
     connection = HTTPConnection("127.0.0.1", led.ports["rest"], timeout=15)
     try:
@@ -204,7 +204,9 @@ def one_without(emulation: LedEmulation, kind: str) -> dict[str, Any]:
         time.sleep(max(0.0, length_s - (time.monotonic() - event_s)))
     row["rates meanwhile"] = old.ask()["counters"].get("agent_rates", 0) - began["counters"].get("agent_rates", 0)
     back_s = time.monotonic()
-    wait_until("writes", lambda: any(declare(led) == 202 for led in emulation.led), 30.0, interval_s=0.1)
+    wait_until(
+        "writes", lambda: any(declare(led) in (200, 201, 202, 409) for led in emulation.led), 30.0, interval_s=0.1
+    )
     row["writes_after_ms"] = (time.monotonic() - back_s) * 1e3
     time.sleep(2.0)
     leaders = [led for led in emulation.led if led.epoch() is not None]
@@ -315,8 +317,10 @@ def refusals(status: dict[str, Any], asked: dict[str, Any], back_s: float) -> di
         return sum(status["counters"].get(name, 0) - asked["counters"].get(name, 0) for name in names)
 
     down = status["stepped_down_s"]
+    # Counted by session: those that are new have none of before.
+    flow_mods = status["flow_mods"] - asked["flow_mods"]
     return {
-        "sent_by_old": since(SENT) + status["flow_mods"] - asked["flow_mods"],
+        "sent_by_old": since(SENT) + (flow_mods if flow_mods >= 0 else status["flow_mods"]),
         "refused": since(REFUSED),
         "stepped_down_ms": None if down is None else (down - back_s) * 1e3,
     }
