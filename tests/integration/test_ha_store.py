@@ -46,7 +46,7 @@ STEPS = 25
 IPV4, FIRST_PORT = 0x0800, 2000
 
 
-class Killed(Exception):  # noqa: N818 - it is no error of the program
+class Killed(Exception):
     """The process ends here."""
 
 
