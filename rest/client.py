@@ -186,14 +186,30 @@ class Client:
         try:
             operation = self.confirmed(answer.document)
         except ApiError as error:
-            if error.status != 404 or len(self._endpoints) == 1:
+            if error.status not in (404, 410) or len(self._endpoints) == 1:
                 raise
             # The leader that began it has gone. The next one knows the key, or does it now.
             answer = self.request(method, path, body, query=query, key=key, again=True)
             if answer.status != 202:
                 return answer.document
+            if answer.headers.get("idempotent-replayed"):
+                return self._in_force(answer.document)
             operation = self.confirmed(answer.document)
         return self._ask("GET", operation["resource"], None, {}).document if operation["resource"] else None
+
+    def _in_force(self, operation: Document) -> Any:
+        """What an operation is about that another controller began, once nobody is waited for; NotConfirmedError."""
+        if operation["resource"] is None:
+            return None
+        until_s, pause_s = time.monotonic() + self._confirm_s, 0.02
+        while True:
+            found = self._ask("GET", operation["resource"], None, {}).document
+            if not found.get("pending"):
+                return found
+            if time.monotonic() > until_s:
+                raise NotConfirmedError({**operation, "pending": found["pending"]})
+            time.sleep(pause_s)
+            pause_s = min(0.5, 1.5 * pause_s)
 
     def confirmed(self, operation: Document) -> Document:
         """Wait for the end of an operation; NotConfirmedError."""
