@@ -20,7 +20,7 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException, HTTPResponse
 from typing import Any
@@ -201,27 +201,34 @@ class Client:
         """What an operation is about that another controller began, once nobody is waited for; NotConfirmedError."""
         if operation["resource"] is None:
             return None
-        until_s, pause_s = time.monotonic() + self._confirm_s, 0.02
-        while True:
-            found = self._ask("GET", operation["resource"], None, {}).document
-            if not found.get("pending"):
-                return found
-            if time.monotonic() > until_s:
-                raise NotConfirmedError({**operation, "pending": found["pending"]})
-            time.sleep(pause_s)
-            pause_s = min(0.5, 1.5 * pause_s)
+
+        def ask() -> Document:
+            found: Document = self._ask("GET", operation["resource"], None, {}).document
+            return found
+
+        found = self._settled(ask(), lambda document: not document.get("pending"), ask)
+        if found.get("pending"):
+            raise NotConfirmedError({**operation, "pending": found["pending"]})
+        return found
 
     def confirmed(self, operation: Document) -> Document:
         """Wait for the end of an operation; NotConfirmedError."""
-        until_s = time.monotonic() + self._confirm_s
-        pause_s = 0.02
-        while operation["state"] == "pending" and time.monotonic() < until_s:
+        path = address("operations", operation["id"])
+        ended = self._settled(operation, lambda document: document["state"] != "pending", lambda: self.get(path))
+        if ended["state"] != "confirmed":
+            raise NotConfirmedError(ended)
+        return ended
+
+    def _settled(
+        self, document: Document, is_settled: Callable[[Document], bool], ask: Callable[[], Document]
+    ) -> Document:
+        """A document, asked for again and again until it is settled, or there was time enough for that."""
+        until_s, pause_s = time.monotonic() + self._confirm_s, 0.02
+        while not is_settled(document) and time.monotonic() < until_s:
             time.sleep(pause_s)
             pause_s = min(0.5, 1.5 * pause_s)
-            operation = self.get(address("operations", operation["id"]))
-        if operation["state"] != "confirmed":
-            raise NotConfirmedError(operation)
-        return operation
+            document = ask()
+        return document
 
     def request(
         self,
