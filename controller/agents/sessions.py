@@ -106,13 +106,13 @@ class Session:
         """Ask for a sign of life."""
         seq = next(self._seq)
         self.pinged_s = self.clock()
-        self._pings = {seq: self.pinged_s, **dict(list(self._pings.items())[:3])}
+        self._pings = _with_latest(self._pings, seq, self.pinged_s)
         self.send({"type": "ping", "seq": seq})
 
     def ask_leader(self, now_s: float) -> None:
         """Ask when the leader was heard, at a time that :meth:`leader_heard_s` counts from."""
         seq = next(self._seq)
-        self._asked = {seq: now_s, **dict(list(self._asked.items())[:3])}
+        self._asked = _with_latest(self._asked, seq, now_s)
         self.send({"type": "ping", "seq": seq, "leader": True})
 
     def leader_heard_s(self, message: Mapping[str, Any]) -> float | None:
@@ -179,3 +179,8 @@ class Session:
         if self._outbox.full():
             self._outbox.get()
         self._outbox.put_nowait(None)
+
+
+def _with_latest(sent_s: Mapping[int, float], seq: int, now_s: float) -> dict[int, float]:
+    """When each of the four latest was sent, with this one."""
+    return {seq: now_s, **dict(list(sent_s.items())[:3])}

@@ -19,6 +19,7 @@ from hyroads.controller.control.region_rates import Crossing, RegionRates, parse
 from hyroads.controller.core.netfile_sections import flow_document
 from hyroads.controller.core.network import PRODUCTION, FlowSpec
 from hyroads.controller.core.region_view import RegionView
+from hyroads.controller.model.plan import differing
 from hyroads.controller.model.state import DeclaredFlow, Origin
 from hyroads.controller.runtime.event_loop import EventLoop
 
@@ -56,7 +57,7 @@ class RateExchange:
     view: RegionView
     node_of_mac: Mapping[str, str]
     rates: RegionRates = field(init=False)
-    _flows: Mapping[str, DeclaredFlow] | None = None
+    _flows: Mapping[str, DeclaredFlow] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.rates = RegionRates(self.view.name)
@@ -84,6 +85,9 @@ class RateExchange:
 
     def _follow(self) -> None:
         flows = self.loop.state.flows
-        if flows is not self._flows:
-            self._flows = flows
-            self.rates.use(crossing_of(flows, self.view, self.node_of_mac))
+        changed = differing(self._flows, flows)
+        self._flows = flows
+        if changed:
+            same = {flow: each for flow, each in self.rates.crossing.items() if flow not in changed}
+            others = {flow: flows[flow] for flow in changed if flow in flows}
+            self.rates.use(same | crossing_of(others, self.view, self.node_of_mac))

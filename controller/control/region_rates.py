@@ -200,8 +200,7 @@ class RegionRates:
             each = self.crossing[flow]
             if self._fresh.isdisjoint((each.before, each.after)) or math.isinf(offer_mbps):
                 continue
-            sides = (self._side(each, neighbour, now_s) for neighbour in (each.before, each.after))
-            rest = sum(side.pull for side in sides if side is not None)
+            rest = sum(side.pull for side in self._sides(each, now_s))
             mine = pull(shares[flow], offer_mbps)
             if rest > 0:
                 shares[flow] = max(LEAST_SHARE, mine / (mine + rest))
@@ -209,11 +208,15 @@ class RegionRates:
         self._fresh.clear()
 
     def _caps(self, now_s: float) -> dict[str, float]:
-        caps = {}
-        for flow, each in self.crossing.items():
-            sides = (self._side(each, neighbour, now_s) for neighbour in (each.before, each.after))
-            caps[flow] = min((side.offer_mbps for side in sides if side is not None), default=math.inf)
-        return caps
+        return {
+            flow: min((side.offer_mbps for side in self._sides(each, now_s)), default=math.inf)
+            for flow, each in self.crossing.items()
+        }
+
+    def _sides(self, each: Crossing, now_s: float) -> list[Side]:
+        """What neighbours on both sides say of a flow, as far as it counts."""
+        sides = (self._side(each, neighbour, now_s) for neighbour in (each.before, each.after))
+        return [side for side in sides if side is not None]
 
     def _side(self, each: Crossing, neighbour: str | None, now_s: float) -> Side | None:
         """What a neighbour said of a flow, if that still counts and is of the same flow."""

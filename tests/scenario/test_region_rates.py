@@ -47,11 +47,6 @@ def asked(running, url):
     return {each["id"]: each for each in flows}
 
 
-def rate_mbps(flow):
-    """What a flow is given; it has to want all that it can have, or this says nothing."""
-    return flow["rate_mbps"]
-
-
 @contextmanager
 def traffic(name):
     """UDP on each flow, more than any of them can have."""
@@ -77,7 +72,7 @@ def utility(rates, weights):
 def ratio_of(regions, wanted, weights):
     """The utility of what both regions give over that of one controller; a crossing flow has the least of both."""
     given = [asked(regions, NORTH), asked(regions, SOUTH)]
-    both = [(flow.partition("@")[0], rate_mbps(each)) for part in given for flow, each in part.items()]
+    both = [(flow.partition("@")[0], each["rate_mbps"]) for part in given for flow, each in part.items()]
     found = {flow: min(rate for name, rate in both if name == flow) for flow in wanted}
     return utility(found, weights) / utility(wanted, weights)
 
@@ -101,7 +96,7 @@ def test_rates_of_two_regions_are_worth_what_one_controller_gives(lab, busy):
         time.sleep(10 * ROUND_S)
         flows = asked(alone, NORTH)
     alone.close()
-    wanted = {flow: rate_mbps(each) for flow, each in flows.items()}
+    wanted = {flow: each["rate_mbps"] for flow, each in flows.items()}
     weights = {flow: each["weight"] for flow, each in flows.items()}
     assert min(wanted.values()) > 0.5
     regions = lab.emulate("t-two", "--regions", file=str(busy))
