@@ -48,7 +48,7 @@ def begin_standby(ha: HaSettings, event_loop: EventLoop, services: Callable[[], 
     prefix = ha.prefix(event_loop.declared, settings.network)
 
     def etcd() -> Etcd:
-        return Etcd(ha.etcd, prefix, ha.timings.etcd_timeout_s, ha.tls)
+        return Etcd(ha.nearest_first, prefix, ha.timings.etcd_timeout_s, ha.tls)
 
     def saved() -> tuple[Saved, frozenset[str]]:
         state = event_loop.state

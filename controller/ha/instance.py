@@ -95,6 +95,12 @@ class Instance:
         with self._lock:
             return self._stamp()
 
+    @property
+    def leads(self) -> int | None:
+        """The epoch with which we are elected."""
+        with self._lock:
+            return self._election.leads
+
     def written(self, revision: int) -> None:
         """We have changed the intents."""
         self._written = self._told_stamp = max(self._written, revision)
@@ -221,8 +227,12 @@ class Instance:
             except EtcdError as error:
                 self._failed(error)
                 _time.sleep(every_s / 2)
+            except Exception as error:  # noqa: BLE001 - whoever asks no more would never follow again
+                LOG.exception("a defect in what is asked of etcd")
+                self._failed(error)
+                _time.sleep(every_s / 2)
 
-    def _failed(self, error: EtcdError) -> None:
+    def _failed(self, error: Exception) -> None:
         with self._lock:
             self._election.etcd_failed(_time.monotonic())
             is_new, self._failing_since_s = self._failing_since_s is None, self._failing_since_s or _time.monotonic()

@@ -56,6 +56,12 @@ class HaSettings:
     """Part of etcd's keys; None: the name of the network."""
     timings: HaTimings = HaTimings()
 
+    @property
+    def nearest_first(self) -> tuple[str, ...]:
+        """etcd's members, one on this machine first: it goes when we go, and those of others stay when theirs goes."""
+        own = {self.peer.host.lower(), urlsplit(self.rest).hostname}
+        return tuple(sorted(self.etcd, key=lambda url: urlsplit(url).hostname not in own))
+
     def prefix(self, network: Network, document: str) -> str:
         """What all keys of this network begin with; ``document`` is the name of its file."""
         name = self.network or network.name or Path(document).stem
