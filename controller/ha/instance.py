@@ -227,7 +227,8 @@ class Instance:
             except EtcdError as error:
                 self._failed(error)
                 _time.sleep(every_s / 2)
-            except Exception as error:  # noqa: BLE001 - whoever asks no more would never follow again
+            except Exception as error:
+                # Whoever asks no more would never follow again.
                 LOG.exception("a defect in what is asked of etcd")
                 self._failed(error)
                 _time.sleep(every_s / 2)
