@@ -453,6 +453,7 @@ def _set_up_log() -> None:
     logging.getLogger("hyroads").setLevel(min(logging.INFO, logging.getLogger().level or logging.INFO))
     # Every request of a poller is no event.
     logging.getLogger("hyroads.rest.access").setLevel(logging.WARNING)
+    shim.let_threads_log()
     limit, is_json = WarningLimit(), os.environ.get("HYROADS_LOG_FORMAT") == "json"
     for handler in logging.getLogger().handlers:
         handler.addFilter(limit)
