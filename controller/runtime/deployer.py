@@ -437,9 +437,11 @@ class Deployer:
 
     def _push_switches(self, switches: list[tuple[str, SwitchSession, DesiredRules]], orders: Orders) -> None:
         for node, session, wanted in switches:
-            if self.switches.get(node) is not session or not session.is_read:
+            permitted = orders.classified.get(node)
+            # One that was read while others were told is not in the orders: that is no order to have nothing.
+            if permitted is None or self.switches.get(node) is not session or not session.is_read:
                 continue
-            new = session.want(self._permitted(node, wanted, orders.classified.get(node, frozenset())))
+            new = session.want(self._permitted(node, wanted, permitted))
             # Rules of a switch take milliseconds where there are many: a slot may pass between two of them. If
             # something else happened meanwhile, the next cycle asks the update ordering again and goes on from here.
             if new and self.is_overtaken():
