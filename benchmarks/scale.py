@@ -20,7 +20,6 @@ import os
 import random
 import resource
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -37,7 +36,7 @@ from hyroads.controller.core.network import Network
 from hyroads.controller.core.topologies import campus
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
-import scripted_campus
+from campus_devices import Devices
 from controller_process import ControllerProcess, eventually, free_ports
 from ha_lab import Instance
 
@@ -56,34 +55,6 @@ slots._REMEMBERED = {slots}
 from hyroads.controller.framework.launcher import run_controller
 raise SystemExit(run_controller())
 """
-
-
-class Devices:
-    """The process of all scripted devices."""
-
-    def __init__(self, network: Path, *controllers: ControllerProcess, radios: bool) -> None:
-        openflow, agents = (str(one.openflow) for one in controllers), (str(one.agents) for one in controllers)
-        ports = ["--openflow", *openflow, "--agents", *agents]
-        command = [sys.executable, scripted_campus.__file__, str(network), *ports]
-        pipe = subprocess.PIPE
-        self.process = subprocess.Popen(
-            [*command, *([] if radios else ["--no-radios"])], stdin=pipe, stdout=pipe, text=True
-        )
-
-    def ask(self, operation: str, **arguments: Any) -> dict[str, Any]:
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        print(json.dumps({"op": operation, **arguments}), file=self.process.stdin, flush=True)
-        answer: dict[str, Any] = json.loads(self.process.stdout.readline())
-        return answer
-
-    def close(self) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.close()
-        try:
-            self.process.wait(10)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
 
 
 def flow_documents(network: Network, count: int, rng: random.Random) -> list[dict[str, str]]:

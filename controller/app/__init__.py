@@ -135,7 +135,8 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
         # Without it nothing of it is imported.
         from .standby import begin_standby
 
-        return begin_standby(self.settings.ha, self.event_loop, lambda: self.services, _document())
+        how = self.settings.ha, self.event_loop, lambda: self.services, _document()
+        return begin_standby(*how, fingerprint=self._fingerprint)
 
     def _regions(self) -> Regions | None:
         """The neighbours, if this is the controller of a region."""

@@ -76,6 +76,8 @@ class AgentDeployer:
     fault: Callable[[str, str], None]
     wake: Callable[[], None]
     greater_epoch_seen: Callable[[int, str], None] = lambda epoch, who: None
+    runs: Callable[[str, Mapping[tuple[int, int], float]], None] = lambda node, rates: None
+    """Told the rates with which an agent goes on when we begin to lead, by flow number and path id."""
 
     def __post_init__(self) -> None:
         self._links: dict[str, AgentLink] = {}
@@ -127,6 +129,7 @@ class AgentDeployer:
         if runs is None:
             return
         link.revision, link.rates = runs.revision, dict(runs.rates)
+        self.runs(link.session.node, runs.rates)
         if runs.revision == 0:
             link.acked, link.known = link.fresh, True
 
