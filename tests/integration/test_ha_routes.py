@@ -137,8 +137,11 @@ def test_weights_and_flows_that_were_changed_under_a_standby_cost_nothing(rig: R
     eventually(lambda: "heavy" not in rig.standby.flows())
     assert rig.leader.answer("POST", "/flows?wait=false", {**declared, "weight": 0.25})[0] == 202
     eventually(lambda: "heavy" in rig.standby.flows())
+    reserved = {"id": "r", "flow": "f2", "rate_mbps": 0.5}
+    assert rig.leader.answer("POST", "/reservations", reserved)[0] in (200, 201, 202)
     rig.in_force(rig.leader)
-    now = rig.ways(rig.leader)
-    assert rig.ways(rig.standby).keys() == now.keys()
+    now, granted = rig.ways(rig.leader), rig.leader.rest("GET", "/reservations")[1]["reservations"]
+    assert rig.ways(rig.standby).keys() == now.keys() and len(granted) == 1
     assert rig.taken_over() == NOTHING
     assert rig.ways(rig.standby) == now
+    assert rig.standby.rest("GET", "/reservations")[1]["reservations"] == granted
