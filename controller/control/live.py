@@ -301,9 +301,10 @@ class Live:
     ) -> tuple[State, Plan | None]:
         """One slot: the state with what was measured (if that changed significantly), and the plan if rates changed.
 
-        Before anything is pushed it only takes in what is measured, and does not ``ask`` the override.
+        Before anything is pushed it only takes in what is measured, and does not ``ask`` the override. While another
+        controller leads that is not asked either: what is measured comes of what that one has decided.
         """
-        if self.plan is None or not (ask or self._measures):
+        if self.plan is None or not (ask or self._measures or self._has_begun):
             return state, None
         changed = self._take(self.loop.turn(now_s, reports.measured(self.plan), ask=ask))
         if self._measures:

@@ -402,7 +402,7 @@ class EventLoop:
         if self.is_starting and self._slots_begun % STARTING_SLOTS:
             # Rates of now are of no use to anybody, and the processor is to devices that come back.
             return
-        state, plan = self.live.slot(self.state, self.reports, self.clock(), ask=self.settled)
+        state, plan = self.live.slot(self.state, self.reports, self.clock(), ask=self.settled and self.leads)
         if self.settled and (plan is not None or (self.plan is not None and self.plan.fill)):
             self.agents.push_rates(self.live.in_force)
         self._become(state, urgent=self.settled)
