@@ -223,7 +223,8 @@ class Etcd:
                 self._at = at
                 return answer
         detail = getattr(failure, "detail_text", None) or str(failure)
-        raise EtcdError(f"etcd does not answer: {type(failure).__name__}: {detail[:200]}")
+        asked = ", ".join(client.base_url for client in self._clients)
+        raise EtcdError(f"etcd does not answer at {asked}: {type(failure).__name__}: {detail[:200]}")
 
 
 def _client(url: str, timeout_s: float, tls: TlsFiles | None) -> Etcd3Client:

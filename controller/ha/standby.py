@@ -337,6 +337,8 @@ class Standby:
         """Another instance leads from now on; ConflictError, StoreAwayError."""
         if self.epoch is None:
             raise ConflictError("this instance does not lead")
+        if to == self.instance.settings.name:
+            raise ConflictError(f"instance {to!r} leads already")
         if not self._wait(lambda: self._is_ready(to), READY_WITHIN_S):
             raise ConflictError(f"no instance{'' if to is None else f' {to[:64]!r}'} is ready to lead")
         self.instance.hand_over(to)

@@ -101,6 +101,8 @@ def _etcd(place: Place) -> tuple[str, ...]:
             one.expected("https://HOST:PORT, or http://127.0.0.1:PORT on this machine")
         else:
             found.append(str(one.value).rstrip("/"))
+    if len(set(found)) < len(found):
+        place.fail("expected each member of etcd once")
     if not 0 < len(found) <= MAX_MEMBERS and not place.problems.errors:
         place.fail(f"expected 1 to {MAX_MEMBERS} addresses of etcd's members")
     return tuple(found)
