@@ -89,8 +89,8 @@ def begin_standby(
         present = frozenset(flow for flow, each in state.flows.items() if each.origin in SAVED_ORIGINS)
         declared, numbers = event_loop.declared, event_loop.live.numbers
         in_force = as_objects(routes_document(fingerprint(declared), event_loop.live.routes, numbers))
-        kept = {**services().to_save(state), **in_force}
-        return to_save(declared, state.flows.values(), numbers, state.constrained, kept), present
+        services_saved = {**services().to_save(state), **in_force}
+        return to_save(declared, state.flows.values(), numbers, state.constrained, services_saved), present
 
     def adopt(saved: Saved) -> None:
         restored, left_out = ready(saved, event_loop.context, event_loop.declared)
