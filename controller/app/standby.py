@@ -50,22 +50,23 @@ class LeaderRoutes:
 
     def __init__(self) -> None:
         self._paths: Mapping[str, Any] = {}
+        self._named: Mapping[str, Any] = {}
         self._routes: Routes = {}
 
     def of(self, paths: Mapping[str, Any], restored: RestoredState) -> Routes:
         """All routes, by the ids of their paths."""
-        specs = {flow.spec.id: flow.spec for flow in restored.flows}
+        specs, named = {flow.spec.id: flow.spec for flow in restored.flows}, restored.numbers.paths
         known = self._routes
-        new = [
-            spec
-            for flow, spec in specs.items()
-            if paths.get(flow) != self._paths.get(flow) or (flow in known and known[flow].spec is not spec)
-        ]
-        gone = known.keys() - (paths.keys() & specs.keys())
-        remaining = {flow: route for flow, route in known.items() if flow not in gone}
-        for spec in new:
-            remaining.pop(spec.id, None)
-        self._paths, self._routes = paths, {**remaining, **routes_by(paths, new, restored.numbers)}
+        same = {
+            flow: route
+            for flow, route in known.items()
+            if specs.get(flow) is route.spec
+            and paths.get(flow) == self._paths.get(flow)
+            and named.get(flow) == self._named.get(flow)
+        }
+        new = (spec for flow, spec in specs.items() if flow in paths and flow not in same)
+        self._paths, self._named = paths, named
+        self._routes = {**same, **routes_by(paths, new, restored.numbers)}
         return self._routes
 
 
