@@ -161,8 +161,7 @@ class Standby:
         elif isinstance(told, Event):
             self.event_loop.events.mirror(told)
         elif isinstance(told, Changed) and self.epoch is None and told.stamp > self._mirror.stamp:
-            self._is_behind = True
-            self._sync()
+            self._is_behind = not self._sync()
 
     def _turn(self) -> None:
         """Says that green threads turn, and whether we could lead at once; reads what could not be read before."""
@@ -188,11 +187,15 @@ class Standby:
                 read = shim.in_thread(self.etcd.intents, self._mirror.revision if self._is_known else 0)
             except EtcdError:
                 return False
-            was_known, self._is_known = self._is_known, False
-            if not was_known:
+            if not self._is_known:
                 self._mirror = Mirror()
-            if self._mirror.take(read) or not was_known:
-                self._take()
+            if self._mirror.take(read) or not self._is_known:
+                try:
+                    self._take()
+                except BaseException:
+                    # The mirror has what could not be taken in.
+                    self._is_known = False
+                    raise
             self._is_known, self._is_behind = True, False
             return True
 
