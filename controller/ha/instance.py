@@ -96,11 +96,10 @@ class Instance:
         with self._lock:
             return self._stamp()
 
-    @property
-    def leads(self) -> int | None:
-        """The epoch with which we are elected."""
+    def is_elected(self, epoch: int) -> bool:
+        """Whether we still are the leader of an epoch, as far as we know."""
         with self._lock:
-            return self._election.leads
+            return self._election.leads == epoch
 
     def written(self, revision: int) -> None:
         """We have changed the intents."""

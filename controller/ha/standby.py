@@ -212,7 +212,7 @@ class Standby:
         """Nobody writes intents of an earlier epoch any more: what there is now is the last that was confirmed."""
         began_s = self.event_loop.clock()
         while not (self._is_known and self._mirror.stamp == told.stamp) and not self._sync():
-            if self.instance.leads != told.epoch:
+            if not self.instance.is_elected(told.epoch):
                 # Another one has been elected meanwhile.
                 return
             shim.sleep(AGAIN_S)
