@@ -10,6 +10,9 @@ place and how many were missed; percentiles, which the controller tells of its l
 three times in turn; of each time CPU, slots and memory are told. The leader has a core of its own; the standby, the
 scripted devices and etcd share another one. After the last time the leader is killed: what the next one sent to change
 something.
+
+The devices share the machine's cores with the controller. ``cores`` says for each part of the run what both used, and
+how long the controller's main thread waited for a core, both per second: what it waited is not its own work.
 """
 
 from __future__ import annotations
@@ -55,6 +58,28 @@ slots._REMEMBERED = {slots}
 from hyroads.controller.framework.launcher import run_controller
 raise SystemExit(run_controller())
 """
+
+
+class Use:
+    """Of CPU, by the controller and by the devices, since this began."""
+
+    def __init__(self, controller: ControllerProcess, devices: Devices) -> None:
+        process = psutil.Process(controller.process.pid)
+        self._family = [process, *process.children(recursive=True)]
+        self._devices = [psutil.Process(devices.process.pid)]
+        self._main = Path(f"/proc/{process.pid}/task/{process.pid}/schedstat")
+        self._began = self._now()
+
+    def _now(self) -> tuple[float, float, float, float]:
+        waited_s = int(self._main.read_text().split()[1]) / 1e9
+        return time.monotonic(), cpu_of(self._family), cpu_of(self._devices), waited_s
+
+    def per_s(self) -> dict[str, float]:
+        """Seconds of each per second."""
+        elapsed_s, *used_s = (now - began for now, began in zip(self._now(), self._began, strict=True))
+        return dict(
+            zip(("controller", "devices", "controller_waited"), (round(s / elapsed_s, 3) for s in used_s), strict=True)
+        )
 
 
 def flow_documents(network: Network, count: int, rng: random.Random) -> list[dict[str, str]]:
@@ -325,21 +350,32 @@ def one_controller(network: Network, asked: argparse.Namespace) -> dict[str, Any
     ):
         devices = Devices(path, controller, radios=not asked.no_radios)
         try:
+            cores = figures["cores"] = {}
+            use = Use(controller, devices)
             figures["in_force_s"], _ = until_in_force(controller, asked.within_s, not asked.json)
+            cores["until in force"] = use.per_s()
             figures.update(devices.ask("counts"))
+            use = Use(controller, devices)
             figures.update(idle(controller, asked.seconds))
+            cores["in force"] = use.per_s()
             if asked.cuts:
+                use = Use(controller, devices)
                 took = cuts(devices, asked.cuts, random.Random(4))
+                cores["cuts"] = use.per_s()
                 figures["cut_ms"] = {"median": statistics.median(took), "worst": max(took)}
             if asked.declares:
+                use = Use(controller, devices)
                 took = declares(controller, network, asked.declares)
+                cores["declares"] = use.per_s()
                 p99 = percentile(took, 0.99)
                 figures["declare_ms"] = {"median": statistics.median(took), "p99": p99, "worst": max(took)}
             if asked.restart:
                 before = devices.ask("counts")["counts"]
                 controller.__exit__()
                 controller.__enter__()
+                use = Use(controller, devices)
                 figures["restart_s"], _ = until_in_force(controller, asked.within_s, not asked.json)
+                cores["restart"] = use.per_s()
                 after = devices.ask("counts")["counts"]
                 names = ("adds", "deletes", "configs", "groups")
                 changed = {name: after.get(name, 0) - before.get(name, 0) for name in names}
