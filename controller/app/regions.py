@@ -8,7 +8,8 @@ each second the number of what was said last. Each node is answered once its age
     {"type":"wanted","seq":7,"segments":[{"node":"c","end":{...},"flow":{...}}],"silent":["c-b"],"away":["b"]}
     {"type":"changed","since":7,"seq":8,"segments":[...],"gone":[["c","down"]],"silent":[],"away":[]}
     {"type":"still","seq":8}
-    {"type":"ok","seq":7,"node":"c"}   {"type":"error","seq":7,"message":"..."}
+    {"type":"rates",...}    (``region_rates``)
+    {"type":"ok","seq":7,"node":"c"}   {"type":"error","of":"wanted","seq":7,"message":"..."}
 
 A neighbour that falls silent changes nothing: what it wanted last stays. Threads of the system send and read, a green
 thread does the rest.
@@ -27,6 +28,7 @@ from typing import Any
 
 from hyroads.controller.agents.protocol import Hello
 from hyroads.controller.agents.sessions import Answer, Session
+from hyroads.controller.control.region_rates import ROUND_S
 from hyroads.controller.core.checking import Endpoint
 from hyroads.controller.core.errors import ConfigError, HyroadsError
 from hyroads.controller.files.tls import client_side, server_side
@@ -37,6 +39,7 @@ from hyroads.controller.runtime.event_loop import EventLoop
 from hyroads.controller.settings.region import RegionSettings
 
 from .region_messages import RegionError, SegmentMaker, Told, Wanted, links_to, parse_wanted, view_of
+from .region_rates import RateExchange
 
 LOG = logging.getLogger("hyroads.regions")
 VERSION = 2
@@ -82,6 +85,8 @@ class Neighbour:
     wanted: Wanted = field(default_factory=Wanted)
     refused_seq: int = -1
     """What it could not take, and is to be told as a whole."""
+    rates_line: bytes = b""
+    """What it is told of rates; each is sent once."""
     is_up: bool = False
     """Whether our connection to it stands."""
     has_told: bool = False
@@ -116,6 +121,8 @@ class Regions:
             raise ConfigError(self.document, "listen.peer", f"can't listen on {where}: {error.strerror}") from error
         self._mailbox, self._lock, self._accepted = shim.Mailbox(), _threading.Lock(), 0
         addressing = self.loop.context.addressing
+        node_of_mac = {mac: node for node, mac in addressing.host_mac.items()}
+        self._rates = RateExchange(self.loop, view, node_of_mac)
         ends = {name: {out.target for out, _ in pairs} for name, pairs in view.pairs.items()}
         self.neighbours = {
             name: Neighbour(
@@ -139,6 +146,7 @@ class Regions:
     def start(self) -> None:
         """Listen, and dial the neighbours."""
         shim.spawn(self._work)
+        shim.spawn(self._exchange_rates)
         shim.start_thread(self._accept, name="regions")
         for name in self.neighbours:
             shim.start_thread(self._keep_dialling, self.neighbours[name], self.settings.peers[name], name=f"to {name}")
@@ -206,15 +214,28 @@ class Regions:
                     self._take(neighbour, document, outbox)
                 except HyroadsError as error:
                     self.loop.fault(f"region {neighbour.name}", str(error))
-                    outbox.append(line_of({"type": "error", "seq": document.get("seq"), "message": str(error)[:500]}))
+                    answer = {"type": "error", "of": str(document.get("type"))[:32], "seq": document.get("seq")}
+                    outbox.append(line_of({**answer, "message": str(error)[:500]}))
                 except Exception as error:  # noqa: BLE001 - the next message is another try; it is counted and shown
                     self.loop.exception(f"region {neighbour.name}", error)
+
+    def _exchange_rates(self) -> None:
+        while True:
+            shim.sleep(ROUND_S)
+            try:
+                for name, line in self._rates.round(line_of).items():
+                    self.neighbours[name].rates_line = line
+            except Exception as error:  # noqa: BLE001 - the next round is another try; it is counted and shown
+                self.loop.exception("rates between regions", error)
 
     def _take(self, neighbour: Neighbour, document: Mapping[str, Any], outbox: deque[bytes]) -> None:
         kind, seq = document.get("type"), document.get("seq")
         if type(seq) is not int:
             raise RegionError("expected a message with seq")
         if kind in {"ok", "error"}:
+            if document.get("of") == "rates":
+                # Rates are told anew each round: nothing waits for an answer.
+                raise RegionError(f"refuses our rates: {str(document.get('message'))[:500]}")
             self._answered(neighbour, document, seq, is_ok=kind == "ok")
         elif kind in {"wanted", "changed"}:
             told = parse_wanted(document, neighbour.name, self.loop.context, self.loop.state, neighbour.told)
@@ -223,6 +244,8 @@ class Regions:
             if neighbour.told is None or neighbour.told.seq != seq:
                 raise RegionError("expected all that is wanted first")
             self._told(neighbour, neighbour.told, outbox)
+        elif kind == "rates":
+            self._rates.take(neighbour.name, seq, document)
         elif kind == "starting":
             neighbour.has_told = True
             self.loop.wake()
@@ -277,6 +300,7 @@ class Regions:
         link.send(line_of({**hello, "token": token} if token is not None else hello))
         lines, said_s = PeerLines(link, MAX_LINE), -EACH_S
         said: Wanted | None = None
+        rates = neighbour.rates_line
         neighbour.is_up = True
         while True:
             wanted, now_s = neighbour.wanted, _time.monotonic()
@@ -286,6 +310,9 @@ class Regions:
                 again = wanted is said and not wanted.starting
                 link.send(line_of({"type": "still", "seq": wanted.seq} if again else wanted.document(said)))
                 said, said_s = wanted, now_s
+            if rates is not neighbour.rates_line:
+                rates = neighbour.rates_line
+                link.send(rates)
             if lines.is_ready(NAP_S):
                 self._mailbox.put((neighbour, lines.next(), deque()))
 

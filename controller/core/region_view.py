@@ -124,6 +124,10 @@ class RegionView:
         """
         return f"{flow}@{sender}" if len(self.ways_in[sender]) == 1 else f"{flow}:{node}@{sender}"
 
+    def id_before(self, flow: str, sender: str, node: str) -> str:
+        """What a flow that another region has told us of is called there; the inverse of :meth:`imported_id`."""
+        return flow.removesuffix(self.imported_id("", sender, node))
+
     def whole(self, spec: FlowSpec, node_of_mac: Mapping[str, str]) -> FlowSpec:
         """The flow as the region of its source declared it, but for its id; the inverse of :meth:`onward`."""
         if SOURCE not in spec.match:

@@ -126,7 +126,8 @@ def test_flows_take_another_border_link_when_theirs_is_cut(lab, tmp_path):
 
     assert lab.wait_for(lambda: "down:c@north" in flows(), 20.0)
     assert " 0% packet loss" in inside(running, "ping", "-c", "5", "-i", "0.2", ADDRESS["d"], node="a")
-    local = flows()["local"]["paths"]
+    local = flows()["local"]
+    assert local["multipath"]
     rules = rules_changed(running, SOUTH)
     ping = subprocess.Popen(
         ["ip", "netns", "exec", f"hr-{NAME}-a", "ping", "-D", "-c", "800", "-i", "0.01", ADDRESS["d"]],
@@ -148,5 +149,7 @@ def test_flows_take_another_border_link_when_theirs_is_cut(lab, tmp_path):
     # Silence is noticed after 0.14 s; then two controllers and four agents have to be told.
     assert gap_s <= 0.6
     # A flow of the other region's own stays where it is.
-    assert [path["links"] for path in flows()["local"]["paths"]] == [path["links"] for path in local]
+    assert [(path["id"], path["links"]) for path in flows()["local"]["multipath"]] == [
+        (path["id"], path["links"]) for path in local["multipath"]
+    ]
     assert lab.wait_for(lambda: set(flows()) == {"down:c@north", "up", "local"}, 20.0)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from hyroads.controller.app.region_messages import RegionError, SegmentMaker, Told, Wanted, parse_wanted
+from hyroads.controller.app.region_rates import crossing_of
 from hyroads.controller.control.live import Live
 from hyroads.controller.control.live_network import Cache
 from hyroads.controller.control.loop import LiveLoop
@@ -198,6 +199,27 @@ def test_a_flow_over_three_regions_is_a_chain_of_segments_that_meet():
     ]
     # Whatever the ends of a segment, it takes the frames between the hosts of the whole flow.
     assert {(each.match["eth_src"], each.match["eth_dst"]) for each in segments} == {(mac["n1"], mac["s2"])}
+
+
+def test_regions_call_a_crossing_flow_by_one_name_between_them_and_know_it_by_one_version():
+    seen = contexts()
+    mac = seen["north"].addressing.host_mac
+    node_of_mac = {address: node for node, address in mac.items()}
+    # A name with what regions put between names: nothing but what a region added is taken away again.
+    spec = FlowSpec("g:m1", "n1", "s2", weight=3.0)
+    here, found = DeclaredFlow(spec, Origin.API), []
+    for region, ingress in zip(REGIONS, ("m1", "s1", None), strict=True):
+        view = seen[region].view
+        (crossing,) = crossing_of({here.spec.id: here}, view, node_of_mac).values()
+        found.append(crossing)
+        if ingress is not None:
+            whole, beside = view.whole(here.spec, node_of_mac), REGIONS[REGIONS.index(region) + 1]
+            here = DeclaredFlow(seen[beside].view.onward(whole, region, ingress, mac), Origin.REGION)
+    north, middle, south = found
+    assert north.name_with("middle") == middle.name_with("north") == "g:m1"
+    assert middle.name_with("south") == south.name_with("middle") == "g:m1:m1@north"
+    assert (north.before, south.after, middle.before, middle.after) == (None, None, "north", "south")
+    assert len({each.version for each in found}) == 1
 
 
 def test_a_flow_within_a_region_is_what_it_was():
