@@ -7,7 +7,7 @@ connection said before.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from hyroads.controller.agents.protocol import EgressFlow
@@ -43,23 +43,26 @@ Segments = Mapping[str, Mapping[str, Document]]
 
 @dataclass(frozen=True)
 class Wanted:
-    """All that a region wants of a neighbour: ends of segments, and which links and border agents are no good. A region
-    that has just started (``starting``) does not know yet.
+    """All that a region wants of a neighbour: ends of segments, and which links and border agents are no good.
+
+    A region that has just started (``starting``) does not know of its devices yet: it says which segments it planned,
+    once it can (None: not yet). A neighbour that has just started, too, goes by that; another one keeps what it has.
     """
 
     seq: int = 0
-    segments: Segments = field(default_factory=dict)
+    segments: Segments | None = None
     silent: tuple[str, ...] = ()
     away: tuple[str, ...] = ()
     starting: bool = True
 
     def document(self, before: Wanted | None) -> dict[str, Any]:
         """A message: all of it, or what differs from what was said ``before``."""
-        if self.starting:
+        if self.segments is None:
             return {"type": "starting", "seq": self.seq}
         rest = {"seq": self.seq, "silent": list(self.silent), "away": list(self.away)}
-        if before is None or before.starting:
-            return {"type": "wanted", **rest, "segments": [end for of in self.segments.values() for end in of.values()]}
+        if self.starting or before is None or before.starting or before.segments is None:
+            kind = "starting" if self.starting else "wanted"
+            return {"type": kind, **rest, "segments": [end for of in self.segments.values() for end in of.values()]}
         changed, gone = [], []
         for node in differing(before.segments, self.segments):
             had, has = before.segments.get(node, {}), self.segments.get(node, {})
@@ -186,6 +189,11 @@ def _segment(
     if node not in view.ways_in.get(sender, ()) or not context.addressing.has_agent(node):
         raise RegionError(f"{node[:64]!r} is no node at a border with an agent")
     spec = parse_flow(flow, context.network, f"region {sender}")
+    there, here = view.region_of[spec.source], view.region_of[spec.target]
+    if view.exits.get(there) != sender:
+        raise RegionError(f"flow {spec.id[:64]!r} comes from {there}, to which no way leads by {sender}")
+    if here != view.name and view.exits.get(here, sender) == sender:
+        raise RegionError(f"flow {spec.id[:64]!r} goes to {here}, to which no way leads but back to {sender}")
     name = view.imported_id(spec.id, sender, node)
     if (known := state.flows.get(name)) is not None and known.origin is not Origin.REGION:
         raise RegionError(f"a flow {name[:64]!r} is declared here")

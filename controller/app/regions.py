@@ -8,6 +8,7 @@ each second the number of what was said last. Each node is answered once its age
     {"type":"wanted","seq":7,"segments":[{"node":"c","end":{...},"flow":{...}}],"silent":["c-b"],"away":["b"]}
     {"type":"changed","since":7,"seq":8,"segments":[...],"gone":[["c","down"]],"silent":[],"away":[]}
     {"type":"still","seq":8}
+    {"type":"starting","seq":0,...}    (as ``wanted``, once that is planned: only for one that has just started, too)
     {"type":"rates",...}    (``region_rates``)
     {"type":"ok","seq":7,"node":"c"}   {"type":"error","of":"wanted","seq":7,"message":"..."}
 
@@ -43,7 +44,7 @@ from .region_rates import RateExchange
 
 LOG = logging.getLogger("hyroads.regions")
 VERSION = 2
-MAX_LINE = 8 << 20
+MAX_LINE, MOST_SEQ = 8 << 20, 1 << 63
 MAX_CONNECTIONS = 64
 EACH_S, NAP_S, REDIAL_S, SILENT_S, WITHIN_S = 1.0, 0.01, 0.2, 5.0, 2.0
 _socket, _time = shim.original("socket"), shim.original("time")
@@ -161,7 +162,7 @@ class Regions:
 
     def _want(self, neighbour: Neighbour) -> None:
         loop, before = self.loop, neighbour.wanted
-        if not loop.settled or loop.plan is None:
+        if loop.plan is None or not (loop.settled or self._foresees(neighbour)):
             return
         segments: dict[str, Mapping[str, Any]] = {}
         for node, end in neighbour.far_ends.items():
@@ -170,13 +171,26 @@ class Regions:
                 # What it had from us before we started, until it is asked for something else.
                 ends = {flow: each.document() for flow, each in loop.plan.agents[node].egress.items()}
             segments |= neighbour.segments.segments(node, ends, loop.state.flows)
+        had = before.segments
+        same = had is not None and all(had.get(node) is of for node, of in segments.items())
+        if not loop.settled:
+            if not same:
+                neighbour.wanted = Wanted(before.seq, segments)
+            return
         silent, away = self._silent(neighbour.name), self._away(neighbour.name)
-        same = all(before.segments.get(node) is of for node, of in segments.items())
         if before.starting or not same or (silent, away) != (before.silent, before.away):
             neighbour.wanted = Wanted(before.seq + 1, segments, silent, away, starting=False)
         for end in neighbour.far_ends.values():
             if end.answer is not None and end.asked_in is None:
                 end.asked_in = neighbour.wanted.seq
+
+    def _foresees(self, neighbour: Neighbour) -> bool:
+        """Whether all flows into a neighbour are planned though not all devices are here: regions are joined by a tree,
+        so what goes there is our own, or came from the others.
+        """
+        others = (each for each in self.neighbours.values() if each is not neighbour)
+        plan, flows = self.loop.plan, self.loop.state.flows
+        return plan is not None and flows.keys() <= plan.flows.keys() and all(each.has_told for each in others)
 
     def _silent(self, region: str) -> tuple[str, ...]:
         of, network = self.view.region_of, self.loop.context.network
@@ -230,8 +244,8 @@ class Regions:
 
     def _take(self, neighbour: Neighbour, document: Mapping[str, Any], outbox: deque[bytes]) -> None:
         kind, seq = document.get("type"), document.get("seq")
-        if type(seq) is not int:
-            raise RegionError("expected a message with seq")
+        if type(kind) is not str or type(seq) is not int or not 0 <= seq < MOST_SEQ:
+            raise RegionError("expected a message with type and seq")
         if kind in {"ok", "error"}:
             if document.get("of") == "rates":
                 # Rates are told anew each round: nothing waits for an answer.
@@ -247,10 +261,12 @@ class Regions:
         elif kind == "rates":
             self._rates.take(neighbour.name, seq, document)
         elif kind == "starting":
-            neighbour.has_told = True
-            self.loop.wake()
+            if "segments" in document and not self.loop.settled:
+                # Neither has been asked for anything since it started: both go on with what they had.
+                told = parse_wanted(document, neighbour.name, self.loop.context, self.loop.state)
+                self._told(neighbour, told, outbox)
         else:
-            raise RegionError(f"no message {str(kind)[:32]!r} is known")
+            raise RegionError(f"no message {kind[:32]!r} is known")
 
     def _answered(self, neighbour: Neighbour, document: Mapping[str, Any], seq: int, *, is_ok: bool) -> None:
         if not is_ok:
