@@ -4,7 +4,7 @@ Each dials the others and says what it wants of them: the ends of segments at th
 which of their links are silent here, and whose agents are away at the border. All of it first, then what changed, and
 each second the number of what was said last. Each node is answered once its agent has confirmed it. Lines of JSON::
 
-    {"type":"hello","version":2,"region":"north","network":"campus","token":"..."}
+    {"type":"hello","version":2,"region":"north","network":"campus","token":"..."}    {"type":"refused","message":"..."}
     {"type":"wanted","seq":7,"segments":[{"node":"c","end":{...},"flow":{...}}],"silent":["c-b"],"away":["b"]}
     {"type":"changed","since":7,"seq":8,"segments":[...],"gone":[["c","down"]],"silent":[],"away":[]}
     {"type":"still","seq":8}
@@ -21,6 +21,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import ssl
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -45,8 +46,10 @@ from .region_rates import RateExchange
 LOG = logging.getLogger("hyroads.regions")
 VERSION = 2
 MAX_LINE, MOST_SEQ = 8 << 20, 1 << 63
-MAX_CONNECTIONS = 64
+MAX_CONNECTIONS, MAX_WAITING = 64, 64
 EACH_S, NAP_S, REDIAL_S, SILENT_S, WITHIN_S = 1.0, 0.01, 0.2, 5.0, 2.0
+LIVES_S = 2.5
+"""A neighbour that was heard within this time lives: another connection that says it is the same one is refused."""
 _socket, _time = shim.original("socket"), shim.original("time")
 _threading = shim.original("threading")
 
@@ -89,7 +92,14 @@ class Neighbour:
     rates_line: bytes = b""
     """What it is told of rates; each is sent once."""
     is_up: bool = False
-    """Whether our connection to it stands."""
+    """Whether it has answered on our connection to it."""
+    problem: str = ""
+    """Why it was not reached the last time."""
+    waiting: deque[None] = field(default_factory=deque)
+    """As many as messages of it that nobody has looked at yet."""
+    session: object = None
+    """The connection by which it reaches us; when it was last heard there is ``heard_s``."""
+    heard_s: float = 0.0
     has_told: bool = False
     told: Told | None = None
     to_answer: tuple[int, set[str], deque[bytes]] | None = None
@@ -224,6 +234,7 @@ class Regions:
     def _work(self) -> None:
         while True:
             for neighbour, document, outbox in self._mailbox.take():
+                neighbour.waiting.popleft()
                 try:
                     self._take(neighbour, document, outbox)
                 except HyroadsError as error:
@@ -247,9 +258,9 @@ class Regions:
         if type(kind) is not str or type(seq) is not int or not 0 <= seq < MOST_SEQ:
             raise RegionError("expected a message with type and seq")
         if kind in {"ok", "error"}:
-            if document.get("of") == "rates":
-                # Rates are told anew each round: nothing waits for an answer.
-                raise RegionError(f"refuses our rates: {str(document.get('message'))[:500]}")
+            if document.get("of") in ("hello", "rates"):
+                # Both are told again and again: nothing waits for an answer.
+                raise RegionError(f"our {document['of']}: {str(document.get('message'))[:500]}")
             self._answered(neighbour, document, seq, is_ok=kind == "ok")
         elif kind in {"wanted", "changed"}:
             told = parse_wanted(document, neighbour.name, self.loop.context, self.loop.state, neighbour.told)
@@ -295,6 +306,13 @@ class Regions:
 
     # -- connections, in threads of the system
 
+    def _put(self, neighbour: Neighbour, document: Mapping[str, Any], outbox: deque[bytes]) -> None:
+        """Have a message looked at; waits while many of the same neighbour are not yet."""
+        while len(neighbour.waiting) >= MAX_WAITING:
+            _time.sleep(NAP_S)
+        neighbour.waiting.append(None)
+        self._mailbox.put((neighbour, document, outbox))
+
     def _keep_dialling(self, neighbour: Neighbour, endpoint: Endpoint) -> None:
         while True:
             try:
@@ -305,10 +323,23 @@ class Regions:
                     connection.close()
             except (OSError, EOFError) as error:
                 LOG.debug("region %s: %s", neighbour.name, error)
-            if neighbour.is_up:
-                LOG.warning("region %s: its controller is gone; what it wants stays", neighbour.name)
+                self._not_reached(neighbour, error)
             neighbour.is_up = False
             _time.sleep(REDIAL_S)
+
+    def _not_reached(self, neighbour: Neighbour, error: Exception) -> None:
+        """Say once why, if it is not that nobody is there."""
+        if neighbour.is_up:
+            LOG.warning("region %s: its controller is gone; what it wants stays", neighbour.name)
+            neighbour.problem = ""
+            return
+        if isinstance(error, EOFError | ConnectionResetError | BrokenPipeError):
+            problem = "the other end ends the connection without a word; do both have region.tls, or neither?"
+        else:
+            problem = str(error) if isinstance(error, PeerError | ssl.SSLError) else neighbour.problem
+        if problem != neighbour.problem:
+            neighbour.problem = problem
+            self._put(neighbour, {"type": "error", "of": "hello", "seq": 0, "message": problem}, deque())
 
     def _say(self, neighbour: Neighbour, link: PeerLink) -> None:
         hello = {"type": "hello", "version": VERSION, "region": self.view.name, "network": self._network()}
@@ -317,7 +348,6 @@ class Regions:
         lines, said_s = PeerLines(link, MAX_LINE), -EACH_S
         said: Wanted | None = None
         rates = neighbour.rates_line
-        neighbour.is_up = True
         while True:
             wanted, now_s = neighbour.wanted, _time.monotonic()
             if wanted is not said or now_s - said_s >= EACH_S:
@@ -330,7 +360,11 @@ class Regions:
                 rates = neighbour.rates_line
                 link.send(rates)
             if lines.is_ready(NAP_S):
-                self._mailbox.put((neighbour, lines.next(), deque()))
+                document = lines.next()
+                if document.get("type") == "refused":
+                    raise PeerError(str(document.get("message"))[:500])
+                neighbour.is_up, neighbour.problem = True, ""
+                self._put(neighbour, document, deque())
 
     def _accept(self) -> None:
         while True:
@@ -340,25 +374,28 @@ class Regions:
                 LOG.warning("regions: can't accept a connection: %s", error.strerror)
                 _time.sleep(0.1)
                 continue
-            if self._accepted >= MAX_CONNECTIONS:
+            with self._lock:
+                is_full = self._accepted >= MAX_CONNECTIONS
+                self._accepted += not is_full
+            if is_full:
                 connection.close()
                 continue
-            with self._lock:
-                self._accepted += 1
             shim.start_thread(self._read, connection, f"{address[0]}:{address[1]}", name="a region")
 
     def _read(self, connection: Any, address: str) -> None:
+        neighbour, session = None, object()
         try:
             connection.settimeout(WITHIN_S)
-            link = PeerLink(connection, self._security.server)
-            lines = PeerLines(link, MAX_LINE)
-            neighbour = self._greeted(lines.next())
+            link = PeerLink(connection, self._security.server, within_s=WITHIN_S)
+            lines = PeerLines(link)
+            neighbour = self._met(link, lines.next(), session)
+            link.met(WITHIN_S)
+            lines.most = MAX_LINE
             outbox: deque[bytes] = deque(maxlen=16)
-            heard_s = _time.monotonic()
-            while _time.monotonic() - heard_s < SILENT_S:
+            while neighbour.session is session and _time.monotonic() - neighbour.heard_s < SILENT_S:
                 if lines.is_ready(NAP_S):
-                    self._mailbox.put((neighbour, lines.next(), outbox))
-                    heard_s = _time.monotonic()
+                    self._put(neighbour, lines.next(), outbox)
+                    neighbour.heard_s = _time.monotonic()
                 while outbox:
                     link.send(outbox.popleft())
         except (OSError, EOFError) as error:
@@ -367,6 +404,24 @@ class Regions:
             connection.close()
             with self._lock:
                 self._accepted -= 1
+                if neighbour is not None and neighbour.session is session:
+                    neighbour.session = None
+
+    def _met(self, link: PeerLink, hello: Mapping[str, Any], session: object) -> Neighbour:
+        """Who dialled, and from now on is heard on this session; PeerError, and the other end is told why."""
+        try:
+            neighbour = self._greeted(hello)
+            with self._lock:
+                now_s = _time.monotonic()
+                if neighbour.session is not None and now_s - neighbour.heard_s < LIVES_S:
+                    raise PeerError(
+                        f"region {neighbour.name} is connected already: is there a second controller of it?"
+                    )
+                neighbour.session, neighbour.heard_s = session, now_s
+        except PeerError as error:
+            link.send(line_of({"type": "refused", "message": str(error)}))
+            raise
+        return neighbour
 
     def _greeted(self, hello: Mapping[str, Any]) -> Neighbour:
         match hello:

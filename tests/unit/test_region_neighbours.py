@@ -139,7 +139,7 @@ def test_refused_rates_are_shown_and_answer_nothing_else(controllers: Controller
     far_end = controllers.regions["north"].neighbours["middle"].far_ends["m1"]
     answers: list[Any] = []
     far_end.answer, far_end.asked_in = answers.append, 1
-    with pytest.raises(RegionError, match="refuses our rates: too many"):
+    with pytest.raises(RegionError, match="our rates: too many"):
         controllers.take("middle", "north", {"type": "error", "of": "rates", "seq": 9, "message": "too many"})
     assert answers == [] and controllers.regions["north"].neighbours["middle"].refused_seq == -1
     controllers.take("middle", "north", {"type": "error", "of": "wanted", "seq": 9, "message": "no such node"})
