@@ -3,6 +3,7 @@ killed and started again, of a border agent that dies, and of a region in the mi
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import time
@@ -182,11 +183,89 @@ def each_killed_under_load(emulation: Emulation) -> dict[str, Any]:
     return {"runs": [killed(emulation, [region], load=True) for region in ("south", "north")]}
 
 
+def three_buildings() -> dict[str, Any]:
+    """A third building behind the second one; what goes from end to end crosses the region in the middle."""
+    network = two_buildings()
+    network["nodes"] |= {"e": {"role": "ap"}, "f": {"role": "ap"}}
+    network["regions"]["east"] = ["e", "f"]
+    network["links"] += [
+        {"id": name, "from": source, "to": target, "technology": kind, "capacity_mbps": mbps, "both": True}
+        for name, source, target, kind, mbps in (
+            ("de", "d", "e", "ethernet", 100),
+            ("ef-wifi", "e", "f", "wifi-east", 20),
+            ("ef-plc", "e", "f", "plc-east", 15),
+        )
+    ]  # fmt: skip
+    network["flows"] = [{"id": "down", "from": "a", "to": "f"}, {"id": "up", "from": "f", "to": "a"}]
+    return network
+
+
+def transit(emulation: Emulation) -> dict[str, Any]:
+    """The controller of the region in the middle is killed and started again."""
+    urls = emulation.rest_urls
+
+    def told() -> list[dict[str, Any]]:
+        return [multipaths({each["id"]: each for each in emulation.rest.only(url).flows()}) for url in urls]
+
+    before, middle = told(), emulation.controllers[REGIONS.index("south")]
+    mbps = Traffic(emulation, "a", "f", lambda: None).tcp(4.0, "cubic").mbps
+
+    def kill() -> None:
+        middle.kill()
+        time.sleep(2.0)
+        middle.start()
+        wait_ok(emulation, "south")
+
+    packets = streams(emulation, {"through": ("a", "f")}, kill)
+    return {"before": before, "after": told(), "mbps": mbps, "packets": packets}
+
+
+def two_border_links() -> dict[str, Any]:
+    """The two buildings with a second and slower wire between them, to a node of its own."""
+    network = two_buildings()
+    network["nodes"]["e"] = {"role": "ap"}
+    network["regions"]["south"].append("e")
+    network["links"] += [
+        {"id": "be", "from": "b", "to": "e", "technology": "ethernet", "capacity_mbps": 50, "both": True},
+        {"id": "ed", "from": "e", "to": "d", "technology": "plc-east", "capacity_mbps": 15, "both": True},
+    ]
+    network["flows"] = [{"id": "down", "from": "a", "to": "d"}, {"id": "up", "from": "d", "to": "a"}]
+    return network
+
+
+def border_agent(emulation: Emulation) -> dict[str, Any]:
+    """The agent at the border dies under TCP, and starts again three seconds later."""
+    usual = {"down:c@north", "up"}
+    wait_until("flows", lambda: flows_of(emulation, "south").keys() == usual, 20.0, interval_s=0.2)
+    address = emulation.addressing.host_ip["d"]
+    server = subprocess.Popen([*emulation.inside("d"), "iperf3", "-s", "-1"], stdout=subprocess.DEVNULL)
+    time.sleep(0.5)
+    command = ["iperf3", "-c", address, "-t", "9", "-i", "0.1", "-J"]
+    client = subprocess.Popen([*emulation.inside("a"), *command], stdout=subprocess.PIPE, text=True)
+    try:
+        time.sleep(3.0)
+        emulation.agent("c").kill()
+        time.sleep(2.5)
+        moved = multipaths(flows_of(emulation, "south"))
+        time.sleep(0.5)
+        emulation.agent("c").start()
+        printed, _ = client.communicate(timeout=30)
+    finally:
+        for process in (server, client):
+            process.kill()
+            process.wait()
+    mbps = [each["sum"]["bits_per_second"] / 1e6 for each in json.loads(printed)["intervals"]]
+    wait_until("flows again", lambda: flows_of(emulation, "south").keys() == usual, 20.0, interval_s=0.2)
+    return {"moved": moved, "mbps": mbps}
+
+
 def scene(out: Path) -> int:
     """Which one is in the name of the file."""
     body, network, count = {
         "both": (both_killed, two_buildings(), 2),
         "each": (each_killed, two_buildings(), 2),
+        "transit": (transit, three_buildings(), 3),
+        "border": (border_agent, two_border_links(), 2),
         "loaded": (each_killed_under_load, two_buildings(), 2),
     }[out.stem]
     return make(network, f"t-reg-{out.stem}", body, out, EmulationOptions(regions=True, controllers=count))
@@ -239,3 +318,34 @@ def test_rates_of_the_other_region_stay_under_load(tmp_path: Path) -> None:
         for mbps in run["rates_mbps"].values():
             usual = sum(mbps["before"]) / len(mbps["before"])
             assert all(0.9 * usual <= each <= 1.1 * usual for each in mbps["after"])
+
+
+@pytest.mark.alone
+def test_flows_go_through_a_region_in_the_middle_whatever_becomes_of_its_controller(tmp_path: Path) -> None:
+    def holds(seen: dict[str, Any]) -> bool:
+        return not seen["packets"]["through"]["lost_s"] and bool(seen["mbps"] > 20.0)
+
+    found = see(__file__, tmp_path / "transit.json", holds, tries=2, timeout_s=200.0)
+    packets = found["packets"]["through"]
+    print(f"through: TCP {found['mbps']:.1f} Mb/s, lost {len(packets['lost_s'])} of {packets['sent']}", file=sys.stderr)
+    assert found["after"] == found["before"]
+    assert [set(region) for region in found["before"]] == [
+        {"down", "up@east@south"}, {"down@north", "up@east"}, {"down@north@south", "up"},
+    ]  # fmt: skip
+    assert {state for region in found["before"] for _, state, _ in region.values()} == {"multipath"}
+    assert holds(found)
+
+
+@pytest.mark.nightly
+@pytest.mark.alone
+def test_tcp_goes_on_when_the_agent_at_the_border_dies(tmp_path: Path) -> None:
+    def share(seen: dict[str, Any]) -> float:
+        mbps = seen["mbps"]
+        return sum(mbps[40:55]) / 15 / (sum(mbps[10:29]) / 19)
+
+    found = see(__file__, tmp_path / "border.json", lambda seen: share(seen) > 0.4, tries=2, timeout_s=200.0)
+    silent = max(len(run) for run in "".join("0" if mbps < 0.1 else " " for mbps in found["mbps"]).split(" "))
+    print(f"border agent: {share(found):.2f} of TCP after 1 to 2.5 s, nothing for {silent / 10:.1f} s", file=sys.stderr)
+    assert set(found["moved"]) == {"down:e@north", "up"}
+    assert {state for _, state, _ in found["moved"].values()} == {"multipath"}
+    assert share(found) > 0.4 and silent <= 10
