@@ -117,6 +117,9 @@ class ControllerService(NetworkDocuments):
             raise NotFoundError(f"no flow {flow[:64]!r}")
         if declared.origin is Origin.MPTCP:
             raise ConflictError(f"flow {flow!r} is a subflow of an MPTCP connection, and goes with it")
+        if declared.origin is Origin.REGION:
+            region = flow.rpartition("@")[2]
+            raise ConflictError(f"flow {flow!r} is the rest of a flow of region {region}: remove that one there")
         event_loop.saver.check()
         change = event_loop.saver.change(f"flow {flow}", partial(self._take_back, flow, declared))
         event_loop.remove(flow)

@@ -101,6 +101,7 @@ class Live:
         self._rests_at_s: float | None = None
         # Flows as they are declared, and as far as this controller carries them.
         self._segments_of: Mapping[str, DeclaredFlow] = {}
+        self._no_exits: frozenset[str] = frozenset()
         self._segmented: Mapping[str, DeclaredFlow] = {}
         self._arriving: Mapping[str, Mapping[str, EgressFlow]] = {}
 
@@ -241,16 +242,32 @@ class Live:
         view, mac = self._context.view, self._context.addressing.host_mac
         if view is None:
             return state.flows
-        if state.flows is not self._segments_of:
-            known = self._segmented
-            self._segmented = {
-                flow: known[flow]
-                if flow in known and self._segments_of.get(flow) is declared
-                else DeclaredFlow(view.segment(declared.spec, mac), declared.origin)
-                for flow, declared in state.flows.items()
-            }
-            self._segments_of = state.flows
+        dead = self._dead_exits(state)
+        if state.flows is self._segments_of and dead == self._no_exits:
+            return self._segmented
+        known, before, same = self._segmented, self._segments_of, dead == self._no_exits
+        moved = set() if same else {flow for flow, declared in state.flows.items() if self._moves(declared, dead)}
+        self._segmented = {
+            flow: known[flow]
+            if flow in known and before.get(flow) is declared and flow not in moved
+            else DeclaredFlow(view.segment(declared.spec, mac, dead), declared.origin)
+            for flow, declared in state.flows.items()
+        }
+        self._segments_of, self._no_exits = state.flows, dead
         return self._segmented
+
+    def _dead_exits(self, state: State) -> frozenset[str]:
+        """Links to other regions by which no flow can leave: they are down, or no agent takes it at their far end."""
+        view, context = self._context.view, self._context
+        exits = [out for pairs in view.pairs.values() for out, _ in pairs] if view is not None else []
+        return frozenset(
+            out.id for out in exits if state.link_down(context, out) or state.agent_fault(context, out.target)
+        )
+
+    def _moves(self, declared: DeclaredFlow, dead: frozenset[str]) -> bool:
+        """Whether a flow leaves by another link than before."""
+        view = self._context.view
+        return view is not None and view.exit_of(declared.spec, dead) != view.exit_of(declared.spec, self._no_exits)
 
     def replan(self, state: State, reports: ReportRegistry, now_s: float) -> Plan:
         """The plan of a new state: flows keep their paths as far as these live; rates are for now."""
