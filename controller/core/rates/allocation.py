@@ -128,7 +128,7 @@ def allocation(
         link_prices,
         problem.utilities.total(flow_rates),
         duality_gap(reduced, rates_mbps, row_prices),
-        problem.busiest(path_rates),
+        reduced.busiest(problem, rates_mbps),
         steps,
         rows,
         BoundPrices(reduced.set_of[bounds], reduced.limiting_link[bounds], per_airtime[bounds])

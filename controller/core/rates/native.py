@@ -21,19 +21,18 @@ from .reduction import Reduced
 
 @dataclass(frozen=True, eq=False)
 class Start:
-    """Safe positive rates for a cold start; for a warm one the earlier slot's rates and prices, and their gap. The
-    others are empty.
+    """Safe positive rates for a cold start, or for a warm one the earlier slot's rates and prices; what isn't needed is
+    empty.
     """
 
     safe_mbps: FloatArray
     warm_rates: FloatArray
     warm_prices: FloatArray
-    warm_gap: float
 
     @staticmethod
     def cold(safe_mbps: FloatArray) -> Start:
         """From the safe rates alone."""
-        return Start(safe_mbps, np.zeros(0), np.zeros(0), 0.0)
+        return Start(safe_mbps, np.zeros(0), np.zeros(0))
 
 
 def solve_native(

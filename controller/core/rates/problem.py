@@ -180,6 +180,11 @@ class Layout:
         return sums_by(self.path_flow, path_rates, self.flow_count)
 
     @cached_property
+    def routing_t(self) -> sparse.csr_matrix:
+        """The routing matrix R, L x P."""
+        return self.routing.T.tocsr()
+
+    @cached_property
     def contention_on_paths(self) -> sparse.csr_matrix:
         """A row per entry of ``routing``, that is per link l of a path P: how often P crosses each link of I_l.
 
@@ -342,7 +347,7 @@ class RateProblem:
 
     def airtime(self, path_rates: FloatArray) -> FloatArray:
         """Airtime of our traffic in the domain of every link of the network, B diag(d) R x, shape L."""
-        carried = self.layout.routing.T @ path_rates
+        carried = self.layout.routing_t @ path_rates
         own = np.zeros_like(carried)
         np.divide(carried, self.capacity_mbps, out=own, where=carried > 0)
         return np.asarray((self.layout.domains @ own)[self.layout.class_of])

@@ -113,12 +113,18 @@ class Reduced:
     def loads(self, rates: FloatArray) -> FloatArray:
         """Airtime of every row over its budget, shapes n -> m; feasible iff at most 1."""
         if not len(self.sets):
-            return np.asarray(self.rows @ (self.airtime * (self.routing_t @ rates))) / self.budget
+            return _times(self.rows, self.rows_t, self.airtime * (self.routing_t @ rates)) / self.budget
         per_slice = np.zeros((len(rates), self.sets.shape[1]))
         per_slice[np.arange(len(rates)), self.slice_of[self.flow]] = rates
-        taken = np.asarray(self.rows @ (self.airtime[:, None] * (self.routing_t @ per_slice)))
+        taken = _times(self.rows, self.rows_t, self.airtime[:, None] * (self.routing_t @ per_slice))
         per_set = np.hstack([taken @ self.sets.T, taken.sum(axis=1, keepdims=True)])
         return np.asarray(per_set[self.domain_of, self.set_of] / self.budget)
+
+    def busiest(self, problem: RateProblem, rates: FloatArray) -> float:
+        """As that of the problem, at rates of columns."""
+        per_group = _times(self.pattern.rows, self.pattern.rows_t, self.airtime * (self.routing_t @ rates))
+        busy = np.append(per_group, 0.0)[self.pattern.group_of] + problem.external
+        return float(busy[problem.capacity_mbps > 0].max(initial=0.0))
 
     def path_prices(self, row_prices: FloatArray) -> FloatArray:
         """q of every column for prices per row's *share of budget*, shapes m -> n."""
@@ -164,6 +170,14 @@ class Reduced:
         per_column = np.zeros(len(self.pattern.copies))
         per_column[self.columns] = rates
         return np.asarray((per_column / self.pattern.copies)[self.pattern.column_of])
+
+
+def _times(rows: sparse.csr_matrix, rows_t: sparse.csr_matrix, values: FloatArray) -> FloatArray:
+    """Rows times values of links. Mostly few links carry something: then their columns alone are looked at."""
+    carrying = np.flatnonzero(values if values.ndim == 1 else values.any(axis=1))
+    if 2 * len(carrying) > len(values):
+        return np.asarray(rows @ values)
+    return np.asarray(rows_t[carrying].T @ values[carrying])
 
 
 def reduce_problem(problem: RateProblem, pattern: Pattern) -> Reduced:

@@ -28,7 +28,7 @@ from scipy import sparse
 from hyroads.controller.core.network import FlowSpec, Link
 
 from .allocation import Allocation
-from .problem import BoolArray, Bounds, FloatArray, IndexArray, RateProblem
+from .problem import BoolArray, Bounds, FloatArray, IndexArray, RateProblem, sums_by
 from .solver import solve
 
 Solver = Callable[[RateProblem, Allocation | None], Allocation]
@@ -136,6 +136,8 @@ class _Demands:
     def __init__(self, problem: RateProblem, shares: SliceShares) -> None:
         self.problem, self.shares = problem, shares
         self.of_path = shares.slice_of[problem.layout.path_flow]
+        # Who wants more of which links at the allocation looked at last.
+        self._known: tuple[Allocation, IndexArray, BoolArray] | None = None
 
     def may_break(self, found: Allocation) -> bool:
         """Whether a slice is above its share where others want more."""
@@ -144,7 +146,8 @@ class _Demands:
             return False
         taken = self._taken(found.path_rates_mbps, at)
         over = taken[:, :-1] > (self.shares.share[:, at] * self.problem.budget[at] * (1 + _ROUNDING)).T
-        if not over.any():
+        at, over = at[over.any(axis=1)], over[over.any(axis=1)]
+        if not len(at):
             return False
         wanted = self._wanted(found, at)
         others = wanted.sum(axis=1)[:, None] - wanted[:, :-1]
@@ -156,15 +159,17 @@ class _Demands:
         """The bounds that join; ``everywhere``: also where nobody misses anything."""
         at = np.flatnonzero(sets.has.any(axis=0)) if everywhere else self._priced(found)
         taken, entitled = self._taken(found.path_rates_mbps, at), self._taken(entitled_mbps, at)
-        budget = self.problem.budget[at]
-        room = _ROUNDING * budget[:, None]
-        missing = (taken < entitled - room) & (True if everywhere else self._wanted(found, at))
+        budget = self.problem.budget[at][:, None]
         inside = sets.members.T
-        within = (self.shares.share[:, at].T @ inside[:-1]) * budget[:, None]
-        most = np.minimum(budget[:, None], np.maximum(within, budget[:, None] - entitled @ ~inside))
-        over = taken @ inside > most + room
-        missed = (missing @ ~inside > 0) | everywhere
-        link, set_of = np.nonzero(over & missed & sets.has[:, at].T & ~np.isfinite(bounds[:, at].T))
+        within = (self.shares.share[:, at].T @ inside[:-1]) * budget
+        most = np.minimum(budget, np.maximum(within, budget - entitled @ ~inside))
+        over = (taken @ inside > most + _ROUNDING * budget) & sets.has[:, at].T & ~np.isfinite(bounds[:, at].T)
+        # Mostly nothing is: who wants more is dear to find out.
+        some = np.flatnonzero(over.any(axis=1))
+        if not everywhere and len(some):
+            missing = taken[some] < entitled[some] - _ROUNDING * budget[some]
+            over[some] &= (missing & self._wanted(found, at[some])) @ ~inside > 0
+        link, set_of = np.nonzero(over)
         return _Joining(set_of, at[link], most[link, set_of])
 
     def _priced(self, found: Allocation) -> IndexArray:
@@ -172,27 +177,33 @@ class _Demands:
 
     def _taken(self, path_rates_mbps: FloatArray, at: IndexArray) -> FloatArray:
         """Airtime by link of ``at`` and slice, those without a bound last."""
-        layout = self.problem.layout
-        rates = np.zeros((len(path_rates_mbps), len(self.shares.names) + 1))
-        rates[np.arange(len(rates)), self.of_path] = path_rates_mbps
-        own = self.problem.inverse_capacity[:, None] * (layout.routing.T @ rates)
-        return np.asarray(layout.domains[layout.class_of[at]] @ own)
+        layout, slices = self.problem.layout, len(self.shares.names) + 1
+        # Most paths carry nothing.
+        paths = np.flatnonzero(path_rates_mbps)
+        crossed = layout.routing[paths]
+        rates, of_path = (np.repeat(each[paths], np.diff(crossed.indptr)) for each in (path_rates_mbps, self.of_path))
+        places = crossed.indices.astype(np.intp) * slices + of_path
+        carried = sums_by(places, crossed.data * rates, layout.link_count * slices).reshape(-1, slices)
+        return np.asarray(layout.domains[layout.class_of[at]] @ (carried * self.problem.inverse_capacity[:, None]))
 
     def _wanted(self, found: Allocation, at: IndexArray) -> BoolArray:
         """Whether some flow of a slice would take more of a link's domain if that had no price; same shape."""
+        if self._known is not None and self._known[0] is found and np.isin(at, self._known[1]).all():
+            return np.asarray(self._known[2][np.searchsorted(self._known[1], at)])
         problem, layout = self.problem, self.problem.layout
         totals = layout.flow_rates(found.path_rates_mbps)
-        hungry = (totals < problem.demand_mbps * (1 - _NOTICEABLE))[layout.path_flow]
-        slopes = problem.utilities.slopes(totals)[layout.path_flow]
+        hungry = totals < problem.demand_mbps * (1 - _NOTICEABLE)
+        pays = np.where(hungry, problem.utilities.slopes(totals) * (1 - _NOTICEABLE), -np.inf)
         bounds = None if found.bound_prices is None else _sets_of(self.shares).bounded(problem, np.zeros((0, 0)))
         whole = (bounds or problem).path_prices(found.link_prices, found.bound_prices)
-        wanted = np.zeros((len(at), len(self.shares.names) + 1), dtype=bool)
+        too_dear = whole - pays[layout.path_flow]
         per_link: Any = layout.domains[layout.class_of[at]] @ sparse.diags(problem.inverse_capacity)
-        loads = (per_link @ layout.routing.T).tocoo()
-        index, path = loads.row, loads.col
-        without = whole[path] - found.link_prices[at[index]] * loads.data
-        eager = hungry[path] & (loads.data > 0) & (without < slopes[path] * (1 - _NOTICEABLE))
-        wanted[index[eager], self.of_path[path[eager]]] = True
+        loads = per_link @ layout.routing_t
+        saved = loads.data * np.repeat(found.link_prices[at], np.diff(loads.indptr))
+        eager = np.flatnonzero((saved > too_dear[loads.indices]) & (loads.data > 0))
+        wanted = np.zeros((len(at), len(self.shares.names) + 1), dtype=bool)
+        wanted[np.searchsorted(loads.indptr, eager, side="right") - 1, self.of_path[loads.indices[eager]]] = True
+        self._known = found, at, wanted
         return wanted
 
 

@@ -76,11 +76,18 @@ def _solve_warm(problem: RateProblem, reduced: Reduced, warm: Allocation) -> All
     rates, prices = _recall(warm, reduced)
     if not rates.any():
         return None
-    feasible = feasible_rates(reduced, rates)
-    gap = duality_gap(reduced, feasible, prices)
-    if gap <= _UNCHANGED_GAP * abs(reduced.utilities.total(sums_by(reduced.flow, feasible, len(reduced.flows)))):
-        return allocation(problem, reduced, feasible, prices, steps=0, rows=0)
-    return _attempt(problem, reduced, Start(np.zeros(0), rates, prices, gap), _PACES[0], _WARM_STEPS)
+    # Making rates feasible costs more than to look at their gap, which only grows by it.
+    if _are_optimal(reduced, rates, prices):
+        feasible = feasible_rates(reduced, rates)
+        if _are_optimal(reduced, feasible, prices):
+            return allocation(problem, reduced, feasible, prices, steps=0, rows=0)
+    return _attempt(problem, reduced, Start(np.zeros(0), rates, prices), _PACES[0], _WARM_STEPS)
+
+
+def _are_optimal(reduced: Reduced, rates: FloatArray, prices: FloatArray) -> bool:
+    """Whether column rates, if they are feasible, miss nothing that counts."""
+    utility = reduced.utilities.total(sums_by(reduced.flow, rates, len(reduced.flows)))
+    return duality_gap(reduced, rates, prices) <= _UNCHANGED_GAP * abs(utility)
 
 
 def _attempt(problem: RateProblem, reduced: Reduced, start: Start, pace: Pace, max_steps: int) -> Allocation | None:
@@ -89,9 +96,7 @@ def _attempt(problem: RateProblem, reduced: Reduced, start: Start, pace: Pace, m
     if compiled is None:
         cold = not len(start.warm_rates)
         search = _Search(problem, reduced, start.safe_mbps if cold else _safe_rates(reduced))
-        method = (
-            search.cold_start(pace) if cold else search.warm_start(start.warm_rates, start.warm_prices, start.warm_gap)
-        )
+        method = search.cold_start(pace) if cold else search.warm_start(start.warm_rates, start.warm_prices)
         return search.run(method, max_steps)
     found = solve_native(compiled, reduced, start, boundary=pace.boundary, centring=pace.centring, max_steps=max_steps)
     if found is None:
@@ -174,9 +179,10 @@ class _Search:
         method.price_rows(float(np.exp(np.median(np.log(flow_price / cost)))))
         return method
 
-    def warm_start(self, rates_mbps: FloatArray, prices: FloatArray, gap: float) -> InteriorPoint:
+    def warm_start(self, rates_mbps: FloatArray, prices: FloatArray) -> InteriorPoint:
         """The earlier slot's point, moved away from the bounds by as much as its gap calls for."""
         reduced, unit = self.reduced, self.unit_mbps
+        gap = duality_gap(reduced, feasible_rates(reduced, rates_mbps), prices)
         active = np.flatnonzero((prices > 0) | (reduced.loads(rates_mbps) > 1.0))
         rows = self._choose(active if len(reduced.budget) > _FEW_ROWS else np.arange(len(reduced.budget)))
         size = len(rates_mbps) + len(rows)

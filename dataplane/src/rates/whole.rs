@@ -14,7 +14,7 @@ use super::utility::Utility;
 /// Paths that cost at most so much more than their flow pays take part.
 const DEAR: f64 = 1.1;
 /// Rows with at least this load take part.
-const LOADED: f64 = 0.7;
+const LOADED: f64 = 0.9;
 /// A path left out is worth using if it costs less than its flow pays by more than rounding; a row is broken by more.
 const WORTH: f64 = 1.0 - 1e-8;
 const BROKEN: f64 = 1.0 + 1e-9;
