@@ -180,7 +180,7 @@ class _Demands:
         layout, slices = self.problem.layout, len(self.shares.names) + 1
         # Most paths carry nothing.
         paths = np.flatnonzero(path_rates_mbps)
-        crossed = layout.routing[paths]
+        crossed: Any = layout.routing[paths]
         rates, of_path = (np.repeat(each[paths], np.diff(crossed.indptr)) for each in (path_rates_mbps, self.of_path))
         places = crossed.indices.astype(np.intp) * slices + of_path
         carried = sums_by(places, crossed.data * rates, layout.link_count * slices).reshape(-1, slices)
