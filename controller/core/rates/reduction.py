@@ -174,10 +174,10 @@ class Reduced:
 
 def _times(rows: sparse.csr_matrix, rows_t: sparse.csr_matrix, values: FloatArray) -> FloatArray:
     """Rows times values of links. Mostly few links carry something: then their columns alone are looked at."""
-    carrying = np.flatnonzero(values if values.ndim == 1 else values.any(axis=1))
-    if 2 * len(carrying) > len(values):
+    busy = np.flatnonzero(values if values.ndim == 1 else values.any(axis=1))
+    if 2 * len(busy) > len(values):
         return np.asarray(rows @ values)
-    return np.asarray(rows_t[carrying].T @ values[carrying])
+    return np.asarray(rows_t[busy].T @ values[busy])
 
 
 def reduce_problem(problem: RateProblem, pattern: Pattern) -> Reduced:
