@@ -81,6 +81,8 @@ class LedController(HyRoads):
             "switches": sum(session.is_read for session in sessions),
             "agents": len(loop.agents),
             "unsynced": loop.unsynced(),
+            "settled": loop.settled,
+            "known": self.standby is not None and self.standby._is_known,
             "flow_mods": sum(session.counters.flow_mods for session in sessions),
             "counters": dict(loop.counters),
             "times": self.times,

@@ -35,7 +35,7 @@ from failure_lab import DIAMOND
 from hyroads.controller.core.netfile import parse
 from hyroads.mininet.emulation import Emulation, EmulationOptions, controller_ports
 from hyroads.mininet.probe import MAGIC_PORT, report
-from hyroads.mininet.programs import Program, wait_until
+from hyroads.mininet.programs import EmulationError, Program, wait_until
 from hyroads.mininet.runner import RunOptions, run_network
 
 LED = Path(__file__).with_name("led_controller.py")
@@ -46,6 +46,7 @@ CONTROL_PORT = 9000
 GROUP = 6100
 """Controllers have groups of their own from this one on, by which their packets are known."""
 CUT_S = 3.0
+READY_S = 60.0
 ETCD_S = {"etcd-paused": 5.0, "etcd-stopped": 60.0, "etcd-member": 5.0, "apart": 5.0, "no-etcd": 15.0}
 
 
@@ -71,6 +72,16 @@ class Led:
             status = self.ask()
             return status["warm"] and status["switches"] == 4 and status["agents"] == 4 and not status["unsynced"]
         return False
+
+    def await_ready(self) -> None:
+        """Until it could lead, or leads; EmulationError, after what is known of why it could not."""
+        try:
+            wait_until(self.program.name, self.ready, READY_S, interval_s=0.1)
+        except EmulationError:
+            with suppress(OSError, ValueError):
+                print(json.dumps(self.ask(), indent=1), file=sys.stderr)
+            print(self.program.log.read_text()[-20_000:], file=sys.stderr)
+            raise
 
     def declare_unread(self) -> socket.socket:
         """Asks for another flow without waiting for the answer: it is frozen."""
@@ -240,7 +251,8 @@ def away(emulation: LedEmulation, led: Led, kind: str) -> Iterator[None]:
 
 def begin(emulation: LedEmulation) -> tuple[Led, list[Led], dict[int, dict[str, Any]], dict[str, Any]]:
     """The leader, the others and what they say, and what devices have, once all is well."""
-    wait_until("all", lambda: all(led.ready() for led in emulation.led), 60.0, interval_s=0.1)
+    for led in emulation.led:
+        led.await_ready()
     time.sleep(1.0)
     old = emulation.leader()
     assert old is not None
@@ -288,7 +300,7 @@ def one_run(emulation: LedEmulation, kind: str) -> dict[str, Any]:
     row = taken_over(emulation, kind, others, before, was, event_s)
     if kind == "killed":
         old.program.start()
-        wait_until("the old one", old.ready, 60.0, interval_s=0.1)
+        old.await_ready()
     else:
         row |= thawed(old, unread, pid, asked)
     return row | packets(receiver, sender, event_s)
