@@ -165,7 +165,10 @@ class Standby:
         while True:
             self.instance.is_warm(self._is_known and self.event_loop.settled)
             if not self._is_known and self.epoch is None:
-                self._sync()
+                try:
+                    self._sync()
+                except Exception as error:  # noqa: BLE001 - it is tried again; it is counted and shown
+                    self.event_loop.exception("taking what is in etcd", error)
             shim.sleep(TURN_S)
 
     def _sync(self) -> bool:
@@ -310,10 +313,11 @@ class Standby:
 
     def leader_rest(self) -> str | None:
         """Where to send what changes something; empty: here. None: nobody leads."""
+        # One that is elected takes what is in etcd before it leads: whoever asks meanwhile waits.
+        self._wait(lambda: self.event_loop.leads or self.instance.look().role is not Role.LEADER, READY_WITHIN_S)
         if self.event_loop.leads:
             return ""
         leader = self.instance.look().leader
-        # We may be elected and not lead yet.
         is_other = leader is not None and leader.name != self.instance.settings.name
         return leader.rest if leader is not None and is_other and leader.rest else None
 
