@@ -7,8 +7,10 @@ Each line that comes is answered by a line of JSON.
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import os
+import signal
 import sys
 import time
 from typing import Any
@@ -93,5 +95,6 @@ class LedController(HyRoads):
 
 
 if __name__ == "__main__":
+    faulthandler.register(signal.SIGUSR1)
     os.environ.update({"HYROADS_CONFIG": sys.argv[1], PORT: sys.argv[2]})
     sys.exit(ryu_manager(["--default-log-level=30", __file__]))

@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import signal
 import socket
 import statistics
@@ -95,6 +96,9 @@ class Led:
         except EmulationError:
             with suppress(OSError, ValueError):
                 print(json.dumps(self.ask(), indent=1), file=sys.stderr)
+            # It then says where its threads are.
+            self.program.kill(signal.SIGUSR1)
+            time.sleep(1.0)
             print(self.program.log.read_text()[-20_000:], file=sys.stderr)
             raise
 
@@ -355,6 +359,7 @@ def main() -> int:
     parser.add_argument("--kinds", nargs="+", default=["frozen", "killed"], choices=KINDS, metavar="KIND")
     parser.add_argument("--controllers", type=int, default=3)
     parser.add_argument("--etcd-members", type=int, default=3)
+    parser.add_argument("--logs", type=Path, help="a folder for the logs of the controllers")
     arguments = parser.parse_args()
     if arguments.etcd_members == 1 and set(arguments.kinds) & set(SEVERAL):
         parser.error(f"{', '.join(SEVERAL)} need --etcd-members 3")
@@ -368,6 +373,8 @@ def main() -> int:
                 rows.append(row)
                 print(json.dumps(row), file=sys.stderr, flush=True)
         summary(rows)
+        for led in emulation.led if arguments.logs is not None else ():
+            shutil.copy(led.program.log, arguments.logs)
         return 0
 
     emulation = EmulationOptions(controllers=arguments.controllers, etcd_members=arguments.etcd_members)
