@@ -310,7 +310,7 @@ def test_accepted_without_waiting_means_saved(three: Lab) -> None:
     three.leader().process.kill()
     new = three.leader(but=leader.name)
     leader.process.wait()
-    assert "saved" in new.flows()
+    eventually(lambda: "saved" in new.flows())
     eventually(lambda: not {"unsaved0", "unsaved1"} & new.flows())
     leader.__enter__()
     three.warm()
