@@ -127,6 +127,8 @@ class Standby:
         self._mirror, self._encoder = Mirror(), KeyEncoder()
         self._is_known = False
         """Whether the mirror is what is in etcd."""
+        self._has_begun = False
+        """Whether it ever was."""
         self._lock = shim.new_lock()
         self.event_loop.follow()
         self.event_loop.epoch_listeners.append(self._epoch_seen)
@@ -183,6 +185,9 @@ class Standby:
             differs = self._mirror.take(read)
             if differs or not self._is_known:
                 self._take()
+            if not self._has_begun:
+                self._has_begun = True
+                self.event_loop.events.begun()
             self._is_known = True
             return True
 
