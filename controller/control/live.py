@@ -31,7 +31,7 @@ from .loop import LiveLoop, Turn
 from .plan_maker import PlanMaker
 from .reports import AgentRates, ReportRegistry
 from .route_maker import RouteMaker
-from .routes import FlowRoute, improved, rested, warm
+from .routes import FlowRoute, Routes, improved, rested, warm
 
 # So long after handovers, or after links came, flows are looked at whether they have all that they can have.
 REST_AFTER_S = 0.5
@@ -75,6 +75,9 @@ class Live:
         self._maker, self._route_maker = PlanMaker(context, options), RouteMaker()
         self._numbers = numbers
         self._adopted: Numbers | None = None
+        self._has_begun = False
+        self._leaders: Routes = {}
+        """Routes of the controller that leads, if that is another one."""
         self._measures = measures
         self._damps = damps
         self._together_s = together_s
@@ -111,6 +114,46 @@ class Live:
     def adopt_numbers(self, numbers: Numbers) -> None:
         """The next plan counts on these, which somebody else has given, and on no others."""
         self._adopted = numbers
+
+    def follow_routes(self, routes: Routes) -> None:
+        """Flows go by these paths from the next plan on, as the controller that leads has planned them."""
+        self._leaders = routes
+        if not self._has_begun:
+            self._restored = dict(routes)
+
+    def lead_from_here(self) -> bool:
+        """From now on routes are ours, and begin as they were; whether that is something to plan."""
+        differs = self._as_leader()
+        self._leaders = {}
+        return differs
+
+    def _as_leader(self) -> bool:
+        """Take the routes of the leader where ours are others; whether there were any. Clients' places are ours."""
+        known = self._routes
+        other = {
+            flow: route
+            for flow, route in self._leaders.items()
+            if flow not in known or not (known[flow].ends or known[flow].paths == route.paths)
+        }
+        if other:
+            self._routes = {**known, **other}
+        return bool(other)
+
+    def adopt_rates(self, node: str, rates_mbps: Mapping[tuple[int, int], float]) -> None:
+        """An agent has these rates, by flow number and path id, and they are as good as ours: only what matters changes
+        them.
+        """
+        if self.plan is None or node not in self.plan.agents:
+            return
+        entries, flows = self.plan.agents[node].ingress, self.plan.flows
+        told = {
+            flow: tuple(rates_mbps.get((entry.number, path.id), -1.0) for path in flows[flow].paths)
+            for flow, entry in entries.items()
+        }
+        adopted = self.loop.adopt_rates({flow: rates for flow, rates in told.items() if min(rates, default=-1.0) >= 0})
+        if adopted:
+            self.plan = self.plan.with_rates(adopted)
+            self._maker.rated(adopted)
 
     @property
     def routes(self) -> Mapping[str, FlowRoute]:
@@ -212,6 +255,7 @@ class Live:
     def replan(self, state: State, reports: ReportRegistry, now_s: float) -> Plan:
         """The plan of a new state: flows keep their paths as far as these live; rates are for now."""
         live = self._cache.live(state)
+        self._as_leader()
         self._arriving = state.arriving
         if self._context.view is not None:
             state = replace(state, flows=self._segments(state))
@@ -257,9 +301,10 @@ class Live:
     ) -> tuple[State, Plan | None]:
         """One slot: the state with what was measured (if that changed significantly), and the plan if rates changed.
 
-        Before anything is pushed it only takes in what is measured, and does not ``ask`` the override.
+        Before anything is pushed it only takes in what is measured, and does not ``ask`` the override. While another
+        controller leads that is not asked either: what is measured comes of what that one has decided.
         """
-        if self.plan is None or not (ask or self._measures):
+        if self.plan is None or not (ask or self._measures or self._has_begun):
             return state, None
         changed = self._take(self.loop.turn(now_s, reports.measured(self.plan), ask=ask))
         if self._measures:
@@ -270,7 +315,7 @@ class Live:
     def begin(self) -> None:
         """All that can be known is known: what was planned from less, and never pushed, is forgotten."""
         self._routes, self._restored = self._restored, {}
-        self._pending = ()
+        self._pending, self._has_begun = (), True
 
     def _note_moved(self, live: LiveNetwork, routes: dict[str, FlowRoute], now_s: float) -> None:
         """Flows that are handed over now get paths that stand by later, as do all where a client may be elsewhere."""

@@ -279,7 +279,7 @@ class Peers:
         while self._dialled.get(name) == address:
             try:
                 link = self._dial(address)
-            except OSError as error:
+            except (OSError, ValueError) as error:
                 LOG.debug("instance %s at %s: %s", name, address, error)
                 _time.sleep(pause_s)
                 pause_s = min(2 * pause_s, REDIAL_MOST_S)

@@ -76,6 +76,8 @@ class AgentDeployer:
     fault: Callable[[str, str], None]
     wake: Callable[[], None]
     greater_epoch_seen: Callable[[int, str], None] = lambda epoch, who: None
+    runs: Callable[[str, Mapping[tuple[int, int], float]], None] = lambda node, rates: None
+    """Told the rates with which an agent goes on when we begin to lead, by flow number and path id."""
 
     def __post_init__(self) -> None:
         self._links: dict[str, AgentLink] = {}
@@ -127,6 +129,7 @@ class AgentDeployer:
         if runs is None:
             return
         link.revision, link.rates = runs.revision, dict(runs.rates)
+        self.runs(link.session.node, runs.rates)
         if runs.revision == 0:
             link.acked, link.known = link.fresh, True
 
@@ -437,9 +440,11 @@ class Deployer:
 
     def _push_switches(self, switches: list[tuple[str, SwitchSession, DesiredRules]], orders: Orders) -> None:
         for node, session, wanted in switches:
-            if self.switches.get(node) is not session or not session.is_read:
+            permitted = orders.classified.get(node)
+            # One that was read while others were told is not in the orders: that is no order to have nothing.
+            if permitted is None or self.switches.get(node) is not session or not session.is_read:
                 continue
-            new = session.want(self._permitted(node, wanted, orders.classified.get(node, frozenset())))
+            new = session.want(self._permitted(node, wanted, permitted))
             # Rules of a switch take milliseconds where there are many: a slot may pass between two of them. If
             # something else happened meanwhile, the next cycle asks the update ordering again and goes on from here.
             if new and self.is_overtaken():

@@ -110,7 +110,8 @@ class Controller:
         self.etcd = MortalEtcd(urls, prefix, 5.0)
         self.me = Member(Identity(name, name))
         nothing = cast("Any", lambda *_: True)
-        instance = SimpleNamespace(published=nothing, epoch_seen=nothing, written=nothing, settings=self.me.identity)
+        told = dict.fromkeys(("published", "epoch_seen", "written", "is_elected"), nothing)
+        instance = SimpleNamespace(**told, settings=self.me.identity)
         self.standby = Standby(
             self.loop, cast("Any", instance), self.etcd, mailbox=cast("Any", None), saved=self._saved, adopt=self._adopt
         )
