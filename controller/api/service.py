@@ -157,8 +157,8 @@ class ControllerService(NetworkDocuments):
             return not pending() or (change is not None and change.refusal is not None)
 
         is_confirmed = wait_until(is_over, CONFIRM_WITHIN_S, event_loop.clock, event_loop.progress)
-        if change is not None:
-            change.check()
+        # Also of a change that somebody else has asked for a moment ago.
+        event_loop.saver.check_refused(f"flow {flow}")
         if not is_confirmed:
             raise NotConfirmedError(f"flow {flow}", pending())
 

@@ -318,6 +318,7 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
             pause=lambda: shim.sleep(0),
             requests=service.requests,
             replies=self.standby,
+            saved=(lambda: None) if self.standby is None else self.event_loop.saver.wait_all,
             elsewhere=(lambda: None) if self.standby is None else partial(ha.elsewhere, self.standby),
         )
         self._access: Access = web.extensions[access.EXTENSION]

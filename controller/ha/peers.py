@@ -230,6 +230,10 @@ class _Outbox:
         with suppress(OSError):
             self._ring.send(b"\0")
 
+    def begin(self, lines: list[bytes]) -> None:
+        """Send these before all that there are by now."""
+        self.lines.extendleft(reversed(lines))
+
     def close(self) -> None:
         """Nobody sends any more."""
         self.bell.close()
@@ -353,8 +357,8 @@ class Peers:
         """Until the connection ends; whether the other end did that."""
         outbox = self._outboxes[name] = _Outbox()
         try:
-            for event in self.events():
-                outbox.put(line_of(event_document(event)))
+            # Those that are told meanwhile come after these: whoever has a later event takes no earlier one.
+            outbox.begin([line_of(event_document(event)) for event in self.events()])
             due_s = _time.monotonic()
             while self._dialled.get(name) == address:
                 if _time.monotonic() >= due_s:

@@ -128,6 +128,8 @@ class Standby:
         self._mirror, self._encoder = Mirror(), KeyEncoder()
         self._is_known = False
         """Whether the mirror is what is in etcd."""
+        self._has_begun = False
+        """Whether it ever was."""
         self._is_behind = False
         """Whether etcd has more than the mirror, as far as was told; it could not be read then."""
         self._lock = shim.new_lock()
@@ -196,6 +198,9 @@ class Standby:
                     # The mirror has what could not be taken in.
                     self._is_known = False
                     raise
+            if not self._has_begun:
+                self._has_begun = True
+                self.event_loop.events.begun()
             self._is_known, self._is_behind = True, False
             return True
 
@@ -329,10 +334,11 @@ class Standby:
 
     def leader_rest(self) -> str | None:
         """Where to send what changes something; empty: here. None: nobody leads."""
+        # One that is elected takes what is in etcd before it leads: whoever asks meanwhile waits.
+        self._wait(lambda: self.event_loop.leads or self.instance.look().role is not Role.LEADER, READY_WITHIN_S)
         if self.event_loop.leads:
             return ""
         leader = self.instance.look().leader
-        # We may be elected and not lead yet.
         is_other = leader is not None and leader.name != self.instance.settings.name
         return leader.rest if leader is not None and is_other and leader.rest else None
 
