@@ -20,13 +20,12 @@ from hyroads.controller.ha.instance import Instance
 from hyroads.controller.ha.peers import Security, listen
 from hyroads.controller.ha.standby import Standby
 from hyroads.controller.model import state as model
-from hyroads.controller.model.state import Origin
+from hyroads.controller.model.state import SAVED_ORIGINS
 from hyroads.controller.runtime.event_loop import EventLoop
 from hyroads.controller.runtime.persistence import Saved, to_save
 from hyroads.controller.settings.ha import HaSettings
 
 ASK_S, ASKED_AT_ONCE = 0.05, 8
-SAVED_ORIGINS = (Origin.FILE, Origin.API)
 
 
 def security_of(ha: HaSettings, document: str) -> Security:

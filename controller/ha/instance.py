@@ -2,7 +2,7 @@
 
 Green threads may be busy with a plan for longer than a silence that counts as death, so nothing of this waits for them.
 What they have to do comes to them through ``tell``: :class:`~.election.Lead`, :class:`~.election.Follow`, and
-:class:`Changed` when there are other intents in etcd.
+:class:`Changed` when there are other intents in etcd, :class:`Heard` once a leader has reached us.
 """
 
 from __future__ import annotations
@@ -35,6 +35,11 @@ class Changed:
     """The intents in etcd were changed, at a revision."""
 
     stamp: int
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """A leader has sent the events that there were before; they were told."""
 
 
 class Instance:
@@ -77,7 +82,7 @@ class Instance:
         self._registered: Member | None = None
         self._addresses: dict[str, tuple[str, float]] = {}
         self._failing_since_s: float | None = _time.monotonic()
-        self._is_failure_told = False
+        self._is_failure_told = self._has_heard = False
         self._told_stamp = self._written = 0
         self.turned_s = _time.monotonic()
         """When green threads turned last; whoever has them notes it."""
@@ -175,6 +180,10 @@ class Instance:
 
     def _heard(self, beat: Beat) -> None:
         now_s = _time.monotonic()
+        if beat.role is Role.LEADER and not self._has_heard:
+            # Whoever dials sends the events that there were first.
+            self._has_heard = True
+            self._tell(Heard())
         with self._lock:
             election = self._election
             before = election.greatest

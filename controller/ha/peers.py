@@ -230,10 +230,6 @@ class _Outbox:
         with suppress(OSError):
             self._ring.send(b"\0")
 
-    def begin(self, lines: list[bytes]) -> None:
-        """Send these before all that there are by now."""
-        self.lines.extendleft(reversed(lines))
-
     def close(self) -> None:
         """Nobody sends any more."""
         self.bell.close()
@@ -281,6 +277,8 @@ class Peers:
         """Names of which a connection was ended by the other end since one was made."""
         self._accepted = 0
         self._outboxes: dict[str, _Outbox] = {}
+        self._wakes: dict[str, Any] = {}
+        """By name: wakes whoever waits to dial it again."""
 
     def tell(self, event: Event) -> None:
         """An event, to all."""
@@ -295,6 +293,7 @@ class Peers:
         for name, address in others.items():
             if self._dialled.get(name) != address:
                 self._dialled[name] = address
+                self._wakes.setdefault(name, _threading.Event())
                 shim.start_thread(self._keep_dialling, name, address, name=f"heartbeats to {name}")
         for name in self._dialled.keys() - others.keys():
             self._dialled.pop(name, None)
@@ -329,8 +328,9 @@ class Peers:
                 link = self._dial(address)
             except (OSError, ValueError) as error:
                 LOG.debug("instance %s at %s: %s", name, address, error)
-                _time.sleep(pause_s)
-                pause_s = min(2 * pause_s, REDIAL_MOST_S)
+                is_there = self._wakes[name].wait(pause_s)
+                self._wakes[name].clear()
+                pause_s = REDIAL_S if is_there else min(2 * pause_s, REDIAL_MOST_S)
                 continue
             pause_s = REDIAL_S
             self._linked(name)
@@ -357,8 +357,10 @@ class Peers:
         """Until the connection ends; whether the other end did that."""
         outbox = self._outboxes[name] = _Outbox()
         try:
-            # Those that are told meanwhile come after these: whoever has a later event takes no earlier one.
-            outbox.begin([line_of(event_document(event)) for event in self.events()])
+            # Before anything else: whoever has a later event takes no earlier one, and whoever hears a heartbeat may
+            # have to go on from here.
+            for event in self.events():
+                link.send(line_of(event_document(event)))
             due_s = _time.monotonic()
             while self._dialled.get(name) == address:
                 if _time.monotonic() >= due_s:
@@ -407,6 +409,8 @@ class Peers:
             name = self._greeted(lines.next())
             link.met(SILENT_S)
             self._linked(name)
+            if name in self._wakes:
+                self._wakes[name].set()
             while True:
                 document = lines.next()
                 if document.get("type") == "event":

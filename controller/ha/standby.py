@@ -7,9 +7,11 @@ So a takeover only asks for roles, and sends what differs.
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
+from itertools import chain
 from typing import Any
 
 from hyroads.controller.control.live import inline
@@ -18,7 +20,7 @@ from hyroads.controller.core.netfile_sections import flow_document
 from hyroads.controller.core.network import FlowSpec, Network
 from hyroads.controller.framework import ryu_shim as shim
 from hyroads.controller.model.events import Event
-from hyroads.controller.model.state import Origin
+from hyroads.controller.model.state import SAVED_ORIGINS, Origin
 from hyroads.controller.runtime.event_loop import EventLoop
 from hyroads.controller.runtime.persistence import Saved, decode, parse_flow, places_document
 from hyroads.rest.contract import ConflictError, Document, StoreAwayError
@@ -26,7 +28,7 @@ from hyroads.rest.metrics import Counter, Gauge
 
 from .election import Follow, Lead, Role
 from .etcd import SCHEMA_KEY, STAMP, Etcd, EtcdError, Read, StaleEpochError
-from .instance import Changed, Instance
+from .instance import Changed, Heard, Instance
 from .store import (
     SCHEMA,
     FlowItem,
@@ -39,6 +41,7 @@ from .store import (
     loaded,
     transactions,
 )
+from .told import TOLD_KEYS, told_in, told_objects, told_with
 
 LOG = logging.getLogger("hyroads.ha")
 TURN_S, AGAIN_S, DEFECT_S = 0.1, 0.1, 1.0
@@ -128,8 +131,10 @@ class Standby:
         self._mirror, self._encoder = Mirror(), KeyEncoder()
         self._is_known = False
         """Whether the mirror is what is in etcd."""
-        self._has_begun = False
-        """Whether it ever was."""
+        self._has_heard = False
+        """Whether some leader has sent us the events that there were before."""
+        self._told: deque[tuple[Event, ...]] = deque()
+        """The events of flows that are saved with the state, those of each change together."""
         self._is_behind = False
         """Whether etcd has more than the mirror, as far as was told; it could not be read then."""
         self._lock = shim.new_lock()
@@ -162,15 +167,17 @@ class Standby:
             self._step_down(told.why)
         elif isinstance(told, Event):
             self.event_loop.events.mirror(told)
+        elif isinstance(told, Heard):
+            self._has_heard = True
         elif isinstance(told, Changed) and self.epoch is None and told.stamp > self._mirror.stamp:
             self._is_behind = not self._sync()
 
     def _turn(self) -> None:
         """Says that green threads turn, and whether we could lead at once; reads what could not be read before."""
         while True:
-            self.instance.is_warm(self._is_warm and self.event_loop.settled)
+            self.instance.is_warm(self._is_warm)
             pause_s = TURN_S
-            if not self._is_warm and self.epoch is None:
+            if not self._is_current and self.epoch is None:
                 try:
                     self._sync()
                 except Exception as error:  # noqa: BLE001 - who stops turning falls silent; it is counted and shown
@@ -179,8 +186,14 @@ class Standby:
             shim.sleep(pause_s)
 
     @property
-    def _is_warm(self) -> bool:
+    def _is_current(self) -> bool:
+        """Whether we have what etcd has."""
         return self._is_known and not self._is_behind
+
+    @property
+    def _is_warm(self) -> bool:
+        """Whether we could lead at once, and nobody would miss anything."""
+        return self._is_current and self._has_heard and self.event_loop.settled
 
     def _sync(self) -> bool:
         """Take what is in etcd; whether that was possible."""
@@ -198,9 +211,6 @@ class Standby:
                     # The mirror has what could not be taken in.
                     self._is_known = False
                     raise
-            if not self._has_begun:
-                self._has_begun = True
-                self.event_loop.events.begun()
             self._is_known, self._is_behind = True, False
             return True
 
@@ -210,6 +220,7 @@ class Standby:
         saved, wrong = (shim.in_thread if is_large else inline)(self._mirror.saved, network)
         if wrong:
             self.event_loop.fault(NAME, f"{len(wrong)} entries are left out: {', '.join(wrong[:5])}")
+        self._told = deque(told_in(saved.services))
         self.adopt(saved)
         self._encoder.adopt(self._mirror.values)
 
@@ -223,15 +234,26 @@ class Standby:
             shim.sleep(AGAIN_S)
         self.epoch = told.epoch
         self._takeovers += 1
+        self._has_heard = True
+        # Before anybody can ask for another flow.
+        self._lead_events(told.epoch)
         self.leads()
         self.event_loop.lead(told.epoch)
-        flows = self.event_loop.state.flows
-        # Those of tests are the business of whoever tests.
-        told_of = {flow: each.spec for flow, each in flows.items() if each.origin is not Origin.TEST}
-        self.event_loop.events.lead(told.epoch, told_of)
         took_ms = (self.event_loop.clock() - began_s) * 1e3
         LOG.warning("leads with epoch %d, after %.1f ms", told.epoch, took_ms)
         self.event_loop.events.publish("ha.leads", {"name": self.instance.settings.name, "epoch": told.epoch})
+
+    def _lead_events(self, epoch: int) -> None:
+        # Those of tests are the business of whoever tests.
+        flows = {flow: each for flow, each in self.event_loop.state.flows.items() if each.origin is not Origin.TEST}
+        self.event_loop.events.lead(
+            epoch,
+            {flow: each.spec for flow, each in flows.items()},
+            saved=chain.from_iterable(self._told),
+            never_saved=[flow for flow, each in flows.items() if each.origin not in SAVED_ORIGINS],
+        )
+        # What the one before told and had not saved is corrected.
+        self.event_loop.note_unsaved()
 
     def _step_down(self, why: str) -> None:
         if self.epoch is None:
@@ -262,17 +284,29 @@ class Standby:
             return
         with self._lock:
             saved, present = self.saved()
-            if not self._is_known:
-                self._mirror = Mirror()
-                self._mirror.take(shim.in_thread(self.etcd.intents))
-                self._encoder.adopt(self._mirror.values)
-                self._is_known = True
-            keys = self._encoder.encode(intents_of(saved, present))
-            self._write(epoch, keys)
+            events = self.event_loop.events.to_save()
+            try:
+                self._save(epoch, saved, present, events)
+            except BaseException:
+                self.event_loop.events.not_saved()
+                raise
+            self.event_loop.events.saved()
+
+    def _save(self, epoch: int, saved: Saved, present: frozenset[str], events: tuple[Event, ...]) -> None:
+        if not self._is_known:
+            self._mirror = Mirror()
+            self._mirror.take(shim.in_thread(self.etcd.intents))
+            self._encoder.adopt(self._mirror.values)
+            self._is_known = True
+        told = told_with(self._told, events)
+        services = {**saved.services, **told_objects(told)}
+        self._write(epoch, self._encoder.encode(intents_of(replace(saved, services=services), present)))
+        self._told = told
 
     def _write(self, epoch: int, keys: dict[str, str]) -> None:
         etcd, mirror = self.etcd, self._mirror
-        operations = difference(mirror.keys, keys)
+        # Events come first, also where a change needs several transactions.
+        operations = sorted(difference(mirror.keys, keys), key=lambda each: not each.key.startswith(TOLD_KEYS))
         if not operations:
             return
         stamp = Put(etcd.prefix + STAMP, str(epoch))
@@ -318,7 +352,7 @@ class Standby:
     def health(self) -> Document:
         """Our part in it, for health."""
         look = self.instance.look()
-        return {"role": look.role.value, "epoch": look.epoch, "warm": self._is_warm and self.event_loop.settled}
+        return {"role": look.role.value, "epoch": look.epoch, "warm": self._is_warm}
 
     def metrics(self) -> Iterator[Gauge]:
         """For Prometheus."""

@@ -48,6 +48,10 @@ class Origin(StrEnum):
     """Another region's controller: the rest of a flow that it sends here."""
 
 
+SAVED_ORIGINS = (Origin.FILE, Origin.API)
+"""Flows of others end with the controller."""
+
+
 @dataclass(frozen=True)
 class TopologyContext:
     """What does not change while the controller runs: the network file and what is derived from it."""
