@@ -287,6 +287,10 @@ class Standby:
             events = self.event_loop.events.to_save()
             try:
                 self._save(epoch, saved, present, events)
+            except StaleEpochError:
+                # Nothing more is told with an epoch that is over.
+                self.event_loop.events.follow()
+                raise
             except BaseException:
                 self.event_loop.events.not_saved()
                 raise

@@ -63,11 +63,12 @@ class EventLog:
        back, and what was declared and removed again is never told.
     3. The next leader reads them with the state (:meth:`lead`). It tells those that it has not heard under the ids
        that they have, so a reader that had them from the one before gets none twice, and any other reader gets all.
+       It sends others what it has before anything of its own, so that their logs have no gaps either.
     4. Only a leader that ended between two transactions of one change leaves events without their state. The next one
        tells the opposite.
 
-    One case is left: etcd takes a change and does not answer, the leader goes on, and ends before it can take that
-    back. A reader that had an event of something else in between has a later id, and is not told of that change.
+    One case is left: etcd takes a change and does not answer, and the leader goes on and ends, or is overtaken, before
+    it can take that back. A reader that had another event in between is not told of that change.
     """
 
     def __init__(
@@ -87,6 +88,8 @@ class EventLog:
         """Of flows, of which the state is being saved."""
         self._waiting: list[_Happened] = []
         """Others that happened meanwhile."""
+        self._overheard: deque[Event] = deque(maxlen=max_events)
+        """Of another leader, while we believed to lead."""
         self.listeners: list[Callable[[Event], None]] = []
         """Told of each event that is published here."""
 
@@ -138,6 +141,9 @@ class EventLog:
         if self._aside is None:
             self._aside = deque(self._waiting, maxlen=MAX_AT_ONCE)
             self._unsaved, self._saving, self._waiting = {}, (), []
+            for event in self._overheard:
+                self.mirror(event)
+            self._overheard.clear()
 
     def lead(
         self,
@@ -151,7 +157,12 @@ class EventLog:
         saved, ``saved`` the latest events of flows with that; ``never_saved`` are flows that only we know of.
         """
         aside, self._aside, self._least = self._aside or (), None, epoch * EVENTS_PER_EPOCH
+        self._overheard.clear()
         untold = {*never_saved, *self._hear(saved)}
+        # Others may have heard less of the one before, and take nothing older than what they have.
+        for event in islice(self._ring, max(0, len(self._ring) - MAX_AT_ONCE), None):
+            for listener in self.listeners:
+                listener(event)
         if not self._ring:
             # Whoever led before may have told anything.
             self._dropped = max(self._dropped, self._least - 1)
@@ -171,8 +182,6 @@ class EventLog:
         for event in sorted(saved, key=attrgetter("id")):
             if event.id > self._last:
                 self._mirror(event)
-                for listener in self.listeners:
-                    listener(event)
             elif event.id > self._dropped and (event.id, event.kind, event.document.get("id")) not in known:
                 yield str(event.document["id"])
 
@@ -187,8 +196,11 @@ class EventLog:
 
     def mirror(self, event: Event) -> None:
         """The controller that leads told an event."""
-        if self._aside is not None and event.id > self._last:
-            self._mirror(event)
+        if event.id > self._last:
+            if self._aside is None:
+                self._overheard.append(event)
+            else:
+                self._mirror(event)
 
     def _mirror(self, event: Event) -> None:
         if not self._ring:
