@@ -246,14 +246,14 @@ class Standby:
     def _lead_events(self, epoch: int) -> None:
         # Those of tests are the business of whoever tests.
         flows = {flow: each for flow, each in self.event_loop.state.flows.items() if each.origin is not Origin.TEST}
-        self.event_loop.events.lead(
+        is_corrected = self.event_loop.events.lead(
             epoch,
             {flow: each.spec for flow, each in flows.items()},
             saved=chain.from_iterable(self._told),
             never_saved=[flow for flow, each in flows.items() if each.origin not in SAVED_ORIGINS],
         )
-        # What the one before told and had not saved is corrected.
-        self.event_loop.note_unsaved()
+        if is_corrected:
+            self.event_loop.note_unsaved()
 
     def _step_down(self, why: str) -> None:
         if self.epoch is None:

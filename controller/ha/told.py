@@ -16,7 +16,7 @@ from .store import INTENTS
 
 _NAME = "told"
 TOLD_KEYS = f"{INTENTS}services/{_NAME}/"
-KEPT = 64
+LATEST = 64
 """So many events are kept at least, if there were so many."""
 TOGETHER = 100
 """So many are in one key at most."""
@@ -29,7 +29,7 @@ def told_with(told: Iterable[tuple[Event, ...]], new: tuple[Event, ...]) -> Told
     """What is to be saved with a change of which ``new`` tell."""
     new = new[-MAX_EVENTS:]
     found = Told([*told, *(new[at : at + TOGETHER] for at in range(0, len(new), TOGETHER))])
-    count, least = sum(map(len, found)), max(KEPT, len(new))
+    count, least = sum(map(len, found)), max(LATEST, len(new))
     while found and count - len(found[0]) >= least:
         count -= len(found.popleft())
     return found

@@ -152,9 +152,11 @@ class EventLog:
         *,
         saved: Iterable[Event] = (),
         never_saved: Iterable[str] = (),
-    ) -> None:
-        """We tell what happens from now on, as the leader of an epoch. ``flows`` are those that there are by what was
-        saved, ``saved`` the latest events of flows with that; ``never_saved`` are flows that only we know of.
+    ) -> bool:
+        """We tell what happens from now on, as the leader of an epoch; whether there are events to be saved.
+
+        ``flows`` are those that there are by what was saved, ``saved`` the latest events of flows with that;
+        ``never_saved`` are flows that only we know of.
         """
         aside, self._aside, self._least = self._aside or (), None, epoch * EVENTS_PER_EPOCH
         self._overheard.clear()
@@ -175,6 +177,7 @@ class EventLog:
                 self.publish(kind, document)
         if flows is not None:
             self._correct(flows, untold)
+        return bool(self._unsaved)
 
     def _hear(self, saved: Iterable[Event]) -> Iterator[str]:
         """Take events that the one before saved; flows of those that nobody was told of, because others overtook."""
@@ -270,6 +273,17 @@ class EventLog:
     def wait(self, last: int, timeout_s: float) -> bool:
         """Wait for an event after ``last``; False after the time is over."""
         return last < self.last or self._bell.wait(timeout_s)
+
+    def knows(self, last: int, within_s: float) -> bool:
+        """Whether a reader may go on from an event here: of several controllers, one may have heard less than the
+        reader by now, and soon has heard as much.
+        """
+        until_s = self._clock() + within_s
+        while last > self._last:
+            left_s = until_s - self._clock()
+            if not self._several or left_s <= 0 or not self._bell.wait(left_s):
+                return False
+        return True
 
 
 _DECLARED, _REMOVED = "flow.declared", "flow.removed"

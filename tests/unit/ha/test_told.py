@@ -11,7 +11,7 @@ from examples import seeds
 
 from hyroads.controller.core.netfile_sections import flow_document
 from hyroads.controller.core.network import FlowSpec
-from hyroads.controller.ha.told import KEPT, TOGETHER, told_in, told_objects, told_with
+from hyroads.controller.ha.told import LATEST, TOGETHER, told_in, told_objects, told_with
 from hyroads.controller.model.events import Event, EventLog
 
 COUNT = 3
@@ -250,7 +250,7 @@ def test_the_latest_are_kept_and_read_back() -> None:
     assert told_objects(told) == {} and list(told_in({})) == []
     for number in range(200):
         told = told_with(told, (event(number),))
-    assert [events[0].id for events in told] == list(range(200 - KEPT, 200))
+    assert [events[0].id for events in told] == list(range(200 - LATEST, 200))
     assert deque(told_in(told_objects(told))) == told
     many = told_with(told, tuple(map(event, range(200, 200 + 3 * TOGETHER + 1))))
     assert [len(events) for events in many] == [TOGETHER] * 3 + [1]
