@@ -359,8 +359,9 @@ class Peers:
         try:
             # Before anything else: whoever has a later event takes no earlier one, and whoever hears a heartbeat may
             # have to go on from here.
-            for event in self.events():
-                link.send(line_of(event_document(event)))
+            for line in (line_of(event_document(event)) for event in self.events()):
+                if len(line) <= MAX_LINE:
+                    link.send(line)
             due_s = _time.monotonic()
             while self._dialled.get(name) == address:
                 if _time.monotonic() >= due_s:
