@@ -102,7 +102,7 @@ class Controller:
 
     def __init__(self, name: str, urls: list[str], prefix: str) -> None:
         settings = load({"HYROADS_NETWORK": str(ROAMING), "HYROADS_CONFIG": ""})
-        events = EventLog(time.time, Signal())
+        events = EventLog(time.time, Signal(), several=True)
         self.loop = EventLoop(
             CONTEXT, settings, initial(CONTEXT), Numbers(), clock=time.monotonic, events=events,
             save=lambda *_: self.standby.save(),
@@ -239,6 +239,30 @@ class Application:
         self.flows, self.unknown, self.places = dict(found), set(), {controller.place()}
 
 
+class Reader:
+    """Reads events at whoever leads, and knows flows by them alone."""
+
+    def __init__(self, leader: Controller) -> None:
+        self.last, self.flows = leader.loop.events.last, set(leader.flows())
+        self.told = self.missed = 0
+
+    def read(self, leader: Controller) -> None:
+        """Go on at a leader that has saved everything."""
+        log = leader.loop.events
+        if self.last + 1 < log.first:
+            # It is told so, and asks for the flows.
+            self.missed += 1
+            self.last, self.flows = log.last, set(leader.flows())
+        while events := log.since(self.last):
+            self.last = events[-1].id
+            for event in events:
+                if event.kind in ("flow.declared", "flow.removed"):
+                    assert (event.kind == "flow.removed") == (event.document["id"] in self.flows), "told twice"
+                    self.flows ^= {event.document["id"]}
+                    self.told += 1
+        assert self.flows == leader.flows().keys()
+
+
 class Schedule:
     """Three controllers, one of which leads, and what happens to them; all of it follows from the seed."""
 
@@ -250,6 +274,7 @@ class Schedule:
         self.leader = self.fresh()
         self.leader.campaign()
         self.leader.loop.saver.once()
+        self.reader = Reader(self.leader)
 
     def fresh(self) -> Controller:
         """A controller that has just been started."""
@@ -271,6 +296,9 @@ class Schedule:
             break
         self.leader = heir
         self.application.check(heir)
+        # What was told of and is not there, or the other way round, is corrected.
+        heir.loop.saver.once()
+        self.reader.read(heir)
 
     def step(self) -> None:
         """A request, at which something may happen."""
@@ -296,6 +324,7 @@ class Schedule:
         else:
             leader.etcd.fate = None
             self.application.check(leader)
+            self.reader.read(leader)
 
 
 @pytest.fixture(scope="module")
@@ -325,6 +354,8 @@ def run(urls: list[str], seeds: range, kills: int) -> Counter[str]:
         last = schedule.fresh()
         last.follow()
         schedule.application.check(last)
+        reader = schedule.reader
+        assert reader.told > STEPS / 2 and reader.missed < sum(schedule.kills.values()) / 2 + 3
         found += schedule.kills
         if found.total() >= kills:
             break
