@@ -152,7 +152,7 @@ def declared_saved(leader: Instance, name: str) -> bool:
 
 def events_over(three: Lab, takeovers: int) -> None:
     """Flows are declared all the time; leaders hand over and are killed in turn, while somebody reads."""
-    random, saved, asked = Random(takeovers), set(), set()
+    random, saved, asked, mark = Random(takeovers), set(), set(), f"over{takeovers}-"
     three.warm()
     start = three.leader().events()[-1][0]
     reader = Reader([f"http://127.0.0.1:{one.port}" for one in three.instances.values()], start)
@@ -163,7 +163,7 @@ def events_over(three: Lab, takeovers: int) -> None:
         timer = Timer(random.uniform(0.1, 0.5), act)
         timer.start()
         for step in range(200):
-            name = f"over{takeovers}-{number}-{step}"
+            name = f"{mark}{number}-{step}"
             asked.add(name)
             if not declared_saved(leader, name):
                 break
@@ -178,7 +178,7 @@ def events_over(three: Lab, takeovers: int) -> None:
     reader.join(20.0)
     assert not reader.is_alive()
     found = [event.document["id"] for event in reader.events if event.kind == "flow.declared"]
-    mine = [name for name in found if name.startswith("over")]
+    mine = [name for name in found if name.startswith(mark)]
     numbers = [event.id for event in reader.events]
     assert numbers == sorted(set(numbers)) and "missed" not in {event.kind for event in reader.events}
     assert len(mine) == len(set(mine)), "told twice"
@@ -190,8 +190,8 @@ def events_over(three: Lab, takeovers: int) -> None:
             known.add(event.document["id"])
         elif event.kind == "flow.removed":
             known.discard(event.document["id"])
-    there = {name for name in three.leader().flows() if name.startswith("over")}
-    assert {name for name in known if name.startswith("over")} == there
+    there = {name for name in three.leader().flows() if name.startswith(mark)}
+    assert {name for name in known if name.startswith(mark)} == there
     three.leader().answer("DELETE", "/flows/the-end?wait=false")
     eventually(lambda: "the-end" not in three.leader().flows())
 
