@@ -9,7 +9,8 @@ The event loop calls these and deploys what they give. No I/O, no clock: times a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -39,6 +40,8 @@ REST_AFTER_S = 0.5
 TOGETHER_S = 0.3
 # Failures of long ago are forgotten this often while nothing else happens.
 FORGET_EACH_S = 1.0
+MOST_IN_PARTS = 1000
+"""If more flows get other paths at once, their first rates take longer than a turn of the loop."""
 
 InThread = Callable[..., Any]
 """Calls a function with arguments, perhaps in another thread, and gives what it returns."""
@@ -53,7 +56,9 @@ class Live:
     """Holds the plan in force and what it came from but the state. ``measures``: capacities are not the file's,
     ``damps``: links that fail again and again are left alone for a while, ``together_s``: links that fall silent within
     this time do so together, ``routes``: the paths that flows had before (``restored_routes``), ``in_thread``: runs
-    pure functions that may take long.
+    pure functions that may take long, ``in_parts``: a plan is made without a turn of the loop, and costs what the
+    change touches (see :meth:`replan`), ``turns``: a lock that is held while the loop turns, ``pause``: lets others run
+    in between.
     """
 
     def __init__(
@@ -68,8 +73,11 @@ class Live:
         together_s: float = TOGETHER_S,
         routes: Mapping[str, FlowRoute] | None = None,
         in_thread: InThread = inline,
+        in_parts: bool = False,
+        turns: AbstractContextManager[Any] | None = None,
+        pause: Callable[[], object] = lambda: None,
     ) -> None:
-        self.loop = loop
+        self._loop = loop
         self.plan: Plan | None = None
         self.damping = FlapDamping()
         self._maker, self._route_maker = PlanMaker(context, options), RouteMaker()
@@ -84,7 +92,14 @@ class Live:
         self._context = context
         agents = [node for node in context.network.nodes if context.addressing.has_agent(node)]
         self._graph = HelloGraph.of(context.network, agents)
-        self._in_thread = in_thread
+        self._in_thread, self._in_parts = in_thread, in_parts
+        self._turns, self._pause = turns or nullcontext(), pause
+        self._is_turning = False
+        self.rates_urgent = False
+        """Whether flows that were there before were routed otherwise after the last turn: the next should not wait."""
+        self._is_laid_out = True
+        self._first: dict[str, tuple[FlowRoute, tuple[float, ...]]] = {}
+        """Rates of flows that were routed since the loop was laid out, and the routes that they are for."""
         self._cache = Cache(context)
         self._network: LiveNetwork | None = None
         self._restored = dict(routes or {})
@@ -100,6 +115,25 @@ class Live:
         self._segments_of: Mapping[str, DeclaredFlow] = {}
         self._segmented: Mapping[str, DeclaredFlow] = {}
         self._arriving: Mapping[str, Mapping[str, EgressFlow]] = {}
+
+    @property
+    def loop(self) -> LiveLoop:
+        """The loop, laid out for the routes of now."""
+        if not self._is_laid_out:
+            with self._turns:
+                self._lay_out()
+        return self._loop
+
+    def between_turns(self, work: Callable[[LiveLoop], None]) -> None:
+        """Do what must not happen while the loop turns."""
+        with self._turns:
+            self._lay_out()
+            work(self._loop)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether everyone who measures has spoken."""
+        return self._loop.complete
 
     @property
     def numbers(self) -> Numbers:
@@ -210,7 +244,11 @@ class Live:
         return self._segmented
 
     def replan(self, state: State, reports: ReportRegistry, now_s: float) -> Plan:
-        """The plan of a new state: flows keep their paths as far as these live; rates are for now."""
+        """The plan of a new state: flows keep their paths as far as these live; rates are for now.
+
+        In parts, flows whose paths changed get ``first_rates``, the others keep what they have, and :meth:`refresh` or
+        the next slot finds the optimum.
+        """
         live = self._cache.live(state)
         self._arriving = state.arriving
         if self._context.view is not None:
@@ -245,7 +283,7 @@ class Live:
         if rests:
             self._moved, self._rests_at_s = frozenset(), None
         if changes:
-            self.loop.override.alerted(changes, now_s)
+            self._loop.override.alerted(changes, now_s)
         if routes == self._routes:
             return None
         self._route_maker.improved(routes)
@@ -255,17 +293,44 @@ class Live:
     def slot(
         self, state: State, reports: ReportRegistry, now_s: float, *, ask: bool = True
     ) -> tuple[State, Plan | None]:
-        """One slot: the state with what was measured (if that changed significantly), and the plan if rates changed.
+        """One slot: the state with what was measured (if that changed significantly), and the plan if rates changed."""
+        plan = self.turn(reports, now_s, ask=ask)
+        return self.with_measured(state, now_s), plan
 
-        Before anything is pushed it only takes in what is measured, and does not ``ask`` the override.
+    def turn(self, reports: ReportRegistry, now_s: float, *, ask: bool = True) -> Plan | None:
+        """New rates from what was measured; the plan if any changed.
+
+        Before anything is pushed it only takes in what is measured, and does not ``ask`` the override. Others may run
+        meanwhile, and plan: flows that they route otherwise keep what that plan gives them.
         """
         if self.plan is None or not (ask or self._measures):
-            return state, None
-        changed = self._take(self.loop.turn(now_s, reports.measured(self.plan), ask=ask))
-        if self._measures:
-            self._look(self._estimated(), now_s)
-            state = self._with_references(state)
-        return state, self.plan if changed else None
+            return None
+        return self._refreshed(reports, now_s, ask=ask)
+
+    def refresh(self, reports: ReportRegistry, now_s: float) -> Plan | None:
+        """New rates between slots, for what was routed since the last turn; the plan if any changed."""
+        return None if self.plan is None else self._refreshed(reports, now_s, ask=False)
+
+    def with_measured(self, state: State, now_s: float) -> State:
+        """The state with the capacities that were measured, if these changed significantly."""
+        if self.plan is None or not self._measures:
+            return state
+        self._look(self._estimated(), now_s)
+        return self._with_references(state)
+
+    def _refreshed(self, reports: ReportRegistry, now_s: float, *, ask: bool) -> Plan | None:
+        with self._turns:
+            self._is_turning = True
+            try:
+                agents = reports.measured(self.in_force)
+                self._pause()
+                self.rates_urgent = False
+                self._lay_out()
+                self._pause()
+                turn = self._loop.turn(now_s, agents, ask=ask, run=self._in_thread)
+                return self.plan if self._take(turn) else None
+            finally:
+                self._is_turning = False
 
     def begin(self) -> None:
         """All that can be known is known: what was planned from less, and never pushed, is forgotten."""
@@ -283,27 +348,81 @@ class Live:
     def _use(
         self, live: LiveNetwork, routes: dict[str, FlowRoute], version: int, reports: ReportRegistry, now_s: float
     ) -> None:
-        agents = reports.measured(self.plan) if self.plan else AgentRates()
-        self._network, self._routes = live, routes
-        self.loop.lay_out(live.network, routes)
-        turn = self.loop.turn(now_s, agents, ask=False)
-        self.plan = self._maker.plan(version, live, routes, self.loop.rates, self.numbers, self.plan, self._arriving)
+        before, self._network, self._routes = self.plan, live, routes
+        self._is_laid_out = False
+        changed = differing(self._loop.routes, routes)
+        if before is not None and self._fits_in_parts(changed):
+            rates = self._rates_with_first(live, routes, changed)
+            self.plan = self._maker.plan(version, live, routes, rates, self.numbers, before, self._arriving)
+            self._adopted = None
+            self.plan = _with_fill_of(self.plan, before)
+            self.rates_urgent |= any(flow in routes and flow in self._loop.routes for flow in changed)
+            return
+        agents = reports.measured(before) if before is not None else AgentRates()
+        self._lay_out()
+        turn = self._loop.turn(now_s, agents, ask=False)
+        self.plan = self._maker.plan(version, live, routes, self._loop.rates, self.numbers, before, self._arriving)
         self._adopted = None
         self._take_fill(turn)
+
+    def _fits_in_parts(self, changed: Collection[str]) -> bool:
+        """Whether a plan should be made without a turn."""
+        if self.plan is None or not self._in_parts:
+            return False
+        # While the loop turns it can't be laid out anew.
+        return self._is_turning or (self._loop.has_prices and len(changed) <= MOST_IN_PARTS)
+
+    def _rates_with_first(
+        self, live: LiveNetwork, routes: dict[str, FlowRoute], changed: set[str]
+    ) -> dict[str, tuple[float, ...]]:
+        """Rates in force, and first ones of flows that the loop was not laid out for."""
+        known = self._first
+        fresh = [
+            flow for flow in changed if flow in routes and (flow not in known or known[flow][0] is not routes[flow])
+        ]
+        made = self._loop.first_rates(live.network, live.capacities, routes, fresh)
+        kept = {flow: of for flow, of in known.items() if flow in changed and of[0] is routes.get(flow)}
+        self._first = kept | {flow: (routes[flow], rates) for flow, rates in made.items()}
+        return {**self._loop.rates, **{flow: rates for flow, (_, rates) in self._first.items()}}
+
+    def _lay_out(self) -> None:
+        if self._is_laid_out or self._network is None:
+            return
+        # Routes that can't be laid out are not tried again in each slot, but with the next change.
+        self._is_laid_out = True
+        self._loop.lay_out(self._network.network, self._routes)
+        self._first = {}
 
     def _take(self, turn: Turn) -> bool:
         before = self.in_force
         self._take_fill(turn)
-        if turn.changed:
-            self.plan = self.in_force.with_rates(turn.changed)
-            self._maker.rated(turn.changed)
+        changed = self._for_routes(turn.changed)
+        if changed:
+            self.plan = self.in_force.with_rates(changed)
+            self._maker.rated(changed)
         return self.plan is not before
 
+    def _for_routes(self, rates: Mapping[str, tuple[float, ...]]) -> Mapping[str, tuple[float, ...]]:
+        """New rates for the routes of now: flows that were routed otherwise while the loop turned get first ones."""
+        other = self._routed_otherwise(rates)
+        if not other:
+            return rates
+        live, routes = self.network, self._routes
+        first = self._loop.first_rates(live.network, live.capacities, routes, other & routes.keys())
+        self._first |= {flow: (routes[flow], given) for flow, given in first.items()}
+        return {flow: given for flow, given in rates.items() if flow not in other} | first
+
+    def _routed_otherwise(self, flows: Iterable[str]) -> set[str]:
+        """Those of some flows whose routes are others than the loop is laid out for."""
+        laid_out, routes = self._loop.routes, self._routes
+        return set() if laid_out is routes else {f for f in flows if laid_out.get(f) is not routes.get(f)}
+
     def _take_fill(self, turn: Turn) -> None:
-        plan = self.in_force
+        plan, other = self.in_force, self._routed_otherwise(turn.fill)
         fill = {
             flow: {path.id: rate for path, rate in zip(plan.flows[flow].paths, rates, strict=True)}
             for flow, rates in turn.fill.items()
+            if flow not in other
         }
         if fill != plan.fill:
             self.plan = plan.with_fill(fill)
@@ -314,7 +433,7 @@ class Live:
 
     def _estimated(self) -> FloatArray:
         """Capacities as measured, 0 where a link is down."""
-        return np.where(self.network.is_down, 0.0, self.loop.state.problem.capacity_mbps)
+        return np.where(self.network.is_down, 0.0, self._loop.state.problem.capacity_mbps)
 
     def _with_references(self, state: State) -> State:
         """Plans count on the capacities that the detector compares with; links that are down keep what they had."""
@@ -324,7 +443,14 @@ class Live:
             reference = self._detector.reference_mbps
             known = state.capacity_mbps or np.zeros(len(reference))
             self._references = tuple(np.where(self.network.is_down, known, reference).tolist())
-        return with_measured(state, self._references, self.loop.heard.interference)
+        return with_measured(state, self._references, self._loop.heard.interference)
+
+
+def _with_fill_of(plan: Plan, before: Plan) -> Plan:
+    """With the padding of the plan before, on paths that flows still have."""
+    ids = {flow: {path.id for path in plan.flows[flow].paths} for flow in before.fill if flow in plan.flows}
+    fill = {flow: before.fill[flow] for flow, paths in ids.items() if before.fill[flow].keys() <= paths}
+    return plan.with_fill(fill) if fill else plan
 
 
 def _better(

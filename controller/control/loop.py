@@ -21,8 +21,10 @@ from hyroads.controller.core.closed_loop import (
     LoopSettings,
     LoopState,
     Measurements,
+    Run,
     SlotResult,
     configured_samples,
+    here,
     slot,
 )
 from hyroads.controller.core.demand import Demands, Offers
@@ -38,6 +40,7 @@ from hyroads.controller.model.handover import PathGroups, by_path, separate_link
 from hyroads.controller.model.plan import differing
 
 from .allocators import MODES, SOLVER, Allocator, Grant
+from .first_rates import PricedPaths, first_rates
 from .rate_override import Fixed, RateOverride, SlotView
 from .recent_rates import RecentRates
 from .report_columns import PathRates
@@ -110,6 +113,8 @@ class LiveLoop:
         self.around: Callable[[Allocate, RateProblem, Allocation | None], Allocation] | None = None
         """Changes the problem of each slot before it is solved (``region_rates``)."""
         self._minimums: Mapping[str, float] = {}
+        self._minimums_told: Mapping[str, float] = self._minimums
+        self._granted: tuple[Mapping[str, float], Mapping[str, Grant]] = (self._minimums, {})
         self._recent = RecentRates(len(network.links))
         self._media = np.array([link.technology for link in network.links])
         self._aired: tuple[object, object, FloatArray] | None = None
@@ -160,12 +165,12 @@ class LiveLoop:
     def guarantee(self, minimum_mbps: Mapping[str, float]) -> None:
         """Least rates of flows from the next slot on; those in front go before the others."""
         self._minimums = dict(minimum_mbps)
-        self._allocator.guarantee(minimum_mbps)
 
     @property
     def granted(self) -> Mapping[str, Grant]:
         """What was made of the guarantees in the last slot."""
-        return self._allocator.granted
+        minimums, granted = self._granted
+        return granted if minimums is self._minimums else {}
 
     @property
     def heard(self) -> Heard:
@@ -176,6 +181,45 @@ class LiveLoop:
     def complete(self) -> bool:
         """Whether everyone who measures has spoken."""
         return self._source.complete()
+
+    @property
+    def has_prices(self) -> bool:
+        """Whether a turn has found rates already, so that :meth:`first_rates` can say what flows come to."""
+        return self.state.allocation is not None
+
+    def first_rates(
+        self, network: Network, capacity_mbps: FloatArray, routes: Routes, changed: Iterable[str]
+    ) -> dict[str, tuple[float, ...]]:
+        """Rates of the paths of flows that were routed otherwise since they were laid out, until a turn has found
+        better ones. Flows with the paths of before have what is in force.
+        """
+        allocation, problem = self.state.allocation, self.state.problem
+        if allocation is None:
+            return {}
+        priced = PricedPaths(network.interference, capacity_mbps, problem, allocation.link_prices)
+        found = {}
+        for flow in changed:
+            route = routes.get(flow)
+            if route is not None and route.reason is None:
+                rates = self._first_rates(network, route, priced)
+                found[flow] = by_path(rates, route.path_groups, len(route.paths))
+        return found
+
+    def _first_rates(self, network: Network, route: FlowRoute, priced: PricedPaths) -> tuple[float, ...]:
+        flow, indexed = route.spec.id, _Indexed.of(network, route)
+        names = _group_names({flow: route.paths}, {flow: route.path_groups}, [flow])[flow]
+        known = flow in self.state.pushed and flow in self._path_groups
+        before = dict(zip(self._names_of(flow), self.state.pushed[flow], strict=True)) if known else {}
+        if known and names == tuple(before):
+            return _paceable(self.state.pushed[flow])
+        if route.spec.traffic is Traffic.PROBE:
+            return (0.0,) * len(names)
+        rates = _paceable(first_rates(names, indexed.paths, indexed.utility, before, priced))
+        return rates if sum(rates) >= MIN_FLOW_MBPS / 2 or not rates else (MIN_FLOW_MBPS, *rates[1:])
+
+    def _names_of(self, flow: str) -> tuple[tuple[PathName, ...], ...]:
+        """The path groups that a flow was laid out with."""
+        return _group_names(self._order, self._path_groups, [flow])[flow]
 
     def lay_out(self, network: Network, routes: Routes) -> None:
         """Other flows, paths, capacities or interference; estimates, demands and rates of paths that stay are kept."""
@@ -218,8 +262,11 @@ class LiveLoop:
         if self._heard is not None and network.interference is not self._heard_by:
             self._hear(self._heard)
 
-    def turn(self, now_s: float, agents: AgentRates = NO_RATES, *, ask: bool = True) -> Turn:
-        """One slot that ends now. ``ask`` the override, or leave its flows as they are (a turn between slots)."""
+    def turn(self, now_s: float, agents: AgentRates = NO_RATES, *, ask: bool = True, run: Run = here) -> Turn:
+        """One slot that ends now. ``ask`` the override, or leave its flows as they are (a turn between slots).
+
+        ``run`` carries out what takes longest, perhaps in another thread; until it is done nobody may change the loop.
+        """
         taken = self._source.take(now_s)
         self.busy.update(taken.busy)
         heard = self._source.heard()
@@ -231,7 +278,11 @@ class LiveLoop:
             network, routes = self.state.network, self.routes
             view = SlotView(now_s, self.turns, network, routes, agents, last, taken.samples)
             self.fixed = {flow: fixed for flow, fixed in self.override.decide(view).items() if self._is_governed(flow)}
-        self.last = self._turn(now_s, taken, agents)
+        if self._minimums_told is not self._minimums:
+            self._minimums_told = self._minimums
+            self._allocator.guarantee(self._minimums)
+        self.last = self._turn(now_s, taken, agents, run)
+        self._granted = self._minimums, self._allocator.granted
         return self.last
 
     def capacities(self) -> dict[str, float]:
@@ -304,16 +355,20 @@ class LiveLoop:
         shares = self.state.external.per_link(now_s)
         return {link.id: float(share) for link, share in zip(self.state.network.links, shares, strict=True)}
 
-    def _turn(self, now_s: float, taken: Measurements, agents: AgentRates) -> Turn:
+    def _turn(self, now_s: float, taken: Measurements, agents: AgentRates, run: Run) -> Turn:
         fixed = {flow: self._reserved(flow) for flow in self.fixed}
         measured = self._measurements(taken, agents, now_s)
         self._carried = measured.path_rates_mbps
         allocate = self._allocator.allocate
         if self.around is not None:
-            allocate = partial(self.around, allocate)
-        result = slot(self.state, measured, now_s, fixed=fixed, allocate=allocate)
+            # It works with what others change at any time.
+            allocate, run = partial(self.around, allocate), here
+        told = self.rates
+        result = slot(self.state, measured, now_s, fixed=fixed, allocate=allocate, run=run)
         result = self._with_least(self._with_guaranteed(self._paced(result), fixed), fixed)
         self.state = result.state
+        changed = {flow: self._by_path(flow, rates) for flow, rates in result.push.items()}
+        self._told, self._told_for = {**told, **changed}, (result.state.pushed, self._path_groups)
         # Without what is only at hand for flows that send little.
         wanted = self.state.allocation or result.allocation
         link_rates = np.asarray(wanted.layout.routing.T @ (wanted.path_rates_mbps + self._unreserved()))
@@ -323,7 +378,7 @@ class LiveLoop:
             for flow, each in self.fixed.items()
             if each.fill_mbps
         }
-        return Turn({flow: self._by_path(flow, rates) for flow, rates in result.push.items()}, fill, result)
+        return Turn(changed, fill, result)
 
     def _measurements(self, taken: Measurements, agents: AgentRates, now_s: float) -> Measurements:
         """Names of paths become positions; flows that the override decides offer what it wants, not what they have."""
@@ -363,11 +418,11 @@ class LiveLoop:
 
     def _with_guaranteed(self, result: SlotResult, fixed: Mapping[str, Sequence[float]]) -> SlotResult:
         """A flow that is below its guarantee by what is too little to be sent otherwise gets all of it."""
-        if not self.granted:
+        if not self._allocator.granted:
             return result
         slices = dict(zip(result.allocation.layout.flow_ids, result.allocation.layout.path_slices(), strict=True))
         changed = {}
-        for flow, grant in self.granted.items():
+        for flow, grant in self._allocator.granted.items():
             rates = tuple(result.allocation.path_rates_mbps[slices[flow]].tolist())
             told_mbps = sum(result.state.pushed.get(flow, ()))
             if flow not in fixed and told_mbps < grant.given_mbps - RATE_STEP_MBPS and sum(rates) > told_mbps:

@@ -92,12 +92,13 @@ class UpdateOrder:
 
     def orders(self, plan: Plan, views: Views) -> Orders:
         """What may be told now."""
-        agents, switches = self._concerned(plan, views)
+        rated = self._rated(plan)
+        agents, switches = self._concerned(plan, views, rated.keys())
         self._plan, self._views = plan, views
-        if not (agents or switches) and self._is_for(plan, views):
+        if not (agents or switches or rated) and self._is_for(plan, views):
             return self._orders
         before, rank = self._orders, {node: i for i, node in enumerate(views.agents)}
-        made = {node: self._config(plan, views, node, rank) for node in agents}
+        made = rated | {node: self._config(plan, views, node, rank) for node in agents}
         classified = {node: self._classified(views, node) for node in switches}
         self._orders = Orders(
             {node: made[node] if node in made else before.agents[node] for node in plan.agents if node in views.agents},
@@ -110,10 +111,28 @@ class UpdateOrder:
         asked = sum(node in views.agents for node in plan.agents)
         return asked == len(self._orders.agents) and self._orders.classified.keys() == views.switches.keys()
 
-    def _concerned(self, plan: Plan, views: Views) -> tuple[set[str], set[str]]:
-        """Nodes for whose agents, and for whose switches, the orders may be others than the last ones."""
+    def _rated(self, plan: Plan) -> dict[str, AgentConfig]:
+        """What is planned for agents that were to be told all that was planned last, and get nothing but other rates:
+        nobody has to wait for those.
+        """
+        last = self._plan
+        if last is None or last is plan:
+            return {}
+        planned, told, new = last.agents, self._orders.agents, plan.agents
+        found = differing(planned, new) & new.keys() & told.keys() & planned.keys()
+        return {
+            node: new[node]
+            for node in found
+            if told[node] is planned[node] and new[node].differs_in_rates_alone(planned[node])
+        }
+
+    def _concerned(self, plan: Plan, views: Views, rated: Collection[str]) -> tuple[set[str], set[str]]:
+        """Nodes for whose agents, and for whose switches, the orders may be others than the last ones, besides those
+        whose planned configuration is only ``rated`` anew.
+        """
         seen = differing(self._views.agents, views.agents)
         configs = set() if self._plan is plan else differing(self._plan.agents if self._plan else {}, plan.agents)
+        configs = configs.difference(rated)
         switches = differing(self._views.switches, views.switches)
         starting = self._note_flows(plan)
         # Before and after the change, either may have to be told otherwise.

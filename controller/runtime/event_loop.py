@@ -10,6 +10,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import KW_ONLY, InitVar, dataclass, replace
+from functools import partial
 from operator import is_
 from typing import Any
 
@@ -100,6 +101,9 @@ def _live(
         together_s=together_s,
         routes=routes,
         in_thread=shim.in_thread if is_large else inline,
+        in_parts=is_large,
+        turns=shim.new_lock(),
+        pause=partial(shim.sleep, 0) if is_large else lambda: None,
     )
 
 
@@ -397,10 +401,13 @@ class EventLoop:
         if self.is_starting and self._slots_begun % STARTING_SLOTS:
             # Rates of now are of no use to anybody, and the processor is to devices that come back.
             return
-        state, plan = self.live.slot(self.state, self.reports, self.clock(), ask=self.settled)
+        plan = self.live.turn(self.reports, self.clock(), ask=self.settled)
+        if self._is_large:
+            shim.sleep(0)
         if self.settled and (plan is not None or (self.plan is not None and self.plan.fill)):
             self.agents.push_rates(self.live.in_force)
-        self._become(state, urgent=self.settled)
+        # While it turned, others may have changed the state.
+        self._become(self.live.with_measured(self.state, self.clock()), urgent=self.settled)
 
     def _cycle(self) -> None:
         self._plan_if_changed()
@@ -411,6 +418,7 @@ class EventLoop:
         if self.settled and self.plan is not None:
             self._call(self.before_push)
             self._deployer.push(self.plan)
+            self._refresh()
             self._is_overtaken()
         if self.settled:
             before = self.plan
@@ -419,8 +427,14 @@ class EventLoop:
                 log_plan(before, better, self.events)
                 self.saver.note()
                 self._deployer.push(better)
+                self._refresh()
         self.saver.begin()
         self.progress.notify()
+
+    def _refresh(self) -> None:
+        """Where flows that were there before go other ways, rates for all of them do not wait for the next slot."""
+        if self.live.rates_urgent and not self._is_overtaken() and self.live.refresh(self.reports, self.clock()):
+            self.agents.push_rates(self.live.in_force)
 
     def _tell(self) -> None:
         self._call(self.followers)
@@ -460,7 +474,7 @@ class EventLoop:
             self._ticked_s = now_s
             self.registry.tick()
         self._dirty |= self.agents.retry_due()
-        heard = (self.live.loop.complete and all(is_here() for is_here in self.awaited)) or age_s > timings.grace_s
+        heard = (self.live.is_complete and all(is_here() for is_here in self.awaited)) or age_s > timings.grace_s
         if not self.settled and heard and model.is_settled(self.state):
             self.settled = True
             self.live.begin()

@@ -252,6 +252,8 @@ class ReservationService:
 
     def follow(self) -> None:
         """Called after slots: publishes which reservations fall short of their rate, and which no longer do."""
+        if not (self._reservations or self._short or self._short_since_s):
+            return
         now_s, granted = self.port.clock(), self.port.live.loop.granted
         for name, reservation in self._reservations.items():
             grant = granted.get(reservation.flow or "")
