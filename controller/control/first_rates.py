@@ -61,9 +61,9 @@ def first_rates(
     """By path group the rate in Mb/s. ``paths`` are the groups as positions of links, ``utility`` is weight, alpha and
     shift of the flow, ``before`` its rates by group.
     """
-    kept = tuple(before.get(name, 0.0) for name in names)
-    if any(kept) or not names:
-        return kept
+    same = tuple(before.get(name, 0.0) for name in names)
+    if any(same) or not names:
+        return same
     found = priced.asked(paths, utility) / len(paths)
     total, most = float(found.sum()), sum(before.values())
     return tuple((found * (most / total) if 0 < most < total else found).tolist())

@@ -381,8 +381,8 @@ class Live:
             flow for flow in changed if flow in routes and (flow not in known or known[flow][0] is not routes[flow])
         ]
         made = self._loop.first_rates(live.network, live.capacities, routes, fresh)
-        kept = {flow: of for flow, of in known.items() if flow in changed and of[0] is routes.get(flow)}
-        self._first = kept | {flow: (routes[flow], rates) for flow, rates in made.items()}
+        still = {flow: of for flow, of in known.items() if flow in changed and of[0] is routes.get(flow)}
+        self._first = still | {flow: (routes[flow], rates) for flow, rates in made.items()}
         return {**self._loop.rates, **{flow: rates for flow, (_, rates) in self._first.items()}}
 
     def _lay_out(self) -> None:

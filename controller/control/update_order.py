@@ -135,9 +135,10 @@ class UpdateOrder:
         configs = configs.difference(rated)
         switches = differing(self._views.switches, views.switches)
         starting = self._note_flows(plan)
+        whole, agents, classifying = self._concerned_by_flows(plan, views, seen)
         # Before and after the change, either may have to be told otherwise.
-        agents = {*seen, *configs, *switches, *self._wanted.of_partners(seen), *self._reached.partners_of(seen)}
-        classifying = {*seen, *switches, *starting, *self._reached.of_partners(seen)}
+        agents |= {*seen, *configs, *switches, *self._wanted.of_partners(whole), *self._reached.partners_of(whole)}
+        classifying |= {*seen, *switches, *starting, *self._reached.of_partners(whole)}
         for node in configs:
             planned = plan.agents.get(node)
             self._wanted.put(node, _partners(planned.ingress.values()) if planned is not None else frozenset())
@@ -147,7 +148,7 @@ class UpdateOrder:
             self._note_sending(node, sending.values())
             confirmed = view.acked.ingress if view is not None and view.acked is not None else {}
             self._reached.put(node, _partners((*sending.values(), *confirmed.values())))
-        agents |= self._reached.partners_of(seen)
+        agents |= self._reached.partners_of(whole)
         ready = {node for node in switches if _is_ready(self._views, node) != _is_ready(views, node)}
         if ready:
             classifying |= {
@@ -157,6 +158,31 @@ class UpdateOrder:
             }
         connected = {node for node in agents if node in views.agents and node in plan.agents}
         return connected, {node for node in classifying if node in views.switches}
+
+    def _concerned_by_flows(self, plan: Plan, views: Views, seen: Iterable[str]) -> tuple[set[str], set[str], set[str]]:
+        """Of agents that were seen to run, or to be sent, something else: those of which anything may be another; and
+        whom the flows concern that are others at the rest, as agents and as classifying switches.
+        """
+        whole: set[str] = set()
+        agents: set[str] = set()
+        beginning: set[str] = set()
+        for node in seen:
+            old, new = self._views.agents.get(node), views.agents.get(node)
+            if old is None or new is None or old.acked is None or new.acked is None:
+                whole.add(node)
+                continue
+            was, runs = (old.acked, old.sent or old.acked), (new.acked, new.sent or new.acked)
+            sending = {
+                flow for pair in zip(was, runs, strict=True) for flow in differing(pair[0].ingress, pair[1].ingress)
+            }
+            entries = (config.ingress.get(flow) for config in (*was, *runs) for flow in sending)
+            agents |= _partners(entry for entry in entries if entry is not None)
+            for before, after in zip(was, runs, strict=True):
+                flows = differing(before.egress, after.egress)
+                flows |= {flow for flow, _ in differing(before.branch, after.branch)}
+                planned = (plan.flows.get(flow) for flow in flows)
+                beginning |= {of.ingress for of in planned if of is not None and of.ingress is not None}
+        return whole, agents | beginning, beginning
 
     def _note_sending(self, node: str, flows: Iterable[IngressFlow]) -> None:
         """A node may be sending these flows from now on."""

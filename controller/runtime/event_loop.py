@@ -156,7 +156,7 @@ class EventLoop:
         attended = self.attended or clock
         self.registry = SwitchRegistry(context, attended, *told, greater_epoch_seen=self._greater_epoch_seen)
         self.switches, self.session_of = self.registry.sessions, self.registry.of
-        self._deployer = Deployer(self.live, self.agents, self.switches, self._is_overtaken)
+        self._deployer = Deployer(self.live, self.agents, self.registry, self._is_overtaken)
         self.views, self.additions = self._deployer.views, self._deployer.additions
         self.markers = SequenceMarkers(self._hear)
         self.progress, self._wake = shim.Signal(), shim.Signal()

@@ -112,7 +112,7 @@ class CampusLoop:
         if self.context.on_demand:
             self.pairs = HostPairs(self.loop, self.clients.tables, clock, switch_grace_s=10.0)
             self.loop.before_push.append(self.pairs.follow)
-            self.loop.additions.append(self.pairs.added_to)
+            self.loop.additions.append(self.pairs)
         self.loop.saver.begin = lambda: None  # type: ignore[method-assign]
         self.answers: deque[Callable[[], None]] = deque()
         self.counts: dict[str, int] = {"adds": 0, "deletes": 0, "groups": 0}
