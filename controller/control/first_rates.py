@@ -8,17 +8,13 @@ had before. All of it follows from the flow alone: the cost does not grow with t
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
-from hyroads.controller.core.addressing import PathName
 from hyroads.controller.core.interference import Interference
 from hyroads.controller.core.rates import RateProblem
 from hyroads.controller.core.rates.problem import FloatArray, domain_of, utilities_from
-
-GroupName = tuple[PathName, ...]
-"""The paths of a group, which have one rate together."""
 
 
 class PricedPaths:
@@ -52,18 +48,11 @@ class PricedPaths:
 
 
 def first_rates(
-    names: Sequence[GroupName],
-    paths: Sequence[tuple[int, ...]],
-    utility: tuple[float, float, float],
-    before: Mapping[GroupName, float],
-    priced: PricedPaths,
+    priced: PricedPaths, paths: Sequence[tuple[int, ...]], utility: tuple[float, float, float], most_mbps: float
 ) -> tuple[float, ...]:
-    """By path group the rate in Mb/s. ``paths`` are the groups as positions of links, ``utility`` is weight, alpha and
-    shift of the flow, ``before`` its rates by group.
+    """By path the rate in Mb/s of a flow with this utility (weight, alpha, shift), which had ``most_mbps`` by other
+    paths (0: it is new).
     """
-    same = tuple(before.get(name, 0.0) for name in names)
-    if any(same) or not names:
-        return same
     found = priced.asked(paths, utility) / len(paths)
-    total, most = float(found.sum()), sum(before.values())
-    return tuple((found * (most / total) if 0 < most < total else found).tolist())
+    total = float(found.sum())
+    return tuple((found * (most_mbps / total) if 0 < most_mbps < total else found).tolist())

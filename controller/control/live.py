@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -40,6 +41,8 @@ REST_AFTER_S = 0.5
 TOGETHER_S = 0.3
 # Failures of long ago are forgotten this often while nothing else happens.
 FORGET_EACH_S = 1.0
+MOVED_AT_ONCE = 200
+"""So many flows get better paths in one go."""
 MOST_IN_PARTS = 1000
 """If more flows get other paths at once, their first rates take longer than a turn of the loop."""
 
@@ -109,6 +112,8 @@ class Live:
         self._references: tuple[float, ...] = ()
         self._referenced: tuple[object, ...] = (None, None, None)
         self._pending: tuple[Change, ...] = ()
+        self._better: dict[str, tuple[FlowRoute, FlowRoute]] = {}
+        """Flows that :meth:`improve` has yet to move: the route of before, and a better one."""
         self._moved: frozenset[str] = frozenset()
         self._rests_at_s: float | None = None
         # Flows as they are declared, and as far as this controller carries them.
@@ -250,6 +255,9 @@ class Live:
         the next slot finds the optimum.
         """
         live = self._cache.live(state)
+        if live is not self._network:
+            # Better paths were found in another network.
+            self._better = {}
         self._arriving = state.arriving
         if self._context.view is not None:
             state = replace(state, flows=self._segments(state))
@@ -270,8 +278,12 @@ class Live:
         """Moves flows for which the changes since the last time are worth it, and lets paths stand by for those that
         were handed over a while ago; None if there is nothing of either.
         """
+        if self._network is None:
+            return None
+        if self._better:
+            return self._use_better(self._network, reports, now_s)
         rests = self._rests_at_s is not None and now_s >= self._rests_at_s
-        if not (self._pending or rests) or self._network is None:
+        if not (self._pending or rests):
             return None
         changes, self._pending = self._pending, ()
         before, network = self._routes, self._network
@@ -284,11 +296,28 @@ class Live:
             self._moved, self._rests_at_s = frozenset(), None
         if changes:
             self._loop.override.alerted(changes, now_s)
-        if routes == self._routes:
+        self._better = {flow: (before[flow], routes[flow]) for flow in differing(before, routes)}
+        return self._use_better(network, reports, now_s) if routes != before else None
+
+    def _use_better(self, live: LiveNetwork, reports: ReportRegistry, now_s: float) -> Plan | None:
+        """Move some of the flows for which better paths were found; in parts, not all at once."""
+        count = MOVED_AT_ONCE if self._in_parts else len(self._better)
+        some = [(flow, self._better.pop(flow)) for flow in list(islice(self._better, count))]
+        routes = self._routes
+        moved = {flow: to for flow, (since, to) in some if routes.get(flow) is since}
+        if not moved:
             return None
+        routes = {**routes, **moved}
         self._route_maker.improved(routes)
-        self._use(self._network, routes, self.in_force.version, reports, now_s)
+        self._use(live, routes, self.in_force.version, reports, now_s)
+        # A turn after each part would take longer than all of them.
+        self.rates_urgent &= not self._better
         return self.in_force
+
+    @property
+    def has_better(self) -> bool:
+        """Whether :meth:`improve` has found better paths of more flows than it has moved."""
+        return bool(self._better)
 
     def slot(
         self, state: State, reports: ReportRegistry, now_s: float, *, ask: bool = True
@@ -322,10 +351,11 @@ class Live:
         with self._turns:
             self._is_turning = True
             try:
+                self._pause()
                 agents = reports.measured(self.in_force)
                 self._pause()
                 self.rates_urgent = False
-                self._lay_out()
+                self._lay_out_aside()
                 self._pause()
                 turn = self._loop.turn(now_s, agents, ask=ask, run=self._in_thread)
                 return self.plan if self._take(turn) else None
@@ -392,6 +422,17 @@ class Live:
         self._is_laid_out = True
         self._loop.lay_out(self._network.network, self._routes)
         self._first = {}
+
+    def _lay_out_aside(self) -> None:
+        """The same, while others may plan: the routes of before that are laid out then."""
+        if self._is_laid_out or self._network is None:
+            return
+        self._is_laid_out = True
+        live, routes = self._network, self._routes
+        posed = self._in_thread(self._loop.posed, live.network, routes)
+        self._loop.lay_out(live.network, routes, posed)
+        self._first = {flow: of for flow, of in self._first.items() if of[0] is not routes.get(flow)}
+        self._is_laid_out = self._network is live and self._routes is routes
 
     def _take(self, turn: Turn) -> bool:
         before = self.in_force

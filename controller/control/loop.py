@@ -34,7 +34,7 @@ from hyroads.controller.core.interference import Interference
 from hyroads.controller.core.network import PRODUCTION, FlowSpec, Network, Traffic
 from hyroads.controller.core.rates import Allocation, RateProblem, rate_problem
 from hyroads.controller.core.rates.groups import groups_of, with_parts_of_weight
-from hyroads.controller.core.rates.problem import FloatArray, domain_of, utilities_from, utility_of
+from hyroads.controller.core.rates.problem import FloatArray, Paths, domain_of, utilities_from, utility_of
 from hyroads.controller.core.rates.shares import SliceShares, airtime_of_slices
 from hyroads.controller.model.handover import PathGroups, by_path, separate_links
 from hyroads.controller.model.plan import differing
@@ -123,10 +123,10 @@ class LiveLoop:
         self._told: dict[str, tuple[float, ...]] = {}
         """By flow: the rates of its paths that follow from those in force and its path groups."""
         self._told_for: tuple[Mapping[str, tuple[float, ...]], Mapping[str, PathGroups]] = ({}, {})
-        self._indexed: dict[str, _Indexed] = {}
+        self._indexed: Mapping[str, _Indexed] = {}
         technologies = {link.id: link.technology for link in network.links}
         external = ExternalAirtime(CarrierSensing.of(network, ()))
-        empty = rate_problem(network, {}, flows=(), margin=self._margins(network, ()))
+        empty = rate_problem(network, {}, flows=(), margin=self._margins(network, (), {}))
         estimator = LinkEstimator(technologies)
         self.state = LoopState(network, empty, estimator, external, Demands(), replace(options.settings))
 
@@ -206,23 +206,28 @@ class LiveLoop:
         return found
 
     def _first_rates(self, network: Network, route: FlowRoute, priced: PricedPaths) -> tuple[float, ...]:
-        flow, indexed = route.spec.id, _Indexed.of(network, route)
+        flow = route.spec.id
         names = _group_names({flow: route.paths}, {flow: route.path_groups}, [flow])[flow]
         known = flow in self.state.pushed and flow in self._path_groups
         before = dict(zip(self._names_of(flow), self.state.pushed[flow], strict=True)) if known else {}
-        if known and names == tuple(before):
-            return _paceable(self.state.pushed[flow])
+        same = tuple(before.get(name, 0.0) for name in names)
+        if any(same) or not names:
+            return _paceable(same)
         if route.spec.traffic is Traffic.PROBE:
-            return (0.0,) * len(names)
-        rates = _paceable(first_rates(names, indexed.paths, indexed.utility, before, priced))
-        return rates if sum(rates) >= MIN_FLOW_MBPS / 2 or not rates else (MIN_FLOW_MBPS, *rates[1:])
+            return same
+        indexed = _Indexed.of(network, route)
+        rates = _paceable(first_rates(priced, indexed.paths, indexed.utility, sum(before.values())))
+        return rates if sum(rates) >= MIN_FLOW_MBPS / 2 else (MIN_FLOW_MBPS, *rates[1:])
 
     def _names_of(self, flow: str) -> tuple[tuple[PathName, ...], ...]:
         """The path groups that a flow was laid out with."""
         return _group_names(self._order, self._path_groups, [flow])[flow]
 
-    def lay_out(self, network: Network, routes: Routes) -> None:
-        """Other flows, paths, capacities or interference; estimates, demands and rates of paths that stay are kept."""
+    def lay_out(self, network: Network, routes: Routes, posed: Posed | None = None) -> None:
+        """Other flows, paths, capacities or interference; estimates, demands and rates of paths that stay are kept.
+
+        ``posed`` is what :meth:`posed` gave for these since the last time.
+        """
         before, laid = self.routes, self._path_groups
         carried = {flow: route for flow, route in routes.items() if route.reason is None}
         order = {flow: route.paths for flow, route in carried.items()}
@@ -251,7 +256,7 @@ class LiveLoop:
         # Dummies are sent only if their override says so.
         dummies = (flow for flow in order if routes[flow].spec.traffic is Traffic.PROBE)
         self.fixed = {**{flow: Fixed({}) for flow in dummies}, **self.fixed}
-        problem = self._problem(network, routes)
+        problem = self._problem(network, routes) if posed is None else self._use(posed)
         state = self.state.with_problem(problem)
         same = {flow: rates for flow, rates in state.pushed.items() if flow in stays}
         # The old rates may still be optimal for a flow with other paths, but they would never use a new one.
@@ -494,29 +499,46 @@ class LiveLoop:
         self.state = replace(self.state, external=self.state.external.with_carrier_sensing(sensing))
 
     def _problem(self, network: Network, routes: Routes) -> RateProblem:
+        return self._use(self.posed(network, routes))
+
+    def _use(self, posed: Posed) -> RateProblem:
+        self._indexed = posed.indexed
+        return posed.problem
+
+    def posed(self, network: Network, routes: Routes) -> Posed:
+        """The rate problem of these routes. It changes nothing, and may take long."""
         known = self._indexed
-        self._indexed = {
+        indexed = {
             flow: last if (last := known.get(flow)) is not None and last.route is route else _Indexed.of(network, route)
             for flow, route in routes.items()
             if route.reason is None
         }
-        paths = {flow: indexed.paths for flow, indexed in self._indexed.items()}
+        paths = {flow: of.paths for flow, of in indexed.items()}
         specs, utilities = specs_of(routes), None
         if self.options.mode != SOLVER:
             specs = with_parts_of_weight(specs)
         else:
-            utilities = utilities_from([indexed.utility for indexed in self._indexed.values()])
-        margin, like = self._margins(network, specs), self.state.problem.layout
-        return rate_problem(network, paths, flows=specs, margin=margin, utilities=utilities, like=like)
+            utilities = utilities_from([of.utility for of in indexed.values()])
+        margin, like = self._margins(network, specs, paths), self.state.problem.layout
+        problem = rate_problem(network, paths, flows=specs, margin=margin, utilities=utilities, like=like)
+        return Posed(indexed, problem)
 
-    def _margins(self, network: Network, specs: Sequence[FlowSpec]) -> FloatArray:
+    def _margins(self, network: Network, specs: Sequence[FlowSpec], paths: Mapping[str, Paths]) -> FloatArray:
         """Per link; what carries TCP needs airtime for what comes back, in all domains that its paths touch."""
         margins = np.full(len(network.links), float(self.options.margin))
         if self.options.tcp_margin > self.options.margin:
-            tcp = {link for spec in specs if spec.is_tcp for path in self._indexed[spec.id].paths for link in path}
+            tcp = {link for spec in specs if spec.is_tcp for path in paths[spec.id] for link in path}
             for link in tcp:
                 margins[domain_of(network.interference, link)] = self.options.tcp_margin
         return margins
+
+
+@dataclass(frozen=True, eq=False)
+class Posed:
+    """A rate problem, and what it was made of by flow."""
+
+    indexed: Mapping[str, _Indexed]
+    problem: RateProblem
 
 
 @dataclass(frozen=True, slots=True)

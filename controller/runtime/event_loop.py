@@ -428,6 +428,8 @@ class EventLoop:
                 self.saver.note()
                 self._deployer.push(better)
                 self._refresh()
+            if self.live.has_better:
+                self.wake(now=True)
         self.saver.begin()
         self.progress.notify()
 
