@@ -15,16 +15,19 @@ os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", MKL_NUM_THREADS
 import argparse
 import gc
 import logging
+import math
 import random
 import statistics
 import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from hyroads.controller.framework import ryu_shim as shim
+from hyroads.controller.runtime.event_loop import STEP_S, EventLoop
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
 from campus_loop import CampusLoop
@@ -44,6 +47,8 @@ class Stretches:
         # Each turn of the loop begins with this.
         setattr(campus.loop, "_tick", self._around(campus.loop._tick, counts=True))  # noqa: B010
         setattr(campus.loop, "_slot", self._slot(campus.loop._slot))  # noqa: B010
+        setattr(campus.loop, "_is_overtaken", self._overtaken(campus.loop))  # noqa: B010
+        setattr(campus, "_answer", partial(self._answer, campus))  # noqa: B010
 
     def _around(self, function: Callable[..., Any], *, counts: bool = False) -> Callable[..., Any]:
         def around(*arguments: Any) -> Any:
@@ -62,6 +67,24 @@ class Stretches:
             self.begin()
             slot()
             self.end()
+
+        return around
+
+    def _answer(self, campus: CampusLoop) -> None:
+        """Each message of a device comes by itself."""
+        while campus.answers:
+            self.end()
+            campus.answers.popleft()()
+        self.end()
+
+    def _overtaken(self, loop: EventLoop) -> Callable[[], bool]:
+        is_overtaken = loop._is_overtaken
+
+        def around() -> bool:
+            # The time of the test stands still meanwhile.
+            is_due = time.thread_time() >= self._since_s + STEP_S
+            loop._paused_s = -math.inf if is_due else math.inf
+            return is_overtaken()
 
         return around
 

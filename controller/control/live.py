@@ -41,7 +41,7 @@ REST_AFTER_S = 0.5
 TOGETHER_S = 0.3
 # Failures of long ago are forgotten this often while nothing else happens.
 FORGET_EACH_S = 1.0
-MOVED_AT_ONCE = 200
+MOVED_AT_ONCE = 100
 """So many flows get better paths in one go."""
 MOST_IN_PARTS = 1000
 """If more flows get other paths at once, their first rates take longer than a turn of the loop."""
@@ -296,7 +296,9 @@ class Live:
             self._moved, self._rests_at_s = frozenset(), None
         if changes:
             self._loop.override.alerted(changes, now_s)
-        self._better = {flow: (before[flow], routes[flow]) for flow in differing(before, routes)}
+        # Flows that begin at one node are moved together: it is configured once.
+        moved = sorted(differing(before, routes), key=lambda flow: (before[flow].ingress or "", flow))
+        self._better = {flow: (before[flow], routes[flow]) for flow in moved}
         return self._use_better(network, reports, now_s) if routes != before else None
 
     def _use_better(self, live: LiveNetwork, reports: ReportRegistry, now_s: float) -> Plan | None:

@@ -203,21 +203,29 @@ class AgentDeployer:
             link.retry_at_s = 0.0
         return bool(due)
 
-    def push(self, plan: Plan, orders: Orders) -> bool:
-        """Send what differs from what an agent runs; whether any has a new configuration on its way."""
+    def push(self, plan: Plan, orders: Orders, is_overtaken: Callable[[], bool] = lambda: False) -> bool:
+        """Send what differs from what an agent runs; whether any has a new configuration on its way.
+
+        A configuration takes milliseconds where there are many flows. ``is_overtaken`` lets others run in between, and
+        says whether the orders are outdated by now: then the rest is left to the next time.
+        """
         if self._follows:
             return False
         self._latest, sent = plan, False
         now_s = self.clock()
         for node, config in orders.agents.items():
-            link = self._links[node]
-            if link.sent is not None or link.is_asked or link.retry_at_s > now_s:
+            link = self._links.get(node)
+            if link is None or link.sent is not None or link.is_asked or link.retry_at_s > now_s:
                 continue
             if not link.known:
                 _recognise(link, (plan.agents[node], config))
-            if link.acked is None or link.acked.revision != config.revision:
+            if link.acked is not config and (link.acked is None or link.acked.revision != config.revision):
                 self._send(link, config)
                 sent = True
+                # New rates that a slot has sent meanwhile are not taken back.
+                if is_overtaken() or self._latest is not plan:
+                    self.wake()
+                    return sent
             else:
                 self._send_rates(link, plan)
         return sent
@@ -372,9 +380,10 @@ class Deployer:
     def push(self, plan: Plan) -> None:
         """Tell everybody what may be told now."""
         # Agents first: rates react to a cut link before the switches' single paths do.
-        if self.agents.push(plan, self._order.orders(plan, self.views())):
-            # What is on its way to one may let another go on.
-            self.agents.push(plan, self._order.orders(plan, self.views()))
+        if self.agents.push(plan, self._order.orders(plan, self.views()), self.is_overtaken):
+            # What is on its way to one may let another go on. The plan in force may be another one by now.
+            plan = self.live.in_force
+            self.agents.push(plan, self._order.orders(plan, self.views()), self.is_overtaken)
         self.is_overtaken()
         self._push_switches(self._order.orders(self.live.in_force, self.views()))
 
