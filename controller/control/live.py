@@ -41,6 +41,8 @@ REST_AFTER_S = 0.5
 TOGETHER_S = 0.3
 # Failures of long ago are forgotten this often while nothing else happens.
 FORGET_EACH_S = 1.0
+MOST_PUT_OFF = 2
+"""So many turns go on without new flows while somebody waits for something else."""
 MOVED_AT_ONCE = 100
 """So many flows get better paths in one go."""
 MOST_IN_PARTS = 1000
@@ -101,6 +103,10 @@ class Live:
         self.rates_urgent = False
         """Whether flows that were there before were routed otherwise after the last turn: the next should not wait."""
         self._is_laid_out = True
+        self._put_off = 0
+        """Turns since the loop should have been laid out."""
+        self._measured_for: Plan | None = None
+        """The plan whose flows were measured when the loop was laid out last."""
         self._first: dict[str, tuple[FlowRoute, tuple[float, ...]]] = {}
         """Rates of flows that were routed since the loop was laid out, and the routes that they are for."""
         self._cache = Cache(context)
@@ -328,15 +334,16 @@ class Live:
         plan = self.turn(reports, now_s, ask=ask)
         return self.with_measured(state, now_s), plan
 
-    def turn(self, reports: ReportRegistry, now_s: float, *, ask: bool = True) -> Plan | None:
+    def turn(self, reports: ReportRegistry, now_s: float, *, ask: bool = True, is_urged: bool = False) -> Plan | None:
         """New rates from what was measured; the plan if any changed.
 
         Before anything is pushed it only takes in what is measured, and does not ``ask`` the override. Others may run
-        meanwhile, and plan: flows that they route otherwise keep what that plan gives them.
+        meanwhile, and plan: flows that they route otherwise keep what that plan gives them. ``is_urged``: somebody
+        waits for something else, and new flows can do with their first rates for a few turns more.
         """
         if self.plan is None or not (ask or self._measures):
             return None
-        return self._refreshed(reports, now_s, ask=ask)
+        return self._refreshed(reports, now_s, ask=ask, is_urged=is_urged)
 
     def refresh(self, reports: ReportRegistry, now_s: float) -> Plan | None:
         """New rates between slots, for what was routed since the last turn; the plan if any changed."""
@@ -349,16 +356,21 @@ class Live:
         self._look(self._estimated(), now_s)
         return self._with_references(state)
 
-    def _refreshed(self, reports: ReportRegistry, now_s: float, *, ask: bool) -> Plan | None:
+    def _refreshed(self, reports: ReportRegistry, now_s: float, *, ask: bool, is_urged: bool = False) -> Plan | None:
         with self._turns:
             self._is_turning = True
             try:
                 self._pause()
-                agents = reports.measured(self.in_force)
+                stays = is_urged and not self.rates_urgent and self._put_off < MOST_PUT_OFF
+                self._put_off = self._put_off + 1 if stays else 0
+                if not stays or self._measured_for is None:
+                    self._measured_for = self.in_force
+                agents = reports.measured(self._measured_for)
                 self._pause()
-                self.rates_urgent = False
-                self._lay_out_aside()
-                self._pause()
+                if not stays:
+                    self.rates_urgent = False
+                    self._lay_out_aside()
+                    self._pause()
                 turn = self._loop.turn(now_s, agents, ask=ask, run=self._in_thread)
                 return self.plan if self._take(turn) else None
             finally:

@@ -401,7 +401,8 @@ class EventLoop:
         if self.is_starting and self._slots_begun % STARTING_SLOTS:
             # Rates of now are of no use to anybody, and the processor is to devices that come back.
             return
-        plan = self.live.turn(self.reports, self.clock(), ask=self.settled)
+        is_urged = self._is_large and self.saver.pending
+        plan = self.live.turn(self.reports, self.clock(), ask=self.settled, is_urged=is_urged)
         if self._is_large:
             shim.sleep(0)
         if self.settled and (plan is not None or (self.plan is not None and self.plan.fill)):
