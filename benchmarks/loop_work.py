@@ -48,6 +48,7 @@ class Stretches:
         setattr(campus.loop, "_tick", self._around(campus.loop._tick, counts=True))  # noqa: B010
         setattr(campus.loop, "_slot", self._slot(campus.loop._slot))  # noqa: B010
         setattr(campus.loop, "_is_overtaken", self._overtaken(campus.loop))  # noqa: B010
+        campus.loop._deployer.is_overtaken = campus.loop._is_overtaken
         setattr(campus, "_answer", partial(self._answer, campus))  # noqa: B010
 
     def _around(self, function: Callable[..., Any], *, counts: bool = False) -> Callable[..., Any]:

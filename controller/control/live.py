@@ -20,6 +20,7 @@ import numpy as np
 
 from hyroads.controller.agents.protocol import EgressFlow
 from hyroads.controller.core.addressing import Numbers
+from hyroads.controller.core.closed_loop import GroupAirtime
 from hyroads.controller.core.errors import PlanningError
 from hyroads.controller.core.estimate.flap_damping import FlapDamping, HelloGraph
 from hyroads.controller.core.infer.change import Change, ChangeDetector, FloatArray, domain_changes
@@ -28,6 +29,7 @@ from hyroads.controller.model.plan import Options, Plan, differing
 from hyroads.controller.model.state import DeclaredFlow, Presence, State, TopologyContext, links_held
 from hyroads.controller.model.state import measured as with_measured
 
+from .allocators import Grant
 from .live_network import Cache, LiveNetwork
 from .loop import LiveLoop, Turn
 from .plan_maker import PlanMaker
@@ -140,6 +142,15 @@ class Live:
         with self._turns:
             self._lay_out()
             work(self._loop)
+
+    @property
+    def granted(self) -> Mapping[str, Grant]:
+        """What was made of the guarantees in the last turn."""
+        return self._loop.granted
+
+    def use_groups(self, airtime: GroupAirtime) -> None:
+        """Multicast sessions take this from the next turn on."""
+        self._loop.groups = airtime
 
     @property
     def is_complete(self) -> bool:

@@ -254,7 +254,7 @@ class ReservationService:
         """Called after slots: publishes which reservations fall short of their rate, and which no longer do."""
         if not (self._reservations or self._short or self._short_since_s):
             return
-        now_s, granted = self.port.clock(), self.port.live.loop.granted
+        now_s, granted = self.port.clock(), self.port.live.granted
         for name, reservation in self._reservations.items():
             grant = granted.get(reservation.flow or "")
             if grant is None or not grant.is_short:

@@ -300,7 +300,7 @@ class SessionSupervisor:
         if self._world is not None:
             sessions = self.sessions.values()
             airtime = control.group_airtime(self._world.media, sessions, self.rates, self._promised)
-            self._port.live.loop.groups = airtime
+            self._port.live.use_groups(airtime)
 
     def measured(self, rates: Mapping[tuple[str, str], float]) -> None:
         """What sources send, in Mb/s as it goes over the media, by session and source node."""
