@@ -21,10 +21,8 @@ from hyroads.controller.core.closed_loop import (
     LoopSettings,
     LoopState,
     Measurements,
-    Run,
     SlotResult,
     configured_samples,
-    here,
     slot,
 )
 from hyroads.controller.core.demand import Demands, Offers
@@ -72,6 +70,13 @@ class LoopOptions:
 
 
 DEFAULTS = LoopOptions()
+Run = Callable[[Callable[[], SlotResult]], SlotResult]
+"""Calls a pure function, perhaps in another thread, and gives what it returns."""
+
+
+def here(function: Callable[[], SlotResult]) -> SlotResult:
+    """Call it now, in this thread."""
+    return function()
 
 
 @dataclass(frozen=True, eq=False)
@@ -369,7 +374,7 @@ class LiveLoop:
             # It works with what others change at any time.
             allocate, run = partial(self.around, allocate), here
         told = self.rates
-        result = slot(self.state, measured, now_s, fixed=fixed, allocate=allocate, run=run)
+        result = run(partial(slot, self.state, measured, now_s, fixed=fixed, allocate=allocate))
         result = self._with_least(self._with_guaranteed(self._paced(result), fixed), fixed)
         self.state = result.state
         changed = {flow: self._by_path(flow, rates) for flow, rates in result.push.items()}

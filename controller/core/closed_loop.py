@@ -15,7 +15,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from types import MappingProxyType
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,15 +31,8 @@ from .rates import Allocation, RateProblem, solve
 
 Allocate = Callable[[RateProblem, Allocation | None], Allocation]
 """A problem and the last allocation (a hint) -> the next one."""
-Run = Callable[..., Any]
-"""Calls a pure function with arguments, perhaps in another thread, and gives what it returns."""
 PathId = tuple[str, int]
 """(flow id, position of the path in the flow)."""
-
-
-def here(function: Callable[..., Any], *arguments: object) -> Any:
-    """Call it now, in this thread."""
-    return function(*arguments)
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,13 +123,11 @@ def slot(
     *,
     fixed: Mapping[str, Sequence[float]] = MappingProxyType({}),
     allocate: Allocate = solve,
-    run: Run = here,
 ) -> SlotResult:
     """One slot that ends at ``now_s``: optimal rates under what is believed now, and what of it to send.
 
     ``fixed`` are flows whose rates (one per path) are decided elsewhere: they get them, the others share the airtime
-    that is left. Their demands are not looked at. ``run`` carries out what takes longest. Raises ``PlanningError`` if
-    the number of rates is wrong.
+    that is left. Their demands are not looked at. Raises ``PlanningError`` if the number of rates is wrong.
     """
     layout = state.problem.layout
     estimator = state.estimator.after(measured.samples)
@@ -151,7 +141,8 @@ def slot(
         external=external.per_link(now_s) + (0.0 if measured.groups is None else measured.groups.reserved),
         demand_mbps=demands.demands_mbps(layout.flow_ids),
     )
-    allocation, spare = run(_shared_out, state, problem, fixed, allocate)
+    allocation = allocate_around(problem, fixed, state.allocation, allocate)
+    spare = spare_airtime(problem, allocation, fixed, state.spare)
     given = allocation if spare is None else plus(problem, allocation, spare)
     push = to_push(state.pushed, given, state.settings, frozenset(fixed))
     after = replace(
@@ -165,14 +156,6 @@ def slot(
         pushed={**state.pushed, **push},
     )
     return SlotResult(after, given, push, estimates, external.stale(now_s))
-
-
-def _shared_out(
-    state: LoopState, problem: RateProblem, fixed: Mapping[str, Sequence[float]], allocate: Allocate
-) -> tuple[Allocation, Allocation | None]:
-    """The rates of all flows, and what those that send little get beyond what they want."""
-    allocation = allocate_around(problem, fixed, state.allocation, allocate)
-    return allocation, spare_airtime(problem, allocation, fixed, state.spare)
 
 
 def _external(state: LoopState, measured: Measurements, capacity: FloatArray, now_s: float) -> ExternalAirtime:
