@@ -473,8 +473,14 @@ class Live:
         other = self._routed_otherwise(rates)
         if not other:
             return rates
-        live, routes = self.network, self._routes
-        first = self._loop.first_rates(live.network, live.capacities, routes, other & routes.keys())
+        live, routes, plan = self.network, self._routes, self.in_force
+        # What begins anew, before it is planned, has no part in this.
+        planned = [
+            flow
+            for flow in other & routes.keys() & plan.flows.keys()
+            if tuple(path.links for path in plan.flows[flow].paths) == routes[flow].paths
+        ]
+        first = self._loop.first_rates(live.network, live.capacities, routes, planned)
         self._first |= {flow: (routes[flow], given) for flow, given in first.items()}
         return {flow: given for flow, given in rates.items() if flow not in other} | first
 

@@ -265,6 +265,23 @@ def test_least_rates_that_are_set_while_the_loop_turns_count_from_the_next_turn_
     assert loop.granted["f1"].wanted_mbps == 0.5
 
 
+def test_a_beginning_while_the_loop_turns_is_planned_after_it(running: CampusLoop) -> None:
+    meanwhile, loop = Meanwhile(running), running.loop
+
+    def begin() -> None:
+        loop.live._restored = {}
+        loop.live.begin()
+        loop._tried_version = -1
+
+    for before in range(4):
+        meanwhile.work = [*(before * [lambda: None]), begin]
+        running.tell()
+        loop._slot()
+        loop.wake()
+        running.settle()
+        check(running)
+
+
 def test_settings_that_are_adopted_wait_for_the_turn(running: CampusLoop) -> None:
     live = running.loop.live
     told: list[float] = []
