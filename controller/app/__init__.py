@@ -136,7 +136,8 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
         # Without it nothing of it is imported.
         from .standby import begin_standby
 
-        return begin_standby(self.settings.ha, self.event_loop, lambda: self.services, _document())
+        how = self.settings.ha, self.event_loop, lambda: self.services, _document()
+        return begin_standby(*how, fingerprint=self._fingerprint)
 
     def _regions(self) -> Regions | None:
         """The neighbours, if this is the controller of a region."""
@@ -318,6 +319,7 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
             pause=lambda: shim.sleep(0),
             requests=service.requests,
             replies=self.standby,
+            saved=(lambda: None) if self.standby is None else self.event_loop.saver.wait_all,
             elsewhere=(lambda: None) if self.standby is None else partial(ha.elsewhere, self.standby),
         )
         self._access: Access = web.extensions[access.EXTENSION]
@@ -455,6 +457,7 @@ def _set_up_log() -> None:
     logging.getLogger("hyroads").setLevel(min(logging.INFO, logging.getLogger().level or logging.INFO))
     # Every request of a poller is no event.
     logging.getLogger("hyroads.rest.access").setLevel(logging.WARNING)
+    shim.let_threads_log()
     limit, is_json = WarningLimit(), os.environ.get("HYROADS_LOG_FORMAT") == "json"
     for handler in logging.getLogger().handlers:
         handler.addFilter(limit)

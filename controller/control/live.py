@@ -35,7 +35,7 @@ from .loop import LiveLoop, Turn
 from .plan_maker import PlanMaker
 from .reports import AgentRates, ReportRegistry
 from .route_maker import RouteMaker
-from .routes import FlowRoute, improved, rested, warm
+from .routes import FlowRoute, Routes, improved, rested, warm
 
 # So long after handovers, or after links came, flows are looked at whether they have all that they can have.
 REST_AFTER_S = 0.5
@@ -90,6 +90,9 @@ class Live:
         self._maker, self._route_maker = PlanMaker(context, options), RouteMaker()
         self._numbers = numbers
         self._adopted: Numbers | None = None
+        self._has_begun = False
+        self._leaders: Routes = {}
+        """Routes of the controller that leads, if that is another one."""
         self._measures = measures
         self._damps = damps
         self._together_s = together_s
@@ -110,11 +113,13 @@ class Live:
         self._measured_for: Plan | None = None
         """The plan whose flows were measured when the loop was laid out last."""
         self._first: dict[str, tuple[FlowRoute, tuple[float, ...]]] = {}
-        """Rates of flows that were routed since the loop was laid out, and the routes that they are for."""
+        """Rates of flows that were routed since the loop turned, and the routes that they are for."""
         self._cache = Cache(context)
         self._network: LiveNetwork | None = None
         self._restored = dict(routes or {})
         self._routes: dict[str, FlowRoute] = dict(self._restored)
+        self._planned: Routes = {}
+        """The routes that the plan in force is made of. ``_routes`` may begin anew before they are planned."""
         self._detector = ChangeDetector()
         # The capacities that plans count on, and what they were made from.
         self._references: tuple[float, ...] = ()
@@ -126,6 +131,7 @@ class Live:
         self._rests_at_s: float | None = None
         # Flows as they are declared, and as far as this controller carries them.
         self._segments_of: Mapping[str, DeclaredFlow] = {}
+        self._no_exits: frozenset[str] = frozenset()
         self._segmented: Mapping[str, DeclaredFlow] = {}
         self._arriving: Mapping[str, Mapping[str, EgressFlow]] = {}
 
@@ -167,6 +173,50 @@ class Live:
     def adopt_numbers(self, numbers: Numbers) -> None:
         """The next plan counts on these, which somebody else has given, and on no others."""
         self._adopted = numbers
+
+    def follow_routes(self, routes: Routes) -> None:
+        """Flows go by these paths from the next plan on, as the controller that leads has planned them."""
+        self._leaders = routes
+        if not self._has_begun:
+            self._restored = dict(routes)
+
+    def lead_from_here(self) -> bool:
+        """From now on routes are ours, and begin as they were; whether that is something to plan."""
+        differs = self._as_leader()
+        self._leaders = {}
+        return differs
+
+    def _as_leader(self) -> bool:
+        """Take the routes of the leader where ours are others; whether there were any. Clients' places are ours."""
+        known = self._routes
+        other = {
+            flow: route
+            for flow, route in self._leaders.items()
+            if flow not in known or not (known[flow].ends or known[flow].paths == route.paths)
+        }
+        if other:
+            self._routes = {**known, **other}
+        return bool(other)
+
+    def adopt_rates(self, node: str, rates_mbps: Mapping[tuple[int, int], float]) -> None:
+        """An agent has these rates, by flow number and path id, and they are as good as ours: only what matters changes
+        them. A turn that is under way ends first: it would take them back.
+        """
+        if self.plan is not None:
+            self.between_turns(lambda loop: self._adopt_rates(loop, node, rates_mbps))
+
+    def _adopt_rates(self, loop: LiveLoop, node: str, rates_mbps: Mapping[tuple[int, int], float]) -> None:
+        if self.plan is None or node not in self.plan.agents:
+            return
+        entries, flows = self.plan.agents[node].ingress, self.plan.flows
+        told = {
+            flow: tuple(rates_mbps.get((entry.number, path.id), -1.0) for path in flows[flow].paths)
+            for flow, entry in entries.items()
+        }
+        adopted = loop.adopt_rates({flow: rates for flow, rates in told.items() if min(rates, default=-1.0) >= 0})
+        if adopted:
+            self.plan = self.plan.with_rates(adopted)
+            self._maker.rated(adopted)
 
     @property
     def routes(self) -> Mapping[str, FlowRoute]:
@@ -254,16 +304,32 @@ class Live:
         view, mac = self._context.view, self._context.addressing.host_mac
         if view is None:
             return state.flows
-        if state.flows is not self._segments_of:
-            known = self._segmented
-            self._segmented = {
-                flow: known[flow]
-                if flow in known and self._segments_of.get(flow) is declared
-                else DeclaredFlow(view.segment(declared.spec, mac), declared.origin)
-                for flow, declared in state.flows.items()
-            }
-            self._segments_of = state.flows
+        dead = self._dead_exits(state)
+        if state.flows is self._segments_of and dead == self._no_exits:
+            return self._segmented
+        known, before, same = self._segmented, self._segments_of, dead == self._no_exits
+        moved = set() if same else {flow for flow, declared in state.flows.items() if self._moves(declared, dead)}
+        self._segmented = {
+            flow: known[flow]
+            if flow in known and before.get(flow) is declared and flow not in moved
+            else DeclaredFlow(view.segment(declared.spec, mac, dead), declared.origin)
+            for flow, declared in state.flows.items()
+        }
+        self._segments_of, self._no_exits = state.flows, dead
         return self._segmented
+
+    def _dead_exits(self, state: State) -> frozenset[str]:
+        """Links to other regions by which no flow can leave: they are down, or no agent takes it at their far end."""
+        view, context = self._context.view, self._context
+        exits = [out for pairs in view.pairs.values() for out, _ in pairs] if view is not None else []
+        return frozenset(
+            out.id for out in exits if state.link_down(context, out) or state.agent_fault(context, out.target)
+        )
+
+    def _moves(self, declared: DeclaredFlow, dead: frozenset[str]) -> bool:
+        """Whether a flow leaves by another link than before."""
+        view = self._context.view
+        return view is not None and view.exit_of(declared.spec, dead) != view.exit_of(declared.spec, self._no_exits)
 
     def replan(self, state: State, reports: ReportRegistry, now_s: float) -> Plan:
         """The plan of a new state: flows keep their paths as far as these live; rates are for now.
@@ -275,6 +341,7 @@ class Live:
         if live is not self._network:
             # Better paths were found in another network.
             self._better = {}
+        self._as_leader()
         self._arriving = state.arriving
         if self._context.view is not None:
             state = replace(state, flows=self._segments(state))
@@ -348,11 +415,14 @@ class Live:
     def turn(self, reports: ReportRegistry, now_s: float, *, ask: bool = True, is_urged: bool = False) -> Plan | None:
         """New rates from what was measured; the plan if any changed.
 
-        Before anything is pushed it only takes in what is measured, and does not ``ask`` the override. Others may run
-        meanwhile, and plan: flows that they route otherwise keep what that plan gives them. ``is_urged``: somebody
-        waits for something else, and new flows can do with their first rates for a few turns more.
+        Before anything is pushed it only takes in what is measured, and does not ``ask`` the override. While another
+        controller leads that is not asked either: what is measured comes of what that one has decided.
+
+        Others may run meanwhile, and plan: flows that they route otherwise keep what that plan gives them.
+        ``is_urged``: somebody waits for something else, and new flows can do with their first rates for a few turns
+        more.
         """
-        if self.plan is None or not (ask or self._measures):
+        if self.plan is None or not (ask or self._measures or self._has_begun):
             return None
         return self._refreshed(reports, now_s, ask=ask, is_urged=is_urged)
 
@@ -390,7 +460,7 @@ class Live:
     def begin(self) -> None:
         """All that can be known is known: what was planned from less, and never pushed, is forgotten."""
         self._routes, self._restored = self._restored, {}
-        self._pending = ()
+        self._pending, self._has_begun = (), True
 
     def _note_moved(self, live: LiveNetwork, routes: dict[str, FlowRoute], now_s: float) -> None:
         """Flows that are handed over now get paths that stand by later, as do all where a client may be elsewhere."""
@@ -409,11 +479,12 @@ class Live:
         if before is not None and self._fits_in_parts(changed):
             rates = self._rates_with_first(live, routes, changed)
             self.plan = self._maker.plan(version, live, routes, rates, self.numbers, before, self._arriving)
-            self._adopted = None
+            self._adopted, self._planned = None, routes
             self.plan = _with_fill_of(self.plan, before)
             self.rates_urgent |= any(flow in routes and flow in self._loop.routes for flow in changed)
             return
         agents = reports.measured(before) if before is not None else AgentRates()
+        self._planned = routes
         self._lay_out()
         turn = self._loop.turn(now_s, agents, ask=False)
         self.plan = self._maker.plan(version, live, routes, self._loop.rates, self.numbers, before, self._arriving)
@@ -436,28 +507,29 @@ class Live:
             flow for flow in changed if flow in routes and (flow not in known or known[flow][0] is not routes[flow])
         ]
         made = self._loop.first_rates(live.network, live.capacities, routes, fresh)
-        still = {flow: of for flow, of in known.items() if flow in changed and of[0] is routes.get(flow)}
-        self._first = still | {flow: (routes[flow], rates) for flow, rates in made.items()}
-        return {**self._loop.rates, **{flow: rates for flow, (_, rates) in self._first.items()}}
+        rates = self._loop.rates
+        # Of flows that it was laid out for, and that no turn was made with, the loop has no rates yet.
+        wanted = {flow for flow in known if flow in changed or flow not in rates}
+        still = {flow: known[flow] for flow in wanted if known[flow][0] is routes.get(flow)}
+        self._first = still | {flow: (routes[flow], given) for flow, given in made.items()}
+        return {**rates, **{flow: given for flow, (_, given) in self._first.items()}}
 
     def _lay_out(self) -> None:
         if self._is_laid_out or self._network is None:
             return
         # Routes that can't be laid out are not tried again in each slot, but with the next change.
         self._is_laid_out = True
-        self._loop.lay_out(self._network.network, self._routes)
-        self._first = {}
+        self._loop.lay_out(self._network.network, self._planned)
 
     def _lay_out_aside(self) -> None:
         """The same, while others may plan: the routes of before that are laid out then."""
         if self._is_laid_out or self._network is None:
             return
         self._is_laid_out = True
-        live, routes = self._network, self._routes
+        live, routes = self._network, self._planned
         posed = self._in_thread(self._loop.posed, live.network, routes)
         self._loop.lay_out(live.network, routes, posed)
-        self._first = {flow: of for flow, of in self._first.items() if of[0] is not routes.get(flow)}
-        self._is_laid_out = self._network is live and self._routes is routes
+        self._is_laid_out = self._network is live and self._planned is routes
 
     def _take(self, turn: Turn) -> bool:
         before = self.in_force
@@ -473,20 +545,14 @@ class Live:
         other = self._routed_otherwise(rates)
         if not other:
             return rates
-        live, routes, plan = self.network, self._routes, self.in_force
-        # What begins anew, before it is planned, has no part in this.
-        planned = [
-            flow
-            for flow in other & routes.keys() & plan.flows.keys()
-            if tuple(path.links for path in plan.flows[flow].paths) == routes[flow].paths
-        ]
-        first = self._loop.first_rates(live.network, live.capacities, routes, planned)
+        live, routes = self.network, self._planned
+        first = self._loop.first_rates(live.network, live.capacities, routes, other & routes.keys())
         self._first |= {flow: (routes[flow], given) for flow, given in first.items()}
         return {flow: given for flow, given in rates.items() if flow not in other} | first
 
     def _routed_otherwise(self, flows: Iterable[str]) -> set[str]:
         """Those of some flows whose routes are others than the loop is laid out for."""
-        laid_out, routes = self._loop.routes, self._routes
+        laid_out, routes = self._loop.routes, self._planned
         return set() if laid_out is routes else {f for f in flows if laid_out.get(f) is not routes.get(f)}
 
     def _take_fill(self, turn: Turn) -> None:

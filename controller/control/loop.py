@@ -162,6 +162,22 @@ class LiveLoop:
         self.state = self.state.with_problem(self._problem(self.state.network, self.routes))
         self._shares_laid_out(self.state.problem, self.state.network)
 
+    def adopt_rates(self, rates_mbps: Mapping[str, tuple[float, ...]]) -> dict[str, tuple[float, ...]]:
+        """Rates in force of flows' paths are these, which another controller gave; which flows that concerns.
+
+        Flows that the override decides have its rates, and those with paths that take turns are given them anew.
+        """
+        of_groups = {
+            flow: tuple(rates[path] for (path,) in groups)
+            for flow, rates in rates_mbps.items()
+            if flow not in self.fixed
+            and len(groups := self._path_groups.get(flow, ())) == len(rates)
+            and all(len(group) == 1 for group in groups)
+        }
+        changed = {flow: rates for flow, rates in of_groups.items() if self.state.pushed.get(flow) != rates}
+        self.state = replace(self.state, pushed={**self.state.pushed, **changed})
+        return {flow: self._by_path(flow, rates) for flow, rates in changed.items()}
+
     def _shares_laid_out(self, problem: RateProblem, network: Network) -> None:
         specs = specs_of(self.routes)
         shares = SliceShares.of(specs, network.links, self.options.shares)

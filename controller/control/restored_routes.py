@@ -57,13 +57,30 @@ def _is_saved(route: FlowRoute) -> bool:
     return route.reason is None and not route.ends and not route.arms and not route.spec.paths
 
 
+def as_objects(document: Mapping[str, Any]) -> dict[str, Any]:
+    """What :func:`routes_document` gave as services' state in which each flow's route is an object of its own."""
+    routes = [{"flow": flow, "paths": ids} for flow, ids in document["paths"].items()]
+    return {"routes": routes, "routes_of": document["network"]}
+
+
+def paths_in(services: Mapping[str, Any], network: str) -> Mapping[str, Any]:
+    """The ids of the paths of each flow in services' state, in either form; nothing if that is of another network."""
+    match services:
+        case {"routes": {"network": str(of), "paths": dict(saved)}} if of == network:
+            return saved
+        case {"routes": list(objects), "routes_of": str(of)} if of == network:
+            named = (one for one in objects if isinstance(one, dict) and isinstance(one.get("flow"), str))
+            return {one["flow"]: one.get("paths") for one in named}
+    return {}
+
+
 def restored_routes(document: Any, network: str, flows: Iterable[FlowSpec], numbers: Numbers) -> dict[str, FlowRoute]:
     """Routes from what :func:`routes_document` gave, as far as they are of this network and sound."""
-    match document:
-        case {"network": str(of), "paths": dict(saved)} if of == network:
-            pass
-        case _:
-            return {}
+    return routes_by(paths_in({"routes": document}, network), flows, numbers)
+
+
+def routes_by(saved: Mapping[str, Any], flows: Iterable[FlowSpec], numbers: Numbers) -> dict[str, FlowRoute]:
+    """Routes of these flows by the ids of their paths, as far as they are sound."""
     routes = {}
     for spec in flows:
         named = {number: path for path, number in numbers.paths.get(spec.id, {}).items()}

@@ -87,7 +87,7 @@ class RoutesInUse:
         self._live = live
         if self._next is None:
             return
-        before, self._next = self._next, NextLinks(live.network, self._next)
+        before, self._next = self._next, NextLinks(live.single, self._next)
         changed = Changed.between(before, self._next)
         for destination, tree in list(self._trees.items()):
             at_home = moved and self._context.addressing.is_plain_client(destination)
@@ -125,7 +125,7 @@ class RoutesInUse:
         if not self._stale or self._live is None:
             return bool(self._unjudged)
         if self._next is None:
-            self._next = NextLinks(self._live.network)
+            self._next = NextLinks(self._live.single)
         some = list(islice(self._stale, most))
         for destination in some:
             del self._stale[destination]

@@ -41,7 +41,7 @@ from .store import (
 )
 
 LOG = logging.getLogger("hyroads.ha")
-TURN_S, AGAIN_S = 0.1, 0.1
+TURN_S, AGAIN_S, DEFECT_S = 0.1, 0.1, 1.0
 READY_WITHIN_S, HEARD_S = 1.0, 1.0
 MAX_REPLY = 64 * 1024
 LARGE = 200
@@ -67,21 +67,22 @@ class Mirror:
     def __init__(self) -> None:
         self.keys: dict[str, str] = {}
         self.stamp = self.revision = 0
-        self._values: dict[str, Any] = {}
+        self.values: dict[str, Any] = {}
+        """The same, parsed; None: that failed."""
         self._flows: dict[str, tuple[object, FlowSpec | None]] = {}
 
     def take(self, read: Read) -> bool:
         """What was read; whether anything differs from before."""
         before = self.keys
         self.keys = {**{key: text for key, text in before.items() if key in read.names}, **read.values}
-        known = {key: value for key, value in self._values.items() if key in self.keys}
-        self._values = {**known, **{key: loaded(text) for key, text in read.values.items()}}
+        known = {key: value for key, value in self.values.items() if key in self.keys}
+        self.values = {**known, **{key: loaded(text) for key, text in read.values.items()}}
         self.stamp, self.revision = read.stamp, read.revision
         return self.keys != before
 
     def saved(self, network: Network) -> tuple[Saved, list[str]]:
         """The content, and what of it can't be used. Needs no green threads: it takes long where there is much."""
-        document, wrong = decode_values(self._values)
+        document, wrong = decode_values(self.values)
         flows = {}
         known, self._flows = self._flows, {}
         for flow in document["flows"]:
@@ -127,6 +128,10 @@ class Standby:
         self._mirror, self._encoder = Mirror(), KeyEncoder()
         self._is_known = False
         """Whether the mirror is what is in etcd."""
+        self._has_begun = False
+        """Whether it ever was."""
+        self._is_behind = False
+        """Whether etcd has more than the mirror, as far as was told; it could not be read then."""
         self._lock = shim.new_lock()
         self.event_loop.follow()
         self.event_loop.epoch_listeners.append(self._epoch_seen)
@@ -158,15 +163,24 @@ class Standby:
         elif isinstance(told, Event):
             self.event_loop.events.mirror(told)
         elif isinstance(told, Changed) and self.epoch is None and told.stamp > self._mirror.stamp:
-            self._sync()
+            self._is_behind = not self._sync()
 
     def _turn(self) -> None:
-        """Says that green threads turn, and whether we could lead at once."""
+        """Says that green threads turn, and whether we could lead at once; reads what could not be read before."""
         while True:
-            self.instance.is_warm(self._is_known and self.event_loop.settled)
-            if not self._is_known and self.epoch is None:
-                self._sync()
-            shim.sleep(TURN_S)
+            self.instance.is_warm(self._is_warm and self.event_loop.settled)
+            pause_s = TURN_S
+            if not self._is_warm and self.epoch is None:
+                try:
+                    self._sync()
+                except Exception as error:  # noqa: BLE001 - who stops turning falls silent; it is counted and shown
+                    self.event_loop.exception("taking in what etcd has", error)
+                    pause_s = DEFECT_S
+            shim.sleep(pause_s)
+
+    @property
+    def _is_warm(self) -> bool:
+        return self._is_known and not self._is_behind
 
     def _sync(self) -> bool:
         """Take what is in etcd; whether that was possible."""
@@ -177,10 +191,17 @@ class Standby:
                 return False
             if not self._is_known:
                 self._mirror = Mirror()
-            differs = self._mirror.take(read)
-            if differs or not self._is_known:
-                self._take()
-            self._is_known = True
+            if self._mirror.take(read) or not self._is_known:
+                try:
+                    self._take()
+                except BaseException:
+                    # The mirror has what could not be taken in.
+                    self._is_known = False
+                    raise
+            if not self._has_begun:
+                self._has_begun = True
+                self.event_loop.events.begun()
+            self._is_known, self._is_behind = True, False
             return True
 
     def _take(self) -> None:
@@ -190,12 +211,15 @@ class Standby:
         if wrong:
             self.event_loop.fault(NAME, f"{len(wrong)} entries are left out: {', '.join(wrong[:5])}")
         self.adopt(saved)
-        self._encoder.adopt(self._mirror.keys)
+        self._encoder.adopt(self._mirror.values)
 
     def _lead(self, told: Lead) -> None:
         """Nobody writes intents of an earlier epoch any more: what there is now is the last that was confirmed."""
         began_s = self.event_loop.clock()
         while not (self._is_known and self._mirror.stamp == told.stamp) and not self._sync():
+            if not self.instance.is_elected(told.epoch):
+                # Another one has been elected meanwhile.
+                return
             shim.sleep(AGAIN_S)
         self.epoch = told.epoch
         self._takeovers += 1
@@ -241,7 +265,7 @@ class Standby:
             if not self._is_known:
                 self._mirror = Mirror()
                 self._mirror.take(shim.in_thread(self.etcd.intents))
-                self._encoder.adopt(self._mirror.keys)
+                self._encoder.adopt(self._mirror.values)
                 self._is_known = True
             keys = self._encoder.encode(intents_of(saved, present))
             self._write(epoch, keys)
@@ -294,7 +318,7 @@ class Standby:
     def health(self) -> Document:
         """Our part in it, for health."""
         look = self.instance.look()
-        return {"role": look.role.value, "epoch": look.epoch, "warm": self._is_known and self.event_loop.settled}
+        return {"role": look.role.value, "epoch": look.epoch, "warm": self._is_warm and self.event_loop.settled}
 
     def metrics(self) -> Iterator[Gauge]:
         """For Prometheus."""
@@ -310,10 +334,11 @@ class Standby:
 
     def leader_rest(self) -> str | None:
         """Where to send what changes something; empty: here. None: nobody leads."""
+        # One that is elected takes what is in etcd before it leads: whoever asks meanwhile waits.
+        self._wait(lambda: self.event_loop.leads or self.instance.look().role is not Role.LEADER, READY_WITHIN_S)
         if self.event_loop.leads:
             return ""
         leader = self.instance.look().leader
-        # We may be elected and not lead yet.
         is_other = leader is not None and leader.name != self.instance.settings.name
         return leader.rest if leader is not None and is_other and leader.rest else None
 
@@ -321,6 +346,8 @@ class Standby:
         """Another instance leads from now on; ConflictError, StoreAwayError."""
         if self.epoch is None:
             raise ConflictError("this instance does not lead")
+        if to == self.instance.settings.name:
+            raise ConflictError(f"instance {to!r} leads already")
         if not self._wait(lambda: self._is_ready(to), READY_WITHIN_S):
             raise ConflictError(f"no instance{'' if to is None else f' {to[:64]!r}'} is ready to lead")
         self.instance.hand_over(to)

@@ -101,6 +101,12 @@ class EventLog:
         if self._aside is None:
             self._aside = deque(maxlen=MAX_AT_ONCE)
 
+    def begun(self) -> None:
+        """What flows there were when we began was told before: by whoever led then."""
+        if self._aside is not None:
+            others = [each for each in self._aside if each[1] not in (_DECLARED, _REMOVED)]
+            self._aside = deque(others, maxlen=MAX_AT_ONCE)
+
     def lead(self, epoch: int, flows: Mapping[str, FlowSpec] | None = None) -> None:
         """We tell what happens from now on, as the leader of an epoch, and what of ``flows`` (those that there are) is
         otherwise than the one before told: it may have ended between telling and saving.

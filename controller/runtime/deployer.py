@@ -77,6 +77,8 @@ class AgentDeployer:
     fault: Callable[[str, str], None]
     wake: Callable[[], None]
     greater_epoch_seen: Callable[[int, str], None] = lambda epoch, who: None
+    runs: Callable[[str, Mapping[tuple[int, int], float]], None] = lambda node, rates: None
+    """Told the rates with which an agent goes on when we begin to lead, by flow number and path id."""
 
     def __post_init__(self) -> None:
         self._links: dict[str, AgentLink] = {}
@@ -128,6 +130,7 @@ class AgentDeployer:
         if runs is None:
             return
         link.revision, link.rates = runs.revision, dict(runs.rates)
+        self.runs(link.session.node, runs.rates)
         if runs.revision == 0:
             link.acked, link.known = link.fresh, True
 
@@ -482,11 +485,16 @@ class Deployer:
     def _push_switches(self, orders: Orders) -> None:
         self._untold |= differing(self._permitted_for, orders.classified)
         self._permitted_for = orders.classified
-        for node in sorted(self._untold):
-            session, is_new = self.switches.get(node), False
-            if session is not None and session.is_read and node in self._wanted:
-                only = orders.classified.get(node, frozenset())
-                is_new = session.want(self._permitted(node, self._wanted[node], only))
+        for node, session in [(node, self.switches.get(node)) for node in sorted(self._untold)]:
+            permitted, now = orders.classified.get(node), self.switches.get(node)
+            if now is None or not now.is_read or node not in self._wanted:
+                # It is marked again once it was read.
+                self._untold.discard(node)
+                continue
+            if permitted is None or now is not session:
+                # One that was read while others were told is not in the orders: that is no order to have nothing.
+                continue
+            is_new = now.want(self._permitted(node, self._wanted[node], permitted))
             self._untold.discard(node)
             # Rules of a switch take milliseconds where there are many: a slot may pass between two of them. If
             # something else happened meanwhile, the next cycle asks the update ordering again and goes on from here.

@@ -156,6 +156,7 @@ class EventLoop:
         attended = self.attended or clock
         self.registry = SwitchRegistry(context, attended, *told, greater_epoch_seen=self._greater_epoch_seen)
         self.switches, self.session_of = self.registry.sessions, self.registry.of
+        self.agents.runs = self.live.adopt_rates
         self._deployer = Deployer(self.live, self.agents, self.registry, self._is_overtaken)
         self.views, self.additions = self._deployer.views, self._deployer.additions
         self.markers = SequenceMarkers(self._hear)
@@ -215,6 +216,9 @@ class EventLoop:
 
     def lead(self, epoch: int) -> None:
         """Change devices from now on; they obey us as the leader of this epoch, and are told what differs."""
+        if self.live.lead_from_here():
+            self._tried_version = -1
+            self._plan_if_changed()
         self.leads = True
         self.registry.lead(epoch)
         self.agents.lead(epoch)
@@ -225,9 +229,10 @@ class EventLoop:
         self.registry.follow()
         self.agents.follow()
 
-    def adopt(self, transition: Callable[[State], State], numbers: Numbers) -> None:
-        """State and numbers are what the leader has saved."""
+    def adopt(self, transition: Callable[[State], State], numbers: Numbers, routes: Routes | None = None) -> None:
+        """State, numbers and these routes are what the leader has saved."""
         self.live.adopt_numbers(numbers)
+        self.live.follow_routes(routes or {})
         after = transition(self.state)
         # Numbers alone are no change of the state, and need a plan nevertheless.
         self._become(after if after is not self.state else replace(after, version=after.version + 1))
@@ -401,8 +406,8 @@ class EventLoop:
         if self.is_starting and self._slots_begun % STARTING_SLOTS:
             # Rates of now are of no use to anybody, and the processor is to devices that come back.
             return
-        is_urged = self._is_large and self.saver.pending
-        plan = self.live.turn(self.reports, self.clock(), ask=self.settled, is_urged=is_urged)
+        is_urged, asks = self._is_large and self.saver.pending, self.settled and self.leads
+        plan = self.live.turn(self.reports, self.clock(), ask=asks, is_urged=is_urged)
         if self._is_large:
             shim.sleep(0)
         if self.settled and (plan is not None or (self.plan is not None and self.plan.fill)):

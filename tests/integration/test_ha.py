@@ -292,6 +292,30 @@ def test_without_etcd_the_leader_goes_on_and_refuses_what_is_new(three: Lab) -> 
     three.warm()
 
 
+def test_accepted_without_waiting_means_saved(three: Lab) -> None:
+    """A leader that does not hear etcd answers 503, not 202 for what the next leader would never know."""
+    leader = three.leader()
+    for program in three.etcd.programs:
+        program.kill(signal.SIGSTOP)
+    try:
+        # The first request finds out; the second one meets a leader that knows.
+        answers = [leader.answer("POST", "/flows?wait=false", flow(f"unsaved{number}")) for number in range(2)]
+    finally:
+        for program in three.etcd.programs:
+            program.kill(signal.SIGCONT)
+    for status, headers, problem in answers:
+        assert status == 503 and headers["Retry-After"] == "1" and "etcd" in problem["detail"], problem
+    eventually(lambda: three.leader().answer("POST", "/flows?wait=false", flow("saved"))[0] == 202)
+    # As soon as it is answered, whoever leads next knows it; and nobody has what was refused.
+    three.leader().process.kill()
+    new = three.leader(but=leader.name)
+    leader.process.wait()
+    eventually(lambda: "saved" in new.flows())
+    eventually(lambda: not {"unsaved0", "unsaved1"} & new.flows())
+    leader.__enter__()
+    three.warm()
+
+
 def test_leadership_is_handed_over_and_drained(three: Lab) -> None:
     leader = three.leader()
     first, second = three.others(leader)

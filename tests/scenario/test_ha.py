@@ -115,9 +115,41 @@ def upgrade(emulation: Emulation) -> dict[str, Any]:
     return {**judge(standbys, application), "lost": len(stream.lost), "sent": stream.sent}
 
 
+MOVES = ([("b", "wifi2")], [("a", "wifi1"), ("b", "plc")], [("b", "wifi2"), ("a", "wifi1")])
+
+
+def moves(emulation: Emulation) -> dict[str, Any]:
+    """The client has moved when the others are started again, and then the leader is killed."""
+    from hyroads.mininet.standbys import Standbys
+
+    standbys, differs = Standbys(emulation), []
+    applications = standbys.anybody(timeout_s=5.0)
+    for flow, ends in (("down", ("g", "c")), ("up", ("c", "g"))):
+        applications.declare_flow(flow, *ends)
+    for places in MOVES:
+        for place in places:
+            applications.handover("c", place, manager="hard")
+            time.sleep(1.0)
+        leader = standbys.leader()
+        for name in [name for name in standbys.programs if name != leader]:
+            standbys.programs[name].stop(10.0)
+            standbys.restart(name)
+        standbys.wait_warm()
+        time.sleep(3.0)
+        before, epoch = standbys.devices(), standbys.epoch()
+        standbys.kill(leader)
+        standbys.await_epoch(epoch, 10.0)
+        time.sleep(2.0)
+        after = standbys.devices()
+        differs += [f"{places}: {device}" for device in before if before[device] != after[device]]
+        standbys.restart(leader)
+        standbys.wait_warm()
+    return {"differs": differs}
+
+
 def scene(out: Path) -> int:
     """Which one is in the name of the file."""
-    body = {"kills": kills, "upgrade": upgrade}[out.stem]
+    body = {"kills": kills, "upgrade": upgrade, "moves": moves}[out.stem]
     network = yaml.safe_load(find_network("roaming").read_text())
     del network["flows"]
     return make(network, f"t-ha-{out.stem}", body, out, THREE)
@@ -141,3 +173,9 @@ def test_an_upgrade_of_one_after_another_loses_nothing(tmp_path: Path) -> None:
     assert found["wrong"] == [] and found["failed"] == []
     assert found["lost"] == 0 and found["sent"] > 50_000
     assert min(found["done"].values()) > 10
+
+
+@pytest.mark.nightly
+def test_a_takeover_changes_nothing_after_the_client_has_moved(tmp_path: Path) -> None:
+    found = see(__file__, tmp_path / "moves.json", lambda seen: not seen["differs"], tries=1, timeout_s=300.0)
+    assert found["differs"] == []

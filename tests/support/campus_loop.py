@@ -144,6 +144,8 @@ class CampusLoop:
 
     # -- what scripted switches need of a campus
 
+    openflow = ()
+
     @property
     def addressing(self) -> Any:
         return self.context.addressing

@@ -275,9 +275,10 @@ class HostPairs:
     def _adopt_pair(self, node: str, mac: str, destination: str | None) -> None:
         if destination is None or (self._home(destination) == node and mac in self._fixed):
             return
-        if mac not in self._pairs.get(node, {}) and self._open(node, mac, destination) is not None:
+        # One that waits is in use as well: whoever led before has begun it.
+        pair = self._pairs.get(node, {}).get(mac) or self._open(node, mac, destination)
+        if pair is not None and not pair.in_use:
             del self._waiting[node, mac]
-            pair = self._pairs[node][mac]
             pair.in_use = True
             if mac in self._fixed:
                 self.routes.send(node, mac, destination)

@@ -138,3 +138,18 @@ def test_what_was_told_and_not_saved_is_corrected_by_the_next_leader() -> None:
     second.follow()
     second.lead(3, {flow.id: flow for flow in (kept, back, late)})
     assert second.last == before, "nothing twice"
+
+
+def test_a_controller_that_has_just_begun_tells_no_old_flow_again() -> None:
+    clock = Clock()
+    (late,) = logs(1, clock)
+    late.follow()
+    # What it found in etcd; its peers have not sent it their events yet.
+    old, new = (FlowSpec(name, "a", "b") for name in ("old", "new"))
+    late.publish("flow.declared", flow_document(old))
+    late.publish("link.down", {"link": "ab"})
+    late.begun()
+    late.publish("flow.declared", flow_document(new))
+    late.lead(2, {flow.id: flow for flow in (old, new)})
+    told = [(event.kind, event.document.get("id")) for event in late.since(0)]
+    assert told == [("link.down", None), ("flow.declared", "new")]

@@ -312,6 +312,25 @@ def test_a_new_controller_wants_what_switches_have_whatever_the_order_in_which_t
     assert {node: set(session.rules()) for node, session in again.switches.items()} == before
 
 
+def test_who_followed_takes_pairs_over_that_it_only_waited_for() -> None:
+    """A standby knows the flows and hears nothing confirmed, as it may tell switches nothing."""
+    flows = {"f": SimpleNamespace(spec=FlowSpec("f", "n0", "n3"), mode=SINGLE)}
+    leader, standby = Rig(2, clients=0), Rig(2, clients=0)
+    standby.deaf = set(standby.switches)
+    for rig in (leader, standby):
+        rig.plan = SimpleNamespace(version=1, flows=flows)
+        rig.turns()
+    before = {node: set(session.rules()) for node, session in leader.switches.items()}
+    assert leader.label_for("n0", leader.mac("n3")) is not None
+    # It leads, and reads all switches again.
+    standby.deaf = set()
+    for node, rules in before.items():
+        standby.switches[node] = session = Session(standby, node)
+        session.installed = tuple(Installed(r.table, r.priority, r.match_fields, r.cookie) for r in rules)
+    standby.turn()
+    assert {node: set(session.rules()) for node, session in standby.switches.items()} == before
+
+
 def test_switches_that_are_all_read_have_each_tree_made_once() -> None:
     rig = Rig(7, size=12, clients=0)
     nodes = list(rig.switches)
