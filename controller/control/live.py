@@ -59,6 +59,10 @@ def inline(function: Callable[..., Any], *arguments: object) -> Any:
     return function(*arguments)
 
 
+def _go_on() -> None:
+    """Let nobody else run."""
+
+
 class Live:
     """Holds the plan in force and what it came from but the state. ``measures``: capacities are not the file's,
     ``damps``: links that fail again and again are left alone for a while, ``together_s``: links that fall silent within
@@ -441,21 +445,25 @@ class Live:
         with self._turns:
             self._is_turning = True
             try:
-                self._pause()
                 stays = is_urged and not self.rates_urgent and self._put_off < MOST_PUT_OFF
                 self._put_off = self._put_off + 1 if stays else 0
+                # With the flows of before a turn is short. Each time that others run it would wait for all of them.
+                is_short = stays or self._is_laid_out
+                pause, run = (_go_on, inline) if is_short else (self._pause, self._in_thread)
+                pause()
                 if not stays or self._measured_for is None:
                     self._measured_for = self.in_force
                 agents = reports.measured(self._measured_for)
-                self._pause()
+                pause()
                 if not stays:
                     self.rates_urgent = False
                     self._lay_out_aside()
-                    self._pause()
-                turn = self._loop.turn(now_s, agents, ask=ask, run=self._in_thread)
-                return self.plan if self._take(turn) else None
+                    pause()
+                changed = self._take(self._loop.turn(now_s, agents, ask=ask, run=run))
             finally:
                 self._is_turning = False
+        pause()
+        return self.plan if changed else None
 
     def begin(self) -> None:
         """All that can be known is known: what was planned from less, and never pushed, is forgotten."""
@@ -476,7 +484,7 @@ class Live:
         before, self._network, self._routes = self.plan, live, routes
         self._is_laid_out = False
         changed = differing(self._loop.routes, routes)
-        if before is not None and self._fits_in_parts(changed):
+        if before is not None and self._fits_in_parts(routes, changed):
             rates = self._rates_with_first(live, routes, changed)
             self.plan = self._maker.plan(version, live, routes, rates, self.numbers, before, self._arriving)
             self._adopted, self._planned = None, routes
@@ -491,21 +499,25 @@ class Live:
         self._adopted = None
         self._take_fill(turn)
 
-    def _fits_in_parts(self, changed: Collection[str]) -> bool:
+    def _fits_in_parts(self, routes: Routes, changed: Collection[str]) -> bool:
         """Whether a plan should be made without a turn."""
         if self.plan is None or not self._in_parts:
             return False
         # While the loop turns it can't be laid out anew.
-        return self._is_turning or (self._loop.has_prices and len(changed) <= MOST_IN_PARTS)
+        return self._is_turning or (
+            self._loop.has_prices and len(self._without_first(routes, changed)) <= MOST_IN_PARTS
+        )
+
+    def _without_first(self, routes: Routes, changed: Iterable[str]) -> list[str]:
+        """Those of some flows for whose routes no rates are known yet."""
+        known = self._first
+        return [f for f in changed if f in routes and (f not in known or known[f][0] is not routes[f])]
 
     def _rates_with_first(
         self, live: LiveNetwork, routes: dict[str, FlowRoute], changed: set[str]
     ) -> dict[str, tuple[float, ...]]:
         """Rates in force, and first ones of flows that the loop was not laid out for."""
-        known = self._first
-        fresh = [
-            flow for flow in changed if flow in routes and (flow not in known or known[flow][0] is not routes[flow])
-        ]
+        known, fresh = self._first, self._without_first(routes, changed)
         made = self._loop.first_rates(live.network, live.capacities, routes, fresh)
         rates = self._loop.rates
         # Of flows that it was laid out for, and that no turn was made with, the loop has no rates yet.

@@ -408,8 +408,6 @@ class EventLoop:
             return
         is_urged, asks = self._is_large and self.saver.pending, self.settled and self.leads
         plan = self.live.turn(self.reports, self.clock(), ask=asks, is_urged=is_urged)
-        if self._is_large:
-            shim.sleep(0)
         if self.settled and (plan is not None or (self.plan is not None and self.plan.fill)):
             self.agents.push_rates(self.live.in_force)
         # While it turned, others may have changed the state.

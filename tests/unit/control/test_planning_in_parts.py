@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from hyroads.controller.control.source import ConfiguredSource
 from hyroads.controller.core.addressing import Numbers
 from hyroads.controller.core.network import FlowSpec
 from hyroads.controller.core.topologies import campus
+from hyroads.controller.framework import ryu_shim as shim
 from hyroads.controller.model import state as model
 from hyroads.controller.model.plan import Options, differing
 from hyroads.controller.model.state import DeclaredFlow, Origin, State, TopologyContext
@@ -156,8 +158,18 @@ class Meanwhile:
     def __init__(self, campus: CampusLoop) -> None:
         self.work: list[Callable[[], Any]] = []
         self.fails = ""
-        campus.loop.live._in_thread = self
-        campus.loop.live._pause = self._others
+        self._live = campus.loop.live
+        self._live._in_thread = self
+        self._live._pause = self._others
+
+    def to_lay_out(self) -> None:
+        """The next turn lays the loop out: otherwise nobody else runs while it turns."""
+        self._live._is_laid_out = False
+
+    def before_rates(self, *work: Callable[[], Any]) -> None:
+        """Others do this while the next turn works out the rates."""
+        self.to_lay_out()
+        self.work = [*(4 * [lambda: None]), *work]
 
     def _others(self) -> None:
         if self.work:
@@ -208,10 +220,13 @@ def test_what_happens_while_the_loop_turns_is_neither_lost_nor_half_done(running
     while events:
         meanwhile.work += [events.pop() for _ in range(min(len(events), rng.randrange(1, 4)))]
         running.tell()
+        if rng.random() < 0.5:
+            meanwhile.to_lay_out()
         running.loop._slot()
         if rng.random() < 0.5:
             running.turn()
     while meanwhile.work:
+        meanwhile.to_lay_out()
         running.slot()
     for link in links:
         tell_link(running, link, up=True)
@@ -257,8 +272,7 @@ def test_a_turn_that_fails_is_told_once_and_the_next_goes_on(running: CampusLoop
 
 def test_least_rates_that_are_set_while_the_loop_turns_count_from_the_next_turn_on(running: CampusLoop) -> None:
     meanwhile, loop = Meanwhile(running), running.loop.live.loop
-    # Others run three times before the rates are worked out, and then meanwhile.
-    meanwhile.work = [*(3 * [lambda: None]), lambda: loop.guarantee({"f1": 0.5})]
+    meanwhile.before_rates(lambda: loop.guarantee({"f1": 0.5}))
     running.slot()
     assert not meanwhile.work and loop.granted == {}
     running.slot()
@@ -273,13 +287,81 @@ def test_a_beginning_while_the_loop_turns_is_planned_after_it(running: CampusLoo
         loop.live.begin()
         loop._tried_version = -1
 
-    for before in range(4):
+    for before in range(6):
+        meanwhile.to_lay_out()
         meanwhile.work = [*(before * [lambda: None]), begin]
         running.tell()
         loop._slot()
         loop.wake()
         running.settle()
         check(running)
+
+
+def test_nobody_else_runs_while_the_loop_turns_with_the_flows_of_before(running: CampusLoop) -> None:
+    meanwhile = Meanwhile(running)
+    meanwhile.work = [lambda: None]
+    for _ in range(3):
+        running.slot()
+    assert meanwhile.work
+    running.declare(running.specs(1, random.Random(3), "new", 30_000)[0])
+    running.slot()
+    assert not meanwhile.work
+
+
+def test_rates_that_an_agent_has_wait_for_the_turn(running: CampusLoop) -> None:
+    """When this controller begins to lead, the agents' rates count, and not those that are worked out just then."""
+    meanwhile, live = Meanwhile(running), running.loop.live
+    node = next(node for node, agent in live.in_force.agents.items() if sum(agent.rates.values()))
+    theirs = {key: 0.9 * mbps for key, mbps in live.in_force.agents[node].rates.items()}
+    meanwhile.before_rates(lambda: (shim.spawn(live.adopt_rates, node, theirs), shim.sleep(0)))
+    running.loop._slot()
+    assert not meanwhile.work
+    shim.sleep(0)
+    assert dict(live.in_force.agents[node].rates) == pytest.approx(theirs, abs=1e-3)
+    flows = live.in_force.agents[node].ingress
+    assert {flow: sum(live.loop.rates[flow]) for flow in flows} == pytest.approx(
+        {flow: live.in_force.flows[flow].rate_mbps for flow in flows}
+    )
+
+
+@pytest.mark.parametrize("before", range(6))
+def test_routes_of_another_leader_are_planned_before_the_loop_turns_with_them(running: CampusLoop, before: int) -> None:
+    meanwhile, loop = Meanwhile(running), running.loop
+    theirs = {flow: replace(route, paths=route.paths[:1]) for flow, route in loop.live.routes.items()}
+    assert any(len(route.paths) > 1 for route in loop.live.routes.values())
+
+    def takes_over() -> None:
+        loop.live.follow_routes(theirs)
+        assert loop.live.lead_from_here()
+
+    meanwhile.to_lay_out()
+    meanwhile.work = [*(before * [lambda: None]), takes_over]
+    for _ in range(2):
+        running.tell()
+        loop._slot()
+        meanwhile.to_lay_out()
+    loop._tried_version = -1
+    loop.wake()
+    running.settle()
+    check(running)
+
+
+def test_a_plan_meanwhile_leaves_new_flows_the_rates_that_they_have(running: CampusLoop) -> None:
+    """The loop is laid out for them, and no turn has worked out their rates yet."""
+    meanwhile, loop = Meanwhile(running), running.loop
+    first, second = running.specs(2, random.Random(3), "new", 30_000)
+    running.declare(first)
+    began_mbps = loop.live.in_force.flows["new0"].rate_mbps
+    seen = []
+
+    def declares() -> None:
+        loop.declare(DeclaredFlow(second, Origin.API))
+        seen.append(loop.live.in_force.flows["new0"].rate_mbps)
+
+    meanwhile.before_rates(declares)
+    running.tell()
+    loop._slot()
+    assert began_mbps and seen == [began_mbps]
 
 
 def test_settings_that_are_adopted_wait_for_the_turn(running: CampusLoop) -> None:
