@@ -5,6 +5,7 @@ in one piece would.
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 from campus_loop import CampusLoop
 
+from hyroads.controller.control import live as live_module
 from hyroads.controller.control.live import Live
 from hyroads.controller.control.loop import MIN_FLOW_MBPS, LiveLoop, LoopOptions
 from hyroads.controller.control.report_columns import FlowRows
@@ -150,6 +152,29 @@ def test_a_flow_that_loses_its_path_gets_no_more_than_it_had(tmp_path: Path) -> 
         live.replan(state, NO_REPORTS, 2.0)
         live.refresh(NO_REPORTS, 2.0)
     assert checked > 5
+
+
+def test_many_flows_that_move_in_parts_wait_for_one_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live_module, "MOVED_AT_ONCE", 4)
+    live, state, turns, parts = live_of(in_parts=True), started(FLOWS), [], 0
+    live.replan(state, NO_REPORTS, 0.0)
+    used = Counter(link for route in live.routes.values() for path in route.paths for link in path)
+    cut = [CONTEXT.network.links[CONTEXT.network.link_index[link]] for link, _ in used.most_common(20)]
+    for up in (False, True):
+        for link in cut:
+            state = model.links_heard(state, CONTEXT, link.target, {link.id: up}, 1.0)
+        live.replan(state, NO_REPORTS, 1.0)
+        live.refresh(NO_REPORTS, 1.0)
+    monkeypatch.setattr(live_module, "MOST_IN_PARTS", 8)
+    turn = live.loop.turn
+    live.loop.turn = lambda *arguments, **named: (turns.append(parts), turn(*arguments, **named))[1]  # type: ignore[method-assign]
+    while live.improve(NO_REPORTS, 1.0):
+        parts += 1
+    assert parts > 4 and not turns
+    live.refresh(NO_REPORTS, 1.0)
+    assert turns and {flow: plan.rate_mbps for flow, plan in live.in_force.flows.items()} == {
+        flow: pytest.approx(sum(rates)) for flow, rates in live.loop.rates.items()
+    }
 
 
 class Meanwhile:
