@@ -416,23 +416,31 @@ class Live:
         plan = self.turn(reports, now_s, ask=ask)
         return self.with_measured(state, now_s), plan
 
-    def turn(self, reports: ReportRegistry, now_s: float, *, ask: bool = True, is_urged: bool = False) -> Plan | None:
+    def turn(
+        self,
+        reports: ReportRegistry,
+        now_s: float,
+        *,
+        ask: bool = True,
+        is_urged: bool = False,
+        in_one_go: bool = False,
+    ) -> Plan | None:
         """New rates from what was measured; the plan if any changed.
 
         Before anything is pushed it only takes in what is measured, and does not ``ask`` the override. While another
         controller leads that is not asked either: what is measured comes of what that one has decided.
 
-        Others may run meanwhile, and plan: flows that they route otherwise keep what that plan gives them.
-        ``is_urged``: somebody waits for something else, and new flows can do with their first rates for a few turns
-        more.
+        Others may run while rates of other flows are worked out, unless it is ``in_one_go``. Flows that they route
+        otherwise keep what that plan gives them. ``is_urged``: somebody waits for something else, and new flows can do
+        with their first rates for a few turns more.
         """
         if self.plan is None or not (ask or self._measures or self._has_begun):
             return None
-        return self._refreshed(reports, now_s, ask=ask, is_urged=is_urged)
+        return self._refreshed(reports, now_s, ask=ask, is_urged=is_urged, in_one_go=in_one_go)
 
-    def refresh(self, reports: ReportRegistry, now_s: float) -> Plan | None:
+    def refresh(self, reports: ReportRegistry, now_s: float, *, in_one_go: bool = False) -> Plan | None:
         """New rates between slots, for what was routed since the last turn; the plan if any changed."""
-        return None if self.plan is None else self._refreshed(reports, now_s, ask=False)
+        return None if self.plan is None else self._refreshed(reports, now_s, ask=False, in_one_go=in_one_go)
 
     def with_measured(self, state: State, now_s: float) -> State:
         """The state with the capacities that were measured, if these changed significantly."""
@@ -441,23 +449,24 @@ class Live:
         self._look(self._estimated(), now_s)
         return self._with_references(state)
 
-    def _refreshed(self, reports: ReportRegistry, now_s: float, *, ask: bool, is_urged: bool = False) -> Plan | None:
+    def _refreshed(
+        self, reports: ReportRegistry, now_s: float, *, ask: bool, in_one_go: bool, is_urged: bool = False
+    ) -> Plan | None:
         with self._turns:
             self._is_turning = True
             try:
                 stays = is_urged and not self.rates_urgent and self._put_off < MOST_PUT_OFF
                 self._put_off = self._put_off + 1 if stays else 0
                 # With the flows of before a turn is short. Each time that others run it would wait for all of them.
-                is_short = stays or self._is_laid_out
-                pause, run = (_go_on, inline) if is_short else (self._pause, self._in_thread)
-                pause()
+                is_alone = in_one_go or stays or self._is_laid_out
+                pause, run = (_go_on, inline) if is_alone else (self._pause, self._in_thread)
                 if not stays or self._measured_for is None:
                     self._measured_for = self.in_force
                 agents = reports.measured(self._measured_for)
                 pause()
                 if not stays:
                     self.rates_urgent = False
-                    self._lay_out_aside()
+                    self._lay_out_by(run)
                     pause()
                 changed = self._take(self._loop.turn(now_s, agents, ask=ask, run=run))
             finally:
@@ -524,7 +533,8 @@ class Live:
         wanted = {flow for flow in known if flow in changed or flow not in rates}
         still = {flow: known[flow] for flow in wanted if known[flow][0] is routes.get(flow)}
         self._first = still | {flow: (routes[flow], given) for flow, given in made.items()}
-        return {**rates, **{flow: given for flow, (_, given) in self._first.items()}}
+        same = {flow: given for flow, given in rates.items() if flow not in changed}
+        return same | {flow: given for flow, (_, given) in self._first.items()}
 
     def _lay_out(self) -> None:
         if self._is_laid_out or self._network is None:
@@ -533,13 +543,13 @@ class Live:
         self._is_laid_out = True
         self._loop.lay_out(self._network.network, self._planned)
 
-    def _lay_out_aside(self) -> None:
-        """The same, while others may plan: the routes of before that are laid out then."""
+    def _lay_out_by(self, run: InThread) -> None:
+        """The same. If others may plan meanwhile, the routes of before that are laid out then."""
         if self._is_laid_out or self._network is None:
             return
         self._is_laid_out = True
         live, routes = self._network, self._planned
-        posed = self._in_thread(self._loop.posed, live.network, routes)
+        posed = run(self._loop.posed, live.network, routes)
         self._loop.lay_out(live.network, routes, posed)
         self._is_laid_out = self._network is live and self._planned is routes
 

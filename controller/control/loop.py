@@ -120,6 +120,8 @@ class LiveLoop:
         self._minimums: Mapping[str, float] = {}
         self._minimums_told: Mapping[str, float] = self._minimums
         self._granted: tuple[Mapping[str, float], Mapping[str, Grant]] = (self._minimums, {})
+        self._link_prices: FloatArray | None = None
+        """Those of the last turn, also while the next one works out rates of other flows."""
         self._recent = RecentRates(len(network.links))
         self._media = np.array([link.technology for link in network.links])
         self._aired: tuple[object, object, FloatArray] | None = None
@@ -206,7 +208,7 @@ class LiveLoop:
     @property
     def has_prices(self) -> bool:
         """Whether a turn has found rates already, so that :meth:`first_rates` can say what flows come to."""
-        return self.state.allocation is not None
+        return self._link_prices is not None
 
     def first_rates(
         self, network: Network, capacity_mbps: FloatArray, routes: Routes, changed: Iterable[str]
@@ -214,10 +216,9 @@ class LiveLoop:
         """Rates of the paths of flows that were routed otherwise since they were laid out, until a turn has found
         better ones. Flows with the paths of before have what is in force.
         """
-        allocation, problem = self.state.allocation, self.state.problem
-        if allocation is None:
+        if self._link_prices is None:
             return {}
-        priced = PricedPaths(network.interference, capacity_mbps, problem, allocation.link_prices)
+        priced = PricedPaths(network.interference, capacity_mbps, self.state.problem, self._link_prices)
         found = {}
         for flow in changed:
             route = routes.get(flow)
@@ -392,7 +393,7 @@ class LiveLoop:
         told = self.rates
         result = run(partial(slot, self.state, measured, now_s, fixed=fixed, allocate=allocate))
         result = self._with_least(self._with_guaranteed(self._paced(result), fixed), fixed)
-        self.state = result.state
+        self.state, self._link_prices = result.state, result.allocation.link_prices
         changed = {flow: self._by_path(flow, rates) for flow, rates in result.push.items()}
         self._told, self._told_for = {**told, **changed}, (result.state.pushed, self._path_groups)
         # Without what is only at hand for flows that send little.

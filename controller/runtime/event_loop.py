@@ -53,6 +53,8 @@ STARTING_SLOTS = 5
 """One of so many slots is carried out while a large network starts."""
 STEP_S = 0.005
 """Work that is done in one go, before others may run."""
+BUSY_S = 0.01
+"""Others who take so long each time that they run have much to do: rates are worked out without letting them run."""
 
 
 def options_of(settings: Settings) -> Options:
@@ -184,7 +186,7 @@ class EventLoop:
         """Whether this controller is to change anything: of several, one at a time is."""
         self.settled = False
         self._dirty, self._hurry, self._has_news = True, False, False
-        self._turned_s = self._paused_s = 0.0
+        self._turned_s = self._paused_s = self._others_s = 0.0
         self._slots_begun = 0
         self._ticked_s = -TICK_S
         """When switches were last looked at whether they are late."""
@@ -407,7 +409,8 @@ class EventLoop:
             # Rates of now are of no use to anybody, and the processor is to devices that come back.
             return
         is_urged, asks = self._is_large and self.saver.pending, self.settled and self.leads
-        plan = self.live.turn(self.reports, self.clock(), ask=asks, is_urged=is_urged)
+        in_one_go = self.slots.late_s > BUSY_S
+        plan = self.live.turn(self.reports, self.clock(), ask=asks, is_urged=is_urged, in_one_go=in_one_go)
         if self.settled and (plan is not None or (self.plan is not None and self.plan.fill)):
             self.agents.push_rates(self.live.in_force)
         # While it turned, others may have changed the state.
@@ -439,7 +442,9 @@ class EventLoop:
 
     def _refresh(self) -> None:
         """Where flows that were there before go other ways, rates for all of them do not wait for the next slot."""
-        if self.live.rates_urgent and not self._is_overtaken() and self.live.refresh(self.reports, self.clock()):
+        if not self.live.rates_urgent or self._is_overtaken():
+            return
+        if self.live.refresh(self.reports, self.clock(), in_one_go=self._others_s > BUSY_S):
             self.agents.push_rates(self.live.in_force)
 
     def _tell(self) -> None:
@@ -460,8 +465,10 @@ class EventLoop:
         if not self._is_large:
             return False
         if self.clock() >= self._paused_s + STEP_S:
+            began_s = self.clock()
             shim.sleep(0)
             self._paused_s = self.clock()
+            self._others_s = self._paused_s - began_s
         return self._tried_version != self.state.version
 
     def _tick(self) -> None:

@@ -28,6 +28,7 @@ from hyroads.controller.framework import ryu_shim as shim
 from hyroads.controller.model import state as model
 from hyroads.controller.model.plan import Options, differing
 from hyroads.controller.model.state import DeclaredFlow, Origin, State, TopologyContext
+from hyroads.controller.runtime.event_loop import BUSY_S
 
 NODES, FLOWS = 33, 60
 NO_REPORTS = ReportRegistry(lambda: 0.0)
@@ -194,7 +195,7 @@ class Meanwhile:
     def before_rates(self, *work: Callable[[], Any]) -> None:
         """Others do this while the next turn works out the rates."""
         self.to_lay_out()
-        self.work = [*(4 * [lambda: None]), *work]
+        self.work = [*(3 * [lambda: None]), *work]
 
     def _others(self) -> None:
         if self.work:
@@ -312,7 +313,7 @@ def test_a_beginning_while_the_loop_turns_is_planned_after_it(running: CampusLoo
         loop.live.begin()
         loop._tried_version = -1
 
-    for before in range(6):
+    for before in range(5):
         meanwhile.to_lay_out()
         meanwhile.work = [*(before * [lambda: None]), begin]
         running.tell()
@@ -329,8 +330,15 @@ def test_nobody_else_runs_while_the_loop_turns_with_the_flows_of_before(running:
         running.slot()
     assert meanwhile.work
     running.declare(running.specs(1, random.Random(3), "new", 30_000)[0])
+    assert running.loop.slots.late_s == 0.0
     running.slot()
     assert not meanwhile.work
+
+    running.declare(running.specs(2, random.Random(4), "more", 40_000)[0])
+    meanwhile.work = [lambda: None]
+    running.loop.slots.late_s = 2 * BUSY_S
+    running.slot()
+    assert meanwhile.work and running.loop.live._is_laid_out
 
 
 def test_rates_that_an_agent_has_wait_for_the_turn(running: CampusLoop) -> None:
@@ -349,7 +357,7 @@ def test_rates_that_an_agent_has_wait_for_the_turn(running: CampusLoop) -> None:
     )
 
 
-@pytest.mark.parametrize("before", range(6))
+@pytest.mark.parametrize("before", range(5))
 def test_routes_of_another_leader_are_planned_before_the_loop_turns_with_them(running: CampusLoop, before: int) -> None:
     meanwhile, loop = Meanwhile(running), running.loop
     theirs = {flow: replace(route, paths=route.paths[:1]) for flow, route in loop.live.routes.items()}
