@@ -48,7 +48,7 @@ MOST_PUT_OFF = 2
 MOVED_AT_ONCE = 100
 """So many flows get better paths in one go."""
 MOST_IN_PARTS = 1000
-"""If more flows get other paths at once, their first rates take longer than a turn of the loop."""
+"""If more flows get other paths altogether at once, their first rates take longer than a turn of the loop."""
 
 InThread = Callable[..., Any]
 """Calls a function with arguments, perhaps in another thread, and gives what it returns."""
@@ -513,9 +513,11 @@ class Live:
         if self.plan is None or not self._in_parts:
             return False
         # While the loop turns it can't be laid out anew.
-        return self._is_turning or (
-            self._loop.has_prices and len(self._without_first(routes, changed)) <= MOST_IN_PARTS
-        )
+        if self._is_turning:
+            return True
+        before = self._loop.routes
+        fresh = [f for f in self._without_first(routes, changed) if f not in before or not _share(before[f], routes[f])]
+        return self._loop.has_prices and len(fresh) <= MOST_IN_PARTS
 
     def _without_first(self, routes: Routes, changed: Iterable[str]) -> list[str]:
         """Those of some flows for whose routes no rates are known yet."""
@@ -604,6 +606,11 @@ class Live:
             known = state.capacity_mbps or np.zeros(len(reference))
             self._references = tuple(np.where(self.network.is_down, known, reference).tolist())
         return with_measured(state, self._references, self._loop.heard.interference)
+
+
+def _share(before: FlowRoute, after: FlowRoute) -> bool:
+    """Whether a flow keeps a path."""
+    return not set(before.paths).isdisjoint(after.paths)
 
 
 def _with_fill_of(plan: Plan, before: Plan) -> Plan:
