@@ -26,7 +26,7 @@ from hyroads.controller.control.latency import Latency
 from hyroads.controller.control.learning import Learning
 from hyroads.controller.control.pair_tests import PairTests
 from hyroads.controller.control.rate_override import RateOverrides
-from hyroads.controller.control.restored_routes import fingerprint, restored_routes, routes_document
+from hyroads.controller.control.restored_routes import RoutesDocument, fingerprint, restored_routes
 from hyroads.controller.control.routes import Routes
 from hyroads.controller.control.source import Source
 from hyroads.controller.core.addressing import Numbers
@@ -110,6 +110,7 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
         )
         self.store = Store(self.settings.state_file)
         self._fingerprints: tuple[Network, str] | None = None
+        self._routes_document = RoutesDocument()
         restored, problems = restored_in(self.store, self.context)
         self.attended = AttendedClock(time.monotonic, ATTENDED_S)
         self.telemetry = Telemetry(self.context, self.settings, time.monotonic)
@@ -446,7 +447,8 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
         declared, flows = self.event_loop.declared, state.flows.values()
         services = self.services.to_save(state)
         if self.store.file is not None:
-            services["routes"] = routes_document(self._fingerprint(declared), self.event_loop.live.routes, numbers)
+            network = self._fingerprint(declared)
+            services["routes"] = self._routes_document.of(network, self.event_loop.live.routes, numbers)
         shim.in_thread(self.store.save, to_save(declared, flows, numbers, state.constrained, services))
 
 

@@ -11,9 +11,10 @@ from collections.abc import Iterable, Mapping
 from hashlib import blake2b
 from typing import Any
 
-from hyroads.controller.core.addressing import Numbers
+from hyroads.controller.core.addressing import Numbers, PathName
 from hyroads.controller.core.netfile import to_document
 from hyroads.controller.core.network import FlowSpec, Network
+from hyroads.controller.model.plan import differing
 
 from .routes import FlowRoute, Routes
 
@@ -29,12 +30,27 @@ def routes_document(network: str, routes: Routes, numbers: Numbers) -> dict[str,
 
     Left out are flows that are no multipaths, or that handovers or bandits are about: these are planned anew.
     """
-    paths = {
-        flow: [numbers.paths[flow][path] for path in route.paths]
-        for flow, route in routes.items()
-        if _is_saved(route) and all(path in numbers.paths.get(flow, {}) for path in route.paths)
-    }
-    return {"network": network, "paths": paths}
+    return RoutesDocument().of(network, routes, numbers)
+
+
+class RoutesDocument:
+    """Gives what :func:`routes_document` does, and works out again only what changed since the last time."""
+
+    def __init__(self) -> None:
+        self._routes: Routes = {}
+        self._ids: Mapping[str, Mapping[PathName, int]] = {}
+        self._paths: dict[str, list[int]] = {}
+
+    def of(self, network: str, routes: Routes, numbers: Numbers) -> dict[str, Any]:
+        """The document of these routes."""
+        paths = dict(self._paths)
+        for flow in differing(self._routes, routes) | differing(self._ids, numbers.paths):
+            route, ids = routes.get(flow), numbers.paths.get(flow, {})
+            paths.pop(flow, None)
+            if route is not None and _is_saved(route) and all(path in ids for path in route.paths):
+                paths[flow] = [ids[path] for path in route.paths]
+        self._routes, self._ids, self._paths = routes, numbers.paths, paths
+        return {"network": network, "paths": paths}
 
 
 def _is_saved(route: FlowRoute) -> bool:

@@ -136,6 +136,11 @@ class HostPairs:
                 pass
         return self.routes.added_to(node, intent)
 
+    @property
+    def changed_nodes(self) -> set[str]:
+        """Nodes for which :meth:`added_to` may give something else than before; whoever asks it removes them."""
+        return self.routes.changed_nodes
+
     # -- pairs
 
     def _destination(self, mac: str) -> str | None:

@@ -132,6 +132,8 @@ def test_rates_that_slots_gave_are_kept_by_the_next_plan(tmp_path: Path):
         campus.slot()
         campus.declare(spec)
         campus.cut(link, up=True)
+        # New flows have first rates until the next slot.
+        campus.slot()
         rates, plan = live.loop.rates, live.in_force
         shown = {flow: tuple(path.rate_mbps for path in plan.flows[flow].paths) for flow in rates}
         assert shown == {flow: tuple(given) for flow, given in rates.items()}
