@@ -346,6 +346,7 @@ def urls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
 def run(urls: list[str], seeds: range, kills: int) -> Counter[str]:
     """Schedules until so many were killed."""
     found: Counter[str] = Counter()
+    told = missed = 0
     for seed in seeds:
         schedule = Schedule(seed, urls)
         for _ in range(STEPS):
@@ -354,11 +355,12 @@ def run(urls: list[str], seeds: range, kills: int) -> Counter[str]:
         last = schedule.fresh()
         last.follow()
         schedule.application.check(last)
-        reader = schedule.reader
-        assert reader.told > STEPS / 2 and reader.missed < sum(schedule.kills.values()) / 2 + 3
+        told, missed = told + schedule.reader.told, missed + schedule.reader.missed
         found += schedule.kills
         if found.total() >= kills:
             break
+    # Of most flows a reader was told, not only that it missed something.
+    assert told > 2 * found.total() and missed < found.total() / 2, (told, missed, found)
     return found
 
 
