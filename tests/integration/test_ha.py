@@ -16,21 +16,17 @@ import metrics_page
 import pytest
 from controller_process import eventually
 from ha_lab import FLOW, Instance, Lab, lab
+from not_made import needs_etcd
 
 pytest.importorskip("mininet")
 pytest.importorskip("etcd3gw")
 
-from hyroads.mininet.etcd import etcd_program
-from hyroads.mininet.programs import EmulationError
 from hyroads.rest.client import Client, Event
 
 
 @pytest.fixture(scope="module")
 def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    try:
-        etcd_program()
-    except EmulationError as error:
-        pytest.skip(str(error))
+    needs_etcd()
     with lab(tmp_path_factory.mktemp("ha"), members=3) as found:
         yield found
 

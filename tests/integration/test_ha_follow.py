@@ -14,13 +14,13 @@ from urllib.request import Request, urlopen
 import pytest
 from controller_process import eventually, free_ports
 from ha_lab import FLOW, Instance
+from not_made import needs_etcd
 from stalling_proxy import StallingProxy
 
 pytest.importorskip("mininet")
 pytest.importorskip("etcd3gw")
 
-from hyroads.mininet.etcd import Etcd, etcd_program
-from hyroads.mininet.programs import EmulationError
+from hyroads.mininet.etcd import Etcd
 
 
 class Pair:
@@ -90,10 +90,7 @@ class Pair:
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
-    try:
-        etcd_program()
-    except EmulationError as error:
-        pytest.skip(str(error))
+    needs_etcd()
     with Pair(tmp_path_factory.mktemp("follow")) as found:
         yield found
 

@@ -13,14 +13,14 @@ import pytest
 from campus_devices import Devices
 from controller_process import eventually, free_ports
 from ha_lab import Instance
+from not_made import needs_etcd
 
 pytest.importorskip("mininet")
 pytest.importorskip("etcd3gw")
 
 from hyroads.controller.core.netfile import to_document
 from hyroads.controller.core.topologies import campus
-from hyroads.mininet.etcd import Etcd, etcd_program
-from hyroads.mininet.programs import EmulationError
+from hyroads.mininet.etcd import Etcd
 
 NODES = 12
 ENDS = [("b1-2", "b1-1"), ("b1-1", "b1-5"), ("b1-6", "b1-1"), ("b1-4", "b1-8"), ("b2-2", "b2-1"), ("b2-3", "b2-4")]
@@ -93,10 +93,7 @@ class Rig:
 
 @pytest.fixture
 def rig(tmp_path: Path) -> Iterator[Rig]:
-    try:
-        etcd_program()
-    except EmulationError as error:
-        pytest.skip(str(error))
+    needs_etcd()
     found = Rig(tmp_path)
     try:
         found.in_force(found.leader)

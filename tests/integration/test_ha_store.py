@@ -13,6 +13,7 @@ from typing import Any, cast
 
 import pytest
 from controller_process import free_ports
+from not_made import needs_etcd
 
 pytest.importorskip("mininet")
 pytest.importorskip("etcd3gw")
@@ -33,8 +34,6 @@ from hyroads.controller.runtime.event_loop import EventLoop
 from hyroads.controller.runtime.persistence import Saved, to_save
 from hyroads.controller.settings.controller import load
 from hyroads.mininet.etcd import Etcd as EtcdProcesses
-from hyroads.mininet.etcd import etcd_program
-from hyroads.mininet.programs import EmulationError
 
 ROAMING = Path(__file__).resolve().parents[2] / "mininet" / "networks" / "roaming.yaml"
 CONTEXT = TopologyContext.of(read_file(ROAMING))
@@ -329,10 +328,7 @@ class Schedule:
 
 @pytest.fixture(scope="module")
 def urls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
-    try:
-        etcd_program()
-    except EmulationError as error:
-        pytest.skip(str(error))
+    needs_etcd()
     client, peer = free_ports(2)
     etcd = EtcdProcesses(tmp_path_factory.mktemp("etcd"), [(client, peer)], bound_to_parent=True)
     etcd.start()

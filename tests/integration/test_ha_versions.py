@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from controller_process import eventually, free_ports
 from ha_lab import FLOW, Instance, Lab
+from not_made import needs_etcd
 
 pytest.importorskip("mininet")
 pytest.importorskip("etcd3gw")
 
-from hyroads.mininet.etcd import Etcd, etcd_program
-from hyroads.mininet.programs import EmulationError
+from hyroads.mininet.etcd import Etcd
 
 # A version whose keys are of the form before; it neither knows the routes in them.
 OLDER = """
@@ -29,10 +29,7 @@ raise SystemExit(run_controller())
 
 @pytest.fixture
 def both(tmp_path: Path) -> Iterator[Lab]:
-    try:
-        etcd_program()
-    except EmulationError as error:
-        pytest.skip(str(error))
+    needs_etcd()
     etcd = Etcd(tmp_path / "etcd", [tuple(free_ports(2))], bound_to_parent=True)  # type: ignore[list-item]
     etcd.start()
     etcd.wait_ready()

@@ -10,11 +10,10 @@ from typing import Any
 
 import pytest
 import yaml
+from not_made import needs_etcd
 from scene_process import make, see
 
 from hyroads.mininet.emulation import Emulation, EmulationOptions
-from hyroads.mininet.etcd import etcd_program
-from hyroads.mininet.programs import EmulationError
 from hyroads.mininet.run_directory import find_network
 
 THREE = EmulationOptions(controllers=3, etcd_members=1)
@@ -26,10 +25,7 @@ PAUSES_S = (0.3, 2.0)
 
 @pytest.fixture(autouse=True, scope="module")
 def etcd() -> None:
-    try:
-        etcd_program()
-    except EmulationError as error:
-        pytest.skip(str(error))
+    needs_etcd()
 
 
 @pytest.mark.slow

@@ -7,15 +7,15 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from scene_process import make, see
+from scene_process import make, see, udp_load
 
 from hyroads.mininet.emulation import Emulation, EmulationOptions
 from hyroads.mininet.programs import wait_until
@@ -26,17 +26,6 @@ REGIONS = ("north", "south")
 INNER = {"north": ("a", "b"), "south": ("d", "c")}
 LOAD, COUNTED = 5001, 5300
 SECONDS, INTERVAL_S, BYTES = 12.0, 0.001, 200
-SEND = """
-import socket, sys, time
-out = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-while True:
-    for _ in range(15):
-        try:
-            out.sendto(bytes(1400), (sys.argv[1], int(sys.argv[2])))
-        except OSError:
-            pass
-    time.sleep(0.0058)
-"""
 
 
 def two_buildings() -> dict[str, Any]:
@@ -52,22 +41,11 @@ def two_buildings() -> dict[str, Any]:
     return network
 
 
-@contextmanager
-def loaded(emulation: Emulation) -> Iterator[None]:
+def loaded(emulation: Emulation) -> AbstractContextManager[None]:
     """UDP on the loaded flows, more than they can have."""
+    addresses = emulation.addressing.host_ip
     ends = [*INNER.values(), ("a", "d")]
-    senders = [
-        subprocess.Popen(
-            [*emulation.inside(source), sys.executable, "-c", SEND, emulation.addressing.host_ip[target], str(LOAD)]
-        )
-        for source, target in ends
-    ]
-    try:
-        yield
-    finally:
-        for sender in senders:
-            sender.kill()
-            sender.wait()
+    return udp_load([(emulation.inside(source), addresses[target], LOAD) for source, target in ends], 15, 0.0058)
 
 
 def asked(emulation: Emulation, region: str) -> Any:

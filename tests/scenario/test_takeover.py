@@ -10,9 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from hyroads.mininet.etcd import etcd_program
-from hyroads.mininet.programs import EmulationError
+from not_made import needs_etcd
 
 pytestmark = [pytest.mark.nightly, pytest.mark.alone]
 BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "takeover.py"
@@ -25,10 +23,7 @@ Row = dict[str, Any]
 
 @pytest.fixture(autouse=True, scope="module")
 def etcd() -> None:
-    try:
-        etcd_program()
-    except EmulationError as error:
-        pytest.skip(str(error))
+    needs_etcd()
 
 
 def rows(kind: str, *more: str) -> list[Row]:
