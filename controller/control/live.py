@@ -466,7 +466,7 @@ class Live:
                 pause()
                 if not stays:
                     self.rates_urgent = False
-                    self._lay_out_by(run)
+                    self._lay_out(run)
                     pause()
                 changed = self._take(self._loop.turn(now_s, agents, ask=ask, run=run))
             finally:
@@ -538,21 +538,14 @@ class Live:
         same = {flow: given for flow, given in rates.items() if flow not in changed}
         return same | {flow: given for flow, (_, given) in self._first.items()}
 
-    def _lay_out(self) -> None:
+    def _lay_out(self, run: InThread = inline) -> None:
+        """For what is planned. If others may plan meanwhile, it is the routes of before that are laid out then."""
         if self._is_laid_out or self._network is None:
             return
         # Routes that can't be laid out are not tried again in each slot, but with the next change.
         self._is_laid_out = True
-        self._loop.lay_out(self._network.network, self._planned)
-
-    def _lay_out_by(self, run: InThread) -> None:
-        """The same. If others may plan meanwhile, the routes of before that are laid out then."""
-        if self._is_laid_out or self._network is None:
-            return
-        self._is_laid_out = True
         live, routes = self._network, self._planned
-        posed = run(self._loop.posed, live.network, routes)
-        self._loop.lay_out(live.network, routes, posed)
+        self._loop.lay_out(live.network, routes, run(self._loop.posed, live.network, routes))
         self._is_laid_out = self._network is live and self._planned is routes
 
     def _take(self, turn: Turn) -> bool:

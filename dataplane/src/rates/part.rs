@@ -74,7 +74,7 @@ impl Part {
     pub fn problem<'a>(&'a self, rows: Pattern<'a>, budget: &'a [f64]) -> Problem<'a> {
         Problem {
             starts: self.starts.clone(),
-            routing: Pattern { starts: &self.routing_starts, items: &self.routing_items },
+            routing: self.routing(),
             crossings: &self.crossings,
             airtime: &self.airtime,
             rows,
@@ -99,19 +99,17 @@ impl Part {
         (starts, items)
     }
 
+    fn routing(&self) -> Pattern<'_> {
+        Pattern { starts: &self.routing_starts, items: &self.routing_items }
+    }
+
     fn domain(&self, at: usize) -> &[u32] {
         &self.domain_links[self.domain_starts[at]..self.domain_starts[at + 1]]
     }
 
     /// Airtime over budget of every row of the whole at rates of these columns.
     pub fn loads(&self, whole: &Whole, rates: &[f64]) -> Vec<f64> {
-        let mut busy = vec![0.0; self.airtime.len()];
-        for (column, &rate) in rates.iter().enumerate() {
-            for at in self.routing_starts[column] as usize..self.routing_starts[column + 1] as usize {
-                busy[self.routing_items[at] as usize] += self.crossings[at] * rate;
-            }
-        }
-        busy.iter_mut().zip(&self.airtime).for_each(|(busy, &airtime)| *busy *= airtime);
+        let busy = self.routing().airtime(&self.crossings, &self.airtime, rates);
         let mut taken = vec![0.0; whole.domains.count() * whole.slices];
         for (domain, taken) in taken.chunks_exact_mut(whole.slices).enumerate() {
             for &link in self.domain(domain) {
