@@ -2,6 +2,7 @@
 
 ``<!-- commands -->`` on a page becomes the help of every command. ``<!-- keys: NAME -->`` becomes a table of all keys
 that the parser of this kind of file takes; a key that the page does not explain ends the build.
+``<!-- sockets -->`` becomes the table of all sockets on which something listens (``controller/core/sockets.py``).
 ``<!-- screenshot: NAME: WORDS -->`` becomes the picture that tests/scenario/test_dashboard.py made, or nothing if it
 did not.
 
@@ -11,10 +12,12 @@ By itself, ``python scripts/docs_site.py`` prints what it would put into the pag
 from __future__ import annotations
 
 import argparse
+import importlib
 import os
 import re
 from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
@@ -25,6 +28,7 @@ from hyroads.controller.cli.main import COMMANDS, load
 from hyroads.controller.cli.schema import KINDS
 from hyroads.controller.core.checking import Place, Section
 from hyroads.controller.core.errors import ConfigError
+from hyroads.controller.core.sockets import table as table_of_sockets
 
 if TYPE_CHECKING:
     from mkdocs.config.defaults import MkDocsConfig
@@ -32,6 +36,7 @@ if TYPE_CHECKING:
     from mkdocs.structure.pages import Page
 
 MARKER = "<!-- commands -->"
+SOCKETS = "<!-- sockets -->"
 COLUMNS = 96
 """How wide the help is written, whatever terminal the site is built on."""
 
@@ -80,7 +85,14 @@ def on_page_markdown(markdown: str, page: Page | None = None, **_: Any) -> str:
         if missing:
             raise DocumentationError(f"the page of {name} does not explain: {', '.join(missing)}")
     markdown = _KEYS.sub(lambda mark: table_of_keys(mark[1]), markdown)
+    if SOCKETS in markdown:
+        markdown = markdown.replace(SOCKETS, table_of_sockets(figure))
     return markdown.replace(MARKER, all_commands()) if MARKER in markdown else markdown
+
+
+def figure(module: str, name: str) -> object:
+    """The value of a name of a module, such as a limit."""
+    return attrgetter(name)(importlib.import_module(module))
 
 
 def all_commands() -> str:

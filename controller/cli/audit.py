@@ -1,0 +1,305 @@
+"""``hyroads audit``: reads what an installation has, and shows what of it is weak (docs/security.md).
+
+Everything is judged in ``core/audit.py``. Nothing is changed, and no secret is shown.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import pwd
+import socket
+import stat
+import struct
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hyroads.controller.core.audit import (
+    WEAK,
+    Certificate,
+    FileFacts,
+    Finding,
+    Installation,
+    PluginFacts,
+    Port,
+    Running,
+    is_loopback,
+    judge,
+)
+from hyroads.controller.core.checking import Endpoint, TlsFiles
+from hyroads.controller.core.document import load_document
+from hyroads.controller.core.errors import ConfigError
+from hyroads.controller.core.secret_places import files_in, secrets_in
+from hyroads.controller.files.text import read_text
+
+from .main import Command, argument
+
+if TYPE_CHECKING:
+    from hyroads.controller.settings.controller import Settings
+
+FOUND = 1
+CONTROLLER, SLICER, SNMPVISOR = "controller", "slicer", "snmpvisor"
+_LISTENS = "0A"
+_TABLES = {True: ("tcp", "tcp6"), False: ("udp", "udp6")}
+_MOST_SECRET = 4096
+
+
+def _run(args: argparse.Namespace) -> int:
+    from hyroads.controller.settings.controller import DEFAULT_FILE
+
+    name = args.config or os.environ.get("HYROADS_CONFIG") or DEFAULT_FILE
+    installation, refused = read(name, os.environ)
+    findings = judge(installation)
+    if args.json:
+        print(json.dumps(_document(installation, findings, refused), indent=2))
+    else:
+        print("\n".join(_lines(installation, findings, refused)))
+    return FOUND if refused or any(finding.level == WEAK for finding in findings) else 0
+
+
+def read(name: str, environment: Mapping[str, str]) -> tuple[Installation, str | None]:
+    """The installation of a file of settings; :class:`ConfigError` if these are wrong. Settings that the program itself
+    would refuse because of a file's mode are not looked at any further: the second value says why.
+    """
+    document = load_document(read_text(name), name)
+    program = _program(document)
+    files = tuple(_files(document, name))
+    secrets = dict(secrets_in(document)) | _secrets_of(document, Path(name).parent)
+    found: dict[str, Any] = {"files": files, "secrets": secrets, "now_s": time.time()}
+    try:
+        found |= _READERS[program](name, environment)
+    except ConfigError as error:
+        if not any(file.mode is not None and file.mode & 0o077 for file in files):
+            raise
+        return Installation(program, name, **found), str(error)
+    return Installation(program, name, **found), None
+
+
+def _program(document: object) -> str:
+    """Whose settings these are, by the keys that only they have."""
+    keys = document.keys() if isinstance(document, Mapping) else ()
+    if "devices" in keys:
+        return SNMPVISOR
+    return SLICER if "slices" in keys and "network" not in keys else CONTROLLER
+
+
+# -- files
+
+
+def _files(document: object, name: str) -> Iterator[FileFacts]:
+    """Those that hold secrets: the settings themselves if they do, and what they name."""
+    if any(True for _ in secrets_in(document)):
+        yield _facts("settings", Path(name))
+    for file in files_in(document):
+        yield _facts(file.place, Path(name).parent / file.name)
+
+
+def _facts(place: str, path: Path) -> FileFacts:
+    try:
+        known = path.stat()
+        folders = [folder for folder in path.resolve().parents if _is_open(folder)]
+    except OSError:
+        return FileFacts(place, str(path), None)
+    return FileFacts(place, str(path), stat.S_IMODE(known.st_mode), known.st_uid, str(folders[0]) if folders else None)
+
+
+def _is_open(folder: Path) -> bool:
+    mode = folder.stat().st_mode
+    return bool(mode & stat.S_IWOTH) and not mode & stat.S_ISVTX
+
+
+def _secrets_of(document: object, base: Path) -> dict[str, str]:
+    """The secrets of the files of tokens, as far as they can be read."""
+    found = {}
+    for file in files_in(document):
+        if file.place.endswith("token_file"):
+            try:
+                with (base / file.name).open("rb") as handle:
+                    found[file.place] = handle.read(_MOST_SECRET).decode().strip()
+            except (OSError, ValueError):
+                continue
+    return {place: secret for place, secret in found.items() if secret}
+
+
+# -- ports
+
+
+def _port(place: str, endpoint: Endpoint, *, stream: bool = True, **more: bool) -> Port:
+    return Port(place, endpoint.host, endpoint.port, stream, running=tuple(_running(endpoint.port, stream)), **more)
+
+
+def _running(port: int, stream: bool) -> Iterator[Running]:
+    """Who listens at a port in this network namespace."""
+    for table in _TABLES[stream]:
+        try:
+            rows = Path("/proc/net", table).read_text().splitlines()[1:]
+        except OSError:
+            continue
+        for row in rows:
+            (
+                _,
+                local,
+                remote,
+                state,
+                *_,
+            ) = fields = row.split()
+            address, _, number = local.partition(":")
+            listens = state == _LISTENS if stream else remote.endswith(":0000")
+            if listens and int(number, 16) == port:
+                yield Running(_address(address), int(fields[7]))
+
+
+def _address(text: str) -> str:
+    """An address as the kernel writes it: words of 32 bits in the order of this machine."""
+    words = [int(text[at : at + 8], 16) for at in range(0, len(text), 8)]
+    family = socket.AF_INET if len(words) == 1 else socket.AF_INET6
+    return socket.inet_ntop(family, struct.pack(f"={len(words)}I", *words))
+
+
+def _tls(place: str, endpoint: Endpoint, files: TlsFiles | None, *, tokens: bool = False) -> Port:
+    checks = files is not None and files.ca is not None
+    return _port(place, endpoint, tls=files is not None, checks_certificates=checks, tokens=tokens)
+
+
+def _certificates(places: Mapping[str, TlsFiles | None]) -> tuple[Certificate, ...]:
+    from hyroads.controller.files.tls import certificate_ends
+
+    return tuple(Certificate(place, ends_s) for place, ends_s in certificate_ends(places).items())
+
+
+# -- programs
+
+
+def _read_controller(name: str, environment: Mapping[str, str]) -> dict[str, Any]:
+    from hyroads.controller.runtime.files import read_files
+
+    files = read_files({**environment, "HYROADS_CONFIG": name})
+    settings, ha, region = files.settings, files.settings.ha, files.settings.region
+    ha_tls, region_tls = ha.tls if ha else None, region.tls if region else None
+    snmp = settings.snmp.targets if settings.snmp is not None else ()
+    agents = sum(1 for node in files.network.nodes.values() if node.agent)
+    return {
+        "ports": tuple(_ports_of(settings)),
+        "certificates": _certificates({"tls": settings.tls, "ha.tls": ha_tls, "region.tls": region_tls}),
+        "plugins": tuple(PluginFacts(one.name, one.bounds.user, _uid(one.bounds.user)) for one in settings.plugins),
+        "agent_nodes": agents,
+        "plain_etcd": tuple(url for url in (ha.etcd if ha else ()) if url.startswith("http:")),
+        "communities": tuple(
+            f"snmp.targets.{one.name}"
+            for one in snmp
+            if one.credentials.community is not None and not is_loopback(one.host)
+        ),
+    }
+
+
+def _ports_of(settings: Settings) -> Iterator[Port]:
+    tokens = bool(settings.api_tokens)
+    yield _tls("listen.openflow", settings.openflow, settings.tls)
+    yield _port("listen.agents", settings.agents, tokens=settings.agent_token is not None)
+    yield _port("listen.rest", settings.rest, tokens=tokens)
+    for each, token in ((settings.ha, "peer_token"), (settings.region, "token")):
+        if each is not None:
+            yield _tls("listen.peer", settings.peer, each.tls, tokens=getattr(each, token) is not None)
+    if settings.sfnet is not None:
+        yield _port("sfnet", Endpoint(settings.sfnet.host, settings.sfnet.port), tokens=tokens)
+
+
+def _uid(user: str | None) -> int | None:
+    try:
+        return None if user is None else pwd.getpwnam(user).pw_uid
+    except KeyError:
+        return None
+
+
+def _read_slicer(name: str, _: Mapping[str, str]) -> dict[str, Any]:
+    from hyroads.slices.server.settings import load
+
+    settings = load(name)
+    ports = [_tls("listen.openflow", settings.openflow, settings.tls)]
+    if settings.rest is not None:
+        ports.append(_tls("listen.rest", settings.rest, settings.rest_tls, tokens=bool(settings.api_tokens)))
+    places = {place: getattr(settings, place) for place in ("tls", "controllers_tls", "rest_tls")}
+    return {"ports": tuple(ports), "certificates": _certificates(places)}
+
+
+def _read_snmpvisor(name: str, _: Mapping[str, str]) -> dict[str, Any]:
+    from hyroads.slices.snmpvisor.config import LOOPBACK, load
+
+    settings = load(name)
+    ports = [_port("listen", settings.listen, stream=False, tokens=True)]
+    if settings.metrics is not None:
+        ports.append(_port("metrics", settings.metrics))
+    # A device may have a name, which is somewhere else as far as we know.
+    away = [one for one in settings.devices.values() if one.address.host not in LOOPBACK]
+    plain = tuple(f"devices.{one.name}" for one in away if one.access.community is not None)
+    return {"ports": tuple(ports), "communities": plain}
+
+
+_READERS = {CONTROLLER: _read_controller, SLICER: _read_slicer, SNMPVISOR: _read_snmpvisor}
+
+
+# -- what is shown
+
+
+def _document(found: Installation, findings: tuple[Finding, ...], refused: str | None) -> dict[str, Any]:
+    ports = [
+        {**asdict(port), "running": [asdict(one) for one in port.running], "loopback": port.is_loopback}
+        for port in found.ports
+    ]
+    return {
+        "program": found.program,
+        "settings": found.document,
+        "refused": refused,
+        "ports": ports,
+        "files": [asdict(file) for file in found.files],
+        "certificates": [asdict(one) for one in found.certificates],
+        "findings": [asdict(finding) for finding in findings],
+        "weak": sum(finding.level == WEAK for finding in findings),
+    }
+
+
+def _lines(found: Installation, findings: tuple[Finding, ...], refused: str | None) -> Iterator[str]:
+    yield f"{found.document}: {found.program}"
+    for port in found.ports:
+        yield f"port  {port.place}: {port.address}, {_reach(port)}; {_asked(port)}; {_as_whom(port)}"
+    for finding in findings:
+        yield f"{finding.level}  {finding.place}: {finding.what}: {finding.do}"
+    if refused is not None:
+        yield f"{WEAK}  settings: the {found.program} refuses them, and the rest was not looked at: {refused}"
+    weak = sum(finding.level == WEAK for finding in findings) + (refused is not None)
+    yield f"{weak} weak, {sum(finding.level != WEAK for finding in findings)} notes"
+
+
+def _reach(port: Port) -> str:
+    return "this machine only" if port.is_loopback else "others can reach it"
+
+
+def _asked(port: Port) -> str:
+    asked = [
+        *(["TLS with certificates of who dials"] if port.checks_certificates else ["TLS"] if port.tls else ["no TLS"]),
+        "token or password" if port.tokens else "no token",
+    ]
+    return ", ".join(asked)
+
+
+def _as_whom(port: Port) -> str:
+    if not port.running:
+        return "nobody listens now"
+    return f"listens as user {', '.join(str(uid) for uid in sorted({one.uid for one in port.running}))}"
+
+
+COMMAND = Command(
+    "Show where an installation listens, what of it is weak, and what to do. Changes nothing. Exit status 1: something "
+    "is weak (docs/security.md).",
+    _run,
+    argument(
+        "--config",
+        metavar="FILE",
+        help="settings of a controller, slicer or SNMPVisor (default $HYROADS_CONFIG, /etc/hyroads/hyroads.yaml)",
+    ),
+    argument("--json", action="store_true", help="print everything as one JSON document"),
+)

@@ -1,0 +1,265 @@
+"""Judges how safe an installation is: :class:`Installation`, as it was read, -> findings, one line each. Pure.
+
+What is *weak* can be mended by the operator; a *note* says what HyRoads itself does not hold, and what helps. Reading
+is in ``cli/audit.py``, what is expected in docs/security.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from ipaddress import ip_address
+from pathlib import PurePath
+
+WEAK, NOTE = "weak", "note"
+SOON_S = 30 * 86400.0
+DAY_S = 86400.0
+FEW_CHARACTERS = 8
+"""A token with fewer different characters was not drawn at random."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """``place`` is a key of the settings or a file; ``do`` is what mends or helps."""
+
+    level: str
+    place: str
+    what: str
+    do: str
+
+
+@dataclass(frozen=True, slots=True)
+class FileFacts:
+    """A file that should hold secrets for its owner alone. ``mode`` is None if it is not there or can't be seen."""
+
+    place: str
+    path: str
+    mode: int | None
+    uid: int = 0
+    open_folder: str | None = None
+    """The first of its folders that everybody may write, without the sticky bit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """Who listens at a port, as the kernel says."""
+
+    host: str
+    uid: int
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    """A port that the settings open. ``tokens``: who speaks there must know one, or a secret like it."""
+
+    place: str
+    host: str
+    port: int
+    stream: bool = True
+    """TCP; else UDP."""
+    tokens: bool = False
+    tls: bool = False
+    checks_certificates: bool = False
+    running: tuple[Running, ...] = ()
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether the settings keep it on this machine."""
+        return is_loopback(self.host)
+
+    @property
+    def address(self) -> str:
+        """As it is written."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """A certificate, or the first to end of several in a file; Unix time."""
+
+    place: str
+    ends_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class PluginFacts:
+    """A plugin of the settings, and the user that it is given; ``uid`` is that user's."""
+
+    name: str
+    user: str | None
+    uid: int | None = None
+
+
+@dataclass(frozen=True)
+class Installation:
+    """What was read. ``program`` is ``controller``, ``slicer`` or ``snmpvisor``."""
+
+    program: str
+    document: str
+    ports: tuple[Port, ...] = ()
+    files: tuple[FileFacts, ...] = ()
+    certificates: tuple[Certificate, ...] = ()
+    secrets: Mapping[str, str] | None = None
+    """Place of the settings -> secret; not shown."""
+    plugins: tuple[PluginFacts, ...] = ()
+    agent_nodes: int = 0
+    """How many nodes share the one agent token."""
+    plain_etcd: tuple[str, ...] = ()
+    communities: tuple[str, ...] = ()
+    """Where SNMP communities leave this machine in the clear."""
+    now_s: float = 0.0
+
+    def __repr__(self) -> str:
+        """Without secrets."""
+        return f"Installation({self.program}, {self.document})"
+
+    @property
+    def uids(self) -> frozenset[int]:
+        """As whom the program runs; empty if it does not."""
+        return frozenset(one.uid for port in self.ports for one in port.running)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address is reached from this machine alone."""
+    return host == "localhost" or ip_address(host).is_loopback
+
+
+def judge(installation: Installation) -> tuple[Finding, ...]:
+    """All findings: weak ones first, each kind in the order of ``_CHECKS``."""
+    found = [finding for check in _CHECKS for finding in check(installation)]
+    return tuple(sorted(found, key=lambda finding: finding.level != WEAK))
+
+
+def _tokens(found: Installation) -> Iterator[Finding]:
+    for port in found.ports:
+        if port.tokens or (port.tls and port.checks_certificates):
+            continue
+        what, do = _WITHOUT_TOKENS.get((found.program, port.place), ("", ""))
+        if what:
+            yield Finding(WEAK, port.place, what, do)
+
+
+_ADMIN = "any program of this machine is an admin there, because there are no api_tokens"
+_WITHOUT_TOKENS = {
+    ("controller", "listen.rest"): (_ADMIN, "give api_tokens"),
+    ("controller", "sfnet"): (_ADMIN, "give api_tokens"),
+    ("controller", "listen.agents"): (
+        "any program of this machine can be the agent of any node, because there is no agent_token",
+        "give agent_token_file",
+    ),
+    ("controller", "listen.peer"): (
+        "any program of this machine can be another controller, because there is neither a token nor TLS",
+        "give tls, or a token",
+    ),
+    ("slicer", "listen.rest"): (_ADMIN, "give api_tokens, or let the operator use listen.control alone"),
+}
+
+
+def _in_the_clear(found: Installation) -> Iterator[Finding]:
+    for port in found.ports:
+        if port.is_loopback or not port.stream:
+            continue
+        openflow = port.place == "listen.openflow"
+        if port.tls and openflow and not port.checks_certificates:
+            what = "whoever reaches the port can be any switch, because no certificate is asked for"
+            yield Finding(WEAK, port.place, what, "give tls.ca, and each switch a certificate of it")
+        elif openflow and not port.tls:
+            what = "switches speak in the clear beyond this machine, and whoever reaches the port can be one"
+            yield Finding(WEAK, port.place, what, "give tls with ca instead of allow_plaintext")
+        elif port.place == "listen.agents":
+            what = "agents speak in the clear beyond this machine, their token too"
+            yield Finding(NOTE, port.place, what, "keep the port to a network of the access points alone")
+        elif not port.tls:
+            what = "tokens travel in the clear beyond this machine"
+            yield Finding(WEAK, port.place, what, "listen on loopback, behind a proxy with TLS")
+
+
+def _shared(found: Installation) -> Iterator[Finding]:
+    agents = any(port.place == "listen.agents" and port.tokens for port in found.ports)
+    if agents and found.agent_nodes > 1:
+        what = f"one token is shared by {found.agent_nodes} nodes: who reads it on one of them can be any of them"
+        yield Finding(NOTE, "agent_token", what, "give another one after an access point was lost")
+
+
+def _secrets(found: Installation) -> Iterator[Finding]:
+    places: dict[str, str] = {}
+    for place, secret in (found.secrets or {}).items():
+        if len(set(secret)) < FEW_CHARACTERS:
+            what = f"has only {len(set(secret))} different characters, which is easy to guess"
+            yield Finding(WEAK, place, what, "take a random one: openssl rand -hex 24")
+        other = places.setdefault(secret, place)
+        if other != place:
+            what = f"is the same secret as {other}: who has one of them has the other"
+            yield Finding(WEAK, place, what, "take a random one for each: openssl rand -hex 24")
+
+
+def _open_files(found: Installation) -> Iterator[Finding]:
+    for file in found.files:
+        if file.mode is None:
+            continue
+        if file.mode & 0o077:
+            what = f"{file.path} has secrets and mode {file.mode & 0o777:04o}: others than its owner may use it"
+            yield Finding(WEAK, file.place, what, f"chmod 600 {file.path}")
+        if file.open_folder is not None:
+            what = f"{file.path} can be replaced by everybody, who may write {file.open_folder}"
+            yield Finding(WEAK, file.place, what, f"chmod o-w {file.open_folder}")
+        # Root reads all files, whomever they belong to: that of another user is changed by that one.
+        if found.uids and file.uid not in {0, *found.uids}:
+            what = f"{file.path} belongs to user {file.uid}, as whom the {found.program} does not run"
+            yield Finding(WEAK, file.place, what, f"chown it to user {min(found.uids)}")
+
+
+def _certificates(found: Installation) -> Iterator[Finding]:
+    for one in found.certificates:
+        left_s = one.ends_s - found.now_s
+        if left_s < SOON_S:
+            when = f"ended {-left_s / DAY_S:.0f} days ago" if left_s < 0 else f"ends in {left_s / DAY_S:.0f} days"
+            yield Finding(WEAK, one.place, when, "make a new one, and reload or restart")
+
+
+def _reach(found: Installation) -> Iterator[Finding]:
+    """Ports that are open to more than the settings say, or than they have to be."""
+    for port in found.ports:
+        wider = [one.host for one in port.running if not is_loopback(one.host)] if port.is_loopback else []
+        if wider:
+            what = f"port {port.port} is open at {wider[0]}, and the settings say {port.host}"
+            yield Finding(WEAK, port.place, what, f"restart the {found.program}, or end what listens there")
+        elif not port.is_loopback and ip_address(port.host).is_unspecified:
+            what = "listens on all addresses of this machine"
+            yield Finding(NOTE, port.place, what, "name the one address that others need, or bound it by a firewall")
+
+
+def _root(found: Installation) -> Iterator[Finding]:
+    if 0 in found.uids:
+        unit = f"hyroads-{found.program}.service"
+        yield Finding(WEAK, "user", f"the {found.program} runs as root", f"run it as a user of its own, as {unit} does")
+    for plugin in found.plugins:
+        place = f"plugins.{plugin.name}"
+        if plugin.uid == 0 or (plugin.user is None and 0 in found.uids):
+            yield Finding(WEAK, place, "the plugin runs as root", "give it a user")
+        elif plugin.user is None:
+            what = "the plugin runs as the controller's user, and can read its files"
+            yield Finding(NOTE, place, what, "give it a user of its own if you do not trust it")
+
+
+def _etcd(found: Installation) -> Iterator[Finding]:
+    if found.plain_etcd:
+        what = f"{', '.join(found.plain_etcd)}: any program of this machine can change all flows, there is no TLS"
+        yield Finding(WEAK, "ha.etcd", what, "give etcd certificates (client-cert-auth), and ha.tls")
+
+
+def _snmp(found: Installation) -> Iterator[Finding]:
+    for place in found.communities:
+        what = "the community travels in the clear, and who hears it may use it"
+        yield Finding(WEAK, place, what, "give a user with passwords (SNMPv3)")
+
+
+def _not_running(found: Installation) -> Iterator[Finding]:
+    if found.ports and not found.uids:
+        what = f"the {found.program} does not run: the settings and files alone were looked at"
+        yield Finding(NOTE, PurePath(found.document).name, what, "audit it again once it runs")
+
+
+_CHECKS: tuple[Callable[[Installation], Iterator[Finding]], ...] = (
+    _tokens, _in_the_clear, _reach, _open_files, _secrets, _certificates, _root, _etcd, _snmp, _shared, _not_running,
+)  # fmt: skip

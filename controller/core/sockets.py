@@ -1,0 +1,369 @@
+"""Every socket on which a part of HyRoads listens: who may speak there, what it may, and what bounds it.
+
+The table of docs/security.md is made of this list when the site is built. A test holds it equal to the code: a place
+in the source that listens, and that no entry names, fails it (``tests/unit/test_sockets.py``). Figures are not written
+here but named, as ``{module:NAME}``, so that they are always those of the code; :func:`with_figures` puts them in.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+LOOPBACK_ONLY = "any program of this machine"
+OWNER = "the owner of the process: the socket has mode 0600"
+
+
+@dataclass(frozen=True, slots=True)
+class ListeningSocket:
+    """One socket, or several of one kind. ``code`` are the functions that open it, as ``FILE:FUNCTION``."""
+
+    part: str
+    name: str
+    default: str
+    """Where it is unless something else is said; "off" if it is only there when asked for."""
+    who: str
+    """Who may speak, and how that is checked."""
+    may: str
+    limits: str
+    code: tuple[str, ...]
+
+
+_SETTINGS = "hyroads.controller.settings.controller"
+_APPLICATION = "controller/app/__init__.py:_listen"
+_AGENTS, _SWITCHES = "hyroads.controller.agents", "hyroads.controller.switches.server"
+_SFNET, _SLICER = "hyroads.controller.services.plugins.sfnet", "hyroads.slices.server"
+_CONTROL_LIMITS = "{hyroads.controller.client.json_lines:MAX_CONNECTIONS} connections"
+
+SOCKETS: tuple[ListeningSocket, ...] = (
+    ListeningSocket(
+        "controller",
+        "`listen.openflow`",
+        f"TCP 127.0.0.1:{{{_SETTINGS}:Settings.openflow.port}}",
+        "switches whose datapath id is in the network file; with `tls.ca` only with a certificate of that authority. "
+        "Beyond loopback needs `tls`, or `allow_plaintext: true`",
+        "be a switch: send frames of hosts, answer what it is asked",
+        f"twice the switches and {{{_SWITCHES}:SPARE_CONNECTIONS}} connections; TLS handshake within "
+        f"{{{_SWITCHES}:HANDSHAKE_WITHIN_S}} s; messages are checked before they are parsed",
+        (_APPLICATION, "controller/framework/ryu_shim.py:listen"),
+    ),
+    ListeningSocket(
+        "controller",
+        "`listen.agents`",
+        f"TCP 127.0.0.1:{{{_SETTINGS}:Settings.agents.port}}",
+        "agents and access points with the one `agent_token`, clients with their own of `clients`. "
+        "Beyond loopback needs `agent_token`. Not encrypted",
+        "be the agent, the radios or the client of a node: get its configuration, report rates, stations, policies",
+        f"twice the nodes and clients and {{{_AGENTS}.server:SPARE_CONNECTIONS}} connections; hello within "
+        f"{{{_AGENTS}.server:HELLO_WITHIN_S}} s; a line has {{{_AGENTS}.protocol:MAX_LINE}} bytes at most",
+        (_APPLICATION, "controller/framework/ryu_shim.py:listen"),
+    ),
+    ListeningSocket(
+        "controller",
+        "`listen.rest`",
+        f"TCP 127.0.0.1:{{{_SETTINGS}:Settings.rest.port}}, HTTP",
+        "without `api_tokens` " + LOOPBACK_ONLY + "; with them who has a token. Beyond loopback needs `api_tokens`. "
+        "Not encrypted: put a proxy with TLS before it",
+        "what the role of its token may: viewer, application, slice-owner, admin; without tokens everything",
+        "1024 connections, 10 s for a request; bodies of {hyroads.rest.api:MAX_BODY} bytes; requests per token as "
+        "`api_limits` says, {hyroads.rest.access:STRANGERS.per_s} a second from strangers",
+        (_APPLICATION, "controller/framework/ryu_shim.py:listen"),
+    ),
+    ListeningSocket(
+        "controller",
+        "`listen.peer`",
+        f"off; with `ha` or `region` TCP 127.0.0.1:{{{_SETTINGS}:Settings.peer.port}}",
+        "other controllers, by a certificate of the same authority, or by a token on one machine. "
+        "Beyond loopback needs `ha.tls` or `region.tls`",
+        "be a standby or the controller of a neighbouring region: tell heartbeats, rates, segments of flows",
+        "{hyroads.controller.ha.peers:MAX_CONNECTIONS} connections ({hyroads.controller.app.regions:MAX_CONNECTIONS} "
+        "between regions); hello within {hyroads.controller.ha.peers:HELLO_WITHIN_S} s",
+        (
+            "controller/ha/peers.py:listen",
+            "controller/app/standby.py:_listener",
+            "controller/app/regions.py:Regions.__post_init__",
+        ),
+    ),
+    ListeningSocket(
+        "controller",
+        "`sfnet`",
+        "off; TCP 127.0.0.1:{hyroads.plugins.sfnet.messages:PORT}",
+        "without `api_tokens` " + LOOPBACK_ONLY + "; with them who has a token. Beyond loopback needs `api_tokens`. "
+        "Not encrypted",
+        "what the REST API allows its role",
+        f"{{{_SFNET}:MAX_CONNECTIONS}} connections, {{{_SFNET}:MAX_AT_ONCE}} requests at once and "
+        f"{{{_SFNET}:REQUESTS_PER_S}} a second of each; hello within {{{_SFNET}:HELLO_S}} s",
+        ("controller/services/plugins/sfnet.py:SfnetService.__post_init__", "controller/framework/ryu_shim.py:listen"),
+    ),
+    ListeningSocket(
+        "controller",
+        "`sfnet`, discovery",
+        "off; UDP {hyroads.plugins.sfnet.messages:GROUP}:{hyroads.plugins.sfnet.messages:PORT} on `lo`",
+        "anybody on the interfaces that `sfnet.interfaces` names",
+        "ask where SFNet is",
+        f"{{{_SFNET}:ANSWERS_PER_S}} answers a second",
+        ("controller/services/plugins/sfnet.py:_group_socket",),
+    ),
+    ListeningSocket(
+        "slicer",
+        "`listen.openflow`",
+        f"TCP 127.0.0.1:{{{_SLICER}.settings:OPENFLOW_PORT}}",
+        "switches; with `tls.ca` only with a certificate of that authority. Beyond loopback needs `tls`, or "
+        "`allow_plaintext: true`",
+        "be a switch of the slices that have flowspace there",
+        f"`most_switches` and {{{_SLICER}.run:SPARE_CONNECTIONS}} connections; TLS within "
+        f"{{{_SLICER}.run:TLS_WITHIN_S}} s; silent for `patience_s` at most",
+        ("slices/server/run.py:Server._listen",),
+    ),
+    ListeningSocket(
+        "slicer",
+        "`listen.rest`",
+        f"off; TCP 127.0.0.1:{{{_SLICER}.settings:REST_PORT}}, HTTP",
+        "who has a token of `api_tokens`, an owner's or a user's. Beyond loopback needs `api_tokens` and `rest_tls`",
+        "operators everything, owners what is theirs, users to join what is open for them",
+        f"{{{_SLICER}.http:MOST_CONNECTIONS}} connections, {{{_SLICER}.http:MOST_OF_A_PEER}} of an address; a request "
+        f"within {{{_SLICER}.http:REQUEST_WITHIN_S}} s; bodies of {{{_SLICER}.web:MOST_BODY_OF_OTHERS}} bytes",
+        ("slices/server/web.py:Web._listen_at_port",),
+    ),
+    ListeningSocket(
+        "slicer",
+        "`listen.control`",
+        "off; a Unix socket",
+        OWNER,
+        "everything, as the operator",
+        f"{{{_SLICER}.http:MOST_CONNECTIONS}} connections; bodies of {{{_SLICER}.web:MOST_BODY}} bytes",
+        ("slices/server/web.py:Web._listen_at_socket",),
+    ),
+    ListeningSocket(
+        "SNMPVisor",
+        "`listen`",
+        "UDP 127.0.0.1:1161",
+        "managers of slices, by a user (SNMPv3) or a community; communities only on loopback",
+        "read and set the interfaces of its own slice",
+        "{hyroads.slices.snmpvisor.proxy:MOST_OF_A_SLICE} requests of a slice under way; datagrams of "
+        "{hyroads.slices.snmpvisor.frontend:MAX_DATAGRAM} bytes",
+        ("slices/snmpvisor/server.py:_bind",),
+    ),
+    ListeningSocket(
+        "SNMPVisor",
+        "`traps`",
+        "off; UDP",
+        "the addresses of its devices; not authenticated",
+        "send traps, which go on to the slices whose interface they name",
+        "datagrams of {hyroads.slices.snmpvisor.frontend:MAX_DATAGRAM} bytes",
+        ("slices/snmpvisor/server.py:_bind",),
+    ),
+    ListeningSocket(
+        "SNMPVisor",
+        "`metrics`",
+        "off; TCP, HTTP, loopback only",
+        LOOPBACK_ONLY,
+        "read metrics",
+        "{hyroads.slices.snmpvisor.metrics:MOST_CONNECTIONS} connections of "
+        "{hyroads.slices.snmpvisor.metrics:WITHIN_S} s",
+        ("slices/snmpvisor/metrics.py:listen", "slices/snmpvisor/server.py:Server._show"),
+    ),
+    ListeningSocket(
+        "edge agent",
+        "interfaces of media and hosts",
+        "packet sockets and TAP devices that the command line names",
+        "whoever can send on that medium: neither frames nor hellos are authenticated",
+        "send frames with labels, shims and hellos",
+        "buffers of fixed size; what is malformed is counted and dropped",
+        ("dataplane/src/sys/packet.rs:bind",),
+    ),
+    ListeningSocket(
+        "edge agent",
+        "`--control`",
+        "off; a Unix socket",
+        OWNER,
+        "read counters and state, change the configuration",
+        "16 connections",
+        ("dataplane/src/edge/control.rs:new", "dataplane/src/sys/unix.rs:listen"),
+    ),
+    ListeningSocket(
+        "ap-agent",
+        "`--snmpd` (net-snmp)",
+        "off; UDP {hyroads.controller.access_point.config:DEFAULT_LISTEN}",
+        "users of SNMPv3 (SHA-256, AES) of its file, or a community, which may only read",
+        "read the MIB; users with `write` switch interfaces and networks on and off",
+        "those of net-snmp",
+        ("controller/access_point/snmpd.py:snmpd_conf",),
+    ),
+    ListeningSocket(
+        "ap-agent",
+        "answers of hostapd",
+        "a Unix datagram socket in the temporary folder, connected to that of hostapd",
+        "hostapd alone: the kernel refuses others at a connected socket",
+        "answer, and tell of stations",
+        "one datagram at a time",
+        ("controller/access_point/hostapd.py:Control.__init__",),
+    ),
+    ListeningSocket(
+        "client",
+        "control",
+        "a Unix socket in the run directory",
+        OWNER,
+        "ask for state, change modes",
+        _CONTROL_LIMITS,
+        ("controller/client/json_lines.py:ControlServer.start",),
+    ),
+    ListeningSocket(
+        "client",
+        "control of `hyroads-client`",
+        "a Unix socket in the run directory",
+        OWNER,
+        "configure sessions, with their keys",
+        "16 connections",
+        (
+            "dataplane/src/client/control.rs:listen",
+            "dataplane/src/client/shell.rs:run",
+            "dataplane/src/sys/unix.rs:listen",
+        ),
+    ),
+    ListeningSocket(
+        "client",
+        "tunnels",
+        "a UDP port of the kernel's choice on each interface",
+        "the waypoint: each packet has a tag (SipHash) of the session's key",
+        "send packets of the client's flows",
+        "what has a wrong tag is counted and dropped",
+        ("dataplane/src/client/devices.rs:open", "dataplane/src/sys/socket.rs:bind", "dataplane/src/sys/udp.rs:open"),
+    ),
+    ListeningSocket(
+        "client",
+        "packets of the host",
+        "a packet socket on each interface of its flows",
+        "whoever can send on that link, as to the host itself",
+        "send packets of connections that the client has placed there",
+        "what belongs to no flow is left to the host",
+        ("dataplane/src/sys/ip_tap.rs:open",),
+    ),
+    ListeningSocket(
+        "waypoint",
+        "`--listen`, sessions",
+        "TCP 0.0.0.0:{hyroads.controller.client.policy:WAYPOINT_PORT}, always TLS",
+        "clients with a token of their own",
+        "get an address and the key of a session",
+        "{hyroads.controller.client.waypoint:MOST_CONNECTIONS} connections, "
+        "{hyroads.controller.client.waypoint:MOST_STRANGERS_PER_ADDRESS} strangers of an address; TLS within "
+        "{hyroads.controller.client.waypoint:HANDSHAKE_WITHIN_S} s, hello within "
+        "{hyroads.controller.client.waypoint:HELLO_WITHIN_S} s",
+        ("controller/client/waypoint.py:Waypoint.main",),
+    ),
+    ListeningSocket(
+        "waypoint",
+        "`--listen`, packets",
+        "UDP 0.0.0.0:{hyroads.controller.client.policy:WAYPOINT_PORT}",
+        "clients with a session: each packet has a tag (SipHash) of its key. With the kernel's plane (VXLAN, one port "
+        "above) the sender's address alone is compared",
+        "send packets from its own address to the Internet",
+        "what has a wrong tag is counted and dropped",
+        (
+            "dataplane/src/client/waypoint.rs:run",
+            "dataplane/src/sys/socket.rs:bind",
+            "dataplane/src/sys/udp.rs:open",
+            "controller/client/kernel_items.py:tunnel_items",
+        ),
+    ),
+    ListeningSocket(
+        "waypoint",
+        "control",
+        "Unix sockets in the run directory",
+        OWNER,
+        "ask for sessions; configure `hyroads-client`",
+        _CONTROL_LIMITS,
+        (
+            "controller/client/json_lines.py:ControlServer.start",
+            "dataplane/src/client/control.rs:listen",
+            "dataplane/src/client/waypoint.rs:run",
+            "dataplane/src/sys/unix.rs:listen",
+        ),
+    ),
+    ListeningSocket(
+        "guest-network",
+        "dnsmasq",
+        "UDP 67, UDP and TCP 53 on the guests' interface alone",
+        "guests",
+        "get a lease, resolve public names",
+        "`leases` leases; rates as `rate_mbps` says",
+        ("controller/guest/rules.py:dnsmasq_options",),
+    ),
+    ListeningSocket(
+        "dashboard",
+        "`--listen`",
+        "TCP 127.0.0.1:{hyroads.controller.cli.dashboard:DEFAULT_PORT}, HTTP",
+        LOOPBACK_ONLY + "; with `--token-file` who logs in with a token of the API. Beyond loopback needs `--cert`, "
+        "`--key` and `--token-file`",
+        "look; with the role admin or application also move clients",
+        "{hyroads.dashboard.access:MAX_SESSIONS} sessions of {hyroads.dashboard.access:LONGEST_S} s at most",
+        ("dashboard/server.py:_run", "dashboard/server.py:_check_port"),
+    ),
+    ListeningSocket(
+        "proxy",
+        "`--listen`",
+        "TCP 127.0.0.1:3128, HTTP",
+        LOOPBACK_ONLY + "; networks of `--allow`, or who has the token. Beyond loopback needs one of them",
+        "fetch from other hosts, not from this machine's own networks without `--allow-local`",
+        "{hyroads.controller.download.proxy:_MOST_CLIENTS} connections",
+        ("controller/cli/proxy.py:_serve",),
+    ),
+    ListeningSocket(
+        "proxy, fetch",
+        "`--metrics`",
+        "off; TCP 127.0.0.1, HTTP",
+        LOOPBACK_ONLY,
+        "read metrics",
+        "{hyroads.controller.download.metrics:_MOST_CONNECTIONS} connections of "
+        "{hyroads.controller.download.metrics:_WITHIN_S} s",
+        ("controller/download/metrics.py:_Server",),
+    ),
+    ListeningSocket(
+        "flowvisor watch",
+        "`--listen`",
+        "TCP 127.0.0.1 at a port of the kernel's choice, HTTP",
+        "the FlowVisor, by a secret that it was given",
+        "tell events",
+        "one request at a time, of {hyroads.slices.flowvisor.client:MAX_BODY} bytes and "
+        "{hyroads.slices.flowvisor.client:CALLBACK_TIMEOUT_S} s",
+        ("slices/flowvisor/client.py:Events.__post_init__",),
+    ),
+    ListeningSocket(
+        "emulation",
+        "`--publish`, `--dashboard`",
+        "TCP 127.0.0.1:8080; everything else is in namespaces of its own",
+        LOOPBACK_ONLY,
+        "use the emulated network's REST API and pages",
+        "those of the controller inside",
+        ("mininet/runner.py:_listen", "mininet/relay.py:serve"),
+    ),
+    ListeningSocket(
+        "emulation",
+        "medium",
+        "a Unix socket in the run directory",
+        OWNER,
+        "change links, read counters",
+        "64 connections",
+        ("dataplane/src/medium/shell.rs:open", "dataplane/src/sys/unix.rs:listen"),
+    ),
+)
+
+_FIGURE = re.compile(r"\{([\w.]+):([\w.]+)\}")
+
+
+def with_figures(text: str, value: Callable[[str, str], object]) -> str:
+    """``text`` with each ``{module:NAME}`` replaced by ``value(module, NAME)``."""
+    return _FIGURE.sub(lambda found: _shown(value(found[1], found[2])), text)
+
+
+def table(value: Callable[[str, str], object]) -> str:
+    """All sockets as a table in Markdown; ``value`` looks up the figures."""
+    head = ("part", "socket", "unless said otherwise", "who may speak", "what it may", "limits")
+    rows = [(each.part, each.name, each.default, each.who, each.may, each.limits) for each in SOCKETS]
+    lines = [head, ("---",) * len(head), *rows]
+    return with_figures("\n".join(f"| {' | '.join(line)} |" for line in lines), value)
+
+
+def _shown(figure: object) -> str:
+    return f"{figure:g}" if isinstance(figure, float) else str(figure)
