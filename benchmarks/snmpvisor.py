@@ -82,6 +82,7 @@ def measure(rounds: int, directory: Path) -> int:
             }
         )
     )
+    (directory / "visor.json").chmod(0o600)
     state = {**os.environ, "SNMP_PERSISTENT_DIR": str(directory / "state"), "MIBS": ""}
     snmpd = start("snmpd", "-f", "-C", "-c", str(directory / "snmpd.conf"), "-Lf", "/dev/null", env=state)
     command = [sys.executable, "-m", "hyroads.controller.cli", "snmpvisor", "--config", str(directory / "visor.json")]

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from hyroads.controller.core.errors import ConfigError
-from hyroads.controller.files.text import read_text
+from hyroads.controller.files.text import read_private, read_text
 
 from .main import Command, argument
 
@@ -66,7 +66,7 @@ def _password(path: str | None) -> str:
         if ENVIRONMENT not in os.environ:
             raise ConfigError("arguments", "--password-file", f"expected it, or the variable {ENVIRONMENT}")
         return os.environ[ENVIRONMENT]
-    return read_text(path).split("\n", 1)[0]
+    return read_private(path).split("\n", 1)[0]
 
 
 def _check(args: argparse.Namespace, desired: Desired) -> int:

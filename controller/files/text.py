@@ -5,9 +5,11 @@ theirs without the large libraries that a network needs.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
-from hyroads.controller.core.document import MAX_CHARACTERS
+from hyroads.controller.core.document import MAX_CHARACTERS, load_document
 from hyroads.controller.core.errors import ConfigError
+from hyroads.controller.core.secret_places import secrets_in
 
 
 def _unreadable(path: str | Path, error: OSError | ValueError) -> ConfigError:
@@ -17,13 +19,27 @@ def _unreadable(path: str | Path, error: OSError | ValueError) -> ConfigError:
 
 def read_private(path: str | Path) -> str:
     """The text of a file that holds secrets, which nobody but its owner may read."""
+    check_private(path)
+    return read_text(path)
+
+
+def check_private(path: str | Path, what: str = "the file holds secrets") -> None:
+    """:class:`ConfigError` if somebody else than its owner may read or write a file, or if it is not there."""
     try:
         mode = Path(path).stat().st_mode
     except (OSError, ValueError) as error:
         raise _unreadable(path, error) from error
     if mode & 0o077:
-        raise ConfigError(str(path), "", "expected mode 0600: the file holds secrets")
-    return read_text(path)
+        raise ConfigError(str(path), "", f"expected mode 0600: {what}")
+
+
+def read_settings(path: str | Path) -> Any:
+    """The document of a file of settings. If it holds secrets itself, nobody but its owner may read it."""
+    document = load_document(read_text(path), str(path))
+    secret = next(secrets_in(document), None)
+    if secret is not None:
+        check_private(path, f"{secret[0]} is a secret")
+    return document
 
 
 def read_text(path: str | Path) -> str:

@@ -18,6 +18,7 @@ from hyroads.controller.core.checking import TlsFiles
 from hyroads.controller.core.errors import ConfigError
 
 from .private import write_atomically
+from .text import check_private
 
 _OWN_DAYS, _RENEW_DAYS = 3650, 30
 
@@ -110,6 +111,7 @@ def _loaded(context: ssl.SSLContext, files: TlsFiles, document: str, place: str)
     for key, name in (("key", files.key), ("certificate", files.certificate), ("ca", files.ca)):
         if name is not None:
             _check_readable(name, document, f"{place}.{key}")
+    _check_mode(files.key, document, f"{place}.key")
     try:
         # The password is asked for only if the key needs one; a prompt would wait for ever.
         context.load_cert_chain(files.certificate, files.key, password=lambda: "")
@@ -129,6 +131,13 @@ def _check_readable(name: str, document: str, place: str) -> None:
         Path(name).read_bytes()
     except OSError as error:
         raise ConfigError(document, place, f"{name}: {error.strerror}") from error
+
+
+def _check_mode(name: str, document: str, place: str) -> None:
+    try:
+        check_private(name, "it is a secret key")
+    except ConfigError as error:
+        raise ConfigError(document, place, str(error)) from error
 
 
 def _reason(error: OSError) -> str:

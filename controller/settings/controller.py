@@ -25,10 +25,9 @@ from hyroads.controller.core.checking import (
     path_of,
     tls_files,
 )
-from hyroads.controller.core.document import load_document
 from hyroads.controller.core.errors import ConfigError
 from hyroads.controller.core.reverse_trees import ALL_ROUTES_NODES
-from hyroads.controller.files.text import read_private, read_text
+from hyroads.controller.files.text import read_private, read_settings
 from hyroads.controller.measure.targets import CollectorConfig
 from hyroads.controller.measure.targets import parse as parse_targets
 from hyroads.plugins.policies.placement import POLICY as PLACEMENT
@@ -131,7 +130,7 @@ def load(environment: Mapping[str, str]) -> Settings:
     name = environment.get("HYROADS_CONFIG") or (None if network else DEFAULT_FILE)
     document: object = {}
     if name is not None:
-        document = load_document(read_text(name), name)
+        document = read_settings(name)
     return parse(document, name or "HYROADS_NETWORK", environment)
 
 
@@ -223,7 +222,7 @@ def _agent_token(top: Section, base: Path, problems: Problems) -> str | None:
     if "agent_token" in top and top.values["agent_token"] is not None:
         return token_of(top["agent_token"])
     name = path_of(top, "agent_token_file", base)
-    return None if name is None else token_of(Place(read_text(name).strip(), problems, "agent_token_file"))
+    return None if name is None else token_of(Place(read_private(name).strip(), problems, "agent_token_file"))
 
 
 def _snmp(top: Section, base: Path, name: str) -> CollectorConfig | None:

@@ -18,7 +18,7 @@ from hyroads.controller.core.checking import (
     tls_files,
 )
 from hyroads.controller.core.network import Network
-from hyroads.controller.files.text import read_text
+from hyroads.controller.files.text import read_private
 
 from .rest import token_of
 
@@ -147,9 +147,9 @@ def _token(section: Section, base: Path) -> str | None:
     if section.values.get("peer_token") is not None:
         return token_of(section["peer_token"])
     name = path_of(section, "peer_token_file", base)
-    return (
-        None if name is None else token_of(Place(read_text(name).strip(), section.place.problems, "ha.peer_token_file"))
-    )
+    if name is None:
+        return None
+    return token_of(Place(read_private(name).strip(), section.place.problems, "ha.peer_token_file"))
 
 
 def _timings(section: Section) -> HaTimings:

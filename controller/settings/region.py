@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from hyroads.controller.core.checking import Endpoint, Place, TlsFiles, path_of, tls_files
-from hyroads.controller.files.text import read_text
+from hyroads.controller.files.text import read_private
 
 from .ha import DEFAULT_PEER_PORT
 from .rest import token_of
@@ -35,7 +35,7 @@ def parse_region(place: Place | None, base: Path) -> RegionSettings | None:
     token = token_of(section["token"]) if section.values.get("token") is not None else None
     name = path_of(section, "token_file", base)
     if token is None and name is not None:
-        token = token_of(Place(read_text(name).strip(), place.problems, "region.token_file"))
+        token = token_of(Place(read_private(name).strip(), place.problems, "region.token_file"))
     peers = {}
     for region, entry in section["peers"].entries() if "peers" in section else ():
         part = entry.section(("host", "port"))

@@ -19,8 +19,7 @@ from hyroads.controller.core.checking import (
     path_of,
     tls_files,
 )
-from hyroads.controller.core.document import load_document
-from hyroads.controller.files.text import read_text
+from hyroads.controller.files.text import read_settings, read_text
 from hyroads.controller.settings.rest import DEFAULT_LIMITS, ApiLimits, ApiToken, api_limits, api_tokens
 from hyroads.slices.core.allocation import NUMBER_BITS, OPEN_VSWITCH, Layout
 from hyroads.slices.core.delegation import Network
@@ -70,7 +69,7 @@ class SlicerSettings:
 
 def load(path: str) -> SlicerSettings:
     """The settings of a file and of the file of slices that it names; errors are :class:`ConfigError`."""
-    return parse_settings(load_document(read_text(path), path), path)
+    return parse_settings(read_settings(path), path)
 
 
 def parse_settings(document: object, name: str) -> SlicerSettings:

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from hyroads.controller.core.checking import Endpoint, Place, Problems, Section
-from hyroads.controller.core.document import load_document
-from hyroads.controller.files.text import read_text
+from hyroads.controller.core.errors import ConfigError
+from hyroads.controller.files.text import read_private, read_settings
 
 from .pdu import SnmpError
 from .usm import DIGEST_BYTES, User
@@ -87,7 +87,7 @@ class Settings:
 
 def load(path: str) -> Settings:
     """Read a file; errors are :class:`ConfigError`."""
-    return parse(load_document(read_text(path), path), path)
+    return parse(read_settings(path), path)
 
 
 def parse(document: object, document_name: str) -> Settings:
@@ -226,10 +226,13 @@ class _Reader:
         if f"{key}_file" not in section:
             return None
         place = section[f"{key}_file"]
+        name = place.identifier()
+        if not name:
+            return None
         try:
-            text = (self.folder / place.identifier()).read_text(encoding="utf-8").split("\n", 1)[0]
-        except (OSError, UnicodeDecodeError) as error:
-            place.fail(f"can't be read: {error}")
+            text = read_private(self.folder / name).split("\n", 1)[0]
+        except ConfigError as error:
+            place.fail(str(error))
             return None
         if not text:
             place.fail("expected a secret on the first line")

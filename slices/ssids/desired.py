@@ -11,9 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 
-from hyroads.controller.core.document import load_document
 from hyroads.controller.core.errors import ConfigError
-from hyroads.controller.files.text import read_text
+from hyroads.controller.files.text import read_settings
 from hyroads.slices.core.errors import SliceError
 from hyroads.slices.core.match import ALL
 from hyroads.slices.core.model import PRODUCTION, FlowspaceRule, Slice, SliceModel
@@ -136,7 +135,7 @@ class Points:
 
 def load(path: str) -> Points:
     """Read a file; errors are :class:`ConfigError`."""
-    document = load_document(read_text(path), path)
+    document = read_settings(path)
     devices = {name: each for name, each in devices_of(document, path).items() if each.radios}
     for name, device in devices.items():
         if device.switch is None:

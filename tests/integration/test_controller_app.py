@@ -99,6 +99,7 @@ class Lab:
         document: dict[str, Any] = {"network": str(NETWORK), "state_file": "state.json", "listen": listen}
         document["timings"] = {"grace_s": grace_s}
         settings.write_text(json.dumps(document))
+        settings.chmod(0o600)
         program = "from hyroads.controller.framework.launcher import run_controller; raise SystemExit(run_controller())"
         environment = {**os.environ, "HYROADS_CONFIG": str(settings)}
         with self.log.open("ab") as log:

@@ -466,6 +466,7 @@ def test_the_controller_comes_goes_and_talks_nonsense(pair: EdgePair, tmp_path: 
     pair.stop_agent("a")
     token = tmp_path / "token"
     token.write_text("secret\n")
+    token.chmod(0o600)
     listener = socket_in(pair, "a", lambda: listening(6654))
     pair.start_agent("a", "--controller", "127.0.0.1:6654", "--token-file", str(token))
     pair.ip("a", "addr", "add", "10.8.0.1/24", "dev", "acc")

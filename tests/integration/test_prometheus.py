@@ -79,6 +79,7 @@ def snmpvisor(folder: Path) -> Iterator[str]:
         "slices": {"web": {"community": "of-web"}},
     }
     (folder / "visor.yaml").write_text(yaml.safe_dump(settings))
+    (folder / "visor.yaml").chmod(0o600)
     command = [sys.executable, "-m", "hyroads.controller.cli", "snmpvisor", "--config", str(folder / "visor.yaml")]
     process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
     ended = threading.Event()
@@ -125,6 +126,7 @@ def configuration(folder: Path, targets: dict[str, list[str]]) -> Path:
     for job in document["scrape_configs"]:
         job["static_configs"] = [{"targets": targets[job["job_name"]]}]
     file.write_text(yaml.safe_dump(document))
+    file.chmod(0o600)
     (folder / "hyroads.token").write_text(TOKEN)
     return file
 

@@ -184,6 +184,7 @@ def test_other_machines_find_it_by_the_chosen_interface_alone(tmp_path: Path) ->
         "api_tokens": TOKENS,
         "sfnet": {"host": "0.0.0.0", "interfaces": ["good"]},
     }))  # fmt: skip
+    (tmp_path / "hyroads.json").chmod(0o600)
     inside = [["ip", "netns", "exec", name, sys.executable, "-c"] for name in names]
     try:
         for line in lines:

@@ -113,6 +113,7 @@ class Rig:
     def start_visor(self, settings, name):
         file = self.directory / f"{name}.json"
         file.write_text(json.dumps(settings))
+        file.chmod(0o600)
         command = [sys.executable, "-m", "hyroads.controller.cli", "snmpvisor", "--config", str(file)]
         return self.start(*command, stderr=(self.directory / f"{name}.log").open("w"))
 

@@ -41,6 +41,7 @@ def command(name: str, folder: Path) -> list[str]:
     def file(document: object) -> str:
         (folder / "settings.json").write_text(json.dumps(document))
         (folder / "settings.json").chmod(0o600)
+        (folder / "settings.json").chmod(0o600)
         return str(folder / "settings.json")
 
     program = [sys.executable, "-c", HYROADS]

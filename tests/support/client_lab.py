@@ -130,6 +130,7 @@ class ClientLab(ovs_rig.Rig):
         listen = {"openflow": {"port": OPENFLOW}, "agents": {"port": AGENTS}, "rest": {"port": REST}}
         settings = self.folder / "hyroads.json"
         settings.write_text(json.dumps({"network": "lab.yaml", "listen": listen, **self.settings}))
+        settings.chmod(0o600)
         command = ["ip", "netns", "exec", self.namespace, sys.executable, "-c", PROGRAM]
         with self.log.open("ab") as log:
             environment = {**os.environ, "HYROADS_CONFIG": str(settings)}

@@ -55,6 +55,7 @@ class ControllerProcess:
         document = {"network": str(NETWORK), "listen": listen, "timings": {"grace_s": 0.2}, **settings}
         self.settings = folder / "hyroads.json"
         self.settings.write_text(json.dumps(document))
+        self.settings.chmod(0o600)
         self.log = folder / "controller.log"
         self.command = [sys.executable, "-c", PROGRAM]
         self._environment = {**os.environ, **(environment or {}), "HYROADS_CONFIG": str(self.settings)}

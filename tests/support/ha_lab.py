@@ -33,6 +33,7 @@ class Instance(ControllerProcess):
             "peer_token": "a-token-of-instances",
         }
         self.settings.write_text(json.dumps(document))
+        self.settings.chmod(0o600)
 
     @property
     def ha(self) -> dict[str, Any]:

@@ -27,6 +27,7 @@ class SlicerLab:
         listen = {"openflow": {"port": self.openflow}, "control": "control", "rest": {"port": self.rest}}
         self.config = folder / "slicer.json"
         self.config.write_text(json.dumps({"state_file": "state", "listen": listen, **settings}))
+        self.config.chmod(0o600)
         self.socket = f"unix:{folder / 'control'}"
         self.scheme = "https" if "rest_tls" in settings else "http"
         self.switches: dict[int, ScriptedSwitch] = {}

@@ -74,6 +74,7 @@ class SlicerRig(ovs_rig.Rig):
     def settings(self, slices: list[dict[str, Any]], **more: Any) -> None:
         document = {"slices": slices, "state_file": "slicer.state", "listen": {"control": "control"}, **more}
         self.config.write_text(json.dumps(document))
+        self.config.chmod(0o600)
 
     def slicer(self) -> None:
         self.start("slicer", sys.executable, "-m", "hyroads.controller.cli", "slicer", "--config", str(self.config))

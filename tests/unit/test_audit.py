@@ -27,6 +27,7 @@ from hyroads.controller.core.audit import (
 )
 from hyroads.controller.core.errors import ConfigError
 from hyroads.controller.core.secret_places import files_in, secrets_in
+from hyroads.controller.files.tls import own_certificate, server_side
 
 ROOT = Path(__file__).parents[2]
 TRIANGLE = ROOT / "mininet" / "networks" / "triangle.yaml"
@@ -217,3 +218,43 @@ def test_whose_settings_they_are_is_found(tmp_path: Path, document: dict[str, An
     path.chmod(0o600)
     found, _ = reading.read(str(path), {})
     assert found.program == program and found.ports
+
+
+def test_no_program_takes_secrets_that_others_may_read(tmp_path: Path) -> None:
+    """The settings themselves, and each kind of file that they name; the same files with mode 0600 are taken."""
+    secret = tmp_path / "secret"
+    secret.write_text(LONG)
+    own = {"community": LONG}
+    device = {"address": "127.0.0.1:161", "community_file": "secret"}
+    ha = {"etcd": ["http://127.0.0.1:1"], "name": "a", "advertise": {"rest": "http://a:1", "peer": "127.0.0.1:1"}}
+    cases: list[tuple[str, dict[str, Any]]] = [
+        ("controller", {"network": str(TRIANGLE), "agent_token": LONG}),
+        ("controller", {"network": str(TRIANGLE), "api_tokens": {"ops": {"token": LONG}}}),
+        ("controller", {"network": str(TRIANGLE), "agent_token_file": "secret"}),
+        ("controller", {"network": str(TRIANGLE), "clients": {"laptop": {"token_file": "secret"}}}),
+        ("controller", {"network": str(TRIANGLE), "ha": {**ha, "peer_token_file": "secret"}}),
+        ("controller", {"network": str(TRIANGLE), "region": {"name": "north", "token_file": "secret"}}),
+        ("slicer", {"slices": [], "api_tokens": {"ops": {"token": LONG}}}),
+        ("snmpvisor", {"devices": {}, "slices": {"lab": own}}),
+        ("snmpvisor", {"devices": {"ap": device}, "slices": {}}),
+    ]
+    for number, (program, document) in enumerate(cases):
+        path = tmp_path / f"{number}.yaml"
+        path.write_text(json.dumps(document))
+        where = secret if "secret" in json.dumps(document) else path
+        for file in (secret, path):
+            file.chmod(0o600)
+        found, refused = reading.read(str(path), {})
+        assert found.program == program and refused is None, document
+        where.chmod(0o640)
+        found, refused = reading.read(str(path), {})
+        assert refused is not None and "0600" in refused and LONG not in refused, document
+        assert any("chmod 600" in finding.do for finding in judge(found))
+
+
+def test_a_key_of_tls_that_others_may_read_is_refused(tmp_path: Path) -> None:
+    files = own_certificate(tmp_path, "own", "127.0.0.1")
+    server_side(files, "settings")
+    Path(files.key).chmod(0o644)
+    with pytest.raises(ConfigError, match=r"tls\.key: .*expected mode 0600"):
+        server_side(files, "settings")

@@ -9,7 +9,7 @@ use super::options::Options;
 use super::protocol::{parse_request, Config, Refusal, Reply, Request, VERSION};
 use crate::sys::clock::{cpu_ns, monotonic_ns};
 use crate::sys::epoll::{Epoll, Event, Interest};
-use crate::sys::file::read_text;
+use crate::sys::file::{read_private, read_text};
 use crate::sys::lateness::Lateness;
 use crate::sys::process::{die_with_parent, low_latency, Signals};
 use crate::sys::service_manager::ServiceManager;
@@ -176,7 +176,7 @@ pub fn run(options: &Options) -> io::Result<()> {
         die_with_parent(None)?;
     }
     let config = options.config.as_deref().map(read_config).transpose()?;
-    let token = options.token_file.as_deref().map(read_text).transpose()?.map(|text| text.trim().to_string());
+    let token = options.token_file.as_deref().map(read_private).transpose()?.map(|text| text.trim().to_string());
     let epoll = Rc::new(RefCell::new(Epoll::new(64)?));
     let signals = Signals::termination()?;
     epoll.borrow().add(&signals, SIGNAL_TOKEN, Interest::READ)?;

@@ -151,6 +151,7 @@ fn read_query(request: &PlanRequest) -> Checked<Query> {
     })
 }
 
+// SAFETY: only for a request whose arrays have the lengths that it says, as `read` was promised.
 unsafe fn read_cliques(request: &PlanRequest, graph: &Graph) -> Checked<Interference> {
     let links = graph.original.len();
     ensure(request.group.count as usize == links)?;
@@ -159,6 +160,7 @@ unsafe fn read_cliques(request: &PlanRequest, graph: &Graph) -> Checked<Interfer
     Ok(Interference::Cliques { class_of, classes: links })
 }
 
+// SAFETY: only for a request whose arrays have the lengths that it says, as `read` was promised.
 unsafe fn read_ranges(request: &PlanRequest, graph: &Graph) -> Checked<Interference> {
     let (nodes, words) = (graph.nodes, (graph.nodes + 63) / 64);
     ensure(request.group.count as usize == graph.original.len())?;
@@ -177,6 +179,7 @@ unsafe fn read_ranges(request: &PlanRequest, graph: &Graph) -> Checked<Interfere
     }))
 }
 
+// SAFETY: only for a request whose arrays have the lengths that it says, as `read` was promised.
 unsafe fn read_neighbours(request: &PlanRequest, graph: &Graph) -> Checked<Interference> {
     let links = graph.original.len();
     ensure(request.offsets.count as usize == links + 1)?;

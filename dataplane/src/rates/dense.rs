@@ -7,6 +7,7 @@ macro_rules! wide {
         pub fn $name($($arg: $type),*) $(-> $result)? {
             #[cfg(target_arch = "x86_64")]
             {
+                // SAFETY: only called where the processor has AVX2 and FMA; the code itself is safe.
                 #[target_feature(enable = "avx2,fma")]
                 unsafe fn on_avx2($($arg: $type),*) $(-> $result)? {
                     $plain($($arg),*)

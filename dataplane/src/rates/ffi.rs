@@ -136,6 +136,7 @@ unsafe fn read(request: &RatesRequest) -> Checked<Whole<'_>> {
     })
 }
 
+// SAFETY: only for a request whose arrays have the lengths that it says, as `read` was promised.
 unsafe fn read_utilities(request: &RatesRequest, flows: usize) -> Checked<Vec<Utility>> {
     let (weight, alpha, shift) = (request.weight.slice(), request.alpha.slice(), request.shift_mbps.slice());
     positive(weight, flows)?;

@@ -44,6 +44,7 @@ pub unsafe extern "C" fn hyroads_slicer_free(relay: *mut Relay) {
     }
 }
 
+// SAFETY: `relay` is null or of `hyroads_slicer_new`, and nobody else uses it meanwhile: the caller's threads take turns.
 unsafe fn guarded<T>(relay: *mut Relay, otherwise: T, call: impl FnOnce(&mut Relay) -> T) -> T {
     match relay.as_mut() {
         Some(relay) => catch_unwind(AssertUnwindSafe(|| call(relay))).unwrap_or(otherwise),

@@ -110,6 +110,7 @@ impl Relay {
     }
 
     /// The connection's entry, if it is known and can be written.
+    // SAFETY: `line` is null or was added and not removed, so it and what it points to are there.
     unsafe fn writable(&self, line: *mut Line) -> Option<usize> {
         if line.is_null() || (*line).writable == 0 {
             return None;
@@ -179,6 +180,7 @@ impl Relay {
     }
 
     /// Whether messages came that needed nobody else.
+    // SAFETY: as `poll`: all connections that were added and not removed are where they were.
     unsafe fn look(&mut self, found: &[libc::epoll_event], events: &mut Events) -> bool {
         let mut came = false;
         for one in found {
@@ -193,6 +195,7 @@ impl Relay {
     }
 
     /// Reads once and handles what came. An end or an error is for Python, which reads it again.
+    // SAFETY: as `poll`. The bounds of the buffer, which Python writes too, are compared before it is touched.
     unsafe fn read(&mut self, fd: i32, events: &mut Events) -> bool {
         let line = match self.entry(fd) {
             Some(entry) => entry.line,
@@ -241,6 +244,7 @@ impl Relay {
         came
     }
 
+    // SAFETY: as `step`. The bounds of the buffer are compared before each message is looked at.
     unsafe fn messages(&mut self, line: *mut Line, now_s: f64) -> Next {
         while (*line).open != 0 {
             let (start, end) = ((*line).start, (*line).end);
@@ -276,6 +280,7 @@ impl Relay {
         Next::Done
     }
 
+    // SAFETY: as `step`; `message` is in the buffer of `line`, which nothing moves meanwhile.
     unsafe fn switch_said(&mut self, line: *mut Line, message: &[u8], now_s: f64) -> Next {
         if message[1] != PACKET_IN || message.len() < 34 || (*line).switch.is_null() {
             return Next::Slow;
@@ -315,6 +320,7 @@ impl Relay {
         }
     }
 
+    // SAFETY: as `step`; `message` is in the buffer of `line`, which nothing moves meanwhile.
     unsafe fn guest_said(&mut self, line: *mut Line, message: &[u8], now_s: f64) -> Next {
         let (tenant, switch) = ((*line).tenant, (*line).switch);
         if message[1] != FLOW_MOD || message.len() < 56 || (*line).may_change == 0 || switch.is_null() {
@@ -376,6 +382,7 @@ impl Relay {
     }
 
     /// Sends what waits. What does not go at once is Python's to send.
+    // SAFETY: as `step`: lines of entries are there until they are removed.
     unsafe fn flush(&mut self, events: &mut Events) {
         while let Some(fd) = self.waiting.pop() {
             let entry = match self.entries.get_mut(fd) {

@@ -66,6 +66,7 @@ class Rig:
         (self.folder / "net.json").write_text(json.dumps(network))
         document = {"network": "net.json", "state_file": "state.json", **settings}
         (self.folder / "hyroads.json").write_text(json.dumps(document))
+        (self.folder / "hyroads.json").chmod(0o600)
 
     def read(self) -> Files:
         return read_files({"HYROADS_CONFIG": str(self.folder / "hyroads.json")})

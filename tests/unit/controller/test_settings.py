@@ -88,6 +88,7 @@ def test_token_never_shows_in_an_error(tmp_path: Path) -> None:
         parse({"network": "n", "agent_token": secret}, "h.yaml", {})
     assert "geheim" not in str(caught.value)
     (tmp_path / "token").write_text(TOKEN + "\n")
+    (tmp_path / "token").chmod(0o600)
     assert parse({"network": "n", "agent_token_file": str(tmp_path / "token")}, "h.yaml", {}).agent_token == TOKEN
 
 

@@ -157,6 +157,7 @@ def test_the_file_of_access_points(tmp_path):
     file = tmp_path / "aps.yaml"
     user = "user: {name: hyroads, password: password-1, privacy_password: password-2}"
     file.write_text(f"devices:\n  ap1: {{address: '192.0.2.1:161', {user}, switch: 0x1, radios: {{wlan0: 4}}}}\n")
+    file.chmod(0o600)
     assert desired.load(str(file)).points == (AccessPoint("ap1", 1, {"wlan0": 4}),)
     for text, problem in (
         ("devices: {ap1: {address: '192.0.2.1:161', community: c, switch: 1, radios: {wlan0: 4}}}", "in the clear"),
