@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ctypes
 import importlib
+import importlib.machinery
 import importlib.util
 import json
 import os
@@ -245,9 +246,11 @@ class Remote(Network):
         return self._channel.ask("request", method=method, path=path, body=None if body is None else dict(body))
 
 
-def load(kind: Kind, module: str | None, path: str | None, attribute: str | None) -> object:
-    """The plugin's object, from an importable module or a file."""
-    found = _file(Path(path)) if path is not None else importlib.import_module(module or "")
+def load(
+    kind: Kind, module: str | None, path: str | None, attribute: str | None, source: bytes | None = None
+) -> object:
+    """The plugin's object, from an importable module or a file, whose text is ``source`` if that was read already."""
+    found = _file(Path(path), source) if path is not None else importlib.import_module(module or "")
     plugin = getattr(found, attribute or ATTRIBUTES[kind], None)
     if plugin is None:
         raise HyroadsError(f"the module has no {attribute or ATTRIBUTES[kind]}")
@@ -259,8 +262,22 @@ def load(kind: Kind, module: str | None, path: str | None, attribute: str | None
     return plugin
 
 
-def _file(path: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(f"hyroads_plugin_{path.stem}", path)
+class _Loader(importlib.machinery.SourceFileLoader):
+    """Of a file that was read already."""
+
+    def __init__(self, name: str, path: Path, source: bytes) -> None:
+        super().__init__(name, str(path))
+        self._source = source
+
+    def get_data(self, path: str) -> bytes:
+        """The text; what else is asked for is read."""
+        return self._source if path == self.path else super().get_data(path)
+
+
+def _file(path: Path, source: bytes | None) -> ModuleType:
+    name = f"hyroads_plugin_{path.stem}"
+    loader = None if source is None else _Loader(name, path, source)
+    spec = importlib.util.spec_from_file_location(name, path, loader=loader)
     if spec is None or spec.loader is None:
         raise HyroadsError("the file is no Python module")
     module = importlib.util.module_from_spec(spec)
@@ -293,9 +310,11 @@ class Runner:
         return {"done": number, "value": value}
 
     def _load(self, given: Mapping[str, Any]) -> object:
+        # Read by whom the controller runs as: the user that the plugin is given need not be able to read its file.
+        source = None if given["path"] is None else Path(given["path"]).read_bytes()
         confine(given["memory_mb"], given["user"])
         kind = Kind(given["kind"])
-        plugin = load(kind, given["module"], given["path"], given["attribute"])
+        plugin = load(kind, given["module"], given["path"], given["attribute"], source)
         self._served = serve(kind, plugin, Remote(self._channel, given["settings"]))
         return {"name": str(getattr(plugin, "name", ""))[:MAX_TEXT], **_wishes(plugin)}
 

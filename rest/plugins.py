@@ -22,7 +22,7 @@ class Plugins(Protocol):
         """One; NotFoundError."""
 
     def enable(self, name: str) -> Document:
-        """Start it, whatever it did before; once it runs. NotFoundError, NotConfirmedError."""
+        """Start it, whatever it did before; once it runs. NotFoundError, NotConfirmedError, ConflictError."""
 
     def disable(self, name: str) -> Document:
         """End it until it is enabled. NotFoundError, ConflictError."""
@@ -87,7 +87,11 @@ def blueprint(service: Plugins) -> Resource:
         "One plugin.",
     )
 
-    @found.operation("post", f"{found.one}/enable", {200: None, 404: None, 504: "it did not start in time"})
+    @found.operation(
+        "post",
+        f"{found.one}/enable",
+        {200: None, 404: None, 409: "it would run as root", 504: "it did not start in time"},
+    )
     def enable_plugin(name: str) -> ResponseReturnValue:
         """Start a plugin; what it did before is forgiven."""
         return reply(service.enable(name))

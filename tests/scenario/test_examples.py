@@ -79,7 +79,7 @@ def receive(emulation: Emulation, node: str, port: int, seconds: int) -> subproc
 def test_the_video_moves_before_its_link_is_too_slow(tmp_path):
     """The WiFi falls to less than the plugin wants, and to more than the video sends: nothing may be lost."""
     need = {"client": "tv", "flow": "video", "need_mbps": 8}
-    plugin = {"name": "move-video", "path": str(EXAMPLES / "move_video.py"), "settings": need}
+    plugin = {"name": "move-video", "path": str(EXAMPLES / "move_video.py"), "settings": need, "user": "nobody"}
 
     def body(emulation: Emulation) -> dict[str, Any]:
         def moves() -> list[Any]:
@@ -240,7 +240,7 @@ MANAGER = MakeBeforeBreak("mine", copies=True)
 @pytest.mark.slow
 def test_a_managers_plugin_and_a_policy_move_a_client(tmp_path):
     (tmp_path / "mine.py").write_text(MANAGER)
-    plugin = {"name": "mine", "kind": "mobility", "path": str(tmp_path / "mine.py")}
+    plugin = {"name": "mine", "kind": "mobility", "path": str(tmp_path / "mine.py"), "user": "nobody"}
 
     def body(emulation: Emulation) -> dict[str, Any]:
         def moves() -> list[Any]:

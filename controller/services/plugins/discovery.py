@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 import stat
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -73,7 +74,25 @@ def _configured(
         if problem:
             raise ConfigError(document, f"{where}.path", f"{setting.path}: {problem}")
         found = DiscoveredPlugin(setting.name, setting.kind or Kind.APP, f"file {path}", path=str(path))
+    problem = root_problem(setting.bounds.user)
+    if problem:
+        raise ConfigError(document, f"{where}.user", problem)
     return replace(found, role=setting.role, starts=True, settings=setting.settings, bounds=setting.bounds)
+
+
+def root_problem(user: str | None) -> str | None:
+    """Why a plugin that is given this user would run as root, and what to do; None if it would not."""
+    try:
+        uid = os.geteuid() if user is None else pwd.getpwnam(user).pw_uid
+    except KeyError:
+        # That is a fault of the plugin, told when it starts.
+        return None
+    if uid != 0:
+        return None
+    return (
+        "a plugin never runs as root: give it a user, such as nobody, or run the controller as a user of its own, as "
+        "hyroads-controller.service does"
+    )
 
 
 def file_problem(path: Path) -> str | None:

@@ -21,7 +21,7 @@ from hyroads.plugins.policies import placement as placement_policy
 from hyroads.plugins.policies.placement import Placement
 from hyroads.rest.contract import ConflictError, Document, NotConfirmedError, NotFoundError, Token
 
-from .discovery import BUILT_IN, POLICIES
+from .discovery import BUILT_IN, POLICIES, root_problem
 from .managers import ForeignManager
 from .process import AskRefusedError, Message
 from .requests import Requests, refusal
@@ -123,9 +123,13 @@ class PluginService:
         return {**head, **supervisor.document()}
 
     def enable(self, name: str) -> Document:
-        """Start a plugin, even after faults; returns once it runs. NotFoundError, NotConfirmedError."""
+        """Start a plugin, even after faults; returns once it runs. NotFoundError, NotConfirmedError, ConflictError."""
         self.document(name)
         supervisor = self._supervisors.get(name)
+        # What the settings name was looked at when they were read.
+        problem = None if supervisor is None or supervisor.found.starts else root_problem(supervisor.found.bounds.user)
+        if problem:
+            raise ConflictError(f"{name}: {problem}, and name the plugin in the settings")
         if name in POLICIES and name not in self._policies:
             # One that is switched on remembers nothing.
             self._policies[name] = self._built_in(name)
