@@ -26,6 +26,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from hyroads.controller.agents.protocol import Hello
@@ -33,7 +34,7 @@ from hyroads.controller.agents.sessions import Answer, Session
 from hyroads.controller.control.region_rates import ROUND_S
 from hyroads.controller.core.checking import Endpoint
 from hyroads.controller.core.errors import ConfigError, HyroadsError
-from hyroads.controller.files.tls import client_side, server_side
+from hyroads.controller.files.tls import certificate_names, client_side, server_side
 from hyroads.controller.framework import ryu_shim as shim
 from hyroads.controller.ha.peers import PeerError, PeerLines, PeerLink, Security, line_of, listen
 from hyroads.controller.model import state as model
@@ -76,6 +77,23 @@ class FarEnd(Session):
     answer: Answer | None = None
     asked_in: int | None = None
     """In which message to the neighbour it is."""
+
+
+def _not_of(region: str, certificate: bytes) -> str:
+    """What is wrong with the certificate of a region's controller; "" if it names the region."""
+    names = certificate_names(certificate)
+    if region in names:
+        return ""
+    whom = ", ".join(repr(name[:64]) for name in names[:4]) or "nobody"
+    return f"is the certificate of {whom}, and not of region {region!r}: expected that as common name or DNS name"
+
+
+def _check_region(region: str, link: PeerLink) -> None:
+    """The other end of a connection shows a certificate of this region, if it shows one; PeerError."""
+    certificate = link.certificate
+    problem = "" if certificate is None else _not_of(region, certificate)
+    if problem:
+        raise PeerError(f"what was shown {problem}")
 
 
 @dataclass(eq=False)
@@ -125,6 +143,9 @@ class Regions:
         if tls is not None:
             sides = server_side(tls, self.document, place), client_side(tls, self.document, place)
             self._security = Security(*sides, self.settings.token)
+            problem = _not_of(view.name, Path(tls.certificate).read_bytes())
+            if problem:
+                raise ConfigError(self.document, f"{place}.certificate", problem)
         try:
             self._listener = listen(self.endpoint.host, self.endpoint.port)
         except OSError as error:
@@ -342,6 +363,7 @@ class Regions:
             self._put(neighbour, {"type": "error", "of": "hello", "seq": 0, "message": problem}, deque())
 
     def _say(self, neighbour: Neighbour, link: PeerLink) -> None:
+        _check_region(neighbour.name, link)
         hello = {"type": "hello", "version": VERSION, "region": self.view.name, "network": self._network()}
         token = self._security.token
         link.send(line_of({**hello, "token": token} if token is not None else hello))
@@ -411,6 +433,7 @@ class Regions:
         """Who dialled, and from now on is heard on this session; PeerError, and the other end is told why."""
         try:
             neighbour = self._greeted(hello)
+            _check_region(neighbour.name, link)
             with self._lock:
                 now_s = _time.monotonic()
                 if neighbour.session is not None and now_s - neighbour.heard_s < LIVES_S:

@@ -84,6 +84,11 @@ class PeerLink:
             self._tls = context.wrap_bio(self._in, self._out, server_side=server, server_hostname=host)
             self._run(self._tls.do_handshake)
 
+    @property
+    def certificate(self) -> bytes | None:
+        """What the other end has shown, as DER; None without TLS."""
+        return None if self._tls is None else self._tls.getpeercert(binary_form=True) or b""
+
     def send(self, data: bytes) -> None:
         """Send everything; OSError."""
         if self._tls is None:
