@@ -287,7 +287,9 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
 
     def _web(self) -> Flask:
         """The REST API."""
-        ends = certificate_ends({"tls": self.settings.tls})
+        settings = self.settings
+        parts = {f"{name}.tls": part.tls for name, part in (("ha", settings.ha), ("region", settings.region)) if part}
+        ends = certificate_ends({"tls": settings.tls, **parts})
         self.event_loop.collectors += [partial(certificates, ends), partial(refused_changes, self.event_loop.counters)]
         shown = LiveDocument(self.event_loop, self.telemetry.traffic, self.services.directory.places)
         service = ControllerService(
