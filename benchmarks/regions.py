@@ -43,6 +43,7 @@ RESTARTS = {
     "both": "the controllers of both regions are killed at once",
     "each": "each region's controller is killed, one after the other",
     "loaded": "the same, while UDP fills all links",
+    "leaders": "of two controllers of a region that stand by for each other, the leader is killed; each region",
     "transit": "of three regions, the controller in the middle is killed",
 }
 TCP = {"tcp": "TCP from one region to the other, alone", "tcp-beside": "TCP beside UDP within both regions"}
@@ -129,6 +130,10 @@ def restarts(kind: str, folder: Path, runs: int) -> bool:
             holds &= is_same and not any(lost.values())
             continue
         for run in found["runs"]:
+            if kind == "leaders":
+                print(f"{kind} {number}: {failures.takeover_shown(run)}", flush=True)
+                holds &= failures.goes_on(run) and failures.nothing_lost({"runs": [run]})
+                continue
             print(f"{kind} {number}: {failures.shown(run)}", flush=True)
             holds &= failures.is_unmoved(run) and (kind == "loaded" or failures.nothing_lost({"runs": [run]}))
             holds &= kind != "loaded" or failures.rates_stay(run)

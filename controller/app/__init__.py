@@ -144,7 +144,9 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
         settings = self.settings.region
         if settings is None:
             return None
-        return Regions(self.event_loop, settings, self.settings.peer, _document())
+        endpoint, standby = settings.listen or self.settings.peer, self.standby
+        epoch = (lambda: 0) if standby is None else lambda: standby.epoch
+        return Regions(self.event_loop, settings, endpoint, _document(), epoch)
 
     def _tell_of_state_file(self, left_out: Sequence[ConfigError]) -> None:
         """What was wrong with it; and what is left out of it is not lost."""

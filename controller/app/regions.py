@@ -14,6 +14,10 @@ each second the number of what was said last. Each node is answered once its age
 
 A neighbour that falls silent changes nothing: what it wanted last stays. Threads of the system send and read, a green
 thread does the rest.
+
+Of several controllers of a region the leader alone speaks, to all controllers of its neighbours, and its hello has its
+``epoch``: the greatest one is heard. Those that follow hear what neighbours want, so that they know it when they lead.
+They confirm nothing; what they say has ``"follows":true``, and only lets them be told all again.
 """
 
 from __future__ import annotations
@@ -29,6 +33,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from hyroads.controller.agents.lead import MAX_EPOCH
 from hyroads.controller.agents.protocol import Hello
 from hyroads.controller.agents.sessions import Answer, Session
 from hyroads.controller.control.region_rates import ROUND_S
@@ -51,6 +56,7 @@ MAX_CONNECTIONS, MAX_WAITING = 64, 64
 EACH_S, NAP_S, REDIAL_S, SILENT_S, WITHIN_S = 1.0, 0.01, 0.2, 5.0, 2.0
 LIVES_S = 2.5
 """A neighbour that was heard within this time lives: another connection that says it is the same one is refused."""
+_FOLLOWS: Mapping[str, Any] = {"follows": True}
 _socket, _time = shim.original("socket"), shim.original("time")
 _threading = shim.original("threading")
 
@@ -105,19 +111,15 @@ class Neighbour:
     """By node there."""
     segments: SegmentMaker
     wanted: Wanted = field(default_factory=Wanted)
-    refused_seq: int = -1
-    """What it could not take, and is to be told as a whole."""
     rates_line: bytes = b""
     """What it is told of rates; each is sent once."""
-    is_up: bool = False
-    """Whether it has answered on our connection to it."""
-    problem: str = ""
-    """Why it was not reached the last time."""
     waiting: deque[None] = field(default_factory=deque)
     """As many as messages of it that nobody has looked at yet."""
     session: object = None
     """The connection by which it reaches us; when it was last heard there is ``heard_s``."""
     heard_s: float = 0.0
+    epoch: int = 0
+    """The greatest that any controller of it has named."""
     has_told: bool = False
     told: Told | None = None
     to_answer: tuple[int, set[str], deque[bytes]] | None = None
@@ -125,13 +127,28 @@ class Neighbour:
 
 
 @dataclass(eq=False)
+class Dialled:
+    """One of a neighbour's controllers, as we reach it."""
+
+    neighbour: Neighbour
+    endpoint: Endpoint
+    is_up: bool = False
+    """Whether it has answered on our connection to it."""
+    problem: str = ""
+    """Why it was not reached the last time."""
+
+
+@dataclass(eq=False)
 class Regions:
-    """All neighbours of this controller's region; ConfigError if the settings do not name one of them."""
+    """All neighbours of this controller's region; ConfigError if the settings do not name one of them. ``epoch`` says
+    with which epoch this controller leads its region, None while another one does.
+    """
 
     loop: EventLoop
     settings: RegionSettings
     endpoint: Endpoint
     document: str
+    epoch: Callable[[], int | None] = lambda: 0
 
     def __post_init__(self) -> None:
         self.view = view = view_of(self.loop.context)
@@ -150,7 +167,8 @@ class Regions:
             self._listener = listen(self.endpoint.host, self.endpoint.port)
         except OSError as error:
             where = f"{self.endpoint.host}:{self.endpoint.port}"
-            raise ConfigError(self.document, "listen.peer", f"can't listen on {where}: {error.strerror}") from error
+            place = "listen.peer" if self.settings.listen is None else "region.listen"
+            raise ConfigError(self.document, place, f"can't listen on {where}: {error.strerror}") from error
         self._mailbox, self._lock, self._accepted = shim.Mailbox(), _threading.Lock(), 0
         addressing = self.loop.context.addressing
         node_of_mac = {mac: node for node, mac in addressing.host_mac.items()}
@@ -180,8 +198,9 @@ class Regions:
         shim.spawn(self._work)
         shim.spawn(self._exchange_rates)
         shim.start_thread(self._accept, name="regions")
-        for name in self.neighbours:
-            shim.start_thread(self._keep_dialling, self.neighbours[name], self.settings.peers[name], name=f"to {name}")
+        for name, neighbour in self.neighbours.items():
+            for endpoint in self.settings.peers[name]:
+                shim.start_thread(self._keep_dialling, Dialled(neighbour, endpoint), name=f"to {name}")
 
     # -- what we want of neighbours, in green threads
 
@@ -238,7 +257,7 @@ class Regions:
 
     def _confirm(self, neighbour: Neighbour) -> None:
         """Answer for each node whose agent has confirmed all ends that the neighbour wants there."""
-        if neighbour.to_answer is None or neighbour.told is None:
+        if neighbour.to_answer is None or neighbour.told is None or self.epoch() is None:
             return
         seq, nodes, outbox = neighbour.to_answer
         for node in sorted(nodes):
@@ -254,13 +273,17 @@ class Regions:
 
     def _work(self) -> None:
         while True:
-            for neighbour, document, outbox in self._mailbox.take():
+            for neighbour, document, outbox, epoch in self._mailbox.take():
                 neighbour.waiting.popleft()
+                if epoch is not None and epoch < neighbour.epoch:
+                    # Another of its controllers leads by now, and has said what it wants, or will.
+                    continue
                 try:
                     self._take(neighbour, document, outbox)
                 except HyroadsError as error:
                     self.loop.fault(f"region {neighbour.name}", str(error))
                     answer = {"type": "error", "of": str(document.get("type"))[:32], "seq": document.get("seq")}
+                    answer |= _FOLLOWS if self.epoch() is None else {}
                     outbox.append(line_of({**answer, "message": str(error)[:500]}))
                 except Exception as error:  # noqa: BLE001 - the next message is another try; it is counted and shown
                     self.loop.exception(f"region {neighbour.name}", error)
@@ -301,8 +324,6 @@ class Regions:
             raise RegionError(f"no message {kind[:32]!r} is known")
 
     def _answered(self, neighbour: Neighbour, document: Mapping[str, Any], seq: int, *, is_ok: bool) -> None:
-        if not is_ok:
-            neighbour.refused_seq = seq
         for node, end in neighbour.far_ends.items():
             asked = end.answer is not None and end.asked_in is not None and seq >= end.asked_in
             if asked and end.answer is not None and (not is_ok or document.get("node") == node):
@@ -327,54 +348,65 @@ class Regions:
 
     # -- connections, in threads of the system
 
-    def _put(self, neighbour: Neighbour, document: Mapping[str, Any], outbox: deque[bytes]) -> None:
-        """Have a message looked at; waits while many of the same neighbour are not yet."""
+    def _put(
+        self, neighbour: Neighbour, document: Mapping[str, Any], outbox: deque[bytes], epoch: int | None = None
+    ) -> None:
+        """Have a message looked at, unless its epoch is over by then; waits while many of a neighbour are not yet."""
         while len(neighbour.waiting) >= MAX_WAITING:
             _time.sleep(NAP_S)
         neighbour.waiting.append(None)
-        self._mailbox.put((neighbour, document, outbox))
+        self._mailbox.put((neighbour, document, outbox, epoch))
 
-    def _keep_dialling(self, neighbour: Neighbour, endpoint: Endpoint) -> None:
+    def _keep_dialling(self, dialled: Dialled) -> None:
+        endpoint = dialled.endpoint
         while True:
+            epoch = self.epoch()
+            if epoch is None:
+                _time.sleep(NAP_S)
+                continue
             try:
                 connection = _socket.create_connection((endpoint.host, endpoint.port), timeout=WITHIN_S)
                 try:
-                    self._say(neighbour, PeerLink(connection, self._security.client, endpoint.host))
+                    self._say(dialled, PeerLink(connection, self._security.client, endpoint.host), epoch)
                 finally:
                     connection.close()
             except (OSError, EOFError) as error:
-                LOG.debug("region %s: %s", neighbour.name, error)
-                self._not_reached(neighbour, error)
-            neighbour.is_up = False
+                LOG.debug("region %s: %s", dialled.neighbour.name, error)
+                self._not_reached(dialled, error)
+            dialled.is_up = False
             _time.sleep(REDIAL_S)
 
-    def _not_reached(self, neighbour: Neighbour, error: Exception) -> None:
+    def _not_reached(self, dialled: Dialled, error: Exception) -> None:
         """Say once why, if it is not that nobody is there."""
-        if neighbour.is_up:
-            LOG.warning("region %s: its controller is gone; what it wants stays", neighbour.name)
-            neighbour.problem = ""
+        endpoint = dialled.endpoint
+        if dialled.is_up:
+            where = dialled.neighbour.name, endpoint.host, endpoint.port
+            LOG.warning("region %s: its controller at %s:%d is gone; what it wants stays", *where)
+            dialled.problem = ""
             return
         if isinstance(error, EOFError | ConnectionResetError | BrokenPipeError):
             problem = "the other end ends the connection without a word; do both have region.tls, or neither?"
         else:
-            problem = str(error) if isinstance(error, PeerError | ssl.SSLError) else neighbour.problem
-        if problem != neighbour.problem:
-            neighbour.problem = problem
-            self._put(neighbour, {"type": "error", "of": "hello", "seq": 0, "message": problem}, deque())
+            problem = str(error) if isinstance(error, PeerError | ssl.SSLError) else dialled.problem
+        if problem != dialled.problem:
+            dialled.problem = problem
+            self._put(dialled.neighbour, {"type": "error", "of": "hello", "seq": 0, "message": problem}, deque())
 
-    def _say(self, neighbour: Neighbour, link: PeerLink) -> None:
+    def _say(self, dialled: Dialled, link: PeerLink, epoch: int) -> None:
+        neighbour = dialled.neighbour
         _check_region(neighbour.name, link)
         hello = {"type": "hello", "version": VERSION, "region": self.view.name, "network": self._network()}
+        hello |= {"epoch": epoch} if epoch else {}
         token = self._security.token
         link.send(line_of({**hello, "token": token} if token is not None else hello))
         lines, said_s = PeerLines(link, MAX_LINE), -EACH_S
         said: Wanted | None = None
-        rates = neighbour.rates_line
-        while True:
+        rates, is_refused = neighbour.rates_line, False
+        while self.epoch() == epoch:
             wanted, now_s = neighbour.wanted, _time.monotonic()
             if wanted is not said or now_s - said_s >= EACH_S:
-                if said is not None and neighbour.refused_seq >= said.seq and now_s - said_s >= EACH_S:
-                    said, neighbour.refused_seq = None, -1
+                if is_refused and now_s - said_s >= EACH_S:
+                    said, is_refused = None, False
                 again = wanted is said and not wanted.starting
                 link.send(line_of({"type": "still", "seq": wanted.seq} if again else wanted.document(said)))
                 said, said_s = wanted, now_s
@@ -385,8 +417,12 @@ class Regions:
                 document = lines.next()
                 if document.get("type") == "refused":
                     raise PeerError(str(document.get("message"))[:500])
-                neighbour.is_up, neighbour.problem = True, ""
-                self._put(neighbour, document, deque())
+                dialled.is_up, dialled.problem = True, ""
+                # Of this connection alone: others may have taken what this one could not.
+                is_error = document.get("type") == "error" and document.get("of") not in ("hello", "rates")
+                is_refused |= is_error and said is not None and document.get("seq") == said.seq
+                if document.get("follows") is not True:
+                    self._put(neighbour, document, deque())
 
     def _accept(self) -> None:
         while True:
@@ -405,18 +441,20 @@ class Regions:
             shim.start_thread(self._read, connection, f"{address[0]}:{address[1]}", name="a region")
 
     def _read(self, connection: Any, address: str) -> None:
-        neighbour, session = None, object()
+        neighbour, session, epoch = None, object(), 0
         try:
             connection.settimeout(WITHIN_S)
             link = PeerLink(connection, self._security.server, within_s=WITHIN_S)
             lines = PeerLines(link)
-            neighbour = self._met(link, lines.next(), session)
+            neighbour, epoch = self._met(link, lines.next(), session)
             link.met(WITHIN_S)
             lines.most = MAX_LINE
+            if self.epoch() is None:
+                link.send(line_of({"type": "ok", "seq": 0, "node": "", **_FOLLOWS}))
             outbox: deque[bytes] = deque(maxlen=16)
             while neighbour.session is session and _time.monotonic() - neighbour.heard_s < SILENT_S:
                 if lines.is_ready(NAP_S):
-                    self._put(neighbour, lines.next(), outbox)
+                    self._put(neighbour, lines.next(), outbox, epoch)
                     neighbour.heard_s = _time.monotonic()
                 while outbox:
                     link.send(outbox.popleft())
@@ -429,33 +467,44 @@ class Regions:
                 if neighbour is not None and neighbour.session is session:
                     neighbour.session = None
 
-    def _met(self, link: PeerLink, hello: Mapping[str, Any], session: object) -> Neighbour:
-        """Who dialled, and from now on is heard on this session; PeerError, and the other end is told why."""
+    def _met(self, link: PeerLink, hello: Mapping[str, Any], session: object) -> tuple[Neighbour, int]:
+        """Who dialled, and from now on is heard on this session, and its epoch; PeerError, and the other end is told
+        why.
+        """
         try:
-            neighbour = self._greeted(hello)
+            neighbour, epoch = self._greeted(hello)
             _check_region(neighbour.name, link)
             with self._lock:
                 now_s = _time.monotonic()
-                if neighbour.session is not None and now_s - neighbour.heard_s < LIVES_S:
+                if epoch < neighbour.epoch:
+                    raise PeerError(
+                        f"region {neighbour.name}: epoch {epoch} is over, who leads with {neighbour.epoch} is heard"
+                    )
+                lives = neighbour.session is not None and now_s - neighbour.heard_s < LIVES_S
+                if lives and epoch == neighbour.epoch:
                     raise PeerError(
                         f"region {neighbour.name} is connected already: is there a second controller of it?"
                     )
-                neighbour.session, neighbour.heard_s = session, now_s
+                neighbour.session, neighbour.heard_s, neighbour.epoch = session, now_s, epoch
         except PeerError as error:
             link.send(line_of({"type": "refused", "message": str(error)}))
             raise
-        return neighbour
+        return neighbour, epoch
 
-    def _greeted(self, hello: Mapping[str, Any]) -> Neighbour:
+    def _greeted(self, hello: Mapping[str, Any]) -> tuple[Neighbour, int]:
+        """Who says hello, and with which epoch it leads its region; PeerError."""
         match hello:
             case {"type": "hello", "version": int(version), "region": str(region), "network": str(network)}:
                 pass
             case _:
                 raise PeerError("expected a hello")
         self._security.check_token(hello)
+        epoch = hello.get("epoch", 0)
+        if type(epoch) is not int or not 0 <= epoch <= MAX_EPOCH:
+            raise PeerError("expected a hello with an epoch")
         if version != VERSION or network != self._network() or region not in self.neighbours:
             raise PeerError(f"expected a neighbour of {self.view.name} with the same network file, version {VERSION}")
-        return self.neighbours[region]
+        return self.neighbours[region], epoch
 
     def _network(self) -> str:
         """The same for controllers that read files with the same nodes, links and regions."""

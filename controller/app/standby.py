@@ -20,7 +20,7 @@ from hyroads.controller.ha.instance import Instance
 from hyroads.controller.ha.peers import Security, listen
 from hyroads.controller.ha.standby import Standby
 from hyroads.controller.model import state as model
-from hyroads.controller.model.state import SAVED_ORIGINS
+from hyroads.controller.model.state import SAVED_ORIGINS, Origin
 from hyroads.controller.runtime.event_loop import EventLoop
 from hyroads.controller.runtime.persistence import Saved, to_save
 from hyroads.controller.settings.ha import HaSettings
@@ -79,14 +79,17 @@ def begin_standby(
 ) -> Standby:
     """This controller as one of several, which follows until it is elected; ConfigError."""
     settings, mailbox, routes = event_loop.settings, shim.Mailbox(), LeaderRoutes()
-    prefix = ha.prefix(event_loop.declared, settings.network)
+    region = settings.region.name if settings.region is not None else None
+    prefix = ha.prefix(event_loop.declared, settings.network, region)
 
     def etcd() -> Etcd:
         return Etcd(ha.nearest_first, prefix, ha.timings.etcd_timeout_s, ha.tls)
 
     def saved() -> tuple[Saved, frozenset[str]]:
         state = event_loop.state
-        present = frozenset(flow for flow, each in state.flows.items() if each.origin in SAVED_ORIGINS)
+        # Another controller of this region shall give the same numbers to what comes from other regions.
+        numbered = (*SAVED_ORIGINS, Origin.REGION)
+        present = frozenset(flow for flow, each in state.flows.items() if each.origin in numbered)
         declared, numbers = event_loop.declared, event_loop.live.numbers
         in_force = as_objects(routes_document(fingerprint(declared), event_loop.live.routes, numbers))
         services_saved = {**services().to_save(state), **in_force}

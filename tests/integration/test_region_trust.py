@@ -129,6 +129,7 @@ def refused(south: South, hello: Mapping[str, Any]) -> str:
         ({"version": "2"}, "expected a hello"),
         ({"region": []}, "expected a hello"),
         ({"type": "wanted"}, "expected a hello"),
+        *(({"epoch": epoch}, "a hello with an epoch") for epoch in (-1, True, 1.5, "7", 2**63, None)),
     ],
 )
 def test_who_is_no_neighbour_is_told_why(south: South, hello: Any, change: Any, problem: str) -> None:
@@ -209,6 +210,28 @@ def test_a_neighbour_that_is_silent_gives_way(south: South, hello: Any) -> None:
     assert line.next()["type"] == "error"
     line.close()
     silent.close()
+
+
+def test_of_several_controllers_of_a_neighbour_the_greatest_epoch_is_heard(tmp_path: Path) -> None:
+    with running(tmp_path, token=TOKEN) as south:
+        hello = south.hello()
+        first = neighbour(south, {**hello, "epoch": 3})
+        # It lives, and the next one is heard at once; it wants nothing more of what the first one wanted.
+        line = Line(south)
+        line.say({**hello, "epoch": 4}, NOTHING)
+        eventually(lambda: "down@north" not in south.flows(), 2)
+        with suppress(OSError):
+            first.say({**WANTED, "seq": 3})
+        until_s = time.monotonic() + 2
+        while first.next() is not None:
+            assert time.monotonic() < until_s
+        assert "epoch 3 is over, who leads with 4 is heard" in refused(south, {**hello, "epoch": 3})
+        assert "connected already" in refused(south, {**hello, "epoch": 4})
+        line.close()
+        # Also once nobody is connected.
+        assert "epoch 0 is over" in refused(south, hello)
+        assert "down@north" not in south.flows()
+        first.close()
 
 
 def broken(rng: random.Random, value: Any, depth: int = 0) -> Any:

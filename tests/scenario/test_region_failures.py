@@ -9,18 +9,20 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from not_made import needs_etcd
 from scene_process import make, see, udp_load
 
 from hyroads.mininet.emulation import Emulation, EmulationOptions
 from hyroads.mininet.programs import wait_until
 from hyroads.mininet.run_directory import find_network
 from hyroads.mininet.traffic import Traffic
+from hyroads.rest.client import Client, ClientError
 
 REGIONS = ("north", "south")
 INNER = {"north": ("a", "b"), "south": ("d", "c")}
@@ -210,6 +212,66 @@ def transit(emulation: Emulation) -> dict[str, Any]:
     return {"before": before, "after": told(), "mbps": mbps, "packets": packets}
 
 
+def led_by(emulation: Emulation, region: str) -> int:
+    """Which of a region's controllers leads; -1: none of those that answer."""
+    for number in emulation.controllers_of(region):
+        with suppress(ClientError):
+            if emulation.rest.only(emulation.rest_urls[number]).get("/ha")["role"] == "leader":
+                return number
+    return -1
+
+
+def taken_over(emulation: Emulation, region: str) -> dict[str, Any]:
+    """The leader of a region is killed, and the next one is asked for a flow that crosses."""
+    (other,) = set(REGIONS) - {region}
+    old, found = led_by(emulation, region), dict[str, Any](region=region)
+
+    def client(which: str) -> Client:
+        return emulation.rest.only(emulation.rest_urls[led_by(emulation, which)])
+
+    def seen(which: str) -> dict[str, Any]:
+        health, flows = client(which).health(), client(which).flows()
+        return {
+            "multipaths": multipaths({each["id"]: each for each in flows}),
+            "revisions": {each["node"]: each["revision"] for each in health["agents"]},
+        }
+
+    def is_over() -> bool:
+        with suppress(ClientError):
+            number = led_by(emulation, region)
+            return number not in (-1, old) and bool(client(region).health()["ok"])
+        return False
+
+    def kill() -> None:
+        found["before"] = {which: seen(which) for which in REGIONS}
+        found["killed_s"] = time.monotonic()
+        emulation.controllers[old].kill()
+        wait_until(f"the next controller of {region}", is_over, 20.0, interval_s=0.01)
+        found["back_s"] = time.monotonic()
+        time.sleep(2.0)
+        found["after"] = {which: seen(which) for which in REGIONS}
+        source, target = ("a", "d") if region == "north" else ("d", "a")
+        match = {"eth_type": 0x0800, "ip_proto": 17, "udp_dst": 5400}
+        found["declared"] = client(region).declare_flow(f"new-{region}", source, target, match=match)["state"]
+        found["beyond"] = sorted(multipaths({each["id"]: each for each in client(other).flows()}))
+
+    found["packets"] = streams(emulation, {**INNER, "crossing": ("a", "d")}, kill)
+    emulation.controllers[old].start()
+
+    def is_back() -> bool:
+        with suppress(ClientError):
+            return bool(emulation.rest.only(emulation.rest_urls[old]).health()["ok"])
+        return False
+
+    wait_until("the killed controller", is_back, 30.0, interval_s=0.1)
+    return found
+
+
+def leaders_killed(emulation: Emulation) -> dict[str, Any]:
+    """Of two controllers of each region, the one that leads."""
+    return {"runs": [taken_over(emulation, region) for region in REGIONS]}
+
+
 def two_border_links() -> dict[str, Any]:
     """The two buildings with a second and slower wire between them, to a node of its own."""
     network = two_buildings()
@@ -257,8 +319,10 @@ def scene(out: Path) -> int:
         "transit": (transit, three_buildings(), 3),
         "border": (border_agent, two_border_links(), 2),
         "loaded": (each_killed_under_load, two_buildings(), 2),
+        "leaders": (leaders_killed, two_buildings(), 4),
     }[out.stem]
-    return make(network, f"t-reg-{out.stem}", body, out, EmulationOptions(regions=True, controllers=count))
+    options = EmulationOptions(regions=True, controllers=count, etcd_members=out.stem == "leaders")
+    return make(network, f"t-reg-{out.stem}", body, out, options)
 
 
 def lost_after(run: dict[str, Any], stream: str) -> int:
@@ -350,3 +414,24 @@ def test_tcp_goes_on_when_the_agent_at_the_border_dies(tmp_path: Path) -> None:
     assert set(found["moved"]) == {"down:e@north", "up"}
     assert {state for _, state, _ in found["moved"].values()} == {"multipath"}
     assert share(found) > 0.4 and silent <= 10
+
+
+def takeover_shown(run: dict[str, Any]) -> str:
+    lost = {stream: lost_after(run, stream) for stream in run["packets"]}
+    return f"leader of {run['region']} killed, next after {run['back_s'] - run['killed_s']:.3f} s: lost {lost}"
+
+
+def goes_on(run: dict[str, Any]) -> bool:
+    """Whether nothing moved in either region, and what the next leader was asked for is in force in both."""
+    is_there = f"new-{run['region']}@{run['region']}" in run["beyond"]
+    return run["after"] == run["before"] and run["declared"] == "multipath" and is_there
+
+
+@pytest.mark.alone
+def test_another_controller_of_a_region_goes_on_with_what_crosses(tmp_path: Path) -> None:
+    needs_etcd()
+    found = see(__file__, tmp_path / "leaders.json", nothing_lost, tries=2, timeout_s=200.0)
+    for run in found["runs"]:
+        print(takeover_shown(run), file=sys.stderr)
+        assert goes_on(run), run
+    assert nothing_lost(found)
