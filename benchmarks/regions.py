@@ -43,6 +43,7 @@ RESTARTS = {
     "both": "the controllers of both regions are killed at once",
     "each": "each region's controller is killed, one after the other",
     "loaded": "the same, while UDP fills all links",
+    "all": "both controllers of both regions, which stand by for each other, are killed at once",
     "leaders": "of two controllers of a region that stand by for each other, the leader is killed; each region",
     "transit": "of three regions, the controller in the middle is killed",
 }
