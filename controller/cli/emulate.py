@@ -77,8 +77,7 @@ def _run(args: argparse.Namespace) -> int:
 
     Addressing.of(network, str(path))
     check_radio_file(network, str(path), args)
-    args.etcd_members = _members(args)
-    args.controllers = regions_of(network, str(path), args)
+    use_regions(network, str(path), args)
     name = args.name or network_name(path)
     return run_network(network, name, lambda e: keep_running(e, cli=args.cli, script=args.script), options(args), say)
 
@@ -152,7 +151,13 @@ def check_radio_file(network: Network, document: str, args: argparse.Namespace) 
         )
 
 
-def regions_of(network: Network, document: str, args: argparse.Namespace) -> int | None:
+def use_regions(network: Network, document: str, args: argparse.Namespace) -> None:
+    """With ``--regions``, ``--controllers`` is for each of them: make it that of all. EmulationError."""
+    args.etcd_members = _members(args)
+    args.controllers = _controllers(network, document, args)
+
+
+def _controllers(network: Network, document: str, args: argparse.Namespace) -> int | None:
     """How many controllers there are to be; an EmulationError if ``--regions`` is given and the file has none."""
     from hyroads.mininet.programs import EmulationError
 
