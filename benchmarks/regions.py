@@ -31,8 +31,7 @@ from hyroads.mininet.emulation import Emulation, EmulationOptions
 from hyroads.mininet.traffic import Traffic
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "scenario"))
-import test_region_failures as failures
+import region_scenes as scenes
 from region_cases import two_buildings
 from scene_process import make, see, udp_load
 
@@ -45,6 +44,7 @@ RESTARTS = {
     "loaded": "the same, while UDP fills all links",
     "all": "both controllers of both regions, which stand by for each other, are killed at once",
     "leaders": "of two controllers of a region that stand by for each other, the leader is killed; each region",
+    "frozen": "the same, but it is frozen for some seconds and believes that it leads when it is thawed",
     "transit": "of three regions, the controller in the middle is killed",
 }
 TCP = {"tcp": "TCP from one region to the other, alone", "tcp-beside": "TCP beside UDP within both regions"}
@@ -81,7 +81,7 @@ def division() -> None:
 def tcp(emulation: Emulation, *, beside: bool) -> dict[str, Any]:
     """What TCP over the border gets, once the regions have told each other of their rates."""
     addresses = emulation.addressing.host_ip
-    inner = [(emulation.inside(source), addresses[to], failures.LOAD) for source, to in failures.INNER.values()]
+    inner = [(emulation.inside(source), addresses[to], scenes.LOAD) for source, to in scenes.INNER.values()]
     with udp_load(inner, 15, 0.0058) if beside else nullcontext():
         time.sleep(ROUNDS * ROUND_S)
         found = Traffic(emulation, "a", "d", lambda: None).tcp(TCP_S, "cubic")
@@ -91,8 +91,8 @@ def tcp(emulation: Emulation, *, beside: bool) -> dict[str, Any]:
 def scene(out: Path) -> int:
     """One network for TCP; the file's name is KIND.CONTROLLERS.json."""
     kind, _, count = out.stem.partition(".")
-    network = failures.two_buildings()
-    inner = {f"{region}-load" for region in failures.INNER}
+    network = scenes.two_buildings()
+    inner = {f"{region}-load" for region in scenes.INNER}
     own = [flow for flow in network["flows"] if flow["id"] in inner]
     network["flows"] = [{"id": "down", "from": "a", "to": "d"}, {"id": "up", "from": "d", "to": "a"}]
     if kind == "tcp-beside":
@@ -123,7 +123,7 @@ def restarts(kind: str, folder: Path, runs: int) -> bool:
     """Controllers are killed; whether no packet was lost, and nobody was told to change anything."""
     holds = True
     for number in range(1, runs + 1):
-        found = see(failures.__file__, folder / f"{kind}.json", lambda _: True, tries=1, timeout_s=200.0)
+        found = see(scenes.__file__, folder / f"{kind}.json", lambda _: True, tries=1, timeout_s=200.0)
         if kind == "transit":
             lost = {stream: len(each["lost_s"]) for stream, each in found["packets"].items()}
             is_same = found["before"] == found["after"]
@@ -131,13 +131,13 @@ def restarts(kind: str, folder: Path, runs: int) -> bool:
             holds &= is_same and not any(lost.values())
             continue
         for run in found["runs"]:
-            if kind == "leaders":
-                print(f"{kind} {number}: {failures.takeover_shown(run)}", flush=True)
-                holds &= failures.goes_on(run) and failures.nothing_lost({"runs": [run]})
+            if kind in ("leaders", "frozen"):
+                print(f"{kind} {number}: {scenes.takeover_shown(run)}", flush=True)
+                holds &= scenes.goes_on(run) and scenes.nothing_lost({"runs": [run]})
                 continue
-            print(f"{kind} {number}: {failures.shown(run)}", flush=True)
-            holds &= failures.is_unmoved(run) and (kind == "loaded" or failures.nothing_lost({"runs": [run]}))
-            holds &= kind != "loaded" or failures.rates_stay(run)
+            print(f"{kind} {number}: {scenes.shown(run)}", flush=True)
+            holds &= scenes.is_unmoved(run) and (kind == "loaded" or scenes.nothing_lost({"runs": [run]}))
+            holds &= kind != "loaded" or scenes.rates_stay(run)
     print(f"{kind}: {'holds' if holds else 'FALLS SHORT'} in {runs} runs")
     return holds
 
