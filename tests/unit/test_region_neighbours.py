@@ -92,7 +92,7 @@ def controllers(tmp_path: Path) -> Iterator[Controllers]:
     found = Controllers(tmp_path)
     yield found
     for regions in found.regions.values():
-        regions._listener.close()
+        regions.links.listener.close()
 
 
 def test_regions_that_start_together_tell_each_other_what_they_planned_from_the_ends_of_the_tree_on(
