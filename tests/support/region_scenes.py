@@ -27,7 +27,7 @@ REGIONS = ("north", "south")
 INNER = {"north": ("a", "b"), "south": ("d", "c")}
 LOAD, COUNTED = 5001, 5300
 INTERVAL_S, BYTES = 0.001, 200
-SECONDS, RESTART_S = 12.0, 22.0
+SECONDS, RESTART_S = 12.0, 26.0
 """How long counted packets are sent. Controllers take some seconds to start, and packets have to be sent meanwhile."""
 
 
