@@ -29,6 +29,49 @@ def rig(tmp_path: Path) -> Iterator[HaRig]:
         found.close()
 
 
+SERVICES = ("ncasts", "sessions", "reservations", "handovers")
+SHARES = {"research": {"wifi": 0.2, "plc": 0.2}, "guests": {"wifi": 0.1}}
+
+
+def kept(one: Instance) -> dict[str, Any]:
+    """What it says of all that services keep."""
+    return {name: one.rest("GET", f"/{name}")[1][name] for name in SERVICES}
+
+
+def asked(one: Instance, path: str, document: dict[str, Any]) -> None:
+    status, _, said = one.answer("POST", path, document)
+    assert status in (200, 201, 202), said
+
+
+def test_copies_groups_reservations_and_slices_cost_nothing(tmp_path: Path) -> None:
+    needs_etcd()
+    rig = HaRig(tmp_path, slices=SHARES)
+    try:
+        rig.in_force(rig.leader)
+        rig.warm()
+        for name, ends in {"research": ("b1-3", "b1-1"), "guests": ("b1-7", "b1-1")}.items():
+            asked(rig.leader, "/flows?wait=false", {"id": name, "from": ends[0], "to": ends[1], "slice": name})
+        members = ["b1-1", "b1-2", "b1-4", "b2-1"]
+        asked(rig.leader, "/sessions", {"id": "video", "group": "239.1.2.3", "participants": members})
+        asked(rig.leader, "/ncasts", {"flow": "f1", "copies": 2})
+        asked(rig.leader, "/reservations", {"id": "r", "flow": "f2", "rate_mbps": 0.5})
+        rig.in_force(rig.leader)
+        now, ways = kept(rig.leader), rig.ways(rig.leader)
+        assert [len(now[name]) for name in SERVICES] == [1, 1, 1, 0] and now["ncasts"][0]["phase"] == "copying"
+        assert kept(rig.standby) == now
+        # Agents here do not tell what has arrived. So the receiver of copies still waited for what was under way when
+        # they began: the next leader tells it that this is long over.
+        assert rig.taken_over() == {**NOTHING, "configs": 1}
+        assert kept(rig.standby) == now and rig.ways(rig.standby) == ways
+        # And it can end what another one has begun.
+        assert rig.standby.answer("DELETE", "/ncasts/f1")[0] in (202, 204)
+        assert rig.standby.answer("DELETE", "/sessions/video")[0] in (202, 204)
+        rig.in_force(rig.standby)
+        assert [len(each) for each in kept(rig.standby).values()] == [0, 0, 1, 0]
+    finally:
+        rig.close()
+
+
 @pytest.mark.parametrize("policy", ["hymab", "auto"])
 def test_a_bandit_waits_for_its_next_probe_as_it_would_have_done(rig: HaRig, policy: str) -> None:
     """Nobody reads busy times here, so probes fail, and come ever more seldom."""
