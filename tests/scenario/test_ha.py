@@ -161,12 +161,12 @@ def copies(emulation: Emulation) -> dict[str, Any]:
     time.sleep(2.0)
 
     def during() -> None:
-        applications.ncast("down", 2)
+        applications.request("POST", "/ncasts", {"flow": "down", "copies": 2})
         time.sleep(2.0)
         said.append(applications.request("GET", "/ncasts").document)
         differs.extend(changed_by_a_kill(standbys))
         said.append(applications.request("GET", "/ncasts").document)
-        applications.end_ncast("down")
+        applications.request("DELETE", "/ncasts/down")
 
     stream = Traffic(emulation, "g", "c", lambda: None).stream(25.0, 0.001, 200, during)
     return {"differs": differs, "said": said, "lost": len(stream.lost), "sent": stream.sent}
