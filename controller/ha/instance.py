@@ -78,7 +78,7 @@ class Instance:
             reset=self._reset,
             event=tell,
             events=events,
-            learned=lambda: learned() if self._election.leads is not None else {},
+            learned=learned,
             learns=self._learns,
         )
         self.learned: dict[str, Mapping[str, Any]] = {}

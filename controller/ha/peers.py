@@ -274,7 +274,7 @@ def parse_learned_line(document: Mapping[str, Any]) -> tuple[str, Mapping[str, A
 class Peers:
     """Our end of all connections. ``beat`` makes a heartbeat, None while we are to be silent; ``heard`` and ``reset``
     are told what comes, in threads of the system. Whoever we reach is told ``events``, and those that follow, and what
-    bandits have ``learned``, by flow: with a heartbeat, whatever is another object than the last time.
+    bandits have ``learned``, by flow: with a leader's heartbeat, whatever is another object than the last time.
     """
 
     name: str
@@ -395,7 +395,9 @@ class Peers:
                     beat = self.beat()
                     if beat is not None:
                         link.send(line_of(beat_document(beat)))
-                    told = self._send_learned(link, name, told)
+                    if beat is not None and beat.role is Role.LEADER:
+                        # After its heartbeat, or nobody would know that it is the leader who says so.
+                        told = self._send_learned(link, name, told)
                 while outbox.lines:
                     link.send(outbox.lines.popleft())
                 if link.is_readable(max(0.0, due_s - _time.monotonic()), outbox.bell):

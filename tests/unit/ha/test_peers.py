@@ -112,6 +112,10 @@ def test_what_bandits_have_learned_is_told_once_and_again_when_it_is_other() -> 
     # It has not asked for it, as those of before.
     assert not heard
     second.peers.dial({"a": first.address})
+    eventually(lambda: len(first.beats) > 5, 10)
+    # Only the leader knows.
+    assert not heard
+    first.beat = replace(first.beat, role=Role.LEADER)
     eventually(lambda: len(heard) == 39, 10)
     assert sorted(heard) == sorted(("a", flow, {"value": each.value}) for flow, each in learned.items() if flow != "f7")
     beats = len(second.beats)
