@@ -76,7 +76,7 @@ class Learning(RateOverride):
 
     def take(self, learned: Mapping[str, Learned]) -> None:
         """Go on from what another controller has learned, with the flows that are there when the next slot begins."""
-        self._taken = learned
+        self._taken = self.learned = learned
         # What we knew when we decided ourselves, if ever, is older.
         self._learners, self._demand, self._governed = {}, {}, frozenset()
         self._share, self._frozen, self._network = {}, {}, None

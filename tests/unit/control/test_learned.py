@@ -49,7 +49,7 @@ def test_the_next_leader_sends_at_the_same_rates_and_knows_as_much(policy: Polic
         # Nobody knows but the bandit.
         for link in world.true_mbps:
             world.true_mbps[link] *= 0.6
-    world.run(60)
+    world.run(25)
     until_it_rests(world)
     before, rates, learned = bandit(world), world.loop.rates, told(world)
     assert before["active"] or (policy is Policy.AUTO and not wrong)
@@ -71,7 +71,7 @@ def test_without_what_was_learned_it_would_begin_anew() -> None:
     world = diamond(Policy.HYMAB, seed=3)
     for link in world.true_mbps:
         world.true_mbps[link] *= 0.6
-    world.run(60)
+    world.run(25)
     until_it_rests(world)
     rates = world.loop.rates["f1"]
     taken_over(world, {})
@@ -81,7 +81,7 @@ def test_without_what_was_learned_it_would_begin_anew() -> None:
 
 def test_it_is_told_again_only_when_something_was_learned() -> None:
     world, objects = diamond(Policy.HYMAB, seed=3), []
-    for _ in range(600):
+    for _ in range(300):
         world.step()
         objects.append(world.learning.learned["f1"])
     changes = sum(one is not other for one, other in pairwise(objects))
