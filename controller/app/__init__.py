@@ -137,7 +137,7 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
         from .standby import begin_standby
 
         how = self.settings.ha, self.event_loop, lambda: self.services, _document()
-        return begin_standby(*how, fingerprint=self._fingerprint)
+        return begin_standby(*how, fingerprint=self._fingerprint, learning=self.learning)
 
     def _regions(self) -> Regions | None:
         """The neighbours, if this is the controller of a region."""
@@ -179,7 +179,7 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
         def read_soon(node: str, delay_s: float) -> None:
             shim.later(delay_s, lambda: ingest.read_now(node))
 
-        learning = Learning(
+        self.learning = Learning(
             ingest.radios.readings, read_soon, margin=how.margin, tcp_margin=how.tcp_margin, slot_s=how.slot_s
         )
         return EventLoop(
@@ -192,7 +192,7 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
             save=self._save,
             saved_in=("state file", NotSavedError) if self.settings.ha is None else ("etcd", StoreAwayError),
             source=source,
-            override=RateOverrides({"bandit": learning, "latency": Latency(), **tests}),
+            override=RateOverrides({"bandit": self.learning, "latency": Latency(), **tests}),
             routes=self._restored_routes(restored),
             events=self.event_log,
         )

@@ -196,7 +196,7 @@ class Live:
         other = {
             flow: route
             for flow, route in self._leaders.items()
-            if flow not in known or not (known[flow].ends or known[flow].paths == route.paths)
+            if flow not in known or not (known[flow].ends or known[flow].is_alike(route))
         }
         if other:
             self._routes = {**known, **other}
