@@ -1,8 +1,10 @@
-"""A server with FlowVisor 1.4's documented management API, and its bugs: HTTPS on loopback, in threads.
+"""A server with FlowVisor 1.4's management API, and its bugs: HTTPS on loopback, in threads.
 
-The real one is a Java program of 2013 that no registry has. What is written here follows its observed behaviour, not
-what our client expects of it: entries are read back with signed numbers, a worker dies of two entries at once, what
-was removed comes back with the next add until the slice is updated, an update without a match widens the entry.
+The real one is a Java program of 2013 that no registry has. This one answers as the real one did when its answers
+were recorded (``flowvisor-1.4.json``; ``test_fake.py`` replays all of them): entries are read back with signed
+numbers, numbers out of range are cut, a worker dies of two entries at once, two entries may have one name, what was
+removed comes back into force with the next add until the slice is updated, an update without a match widens the entry,
+entries of disabled slices are hidden.
 """
 
 from __future__ import annotations
@@ -11,14 +13,18 @@ import base64
 import json
 import ssl
 import threading
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from hashlib import md5, sha256
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from ipaddress import IPv4Address
+from ipaddress import IPv4Address, IPv4Network
+from itertools import count
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 from cryptography import x509
@@ -27,7 +33,48 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.x509.oid import NameOID
 
 PASSWORD = "secret of the operator"
-INVALID_REQUEST, NO_METHOD, INVALID_PARAMS = -32600, -32601, -32602
+INVALID_REQUEST, NO_METHOD, INVALID_PARAMS, INTERNAL, PARSE = -32600, -32601, -32602, -32603, -32700
+ADMIN = "fvadmin"
+_EVERY_SWITCH = ("all", "any", "*", "all_dpids")
+# Lowest bit and bits of each field in the wildcards of OpenFlow 1.0.
+_WILDCARDS = {
+    "in_port": (0, 1), "dl_vlan": (1, 1), "dl_src": (2, 1), "dl_dst": (3, 1), "dl_type": (4, 1), "nw_proto": (5, 1),
+    "tp_src": (6, 1), "tp_dst": (7, 1), "nw_src": (8, 6), "nw_dst": (14, 6), "dl_vpcp": (20, 1), "nw_tos": (21, 1),
+}  # fmt: skip
+_ALL_WILDCARDS = (1 << 22) - 1
+_BITS = {
+    **dict.fromkeys(("in_port", "dl_vlan", "dl_type", "tp_src", "tp_dst"), 16),
+    **dict.fromkeys(("dl_vpcp", "nw_proto", "nw_tos"), 8),
+}
+_ANY_PARAMETERS = ("list-slices", "list-version", "save-config", "list-datapaths", "list-links", "list-fv-health")
+_ARRAYS = ("add-flowspace", "update-flowspace", "remove-flowspace")
+_KINDS = ("GENERAL", "DEVICE_CONNECTED", "SLICE_CONNECTED", "SLICE_DISCONNECTED")
+_RPC, _JETTY = "com.thetransactioncompany.jsonrpc2.JSONRPC2", "org.eclipse.jetty"
+_TRACE = (
+    f"{_RPC}Parser.parseJSONRPC2Request(Unknown Source)",
+    f"{_RPC}Request.parse(Unknown Source)",
+    f"{_RPC}Request.parse(Unknown Source)",
+    "org.flowvisor.api.JSONRPCService.parseJSONRequest(JSONRPCService.java:77)",
+    "org.flowvisor.api.JSONRPCService.dispatch(JSONRPCService.java:37)",
+    "org.flowvisor.api.JettyServer$AuthenticationHandler.handle(JettyServer.java:121)",
+    f"{_JETTY}.security.SecurityHandler.handle(SecurityHandler.java:446)",
+    f"{_JETTY}.server.handler.HandlerWrapper.handle(HandlerWrapper.java:113)",
+    f"{_JETTY}.server.Server.handle(Server.java:337)",
+    f"{_JETTY}.server.HttpConnection.handleRequest(HttpConnection.java:581)",
+    f"{_JETTY}.server.HttpConnection$RequestHandler.content(HttpConnection.java:1020)",
+    f"{_JETTY}.http.HttpParser.parseNext(HttpParser.java:775)",
+    f"{_JETTY}.http.HttpParser.parseAvailable(HttpParser.java:222)",
+    f"{_JETTY}.server.HttpConnection.handle(HttpConnection.java:417)",
+    f"{_JETTY}.io.nio.SelectChannelEndPoint.run(SelectChannelEndPoint.java:474)",
+    f"{_JETTY}.util.thread.QueuedThreadPool$2.run(QueuedThreadPool.java:437)",
+    "java.base/java.lang.Thread.run(Thread.java:840)",
+)
+_NO_PARSE = "\n\tat ".join(
+    (
+        f"------\r\n{_RPC}ParseException: Invalid JSON-RPC 2.0 request: Method parameters have unexpected JSON type",
+        *_TRACE,
+    )
+)
 
 
 class Refused(Exception):
@@ -36,144 +83,335 @@ class Refused(Exception):
         super().__init__(message)
 
 
+def _admin() -> dict[str, dict[str, Any]]:
+    return {ADMIN: {"admin-status": True, "host": "none", "port": 0, "contact": "fvadmin@localhost", "lldp": True}}
+
+
 @dataclass
 class FakeFlowVisor:
     """``crash_on``: methods that fail with an empty HTTP 500; ``polls``: how often a request is pending."""
 
-    slices: dict[str, dict[str, Any]] = field(default_factory=lambda: {"fvadmin": {"admin-status": True}})
-    rules: dict[str, dict[str, Any]] = field(default_factory=dict)
-    ghosts: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """Removed, and still in memory."""
+    password: str = PASSWORD
+    salts: dict[str, str] = field(default_factory=dict)
+    """Of slices' passwords; the real one draws them. So it does with the names of entries that are given none."""
+    draw_name: Callable[[], str] = lambda: str(uuid.uuid4())
+    openflow_port: int = 6633
+    api_port: int = 8081
+    topology_control: bool = False
+    """Whether it has run since the last start; ``enable-topo-ctrl`` in the settings counts from the next start."""
+    slices: dict[str, dict[str, Any]] = field(default_factory=_admin)
+    rules: list[dict[str, Any]] = field(default_factory=list)
+    """As in its data base: what is listed. Several may have one name."""
+    ghosts: list[dict[str, Any]] = field(default_factory=list)
+    """Removed, and in force again with the next entry that is added."""
+    risen: list[dict[str, Any]] = field(default_factory=list)
+    """Removed, and in force."""
     pending: dict[int, list[Any]] = field(default_factory=dict)
+    failed: dict[int, str] = field(default_factory=dict)
     worker_lives: bool = True
     crash_on: set[str] = field(default_factory=set)
     polls: int = 1
     calls: list[tuple[str, Any]] = field(default_factory=list)
     callbacks: list[dict[str, str]] = field(default_factory=list)
-    ids: int = 0
+    settings: dict[str, Any] = field(default_factory=dict)
+    requests: int = 0
+    _ids: Iterator[int] = field(default_factory=lambda: count(1))
+
+    @property
+    def names(self) -> list[str]:
+        """Of the entries in its data base."""
+        return [rule["name"] for rule in self.rules]
+
+    @property
+    def in_force(self) -> list[str]:
+        """The names of the entries that packets obey."""
+        return [rule["name"] for rule in (*self.rules, *self.risen)]
 
     def call(self, method: str, parameters: Any) -> Any:
         self.calls.append((method, parameters))
+        if parameters is not None and not isinstance(parameters, list | dict):
+            raise Refused(PARSE, _NO_PARSE)
         handler: Callable[[Any], Any] | None = getattr(self, "do_" + method.replace("-", "_"), None)
         if handler is None:
-            raise Refused(NO_METHOD, f"unknown method {method}")
+            raise Refused(NO_METHOD, "Method not found")
+        if method not in _ANY_PARAMETERS:
+            wanted = "ARRAY" if method in _ARRAYS else "OBJECT"
+            got = {type(None): "NO_PARAMS", list: "ARRAY", dict: "OBJECT"}[type(parameters)]
+            if got != wanted:
+                raise Refused(INVALID_PARAMS, f"{method} requires: {wanted}; got: {got}")
         return handler(parameters)
 
     def do_list_slices(self, _: Any) -> Any:
         return [{"slice-name": name, "admin-status": each["admin-status"]} for name, each in self.slices.items()]
 
     def do_add_slice(self, given: Any) -> bool:
-        missing = {"slice-name", "controller-url", "admin-contact", "password"} - given.keys()
-        if missing:
-            raise Refused(INVALID_PARAMS, f"missing {sorted(missing)}")
-        if given["slice-name"] in self.slices:
-            raise Refused(INVALID_PARAMS, f"Slice already exists: {given['slice-name']}")
-        kind, host, *port = given["controller-url"].split(":")
-        where = (host, int(port[0]) if port else 6633)
+        name, controller, contact, password = _needed(
+            "add-slice", given, "slice-name", "controller-url", "admin-contact", "password"
+        )
+        kind, host, *port = controller.split(":")
         if kind != "tcp":
-            raise Refused(INVALID_REQUEST, "bad controller url")
-        if any(each.get("controller") == where for each in self.slices.values()):
-            raise Refused(INVALID_REQUEST, "Another slice has this controller")
-        self.slices[given["slice-name"]] = {
-            **given,
-            "controller": where,
-            "admin-status": given.get("admin-status", True),
-        }
+            raise Refused(INVALID_PARAMS, f"Flowvisor currently only supports 'tcp' proto, not: {kind}")
+        if given.get("drop-policy", "exact") not in ("exact", "rule"):
+            message = "add-slice: Flowvisor currently supports an 'exact' or a 'rule' based drop policy"
+            raise Refused(INVALID_PARAMS, message)
+        if len(name) >= 45:
+            message = f"add-slice: The length of the sliceName: {name}  should be less than 45 characters"
+            raise Refused(INVALID_PARAMS, message)
+        if name in self.slices:
+            raise Refused(INVALID_PARAMS, "add-slice: Cannot create slice with existing name.")
+        where = {"host": host, "port": int(port[0]) if port else 6633}
+        if any((each["host"], each["port"]) == tuple(where.values()) for each in self.slices.values()):
+            message = f"{host}:{where['port']} already exists, this slice ({name}) will not be null"
+            raise Refused(INVALID_REQUEST, f"add-slice: A slice with this controller: {message}")
+        self.slices[name] = {
+            **where, "contact": contact, "password": password, "lldp": given.get("recv-lldp", False),
+            "drop": given.get("drop-policy", "exact"), "admin-status": given.get("admin-status", True),
+            "rate-limit": given.get("rate-limit", -1), "flowmod-limit": given.get("flowmod-limit", -1),
+        }  # fmt: skip
         return True
 
     def do_update_slice(self, given: Any) -> bool:
-        each = self.slices.get(given["slice-name"])
+        (name,) = _needed("update-slice", given, "slice-name")
+        each = self.slices.get(name)
         if each is None:
-            raise Refused(INVALID_PARAMS, "no such slice")
-        each.update(given)
-        self.ghosts = {name: rule for name, rule in self.ghosts.items() if given["slice-name"] not in _slices_of(rule)}
+            raise Refused(INVALID_PARAMS, f"update-slice: Slice {name} does not exist")
+        known = {"controller-host": "host", "controller-port": "port", "admin-contact": "contact"}
+        known |= {key: key for key in ("admin-status", "rate-limit", "flowmod-limit")}
+        each.update({known[key]: value for key, value in given.items() if key in known})
+        self.ghosts = [rule for rule in self.ghosts if name not in _slices_of(rule)]
+        self.risen = [rule for rule in self.risen if name not in _slices_of(rule)]
         return True
 
     def do_remove_slice(self, given: Any) -> bool:
-        if self.slices.pop(given["slice-name"], None) is None:
-            raise Refused(INVALID_PARAMS, "no such slice")
-        self.rules = {name: rule for name, rule in self.rules.items() if given["slice-name"] not in _slices_of(rule)}
+        (name,) = _needed("remove-slice", given, "slice-name")
+        if self.slices.pop(name, None) is None:
+            raise Refused(INVALID_PARAMS, f"remove-slice: Unknown slice name : {name}")
+        for rule in self.rules:
+            rule["slice-action"] = [each for each in rule["slice-action"] if each["slice-name"] != name]
+        self.rules = [rule for rule in self.rules if rule["slice-action"]]
+        return True
+
+    def do_update_slice_password(self, given: Any) -> bool:
+        name, password = _needed("update-slice-password", given, "slice-name", "password")
+        self.slices[name]["password"] = password
+        return True
+
+    def do_update_admin_password(self, given: Any) -> bool:
+        (self.password,) = _needed("update-admin-password", given, "password")
         return True
 
     def do_add_flowspace(self, given: Any) -> int:
-        self.ids += 1
-        if len(given) > 1:
+        for entry in given:
+            _needed("add-flowspace", entry, "dpid", "priority", "match", "slice-action")
+            unknown = entry["match"].keys() - _WILDCARDS.keys()
+            if unknown:
+                message = f"add-flowspace: Unknown field(s) in match struct : [{', '.join(sorted(unknown))}]"
+                raise Refused(INVALID_PARAMS, message)
+            for name in _slices_of(entry):
+                if name not in self.slices:
+                    raise Refused(INVALID_PARAMS, f"add-flowspace: Slice Name {name} does not exist!")
+        entries = [_stored(entry, next(self._ids), entry.get("name") or self.draw_name()) for entry in given]
+        # Nothing to do is never done.
+        return self._later(entries if given else None)
+
+    def _later(self, entries: list[dict[str, Any]] | None) -> int:
+        self.requests += 1
+        if entries is not None and len(entries) > 1:
             self.worker_lives = False
-        self.pending[self.ids] = [self.polls, given]
-        return self.ids
+        self.pending[self.requests] = [self.polls, entries]
+        return self.requests
 
     def do_list_fs_status(self, given: Any) -> str:
-        waiting = self.pending.get(given["fs-id"])
-        if waiting is None:
+        (number,) = _needed("list-fs-status", given, "fs-id")
+        if number > self.requests:
             return "UNKNOWN"
-        if not self.worker_lives or waiting[0] > 0:
-            waiting[0] -= 1
-            return "PENDING"
-        for entry in self.pending.pop(given["fs-id"])[1]:
-            unknown = [name for name in _slices_of(entry) if name not in self.slices]
-            if unknown:
-                return f"Slice {unknown[0]} does not exist"
-            if entry["name"] in self.rules:
-                return f"flowspace {entry['name']} exists"
-            self.rules |= self.ghosts
-            self.rules[entry["name"]] = entry
-        return "SUCCESS"
+        if number in self.pending:
+            waiting = self.pending[number]
+            if not self.worker_lives or waiting[0] > 0 or waiting[1] is None:
+                waiting[0] -= 1
+                return "PENDING"
+            self._carry_out(number, self.pending.pop(number)[1])
+        return self.failed.get(number, "SUCCESS")
+
+    def _carry_out(self, number: int, entries: list[dict[str, Any]]) -> None:
+        for entry in entries:
+            if len(entry["name"]) > 64:
+                self.failed[number] = "Unable to set the flowmap in db"
+                return
+            self.rules = [rule for rule in self.rules if rule["id"] != entry["id"]]
+            self.rules.append(entry)
+            self.risen += self.ghosts
+            self.ghosts = []
 
     def do_update_flowspace(self, given: Any) -> int:
+        changed = []
         for change in given:
-            self.rules[change["name"]] = {**self.rules[change["name"]], "match": {}, **change}
-        return 0
+            rule = next((rule for rule in self.rules if rule["name"] == change["name"]), None)
+            if rule is None:
+                raise Refused(INTERNAL, f"update-flowspaceUnable to find flowspace entry :{change['name']}")
+            changed.append(_stored({**rule, "match": {}, **change}, rule["id"], rule["name"]))
+        return self._later(changed)
 
     def do_remove_flowspace(self, given: Any) -> bool:
+        if not given:
+            raise Refused(INVALID_PARAMS, "remove-flowspace: Nothing to remove")
         for name in given:
-            if name not in self.rules:
-                raise Refused(INVALID_PARAMS, f"no flowspace {name}")
-            self.ghosts[name] = self.rules.pop(name)
+            if name not in self.names:
+                raise Refused(INTERNAL, f"remove-flowspace: unable to find flow entry : {name}")
+        self.ghosts += [rule for rule in self.rules if rule["name"] in given]
+        self.rules = [rule for rule in self.rules if rule["name"] not in given]
         return True
 
     def do_list_flowspace(self, given: Any) -> Any:
-        if not isinstance(given, dict):
-            raise RuntimeError("null pointer")
-        return [_read_back(number, rule) for number, rule in enumerate(self.rules.values())]
+        """One line for each slice of an entry, as its data base joins them; so none for an entry of no slice."""
+        only, show = given.get("slice-name"), given.get("show-disabled", False) or "slice-name" in given
+        return [
+            _listed(rule)
+            for rule in self.rules
+            for name in _slices_of(rule)
+            if (only is None or name == only) and (show or self.slices[name]["admin-status"])
+        ]
+
+    def do_list_version(self, _: Any) -> Any:
+        return {"db-version": "2", "flowvisor-version": "flowvisor-1.4.0"}
+
+    def do_list_datapaths(self, _: Any) -> Any:
+        return []
+
+    do_list_links = do_list_datapaths
+
+    def do_list_fv_health(self, _: Any) -> Any:
+        return {"average-delay": 0, "instant-delay": 0}
+
+    def do_set_config(self, given: Any) -> bool:
+        self.settings |= given
+        return True
+
+    def do_get_config(self, given: Any) -> Any:
+        return {
+            "api_jetty_webserver_port": self.api_port, "api_webserver_port": -1, "checkpointing": False,
+            "config_name": "default", "db_version": "2", "flow-stats-cache": 30, "host": "localhost",
+            "enable-topo-ctrl": self.settings.get("enable-topo-ctrl", False),
+            "flood-perm": {"dpid": "all", "slice-name": ADMIN},
+            "flowmod-limit": {name: {"any": None} for name in self.slices}, "log_facility": "LOG_LOCAL7",
+            "log_ident": "flowvisor", "logging": "NOTE", "stats-desc": False, "track-flows": False,
+            "version": "flowvisor-1.4.0",
+        }  # fmt: skip
+
+    def do_save_config(self, _: Any) -> str:
+        """All of its configuration as a text, with the hashes of passwords."""
+        own = {
+            "checkpointing": False, "default_flood_perm": ADMIN, "config_name": "default",
+            "listen_port": self.openflow_port, "log_ident": "flowvisor", "stats_desc_hack": False,
+            "api_webserver_port": -1, "run_topology_server": self.settings.get("enable-topo-ctrl", False),
+            "api_jetty_webserver_port": self.api_port, "version": "flowvisor-1.4.0", "track_flows": False,
+            "db_version": 2, "log_facility": "LOG_LOCAL7", "host": "localhost", "logging": "NOTE",
+        }  # fmt: skip
+        slices = [self._saved(name, each) for name, each in self.slices.items()]
+        return json.dumps({"flowvisor": [own], "Slice": slices}, indent=2)
+
+    def _saved(self, name: str, each: dict[str, Any]) -> dict[str, Any]:
+        salt = self.salts.get(name, "1")
+        password = self.password if name == ADMIN else each.get("password", "")
+        return {
+            "config_name": "default", "lldp_spam": each.get("lldp", False), "creator": ADMIN,
+            "controller_port": each["port"], "contact_email": each["contact"], "drop_policy": each.get("drop", "exact"),
+            "passwd_crypt": md5((salt + password).encode(), usedforsecurity=False).hexdigest(), "passwd_salt": salt,
+            "name": name, "admin_status": each["admin-status"], "max_flow_rules": each.get("flowmod-limit", -1),
+            "flowmap_type": "federated", "controller_hostname": each["host"],
+        }  # fmt: skip
 
     def do_register_event_callback(self, given: Any) -> bool:
-        self.callbacks.append(given)
-        return True
+        self._check_kind("register-event-callback", given, "url")
+        if self.topology_control:
+            self.callbacks.append(given)
+        return self.topology_control
 
     def do_unregister_event_callback(self, given: Any) -> bool:
-        self.callbacks.remove(given)
-        return True
+        self._check_kind("unregister-event-callback", given)
+        if self.topology_control:
+            raise RuntimeError("it changes the list that it walks through")
+        return False
 
-    def happen(self, kind: str, **about: Any) -> None:
-        for each in self.callbacks:
-            if each["event-type"] == kind:
-                body = {
-                    "jsonrpc": "2.0",
-                    "id": 1,
-                    "method": each["method"],
-                    "params": {"cookie": each["cookie"], **about},
-                }
-                with urlopen(Request(each["url"], json.dumps(body).encode()), timeout=5):
-                    pass
+    def _check_kind(self, method: str, given: Any, *more: str) -> None:
+        _needed(method, given, *more, "method", "event-type", "cookie")
+        if given["event-type"] not in _KINDS:
+            raise RuntimeError("no such constant")
+
+    def happen(self, kind: str, *about: Any) -> list[int]:
+        """Posts an event as the real one does; the HTTP status of each answer."""
+        return [_post(each, about) for each in self.callbacks if each["event-type"] == kind]
+
+
+def _post(registered: dict[str, str], about: tuple[Any, ...]) -> int:
+    method = registered["method"]
+    if registered["event-type"] == "GENERAL":
+        kind = "text/xml"
+        body = (
+            '<?xml version="1.0" encoding="UTF-8"?>'
+            '<methodCall xmlns:ex="http://ws.apache.org/xmlrpc/namespaces/extensions">'
+            f"<methodName>{method}</methodName><params><param><value><ex:nil/></value></param></params></methodCall>"
+        )
+    else:
+        kind = "application/x-www-form-urlencoded"
+        body = json.dumps({"method": method, "id": 1, "params": list(about), "jsonrpc": "2.0"})
+    try:
+        with urlopen(Request(registered["url"], body.encode(), {"Content-Type": kind}), timeout=5) as answer:
+            return int(answer.status)
+    except HTTPError as error:
+        return error.code
+
+
+def _needed(method: str, given: Any, *names: str) -> list[Any]:
+    for name in names:
+        if name not in given:
+            raise Refused(INVALID_PARAMS, f"{method}: {name} is required ")
+    return [given[name] for name in names]
 
 
 def _slices_of(rule: dict[str, Any]) -> list[str]:
     return [action["slice-name"] for action in rule["slice-action"]]
 
 
-def _read_back(number: int, rule: dict[str, Any]) -> dict[str, Any]:
-    match = {key: _signed(key, value) for key, value in rule["match"].items()}
-    everywhere = rule["dpid"] in ("all", "any", "*")
+def _stored(entry: dict[str, Any], number: int, name: str) -> dict[str, Any]:
+    match = {key: _cut(key, value) for key, value in entry["match"].items() if key != "wildcards"}
     return {
-        "id": number, "name": rule["name"], "dpid": "all_dpids" if everywhere else rule["dpid"],
-        "priority": rule["priority"], "match": {**match, "wildcards": 4194303 >> len(match)},
-        "slice-action": rule["slice-action"], "queues": [], "force-enqueue": -1,
+        "id": number, "name": name, "dpid": _dpid(entry["dpid"]), "priority": entry["priority"],
+        "match": match, "slice-action": [dict(each) for each in entry["slice-action"]],
+        "queues": [], "force-enqueue": -1,
     }  # fmt: skip
 
 
-def _signed(key: str, value: Any) -> Any:
-    wide = key in ("dl_type", "dl_vlan", "tp_src", "tp_dst", "in_port")
-    return value - 65536 if wide and value > 32767 else value
+def _dpid(text: str) -> str:
+    if text in _EVERY_SWITCH:
+        return "all_dpids"
+    return int(text.replace(":", ""), 16).to_bytes(8, "big").hex(":")
+
+
+def _cut(key: str, value: Any) -> Any:
+    """What is left of a value: numbers and parts of addresses lose the bits that have no place, and are signed."""
+    if key in _BITS:
+        bits = _BITS[key]
+        number = value & ((1 << bits) - 1)
+        return number - (1 << bits) if number >> (bits - 1) else number
+    if key in ("nw_src", "nw_dst"):
+        address, _, length = value.partition("/")
+        number = 0
+        for part in address.split("."):
+            number = (number << 8) + int(part)
+        network = IPv4Network((number & 0xFFFFFFFF, int(length or 32)), strict=False)
+        return str(network.network_address) if network.prefixlen == 32 else str(network)
+    return value.lower()
+
+
+def _listed(rule: dict[str, Any]) -> dict[str, Any]:
+    wildcards = _ALL_WILDCARDS
+    for key, value in rule["match"].items():
+        place, bits = _WILDCARDS[key]
+        wildcards &= ~(((1 << bits) - 1) << place)
+        if bits > 1:
+            wildcards |= (32 - IPv4Network(value).prefixlen) << place
+    return {**rule, "match": {**rule["match"], "wildcards": wildcards}}
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -185,7 +423,8 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["Content-Length"]))
         given = self.headers.get("Authorization", "")
-        if given != "Basic " + base64.b64encode(f"fvadmin:{PASSWORD}".encode()).decode():
+        right = "Basic " + base64.b64encode(f"{ADMIN}:{self.fake.password}".encode()).decode()
+        if given != right or ADMIN not in self.fake.slices:
             return self._answer(401, b"<html><h2>HTTP ERROR: 401</h2></html>", "text/html")
         request = json.loads(body)
         head = {"jsonrpc": "2.0", "id": request["id"]}
@@ -210,22 +449,30 @@ class _Handler(BaseHTTPRequestHandler):
         pass
 
 
-def certificate(folder: Path) -> Path:
-    """A key and a certificate that signs itself, for 127.0.0.1, in one file."""
+def certificate(folder: Path, *, named: bool = True) -> Path:
+    """A key and a certificate that signs itself, in one file; for 127.0.0.1, or for no address as FlowVisor's own."""
     key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "flowvisor")])
     now = datetime.now(UTC)
-    signed = (
+    builder = (
         x509.CertificateBuilder()
         .subject_name(name).issuer_name(name).public_key(key.public_key()).serial_number(1)
         .not_valid_before(now - timedelta(days=1)).not_valid_after(now + timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(IPv4Address("127.0.0.1"))]), critical=False)
-        .sign(key, hashes.SHA256())
     )  # fmt: skip
-    path = folder / "flowvisor.pem"
+    if named:
+        names = x509.SubjectAlternativeName([x509.IPAddress(IPv4Address("127.0.0.1"))])
+        builder = builder.add_extension(names, critical=False)
+    signed = builder.sign(key, hashes.SHA256())
+    path = folder / ("flowvisor.pem" if named else "unnamed.pem")
     pem, raw = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
     path.write_bytes(key.private_bytes(pem, raw, serialization.NoEncryption()) + signed.public_bytes(pem))
     return path
+
+
+def fingerprint(pem: Path) -> str:
+    """SHA-256 of the certificate in a file, as openssl writes it."""
+    signed = x509.load_pem_x509_certificate(pem.read_bytes())
+    return sha256(signed.public_bytes(serialization.Encoding.DER)).digest().hex(":").upper()
 
 
 @contextmanager
