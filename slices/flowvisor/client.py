@@ -81,7 +81,7 @@ class _Adapter(HTTPAdapter):
 
     def init_poolmanager(self, *arguments: Any, **keywords: Any) -> None:
         """Connections of this session use our context, and check the fingerprint."""
-        super().init_poolmanager(*arguments, **keywords, **self._tls)
+        super().init_poolmanager(*arguments, **(keywords | self._tls))
 
 
 class Client:

@@ -20,7 +20,7 @@ from hyroads.slices.core.match import TernaryMatch
 from hyroads.slices.core.model import PRODUCTION, FlowspaceRule, Limits, Permission, Slice, SliceModel
 from hyroads.slices.core.notation import write
 
-from .entries import ADMIN, READ, WRITE, FlowVisorError, FvRule, FvSlice, Value, shared
+from .entries import ADMIN, READ, WRITE, FlowVisorError, FvRule, FvSlice, Value, indexed
 
 UNTAGGED = 65535
 MAX_SLICE_NAME = 44
@@ -113,8 +113,10 @@ def _remark(each: Slice, notes: _Notes) -> None:
         notes.warnings.append(f"{where}: its SSIDs are not FlowVisor's business")
     if any(rule.ports is not None and all(not match.mask for match in rule.matches) for rule in each.flowspace):
         notes.warnings.append(f"{where}: a rule by ports alone breaks this slice's packet-outs in FlowVisor")
-    if any(match.field("vlan_vid")[1] for rule in each.flowspace for match in rule.matches):
-        notes.warnings.append(f"{where}: FlowVisor lets a slice rewrite VLAN numbers out of its flowspace")
+    names = {of.name for rule in each.flowspace for match in rule.matches for of, _, _ in match.fields()}
+    written = sorted(names & _REWRITTEN)
+    if written and Permission.WRITE in each.permissions:
+        notes.warnings.append(f"{where}: FlowVisor lets a slice rewrite {', '.join(written)} out of its flowspace")
 
 
 def _check_endpoints(slices: Mapping[str, FvSlice], notes: _Notes) -> None:
@@ -132,12 +134,14 @@ def _check_isolation(rules: Iterable[FvRule], notes: _Notes) -> None:
     by_slice: dict[str, list[FvRule]] = {}
     for rule in rules:
         by_slice.setdefault(rule.slice_name, []).append(rule)
-    for one, other in combinations(by_slice.values(), 2):
+    indexes = [(mine, indexed(mine)) for mine in by_slice.values()]
+    for (one, index), (other, other_index) in combinations(indexes, 2):
         if not (one[0].permission | other[0].permission) & WRITE:
             continue
-        for pair in shared(one, other):
-            lower, upper = sorted(pair, key=lambda rule: rule.priority)
-            if lower.permission & WRITE or (upper.permission & WRITE and lower.priority == upper.priority):
+        for number, _, second, _ in index.overlaps(other_index):
+            pair = (one[number], other[second])
+            lower, upper = sorted(pair, key=lambda rule: (rule.priority, -(rule.permission & WRITE)))
+            if lower.permission & WRITE:
                 notes.refusals.append(
                     f"slices {lower.slice_name} ({lower}) and {upper.slice_name} ({upper}) share packets: FlowVisor "
                     f"would let rules of {lower.slice_name} carry them; make the flowspaces disjoint, "
@@ -211,6 +215,9 @@ def _number(value: int) -> int:
     return value
 
 
+_REWRITTEN = frozenset(
+    "eth_src eth_dst vlan_vid vlan_pcp ipv4_src ipv4_dst ip_dscp tcp_src tcp_dst udp_src udp_dst".split()
+)
 _OVER_IP = ("ip_dscp", "ip_ecn", "ip_proto")
 """One of these is in every match of something in an IP packet."""
 _PREFIXES = {"ipv4_src": "nw_src", "ipv4_dst": "nw_dst", "arp_spa": "nw_src", "arp_tpa": "nw_dst"}

@@ -141,13 +141,15 @@ def rules_of(entry: Mapping[str, Any]) -> tuple[FvRule, ...]:
         raise FlowVisorError(f"FlowVisor: a flowspace entry can't be read: {error}") from error
 
 
-def shared(some: Sequence[FvRule], others: Sequence[FvRule]) -> Iterator[tuple[FvRule, FvRule]]:
-    """The pairs, one of each, that have packets in common, whatever their priorities."""
-    mine, theirs = (
-        OverlapIndex((0, rule.packets, number) for number, rule in enumerate(rules)) for rules in (some, others)
-    )
-    for number, _, other, _ in mine.overlaps(theirs):
-        yield some[number], others[other]
+def shared(some: Sequence[FvRule], others: Sequence[FvRule]) -> Iterator[tuple[int, int]]:
+    """The places of all pairs, one of each, that have packets in common, whatever their priorities."""
+    for number, _, other, _ in indexed(some).overlaps(indexed(others)):
+        yield number, other
+
+
+def indexed(rules: Sequence[FvRule]) -> OverlapIndex:
+    """An index of what entries match, by their places, in which all priorities count as one."""
+    return OverlapIndex((0, rule.packets, number) for number, rule in enumerate(rules))
 
 
 def _value(key: str, value: Any) -> Value:

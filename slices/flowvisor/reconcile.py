@@ -144,31 +144,32 @@ def differences(observed: Observed, desired: Desired) -> tuple[str, ...]:
 def disturbances(observed: Observed, desired: Desired) -> tuple[str, ...]:
     """Which entries of others concern packets of the wanted slices, in words; they are left alone."""
     wanted = tuple(desired.rules.values())
+    entries = [
+        (name, rule)
+        for name, rules in observed.others.items()
+        for rule in rules
+        if rule.slice_name in observed.slices and observed.slices[rule.slice_name].enabled
+    ]
     found: list[str] = []
-    for name, rules in observed.others.items():
-        for rule in rules:
-            seen = observed.slices.get(rule.slice_name)
-            if rule.slice_name in desired.slices:
-                found.append(f"entry {name} gives slice {rule.slice_name} what the file does not: {rule}")
-            elif seen is not None and seen.enabled:
-                found += _disturbed(name, rule, wanted)
+    theirs = []
+    for name, rule in entries:
+        if rule.slice_name in desired.slices:
+            found.append(f"entry {name} gives slice {rule.slice_name} what the file does not: {rule}")
+        else:
+            theirs.append((name, rule))
+    above: dict[int, FvRule] = {}
+    below: dict[int, FvRule] = {}
+    for number, mine in shared([rule for _, rule in theirs], wanted):
+        higher = theirs[number][1].priority >= wanted[mine].priority
+        (above if higher else below).setdefault(number, wanted[mine])
+    for number, (name, rule) in enumerate(theirs):
+        what = f"entry {name} of slice {rule.slice_name} ({rule})"
+        if number in above:
+            found.append(f"{what} is above slice {above[number].slice_name} ({above[number]})")
+        if number in below and rule.permission & WRITE:
+            hit = below[number]
+            found.append(f"{what} has write and shares packets with slice {hit.slice_name} ({hit})")
     return tuple(found)
-
-
-def _disturbed(name: str, rule: FvRule, wanted: tuple[FvRule, ...]) -> list[str]:
-    """The first entry that loses packets to another, and the first whose packets rules of its slice may carry away."""
-    hit = [mine for _, mine in shared((rule,), wanted)]
-    above = next((mine for mine in hit if rule.priority >= mine.priority), None)
-    below = next((mine for mine in hit if rule.priority < mine.priority), None)
-    found = []
-    if above is not None:
-        found.append(f"entry {name} of slice {rule.slice_name} ({rule}) is above slice {above.slice_name} ({above})")
-    if below is not None and rule.permission & WRITE:
-        found.append(
-            f"entry {name} of slice {rule.slice_name} ({rule}) has write and shares packets "
-            f"with slice {below.slice_name} ({below})"
-        )
-    return found
 
 
 def idle(observed: Observed, desired: Desired) -> tuple[str, ...]:

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_flowvisor import PASSWORD, FakeFlowVisor, certificate, fingerprint, served
+from fake_flowvisor import PASSWORD, FakeFlowVisor
+from fake_flowvisor_https import certificate, fingerprint, served
 
 from hyroads.controller.cli.main import main
 from hyroads.slices.core.slicefile import load_text

@@ -108,7 +108,7 @@ def test_slices_need_a_controller_each_of_its_own() -> None:
 
 def test_what_flowvisor_does_otherwise_is_told() -> None:
     warnings = " ".join(desired({"ports": [1]}, {"match": {"vlan_vid": 5}, "priority": 7}).warnings)
-    for words in ("packet-outs", "rewrite VLAN", "production has no controller"):
+    for words in ("packet-outs", "rewrite vlan_vid out of", "production has no controller"):
         assert words in warnings
 
 

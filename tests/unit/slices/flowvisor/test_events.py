@@ -16,7 +16,8 @@ from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
 
 import pytest
-from fake_flowvisor import PASSWORD, FakeFlowVisor, certificate, fingerprint, served
+from fake_flowvisor import PASSWORD, FakeFlowVisor
+from fake_flowvisor_https import certificate, fingerprint, served
 from hypothesis import given
 from hypothesis import strategies as st
 

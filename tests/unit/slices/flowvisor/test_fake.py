@@ -12,7 +12,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import fake_flowvisor
-from fake_flowvisor import FakeFlowVisor, certificate, served
+from fake_flowvisor import FakeFlowVisor
+from fake_flowvisor_https import certificate, served
 
 RECORDING = Path(fake_flowvisor.__file__).with_name("flowvisor-1.4.json")
 CALLS = json.loads(RECORDING.read_text())["calls"]
