@@ -20,11 +20,12 @@ from hyroads.slices.core.match import TernaryMatch
 from hyroads.slices.core.model import PRODUCTION, FlowspaceRule, Limits, Permission, Slice, SliceModel
 from hyroads.slices.core.notation import write
 
-from .entries import ADMIN, READ, WRITE, FlowVisorError, FvRule, FvSlice, Value, indexed
+from .entries import ADMIN, READ, WRITE, FlowVisorError, FvRule, FvSlice, Value, dpid_text, indexed
 
 UNTAGGED = 65535
 MAX_SLICE_NAME = 44
 """So no name of an entry is longer than the 64 characters of FlowVisor's data base."""
+MAX_DPID = (1 << 63) - 1
 _IPV6 = 0x86DD
 MAX_RULES = 5000
 """An entry takes a request and a poll, so many entries take minutes; more is a mistake."""
@@ -157,6 +158,7 @@ def _rules(each: Slice, notes: _Notes) -> Iterator[FvRule]:
         return
     for number, rule in enumerate(each.flowspace):
         where = f"slice {each.name}, rule {number}"
+        _check_switches(rule, where, notes)
         for port in _ports(rule, where, notes):
             for match in rule.matches:
                 fields = _match(match, where, notes)
@@ -166,6 +168,12 @@ def _rules(each: Slice, notes: _Notes) -> Iterator[FvRule]:
                     fields["in_port"] = port
                 for dpid in sorted(rule.switches) if rule.switches is not None else (None,):
                     yield FvRule(each.name, permission, rule.priority, dpid, fields)
+
+
+def _check_switches(rule: FlowspaceRule, where: str, notes: _Notes) -> None:
+    wrong = [dpid for dpid in sorted(rule.switches or ()) if dpid > MAX_DPID]
+    if wrong:
+        notes.refusals.append(f"{where}: switch {dpid_text(wrong[0])}: FlowVisor takes no datapath id above 2^63 - 1")
 
 
 def _ports(rule: FlowspaceRule, where: str, notes: _Notes) -> tuple[int | None, ...]:
@@ -216,7 +224,8 @@ def _number(value: int) -> int:
 
 
 _REWRITTEN = frozenset(
-    "eth_src eth_dst vlan_vid vlan_pcp ipv4_src ipv4_dst ip_dscp tcp_src tcp_dst udp_src udp_dst".split()
+    ("eth_src", "eth_dst", "vlan_vid", "vlan_pcp", "ipv4_src", "ipv4_dst", "ip_dscp")
+    + ("tcp_src", "tcp_dst", "udp_src", "udp_dst")
 )
 _OVER_IP = ("ip_dscp", "ip_ecn", "ip_proto")
 """One of these is in every match of something in an IP packet."""

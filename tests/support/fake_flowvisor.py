@@ -133,8 +133,8 @@ class FakeFlowVisor:
         return [{"slice-name": name, "admin-status": each["admin-status"]} for name, each in self.slices.items()]
 
     def do_add_slice(self, given: Any) -> bool:
-        name, controller, contact, password = _needed(
-            "add-slice", given, "slice-name", "controller-url", "admin-contact", "password"
+        controller, name, contact, password = _needed(
+            "add-slice", given, "controller-url", "slice-name", "admin-contact", "password"
         )
         kind, host, *port = controller.split(":")
         if kind != "tcp":
@@ -142,7 +142,7 @@ class FakeFlowVisor:
         if given.get("drop-policy", "exact") not in ("exact", "rule"):
             message = "add-slice: Flowvisor currently supports an 'exact' or a 'rule' based drop policy"
             raise Refused(INVALID_PARAMS, message)
-        if len(name) >= 45:
+        if len(name) > 45:
             message = f"add-slice: The length of the sliceName: {name}  should be less than 45 characters"
             raise Refused(INVALID_PARAMS, message)
         if name in self.slices:
@@ -181,6 +181,9 @@ class FakeFlowVisor:
 
     def do_update_slice_password(self, given: Any) -> bool:
         name, password = _needed("update-slice-password", given, "slice-name", "password")
+        if name not in self.slices:
+            message = f"Unable to set slice password : Password for slice {name} was not updated"
+            raise Refused(INTERNAL, f"update-slice-password: {message}")
         self.slices[name]["password"] = password
         return True
 
@@ -198,20 +201,15 @@ class FakeFlowVisor:
             for name in _slices_of(entry):
                 if name not in self.slices:
                     raise Refused(INVALID_PARAMS, f"add-flowspace: Slice Name {name} does not exist!")
-        entries = [_stored(entry, next(self._ids), entry.get("name") or self.draw_name()) for entry in given]
+        entries = [_stored(entry, entry.get("name") or self.draw_name()) for entry in given]
         # Nothing to do is never done.
-        return self._later(entries if given else None)
-
-    def _later(self, entries: list[dict[str, Any]] | None) -> int:
+        self.pending[self.requests] = [self.polls, entries or None]
         self.requests += 1
-        if entries is not None and len(entries) > 1:
-            self.worker_lives = False
-        self.pending[self.requests] = [self.polls, entries]
-        return self.requests
+        return self.requests - 1
 
     def do_list_fs_status(self, given: Any) -> str:
         (number,) = _needed("list-fs-status", given, "fs-id")
-        if number > self.requests:
+        if number >= self.requests:
             return "UNKNOWN"
         if number in self.pending:
             waiting = self.pending[number]
@@ -223,31 +221,44 @@ class FakeFlowVisor:
 
     def _carry_out(self, number: int, entries: list[dict[str, Any]]) -> None:
         for entry in entries:
+            number_of_entry = next(self._ids)
             if len(entry["name"]) > 64:
                 self.failed[number] = "Unable to set the flowmap in db"
                 return
-            self.rules = [rule for rule in self.rules if rule["id"] != entry["id"]]
-            self.rules.append(entry)
-            self.risen += self.ghosts
-            self.ghosts = []
+            self.rules.append({**entry, "id": number_of_entry})
+        self.risen += self.ghosts
+        self.ghosts = []
+        # It removes the request once for each entry, and the second time fails.
+        self.worker_lives = len(entries) == 1
+
+    def _found(self, name: str, problem: str) -> list[dict[str, Any]]:
+        """The entries of a name, but for those of disabled slices alone: it does not find these."""
+        found = [
+            rule
+            for rule in self.rules
+            if rule["name"] == name and any(self.slices[each]["admin-status"] for each in _slices_of(rule))
+        ]
+        if not found:
+            raise Refused(INTERNAL, f"{problem}{name}")
+        return found
 
     def do_update_flowspace(self, given: Any) -> int:
-        changed = []
+        """The number of the last entry, which is done at once and is no request that has a status."""
+        if not given:
+            raise RuntimeError("null pointer")
         for change in given:
-            rule = next((rule for rule in self.rules if rule["name"] == change["name"]), None)
-            if rule is None:
-                raise Refused(INTERNAL, f"update-flowspaceUnable to find flowspace entry :{change['name']}")
-            changed.append(_stored({**rule, "match": {}, **change}, rule["id"], rule["name"]))
-        return self._later(changed)
+            old = self._found(change["name"], "update-flowspaceUnable to find flowspace entry :")[0]
+            new = {**_stored({**old, "match": {}, **change}, old["name"]), "id": next(self._ids)}
+            self.rules = [*(rule for rule in self.rules if rule is not old), new]
+        return int(self.rules[-1]["id"])
 
     def do_remove_flowspace(self, given: Any) -> bool:
         if not given:
             raise Refused(INVALID_PARAMS, "remove-flowspace: Nothing to remove")
-        for name in given:
-            if name not in self.names:
-                raise Refused(INTERNAL, f"remove-flowspace: unable to find flow entry : {name}")
-        self.ghosts += [rule for rule in self.rules if rule["name"] in given]
-        self.rules = [rule for rule in self.rules if rule["name"] not in given]
+        gone = [rule for name in given for rule in self._found(name, "remove-flowspace: unable to find flow entry : ")]
+        numbers = {rule["id"] for rule in gone}
+        self.ghosts += gone
+        self.rules = [rule for rule in self.rules if rule["id"] not in numbers]
         return True
 
     def do_list_flowspace(self, given: Any) -> Any:
@@ -361,19 +372,21 @@ def _slices_of(rule: dict[str, Any]) -> list[str]:
     return [action["slice-name"] for action in rule["slice-action"]]
 
 
-def _stored(entry: dict[str, Any], number: int, name: str) -> dict[str, Any]:
-    match = {key: _cut(key, value) for key, value in entry["match"].items() if key != "wildcards"}
+def _stored(entry: dict[str, Any], name: str) -> dict[str, Any]:
     return {
-        "id": number, "name": name, "dpid": _dpid(entry["dpid"]), "priority": entry["priority"],
-        "match": match, "slice-action": [dict(each) for each in entry["slice-action"]],
-        "queues": [], "force-enqueue": -1,
+        "name": name, "dpid": _dpid(entry["dpid"]), "priority": entry["priority"],
+        "match": {key: _cut(key, value) for key, value in entry["match"].items()},
+        "slice-action": [dict(each) for each in entry["slice-action"]], "queues": [], "force-enqueue": -1,
     }  # fmt: skip
 
 
 def _dpid(text: str) -> str:
     if text in _EVERY_SWITCH:
         return "all_dpids"
-    return int(text.replace(":", ""), 16).to_bytes(8, "big").hex(":")
+    number = int(text.replace(":", ""), 16)
+    if number >> 63:
+        raise RuntimeError("its numbers are signed")
+    return number.to_bytes(8, "big").hex(":")
 
 
 def _cut(key: str, value: Any) -> Any:

@@ -120,9 +120,7 @@ def test_a_rule_that_someone_changed_under_our_name_is_put_right(fake: FakeFlowV
     desired = wanted()
     reconcile(client, desired, CLOCK)
     name = next(name for name, rule in desired.rules.items() if rule.slice_name == "web")
-    number = client.call("update-flowspace", [{"name": name, "priority": 1}])
-    while client.call("list-fs-status", {"fs-id": number}) == "PENDING":
-        pass
+    client.call("update-flowspace", [{"name": name, "priority": 1}])
     assert fake.rules[-1]["match"] == {}, "an update without a match widens it to everything"
     assert differences(observe(client), desired) == (f"{name} says something else",)
     reconcile(client, desired, CLOCK)
@@ -138,6 +136,16 @@ def test_entries_of_a_disabled_slice_are_seen_and_not_added_again(fake: FakeFlow
     assert fake.slices["web"]["admin-status"] is True
     assert sorted(fake.names) == sorted(desired.rules)
     assert all("flowspace" not in step.method for step in done)
+
+
+def test_a_disabled_slice_that_is_not_wanted_goes_with_its_entries(fake: FakeFlowVisor, client: Client) -> None:
+    reconcile(client, wanted(), CLOCK)
+    client.call("update-slice", {"slice-name": "web", "admin-status": False})
+    with pytest.raises(FlowVisorError, match="unable to find flow entry"):
+        client.call("remove-flowspace", [next(name for name in fake.names if "web" in name)])
+    only = wanted("slices: [{name: production, controllers: [tcp:127.0.0.1:6653], permissions: [read]}]")
+    reconcile(client, only, CLOCK)
+    assert fake.slices.keys() == {"fvadmin", "production"} and fake.names == list(only.rules)
 
 
 def test_an_entry_that_is_there_twice_is_told_and_put_right(fake: FakeFlowVisor, client: Client) -> None:

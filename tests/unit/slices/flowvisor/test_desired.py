@@ -174,6 +174,12 @@ def test_what_is_in_ipv6_packets_is_refused(match: dict[str, Any]) -> None:
     assert matches({"match": {"eth_type": 0x86DD}}) == [{"dl_type": 0x86DD}]
 
 
+def test_datapath_ids_that_flowvisor_fails_at_are_refused() -> None:
+    (found,) = refusals({"match": {"vlan_vid": 1}, "switches": [1, 1 << 63]})
+    assert found.startswith("slice web, rule 0: switch 80:00:00:00:00:00:00:00: ")
+    assert len(desired({"match": {"vlan_vid": 1}, "switches": [(1 << 63) - 1]}).rules) == 1
+
+
 def test_names_that_flowvisor_has_for_itself_or_no_room_for_are_refused() -> None:
     assert "slice fvadmin: this name is that of FlowVisor's operator" in refusals(name="fvadmin")
     for length, refused in ((44, False), (45, True)):
