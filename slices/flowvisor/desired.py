@@ -223,10 +223,8 @@ def _number(value: int) -> int:
     return value
 
 
-_REWRITTEN = frozenset(
-    ("eth_src", "eth_dst", "vlan_vid", "vlan_pcp", "ipv4_src", "ipv4_dst", "ip_dscp")
-    + ("tcp_src", "tcp_dst", "udp_src", "udp_dst")
-)
+_ADDRESSES = ("eth_src", "eth_dst", "ipv4_src", "ipv4_dst")
+_REWRITTEN = frozenset((*_ADDRESSES, "vlan_vid", "vlan_pcp", "ip_dscp", "tcp_src", "tcp_dst", "udp_src", "udp_dst"))
 _OVER_IP = ("ip_dscp", "ip_ecn", "ip_proto")
 """One of these is in every match of something in an IP packet."""
 _PREFIXES = {"ipv4_src": "nw_src", "ipv4_dst": "nw_dst", "arp_spa": "nw_src", "arp_tpa": "nw_dst"}

@@ -1,10 +1,10 @@
 """FlowVisor 1.4's management API, with its bugs. ``fake_flowvisor_https`` serves it.
 
 The real one is a Java program of 2013 that no registry has. This one answers as the real one did when its answers
-were recorded (``flowvisor-1.4.json``; ``test_fake.py`` replays all of them): entries are read back with signed
-numbers, numbers out of range are cut, a worker dies of two entries at once, two entries may have one name, what was
-removed comes back into force with the next add until the slice is updated, an update without a match widens the entry,
-entries of disabled slices are hidden.
+were recorded (``flowvisor-1.4.json``, then ``flowvisor-1.4-more.json``; ``test_fake.py`` replays both): entries are
+read back with signed numbers, numbers out of range are cut, a worker dies of two entries at once, two entries may have
+one name, what was removed comes back into force with the next add until the slice is updated, an update without a
+match widens the entry, entries of disabled slices are hidden and can't be removed.
 """
 
 from __future__ import annotations
@@ -256,7 +256,11 @@ class FakeFlowVisor:
         if not given:
             raise Refused(INVALID_PARAMS, "remove-flowspace: Nothing to remove")
         gone = [rule for name in given for rule in self._found(name, "remove-flowspace: unable to find flow entry : ")]
-        numbers = {rule["id"] for rule in gone}
+        numbers: set[int] = set()
+        for rule in gone:
+            if rule["id"] in numbers:
+                raise Refused(INTERNAL, f"remove-flowspace: unable to find flow entry : {rule['id']}")
+            numbers.add(rule["id"])
         self.ghosts += gone
         self.rules = [rule for rule in self.rules if rule["id"] not in numbers]
         return True
@@ -406,10 +410,12 @@ def _cut(key: str, value: Any) -> Any:
 
 
 def _listed(rule: dict[str, Any]) -> dict[str, Any]:
-    wildcards = _ALL_WILDCARDS
+    wildcards, match = _ALL_WILDCARDS, {}
     for key, value in rule["match"].items():
         place, bits = _WILDCARDS[key]
         wildcards &= ~(((1 << bits) - 1) << place)
         if bits > 1:
             wildcards |= (32 - IPv4Network(value).prefixlen) << place
-    return {**rule, "match": {**rule["match"], "wildcards": wildcards}}
+        if not (bits > 1 and value.endswith("/0")):
+            match[key] = value
+    return {**rule, "match": {**match, "wildcards": wildcards}}
