@@ -1,6 +1,7 @@
 """What FlowVisor has and what it shall have -> the steps between, carried out and checked by reading back. Pure.
 
-New entries come before old ones go, so that a packet always belongs to someone. FlowVisor 1.4 needs care:
+New entries come before old ones go, so that a packet always belongs to someone; only a slice whose controller passes
+to another slice goes first, because FlowVisor wants one address for each. FlowVisor 1.4 needs care:
 
 - more than one entry in one ``add-flowspace`` kills its worker: each entry is a step of its own;
 - an add brings entries back to life that were removed before: after each one the slice is told to be enabled, which
@@ -88,22 +89,41 @@ class Observed:
 def steps(observed: Observed, desired: Desired) -> tuple[Step, ...]:
     """What to do, in order; slices that are not wanted go if they are ours or have entries of ours."""
     left = observed.left(desired)
+    blocking = _blocking(observed, desired, left)
     missing = [rule for name, rule in desired.rules.items() if not observed.says(name, rule)]
     # An entry under one of our names that says something else must go first: a removal takes all of one name.
     clashing = sorted(rule.name for rule in missing if rule.name in observed.rules)
-    found: list[Step] = []
-    found += [_slice_step(each, known=name in observed.slices) for name, each in desired.slices.items()]
+    found = _slices_removal(observed, blocking)
+    # A slice that is there may still have the controller of one that is not.
+    for known in (True, False):
+        found += [
+            _slice_step(s, known=known) for name, s in desired.slices.items() if (name in observed.slices) is known
+        ]
     found += _removal(clashing)
     found += [Step(f"add {rule.name}", _ADD_RULE, [rule.document()], rule.slice_name) for rule in missing]
-    found += _removal(sorted(observed.rules.keys() - desired.rules.keys() - _gone_with_slices(observed, left)))
-    found += [Step(f"remove slice {name}", "remove-slice", {"slice-name": name}) for name in left]
+    found += _removal(
+        sorted(
+            name
+            for name, rule in observed.rules.items()
+            if name not in desired.rules and (rule is None or rule.slice_name not in left)
+        )
+    )
+    found += _slices_removal(observed, [name for name in left if name not in blocking])
     return tuple(found)
 
 
-def _gone_with_slices(observed: Observed, left: list[str]) -> frozenset[str]:
-    """Entries of disabled slices that go: FlowVisor does not find them to remove them, and removes them with these."""
-    disabled = {name for name in left if not observed.slices[name].enabled}
-    return frozenset(name for name, rule in observed.rules.items() if rule is not None and rule.slice_name in disabled)
+def _blocking(observed: Observed, desired: Desired, left: list[str]) -> list[str]:
+    """Slices that go and have the controller of one that comes: FlowVisor wants one address for each slice."""
+    coming = {(each.host, each.port) for name, each in desired.slices.items() if name not in observed.slices}
+    return [name for name in left if (observed.slices[name].host, observed.slices[name].port) in coming]
+
+
+def _slices_removal(observed: Observed, names: list[str]) -> list[Step]:
+    """Entries, then slices. Those of a disabled slice are not found, but go with it."""
+    enabled = {name for name in names if observed.slices[name].enabled}
+    rules = observed.rules.items()
+    found = _removal(sorted(name for name, rule in rules if rule is not None and rule.slice_name in enabled))
+    return found + [Step(f"remove slice {name}", "remove-slice", {"slice-name": name}) for name in names]
 
 
 def _slice_step(each: FvSlice, *, known: bool) -> Step:

@@ -148,6 +148,21 @@ def test_a_disabled_slice_that_is_not_wanted_goes_with_its_entries(fake: FakeFlo
     assert fake.slices.keys() == {"fvadmin", "production"} and fake.names == list(only.rules)
 
 
+def test_controllers_pass_from_slice_to_slice(fake: FakeFlowVisor, client: Client) -> None:
+    reconcile(client, wanted(), CLOCK)
+    renamed = SLICES.replace("name: web", "name: shop")
+    reconcile(client, wanted(renamed), CLOCK)
+    assert fake.slices.keys() == {"fvadmin", "production", "shop"} and fake.slices["shop"]["port"] == 6700
+    assert sorted(fake.names) == sorted(wanted(renamed).rules)
+    more = renamed.replace("tcp:127.0.0.1:6700", "tcp:127.0.0.1:6701")
+    more = more.replace("slices:\n", "slices:\n  - {name: a, controllers: [tcp:127.0.0.1:6700]}\n")
+    reconcile(client, wanted(more), CLOCK)
+    assert (fake.slices["a"]["port"], fake.slices["shop"]["port"]) == (6700, 6701)
+    client.call("update-slice", {"slice-name": "shop", "admin-status": False})
+    reconcile(client, wanted(more.replace("name: shop", "name: web")), CLOCK)
+    assert fake.slices.keys() == {"fvadmin", "production", "web", "a"}
+
+
 def test_an_entry_that_is_there_twice_is_told_and_put_right(fake: FakeFlowVisor, client: Client) -> None:
     desired = wanted()
     reconcile(client, desired, CLOCK)
