@@ -332,7 +332,7 @@ class EventLoop:
             what = "silent" if link in self.state.silent else "heard again"
             LOG.warning("link %s is %s", link, what + (", held down" if link in self.state.held else ""))
 
-    def agent_report(self, session: Session, report: dict[str, Any]) -> None:
+    def agent_report(self, session: Session, report: Mapping[str, Any]) -> None:
         """Counters of an agent."""
         self.reports.take(session.node, report)
         if self.markers.reported(session.node, report):
