@@ -160,7 +160,7 @@ def test_readings_that_are_decoded_are_those_of_the_python_parser(wire: Wire) ->
     wire.refer_to_reading()
     decoded = 0
     for _ in range(4000):
-        counters = [rng.choice((0, 17, 2**53, 2**53 + 1, 2**63)) for _ in range(4)]
+        counters = [rng.choices((0, 17, 2**53 - 1, 2**53 + 1, 2**63), (9, 9, 9, 1, 1))[0] for _ in range(4)]
         rows = [{"technology": t, "busy_us": counters[i], "active_us": counters[i + 1]} for i, t in
                 enumerate(("w5", "w2"))]  # fmt: skip
         line = line_of({"type": "radio-changes", "time_s": rng.choice((1.5, 7, 1e15)), "interfaces": rows})
