@@ -141,10 +141,10 @@ def p99(times_ms: list[float]) -> float:
     return float(np.percentile(times_ms, 99))
 
 
-def row(case: Case, slices: int) -> str:
+def row(case: Case, slices: int, runs: int) -> str:
     run = Run(case, slices)
     list(run.warm(SETTLE))
-    warm, cold = list(run.warm(RUNS)), list(run.cold(RUNS))
+    warm, cold = list(run.warm(runs)), list(run.cold(runs))
     layout = run.world.problem.layout
     shape = f"{layout.flow_count:>5} {layout.path_count:>5} {layout.link_count:>5}"
     times = " ".join(f"{ms:>7.1f}" for times_ms in (cold, warm) for ms in (statistics.median(times_ms), p99(times_ms)))
@@ -177,19 +177,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("-v", action="store_true", help="say which part took how long")
     parser.add_argument("--slices", type=int, default=0, metavar="N")
+    parser.add_argument("--runs", type=int, default=RUNS, metavar="N", help="slots of each kind")
     parser.add_argument("words", nargs="*", metavar="WORD")
     args = parser.parse_args()
     if args.v:
         for case in chosen(args.words or ["large"]):
             profiled(case, args.slices)
         return
-    print(f"CPU time, median and 99th percentile of {RUNS} slots, ms; state: MiB")
+    print(f"CPU time, median and 99th percentile of {args.runs} slots, ms; state: MiB")
     print(
         f"{'case':<24} {'flows':>5} {'paths':>5} {'links':>5} {'cold':>7} {'p99':>7} {'warm':>7} {'p99':>7} "
         f"{'target<=':>8} {'state MiB':>9}"
     )
     for case in chosen(args.words):
-        print(row(case, args.slices), flush=True)
+        print(row(case, args.slices, args.runs), flush=True)
 
 
 if __name__ == "__main__":

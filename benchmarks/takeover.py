@@ -1,6 +1,12 @@
-"""One of several controllers leads, and is killed, or frozen and thawed: real controllers, etcd, switches and agents.
+"""One of several controllers leads, and is killed, frozen and thawed, or cut off: real controllers, etcd and devices.
 
-    python benchmarks/takeover.py --runs 10          root
+    python benchmarks/takeover.py --runs 10                                               root
+    python benchmarks/takeover.py --kinds apart --controllers 2
+    python benchmarks/takeover.py --kinds etcd-paused etcd-stopped etcd-member --runs 1
+
+``cut``: the leader does not reach etcd, devices and its peers, nor they it. ``apart``: the controllers alone do not
+reach each other. ``no-etcd``: the leader alone does not reach etcd. The members of etcd are stopped for 5 s (paused:
+SIGSTOP) or for a minute, or one of them is killed.
 
 Several controllers on one network, all connected to all switches and agents, stand by for each other. A UDP stream of
 1,000 packets a second goes over the multipath all the time. While the old leader is frozen it is asked over REST for
@@ -18,7 +24,9 @@ import statistics
 import subprocess
 import sys
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +43,10 @@ STREAM_S, PACKET_BYTES = 5.0, 600
 THAW_AFTER_S = 1.0
 NEW_FLOW = {"id": "late", "from": "d", "to": "a"}
 CONTROL_PORT = 9000
+GROUP = 6100
+"""Controllers have groups of their own from this one on, by which their packets are known."""
+CUT_S = 3.0
+ETCD_S = {"etcd-paused": 5.0, "etcd-stopped": 60.0, "etcd-member": 5.0, "apart": 5.0, "no-etcd": 15.0}
 
 
 class Led:
@@ -42,6 +54,7 @@ class Led:
 
     def __init__(self, program: Program, number: int) -> None:
         self.program, self.ports, self.control = program, controller_ports(number), CONTROL_PORT + number
+        self.group = GROUP + number
 
     def ask(self) -> dict[str, Any]:
         with socket.create_connection(("127.0.0.1", self.control), timeout=5) as connection:
@@ -75,7 +88,8 @@ class LedEmulation(Emulation):
         program = super()._program(command, settings, suffix)
         number = int(suffix.removeprefix("-") or 1) - 1
         path = program.log.with_suffix(".json")
-        words = [sys.executable, str(LED), str(path), str(CONTROL_PORT + number)]
+        group = ["setpriv", "--regid", str(GROUP + number), "--clear-groups", "--"]
+        words = [*group, sys.executable, str(LED), str(path), str(CONTROL_PORT + number)]
         return Program(program.name, words, program.log, niceness=-10)
 
     @property
@@ -97,11 +111,11 @@ def devices(emulation: Emulation) -> dict[str, Any]:
     return found
 
 
-def stream(emulation: Emulation) -> tuple[subprocess.Popen, subprocess.Popen]:
+def stream(emulation: Emulation, seconds: float = STREAM_S) -> tuple[subprocess.Popen, subprocess.Popen]:
     probe = [sys.executable, "-m", "hyroads.mininet.probe"]
-    receive = [*emulation.inside("d"), *probe, "receive", "--seconds", str(STREAM_S + 2.5)]
+    receive = [*emulation.inside("d"), *probe, "receive", "--seconds", str(seconds + 2.5)]
     to = emulation.addressing.host_ip["d"]
-    send = [*emulation.inside("a"), *probe, "send", "--to", to, "--seconds", str(STREAM_S)]
+    send = [*emulation.inside("a"), *probe, "send", "--to", to, "--seconds", str(seconds)]
     send += ["--interval-ms", "1", "--bytes", str(PACKET_BYTES)]
     receiver = subprocess.Popen(receive, stdout=subprocess.PIPE, text=True)
 
@@ -115,19 +129,129 @@ def stream(emulation: Emulation) -> tuple[subprocess.Popen, subprocess.Popen]:
     return receiver, sender
 
 
-def one_run(emulation: LedEmulation, kind: str) -> dict[str, Any]:
+@contextmanager
+def dropped(*rules: str) -> Iterator[None]:
+    """Packets that leave any socket of the emulated network's controllers, and fit a rule, are lost."""
+    chain = "add chain inet cut out { type filter hook output priority 0; }"
+    lines = ["add table inet cut", chain, *(f"add rule inet cut out {rule} drop" for rule in rules)]
+    subprocess.run(["nft", "-f", "-"], input="\n".join(lines), text=True, check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["nft", "delete", "table", "inet", "cut"], check=True)
+
+
+def ports(numbers: list[int]) -> str:
+    return "{ " + ", ".join(map(str, numbers)) + " }"
+
+
+def cut_rules(emulation: LedEmulation, led: Led, *, of: tuple[str, ...]) -> list[str]:
+    """What parts a controller from etcd, from devices and from its peers."""
+    rules = []
+    if "etcd" in of:
+        etcd = [int(url.rpartition(":")[2]) for url in emulation.etcd.urls]
+        rules.append(f"meta skgid {led.group} tcp dport {ports(etcd)}")
+    if "peers" in of:
+        peers = [other.ports["peer"] for other in emulation.led if other.control != led.control]
+        rules.append(f"meta skgid {led.group} tcp dport {ports(peers)}")
+        rules += [f"tcp {end}port {led.ports['peer']}" for end in "sd"]
+    if "devices" in of:
+        own = ports([led.ports["openflow"], led.ports["agents"]])
+        rules += [f"tcp {end}port {own}" for end in "sd"]
+    return rules
+
+
+def declare(led: Led, method: str = "POST") -> int:
+    """The status of a request for another flow, or for its removal."""
+    path = "/flows" if method == "POST" else f"/flows/{NEW_FLOW['id']}?wait=false"
+    body = json.dumps(NEW_FLOW) if method == "POST" else None
+    connection = HTTPConnection("127.0.0.1", led.ports["rest"], timeout=15)
+    try:
+        connection.request(method, f"/api/v1{path}", body, {"Content-Type": "application/json"})
+        return connection.getresponse().status
+    except OSError:
+        return 0
+    finally:
+        connection.close()
+
+
+def one_cut(emulation: LedEmulation) -> dict[str, Any]:
+    """The leader is cut off from everything, asked for a flow meanwhile, and comes back."""
+    old, others, before, was = begin(emulation)
+    receiver, sender = stream(emulation)
+    time.sleep(0.5)
+    asked, event_s = old.ask(), time.monotonic()
+    with dropped(*cut_rules(emulation, old, of=("etcd", "peers", "devices"))):
+        row = taken_over(emulation, "cut", others, before, was, event_s)
+        row["answer"] = declare(old)
+        time.sleep(max(0.0, CUT_S - (time.monotonic() - event_s)))
+    back_s = time.monotonic()
+    time.sleep(3.0)
+    row |= refusals(old.ask(), asked, back_s)
+    row["late flow"] = any(NEW_FLOW["id"] == flow["id"] for flow in emulation.rest.get("/flows")["flows"])
+    return row | packets(receiver, sender, event_s)
+
+
+def one_without(emulation: LedEmulation, kind: str) -> dict[str, Any]:
+    """Something is away for a while, and nobody, or one at most, is to take over."""
+    old, _, _, _ = begin(emulation)
+    began, length_s = old.ask(), ETCD_S[kind]
+    receiver, sender = stream(emulation, length_s + 4.0)
+    event_s = time.monotonic()
+    with away(emulation, old, kind):
+        time.sleep(1.0)
+        row: dict[str, Any] = {"kind": kind, "answer": declare(old)}
+        time.sleep(max(0.0, length_s - (time.monotonic() - event_s)))
+    row["rates meanwhile"] = old.ask()["counters"].get("agent_rates", 0) - began["counters"].get("agent_rates", 0)
+    back_s = time.monotonic()
+    wait_until(
+        "writes", lambda: any(declare(led) in (200, 201, 202, 409) for led in emulation.led), 30.0, interval_s=0.1
+    )
+    row["writes_after_ms"] = (time.monotonic() - back_s) * 1e3
+    time.sleep(2.0)
+    leaders = [led for led in emulation.led if led.epoch() is not None]
+    row["takeovers"] = max(led.ask()["ha"]["epoch"] for led in emulation.led) - began["epoch"]
+    row["leaders"] = len(leaders)
+    declare(leaders[0], "DELETE")
+    return row | packets(receiver, sender, event_s)
+
+
+@contextmanager
+def away(emulation: LedEmulation, led: Led, kind: str) -> Iterator[None]:
+    members = emulation.etcd.programs
+    if kind in ("apart", "no-etcd"):
+        with dropped(*cut_rules(emulation, led, of=("peers",) if kind == "apart" else ("etcd",))):
+            yield
+    elif kind == "etcd-paused":
+        for member in members:
+            member.kill(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            for member in members:
+                member.kill(signal.SIGCONT)
+    else:
+        for member in members[:1] if kind == "etcd-member" else members:
+            member.stop()
+        yield
+        emulation.etcd.start()
+        emulation.etcd.wait_ready()
+
+
+def begin(emulation: LedEmulation) -> tuple[Led, list[Led], dict[int, dict[str, Any]], dict[str, Any]]:
+    """The leader, the others and what they say, and what devices have, once all is well."""
     wait_until("all", lambda: all(led.ready() for led in emulation.led), 60.0, interval_s=0.1)
     time.sleep(1.0)
     old = emulation.leader()
     assert old is not None
     others = [led for led in emulation.led if led.control != old.control]
-    before, was = {led.control: led.ask() for led in others}, devices(emulation)
-    receiver, sender = stream(emulation)
-    time.sleep(0.5)
-    pid, asked = old.program.pid, old.ask()
-    event_s = time.monotonic()
-    os.kill(pid, signal.SIGKILL if kind == "killed" else signal.SIGSTOP)
-    unread = None if kind == "killed" else old.declare_unread()
+    return old, others, {led.control: led.ask() for led in others}, devices(emulation)
+
+
+def taken_over(
+    emulation: LedEmulation, kind: str, others: list[Led], before: dict[int, Any], was: dict[str, Any], event_s: float
+) -> dict[str, Any]:
+    """What the next leader did, once there is one."""
     wait_until("a leader", lambda: any(led.epoch() is not None for led in others), 10.0, interval_s=0.02)
     time.sleep(THAW_AFTER_S)
     new = next(led for led in others if led.epoch() is not None)
@@ -135,20 +259,39 @@ def one_run(emulation: LedEmulation, kind: str) -> dict[str, Any]:
     row: dict[str, Any] = {"kind": kind, "epoch": now["epoch"], "quiet": devices(emulation) == was}
     row["ms"] = {what: (at - event_s) * 1e3 for what, at in now["times"].items()}
     row["flow_mods"] = now["flow_mods"] - then["flow_mods"]
-    names = ("agent_configs", "agent_rates")
-    row |= {name: now["counters"].get(name, 0) - then["counters"].get(name, 0) for name in names}
+    row |= {name: now["counters"].get(name, 0) - then["counters"].get(name, 0) for name in SENT}
     row["leaders"] = sum(led.epoch() is not None for led in others)
+    return row
+
+
+def packets(receiver: subprocess.Popen, sender: subprocess.Popen, event_s: float) -> dict[str, Any]:
+    """What became of the stream."""
+    arrivals = json.loads(receiver.communicate(timeout=120)[0])
+    sent = json.loads(sender.communicate(timeout=30)[0])
+    found = report(sent, arrivals)
+    lost_ms = [(found.sent_at_s(number) - event_s) * 1e3 for number in found.lost]
+    return {"sent": found.sent, "lost": len(lost_ms), "lost_ms": [min(lost_ms), max(lost_ms)] if lost_ms else []}
+
+
+def one_run(emulation: LedEmulation, kind: str) -> dict[str, Any]:
+    if kind == "cut":
+        return one_cut(emulation)
+    if kind in ETCD_S:
+        return one_without(emulation, kind)
+    old, others, before, was = begin(emulation)
+    receiver, sender = stream(emulation)
+    time.sleep(0.5)
+    pid, asked = old.program.pid, old.ask()
+    event_s = time.monotonic()
+    os.kill(pid, signal.SIGKILL if kind == "killed" else signal.SIGSTOP)
+    unread = None if kind == "killed" else old.declare_unread()
+    row = taken_over(emulation, kind, others, before, was, event_s)
     if kind == "killed":
         old.program.start()
         wait_until("the old one", old.ready, 60.0, interval_s=0.1)
     else:
         row |= thawed(old, unread, pid, asked)
-    arrivals = json.loads(receiver.communicate(timeout=30)[0])
-    sent = json.loads(sender.communicate(timeout=30)[0])
-    found = report(sent, arrivals)
-    lost_ms = [(found.sent_at_s(number) - event_s) * 1e3 for number in found.lost]
-    row["sent"], row["lost"], row["lost_ms"] = found.sent, len(lost_ms), [min(lost_ms), max(lost_ms)] if lost_ms else []
-    return row
+    return row | packets(receiver, sender, event_s)
 
 
 SENT, REFUSED = ("agent_configs", "agent_rates"), ("refused_as_slave", "refused_as_stale")
@@ -164,16 +307,22 @@ def thawed(old: Led, unread: Any, pid: int, asked: dict[str, Any]) -> dict[str, 
         unread.settimeout(5.0)
         answer = unread.recv(200).split(b"\r\n")[0].decode()
     unread.close()
+    return {"answer": answer, **refusals(status, asked, thaw_s)}
+
+
+def refusals(status: dict[str, Any], asked: dict[str, Any], back_s: float) -> dict[str, Any]:
+    """What an old leader that is back has sent to change something, how much was refused, and when it followed."""
 
     def since(names: tuple[str, ...]) -> int:
         return sum(status["counters"].get(name, 0) - asked["counters"].get(name, 0) for name in names)
 
     down = status["stepped_down_s"]
+    # Counted by session: those that are new have none of before.
+    flow_mods = status["flow_mods"] - asked["flow_mods"]
     return {
-        "answer": answer,
-        "sent_by_old": since(SENT) + status["flow_mods"] - asked["flow_mods"],
+        "sent_by_old": since(SENT) + (flow_mods if flow_mods >= 0 else status["flow_mods"]),
         "refused": since(REFUSED),
-        "stepped_down_ms": None if down is None else (down - thaw_s) * 1e3,
+        "stepped_down_ms": None if down is None else (down - back_s) * 1e3,
     }
 
 
@@ -184,17 +333,22 @@ def summary(rows: list[dict[str, Any]]) -> None:
     for kind in dict.fromkeys(row["kind"] for row in rows):
         mine = [row for row in rows if row["kind"] == kind]
         print(f"{kind}, {len(mine)} runs, medians (worst):")
+        if "takeovers" in mine[0]:
+            for what in ("takeovers", "rates meanwhile", "writes_after_ms", "answer"):
+                print(f"  {what}: {of([row[what] for row in mine])}")
+            print(f"  packets lost: {sum(row['lost'] for row in mine)} of {sum(row['sent'] for row in mine)}")
+            continue
         for what in ("master", "obeyed", "in force"):
             print(f"  until {what}, ms: {of([row['ms'][what] for row in mine if what in row['ms']])}")
         print(f"  packets lost: {sum(row['lost'] for row in mine)} of {sum(row['sent'] for row in mine)}")
         for what in ("flow_mods", "agent_configs", "agent_rates"):
             print(f"  {what} of the takeover: {of([row[what] for row in mine])}")
         print(f"  runs in which devices had the same before and after: {sum(row['quiet'] for row in mine)}")
-        if kind == "frozen":
+        if kind in ("frozen", "cut"):
             for what in ("sent_by_old", "refused"):
-                print(f"  {what} once it was thawed: {sum(row[what] for row in mine)}")
+                print(f"  {what} once it was back: {sum(row[what] for row in mine)}")
             steps = [row["stepped_down_ms"] for row in mine if row["stepped_down_ms"] is not None]
-            print(f"  stepped down {len(steps)} times, ms after SIGCONT: {of(steps)}")
+            print(f"  stepped down {len(steps)} times, ms after that: {of(steps)}")
 
 
 def main() -> int:

@@ -121,7 +121,7 @@ def create_app(
     app.url_map.converters |= {name: converter for name, (converter, _) in _CONVERTERS.items()}
     # Two slashes in an id are not another way to write one.
     app.url_map.merge_slashes = False
-    begun = Operations(clock)
+    begun = Operations(clock, several=replies is not None)
     app.extensions.update({resource.EXTENSION: pause, operations.EXTENSION: begun})
     if requests is not None:
         requests.follow(app)

@@ -20,7 +20,7 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException, HTTPResponse
 from typing import Any
@@ -186,26 +186,49 @@ class Client:
         try:
             operation = self.confirmed(answer.document)
         except ApiError as error:
-            if error.status != 404 or len(self._endpoints) == 1:
+            if error.status not in (404, 410) or len(self._endpoints) == 1:
                 raise
             # The leader that began it has gone. The next one knows the key, or does it now.
             answer = self.request(method, path, body, query=query, key=key, again=True)
             if answer.status != 202:
                 return answer.document
+            if answer.headers.get("idempotent-replayed"):
+                return self._in_force(answer.document)
             operation = self.confirmed(answer.document)
         return self._ask("GET", operation["resource"], None, {}).document if operation["resource"] else None
 
+    def _in_force(self, operation: Document) -> Any:
+        """What an operation is about that another controller began, once nobody is waited for; NotConfirmedError."""
+        if operation["resource"] is None:
+            return None
+
+        def ask() -> Document:
+            found: Document = self._ask("GET", operation["resource"], None, {}).document
+            return found
+
+        found = self._settled(ask(), lambda document: not document.get("pending"), ask)
+        if found.get("pending"):
+            raise NotConfirmedError({**operation, "pending": found["pending"]})
+        return found
+
     def confirmed(self, operation: Document) -> Document:
         """Wait for the end of an operation; NotConfirmedError."""
-        until_s = time.monotonic() + self._confirm_s
-        pause_s = 0.02
-        while operation["state"] == "pending" and time.monotonic() < until_s:
+        path = address("operations", operation["id"])
+        ended = self._settled(operation, lambda document: document["state"] != "pending", lambda: self.get(path))
+        if ended["state"] != "confirmed":
+            raise NotConfirmedError(ended)
+        return ended
+
+    def _settled(
+        self, document: Document, is_settled: Callable[[Document], bool], ask: Callable[[], Document]
+    ) -> Document:
+        """A document, asked for again and again until it is settled, or there was time enough for that."""
+        until_s, pause_s = time.monotonic() + self._confirm_s, 0.02
+        while not is_settled(document) and time.monotonic() < until_s:
             time.sleep(pause_s)
             pause_s = min(0.5, 1.5 * pause_s)
-            operation = self.get(address("operations", operation["id"]))
-        if operation["state"] != "confirmed":
-            raise NotConfirmedError(operation)
-        return operation
+            document = ask()
+        return document
 
     def request(
         self,

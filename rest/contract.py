@@ -20,6 +20,10 @@ class NotFoundError(HyroadsError):
     """There is nothing of that id."""
 
 
+class GoneError(HyroadsError):
+    """There was something of that id, and nobody knows any more how it stands; the text says what to do."""
+
+
 class ConflictError(HyroadsError):
     """The id is taken by something else, or what is asked for does not fit what is there.
 

@@ -6,6 +6,9 @@ is looked up when it is read; once it has ended it stays as it is.
 *Idempotency-Key* on POST: a request with the same key is carried out once, and its response is repeated. A failed
 request had no effect and is not stored, so that trying again can succeed. The store is bounded in number, bytes and
 time. It belongs to one process; of several controllers, whoever leads lets the others know.
+
+An operation is known to the controller alone that began it: how it stands follows from what devices have told that one.
+Of several controllers each knows by the id which operations are its own.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import re
 import secrets
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -25,12 +29,13 @@ from flask.typing import ResponseReturnValue
 from hyroads.controller.core.errors import HyroadsError
 
 from . import schemas
-from .contract import PREFIX, Document, NotConfirmedError, NotFoundError
+from .contract import PREFIX, Document, GoneError, NotConfirmedError, NotFoundError
 from .resource import Resource, page, page_schema, problem, reply
 
 MAX_OPERATIONS = 2048
 ADDRESS = f"{PREFIX}/operations"
 EXTENSION = "hyroads.operations"
+_IDS = re.compile(r"[0-9a-f]{16}")
 UNCONFIRMED = "wait=false, or not confirmed in time"
 """Why 202 is answered."""
 
@@ -69,15 +74,17 @@ class _Operation:
 
 
 class Operations:
-    """The latest operations; of too many the oldest are forgotten."""
+    """The latest operations; of too many the oldest are forgotten. ``several``: other controllers begin some, too."""
 
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock = clock
+    def __init__(self, clock: Callable[[], float], *, several: bool = False) -> None:
+        self._clock, self._several = clock, several
+        self._own = secrets.token_hex(4)
+        """What the ids of ours begin with."""
         self._operations: OrderedDict[str, _Operation] = OrderedDict()
 
     def start(self, what: str, resource: str | None, poll: Poll) -> Document:
         """Something was accepted."""
-        operation = _Operation(secrets.token_hex(8), what, resource, self._clock(), poll)
+        operation = _Operation(self._own + secrets.token_hex(4), what, resource, self._clock(), poll)
         self._operations[operation.id] = operation
         if len(self._operations) > MAX_OPERATIONS:
             self._operations.popitem(last=False)
@@ -93,8 +100,13 @@ class Operations:
         return [self.document(operation) for operation in operations]
 
     def document(self, operation: str) -> Document:
-        """How one stands now; NotFoundError."""
+        """How one stands now; NotFoundError, GoneError."""
         found = self._operations.get(operation)
+        if found is None and self._several and _IDS.fullmatch(operation) and not operation.startswith(self._own):
+            raise GoneError(
+                f"operation {operation!r} is known to the controller alone that began it, while that runs: read what it"
+                " was about, or repeat the request with its Idempotency-Key"
+            )
         if found is None:
             raise NotFoundError(f"no operation {operation[:64]!r}")
         found.look(self._clock())
@@ -148,7 +160,9 @@ def blueprint(operations: Operations) -> Resource:
         """The latest operations, oldest first."""
         return page("operations", operations.ids, operations.documents, query)
 
-    @blueprint.endpoint("get", "/<operation>", {200: None, 404: None}, schemas.OperationSchema)
+    gone = "of several controllers another one began it"
+
+    @blueprint.endpoint("get", "/<operation>", {200: None, 404: None, 410: gone}, schemas.OperationSchema)
     def show_operation(operation: str) -> ResponseReturnValue:
         """One operation: pending (and what has not confirmed), confirmed or failed (and why)."""
         return reply(operations.document(operation))

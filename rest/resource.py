@@ -35,6 +35,7 @@ from .contract import (
     ConflictError,
     Document,
     ForbiddenError,
+    GoneError,
     Listed,
     NotConfirmedError,
     NotFoundError,
@@ -176,6 +177,7 @@ def _config(error: ConfigError) -> Response:
 _STATUS: Mapping[type[HyroadsError], int] = {
     ForbiddenError: 403,
     NotFoundError: 404,
+    GoneError: 410,
     ConflictError: 409,
     TooOftenError: 429,
     TooBusyError: 503,

@@ -375,6 +375,12 @@ def _answer(message: Mapping[str, Any]) -> dict[str, Any]:
     return result
 
 
+def _pong(message: Mapping[str, Any]) -> dict[str, Any]:
+    heard_ms = message.get("heard_ms")
+    is_number = isinstance(heard_ms, int | float) and not isinstance(heard_ms, bool) and 0 <= heard_ms <= MOST
+    return {**_answer(message), "epoch": epoch_of(message), "heard_ms": heard_ms if is_number else None}
+
+
 def _link(message: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(message.get("up"), bool):
         raise ProtocolError("link.up is not true or false")
@@ -452,7 +458,7 @@ _CHECKS: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
     "ok": _answer,
     "error": _answer,
     "ping": _answer,
-    "pong": _answer,
+    "pong": _pong,
     "link": _link,
     "report": _report,
     # Checked by ``changes``, ``markers``, ``telemetry`` and ``clients``, once it is clear whose session it is.

@@ -165,6 +165,9 @@ class AgentServer:
         self._epoch_seen = epoch_seen
         self._epoch: int | None = None
         self._follows = False
+        self._greatest = self._next_asked = 0
+        self.leader_heard: Callable[[int, float], None] = lambda epoch, heard_s: None
+        """Called with an epoch, and when an agent heard the leader of that epoch, as far as it was asked."""
         common: dict[str, _Handler] = {
             "ok": Session.answered,
             "error": Session.answered,
@@ -177,6 +180,7 @@ class AgentServer:
         agent_handlers: dict[str, _Handler] = {
             **common,
             "ok": self._on_ok,
+            "pong": self._on_pong,
             "link": lambda session, message: listener.agent_links(session, {message["link"]: message["up"]}),
             "report": self._on_report,
             "changes": self._on_changes,
@@ -413,6 +417,22 @@ class AgentServer:
         if first:
             self._markers.first_numbers(session.node, first)
         session.answered(message)
+
+    def ask_leader(self, most: int) -> None:
+        """Ask some agents, others each time, when they heard the leader; :attr:`leader_heard` is told."""
+        sessions = list(self.sessions.values())
+        first, self._next_asked = self._next_asked, self._next_asked + most
+        for number in range(first, first + min(most, len(sessions))):
+            sessions[number % len(sessions)].ask_leader(self._clock())
+
+    def _on_pong(self, session: Session, message: dict[str, Any]) -> None:
+        session.ponged(message)
+        epoch, heard_s = message["epoch"], session.leader_heard_s(message)
+        if epoch > self._greatest:
+            self._greatest = epoch
+            self._epoch_seen(epoch, f"agent {session.node}")
+        if heard_s is not None:
+            self.leader_heard(epoch, heard_s)
 
     def _on_report(self, session: Session, report: Report) -> None:
         if report["seq"] is None:

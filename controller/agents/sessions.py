@@ -62,6 +62,7 @@ class Session:
         self._outbox = shim.new_queue(OUTBOX)
         self._requests: dict[int, _Request] = {}
         self._pings: dict[int, float] = {}
+        self._asked: dict[int, float] = {}
         self._seq = count(1)
 
     def request(
@@ -105,8 +106,20 @@ class Session:
         """Ask for a sign of life."""
         seq = next(self._seq)
         self.pinged_s = self.clock()
-        self._pings = {seq: self.pinged_s, **dict(list(self._pings.items())[:3])}
+        self._pings = _with_latest(self._pings, seq, self.pinged_s)
         self.send({"type": "ping", "seq": seq})
+
+    def ask_leader(self, now_s: float) -> None:
+        """Ask when the leader was heard, at a time that :meth:`leader_heard_s` counts from."""
+        seq = next(self._seq)
+        self._asked = _with_latest(self._asked, seq, now_s)
+        self.send({"type": "ping", "seq": seq, "leader": True})
+
+    def leader_heard_s(self, message: Mapping[str, Any]) -> float | None:
+        """When the leader was heard, or later, by an answer to :meth:`ask_leader`; None if it does not say."""
+        asked_s, heard_ms = self._asked.pop(message["seq"] or 0, None), message["heard_ms"]
+        # It was answered after it was asked, and read perhaps much later.
+        return None if asked_s is None or heard_ms is None else asked_s - heard_ms / 1e3
 
     def has_unread(self) -> bool:
         """Whether the peer has said something that was not read yet."""
@@ -170,3 +183,8 @@ class Session:
         if self._outbox.full():
             self._outbox.get()
         self._outbox.put_nowait(None)
+
+
+def _with_latest(sent_s: Mapping[int, float], seq: int, now_s: float) -> dict[int, float]:
+    """When each of the four latest was sent, with this one."""
+    return {seq: now_s, **dict(list(sent_s.items())[:3])}

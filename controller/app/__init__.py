@@ -259,7 +259,10 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
         shim.spawn(self.agents.serve, self._listeners["agents"])
         shim.spawn(shim.serve_wsgi, self._listeners["rest"], web, logging.getLogger("hyroads.rest.access"))
         if self.standby is not None:
+            from .standby import watch_leader
+
             self.standby.start()
+            shim.spawn(watch_leader, self.standby.instance, self.agents)
         if self.regions is not None:
             self.regions.start()
         self.life.start()

@@ -6,6 +6,7 @@ confirmed it. Lines of JSON::
 
     {"type":"hello","version":1,"region":"north","network":"campus","token":"..."}
     {"type":"wanted","seq":7,"segments":[{"node":"c","end":{...},"flow":{...}}],"silent":["c-b"]}
+    {"type":"rates",...}    (``region_rates``)
     {"type":"ok","seq":7}   {"type":"error","seq":7,"message":"..."}
 
 A neighbour that falls silent changes nothing: what it wanted last stays. Threads of the system send and read, a green
@@ -25,6 +26,7 @@ from typing import Any
 
 from hyroads.controller.agents.protocol import EgressFlow, Hello
 from hyroads.controller.agents.sessions import Answer, Session
+from hyroads.controller.control.region_rates import ROUND_S
 from hyroads.controller.core.checking import Endpoint
 from hyroads.controller.core.errors import ConfigError, HyroadsError
 from hyroads.controller.core.netfile_sections import flow_document
@@ -38,6 +40,8 @@ from hyroads.controller.model.state import DeclaredFlow, Origin, State, Topology
 from hyroads.controller.runtime.event_loop import EventLoop
 from hyroads.controller.runtime.persistence import parse_flow
 from hyroads.controller.settings.region import RegionSettings
+
+from .region_rates import RateExchange
 
 LOG = logging.getLogger("hyroads.regions")
 VERSION = 1
@@ -154,6 +158,8 @@ class Neighbour:
     seq: int = 0
     wanted: dict[str, Any] = field(default_factory=dict)
     line: bytes = b""
+    rates_line: bytes = b""
+    """What it is told of rates; each is sent once."""
     is_up: bool = False
     """Whether our connection to it stands."""
     has_told: bool = False
@@ -189,6 +195,7 @@ class Regions:
         self._specs: dict[str, FlowSpec] = {}
         addressing = self.loop.context.addressing
         self._node_of_mac = {mac: node for node, mac in addressing.host_mac.items()}
+        self._rates = RateExchange(self.loop, view, self._node_of_mac)
         self.neighbours = {
             name: Neighbour(name, self._far_end(link.target) if addressing.has_agent(link.target) else None)
             for name, link in view.neighbours.items()
@@ -207,6 +214,7 @@ class Regions:
     def start(self) -> None:
         """Listen, and dial the neighbours."""
         shim.spawn(self._work)
+        shim.spawn(self._exchange_rates)
         shim.start_thread(self._accept, name="regions")
         for name in self.neighbours:
             shim.start_thread(self._keep_dialling, self.neighbours[name], self.settings.peers[name], name=f"to {name}")
@@ -281,6 +289,15 @@ class Regions:
                 except Exception as error:  # noqa: BLE001 - the next message is another try; it is counted and shown
                     self.loop.exception(f"region {neighbour.name}", error)
 
+    def _exchange_rates(self) -> None:
+        while True:
+            shim.sleep(ROUND_S)
+            try:
+                for name, line in self._rates.round(line_of).items():
+                    self.neighbours[name].rates_line = line
+            except Exception as error:  # noqa: BLE001 - the next round is another try; it is counted and shown
+                self.loop.exception("rates between regions", error)
+
     def _take(self, neighbour: Neighbour, document: Mapping[str, Any], outbox: deque[bytes]) -> None:
         kind, seq = document.get("type"), document.get("seq")
         if not isinstance(seq, int):
@@ -305,6 +322,8 @@ class Regions:
             neighbour.has_told = True
             self._confirm(neighbour)
             self.loop.wake()
+        elif kind == "rates":
+            self._rates.take(neighbour.name, seq, document)
         elif kind == "starting":
             neighbour.has_told = True
             self.loop.wake()
@@ -330,13 +349,16 @@ class Regions:
         hello = {"type": "hello", "version": VERSION, "region": self.view.name, "network": self._network()}
         token = self._security.token
         link.send(line_of({**hello, "token": token} if token is not None else hello))
-        lines, said, said_s = PeerLines(link, MAX_LINE), b"", 0.0
+        lines, said, said_s, rates = PeerLines(link, MAX_LINE), b"", 0.0, neighbour.rates_line
         neighbour.is_up = True
         while True:
             line, now_s = neighbour.line, _time.monotonic()
             if line and (line is not said or now_s - said_s >= EACH_S):
                 link.send(line)
                 said, said_s = line, now_s
+            if rates is not neighbour.rates_line:
+                rates = neighbour.rates_line
+                link.send(rates)
             if lines.is_ready(NAP_S):
                 self._mailbox.put((neighbour, lines.next(), deque()))
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from hyroads.controller.agents.server import AgentServer
 from hyroads.controller.app.wiring import Services, ready
 from hyroads.controller.core.checking import Endpoint
 from hyroads.controller.core.errors import ConfigError
@@ -21,6 +22,7 @@ from hyroads.controller.runtime.event_loop import EventLoop
 from hyroads.controller.runtime.persistence import Saved, to_save
 from hyroads.controller.settings.ha import HaSettings
 
+ASK_S, ASKED_AT_ONCE = 0.05, 8
 SAVED_ORIGINS = (Origin.FILE, Origin.API)
 
 
@@ -67,3 +69,13 @@ def begin_standby(ha: HaSettings, event_loop: EventLoop, services: Callable[[], 
     return Standby(
         event_loop, instance, etcd(), mailbox=mailbox, saved=saved, adopt=adopt, leads=lambda: services().lead()
     )
+
+
+def watch_leader(instance: Instance, agents: AgentServer) -> None:
+    """Ask agents whether they hear the leader, whenever we do not; for ever, in the calling green thread."""
+    agents.leader_heard = instance.agent_heard
+    every_s = min(ASK_S, instance.settings.timings.silence_ms / 5e3)
+    while True:
+        shim.sleep(every_s)
+        if instance.suspects():
+            agents.ask_leader(ASKED_AT_ONCE)

@@ -296,6 +296,7 @@ class Live:
         self._take_fill(turn)
         if turn.changed:
             self.plan = self.in_force.with_rates(turn.changed)
+            self._maker.rated(turn.changed)
         return self.plan is not before
 
     def _take_fill(self, turn: Turn) -> None:

@@ -7,14 +7,16 @@ know: path names instead of positions, which flows an override decides, rates to
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hyroads.controller.core.addressing import PathName
 from hyroads.controller.core.closed_loop import (
+    Allocate,
     GroupAirtime,
     LoopSettings,
     LoopState,
@@ -28,11 +30,12 @@ from hyroads.controller.core.estimate.busy_time import CarrierSensing, ExternalA
 from hyroads.controller.core.estimate.link_estimate import LinkEstimator
 from hyroads.controller.core.interference import Interference
 from hyroads.controller.core.network import PRODUCTION, FlowSpec, Network, Traffic
-from hyroads.controller.core.rates import RateProblem, rate_problem
+from hyroads.controller.core.rates import Allocation, RateProblem, rate_problem
 from hyroads.controller.core.rates.groups import groups_of, with_parts_of_weight
 from hyroads.controller.core.rates.problem import FloatArray, domain_of, utilities_from, utility_of
 from hyroads.controller.core.rates.shares import SliceShares, airtime_of_slices
 from hyroads.controller.model.handover import PathGroups, by_path, separate_links
+from hyroads.controller.model.plan import differing
 
 from .allocators import MODES, SOLVER, Allocator, Grant
 from .rate_override import Fixed, RateOverride, SlotView
@@ -104,14 +107,17 @@ class LiveLoop:
         self.fixed: dict[str, Fixed] = {}
         """The flows that the override decides."""
         self._allocator: Allocator = MODES[options.mode]()
+        self.around: Callable[[Allocate, RateProblem, Allocation | None], Allocation] | None = None
+        """Changes the problem of each slot before it is solved (``region_rates``)."""
         self._minimums: Mapping[str, float] = {}
         self._recent = RecentRates(len(network.links))
         self._media = np.array([link.technology for link in network.links])
         self._aired: tuple[object, object, FloatArray] | None = None
         self._carried: FloatArray | None = None
         self._mapped: tuple[object, NDArray[np.intp], NDArray[np.intp]] | None = None
-        self._told: dict[str, tuple[object, object, tuple[float, ...]]] = {}
-        """By flow: rates in force and path groups, and the rates of its paths that follow."""
+        self._told: dict[str, tuple[float, ...]] = {}
+        """By flow: the rates of its paths that follow from those in force and its path groups."""
+        self._told_for: tuple[Mapping[str, tuple[float, ...]], Mapping[str, PathGroups]] = ({}, {})
         self._indexed: dict[str, _Indexed] = {}
         technologies = {link.id: link.technology for link in network.links}
         external = ExternalAirtime(CarrierSensing.of(network, ()))
@@ -120,20 +126,16 @@ class LiveLoop:
         self.state = LoopState(network, empty, estimator, external, Demands(), replace(options.settings))
 
     @property
-    def rates(self) -> dict[str, tuple[float, ...]]:
+    def rates(self) -> Mapping[str, tuple[float, ...]]:
         """The rates in force of every multipath flow, in the order of its paths."""
-        pushed, known = self.state.pushed, self._told
-        self._told = {}
-        for flow, given in pushed.items():
-            if flow in self._order:
-                last = known.get(flow)
-                is_same = last is not None and last[0] is given and last[1] is self._path_groups[flow]
-                self._told[flow] = (
-                    last
-                    if last is not None and is_same
-                    else (given, self._path_groups[flow], self._by_path(flow, given))
-                )
-        return {flow: rates for flow, (_, _, rates) in self._told.items()}
+        pushed, groups = self.state.pushed, self._path_groups
+        changed = differing(self._told_for[0], pushed) | differing(self._told_for[1], groups)
+        if changed:
+            made = {flow: self._by_path(flow, pushed[flow]) for flow in changed if flow in pushed and flow in groups}
+            known = self._told
+            self._told = {flow: made[flow] if flow in made else known[flow] for flow in pushed if flow in groups}
+        self._told_for = pushed, groups
+        return self._told
 
     def declare(self, network: Network, now_s: float) -> None:
         """The file of the network has other capacities, which nobody measures; links and their order are the same."""
@@ -306,7 +308,10 @@ class LiveLoop:
         fixed = {flow: self._reserved(flow) for flow in self.fixed}
         measured = self._measurements(taken, agents, now_s)
         self._carried = measured.path_rates_mbps
-        result = slot(self.state, measured, now_s, fixed=fixed, allocate=self._allocator.allocate)
+        allocate = self._allocator.allocate
+        if self.around is not None:
+            allocate = partial(self.around, allocate)
+        result = slot(self.state, measured, now_s, fixed=fixed, allocate=allocate)
         result = self._with_least(self._with_guaranteed(self._paced(result), fixed), fixed)
         self.state = result.state
         # Without what is only at hand for flows that send little.
@@ -434,12 +439,12 @@ class LiveLoop:
         self.state = replace(self.state, external=self.state.external.with_carrier_sensing(sensing))
 
     def _problem(self, network: Network, routes: Routes) -> RateProblem:
-        known, self._indexed = self._indexed, {}
-        for flow, route in routes.items():
-            if route.reason is None:
-                last = known.get(flow)
-                is_same = last is not None and last.route is route
-                self._indexed[flow] = last if last is not None and is_same else _Indexed.of(network, route)
+        known = self._indexed
+        self._indexed = {
+            flow: last if (last := known.get(flow)) is not None and last.route is route else _Indexed.of(network, route)
+            for flow, route in routes.items()
+            if route.reason is None
+        }
         paths = {flow: indexed.paths for flow, indexed in self._indexed.items()}
         specs, utilities = specs_of(routes), None
         if self.options.mode != SOLVER:

@@ -45,6 +45,12 @@ class PlanMaker:
         self._made_in: LiveNetwork | None = None
         self._made_with: model.Rates = {}
         """The rates of the last plan, as they were given."""
+        self._rated: dict[str, Sequence[float]] = {}
+        """Rates that the last plan got afterwards."""
+
+    def rated(self, rates: model.Rates) -> None:
+        """The last plan has other rates of some flows by now."""
+        self._rated.update(rates)
 
     def plan(  # noqa: PLR0917 - all that a plan is made of
         self,
@@ -64,7 +70,7 @@ class PlanMaker:
         renumbered = numbers.with_flows(routes, self._context.numbers)
         numbers = renumbered.with_paths(known)
         last = before.flows if before is not None else {}
-        asked = changed | differing(self._made_with, rates)
+        asked = changed | self._rated_otherwise(rates)
         if live is not self._made_in:
             asked |= {flow for flow, plan in last.items() if plan.mode != MULTIPATH}
         if before is None or before.numbers.flows is not renumbered.flows:
@@ -76,8 +82,14 @@ class PlanMaker:
         changed_plans = differing(last, flows)
         agents = self._agents(flows, changed_plans, before, arriving or {})
         classified = self._classified(flows, changed_plans, before)
-        self._made_of, self._made_in, self._made_with = routes, live, rates
+        self._made_of, self._made_in, self._made_with, self._rated = routes, live, rates, {}
         return Plan(version, flows, agents, classified, numbers)
+
+    def _rated_otherwise(self, rates: model.Rates) -> set[str]:
+        """Flows of which the last plan may have other rates than these."""
+        known = self._rated
+        asked = differing(self._made_with, rates) | known.keys()
+        return {flow for flow in asked if flow not in known or known[flow] != rates.get(flow)}
 
     def _classified(
         self, flows: Mapping[str, FlowPlan], changed: Iterable[str], before: Plan | None

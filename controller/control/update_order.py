@@ -10,10 +10,10 @@ answer follows from what is confirmed alone. So the next change may overtake thi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from hyroads.controller.agents.protocol import AgentConfig, EgressFlow, IngressFlow
+from hyroads.controller.agents.protocol import AgentConfig, BranchFlow, EgressFlow, IngressFlow
 from hyroads.controller.model.plan import MULTIPATH, FlowPlan, Plan, differing
 
 
@@ -83,8 +83,10 @@ class UpdateOrder:
         """By ingress: the multipaths that begin there."""
         self._wanted = _Partners()
         """By node: those whom its planned ingress flows need, at their ends and where copies branch."""
-        self._sending: dict[str, dict[str, IngressFlow]] = {}
-        """By node: what it may be sending."""
+        self._sent_to: dict[str, dict[str, list[IngressFlow]]] = {}
+        """By node: what it may be sending, by where that ends."""
+        self._branching: dict[str, dict[str, list[BranchFlow]]] = {}
+        """By node: how what it may be sending branches, by where it does."""
         self._reached = _Partners()
         """By node: where that ends and branches."""
 
@@ -122,7 +124,8 @@ class UpdateOrder:
             self._wanted.put(node, _partners(planned.ingress.values()) if planned is not None else frozenset())
         for node in seen:
             view = views.agents.get(node)
-            self._sending[node] = sending = view.ingress() if view is not None else {}
+            sending = view.ingress() if view is not None else {}
+            self._note_sending(node, sending.values())
             confirmed = view.acked.ingress if view is not None and view.acked is not None else {}
             self._reached.put(node, _partners((*sending.values(), *confirmed.values())))
         agents |= self._reached.partners_of(seen)
@@ -135,6 +138,16 @@ class UpdateOrder:
             }
         connected = {node for node in agents if node in views.agents and node in plan.agents}
         return connected, {node for node in classifying if node in views.switches}
+
+    def _note_sending(self, node: str, flows: Iterable[IngressFlow]) -> None:
+        """A node may be sending these flows from now on."""
+        sent_to: dict[str, list[IngressFlow]] = {}
+        branching: dict[str, list[BranchFlow]] = {}
+        for flow in flows:
+            sent_to.setdefault(flow.egress, []).append(flow)
+            for at, copying in flow.branches:
+                branching.setdefault(at, []).append(copying)
+        self._sent_to[node], self._branching[node] = sent_to, branching
 
     def _note_flows(self, plan: Plan) -> set[str]:
         """Ingresses at which another multipath begins, or begins no more."""
@@ -154,16 +167,15 @@ class UpdateOrder:
 
     def _config(self, plan: Plan, views: Views, node: str, rank: Mapping[str, int]) -> AgentConfig:
         config, senders = plan.agents[node], self._reached.of(node)
-        flows = [flow for sender in senders for flow in self._sending[sender].values()]
         ingress = _ingress(plan, views, node)
-        egress = _egress(plan, views, node, (flow for flow in flows if flow.egress == node))
+        # Of a sender to many only what ends here: each of those would walk over all of its flows otherwise.
+        arriving = (flow for sender in senders for flow in self._sent_to[sender].get(node, ()))
+        egress = _egress(plan, views, node, arriving)
         # What an ingress may still be sending branches as before, unless it is to branch otherwise.
         branching = {
             copying.key: copying
             for sender in sorted(senders, key=rank.__getitem__)
-            for flow in self._sending[sender].values()
-            for at, copying in flow.branches
-            if at == node
+            for copying in self._branching[sender].get(node, ())
         }
         branch = {**branching, **config.branch}
         # The planned configuration itself if nothing has to wait: its revision is known.
@@ -221,8 +233,9 @@ def _egress(plan: Plan, views: Views, node: str, sent_to: Iterable[IngressFlow])
     for sending in sent_to:
         base = flows.get(sending.id) or known.get(sending.id)
         if base is not None:
-            ids = {path.id for path in sending.paths} | set(base.paths)
-            flows[sending.id] = base if len(ids) == len(base.paths) else replace(base, paths=tuple(sorted(ids)))
+            known_ids = base.paths
+            more = [path.id for path in sending.paths if path.id not in known_ids]
+            flows[sending.id] = replace(base, paths=tuple(sorted({*known_ids, *more}))) if more else base
     return flows
 
 
@@ -236,11 +249,13 @@ def _ingress(plan: Plan, views: Views, node: str) -> dict[str, IngressFlow]:
     flows: dict[str, IngressFlow] = {}
     for flow, wanted in plan.agents[node].ingress.items():
         ids = _egress_ids(views, wanted)
-        usable = tuple(path for path in wanted.paths if path.id in ids)
+        usable = [path for path in wanted.paths if path.id in ids]
         if usable:
             whole = len(usable) == len(wanted.paths)
-            entry = wanted if whole else replace(wanted, paths=usable)
-            flows[flow] = entry if whole and _branches_in_force(views, wanted) else entry.unbranched()
+            if whole and (not wanted.branches or _branches_in_force(views, wanted)):
+                flows[flow] = wanted
+            else:
+                flows[flow] = (wanted if whole else replace(wanted, paths=tuple(usable))).unbranched()
         elif flow in known:
             flows[flow] = known[flow]
     for flow, entry in known.items():
@@ -261,14 +276,20 @@ def _branches_in_force(views: Views, wanted: IngressFlow) -> bool:
     return True
 
 
-def _egress_ids(views: Views, wanted: IngressFlow) -> frozenset[int]:
+def _egress_ids(views: Views, wanted: IngressFlow) -> Collection[int]:
     """Path ids that the egress agent confirmed and that what is on its way to it does not take away."""
     view = views.agents.get(wanted.egress)
     if view is None or view.acked is None:
-        return frozenset()
-    entries = [config.egress.get(wanted.id) for config in (view.acked, view.sent) if config is not None]
-    ids = [frozenset(entry.paths) if entry and entry.number == wanted.number else frozenset() for entry in entries]
-    return frozenset.intersection(*ids)
+        return ()
+    entry = view.acked.egress.get(wanted.id)
+    if entry is None or entry.number != wanted.number:
+        return ()
+    coming = entry if view.sent is None else view.sent.egress.get(wanted.id)
+    if coming is entry:
+        return entry.paths
+    if coming is None or coming.number != wanted.number:
+        return ()
+    return frozenset(entry.paths).intersection(coming.paths)
 
 
 def _may_start(flow: FlowPlan, views: Views, node: str) -> bool:

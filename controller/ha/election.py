@@ -92,18 +92,23 @@ class Beat:
     leader_epoch: int = 0
     leader_age_s: float = -1.0
     """How long ago it heard ``leader``, of ``leader_epoch``, itself; less than 0: never."""
+    yields: bool = False
+    """It leads without etcd: whoever reaches etcd shall take over."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
     """``silence_s`` of a leader counts as its death; one that was never heard has ``patience_s``. An instance that
-    is not warm lets others go first for ``cold_s``. ``again_s`` is between two attempts.
+    is not warm lets others go first for ``cold_s``. ``again_s`` is between two attempts. A leader that has been without
+    etcd for ``without_etcd_s`` yields to one that has reached it for ``reach_s``, longer than finding it again takes.
     """
 
     silence_s: float = 0.25
     patience_s: float = 2.0
     cold_s: float = 0.5
     again_s: float = 0.1
+    without_etcd_s: float = 5.0
+    reach_s: float = 3.0
     pause_s: float = 0.1
     """Who did not decide for longer was not running itself."""
 
@@ -153,6 +158,8 @@ class Follow:
 Action = Campaign | Restore | HandOver | Lead | Follow
 
 
+SUSPECT = 0.4
+"""The part of the silence that counts as death, after which agents are asked."""
 MAX_STEP = 1_000_000
 """An epoch that is greater than all before by more is nobody's."""
 
@@ -201,14 +208,16 @@ class Election:
         self._decided_s = self.started_s = self.now_s
         self._heard = _Heard("", 0, self.now_s)
         self._owner_revision, self._owner_s = 0, self.now_s
-        self._agents_hear_s = -math.inf
+        self._agents_heard = _Heard("", 0, -math.inf)
+        self._etcd_changed_s = self.now_s
         self._to: str | None = None
 
     # -- inputs
 
     def etcd_read(self, seen: Seen, now_s: float) -> None:
         """A read was answered; older ones than the last are ignored."""
-        self._etcd_failed = False
+        if self._etcd_failed:
+            self._etcd_failed, self._etcd_changed_s = False, now_s
         if self.seen is not None and seen.revision < self.seen.revision:
             return
         self.seen, self._is_stale = seen, False
@@ -217,9 +226,10 @@ class Election:
         if revision != self._owner_revision:
             self._owner_revision, self._owner_s = revision, now_s
 
-    def etcd_failed(self) -> None:
+    def etcd_failed(self, now_s: float) -> None:
         """A request was not answered: nothing is known of etcd until it answers again."""
-        self._etcd_failed = True
+        if not self._etcd_failed:
+            self._etcd_failed, self._etcd_changed_s = True, now_s
 
     def epoch_seen(self, epoch: int) -> bool:
         """A device, an instance or etcd shows an epoch; False if it is out of all proportion."""
@@ -246,9 +256,10 @@ class Election:
         if peer is not None and peer.reset_s is None:
             peer.reset_s = now_s
 
-    def agents_hear(self, now_s: float) -> None:
-        """An agent says that it hears the leader of the greatest epoch."""
-        self._agents_hear_s = now_s
+    def agents_hear(self, epoch: int, heard_s: float) -> None:
+        """An agent says when it heard the leader of an epoch, which is the greatest that it knows."""
+        if (epoch, heard_s) > (self._agents_heard.epoch, self._agents_heard.at_s):
+            self._agents_heard = _Heard("", epoch, heard_s)
 
     def drain(self, drains: bool) -> None:
         """Whether we are to lead no more, until it is taken back."""
@@ -292,6 +303,10 @@ class Election:
         """Whether etcd answered the last request."""
         return not self._etcd_failed
 
+    def suspects(self, now_s: float) -> bool:
+        """Whether agents are to be asked if they hear the leader: it is silent, but not yet for long."""
+        return self.leads is None and now_s - self._heard.at_s > SUSPECT * self.rules.silence_s
+
     def leader(self, now_s: float) -> Identity | None:
         """Who leads, as far as is known; None: nobody."""
         if self.leads is not None:
@@ -317,7 +332,9 @@ class Election:
             if peer.beat.role is Role.LEADER and not peer.is_reset
         ]
         epoch, name, age_s = max(leaders, default=(0, "", -1.0))
-        return Beat(self.me, self.role, self.greatest, stamp, self.warm, name, epoch, age_s)
+        is_without = self._etcd_failed and now_s - self._etcd_changed_s > self.rules.without_etcd_s
+        yields = self.leads is not None and is_without
+        return Beat(self.me, self.role, self.greatest, stamp, self.warm, name, epoch, age_s, yields)
 
     # -- decisions
 
@@ -328,6 +345,7 @@ class Election:
         if gap_s > self.rules.pause_s:
             # We did not run; what others said meanwhile is still to be read.
             self._heard = replace(self._heard, at_s=self._heard.at_s + gap_s)
+            self._agents_heard = replace(self._agents_heard, at_s=self._agents_heard.at_s + gap_s)
             self._owner_s += gap_s
         if self.leads is not None and self.greatest > self.leads:
             why = f"epoch {self.greatest} is greater than ours, {self.leads}"
@@ -367,7 +385,9 @@ class Election:
             # We won, or leadership was handed to us.
             self.leads, self._to = owner.epoch, None
             return Lead(owner.epoch, seen.stamp)
-        if self.drains or now_s - self._tried_s < self.rules.again_s or self._has_sign(owner, now_s):
+        if self.drains or now_s - self._tried_s < self.rules.again_s:
+            return None
+        if self._has_sign(owner, now_s) and not self._is_asked(now_s):
             return None
         own = seen.members.get(self.me.name)
         if own is None or own.identity.boot != self.me.boot:
@@ -382,7 +402,8 @@ class Election:
         reset_s = self._reset_s(owner)
         if reset_s is not None:
             return now_s - reset_s < wait_s
-        if now_s - self._agents_hear_s < rules.silence_s:
+        agents = self._agents_heard
+        if agents.epoch and agents.epoch >= self._epoch_of_owner and now_s - agents.at_s < rules.silence_s:
             return True
         silence_s = rules.silence_s + wait_s
         if self._heard.epoch and self._heard.epoch >= self._epoch_of_owner:
@@ -391,6 +412,12 @@ class Election:
             # Its leader was never heard here: connections may not be there yet.
             return now_s - self._owner_s < rules.patience_s + wait_s
         return now_s - self.started_s < silence_s
+
+    def _is_asked(self, now_s: float) -> bool:
+        """Whether a leader that is without etcd asks for another one, and we have what it lacks."""
+        fresh = (peer for peer in self._peers.values() if now_s - peer.heard_s <= self.rules.silence_s)
+        yields = any(peer.beat.yields and not peer.is_reset and peer.beat.epoch >= self.greatest for peer in fresh)
+        return yields and self.warm and now_s - self._etcd_changed_s >= self.rules.reach_s
 
     def _reset_s(self, owner: Owner | None) -> float | None:
         """When the connections with whoever leads were reset; None if they were not."""

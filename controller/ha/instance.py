@@ -54,7 +54,9 @@ class Instance:
         peer = f"{settings.peer.host}:{settings.peer.port}"
         me = Identity(settings.name, secrets.token_hex(8), settings.rest, peer, SCHEMA)
         silence_s, lease_s = settings.timings.silence_ms / 1e3, float(settings.timings.lease_s)
-        rules = Rules(silence_s=silence_s, patience_s=lease_s)
+        # A request that was under way when etcd came back ends within one time-out.
+        reach_s = max(Rules().reach_s, 2 * settings.timings.etcd_timeout_s + 1)
+        rules = Rules(silence_s=silence_s, patience_s=lease_s, reach_s=reach_s)
         self._election = Election(me, _time.monotonic(), rules=rules)
         self._lock = _threading.Lock()
         self._decide, self._ask = _threading.Event(), _threading.Event()
@@ -112,6 +114,16 @@ class Instance:
             known = self._election.epoch_seen(epoch)
         self._decide.set()
         return known
+
+    def agent_heard(self, epoch: int, heard_s: float) -> None:
+        """An agent heard the leader of an epoch, at a time of the monotonic clock."""
+        with self._lock:
+            self._election.agents_hear(epoch, heard_s)
+
+    def suspects(self) -> bool:
+        """Whether agents are to be asked if they hear the leader."""
+        with self._lock:
+            return self._election.suspects(_time.monotonic())
 
     def drain(self, drains: bool) -> None:
         """Lead no more, or again."""
@@ -212,7 +224,7 @@ class Instance:
 
     def _failed(self, error: EtcdError) -> None:
         with self._lock:
-            self._election.etcd_failed()
+            self._election.etcd_failed(_time.monotonic())
             is_new, self._failing_since_s = self._failing_since_s is None, self._failing_since_s or _time.monotonic()
         if is_new:
             LOG.warning("%s", error)

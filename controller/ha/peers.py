@@ -149,6 +149,7 @@ def beat_document(beat: Beat) -> dict[str, Any]:
         "type": "beat", "boot": me.boot, "rest": me.rest, "peer": me.peer, "schema": me.schema, "role": beat.role.value,
         "epoch": beat.epoch, "stamp": beat.stamp, "warm": beat.warm,
         "leader": [beat.leader, beat.leader_epoch, round(beat.leader_age_s, 4)],
+        **({"yields": True} if beat.yields else {}),
     }  # fmt: skip
 
 
@@ -161,7 +162,8 @@ def parse_beat(name: str, document: Mapping[str, Any]) -> Beat:
             "leader": [str(leader), int(leader_epoch), int() | float() as age_s],
         } if role in tuple(Role) and all(0 <= number < 2**63 for number in (epoch, leader_epoch, stamp)):  # fmt: skip
             identity = Identity(name, boot[:64], rest[:256], peer[:256], schema)
-            return Beat(identity, Role(role), epoch, stamp, warm, leader[:64], leader_epoch, float(age_s))
+            yields = document.get("yields") is True
+            return Beat(identity, Role(role), epoch, stamp, warm, leader[:64], leader_epoch, float(age_s), yields)
     raise PeerError("expected a heartbeat")
 
 

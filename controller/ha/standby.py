@@ -18,6 +18,7 @@ from hyroads.controller.core.netfile_sections import flow_document
 from hyroads.controller.core.network import FlowSpec, Network
 from hyroads.controller.framework import ryu_shim as shim
 from hyroads.controller.model.events import Event
+from hyroads.controller.model.state import Origin
 from hyroads.controller.runtime.event_loop import EventLoop
 from hyroads.controller.runtime.persistence import Saved, decode, parse_flow, places_document
 from hyroads.rest.contract import ConflictError, Document, StoreAwayError
@@ -200,7 +201,10 @@ class Standby:
         self._takeovers += 1
         self.leads()
         self.event_loop.lead(told.epoch)
-        self.event_loop.events.lead(told.epoch)
+        flows = self.event_loop.state.flows
+        # Those of tests are the business of whoever tests.
+        told_of = {flow: each.spec for flow, each in flows.items() if each.origin is not Origin.TEST}
+        self.event_loop.events.lead(told.epoch, told_of)
         took_ms = (self.event_loop.clock() - began_s) * 1e3
         LOG.warning("leads with epoch %d, after %.1f ms", told.epoch, took_ms)
         self.event_loop.events.publish("ha.leads", {"name": self.instance.settings.name, "epoch": told.epoch})

@@ -12,6 +12,7 @@ from itertools import islice
 from typing import Any, Protocol
 
 from hyroads.controller.core.netfile_sections import flow_document
+from hyroads.controller.core.network import FlowSpec
 
 from .state import DeclaredFlow, Origin, Presence, State, TopologyContext
 
@@ -100,8 +101,10 @@ class EventLog:
         if self._aside is None:
             self._aside = deque(maxlen=MAX_AT_ONCE)
 
-    def lead(self, epoch: int) -> None:
-        """We tell what happens from now on, as the leader of an epoch."""
+    def lead(self, epoch: int, flows: Mapping[str, FlowSpec] | None = None) -> None:
+        """We tell what happens from now on, as the leader of an epoch, and what of ``flows`` (those that there are) is
+        otherwise than the one before told: it may have ended between telling and saving.
+        """
         aside, self._aside, self._least = self._aside or (), None, epoch * EVENTS_PER_EPOCH
         since_s = self._clock() - _AGAIN_S
         told = [(event.kind, event.document) for event in self._ring if event.time_s >= since_s - _AGAIN_S]
@@ -110,6 +113,17 @@ class EventLog:
                 told.remove((kind, document))
             elif at_s >= since_s and kind.startswith(_OF_DEVICES):
                 self.publish(kind, document)
+        if flows is not None:
+            self._correct(flows, {str(each["id"]) for _, kind, each in aside if kind == _DECLARED})
+
+    def _correct(self, flows: Mapping[str, FlowSpec], untold: set[str]) -> None:
+        told = {str(each.document["id"]): each.kind for each in self._ring if each.kind in (_DECLARED, _REMOVED)}
+        for flow in sorted(told.keys() | untold):
+            is_told = told.get(flow) == _DECLARED
+            if is_told and flow not in flows:
+                self.publish(_REMOVED, {"id": flow})
+            elif not is_told and flow in flows:
+                self.publish(_DECLARED, flow_document(flows[flow]))
 
     def mirror(self, event: Event) -> None:
         """The controller that leads told an event."""
@@ -139,6 +153,7 @@ class EventLog:
         return last < self.last or self._bell.wait(timeout_s)
 
 
+_DECLARED, _REMOVED = "flow.declared", "flow.removed"
 _OF_DEVICES = ("switch.", "agent.", "link.")
 Change = tuple[str, Document]
 _PRESENCE = {Presence.UP: "up", Presence.DOWN: "down"}
@@ -187,9 +202,9 @@ def _flows(before: State, after: State) -> Iterator[Change]:
         return
     was, now = _users(before), _users(after)
     for flow in sorted(now.keys() - was.keys()):
-        yield "flow.declared", flow_document(now[flow].spec)
+        yield _DECLARED, flow_document(now[flow].spec)
     for flow in sorted(was.keys() - now.keys()):
-        yield "flow.removed", {"id": flow}
+        yield _REMOVED, {"id": flow}
 
 
 def _users(state: State) -> dict[str, DeclaredFlow]:

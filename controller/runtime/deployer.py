@@ -10,12 +10,13 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from operator import is_
 
 from hyroads.controller.agents.lead import STALE, InForce, in_force_of, lead_document
 from hyroads.controller.agents.protocol import AgentConfig, rates_document
 from hyroads.controller.agents.sessions import NO_ANSWER, Session
 from hyroads.controller.control.live import Live
-from hyroads.controller.control.update_order import AgentView, Orders, UpdateOrder, Views, pending_of
+from hyroads.controller.control.update_order import AgentView, Orders, SwitchView, UpdateOrder, Views, pending_of
 from hyroads.controller.model.plan import MULTIPATH, FlowPlan, Plan, differing
 from hyroads.controller.ofp.intents import ClassifiedFlow, SwitchIntent
 from hyroads.controller.switches.sessions import DesiredRules, SwitchSession
@@ -347,24 +348,28 @@ class Deployer:
     def push(self, plan: Plan) -> None:
         """Tell everybody what may be told now."""
         # Agents first: rates react to a cut link before the switches' single paths do.
-        if self.agents.push(plan, self._order.orders(plan, self.views())):
+        switches = self._seen(self._wanted_of_switches())
+        if self.agents.push(plan, self._order.orders(plan, self._viewed(switches))):
             # What is on its way to one may let another go on.
-            self.agents.push(plan, self._order.orders(plan, self.views()))
+            self.agents.push(plan, self._order.orders(plan, self._viewed(switches)))
         self.is_overtaken()
-        self._push_switches(self._order.orders(self.live.in_force, self.views()))
+        wanted = list(self._wanted_of_switches())
+        self._push_switches(wanted, self._order.orders(self.live.in_force, self._viewed(self._seen(wanted))))
 
     def views(self) -> Views:
         """What is known of all that are connected; nothing while nothing is planned. The very object of the last time
         if nothing changed.
         """
-        if self.live.plan is None:
-            return Views()
+        return Views() if self.live.plan is None else self._viewed(self._seen(self._wanted_of_switches()))
+
+    def _seen(self, wanted: Iterable[tuple[str, SwitchSession, DesiredRules]]) -> Mapping[str, SwitchView]:
+        return {node: session.view(rules) for node, session, rules in wanted if session.is_read}
+
+    def _viewed(self, switches: Mapping[str, SwitchView]) -> Views:
+        """With what is known of agents now."""
         agents, last = self.agents.views(), self._views
-        switches = {
-            node: session.view(wanted) for node, session, wanted in self._wanted_of_switches() if session.is_read
-        }
         seen = last.switches
-        alike = len(seen) == len(switches) and all(seen.get(node) is view for node, view in switches.items())
+        alike = len(seen) == len(switches) and all(map(is_, map(seen.get, switches), switches.values()))
         if not alike or agents is not last.agents:
             self._views = Views(agents, seen if alike else switches)
         return self._views
@@ -430,8 +435,8 @@ class Deployer:
             known = self._allowed[node] = (wanted, only, permitted)
         return known[2]
 
-    def _push_switches(self, orders: Orders) -> None:
-        for node, session, wanted in list(self._wanted_of_switches()):
+    def _push_switches(self, switches: list[tuple[str, SwitchSession, DesiredRules]], orders: Orders) -> None:
+        for node, session, wanted in switches:
             if self.switches.get(node) is not session or not session.is_read:
                 continue
             new = session.want(self._permitted(node, wanted, orders.classified.get(node, frozenset())))

@@ -6,20 +6,23 @@ import os
 import signal
 import time
 from collections.abc import Iterator
+from functools import partial
+from http.client import HTTPException
 from itertools import count
 from random import Random
-from threading import Timer
+from threading import Thread, Timer
 
 import metrics_page
 import pytest
 from controller_process import eventually
-from ha_lab import FLOW, Lab, lab
+from ha_lab import FLOW, Instance, Lab, lab
 
 pytest.importorskip("mininet")
 pytest.importorskip("etcd3gw")
 
 from hyroads.mininet.etcd import etcd_program
 from hyroads.mininet.programs import EmulationError
+from hyroads.rest.client import Client, Event
 
 
 @pytest.fixture(scope="module")
@@ -118,6 +121,104 @@ def test_a_reader_of_events_goes_on_at_the_next_leader(three: Lab) -> None:
     # Also at one that was not there when it happened.
     numbers = [number for number, _, _ in new.events(last)]
     eventually(lambda: [number for number, _, _ in leader.events(last)][: len(numbers)] == numbers)
+
+
+class Reader(Thread):
+    """Reads events at any controller, and goes on at another one whenever its connection is lost."""
+
+    def __init__(self, urls: list[str], last: int) -> None:
+        super().__init__(daemon=True)
+        self._client, self._last = Client(urls), last
+        self.events: list[Event] = []
+
+    def run(self) -> None:
+        for event in self._client.events(last=self._last):
+            self.events.append(event)
+            if event.kind == "flow.declared" and event.document["id"] == "the-end":
+                return
+
+
+def declared_saved(leader: Instance, name: str) -> bool:
+    """Whether a flow was declared, and saved before its controller was killed."""
+    try:
+        if leader.answer("POST", "/flows?wait=false", flow(name))[0] != 202:
+            return False
+        while "etcd" in leader.answer("GET", f"/flows/{name}")[2]["pending"]:
+            time.sleep(0.002)
+    except (OSError, KeyError, HTTPException):
+        return False
+    return True
+
+
+def events_over(three: Lab, takeovers: int) -> None:
+    """Flows are declared all the time; leaders hand over and are killed in turn, while somebody reads."""
+    random, saved, asked = Random(takeovers), set(), set()
+    three.warm()
+    start = three.leader().events()[-1][0]
+    reader = Reader([f"http://127.0.0.1:{one.port}" for one in three.instances.values()], start)
+    reader.start()
+    for number in range(takeovers):
+        leader, is_kill = three.leader(), number % 2 == 0
+        act = leader.process.kill if is_kill else partial(leader.answer, "POST", "/ha/handover", {})
+        timer = Timer(random.uniform(0.1, 0.5), act)
+        timer.start()
+        for step in range(200):
+            name = f"over{takeovers}-{number}-{step}"
+            asked.add(name)
+            if not declared_saved(leader, name):
+                break
+            saved.add(name)
+        timer.join()
+        three.leader(but=leader.name)
+        if is_kill:
+            leader.process.wait()
+            leader.__enter__()
+        three.warm()
+    declare(three, "the-end")
+    reader.join(20.0)
+    assert not reader.is_alive()
+    found = [event.document["id"] for event in reader.events if event.kind == "flow.declared"]
+    mine = [name for name in found if name.startswith("over")]
+    numbers = [event.id for event in reader.events]
+    assert numbers == sorted(set(numbers)) and "missed" not in {event.kind for event in reader.events}
+    assert len(mine) == len(set(mine)), "told twice"
+    assert saved <= set(mine) <= asked, sorted(saved - set(mine))
+    # Whoever knows the flows by events alone knows those that there are.
+    known: set[str] = set()
+    for event in reader.events:
+        if event.kind == "flow.declared":
+            known.add(event.document["id"])
+        elif event.kind == "flow.removed":
+            known.discard(event.document["id"])
+    there = {name for name in three.leader().flows() if name.startswith("over")}
+    assert {name for name in known if name.startswith("over")} == there
+    three.leader().answer("DELETE", "/flows/the-end?wait=false")
+    eventually(lambda: "the-end" not in three.leader().flows())
+
+
+def test_a_reader_misses_no_event_over_takeovers(three: Lab) -> None:
+    events_over(three, 2)
+
+
+@pytest.mark.nightly
+def test_a_reader_misses_no_event_over_many_takeovers(three: Lab) -> None:
+    events_over(three, 20)
+
+
+def test_an_operation_of_another_controller_says_what_to_do(three: Lab) -> None:
+    leader = three.leader()
+    begun = leader.answer("POST", "/flows?wait=false", flow("operation"))[2]["id"]
+    assert leader.answer("GET", f"/operations/{begun}")[0] == 200
+    assert leader.answer("GET", "/operations/nonsense")[0] == 404
+    leader.process.kill()
+    new = three.leader(but=leader.name)
+    leader.process.wait()
+    status, _, problem = new.answer("GET", f"/operations/{begun}")
+    assert status == 410 and "Idempotency-Key" in problem["detail"]
+    leader.__enter__()
+    three.warm()
+    # Nor does the one that was started again know it.
+    assert leader.answer("GET", f"/operations/{begun}")[0] == 410
 
 
 def test_a_frozen_leader_finds_out_that_it_leads_no_more(three: Lab) -> None:

@@ -119,6 +119,7 @@ class CampusLoop:
         self.carried: dict[tuple[int, int], float] = {}
         self._neighbours = self._rows()
         self.agents: dict[str, Agent] = {}
+        self.switches: dict[str, Switch] = {}
         self._radios: dict[str, Any] = {}
         self._connect()
 
@@ -144,7 +145,7 @@ class CampusLoop:
         return self.context.addressing
 
     def _connection(self, node: str) -> Any:
-        switch = Switch(cast("Any", self), node)
+        self.switches[node] = switch = Switch(cast("Any", self), node)
         return Connection(switch, lambda data: self.answers.append(partial(self._said, node, data)))
 
     def _said(self, node: str, message: bytes) -> None:

@@ -96,6 +96,8 @@ class Device:
     """Obeys the greatest epoch."""
 
     epoch: int = 0
+    heard_s: float = 0.0
+    """When it heard the leader of that epoch."""
     obeyed: list[tuple[int, str]] = field(default_factory=list)
     """(epoch, boot) of each change, in order."""
 
@@ -191,7 +193,11 @@ class Cluster:
         elif action is not None:
             node.answers.append((now_s + self.random.choice((0.0, 0.02, 0.1)), action))
         if election.leads is not None and frozenset((name,)) not in self.cut:
+            if election.leads >= self.device.epoch:
+                self.device.heard_s = now_s
             election.epoch_seen(self.device.change(election.leads, election.me.boot))
+        if election.suspects(now_s) and frozenset((name,)) not in self.cut:
+            election.agents_hear(self.device.epoch, self.device.heard_s)
         if now_s >= node.beats_s:
             node.beats_s = now_s + BEAT_S
             self._beat(name, election.beat(now_s, 0))
@@ -203,7 +209,7 @@ class Cluster:
 
     def _ask(self, node: Node) -> None:
         if not (self.etcd.is_up and node.has_etcd):
-            node.election.etcd_failed()
+            node.election.etcd_failed(self.now_s)
             return
         if not node.lease or not self.etcd.keep(node.lease, self.now_s):
             node.lease = self.etcd.grant(self.now_s)

@@ -18,7 +18,15 @@ from hyroads.controller.control.allocators import SolverMode
 from hyroads.controller.core.network import PRODUCTION, FlowSpec, Network
 from hyroads.controller.core.rates import RateProblem, Utilities, solve
 from hyroads.controller.core.rates.allocation import transferred
-from hyroads.controller.core.rates.shares import Bound, Shared, SliceShares, airtime_of_slices, solve_with_shares
+from hyroads.controller.core.rates.problem import DomainsToken
+from hyroads.controller.core.rates.shares import (
+    Bound,
+    Shared,
+    SliceShares,
+    _wide,
+    airtime_of_slices,
+    solve_with_shares,
+)
 
 NEAR = 1e-3
 WIFI_MBPS = 100.0
@@ -344,6 +352,22 @@ def test_the_order_of_flows_does_not_matter(seed: int, alpha: float | None, flow
     first, second = solve_with_shares(problem, shares), solve_with_shares(shuffled, other)
     expected = first.allocation.flow_rates_mbps[order]
     assert second.allocation.flow_rates_mbps == pytest.approx(expected, rel=2e-3, abs=2e-3)
+
+
+@examples(40)
+@given(SEEDS, alphas, st.integers(2, 10))
+def test_rows_that_are_left_out_change_nothing(seed: int, alpha: float | None, flows: int) -> None:
+    """Beside the same problem in which every bound has its row, and no row is known to imply another."""
+    _, problem, shares = random_shares(seed, flows, alpha)
+    wide = _wide(problem.layout, shares)
+    bounds = wide.alone(problem)
+    bounds[np.random.default_rng(seed).random(len(bounds)) < 0.3] = np.inf
+    few = solve(wide.problem(problem, bounds))
+    unaware = replace(wide.layout, contained_in=None, same_domains=DomainsToken())
+    posed = wide.problem(problem, np.minimum(bounds, problem.budget[wide.row_link]))
+    every = solve(replace(posed, layout=unaware))
+    assert few.utility == pytest.approx(every.utility, rel=1e-5, abs=1e-5)
+    assert few.flow_rates_mbps == pytest.approx(every.flow_rates_mbps, rel=2e-3, abs=2e-3)
 
 
 @examples(20)

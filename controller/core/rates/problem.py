@@ -158,6 +158,8 @@ class Layout:
     """Layouts that have this in common have ``domains`` in common."""
     rows_in: tuple[ReferenceType[Layout], IndexArray] | None = field(default=None, repr=False)
     """The layout that this was made from, and per path its position there (-1: it is new)."""
+    contained_in: IndexArray | None = field(default=None, repr=False)
+    """Per class one whose domain contains its domain (-1: none is known); None: not looked for yet."""
 
     @property
     def flow_count(self) -> int:
@@ -327,7 +329,9 @@ class RateProblem:
         """q_P = sum_{l in P} d_l sum_{m in I_l} gamma_m [3.10], utility per Mb/s, L -> P; inf without capacity."""
         layout = self.layout
         per_class = sums_by(layout.class_of, link_prices, layout.domains.shape[0])
-        contention = np.asarray(layout.domains.T @ per_class)
+        # Few domains have a price.
+        priced = np.flatnonzero(per_class)
+        contention = np.asarray(layout.domains[priced].T @ per_class[priced])
         usable = self.capacity_mbps > 0
         own = np.divide(contention, self.capacity_mbps, out=np.zeros_like(contention), where=usable)
         prices = np.asarray(layout.routing @ own)

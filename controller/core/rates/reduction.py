@@ -11,7 +11,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import pairwise
 from weakref import WeakKeyDictionary
 
@@ -62,6 +62,16 @@ class Pattern:
         links = links[np.searchsorted(self.group_of[links], 0) :]
         return links, np.searchsorted(self.group_of[links], np.arange(self.rows.shape[0]))
 
+    def contained_in(self) -> IndexArray:
+        """Per class of the layout one whose domain contains its domain, -1 where there is none."""
+        layout, count = self.layout, self.layout.domains.shape[0]
+        group_of = np.full(count, -1, dtype=np.intp)
+        group_of[layout.class_of] = self.group_of
+        class_of_group = np.full(self.rows.shape[0] + 1, -1, dtype=np.intp)
+        class_of_group[group_of] = np.arange(count)
+        container = np.append(self.container, -1)[group_of]
+        return np.where(container >= 0, class_of_group[container], -1)
+
     @staticmethod
     def of(layout: Layout) -> Pattern:
         """Reduce a layout."""
@@ -71,7 +81,9 @@ class Pattern:
         if known is None:
             rows, group_of_class = _distinct_rows(layout.domains[:, used].tocsr())
             rows_t = rows.T.tocsr()
-            known = _ROWS[layout.same_domains] = (rows, rows_t, _containers(rows, rows_t), group_of_class)
+            container = _known_containers(layout, rows, group_of_class)
+            container = _containers(rows, rows_t) if container is None else container
+            known = _ROWS[layout.same_domains] = (rows, rows_t, container, group_of_class)
         rows, rows_t, container, group_of_class = known
         group_of = group_of_class[layout.class_of] if len(group_of_class) else np.full(layout.link_count, -1)
         routing = layout.routing[first][:, used].tocsr()
@@ -141,13 +153,21 @@ def reduce_problem(problem: RateProblem, pattern: Pattern) -> Reduced:
         groups = groups[np.asarray(pattern.rows[groups] @ crossed.astype(float)) > 0]
     capacity = problem.capacity_mbps[pattern.used]
     airtime = np.divide(1.0, capacity, out=np.zeros_like(capacity), where=crossed)
-    rows = pattern.rows if len(groups) == len(budget) else pattern.rows[groups]
-    rows_t = pattern.rows_t if len(groups) == len(budget) else rows.T.tocsr()
+    rows, rows_t = pattern.rows, pattern.rows_t
+    if len(groups) < len(budget):
+        rows, rows_t = _some_rows(pattern, groups.tobytes())
     flows, flow = np.unique(pattern.column_flow[columns], return_inverse=True)
     return Reduced(
         pattern, columns, flows, flow, groups, routing, routing_t, rows, rows_t, airtime, budget[groups],
         limiting[groups], problem.utilities.select(flows), problem.demand_mbps[flows],
     )  # fmt: skip
+
+
+@lru_cache(maxsize=8)
+def _some_rows(pattern: Pattern, groups: bytes) -> tuple[sparse.csr_matrix, sparse.csr_matrix]:
+    """These rows (intp) and their transpose. From slot to slot they are mostly the same."""
+    rows = pattern.rows[np.frombuffer(groups, dtype=np.intp)]
+    return rows, rows.T.tocsr()
 
 
 def _usable_columns(problem: RateProblem, pattern: Pattern, budget: FloatArray) -> IndexArray:
@@ -203,6 +223,18 @@ def _distinct_rows(domains: sparse.csr_matrix) -> tuple[sparse.csr_matrix, Index
     filled = np.flatnonzero(group_of >= 0)[::-1]
     first[group_of[filled]] = filled
     return domains[first], group_of
+
+
+def _known_containers(layout: Layout, rows: sparse.csr_matrix, group_of_class: IndexArray) -> IndexArray | None:
+    """Containers of rows as the layout names them; None if it doesn't."""
+    if layout.contained_in is None:
+        return None
+    container = np.full(rows.shape[0], -1, dtype=np.intp)
+    inner = np.flatnonzero((layout.contained_in >= 0) & (group_of_class >= 0))
+    outer = group_of_class[layout.contained_in[inner]]
+    strict = outer != group_of_class[inner]
+    container[group_of_class[inner[strict]]] = outer[strict]
+    return container
 
 
 def _containers(rows: sparse.csr_matrix, rows_t: sparse.csr_matrix) -> IndexArray:

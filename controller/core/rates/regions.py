@@ -76,8 +76,8 @@ class Region:
         """
         share = dict(self.share)
         for flow, told in others.items():
-            mine = _pull(share[flow], own[flow])
-            rest = sum(_pull(*each) for each in told.values())
+            mine = pull(share[flow], own[flow])
+            rest = sum(pull(*each) for each in told.values())
             share[flow] = max(LEAST_SHARE, mine / (mine + rest))
         return replace(self, share=share)
 
@@ -96,7 +96,8 @@ class Region:
         return {flow: float(found.flow_rates_mbps[index]) for flow, index in self._index.items()}
 
 
-def _pull(share: float, offer_mbps: float) -> float:
+def pull(share: float, offer_mbps: float) -> float:
+    """How much a region with this share of a flow's weight draws of it: the more, the less it offers."""
     return share * math.pow(1.0 + offer_mbps, -STEP)
 
 

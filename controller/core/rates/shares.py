@@ -31,7 +31,7 @@ from hyroads.controller.core.network import FlowSpec, Link
 
 from .allocation import Allocation
 from .problem import FloatArray, IndexArray, Layout, RateProblem
-from .solver import solve
+from .solver import pattern_of, solve
 
 BoolArray = NDArray[np.bool_]
 Solver = Callable[[RateProblem, Allocation | None], Allocation]
@@ -89,7 +89,7 @@ class Bound:
 class Shared:
     """An allocation that keeps shares with the bounds that took part, and what the next slot starts from: the optimum
     without bounds, that in which everybody keeps to the shares (None if nobody asked), and ``last``, the allocation as
-    the solver gave it.
+    the solver gave it; ``rounds`` are those that led there.
     """
 
     allocation: Allocation
@@ -97,6 +97,7 @@ class Shared:
     entitled: Allocation | None
     last: Allocation
     bounds: tuple[Bound, ...] = ()
+    rounds: tuple[Allocation, ...] = ()
 
 
 def solve_with_shares(
@@ -111,6 +112,7 @@ def solve_with_shares(
     before = warm.entitled if warm and warm.entitled else wide.widened(plain)
     entitled = solver(wide.problem(problem, wide.alone(problem)), before)
     bounds, last = np.full(len(wide.row_link), np.inf), plain
+    before_rounds, rounds = warm.rounds if warm else (), list[Allocation]()
     for round_number in range(len(bounds)):
         everywhere = round_number >= _ROUNDS
         joining = demands.broken(wide, last, entitled.path_rates_mbps, bounds, everywhere=everywhere)
@@ -118,12 +120,14 @@ def solve_with_shares(
             break
         for row, bound in joining.items():
             bounds[row] = bound
-        start = last if last is not plain else warm.last if warm and warm.bounds else wide.widened(plain)
-        last = solver(wide.problem(problem, bounds), start)
+        # The same round of the last slot is nearer than the round before, which keeps fewer bounds.
+        start = before_rounds[round_number] if round_number < len(before_rounds) else last
+        last = solver(wide.problem(problem, bounds), wide.widened(plain) if start is plain else start)
+        rounds.append(last)
     narrow = last if last is plain else replace(
         last, layout=problem.layout, link_prices=last.link_prices[: problem.layout.link_count]
     )  # fmt: skip
-    return Shared(narrow, plain, entitled, last, wide.named(bounds))
+    return Shared(narrow, plain, entitled, last, wide.named(bounds), tuple(rounds))
 
 
 def airtime_of_slices(
@@ -229,16 +233,24 @@ class _Wide:
     row_at: IndexArray
 
     def problem(self, problem: RateProblem, bounds: FloatArray) -> RateProblem:
-        """The problem with bounds on airtime, float64[R]; inf where none holds."""
+        """The problem with bounds on airtime, float64[R]; inf where none holds.
+
+        A bound's link has capacity only while the bound holds, so that all the other rows vanish from the problem:
+        with four slices they are nine of ten.
+        """
         budget = problem.budget[self.row_link]
         less = budget - np.minimum(bounds, budget)
         return replace(
             problem,
             layout=self.layout,
-            capacity_mbps=self._spread(problem.capacity_mbps),
+            capacity_mbps=np.where(self._is_free(bounds), 0.0, self._spread(problem.capacity_mbps)),
             margin=self._spread(problem.margin),
             external=self._spread(problem.external, less),
         )
+
+    def _is_free(self, bounds: FloatArray) -> BoolArray:
+        """Which links are those of bounds that do not hold."""
+        return np.concatenate([np.zeros(self.layout.link_count - len(bounds), dtype=bool), ~np.isfinite(bounds)])
 
     def alone(self, problem: RateProblem) -> FloatArray:
         """Every slice's own share as its bound."""
@@ -308,6 +320,20 @@ def _wide(layout: Layout, shares: SliceShares) -> _Wide:
         (routing.data, routing.indices + shift, routing.indptr), shape=(layout.path_count, len(class_of))
     )
     wide = Layout(
-        layout.flow_ids, layout.path_flow, layout.paths, crossed, class_of.astype(np.intp), sparse.csr_matrix(together)
-    )
+        layout.flow_ids, layout.path_flow, layout.paths, crossed, class_of.astype(np.intp), sparse.csr_matrix(together),
+        contained_in=_contained_in(layout, keys),
+    )  # fmt: skip
     return _Wide(wide, shares, sets, row_set.astype(np.intp), row_link.astype(np.intp), row_at)
+
+
+def _contained_in(layout: Layout, keys: IndexArray) -> IndexArray:
+    """What is contained in what on the wide layout whose bounds are these (set * classes + class): a bound in that of
+    the same slices for a domain that contains its own. To look for that among all of its rows would take seconds.
+    """
+    classes = layout.domains.shape[0]
+    narrow = pattern_of(layout).contained_in()
+    outer = narrow[keys % classes]
+    wanted = keys - keys % classes + outer
+    at = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+    known = (outer >= 0) & (keys[at] == wanted)
+    return np.concatenate([narrow, [-1], np.where(known, classes + 1 + at, -1)]).astype(np.intp)

@@ -57,7 +57,7 @@ def solve(problem: RateProblem, warm: Allocation | None = None) -> Allocation:
     Flows without a usable path (no path, no capacity, no airtime left, no demand) get 0. Raises ``PlanningError`` if
     the method fails to converge, which no valid problem is known to cause.
     """
-    reduced = reduce_problem(problem, _pattern(problem.layout))
+    reduced = reduce_problem(problem, pattern_of(problem.layout))
     if not len(reduced.columns):
         return allocation(problem, reduced, np.zeros(0), np.zeros(len(reduced.groups)), steps=0, rows=0)
     usable = warm if warm is not None and warm.layout is problem.layout else None
@@ -101,7 +101,7 @@ def _attempt(problem: RateProblem, reduced: Reduced, start: Start, pace: Pace, m
 
 
 # The reduction of a layout, kept for the slots that share it (layouts compare by identity).
-_pattern = lru_cache(maxsize=16)(Pattern.of)
+pattern_of = lru_cache(maxsize=16)(Pattern.of)
 
 
 def _easier_rates(problem: RateProblem, reduced: Reduced) -> FloatArray:

@@ -24,6 +24,8 @@ const WELCOME_TIMEOUT_NS: u64 = 5_000 * MS;
 const DEAD_PINGS: u64 = 8;
 const DEAD_MIN_NS: u64 = 2_000 * MS;
 const MAX_UNIX_PEERS: usize = 16;
+/// However often others ask whether the leader is heard, it is asked no more often.
+const ASK_LEADER_NS: u64 = 20 * MS;
 /// A controller that does not lead is told no more often.
 const STANDBY_REPORT_NS: u64 = 1_000 * MS;
 
@@ -162,6 +164,8 @@ pub struct Control {
     next_token: u64,
     jitter: u64,
     epochs: Epochs,
+    /// When the leader was last asked for a sign of life, because another one wanted to know.
+    asked_leader_ns: Option<u64>,
 }
 
 /// Token of the Unix listener; connections have higher ones.
@@ -190,6 +194,7 @@ impl Control {
             next_token: LISTENER_TOKEN + 1,
             jitter: seed | 1,
             epochs: Epochs::default(),
+            asked_leader_ns: None,
         })
     }
 
@@ -246,8 +251,36 @@ impl Control {
             return;
         }
         if let Some(at) = self.connections.iter().position(|c| c.token == token) {
-            let result = self.serve(at, now_ns, handler);
+            let mut wants_leader = false;
+            let result = self.serve(at, now_ns, handler, &mut wants_leader);
             self.settle(at, result, now_ns, epoll);
+            if wants_leader {
+                self.ask_leader(now_ns, epoll);
+            }
+        }
+    }
+
+    /// How long ago the session that leads said something; none if nobody leads, or it is gone.
+    fn leader_heard_ms(&self, now_ns: u64) -> Option<u64> {
+        let leads = |c: &&Connection| c.epoch != 0 && self.epochs.obeys(c.epoch);
+        let heard_ns = self.connections.iter().filter(leads).map(|c| c.heard_ns).max()?;
+        Some((now_ns.saturating_sub(heard_ns) + MS - 1) / MS)
+    }
+
+    /// Asks the session that leads for a sign of life, so that the next pong can tell of it.
+    fn ask_leader(&mut self, now_ns: u64, epoll: &Epoll) {
+        if self.asked_leader_ns.map_or(false, |asked| now_ns < asked + ASK_LEADER_NS) {
+            return;
+        }
+        self.asked_leader_ns = Some(now_ns);
+        for at in (0..self.connections.len()).rev() {
+            let connection = &mut self.connections[at];
+            if connection.epoch != 0 && self.epochs.obeys(connection.epoch) {
+                connection.ping_seq += 1;
+                let ping = Reply::Ping { seq: Some(connection.ping_seq) }.line();
+                let result = connection.lines.queue(&ping);
+                self.settle(at, result, now_ns, epoll);
+            }
         }
     }
 
@@ -265,7 +298,10 @@ impl Control {
     }
 
     /// Reads what has come and answers it. An error ends the connection.
-    fn serve(&mut self, at: usize, now_ns: u64, handler: &mut dyn Handler) -> io::Result<()> {
+    ///
+    /// `wants_leader` becomes true if the other side wants to know whether the leader is alive.
+    fn serve(&mut self, at: usize, now_ns: u64, handler: &mut dyn Handler, wants_leader: &mut bool) -> io::Result<()> {
+        let leader_heard_ms = self.leader_heard_ms(now_ns);
         let connection = &mut self.connections[at];
         if !connection.connected {
             if let Stream::Tcp(stream) = connection.lines.stream() {
@@ -303,6 +339,13 @@ impl Control {
                     vec![handler.obeys(seq)]
                 }
                 Ok((seq, Request::Lead(_))) => vec![stale(seq, self.epochs)],
+                Ok((seq, Request::Ping { leader })) => {
+                    *wants_leader |= leader;
+                    let epoch = self.epochs.greatest();
+                    let is_leader = epoch != 0 && connection.epoch == epoch;
+                    let heard_ms = if is_leader { Some(0) } else { leader_heard_ms };
+                    vec![Reply::Pong { seq, epoch, heard_ms }.line()]
+                }
                 Ok((seq, request)) if request.changes() && !self.epochs.obeys(connection.epoch) => {
                     vec![stale(seq, self.epochs)]
                 }

@@ -188,3 +188,60 @@ fn a_standby_is_told_each_second_and_the_leader_as_often_as_it_asks() {
     let intervals: Vec<_> = rig.control.connections.iter().map(|c| c.report_ns(rig.control.epochs)).collect();
     assert_eq!(intervals, [Some(100 * MS), Some(1_000 * MS)]);
 }
+
+fn heard_ms(pong: &str) -> Option<u64> {
+    let (_, text) = pong.split_once("\"heard_ms\":")?;
+    Some(text.trim_end().trim_end_matches('}').parse().unwrap())
+}
+
+const ASK: &str = r#"{"type":"ping","seq":8,"leader":true}"#;
+
+#[test]
+fn a_pong_says_nothing_of_a_leader_until_one_was_named() {
+    let mut rig = Rig::new(1);
+    let mut peer = rig.accept(0);
+    rig.hear(&mut peer, "hello");
+    for ping in [r#"{"type":"ping","seq":8}"#, ASK] {
+        assert_eq!(rig.ask(&mut peer, ping, "pong").trim_end(), r#"{"type":"pong","seq":8}"#);
+    }
+    let refused = rig.ask(&mut peer, r#"{"type":"ping","seq":8,"leader":1}"#, "error");
+    assert!(refused.contains("ping: "), "{refused}");
+}
+
+#[test]
+fn a_standby_learns_when_the_leader_was_heard_and_the_leader_is_asked() {
+    let mut rig = Rig::new(2);
+    let [mut leader, mut standby] = [rig.accept(0), rig.accept(1)];
+    rig.hear(&mut leader, "hello");
+    rig.hear(&mut standby, "hello");
+    rig.ask(&mut leader, r#"{"type":"lead","seq":1,"epoch":4}"#, "ok");
+    std::thread::sleep(Duration::from_millis(60));
+    let pong = rig.ask(&mut standby, ASK, "pong");
+    assert!(pong.contains("\"epoch\":4") && heard_ms(&pong) >= Some(60), "{pong}");
+    // That made the agent ask: what the leader answers is in the next pong.
+    rig.hear(&mut leader, "ping");
+    rig.ask(&mut leader, r#"{"type":"stats","seq":2}"#, "ok");
+    let pong = rig.ask(&mut standby, r#"{"type":"ping","seq":9}"#, "pong");
+    assert!(heard_ms(&pong) < Some(60), "{pong}");
+    // A leader whose session has ended is heard by nobody.
+    drop(leader);
+    rig.accept(0);
+    let pong = rig.ask(&mut standby, ASK, "pong");
+    assert!(pong.contains("\"epoch\":4") && heard_ms(&pong).is_none(), "{pong}");
+}
+
+#[test]
+fn a_leader_is_not_asked_more_often_than_it_helps() {
+    let mut rig = Rig::new(2);
+    let [mut leader, mut standby] = [rig.accept(0), rig.accept(1)];
+    rig.hear(&mut leader, "hello");
+    rig.hear(&mut standby, "hello");
+    rig.ask(&mut leader, r#"{"type":"lead","seq":1,"epoch":4}"#, "ok");
+    let before = monotonic_ns();
+    for _ in 0..200 {
+        rig.ask(&mut standby, ASK, "pong");
+    }
+    let most = (monotonic_ns() - before) / ASK_LEADER_NS + 1;
+    let asked = rig.control.connections.iter().map(|c| c.ping_seq).max().unwrap();
+    assert!(0 < asked && asked <= most, "{asked} of {most}");
+}

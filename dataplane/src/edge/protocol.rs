@@ -34,7 +34,10 @@ pub enum Request {
     Rates(BTreeMap<u16, RateChange>),
     Stats,
     ResetCounters,
-    Ping,
+    /// `leader`: whether the leader is alive is to be found out, too.
+    Ping {
+        leader: bool,
+    },
     Pong,
 }
 
@@ -218,6 +221,12 @@ struct LeadBody {
 }
 
 #[derive(Deserialize)]
+struct PingBody {
+    #[serde(default)]
+    leader: bool,
+}
+
+#[derive(Deserialize)]
 struct RatesBody {
     rates: BTreeMap<String, BTreeMap<String, Option<f64>>>,
     #[serde(default)]
@@ -253,7 +262,10 @@ pub fn parse_request(line: &str) -> Result<(Option<u64>, Request), Refusal> {
         }
         "stats" => Request::Stats,
         "reset-counters" => Request::ResetCounters,
-        "ping" => Request::Ping,
+        "ping" => {
+            let body: PingBody = serde_json::from_str(line).map_err(|e| invalid(format!("ping: {e}")))?;
+            Request::Ping { leader: body.leader }
+        }
         "pong" => Request::Pong,
         other => return Err(invalid(format!("unknown type {other:?}"))),
     };
@@ -470,6 +482,12 @@ pub enum Reply<'a> {
     },
     Pong {
         seq: Option<u64>,
+        /// The greatest that was ever named.
+        #[serde(skip_serializing_if = "is_zero")]
+        epoch: u64,
+        /// How long ago the session of that epoch said something; none if there is no such session now.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        heard_ms: Option<u64>,
     },
     Report(&'a Report),
 }

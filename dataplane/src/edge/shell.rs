@@ -133,8 +133,8 @@ impl Handler for Agent {
                 FirstNumbers::new()
             }
             Request::Stats => return Ok(self.report_lines(seq)),
-            Request::Ping => return Ok(vec![Reply::Pong { seq }.line()]),
-            Request::Pong | Request::Welcome(_) | Request::Lead(_) => return Ok(Vec::new()),
+            // These are between the sessions.
+            Request::Ping { .. } | Request::Pong | Request::Welcome(_) | Request::Lead(_) => return Ok(Vec::new()),
         };
         Ok(vec![Reply::Ok { seq, from }.line()])
     }

@@ -144,3 +144,20 @@ def test_revision_says_everything_but_the_rates() -> None:
     assert other.revision != CONFIG.revision and other.revision > 0
     # A new controller on another machine, years later, must find the same number: it is part of the takeover.
     assert CONFIG.revision == 1308006713
+
+
+@pytest.mark.parametrize(
+    ("said", "wanted"),
+    [
+        ({"epoch": 7, "heard_ms": 31}, (7, 31)),
+        ({}, (0, None)),
+        ({"epoch": 7}, (7, None)),
+        ({"epoch": True, "heard_ms": True}, (0, None)),
+        ({"epoch": -1, "heard_ms": -1}, (0, None)),
+        ({"epoch": 2**63, "heard_ms": "1"}, (0, None)),
+        ({"epoch": "7", "heard_ms": [1]}, (0, None)),
+    ],
+)
+def test_what_a_pong_says_of_the_leader_is_bounded(said: dict[str, object], wanted: tuple[int, object]) -> None:
+    message = parse_line(json.dumps({"type": "pong", "seq": 3, **said}).encode())
+    assert (message["epoch"], message["heard_ms"]) == wanted

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import random
+from pathlib import Path
+
 import pytest
+from campus_loop import CampusLoop
 from examples import examples
 from handover_rig import Rig
 from hypothesis import given
@@ -12,7 +16,7 @@ from hyroads.controller.agents.protocol import AgentConfig
 from hyroads.controller.control.plan_maker import PlanMaker
 from hyroads.controller.core.network import Place
 from hyroads.controller.model.handover import Constrained
-from hyroads.controller.model.plan import Options
+from hyroads.controller.model.plan import Options, differing
 
 PLACES = {
     "ac-wifi1": Place("a", "wifi1"),
@@ -77,3 +81,39 @@ def test_a_path_that_is_shaped_or_not_is_another_configuration(value):
     now = {path.id: 1.0 for path in flow.paths}
     other = flow.with_rates({**now, flow.paths[0].id: value})
     assert flow.with_rates(now).is_like(other) == (value is not None)
+
+
+VALUES = [object() for _ in range(3)]
+mappings = st.dictionaries(st.sampled_from("abcdef"), st.sampled_from(VALUES))
+
+
+@examples(200)
+@given(before=mappings, after=mappings)
+def test_what_differs_is_what_one_has_or_both_have_otherwise(before, after):
+    expected = {key for key in before.keys() | after.keys() if before.get(key) is not after.get(key)}
+    assert differing(before, after) == expected
+
+
+def test_rates_that_slots_gave_are_kept_by_the_next_plan(tmp_path: Path):
+    """However rates came into force, with slots or with plans, a plan has those of the loop."""
+    campus = CampusLoop(tmp_path, 33, 60)
+    campus.settle()
+    live, rng = campus.loop.live, random.Random(7)
+    for spec in campus.specs(4, random.Random(3), "new", 30_000):
+        campus.slot()
+        link = rng.choice(campus.used())
+        campus.cut(link)
+        campus.slot()
+        campus.declare(spec)
+        campus.cut(link, up=True)
+        rates, plan = live.loop.rates, live.in_force
+        shown = {flow: tuple(path.rate_mbps for path in plan.flows[flow].paths) for flow in rates}
+        assert shown == {flow: tuple(given) for flow, given in rates.items()}
+        pushed = live.loop.state.pushed
+        assert rates == {flow: live.loop._by_path(flow, pushed[flow]) for flow in pushed if flow in rates}
+        fresh = PlanMaker(campus.context, Options()).plan(
+            plan.version, live.network, live.routes, rates, plan.numbers, None
+        )
+        assert {flow: made.paths for flow, made in fresh.flows.items()} == {
+            flow: made.paths for flow, made in plan.flows.items()
+        }

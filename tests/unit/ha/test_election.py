@@ -151,11 +151,54 @@ def test_a_leader_that_agents_hear_is_left_alone() -> None:
     cluster, leader = elected(2)
     (other,) = set(cluster.nodes) - {leader}
     cluster.cut.add(frozenset((leader, other)))
-    for _ in range(100):
-        cluster.nodes[other].election.agents_hear(cluster.now_s)
-        cluster.run(0.1)
-    assert cluster.leaders == [leader]
+    cluster.run(10.0)
+    assert cluster.leaders == [leader] and len(cluster.leads) == 1
+    # Cut off from everybody, or frozen, it is followed as always.
+    cluster.cut.add(frozenset((leader,)))
     assert until_another_leads(cluster, leader, 2.0) < 0.6
+
+
+def test_what_agents_heard_of_an_earlier_leader_counts_no_more() -> None:
+    cluster, leader = elected(2)
+    (other,) = set(cluster.nodes) - {leader}
+    election = cluster.nodes[other].election
+    cluster.nodes[leader].is_frozen = True
+    for _ in range(100):
+        election.agents_hear(cluster.etcd.epoch - 1, cluster.now_s)
+        cluster.run(0.02)
+    assert cluster.leaders[-1] == other or election.leads is not None
+
+
+def test_a_leader_that_alone_lost_etcd_yields_to_one_that_reaches_it() -> None:
+    cluster, leader = elected()
+    cluster.nodes[leader].has_etcd = False
+    cluster.run(4.0)
+    assert cluster.leaders == [leader]
+    cluster.run(3.0)
+    (new,) = cluster.leaders
+    assert new != leader and len(cluster.leads) == 2
+    cluster.nodes[leader].has_etcd = True
+    cluster.run(10.0)
+    assert cluster.leaders == [new] and len(cluster.leads) == 2
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_nobody_takes_over_because_etcd_is_away_and_comes_back(seed: int) -> None:
+    cluster, leader = elected(seed=seed)
+    for away_s in (5.0, 60.0):
+        cluster.etcd.is_up = False
+        cluster.run(away_s)
+        cluster.etcd.is_up = True
+        cluster.run(8.0)
+        assert cluster.leaders == [leader] and len(cluster.leads) == 1
+
+
+def test_nobody_takes_over_who_lost_etcd_itself() -> None:
+    cluster, leader = elected(2)
+    for node in cluster.nodes.values():
+        node.has_etcd = False
+    cluster.run(20.0)
+    assert cluster.leaders == [leader] and len(cluster.leads) == 1
 
 
 def test_leadership_is_handed_over_and_not_to_one_that_drains() -> None:

@@ -6,6 +6,8 @@ from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hyroads.controller.core.netfile_sections import flow_document
+from hyroads.controller.core.network import FlowSpec
 from hyroads.controller.model.events import EVENTS_PER_EPOCH, Event, EventLog
 
 
@@ -116,3 +118,23 @@ def test_a_reader_misses_none_and_gets_none_twice(steps: list[str], most: int) -
     if not missed and not last + 1 < several[leader].first:
         assert got == told
     assert len(set(got)) == len(got) and set(got) <= set(told)
+
+
+def test_what_was_told_and_not_saved_is_corrected_by_the_next_leader() -> None:
+    first, second = logs(2, Clock())
+    kept, lost, back, late = (FlowSpec(name, "a", "b") for name in ("kept", "lost", "back", "late"))
+    last = first.last
+    for flow in (kept, lost, back):
+        first.publish("flow.declared", flow_document(flow))
+    # Its removal was not saved, that of the other was neither told nor asked for.
+    first.publish("flow.removed", {"id": "back"})
+    first.listeners = []
+    # This one was saved, and the leader died before the others heard of it.
+    second.publish("flow.declared", flow_document(late))
+    second.lead(2, {flow.id: flow for flow in (kept, back, late)})
+    told = [(event.kind, event.document["id"]) for event in second.since(last)][4:]
+    assert told == [("flow.declared", "back"), ("flow.declared", "late"), ("flow.removed", "lost")]
+    before = second.last
+    second.follow()
+    second.lead(3, {flow.id: flow for flow in (kept, back, late)})
+    assert second.last == before, "nothing twice"

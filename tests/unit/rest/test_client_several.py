@@ -137,6 +137,20 @@ def test_an_operation_of_a_leader_that_has_gone_is_asked_for_again_with_its_key(
         client.declare_flow("f", "a", "b")
 
 
+def test_an_answer_of_before_is_followed_by_what_it_is_about() -> None:
+    """The next leader repeats the answer of the one before, whose operation nobody knows any more."""
+    replayed = says(202, OPERATION, Idempotent_Replayed="true")
+    with (
+        serving(says(202, OPERATION), hangs_up) as first,
+        serving(
+            problem(410), replayed, says(200, {"id": "f", "pending": ["b"]}), says(200, {"id": "f", "pending": []})
+        ) as second,
+        Client([first.url, second.url]) as client,
+    ):
+        assert client.declare_flow("f", "a", "b") == {"id": "f", "pending": []}
+    assert [path for _, path, _, _ in second.asked][2:] == ["/api/v1/flows/f"] * 2
+
+
 def test_what_is_not_confirmed_stays_an_error() -> None:
     failed = {**OPERATION, "state": "failed", "reason": "it was removed"}
     with (
