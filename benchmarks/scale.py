@@ -5,6 +5,9 @@ No root, no packets. Run: python benchmarks/scale.py --nodes 100 --flows 100 [--
 place and how many were missed; percentiles, which the controller tells of its last 1,000 slots, are looked at each
 5 s), memory before and after, rules per switch, the time from a cut to new rates, and that of a confirmed ``POST
 /flows``. ``--seconds 600 --cuts 0 --declares 0``: whether slots are missed in ten minutes, and whether memory grows.
+
+The devices share the machine's cores with the controller. ``cores`` says for each part of the run what both used, and
+how long the controller's main thread waited for a core, both per second: what it waited is not its own work.
 """
 
 from __future__ import annotations
@@ -63,6 +66,28 @@ class Devices:
             self.process.wait(10)
         except subprocess.TimeoutExpired:
             self.process.kill()
+
+
+class Use:
+    """Of CPU, by the controller and by the devices, since this began."""
+
+    def __init__(self, controller: ControllerProcess, devices: Devices) -> None:
+        process = psutil.Process(controller.process.pid)
+        self._family = [process, *process.children(recursive=True)]
+        self._devices = [psutil.Process(devices.process.pid)]
+        self._main = Path(f"/proc/{process.pid}/task/{process.pid}/schedstat")
+        self._began = self._now()
+
+    def _now(self) -> tuple[float, float, float, float]:
+        waited_s = int(self._main.read_text().split()[1]) / 1e9
+        return time.monotonic(), cpu_of(self._family), cpu_of(self._devices), waited_s
+
+    def per_s(self) -> dict[str, float]:
+        """Seconds of each per second."""
+        elapsed_s, *used_s = (now - began for now, began in zip(self._now(), self._began, strict=True))
+        return dict(
+            zip(("controller", "devices", "controller_waited"), (round(s / elapsed_s, 3) for s in used_s), strict=True)
+        )
 
 
 def flow_documents(network: Network, count: int, rng: random.Random) -> list[dict[str, str]]:
@@ -203,21 +228,32 @@ def main() -> int:
     ):
         devices = Devices(path, controller, radios=not asked.no_radios)
         try:
+            cores = figures["cores"] = {}
+            use = Use(controller, devices)
             figures["in_force_s"], _ = until_in_force(controller, asked.within_s, not asked.json)
+            cores["until in force"] = use.per_s()
             figures.update(devices.ask("counts"))
+            use = Use(controller, devices)
             figures.update(idle(controller, asked.seconds))
+            cores["in force"] = use.per_s()
             if asked.cuts:
+                use = Use(controller, devices)
                 took = cuts(devices, asked.cuts, random.Random(4))
+                cores["cuts"] = use.per_s()
                 figures["cut_ms"] = {"median": statistics.median(took), "worst": max(took)}
             if asked.declares:
+                use = Use(controller, devices)
                 took = declares(controller, network, asked.declares)
+                cores["declares"] = use.per_s()
                 p99 = percentile(took, 0.99)
                 figures["declare_ms"] = {"median": statistics.median(took), "p99": p99, "worst": max(took)}
             if asked.restart:
                 before = devices.ask("counts")["counts"]
                 controller.__exit__()
                 controller.__enter__()
+                use = Use(controller, devices)
                 figures["restart_s"], _ = until_in_force(controller, asked.within_s, not asked.json)
+                cores["restart"] = use.per_s()
                 after = devices.ask("counts")["counts"]
                 names = ("adds", "deletes", "configs", "groups")
                 changed = {name: after.get(name, 0) - before.get(name, 0) for name in names}

@@ -12,7 +12,6 @@ Without the library, and for sockets that are not plain TCP (TLS), Python reads.
 from __future__ import annotations
 
 import os
-import socket
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -34,6 +33,8 @@ AT_ONCE = 64
 WORK_S = 0.02
 PAUSE_S = 0.005
 _select = patcher.original("select")
+# Below green sockets; ``socket.socket`` itself may be the green one.
+_PlainSocket = patcher.original("socket").socket
 
 Take = Callable[[bytes], None]
 """Takes what came in; must not wait for anything. What it raises ends the reading of that socket."""
@@ -74,7 +75,7 @@ class SharedPoll:
 
     def can_read(self, connection: Any) -> bool:
         """Whether the library reads such a socket."""
-        return self.library is not None and type(connection.fd) is socket.socket
+        return self.library is not None and type(connection.fd) is _PlainSocket
 
     def serve_by_library(self, connection: Any, data: bytes, take: TakeEvent) -> None:
         """As :meth:`serve`; ``data`` was read before, and has no whole line."""
