@@ -126,6 +126,8 @@ STARTING_S = 0.5
 """How often a report of what changed is read of each session while so many come back."""
 _REPLACED = (b'{"type":"changes",', b'{"type":"radio-changes",')
 """What takes the place of a message of its own kind."""
+_PONG: Mapping[str, Any] = {"type": "pong", "epoch": 0, "heard_ms": None}
+"""All of a pong but its number, if the library has read it."""
 
 _Handler = Callable[[Session, dict[str, Any]], None]
 
@@ -391,7 +393,7 @@ class AgentServer:
             return
         if kind == PONG:
             session.heard_s = self._attended()
-            session.ponged({"seq": number})
+            self._handlers[session.hello.role]["pong"](session, {"seq": number, **_PONG})
         elif kind != CHANGES:
             self._take(session, line)
         elif session.hello.role == RADIO:

@@ -2,9 +2,9 @@
 
 With the compiled library (``native.messages``) a call reads many sockets, and decodes the lines that come often to
 numbers, on this same thread. So nothing is handed over between threads: lines, disconnections and what is still unread
-in sockets keep their order, and one message costs a few microseconds, less than to wake another thread for it. After
-each batch there is a pause of ``PAUSE_S``, as network interfaces moderate their interrupts: what comes meanwhile is
-read together. That is the most that something urgent waits.
+in sockets keep their order, and one message costs a few microseconds, less than to wake another thread for it. Where
+messages come faster than one each ``PAUSE_S`` there is such a pause after each batch, as network interfaces moderate
+their interrupts: what comes meanwhile is read together. That is the most that something urgent waits.
 
 Without the library, and for sockets that are not plain TCP (TLS), Python reads.
 """
@@ -16,9 +16,10 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from eventlet import event, patcher
+from eventlet import event, greenio, patcher
 
-from hyroads.controller.native.messages import END, FAILED, message_reader
+from hyroads.controller.core.token_bucket import TokenBucket
+from hyroads.controller.native.messages import END, FAILED, MessageReader, message_reader
 
 from . import ryu_shim as shim
 
@@ -31,10 +32,10 @@ AT_ONCE = 64
 # Others may go first after so much work. More would keep slots waiting; with less, what thousands of devices say grows
 # old while others work.
 WORK_S = 0.02
-PAUSE_S = 0.005
+PAUSE_S = 0.002
+# So many batches in a row are read at once.
+WITHOUT_PAUSE = 20
 _select = patcher.original("select")
-# Below green sockets; ``socket.socket`` itself may be the green one.
-_PlainSocket = patcher.original("socket").socket
 
 Take = Callable[[bytes], None]
 """Takes what came in; must not wait for anything. What it raises ends the reading of that socket."""
@@ -75,7 +76,7 @@ class SharedPoll:
 
     def can_read(self, connection: Any) -> bool:
         """Whether the library reads such a socket."""
-        return self.library is not None and type(connection.fd) is _PlainSocket
+        return self.library is not None and type(connection) is greenio.GreenSocket
 
     def serve_by_library(self, connection: Any, data: bytes, take: TakeEvent) -> None:
         """As :meth:`serve`; ``data`` was read before, and has no whole line."""
@@ -101,7 +102,8 @@ class SharedPoll:
         self.library.remove(descriptor)
         return found[1]
 
-    def _run_library(self, reader: Any) -> None:
+    def _run_library(self, reader: MessageReader) -> None:
+        pauses = TokenBucket(1 / PAUSE_S, WITHOUT_PAUSE)
         while True:
             shim.wait_readable(reader.descriptor)
             until_s = time.monotonic() + WORK_S
@@ -111,7 +113,7 @@ class SharedPoll:
                     self._take_event(descriptor, kind, line, number, numbers)
                 if not count or time.monotonic() > until_s:
                     break
-            shim.sleep(PAUSE_S)
+            shim.sleep(pauses.reserve_s(time.monotonic()))
 
     def _take_event(self, descriptor: int, kind: int, line: bytes, number: int, numbers: NDArray[np.float64]) -> None:
         found = self._library_reads.get(descriptor)
