@@ -1,5 +1,5 @@
-//! Reads what agents and radios tell the controller, for `framework/shared_poll.py` (docs/reference/dataplane.md,
-//! section 2).
+//! Reads what agents and radios tell the controller, for `framework/shared_poll.py` (docs/explanation/controller.md,
+//! *Reading what devices say*).
 //!
 //! The Python parser says what is allowed and remains the reference. This module decodes the three kinds of lines that
 //! come several times a second from each device, in the form in which devices write them, to columns of numbers: `pong`,
