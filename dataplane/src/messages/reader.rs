@@ -9,6 +9,8 @@ use crate::sys::epoll::{self, Epoll, Interest};
 
 const READ_BYTES: usize = 1 << 16;
 const AT_ONCE: usize = 256;
+/// With so many events in a batch no further socket is read to it, so that others than we have their turn.
+const MOST_EVENTS: usize = 256;
 
 /// A line for Python; its place is in `Batch::lines`.
 pub const LINE: u32 = 0;
@@ -56,6 +58,8 @@ pub struct Reader {
     epoll: Epoll,
     connections: HashMap<RawFd, Connection>,
     ready: Vec<epoll::Event>,
+    /// The first of `ready` that was not read yet. All are, before they are waited for again: so nobody starves.
+    next: usize,
     buffer: Vec<u8>,
     longest: usize,
     pub batch: Batch,
@@ -68,6 +72,7 @@ impl Reader {
             epoll: Epoll::new(AT_ONCE)?,
             connections: HashMap::new(),
             ready: Vec::new(),
+            next: 0,
             buffer: vec![0; READ_BYTES],
             longest,
             batch: Batch::default(),
@@ -101,19 +106,23 @@ impl Reader {
         }
     }
 
-    /// Reads what is there, once of each of at most `AT_ONCE` sockets, to a new batch; the number of sockets.
+    /// Reads what is there, once of each of some sockets, to a new batch; the number of sockets.
     pub fn poll(&mut self) -> io::Result<usize> {
         self.batch.events.clear();
         self.batch.lines.clear();
         self.batch.values.clear();
-        let mut ready = std::mem::take(&mut self.ready);
-        let waited = self.epoll.wait(Some(0), &mut ready);
-        for event in &ready {
-            self.read(event.token as RawFd);
+        if self.next >= self.ready.len() {
+            self.next = 0;
+            self.epoll.wait(Some(0), &mut self.ready)?;
         }
-        let count = ready.len();
-        self.ready = ready;
-        waited.map(|()| count)
+        let first = self.next;
+        while self.next < self.ready.len() && self.batch.events.len() < MOST_EVENTS {
+            // It may be gone meanwhile, and another one may have its number: then there is nothing to read yet.
+            let fd = self.ready[self.next].token as RawFd;
+            self.next += 1;
+            self.read(fd);
+        }
+        Ok(self.next - first)
     }
 
     fn read(&mut self, fd: RawFd) {

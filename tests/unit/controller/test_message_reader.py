@@ -237,3 +237,33 @@ def test_columns_are_the_same_from_decoded_and_from_parsed_reports(wire: Wire) -
             for name, column in getattr(ours, side).values.items():
                 np.testing.assert_array_equal(column, getattr(reference, side)[name], err_msg=name)
     assert taken > 50
+
+
+def test_of_many_who_say_much_each_has_its_turn() -> None:
+    reader = message_reader(MAX_LINE)
+    if reader is None:
+        pytest.skip("the library is not built")
+    wires = [Wire(reader) for _ in range(40)]
+    lines = [b'{"type":"link","link":"%d"}' % i for i in range(100)]
+    try:
+        for wire in wires:
+            wire.device.sendall(b"\n".join([*lines, b""]))
+        heard: dict[int, list[bytes]] = {wire.ours.fileno(): [] for wire in wires}
+        batches = 0
+        while (polled := reader.poll())[0]:
+            told = list(polled[1])
+            batches += 1
+            # Who is read goes on talking; the others are not kept waiting by that.
+            for descriptor in {event[0] for event in told}:
+                next(wire for wire in wires if wire.ours.fileno() == descriptor).device.sendall(b'{"type":"ok"}\n')
+            assert len(told) <= 256 + len(lines)
+            for descriptor, _, line, *_ in told:
+                heard[descriptor].append(line)
+            if batches == 14:
+                break
+        assert all(said[: len(lines)] == lines for said in heard.values())
+    finally:
+        for wire in wires:
+            reader.remove(wire.ours.fileno())
+            wire.device.close()
+            wire.ours.close()
