@@ -26,7 +26,7 @@ impl WholeReport {
         let mut found = WholeReport { values: values.to_vec(), ..WholeReport::default() };
         let mut rest = shape.iter().copied();
         let mut rows = [0_usize; 2];
-        for side in 0..2 {
+        for (side, next_row) in rows.iter_mut().enumerate() {
             let count = rest.next()?;
             for at in 0..count {
                 let (number, paths) = (rest.next()?, rest.next()?);
@@ -36,8 +36,8 @@ impl WholeReport {
                     if flow.paths.iter().any(|&(known, _)| known == id) {
                         return None;
                     }
-                    flow.paths.push((id, rows[side]));
-                    rows[side] += 1;
+                    flow.paths.push((id, *next_row));
+                    *next_row += 1;
                 }
                 if found.sides[side].insert(number, flow).is_some() {
                     return None;
