@@ -7,8 +7,10 @@ Each line that comes is answered by a line of JSON.
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import os
+import signal
 import sys
 import time
 from typing import Any
@@ -81,6 +83,8 @@ class LedController(HyRoads):
             "switches": sum(session.is_read for session in sessions),
             "agents": len(loop.agents),
             "unsynced": loop.unsynced(),
+            "settled": loop.settled,
+            "known": self.standby is not None and self.standby._is_known,
             "flow_mods": sum(session.counters.flow_mods for session in sessions),
             "counters": dict(loop.counters),
             "times": self.times,
@@ -91,5 +95,6 @@ class LedController(HyRoads):
 
 
 if __name__ == "__main__":
+    faulthandler.register(signal.SIGUSR1)
     os.environ.update({"HYROADS_CONFIG": sys.argv[1], PORT: sys.argv[2]})
     sys.exit(ryu_manager(["--default-log-level=30", __file__]))

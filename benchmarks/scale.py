@@ -6,6 +6,11 @@ place and how many were missed; percentiles, which the controller tells of its l
 5 s), memory before and after, rules per switch, the time from a cut to new rates, and that of a confirmed ``POST
 /flows``. ``--seconds 600 --cuts 0 --declares 0``: whether slots are missed in ten minutes, and whether memory grows.
 
+``--standby 3 [--seconds 20]``: what a warm standby costs. A leader on a real etcd is alone, and then has a standby,
+three times in turn; of each time CPU, slots and memory are told. The leader has a core of its own; the standby, the
+scripted devices and etcd share another one. After the last time the leader is killed: what the next one sent to change
+something.
+
 The devices share the machine's cores with the controller. ``cores`` says for each part of the run what both used, and
 how long the controller's main thread waited for a core, both per second: what it waited is not its own work.
 """
@@ -14,14 +19,15 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import random
 import resource
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -33,39 +39,25 @@ from hyroads.controller.core.network import Network
 from hyroads.controller.core.topologies import campus
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
-import scripted_campus
-from controller_process import ControllerProcess
+from campus_devices import Devices
+from controller_process import ControllerProcess, eventually, free_ports
+from ha_lab import Instance
+
+from hyroads.mininet.etcd import Etcd
 
 CUT_WITHIN_S = 5.0
 # The controller tells percentiles of its latest slots: they are looked at so often.
 LOOK_EACH_S = 5.0
-
-
-class Devices:
-    """The process of all scripted devices."""
-
-    def __init__(self, network: Path, controller: ControllerProcess, *, radios: bool) -> None:
-        ports = ["--openflow", str(controller.openflow), "--agents", str(controller.agents)]
-        command = [sys.executable, scripted_campus.__file__, str(network), *ports]
-        pipe = subprocess.PIPE
-        self.process = subprocess.Popen(
-            [*command, *([] if radios else ["--no-radios"])], stdin=pipe, stdout=pipe, text=True
-        )
-
-    def ask(self, operation: str, **arguments: Any) -> dict[str, Any]:
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        print(json.dumps({"op": operation, **arguments}), file=self.process.stdin, flush=True)
-        answer: dict[str, Any] = json.loads(self.process.stdout.readline())
-        return answer
-
-    def close(self) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.close()
-        try:
-            self.process.wait(10)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
+SLOTS_PER_S = 10
+# After this long a standby that is warm does nothing any more that it does once.
+WARM_S = 5.0
+# As the controller's own program, with percentiles of fewer slots.
+PROGRAM = """
+import hyroads.controller.control.slots as slots
+slots._REMEMBERED = {slots}
+from hyroads.controller.framework.launcher import run_controller
+raise SystemExit(run_controller())
+"""
 
 
 class Use:
@@ -127,15 +119,19 @@ def until_in_force(controller: ControllerProcess, within_s: float, say: bool) ->
 @contextmanager
 def started(folder: Path, network: Network, flows: int, *, radios: bool) -> Iterator[tuple[ControllerProcess, Path]]:
     """A controller of a network with so many flows in its file."""
+    path, settings = prepared(folder, network, flows, radios=radios)
+    with ControllerProcess(folder, {**settings, "state_file": str(folder / "state")}) as controller:
+        yield controller, path
+
+
+def prepared(folder: Path, network: Network, flows: int, *, radios: bool) -> tuple[Path, dict[str, Any]]:
+    """The file of a network with so many flows, and settings of a controller."""
     document = to_document(network)
     document["flows"] = flow_documents(network, flows, random.Random(2))
     path = folder / "network.json"
     path.write_text(json.dumps(document))
-    settings = {"network": str(path), "state_file": str(folder / "state"), "timings": {"grace_s": 60.0}}
-    if radios:
-        settings["capacities"] = "measured"
-    with ControllerProcess(folder, settings) as controller:
-        yield controller, path
+    measured = {"capacities": "measured"} if radios else {}
+    return path, {"network": str(path), "timings": {"grace_s": 60.0}, **measured}
 
 
 def percentile(values: list[float], share: float) -> float:
@@ -206,6 +202,115 @@ def declares(controller: ControllerProcess, network: Network, count: int) -> lis
     return took
 
 
+# -- what a standby costs
+
+
+@contextmanager
+def on_core(number: int) -> Iterator[None]:
+    """What is started meanwhile runs on one of the cores of this machine alone."""
+    before = os.sched_getaffinity(0)
+    cores = sorted(before)
+    os.sched_setaffinity(0, {cores[min(number, len(cores) - 1)]})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+def used(controller: ControllerProcess, seconds: float) -> dict[str, float]:
+    """What a controller uses of CPU and memory in a time, and its slots in it."""
+    process = psutil.Process(controller.process.pid)
+    family = [process, *process.children(recursive=True)]
+    before, began_s, cpu_s = controller.rest("GET", "/health")[1]["slots"], time.monotonic(), cpu_of(family)
+    time.sleep(seconds)
+    elapsed_s, cpu_s = time.monotonic() - began_s, cpu_of(family) - cpu_s
+    after = controller.rest("GET", "/health")[1]["slots"]
+    memory = [one.memory_full_info() for one in family]
+    return {
+        "cpu_ms_per_slot": 1e3 * cpu_s / (elapsed_s * SLOTS_PER_S),
+        "p50_ms": after["p50_ms"],
+        "p99_ms": after["p99_ms"],
+        "missed": after["missed"] - before["missed"],
+        "rss_mib": sum(one.rss for one in memory) / 2**20,
+        "uss_mib": sum(one.uss for one in memory) / 2**20,
+    }
+
+
+def is_warm(one: Instance) -> bool:
+    """Whether it could lead at once."""
+    status, health = one.rest("GET", "/health")
+    return bool(status) and health["ha"]["warm"]
+
+
+def standby_cost(folder: Path, network: Network, asked: argparse.Namespace) -> dict[str, Any]:
+    """See ``--standby`` in the module."""
+    path, settings = prepared(folder, network, asked.flows, radios=not asked.no_radios)
+    client_port, peer_port = free_ports(2)
+    etcd = Etcd(folder / "etcd", [(client_port, peer_port)], bound_to_parent=True)
+    leader, standby = (Instance(folder / name, name, etcd, settings) for name in "ab")
+    for one in (leader, standby):
+        one.command[-1] = PROGRAM.format(slots=int(asked.seconds * SLOTS_PER_S))
+    with on_core(1):
+        etcd.start()
+    etcd.wait_ready()
+    rows: dict[str, list[dict[str, float]]] = {"alone": [], "with a standby": [], "standby": []}
+    try:
+        with on_core(0):
+            leader.__enter__()
+        with on_core(1):
+            devices = Devices(path, leader, standby, radios=not asked.no_radios)
+        until_in_force(leader, asked.within_s, not asked.json)
+        for _ in range(asked.standby):
+            time.sleep(WARM_S)
+            rows["alone"].append(used(leader, asked.seconds))
+            with on_core(1):
+                standby.__enter__()
+            eventually(lambda: is_warm(standby), asked.within_s)
+            time.sleep(WARM_S)
+            with ThreadPoolExecutor(1) as pool:
+                theirs = pool.submit(used, standby, asked.seconds)
+                rows["with a standby"].append(used(leader, asked.seconds))
+            rows["standby"].append(theirs.result())
+            if len(rows["standby"]) < asked.standby:
+                standby.__exit__()
+        return {**costs(rows), "takeover": killed(leader, standby, devices)}
+    finally:
+        for one in (leader, standby):
+            if hasattr(one, "process"):
+                one.__exit__()
+        devices.close()
+        etcd.stop()
+
+
+def costs(rows: dict[str, list[dict[str, float]]]) -> dict[str, Any]:
+    """Medians (the last time's memory), and how much more the leader uses with a standby, pair by pair."""
+    found: dict[str, Any] = {
+        who: {name: round(statistics.median(each[name] for each in times), 2) for name in times[0]}
+        for who, times in rows.items()
+    }
+    pairs = list(zip(rows["alone"], rows["with a standby"], strict=True))
+    for name in ("cpu_ms_per_slot", "p50_ms", "p99_ms", "rss_mib"):
+        more = [100 * (with_[name] / alone[name] - 1) for alone, with_ in pairs]
+        found[f"leader's {name}, %"] = {"median": round(statistics.median(more), 1), "worst": round(max(more), 1)}
+    last = rows["standby"][-1], rows["with a standby"][-1]
+    found["memory beside the leader's"] = {
+        name: round(last[0][name] / last[1][name], 3) for name in ("rss_mib", "uss_mib")
+    }
+    return found
+
+
+def killed(leader: Instance, standby: Instance, devices: Devices) -> dict[str, Any]:
+    """The leader is killed: what devices were sent to change something in the second after."""
+    before, began_s = devices.ask("counts")["counts"], time.monotonic()
+    leader.process.kill()
+    eventually(lambda: standby.leads)
+    leads_s = time.monotonic() - began_s
+    time.sleep(1.0)
+    after = devices.ask("counts")["counts"]
+    names = ("adds", "deletes", "groups", "configs", "rates")
+    return {"leads_ms": 1e3 * leads_s, **{name: after.get(name, 0) - before.get(name, 0) for name in names}}
+
+
 def main() -> int:
     """See the module."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -217,11 +322,28 @@ def main() -> int:
     parser.add_argument("--within-s", type=float, default=300.0)
     parser.add_argument("--restart", action="store_true", help="end the controller, start it again")
     parser.add_argument("--no-radios", action="store_true")
+    parser.add_argument("--standby", type=int, default=0, metavar="TIMES", help="measure what a standby costs")
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()
     resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
     network = campus(random.Random(1), asked.nodes)
     figures: dict[str, Any] = {"nodes": asked.nodes, "flows": asked.flows}
+    if asked.standby:
+        with tempfile.TemporaryDirectory() as folder:
+            figures.update(standby_cost(Path(folder), network, asked))
+    else:
+        figures.update(one_controller(network, asked))
+    if asked.json:
+        print(json.dumps(figures))
+    else:
+        for name, value in figures.items():
+            print(f"{name:>18}: {value}")
+    return 0
+
+
+def one_controller(network: Network, asked: argparse.Namespace) -> dict[str, Any]:
+    """One controller and no standby."""
+    figures: dict[str, Any] = {}
     with (
         tempfile.TemporaryDirectory() as folder,
         started(Path(folder), network, asked.flows, radios=not asked.no_radios) as (controller, path),
@@ -261,12 +383,7 @@ def main() -> int:
             figures["after"] = devices.ask("counts")
         finally:
             devices.close()
-    if asked.json:
-        print(json.dumps(figures))
-    else:
-        for name, value in figures.items():
-            print(f"{name:>18}: {value}")
-    return 0
+    return figures
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ rates of every path, offers of every flow -> estimates, external airtime, demand
 send. Cold: no earlier rates are known; warm: the last slot's, with instruments that scatter by 5 % (capacities) and 1 %
 (busy times, rates). Memory is what the state between two slots holds. Words choose cases by parts of their names, or
 ``small`` and ``large``. ``-v`` says which part took how long. ``--slices N``: every second flow is in one of N slices
-whose shares of all technologies are half of what they would need.
+whose shares of all technologies are half of what they would need. ``--flows N``: with N flows in every case.
 """
 
 from __future__ import annotations
@@ -164,24 +164,25 @@ def profiled(case: Case, slices: int) -> None:
     pstats.Stats(profile).sort_stats("cumulative").print_stats(25)
 
 
-def chosen(words: Iterable[str]) -> Iterator[Case]:
-    """The cases that one of the words names; all without words."""
+def chosen(words: Iterable[str], flows: int | None = None) -> Iterator[Case]:
+    """The cases that one of the words names; all without words. With as many flows, if that is given."""
     words = tuple(words)
     for case in cases():
         name = f"{'small' if case.flows < 1000 else 'large'} {case.name}"
         if not words or any(word in name for word in words):
-            yield case
+            yield case if flows is None else replace(case, flows=flows)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("-v", action="store_true", help="say which part took how long")
     parser.add_argument("--slices", type=int, default=0, metavar="N")
+    parser.add_argument("--flows", type=int, metavar="N", help="as many flows in every case (default: the case's own)")
     parser.add_argument("--runs", type=int, default=RUNS, metavar="N", help="slots of each kind")
     parser.add_argument("words", nargs="*", metavar="WORD")
     args = parser.parse_args()
     if args.v:
-        for case in chosen(args.words or ["large"]):
+        for case in chosen(args.words or ["large"], args.flows):
             profiled(case, args.slices)
         return
     print(f"CPU time, median and 99th percentile of {args.runs} slots, ms; state: MiB")
@@ -189,7 +190,7 @@ def main() -> None:
         f"{'case':<24} {'flows':>5} {'paths':>5} {'links':>5} {'cold':>7} {'p99':>7} {'warm':>7} {'p99':>7} "
         f"{'target<=':>8} {'state MiB':>9}"
     )
-    for case in chosen(args.words):
+    for case in chosen(args.words, args.flows):
         print(row(case, args.slices, args.runs), flush=True)
 
 

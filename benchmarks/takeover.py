@@ -1,12 +1,8 @@
-"""One of several controllers leads, and is killed, frozen and thawed, or cut off: real controllers, etcd and devices.
+"""One of several controllers leads, and something happens to it or to etcd: real controllers, etcd and devices.
 
     python benchmarks/takeover.py --runs 10                                               root
     python benchmarks/takeover.py --kinds apart --controllers 2
-    python benchmarks/takeover.py --kinds etcd-paused etcd-stopped etcd-member --runs 1
-
-``cut``: the leader does not reach etcd, devices and its peers, nor they it. ``apart``: the controllers alone do not
-reach each other. ``no-etcd``: the leader alone does not reach etcd. The members of etcd are stopped for 5 s (paused:
-SIGSTOP) or for a minute, or one of them is killed.
+    python benchmarks/takeover.py --kinds etcd-paused etcd-stopped etcd-member etcd-disk --runs 3
 
 Several controllers on one network, all connected to all switches and agents, stand by for each other. A UDP stream of
 1,000 packets a second goes over the multipath all the time. While the old leader is frozen it is asked over REST for
@@ -18,35 +14,56 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import signal
 import socket
 import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
 from failure_lab import DIAMOND
+from takeover_faults import DISKS, ETCD_S, away, cut_rules, disk, dropped, folder_of
 
 from hyroads.controller.core.netfile import parse
 from hyroads.mininet.emulation import Emulation, EmulationOptions, controller_ports
 from hyroads.mininet.probe import MAGIC_PORT, report
-from hyroads.mininet.programs import Program, wait_until
+from hyroads.mininet.programs import EmulationError, Program, wait_until
 from hyroads.mininet.runner import RunOptions, run_network
+from hyroads.rest.client import Client
 
 LED = Path(__file__).with_name("led_controller.py")
 STREAM_S, PACKET_BYTES = 5.0, 600
+SEVERAL = ("etcd-member", "etcd-disk-one")
+"""Kinds that need several members of etcd."""
 THAW_AFTER_S = 1.0
 NEW_FLOW = {"id": "late", "from": "d", "to": "a"}
 CONTROL_PORT = 9000
 GROUP = 6100
 """Controllers have groups of their own from this one on, by which their packets are known."""
 CUT_S = 3.0
-ETCD_S = {"etcd-paused": 5.0, "etcd-stopped": 60.0, "etcd-member": 5.0, "apart": 5.0, "no-etcd": 15.0}
+READY_S = 60.0
+KINDS = {
+    "killed": "the leader is killed, and started again",
+    "frozen": "the leader is stopped (SIGSTOP), and goes on once another one leads",
+    "alone": "the same, and then it reaches devices alone, who are to tell it that it leads no more",
+    "cut": "the leader does not reach etcd, devices and its peers for 3 s, nor they it",
+    "apart": "the controllers alone do not reach each other for 5 s",
+    "no-etcd": "the leader alone does not reach etcd for 15 s",
+    "etcd-paused": "all members of etcd are stopped (SIGSTOP) for 5 s",
+    "etcd-stopped": "all members are ended, and started again after a minute",
+    "etcd-member": "one member is killed, and started again after 5 s",
+    "etcd-disk": "no member can write to its disk for 5 s (a file system of its own, fsfreeze)",
+    "etcd-disk-one": "one member can't, the one that leads the others",
+}
+ONE_MEMBER = """
+With --controllers 2 --etcd-members 1 all of these run but {several}, which need three members.
+"""
 
 
 class Led:
@@ -72,6 +89,19 @@ class Led:
             return status["warm"] and status["switches"] == 4 and status["agents"] == 4 and not status["unsynced"]
         return False
 
+    def await_ready(self) -> None:
+        """Until it could lead, or leads; EmulationError, after what is known of why it could not."""
+        try:
+            wait_until(self.program.name, self.ready, READY_S, interval_s=0.1)
+        except EmulationError:
+            with suppress(OSError, ValueError):
+                print(json.dumps(self.ask(), indent=1), file=sys.stderr)
+            # It then says where its threads are.
+            self.program.kill(signal.SIGUSR1)
+            time.sleep(1.0)
+            print(self.program.log.read_text()[-20_000:], file=sys.stderr)
+            raise
+
     def declare_unread(self) -> socket.socket:
         """Asks for another flow without waiting for the answer: it is frozen."""
         body = json.dumps(NEW_FLOW)
@@ -82,7 +112,9 @@ class Led:
 
 
 class LedEmulation(Emulation):
-    """Its controllers tell what they do."""
+    """Its controllers tell what they do. ``on_disks``: each member of etcd has a file system of its own."""
+
+    on_disks = False
 
     def _program(self, command: str, settings: dict[str, Any], suffix: str = "") -> Program:
         program = super()._program(command, settings, suffix)
@@ -95,6 +127,12 @@ class LedEmulation(Emulation):
     @property
     def led(self) -> list[Led]:
         return [Led(program, number) for number, program in enumerate(self.controllers)]
+
+    def start(self, say: Callable[[str], None]) -> None:
+        if self.on_disks:
+            for member in self.etcd.programs:
+                disk(folder_of(self, member))
+        super().start(say)
 
     def leader(self) -> Led | None:
         return next((led for led in self.led if led.program.alive and led.epoch() is not None), None)
@@ -129,41 +167,10 @@ def stream(emulation: Emulation, seconds: float = STREAM_S) -> tuple[subprocess.
     return receiver, sender
 
 
-@contextmanager
-def dropped(*rules: str) -> Iterator[None]:
-    """Packets that leave any socket of the emulated network's controllers, and fit a rule, are lost."""
-    chain = "add chain inet cut out { type filter hook output priority 0; }"
-    lines = ["add table inet cut", chain, *(f"add rule inet cut out {rule} drop" for rule in rules)]
-    subprocess.run(["nft", "-f", "-"], input="\n".join(lines), text=True, check=True)
-    try:
-        yield
-    finally:
-        subprocess.run(["nft", "delete", "table", "inet", "cut"], check=True)
-
-
-def ports(numbers: list[int]) -> str:
-    return "{ " + ", ".join(map(str, numbers)) + " }"
-
-
-def cut_rules(emulation: LedEmulation, led: Led, *, of: tuple[str, ...]) -> list[str]:
-    """What parts a controller from etcd, from devices and from its peers."""
-    rules = []
-    if "etcd" in of:
-        etcd = [int(url.rpartition(":")[2]) for url in emulation.etcd.urls]
-        rules.append(f"meta skgid {led.group} tcp dport {ports(etcd)}")
-    if "peers" in of:
-        peers = [other.ports["peer"] for other in emulation.led if other.control != led.control]
-        rules.append(f"meta skgid {led.group} tcp dport {ports(peers)}")
-        rules += [f"tcp {end}port {led.ports['peer']}" for end in "sd"]
-    if "devices" in of:
-        own = ports([led.ports["openflow"], led.ports["agents"]])
-        rules += [f"tcp {end}port {own}" for end in "sd"]
-    return rules
-
-
-def declare(led: Led, method: str = "POST") -> int:
+def declare(led: Led, method: str = "POST", *, wait: bool = True) -> int:
     """The status of a request for another flow, or for its removal."""
-    path = "/flows" if method == "POST" else f"/flows/{NEW_FLOW['id']}?wait=false"
+    path = "/flows" if method == "POST" else f"/flows/{NEW_FLOW['id']}"
+    path += "" if wait else "?wait=false"
     body = json.dumps(NEW_FLOW) if method == "POST" else None
     connection = HTTPConnection("127.0.0.1", led.ports["rest"], timeout=15)
     try:
@@ -183,12 +190,12 @@ def one_cut(emulation: LedEmulation) -> dict[str, Any]:
     asked, event_s = old.ask(), time.monotonic()
     with dropped(*cut_rules(emulation, old, of=("etcd", "peers", "devices"))):
         row = taken_over(emulation, "cut", others, before, was, event_s)
-        row["answer"] = declare(old)
+        row["answer"] = declare(old, wait=False)
         time.sleep(max(0.0, CUT_S - (time.monotonic() - event_s)))
+        was = devices(emulation)
     back_s = time.monotonic()
     time.sleep(3.0)
-    row |= refusals(old.ask(), asked, back_s)
-    row["late flow"] = any(NEW_FLOW["id"] == flow["id"] for flow in emulation.rest.get("/flows")["flows"])
+    row |= refusals(old.ask(), asked, back_s) | changes(emulation, was)
     return row | packets(receiver, sender, event_s)
 
 
@@ -212,35 +219,14 @@ def one_without(emulation: LedEmulation, kind: str) -> dict[str, Any]:
     leaders = [led for led in emulation.led if led.epoch() is not None]
     row["takeovers"] = max(led.ask()["ha"]["epoch"] for led in emulation.led) - began["epoch"]
     row["leaders"] = len(leaders)
-    declare(leaders[0], "DELETE")
+    declare(leaders[0], "DELETE", wait=False)
     return row | packets(receiver, sender, event_s)
-
-
-@contextmanager
-def away(emulation: LedEmulation, led: Led, kind: str) -> Iterator[None]:
-    members = emulation.etcd.programs
-    if kind in ("apart", "no-etcd"):
-        with dropped(*cut_rules(emulation, led, of=("peers",) if kind == "apart" else ("etcd",))):
-            yield
-    elif kind == "etcd-paused":
-        for member in members:
-            member.kill(signal.SIGSTOP)
-        try:
-            yield
-        finally:
-            for member in members:
-                member.kill(signal.SIGCONT)
-    else:
-        for member in members[:1] if kind == "etcd-member" else members:
-            member.stop()
-        yield
-        emulation.etcd.start()
-        emulation.etcd.wait_ready()
 
 
 def begin(emulation: LedEmulation) -> tuple[Led, list[Led], dict[int, dict[str, Any]], dict[str, Any]]:
     """The leader, the others and what they say, and what devices have, once all is well."""
-    wait_until("all", lambda: all(led.ready() for led in emulation.led), 60.0, interval_s=0.1)
+    for led in emulation.led:
+        led.await_ready()
     time.sleep(1.0)
     old = emulation.leader()
     assert old is not None
@@ -282,23 +268,26 @@ def one_run(emulation: LedEmulation, kind: str) -> dict[str, Any]:
     receiver, sender = stream(emulation)
     time.sleep(0.5)
     pid, asked = old.program.pid, old.ask()
-    event_s = time.monotonic()
-    os.kill(pid, signal.SIGKILL if kind == "killed" else signal.SIGSTOP)
-    unread = None if kind == "killed" else old.declare_unread()
-    row = taken_over(emulation, kind, others, before, was, event_s)
-    if kind == "killed":
-        old.program.start()
-        wait_until("the old one", old.ready, 60.0, interval_s=0.1)
-    else:
-        row |= thawed(old, unread, pid, asked)
+    rules = cut_rules(emulation, old, of=("etcd", "peers")) if kind == "alone" else []
+    with dropped(*rules):
+        event_s = time.monotonic()
+        os.kill(pid, signal.SIGKILL if kind == "killed" else signal.SIGSTOP)
+        unread = None if kind == "killed" else old.declare_unread()
+        row = taken_over(emulation, kind, others, before, was, event_s)
+        if kind == "killed":
+            old.program.start()
+            old.await_ready()
+        else:
+            row |= thawed(emulation, old, unread, pid, asked)
     return row | packets(receiver, sender, event_s)
 
 
 SENT, REFUSED = ("agent_configs", "agent_rates"), ("refused_as_slave", "refused_as_stale")
 
 
-def thawed(old: Led, unread: Any, pid: int, asked: dict[str, Any]) -> dict[str, Any]:
+def thawed(emulation: LedEmulation, old: Led, unread: Any, pid: int, asked: dict[str, Any]) -> dict[str, Any]:
     """The old leader goes on: what it sends to change something, how much of it is refused, and when it follows."""
+    was, answer = devices(emulation), ""
     thaw_s = time.monotonic()
     os.kill(pid, signal.SIGCONT)
     time.sleep(1.5)
@@ -307,7 +296,16 @@ def thawed(old: Led, unread: Any, pid: int, asked: dict[str, Any]) -> dict[str, 
         unread.settimeout(5.0)
         answer = unread.recv(200).split(b"\r\n")[0].decode()
     unread.close()
-    return {"answer": answer, **refusals(status, asked, thaw_s)}
+    return {"answer": answer, **refusals(status, asked, thaw_s), **changes(emulation, was)}
+
+
+def changes(emulation: LedEmulation, was: dict[str, Any]) -> dict[str, Any]:
+    """What an old leader has changed since devices had something, and whether the flow that it was asked for exists."""
+    now = devices(emulation)
+    new = emulation.leader()
+    with Client(f"http://127.0.0.1:{new.ports['rest']}", timeout_s=5.0) as rest:
+        declared = any(flow["id"] == NEW_FLOW["id"] for flow in rest.flows())
+    return {"changed": sum(was[name] != now[name] for name in was), "late flow": declared}
 
 
 def refusals(status: dict[str, Any], asked: dict[str, Any], back_s: float) -> dict[str, Any]:
@@ -344,20 +342,28 @@ def summary(rows: list[dict[str, Any]]) -> None:
         for what in ("flow_mods", "agent_configs", "agent_rates"):
             print(f"  {what} of the takeover: {of([row[what] for row in mine])}")
         print(f"  runs in which devices had the same before and after: {sum(row['quiet'] for row in mine)}")
-        if kind in ("frozen", "cut"):
-            for what in ("sent_by_old", "refused"):
+        if "sent_by_old" in mine[0]:
+            for what in ("sent_by_old", "refused", "changed"):
                 print(f"  {what} once it was back: {sum(row[what] for row in mine)}")
+            print(f"  runs in which the flow that it was asked for exists: {sum(row['late flow'] for row in mine)}")
             steps = [row["stepped_down_ms"] for row in mine if row["stepped_down_ms"] is not None]
             print(f"  stepped down {len(steps)} times, ms after that: {of(steps)}")
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    told = [f"{kind:15}{what}" for kind, what in KINDS.items()]
+    kinds = "\n".join(["kinds:", *told, ONE_MEMBER.format(several=", ".join(SEVERAL))])
+    how = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], epilog=kinds, formatter_class=how)
     parser.add_argument("--runs", type=int, default=10, help="of each kind")
-    parser.add_argument("--kinds", nargs="+", default=["frozen", "killed"])
+    parser.add_argument("--kinds", nargs="+", default=["frozen", "killed"], choices=KINDS, metavar="KIND")
     parser.add_argument("--controllers", type=int, default=3)
     parser.add_argument("--etcd-members", type=int, default=3)
+    parser.add_argument("--logs", type=Path, help="a folder for the logs of the controllers")
     arguments = parser.parse_args()
+    if arguments.etcd_members == 1 and set(arguments.kinds) & set(SEVERAL):
+        parser.error(f"{', '.join(SEVERAL)} need --etcd-members 3")
+    LedEmulation.on_disks = bool(set(arguments.kinds) & set(DISKS))
 
     def body(emulation: LedEmulation) -> int:
         rows = []
@@ -367,6 +373,8 @@ def main() -> int:
                 rows.append(row)
                 print(json.dumps(row), file=sys.stderr, flush=True)
         summary(rows)
+        for led in emulation.led if arguments.logs is not None else ():
+            shutil.copy(led.program.log, arguments.logs)
         return 0
 
     emulation = EmulationOptions(controllers=arguments.controllers, etcd_members=arguments.etcd_members)

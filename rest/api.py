@@ -100,6 +100,7 @@ def create_app(
     requests: RequestTimes | None = None,
     elsewhere: Callable[[], Response | None] = lambda: None,
     replies: SharedReplies | None = None,
+    saved: Callable[[], None] = lambda: None,
 ) -> Flask:
     """The application. Without tokens it answers only requests that name this machine as their host.
 
@@ -108,6 +109,7 @@ def create_app(
     are answered by several threads, ``exclusive`` is held while what they share is looked at and changed. ``metrics``
     gives the text of ``/metrics`` (default: the service does), ``requests`` measures how long requests take.
     ``elsewhere`` answers what another controller has to do, ``replies`` are what others answered to idempotency keys.
+    ``saved`` returns once all that was asked for is saved; 202 is not answered before.
     """
     app = _App("hyroads.rest", instance_path=instance_path, static_folder=None)
     app.config.update(
@@ -121,7 +123,7 @@ def create_app(
     app.url_map.converters |= {name: converter for name, (converter, _) in _CONVERTERS.items()}
     # Two slashes in an id are not another way to write one.
     app.url_map.merge_slashes = False
-    begun = Operations(clock, several=replies is not None)
+    begun = Operations(clock, several=replies is not None, saved=saved)
     app.extensions.update({resource.EXTENSION: pause, operations.EXTENSION: begun})
     if requests is not None:
         requests.follow(app)

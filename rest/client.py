@@ -23,6 +23,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException, HTTPResponse
+from itertools import chain
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -334,15 +335,22 @@ class Client:
     def events(self, *kinds: str, last: int | None = None, follow: bool = True) -> Iterator[Event]:
         """What happens from now on (or after the event ``last``), for ever; lost connections are made again.
 
+        "Now" is when this returns: what happens afterwards is told, even if the connection is lost before anything is.
         ``follow=False``: what the controller has kept. An event of kind ``missed`` says that some are lost.
         """
+        told = self._told(kinds, last, follow=follow)
+        # The first block says from which place on the controller listens.
+        begun = [next(told, None)] if follow else []
+        return (event for event in chain(begun, told) if event is not None and event.kind not in ("dropped", ""))
+
+    def _told(self, kinds: tuple[str, ...], last: int | None, *, follow: bool) -> Iterator[Event | None]:
+        """Blocks of one stream after another, each from the place on that the one before has come to."""
         failures = 0
         while True:
             try:
                 for event in self._stream(kinds, last, follow=follow):
-                    failures, last = 0, event.id
-                    if event.kind not in ("dropped", ""):
-                        yield event
+                    failures, last = 0, last if event is None else event.id
+                    yield event
                 if not follow:
                     return
             except (OSError, HTTPException) as error:
@@ -352,8 +360,10 @@ class Client:
                 self._endpoints.turn()
             time.sleep(min(LONGEST_PAUSE_S, 0.1 * 2**failures))
 
-    def _stream(self, kinds: tuple[str, ...], last: int | None, *, follow: bool) -> Iterator[Event]:
-        """One connection's events; one without kind for a sign of life, which has a place in the log, too."""
+    def _stream(self, kinds: tuple[str, ...], last: int | None, *, follow: bool) -> Iterator[Event | None]:
+        """One connection's events; one without kind for a sign of life, which has a place in the log, too; None for
+        one that has none.
+        """
         connection = self._endpoints.current.connect(max(self._timeout_s, EVENTS_TIMEOUT_S), self._ca)
         try:
             query = {"kinds": ",".join(kinds)} if kinds else {}
@@ -443,7 +453,7 @@ def _query(query: Mapping[str, Any]) -> str:
     return f"?{urlencode(given)}" if given else ""
 
 
-def _events(response: HTTPResponse) -> Iterator[Event]:
+def _events(response: HTTPResponse) -> Iterator[Event | None]:
     """Blocks of a stream of server-sent events."""
     block: dict[str, str] = {}
     while line := response.readline(MAX_LINE):
@@ -455,4 +465,6 @@ def _events(response: HTTPResponse) -> Iterator[Event]:
         if block.get("id", "").isdigit():
             data = strict_json.parse(block["data"]) if "data" in block else {}
             yield Event(int(block["id"]), block.get("event", ""), data)
+        elif block:
+            yield None
         block = {}

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 MAX_LISTENERS = 64
 HEARTBEAT_S = 10.0
 MIN_WAIT_S = 0.01
+CATCH_UP_S = 3.0
 LIVE = "live"
 LIVE_EVERY_S = 1.0
 MEDIA_TYPE = "text/event-stream"
@@ -101,7 +102,7 @@ def _stream(
 ) -> Iterator[str]:
     """The text of the stream; without a heartbeat it ends with the latest event."""
     # Whoever comes back after longer than the log reaches learns that something is missing, and goes on.
-    if last > log.last:
+    if not log.knows(last, CATCH_UP_S):
         last = log.first - 1
         yield _text("missed", {"detail": "the controller's log began again after that event"}, last)
     elif last + 1 < log.first:

@@ -63,7 +63,7 @@ class FlowSchema(Schema):
     match = fields.Dict(**required())
     slice = fields.String(**required("whose airtime shares it keeps"))
     group = fields.String(required=True, allow_none=True, **about("its group of flows; null: none", example="call-up"))
-    origin = fields.String(**required(validate=validate.OneOf(["file", "api", "mptcp"])))
+    origin = fields.String(**required(validate=validate.OneOf(["file", "api", "mptcp", "region"])))
     state = fields.String(**required(validate=validate.OneOf(["multipath", "single", "activating", "unreachable"])))
     reason = fields.String(**required("why it is not a multipath", allow_none=True))
     pending = fields.List(fields.String(), **required("what has not confirmed yet"))

@@ -1,7 +1,8 @@
 """Operations, and idempotency keys.
 
 *Operations* at ``/api/v1/operations/{id}`` are requests that were accepted and are not confirmed yet. The state of one
-is looked up when it is read; once it has ended it stays as it is.
+is looked up when it is read; once it has ended it stays as it is. Of several controllers, none answers 202 before what
+was asked for is saved where the next leader reads it.
 
 *Idempotency-Key* on POST: a request with the same key is carried out once, and its response is repeated. A failed
 request had no effect and is not stored, so that trying again can succeed. The store is bounded in number, bytes and
@@ -29,7 +30,7 @@ from flask.typing import ResponseReturnValue
 from hyroads.controller.core.errors import HyroadsError
 
 from . import schemas
-from .contract import PREFIX, Document, GoneError, NotConfirmedError, NotFoundError
+from .contract import PREFIX, Document, GoneError, NotConfirmedError, NotFoundError, NotSavedError
 from .resource import Resource, page, page_schema, problem, reply
 
 MAX_OPERATIONS = 2048
@@ -52,7 +53,7 @@ class _Operation:
     poll: Poll
     state: str = "pending"
     pending: tuple[str, ...] = ()
-    reason: str | None = None
+    failure: HyroadsError | None = None
     finished_s: float | None = None
 
     def look(self, now_s: float) -> None:
@@ -62,33 +63,44 @@ class _Operation:
         try:
             self.pending = tuple(self.poll())
         except HyroadsError as error:
-            self.state, self.reason, self.pending = "failed", str(error), ()
+            self.state, self.failure, self.pending = "failed", error, ()
         else:
             self.state = "pending" if self.pending else "confirmed"
         self.finished_s = None if self.state == "pending" else now_s
 
     def document(self) -> Document:
         """As it is answered."""
-        names = ("id", "what", "resource", "state", "reason", "created_s", "finished_s")
-        return {**{name: getattr(self, name) for name in names}, "pending": list(self.pending)}
+        names = ("id", "what", "resource", "state", "created_s", "finished_s")
+        reason = None if self.failure is None else str(self.failure)
+        return {**{name: getattr(self, name) for name in names}, "reason": reason, "pending": list(self.pending)}
 
 
 class Operations:
-    """The latest operations; of too many the oldest are forgotten. ``several``: other controllers begin some, too."""
+    """The latest operations; of too many the oldest are forgotten. ``several``: other controllers begin some, too.
 
-    def __init__(self, clock: Callable[[], float], *, several: bool = False) -> None:
-        self._clock, self._several = clock, several
+    None begins before ``saved`` has returned: where another controller may take over at any time, 202 shall mean that
+    it will know what was asked for.
+    """
+
+    def __init__(
+        self, clock: Callable[[], float], *, several: bool = False, saved: Callable[[], None] = lambda: None
+    ) -> None:
+        self._clock, self._several, self._saved = clock, several, saved
         self._own = secrets.token_hex(4)
         """What the ids of ours begin with."""
         self._operations: OrderedDict[str, _Operation] = OrderedDict()
 
     def start(self, what: str, resource: str | None, poll: Poll) -> Document:
-        """Something was accepted."""
+        """Something was accepted; NotSavedError if it was taken back, or is not saved in time."""
+        self._saved()
         operation = _Operation(self._own + secrets.token_hex(4), what, resource, self._clock(), poll)
+        operation.look(self._clock())
+        if isinstance(operation.failure, NotSavedError):
+            raise operation.failure
         self._operations[operation.id] = operation
         if len(self._operations) > MAX_OPERATIONS:
             self._operations.popitem(last=False)
-        return self.document(operation.id)
+        return operation.document()
 
     @property
     def ids(self) -> Sequence[str]:

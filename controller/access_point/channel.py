@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import json
+import math
 import os
 import random
 import selectors
@@ -39,6 +40,8 @@ MAX_CONTROLLERS = 8
 MAX_EPOCH = 2**63 - 1
 # A controller that does not lead is told no more often.
 STANDBY_S = 1.0
+# Whoever asks whether the leader is alive lets it be asked no more often.
+ASK_LEADER_S = 0.02
 
 Address = tuple[str, int]
 
@@ -117,13 +120,15 @@ class Channel:
         self._complain = complain
         self._selector = selectors.DefaultSelector()
         boots = {node: os.urandom(8).hex() for node in nodes}
-        self._sessions = [_Session(node, boots[node], address) for node in nodes for address in addresses]
+        self._of_node = {node: [_Session(node, boots[node], address) for address in addresses] for node in nodes}
+        self._sessions = [session for sessions in self._of_node.values() for session in sessions]
         self._epochs = dict.fromkeys(nodes, 0)
         """The greatest that any controller has named, by node; it outlives sessions."""
+        self._asked_leader_s = dict.fromkeys(nodes, -math.inf)
         self._due_s = 0.0
         self._requests: dict[str, Callable[[_Session, Document], None]] = {
             "welcome": self._welcomed,
-            "ping": lambda session, message: self._queue(session, {"type": "pong", "seq": message.get("seq")}),
+            "ping": self._pinged,
             "read": lambda session, message: session.asked.append(_seq(message)),
             "error": self._refused,
             "lead": self._lead,
@@ -195,6 +200,25 @@ class Channel:
             session.epoch = self._epochs[session.node] = epoch
             self._queue(session, {"type": "ok", "seq": _seq(message)})
             self._tell_snapshot(session)
+
+    def _pinged(self, session: _Session, message: Document) -> None:
+        """Answered at once; once a controller leads also with when that one was heard."""
+        seq, epoch = message.get("seq"), self._epochs[session.node]
+        if not epoch:
+            self._queue(session, {"type": "pong", "seq": seq})
+            return
+        now_s = time.monotonic()
+        leader = next((each for each in self._of_node[session.node] if each.socket and each.epoch == epoch), None)
+        # Rounded up: what was not heard now is never told as heard now.
+        heard = {} if leader is None else {"heard_ms": math.ceil(1e3 * (now_s - leader.heard_s))}
+        if leader is session:
+            heard = {"heard_ms": 0}
+        self._queue(session, {"type": "pong", "seq": seq, "epoch": epoch, **heard})
+        is_due = now_s >= self._asked_leader_s[session.node] + ASK_LEADER_S
+        if message.get("leader") is True and leader is not None and leader is not session and is_due:
+            self._asked_leader_s[session.node] = now_s
+            # Its answer is in the next pong.
+            self._tell(leader, [{"type": "ping", "seq": 0}])
 
     def _stale(self, session: _Session, message: Document) -> None:
         epoch = self._epochs[session.node]

@@ -222,6 +222,12 @@ class AgentConfig:
         same.__dict__["revision"] = self.revision
         return same
 
+    def differs_in_rates_alone(self, before: AgentConfig) -> bool:
+        """Whether it was made from another one by :meth:`with_ingress`; it may be so though this says no."""
+        same = self.hello is before.hello and self.egress is before.egress and self.branch is before.branch
+        mine, other = (config.__dict__.get("revision") for config in (self, before))
+        return same and mine is not None and mine == other
+
     def like(self, before: AgentConfig | None) -> AgentConfig:
         """The same, without working out again what is the same in ``before``."""
         if before is None or (self.hello, self.egress, self.branch) != (before.hello, before.egress, before.branch):

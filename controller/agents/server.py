@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hmac
 import logging
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
@@ -167,7 +168,9 @@ class AgentServer:
         self._epoch_seen = epoch_seen
         self._epoch: int | None = None
         self._follows = False
-        self._greatest = self._next_asked = 0
+        self._greatest = 0
+        self._to_ask: deque[Session] = deque()
+        """Who was not asked for the leader yet, in this round."""
         self.leader_heard: Callable[[int, float], None] = lambda epoch, heard_s: None
         """Called with an epoch, and when an agent heard the leader of that epoch, as far as it was asked."""
         common: dict[str, _Handler] = {
@@ -191,6 +194,7 @@ class AgentServer:
         stations = radios.stations
         radio_handlers: dict[str, _Handler] = {
             **common,
+            "pong": self._on_pong,
             "radio": self._on_radio,
             "radio-changes": lambda session, message: radios.listener.radio_report(
                 session, session.reading.changed(message)
@@ -421,18 +425,22 @@ class AgentServer:
         session.answered(message)
 
     def ask_leader(self, most: int) -> None:
-        """Ask some agents, others each time, when they heard the leader; :attr:`leader_heard` is told."""
-        sessions = list(self.sessions.values())
-        first, self._next_asked = self._next_asked, self._next_asked + most
-        for number in range(first, first + min(most, len(sessions))):
-            sessions[number % len(sessions)].ask_leader(self._clock())
+        """Ask some agents and access points, others each time, when they heard the leader; :attr:`leader_heard` is told
+        what they say.
+        """
+        for _ in range(min(most, len(self.sessions) + len(self.radios))):
+            if not self._to_ask:
+                self._to_ask.extend([*self.sessions.values(), *self.radios.values()])
+            session = self._to_ask.popleft()
+            if not session.closed:
+                session.ask_leader(self._clock())
 
     def _on_pong(self, session: Session, message: dict[str, Any]) -> None:
         session.ponged(message)
         epoch, heard_s = message["epoch"], session.leader_heard_s(message)
         if epoch > self._greatest:
             self._greatest = epoch
-            self._epoch_seen(epoch, f"agent {session.node}")
+            self._epoch_seen(epoch, f"{'radios of' if session.hello.role == RADIO else 'agent'} {session.node}")
         if heard_s is not None:
             self.leader_heard(epoch, heard_s)
 

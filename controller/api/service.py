@@ -117,6 +117,9 @@ class ControllerService(NetworkDocuments):
             raise NotFoundError(f"no flow {flow[:64]!r}")
         if declared.origin is Origin.MPTCP:
             raise ConflictError(f"flow {flow!r} is a subflow of an MPTCP connection, and goes with it")
+        if declared.origin is Origin.REGION:
+            region = flow.rpartition("@")[2]
+            raise ConflictError(f"flow {flow!r} is the rest of a flow of region {region}: remove that one there")
         event_loop.saver.check()
         change = event_loop.saver.change(f"flow {flow}", partial(self._take_back, flow, declared))
         event_loop.remove(flow)
@@ -154,8 +157,8 @@ class ControllerService(NetworkDocuments):
             return not pending() or (change is not None and change.refusal is not None)
 
         is_confirmed = wait_until(is_over, CONFIRM_WITHIN_S, event_loop.clock, event_loop.progress)
-        if change is not None:
-            change.check()
+        # Also of a change that somebody else has asked for a moment ago.
+        event_loop.saver.check_refused(f"flow {flow}")
         if not is_confirmed:
             raise NotConfirmedError(f"flow {flow}", pending())
 

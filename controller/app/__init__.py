@@ -26,7 +26,7 @@ from hyroads.controller.control.latency import Latency
 from hyroads.controller.control.learning import Learning
 from hyroads.controller.control.pair_tests import PairTests
 from hyroads.controller.control.rate_override import RateOverrides
-from hyroads.controller.control.restored_routes import fingerprint, restored_routes, routes_document
+from hyroads.controller.control.restored_routes import RoutesDocument, fingerprint, restored_routes
 from hyroads.controller.control.routes import Routes
 from hyroads.controller.control.source import Source
 from hyroads.controller.core.addressing import Numbers
@@ -110,6 +110,7 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
         )
         self.store = Store(self.settings.state_file)
         self._fingerprints: tuple[Network, str] | None = None
+        self._routes_document = RoutesDocument()
         restored, problems = restored_in(self.store, self.context)
         self.attended = AttendedClock(time.monotonic, ATTENDED_S)
         self.telemetry = Telemetry(self.context, self.settings, time.monotonic)
@@ -135,7 +136,8 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
         # Without it nothing of it is imported.
         from .standby import begin_standby
 
-        return begin_standby(self.settings.ha, self.event_loop, lambda: self.services, _document())
+        how = self.settings.ha, self.event_loop, lambda: self.services, _document()
+        return begin_standby(*how, fingerprint=self._fingerprint)
 
     def _regions(self) -> Regions | None:
         """The neighbours, if this is the controller of a region."""
@@ -317,6 +319,7 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
             pause=lambda: shim.sleep(0),
             requests=service.requests,
             replies=self.standby,
+            saved=(lambda: None) if self.standby is None else self.event_loop.saver.wait_all,
             elsewhere=(lambda: None) if self.standby is None else partial(ha.elsewhere, self.standby),
         )
         self._access: Access = web.extensions[access.EXTENSION]
@@ -444,7 +447,8 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
         declared, flows = self.event_loop.declared, state.flows.values()
         services = self.services.to_save(state)
         if self.store.file is not None:
-            services["routes"] = routes_document(self._fingerprint(declared), self.event_loop.live.routes, numbers)
+            network = self._fingerprint(declared)
+            services["routes"] = self._routes_document.of(network, self.event_loop.live.routes, numbers)
         shim.in_thread(self.store.save, to_save(declared, flows, numbers, state.constrained, services))
 
 
@@ -453,6 +457,7 @@ def _set_up_log() -> None:
     logging.getLogger("hyroads").setLevel(min(logging.INFO, logging.getLogger().level or logging.INFO))
     # Every request of a poller is no event.
     logging.getLogger("hyroads.rest.access").setLevel(logging.WARNING)
+    shim.let_threads_log()
     limit, is_json = WarningLimit(), os.environ.get("HYROADS_LOG_FORMAT") == "json"
     for handler in logging.getLogger().handlers:
         handler.addFilter(limit)

@@ -33,14 +33,15 @@ def crossing_of(
         before = flow.rpartition("@")[2] if declared.origin is Origin.REGION else None
         after = _beside(view, declared.spec)
         if before is not None or after is not None:
-            found[flow] = Crossing(flow, _version(view.whole(declared.spec, node_of_mac)), before, after)
+            name_before = view.id_before(flow, before, declared.spec.source) if before is not None else ""
+            version = _version(view.whole(declared.spec, node_of_mac))
+            found[flow] = Crossing(flow, version, before, after, name_before)
     return found
 
 
 def _beside(view: RegionView, spec: FlowSpec) -> str | None:
     """The neighbour to which a flow goes on; None if it ends here, or there is no way."""
-    link = view.exits.get(view.region_of[spec.target])
-    return None if link is None else view.region_of[link.target]
+    return view.exits.get(view.region_of[spec.target])
 
 
 def _version(whole: FlowSpec) -> str:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
 from hyroads.controller.agents.server import AgentServer
-from hyroads.controller.app.wiring import Services, ready
+from hyroads.controller.app.wiring import RestoredState, Services, ready
+from hyroads.controller.control.restored_routes import as_objects, paths_in, routes_by, routes_document
+from hyroads.controller.control.routes import Routes
 from hyroads.controller.core.checking import Endpoint
 from hyroads.controller.core.errors import ConfigError
+from hyroads.controller.core.network import Network
 from hyroads.controller.files.tls import client_side, server_side
 from hyroads.controller.framework import ryu_shim as shim
 from hyroads.controller.ha.etcd import Etcd
@@ -17,13 +20,12 @@ from hyroads.controller.ha.instance import Instance
 from hyroads.controller.ha.peers import Security, listen
 from hyroads.controller.ha.standby import Standby
 from hyroads.controller.model import state as model
-from hyroads.controller.model.state import Origin
+from hyroads.controller.model.state import SAVED_ORIGINS
 from hyroads.controller.runtime.event_loop import EventLoop
 from hyroads.controller.runtime.persistence import Saved, to_save
 from hyroads.controller.settings.ha import HaSettings
 
 ASK_S, ASKED_AT_ONCE = 0.05, 8
-SAVED_ORIGINS = (Origin.FILE, Origin.API)
 
 
 def security_of(ha: HaSettings, document: str) -> Security:
@@ -42,24 +44,59 @@ def _listener(endpoint: Endpoint, document: str) -> Any:
         raise ConfigError(document, "listen.peer", f"can't listen on {where}: {error.strerror}") from error
 
 
-def begin_standby(ha: HaSettings, event_loop: EventLoop, services: Callable[[], Services], document: str) -> Standby:
+class LeaderRoutes:
+    """The routes that the leader has saved. Those that did not change are not looked at again."""
+
+    def __init__(self) -> None:
+        self._paths: Mapping[str, Any] = {}
+        self._named: Mapping[str, Any] = {}
+        self._routes: Routes = {}
+
+    def of(self, paths: Mapping[str, Any], restored: RestoredState) -> Routes:
+        """All routes, by the ids of their paths."""
+        specs, named = {flow.spec.id: flow.spec for flow in restored.flows}, restored.numbers.paths
+        known = self._routes
+        same = {
+            flow: route
+            for flow, route in known.items()
+            if specs.get(flow) is route.spec
+            and paths.get(flow) == self._paths.get(flow)
+            and named.get(flow) == self._named.get(flow)
+        }
+        new = (spec for flow, spec in specs.items() if flow in paths and flow not in same)
+        self._paths, self._named = paths, named
+        self._routes = {**same, **routes_by(paths, new, restored.numbers)}
+        return self._routes
+
+
+def begin_standby(
+    ha: HaSettings,
+    event_loop: EventLoop,
+    services: Callable[[], Services],
+    document: str,
+    *,
+    fingerprint: Callable[[Network], str],
+) -> Standby:
     """This controller as one of several, which follows until it is elected; ConfigError."""
-    settings, mailbox = event_loop.settings, shim.Mailbox()
+    settings, mailbox, routes = event_loop.settings, shim.Mailbox(), LeaderRoutes()
     prefix = ha.prefix(event_loop.declared, settings.network)
 
     def etcd() -> Etcd:
-        return Etcd(ha.etcd, prefix, ha.timings.etcd_timeout_s, ha.tls)
+        return Etcd(ha.nearest_first, prefix, ha.timings.etcd_timeout_s, ha.tls)
 
     def saved() -> tuple[Saved, frozenset[str]]:
         state = event_loop.state
         present = frozenset(flow for flow, each in state.flows.items() if each.origin in SAVED_ORIGINS)
-        rest = state.constrained, services().to_save(state)
-        return to_save(event_loop.declared, state.flows.values(), event_loop.live.numbers, *rest), present
+        declared, numbers = event_loop.declared, event_loop.live.numbers
+        in_force = as_objects(routes_document(fingerprint(declared), event_loop.live.routes, numbers))
+        services_saved = {**services().to_save(state), **in_force}
+        return to_save(declared, state.flows.values(), numbers, state.constrained, services_saved), present
 
     def adopt(saved: Saved) -> None:
         restored, left_out = ready(saved, event_loop.context, event_loop.declared)
         parts = {"flows": restored.flows, "constrained": restored.constrained, "places": restored.places}
-        event_loop.adopt(partial(model.restored, **parts), restored.numbers)  # type: ignore[arg-type]
+        of_leader = routes.of(paths_in(saved.services, fingerprint(event_loop.declared)), restored)
+        event_loop.adopt(partial(model.restored, **parts), restored.numbers, of_leader)  # type: ignore[arg-type]
         left_out += services().become(restored)
         for problem in left_out:
             event_loop.fault("etcd", f"left out: {problem}")

@@ -187,7 +187,7 @@ class Services:
             grace_s = self.settings.timings.switch_grace_s
             self.pairs = HostPairs(self.event_loop, self.clients.tables, time.monotonic, switch_grace_s=grace_s)
             self.event_loop.before_push.append(self.pairs.follow)
-            self.event_loop.additions.append(self.pairs.added_to)
+            self.event_loop.additions.append(self.pairs)
             self.event_loop.collectors.append(self.pairs.metrics)
         self.steering = Steering(self.clients, radios, self._publish, time.monotonic)
         self.multihomed = MultihomedClients(tuple(self.settings.clients), self._publish, time.monotonic, time.time)
@@ -226,7 +226,7 @@ class Services:
         rate = GroupRate.NEIGHBOURS if self.settings.group_frames else GroupRate.NEVER
         self.sessions = SessionService(event_loop, find, group_rate=rate)
         event_loop.before_push.append(self.sessions.follow)
-        event_loop.additions.append(self.sessions.added_to)
+        event_loop.additions.append(self.sessions)
         self.clients.listeners.append(lambda notice: self.sessions.moved(notice.mac))
         self.meter = SessionMeter(
             event_loop.switches, lambda: self.sessions.sessions, self.sessions.measured, time.monotonic

@@ -68,8 +68,8 @@ class SolverMode:
         self._shares: SliceShares | None = None
         self._merged_shares: SliceShares | None = None
         self._shared: Shared | None = None
-        # Of every problem that a slot solves (one, without shares), what its guarantees were made of last.
-        self._guaranteed: dict[Layout, Guaranteed] = {}
+        # Of the problems of a slot without and with bounds of slices, what their guarantees were made of last.
+        self._guaranteed: dict[bool, Guaranteed] = {}
         self._groups: Groups = NO_GROUPS
         self._merged: Merged | None = None
         self._merged_for: Layout | None = None
@@ -113,15 +113,15 @@ class SolverMode:
         granted: list[tuple[Allocation, FloatArray]] = []
 
         def solver(posed: RateProblem, warm: Allocation | None) -> Allocation:
-            before = self._guaranteed.get(posed.layout)
+            is_bounded = posed.bounds is not None
+            before = self._guaranteed.get(is_bounded)
             start = None if warm is None else Guaranteed(warm, minimum, None if before is None else before.split)
-            self._guaranteed[posed.layout] = found = solve_with_minimums(posed, minimum, order=order, warm=start)
+            self._guaranteed[is_bounded] = found = solve_with_minimums(posed, minimum, order=order, warm=start)
             granted.append((found.allocation, found.minimum_mbps))
             return found.allocation
 
         allocation = self._within_shares(problem, shares, last, solver)
-        chosen = allocation if self._shared is None else self._shared.last
-        given = next(given for found, given in granted if found is chosen)
+        given = next(given for found, given in granted if found is allocation)
         wanted = np.minimum(minimum, problem.demand_mbps)
         self.granted = {problem.layout.flow_ids[flow]: Grant(float(wanted[flow]), float(given[flow])) for flow in order}
         return allocation
@@ -145,7 +145,7 @@ class SolverMode:
             return solver(problem, last)
         warm = self._shared
         if warm is None and last is not None:
-            warm = Shared(last, last, None, last)
+            warm = Shared(last, last, None)
         self._shared = solve_with_shares(problem, shares, warm=warm, solver=solver)
         return self._shared.allocation
 

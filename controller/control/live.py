@@ -9,15 +9,18 @@ The event loop calls these and deploys what they give. No I/O, no clock: times a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 from typing import Any
 
 import numpy as np
 
 from hyroads.controller.agents.protocol import EgressFlow
 from hyroads.controller.core.addressing import Numbers
+from hyroads.controller.core.closed_loop import GroupAirtime
 from hyroads.controller.core.errors import PlanningError
 from hyroads.controller.core.estimate.flap_damping import FlapDamping, HelloGraph
 from hyroads.controller.core.infer.change import Change, ChangeDetector, FloatArray, domain_changes
@@ -26,12 +29,13 @@ from hyroads.controller.model.plan import Options, Plan, differing
 from hyroads.controller.model.state import DeclaredFlow, Presence, State, TopologyContext, links_held
 from hyroads.controller.model.state import measured as with_measured
 
+from .allocators import Grant
 from .live_network import Cache, LiveNetwork
 from .loop import LiveLoop, Turn
 from .plan_maker import PlanMaker
 from .reports import AgentRates, ReportRegistry
 from .route_maker import RouteMaker
-from .routes import FlowRoute, improved, rested, warm
+from .routes import FlowRoute, Routes, improved, rested, warm
 
 # So long after handovers, or after links came, flows are looked at whether they have all that they can have.
 REST_AFTER_S = 0.5
@@ -39,6 +43,12 @@ REST_AFTER_S = 0.5
 TOGETHER_S = 0.3
 # Failures of long ago are forgotten this often while nothing else happens.
 FORGET_EACH_S = 1.0
+MOST_PUT_OFF = 2
+"""So many turns go on without new flows while somebody waits for something else."""
+MOVED_AT_ONCE = 100
+"""So many flows get better paths in one go."""
+MOST_IN_PARTS = 1000
+"""If more flows get other paths altogether at once, their first rates take longer than a turn of the loop."""
 
 InThread = Callable[..., Any]
 """Calls a function with arguments, perhaps in another thread, and gives what it returns."""
@@ -49,11 +59,17 @@ def inline(function: Callable[..., Any], *arguments: object) -> Any:
     return function(*arguments)
 
 
+def _go_on() -> None:
+    """Let nobody else run."""
+
+
 class Live:
     """Holds the plan in force and what it came from but the state. ``measures``: capacities are not the file's,
     ``damps``: links that fail again and again are left alone for a while, ``together_s``: links that fall silent within
     this time do so together, ``routes``: the paths that flows had before (``restored_routes``), ``in_thread``: runs
-    pure functions that may take long.
+    pure functions that may take long, ``in_parts``: a plan is made without a turn of the loop, and costs what the
+    change touches (see :meth:`replan`), ``turns``: a lock that is held while the loop turns, ``pause``: lets others run
+    in between.
     """
 
     def __init__(
@@ -68,13 +84,19 @@ class Live:
         together_s: float = TOGETHER_S,
         routes: Mapping[str, FlowRoute] | None = None,
         in_thread: InThread = inline,
+        in_parts: bool = False,
+        turns: AbstractContextManager[Any] | None = None,
+        pause: Callable[[], object] = lambda: None,
     ) -> None:
-        self.loop = loop
+        self._loop = loop
         self.plan: Plan | None = None
         self.damping = FlapDamping()
         self._maker, self._route_maker = PlanMaker(context, options), RouteMaker()
         self._numbers = numbers
         self._adopted: Numbers | None = None
+        self._has_begun = False
+        self._leaders: Routes = {}
+        """Routes of the controller that leads, if that is another one."""
         self._measures = measures
         self._damps = damps
         self._together_s = together_s
@@ -84,22 +106,66 @@ class Live:
         self._context = context
         agents = [node for node in context.network.nodes if context.addressing.has_agent(node)]
         self._graph = HelloGraph.of(context.network, agents)
-        self._in_thread = in_thread
+        self._in_thread, self._in_parts = in_thread, in_parts
+        self._turns, self._pause = turns or nullcontext(), pause
+        self._is_turning = False
+        self.rates_urgent = False
+        """Whether flows that were there before were routed otherwise after the last turn: the next should not wait."""
+        self._is_laid_out = True
+        self._put_off = 0
+        """Turns since the loop should have been laid out."""
+        self._measured_for: Plan | None = None
+        """The plan whose flows were measured when the loop was laid out last."""
+        self._first: dict[str, tuple[FlowRoute, tuple[float, ...]]] = {}
+        """Rates of flows that were routed since the loop turned, and the routes that they are for."""
         self._cache = Cache(context)
         self._network: LiveNetwork | None = None
         self._restored = dict(routes or {})
         self._routes: dict[str, FlowRoute] = dict(self._restored)
+        self._planned: Routes = {}
+        """The routes that the plan in force is made of. ``_routes`` may begin anew before they are planned."""
         self._detector = ChangeDetector()
         # The capacities that plans count on, and what they were made from.
         self._references: tuple[float, ...] = ()
         self._referenced: tuple[object, ...] = (None, None, None)
         self._pending: tuple[Change, ...] = ()
+        self._better: dict[str, tuple[FlowRoute, FlowRoute]] = {}
+        """Flows that :meth:`improve` has yet to move: the route of before, and a better one."""
         self._moved: frozenset[str] = frozenset()
         self._rests_at_s: float | None = None
         # Flows as they are declared, and as far as this controller carries them.
         self._segments_of: Mapping[str, DeclaredFlow] = {}
+        self._no_exits: frozenset[str] = frozenset()
         self._segmented: Mapping[str, DeclaredFlow] = {}
         self._arriving: Mapping[str, Mapping[str, EgressFlow]] = {}
+
+    @property
+    def loop(self) -> LiveLoop:
+        """The loop, laid out for the routes of now."""
+        if not self._is_laid_out:
+            with self._turns:
+                self._lay_out()
+        return self._loop
+
+    def between_turns(self, work: Callable[[LiveLoop], None]) -> None:
+        """Do what must not happen while the loop turns."""
+        with self._turns:
+            self._lay_out()
+            work(self._loop)
+
+    @property
+    def granted(self) -> Mapping[str, Grant]:
+        """What was made of the guarantees in the last turn."""
+        return self._loop.granted
+
+    def use_groups(self, airtime: GroupAirtime) -> None:
+        """Multicast sessions take this from the next turn on."""
+        self._loop.groups = airtime
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether everyone who measures has spoken."""
+        return self._loop.complete
 
     @property
     def numbers(self) -> Numbers:
@@ -111,6 +177,50 @@ class Live:
     def adopt_numbers(self, numbers: Numbers) -> None:
         """The next plan counts on these, which somebody else has given, and on no others."""
         self._adopted = numbers
+
+    def follow_routes(self, routes: Routes) -> None:
+        """Flows go by these paths from the next plan on, as the controller that leads has planned them."""
+        self._leaders = routes
+        if not self._has_begun:
+            self._restored = dict(routes)
+
+    def lead_from_here(self) -> bool:
+        """From now on routes are ours, and begin as they were; whether that is something to plan."""
+        differs = self._as_leader()
+        self._leaders = {}
+        return differs
+
+    def _as_leader(self) -> bool:
+        """Take the routes of the leader where ours are others; whether there were any. Clients' places are ours."""
+        known = self._routes
+        other = {
+            flow: route
+            for flow, route in self._leaders.items()
+            if flow not in known or not (known[flow].ends or known[flow].paths == route.paths)
+        }
+        if other:
+            self._routes = {**known, **other}
+        return bool(other)
+
+    def adopt_rates(self, node: str, rates_mbps: Mapping[tuple[int, int], float]) -> None:
+        """An agent has these rates, by flow number and path id, and they are as good as ours: only what matters changes
+        them. A turn that is under way ends first: it would take them back.
+        """
+        if self.plan is not None:
+            self.between_turns(lambda loop: self._adopt_rates(loop, node, rates_mbps))
+
+    def _adopt_rates(self, loop: LiveLoop, node: str, rates_mbps: Mapping[tuple[int, int], float]) -> None:
+        if self.plan is None or node not in self.plan.agents:
+            return
+        entries, flows = self.plan.agents[node].ingress, self.plan.flows
+        told = {
+            flow: tuple(rates_mbps.get((entry.number, path.id), -1.0) for path in flows[flow].paths)
+            for flow, entry in entries.items()
+        }
+        adopted = loop.adopt_rates({flow: rates for flow, rates in told.items() if min(rates, default=-1.0) >= 0})
+        if adopted:
+            self.plan = self.plan.with_rates(adopted)
+            self._maker.rated(adopted)
 
     @property
     def routes(self) -> Mapping[str, FlowRoute]:
@@ -198,20 +308,44 @@ class Live:
         view, mac = self._context.view, self._context.addressing.host_mac
         if view is None:
             return state.flows
-        if state.flows is not self._segments_of:
-            known = self._segmented
-            self._segmented = {
-                flow: known[flow]
-                if flow in known and self._segments_of.get(flow) is declared
-                else DeclaredFlow(view.segment(declared.spec, mac), declared.origin)
-                for flow, declared in state.flows.items()
-            }
-            self._segments_of = state.flows
+        dead = self._dead_exits(state)
+        if state.flows is self._segments_of and dead == self._no_exits:
+            return self._segmented
+        known, before, same = self._segmented, self._segments_of, dead == self._no_exits
+        moved = set() if same else {flow for flow, declared in state.flows.items() if self._moves(declared, dead)}
+        self._segmented = {
+            flow: known[flow]
+            if flow in known and before.get(flow) is declared and flow not in moved
+            else DeclaredFlow(view.segment(declared.spec, mac, dead), declared.origin)
+            for flow, declared in state.flows.items()
+        }
+        self._segments_of, self._no_exits = state.flows, dead
         return self._segmented
 
+    def _dead_exits(self, state: State) -> frozenset[str]:
+        """Links to other regions by which no flow can leave: they are down, or no agent takes it at their far end."""
+        view, context = self._context.view, self._context
+        exits = [out for pairs in view.pairs.values() for out, _ in pairs] if view is not None else []
+        return frozenset(
+            out.id for out in exits if state.link_down(context, out) or state.agent_fault(context, out.target)
+        )
+
+    def _moves(self, declared: DeclaredFlow, dead: frozenset[str]) -> bool:
+        """Whether a flow leaves by another link than before."""
+        view = self._context.view
+        return view is not None and view.exit_of(declared.spec, dead) != view.exit_of(declared.spec, self._no_exits)
+
     def replan(self, state: State, reports: ReportRegistry, now_s: float) -> Plan:
-        """The plan of a new state: flows keep their paths as far as these live; rates are for now."""
+        """The plan of a new state: flows keep their paths as far as these live; rates are for now.
+
+        In parts, flows whose paths changed get ``first_rates``, the others keep what they have, and :meth:`refresh` or
+        the next slot finds the optimum.
+        """
         live = self._cache.live(state)
+        if live is not self._network:
+            # Better paths were found in another network.
+            self._better = {}
+        self._as_leader()
         self._arriving = state.arriving
         if self._context.view is not None:
             state = replace(state, flows=self._segments(state))
@@ -232,8 +366,12 @@ class Live:
         """Moves flows for which the changes since the last time are worth it, and lets paths stand by for those that
         were handed over a while ago; None if there is nothing of either.
         """
+        if self._network is None:
+            return None
+        if self._better:
+            return self._use_better(self._network, reports, now_s)
         rests = self._rests_at_s is not None and now_s >= self._rests_at_s
-        if not (self._pending or rests) or self._network is None:
+        if not (self._pending or rests):
             return None
         changes, self._pending = self._pending, ()
         before, network = self._routes, self._network
@@ -245,32 +383,101 @@ class Live:
         if rests:
             self._moved, self._rests_at_s = frozenset(), None
         if changes:
-            self.loop.override.alerted(changes, now_s)
-        if routes == self._routes:
+            self._loop.override.alerted(changes, now_s)
+        # Flows that begin at one node are moved together: it is configured once.
+        moved = sorted(differing(before, routes), key=lambda flow: (before[flow].ingress or "", flow))
+        self._better = {flow: (before[flow], routes[flow]) for flow in moved}
+        return self._use_better(network, reports, now_s) if routes != before else None
+
+    def _use_better(self, live: LiveNetwork, reports: ReportRegistry, now_s: float) -> Plan | None:
+        """Move some of the flows for which better paths were found; in parts, not all at once."""
+        count = MOVED_AT_ONCE if self._in_parts else len(self._better)
+        some = [(flow, self._better.pop(flow)) for flow in list(islice(self._better, count))]
+        routes = self._routes
+        moved = {flow: to for flow, (since, to) in some if routes.get(flow) is since}
+        if not moved:
             return None
+        routes = {**routes, **moved}
         self._route_maker.improved(routes)
-        self._use(self._network, routes, self.in_force.version, reports, now_s)
+        self._use(live, routes, self.in_force.version, reports, now_s)
+        # A turn after each part would take longer than all of them.
+        self.rates_urgent &= not self._better
         return self.in_force
+
+    @property
+    def has_better(self) -> bool:
+        """Whether :meth:`improve` has found better paths of more flows than it has moved."""
+        return bool(self._better)
 
     def slot(
         self, state: State, reports: ReportRegistry, now_s: float, *, ask: bool = True
     ) -> tuple[State, Plan | None]:
-        """One slot: the state with what was measured (if that changed significantly), and the plan if rates changed.
+        """One slot: the state with what was measured (if that changed significantly), and the plan if rates changed."""
+        plan = self.turn(reports, now_s, ask=ask)
+        return self.with_measured(state, now_s), plan
 
-        Before anything is pushed it only takes in what is measured, and does not ``ask`` the override.
+    def turn(
+        self,
+        reports: ReportRegistry,
+        now_s: float,
+        *,
+        ask: bool = True,
+        is_urged: bool = False,
+        in_one_go: bool = False,
+    ) -> Plan | None:
+        """New rates from what was measured; the plan if any changed.
+
+        Before anything is pushed it only takes in what is measured, and does not ``ask`` the override. While another
+        controller leads that is not asked either: what is measured comes of what that one has decided.
+
+        Others may run while rates of other flows are worked out, unless it is ``in_one_go``. Flows that they route
+        otherwise keep what that plan gives them. ``is_urged``: somebody waits for something else, and new flows can do
+        with their first rates for a few turns more.
         """
-        if self.plan is None or not (ask or self._measures):
-            return state, None
-        changed = self._take(self.loop.turn(now_s, reports.measured(self.plan), ask=ask))
-        if self._measures:
-            self._look(self._estimated(), now_s)
-            state = self._with_references(state)
-        return state, self.plan if changed else None
+        if self.plan is None or not (ask or self._measures or self._has_begun):
+            return None
+        return self._refreshed(reports, now_s, ask=ask, is_urged=is_urged, in_one_go=in_one_go)
+
+    def refresh(self, reports: ReportRegistry, now_s: float, *, in_one_go: bool = False) -> Plan | None:
+        """New rates between slots, for what was routed since the last turn; the plan if any changed."""
+        return None if self.plan is None else self._refreshed(reports, now_s, ask=False, in_one_go=in_one_go)
+
+    def with_measured(self, state: State, now_s: float) -> State:
+        """The state with the capacities that were measured, if these changed significantly."""
+        if self.plan is None or not self._measures:
+            return state
+        self._look(self._estimated(), now_s)
+        return self._with_references(state)
+
+    def _refreshed(
+        self, reports: ReportRegistry, now_s: float, *, ask: bool, in_one_go: bool, is_urged: bool = False
+    ) -> Plan | None:
+        with self._turns:
+            self._is_turning = True
+            try:
+                stays = is_urged and not self.rates_urgent and self._put_off < MOST_PUT_OFF
+                self._put_off = self._put_off + 1 if stays else 0
+                # With the flows of before a turn is short. Each time that others run it would wait for all of them.
+                is_alone = in_one_go or stays or self._is_laid_out
+                pause, run = (_go_on, inline) if is_alone else (self._pause, self._in_thread)
+                if not stays or self._measured_for is None:
+                    self._measured_for = self.in_force
+                agents = reports.measured(self._measured_for)
+                pause()
+                if not stays:
+                    self.rates_urgent = False
+                    self._lay_out(run)
+                    pause()
+                changed = self._take(self._loop.turn(now_s, agents, ask=ask, run=run))
+            finally:
+                self._is_turning = False
+        pause()
+        return self.plan if changed else None
 
     def begin(self) -> None:
         """All that can be known is known: what was planned from less, and never pushed, is forgotten."""
         self._routes, self._restored = self._restored, {}
-        self._pending = ()
+        self._pending, self._has_begun = (), True
 
     def _note_moved(self, live: LiveNetwork, routes: dict[str, FlowRoute], now_s: float) -> None:
         """Flows that are handed over now get paths that stand by later, as do all where a client may be elsewhere."""
@@ -283,27 +490,94 @@ class Live:
     def _use(
         self, live: LiveNetwork, routes: dict[str, FlowRoute], version: int, reports: ReportRegistry, now_s: float
     ) -> None:
-        agents = reports.measured(self.plan) if self.plan else AgentRates()
-        self._network, self._routes = live, routes
-        self.loop.lay_out(live.network, routes)
-        turn = self.loop.turn(now_s, agents, ask=False)
-        self.plan = self._maker.plan(version, live, routes, self.loop.rates, self.numbers, self.plan, self._arriving)
+        before, self._network, self._routes = self.plan, live, routes
+        self._is_laid_out = False
+        changed = differing(self._loop.routes, routes)
+        if before is not None and self._fits_in_parts(routes, changed):
+            rates = self._rates_with_first(live, routes, changed)
+            self.plan = self._maker.plan(version, live, routes, rates, self.numbers, before, self._arriving)
+            self._adopted, self._planned = None, routes
+            self.plan = _with_fill_of(self.plan, before)
+            self.rates_urgent |= any(flow in routes and flow in self._loop.routes for flow in changed)
+            return
+        agents = reports.measured(before) if before is not None else AgentRates()
+        self._planned = routes
+        self._lay_out()
+        turn = self._loop.turn(now_s, agents, ask=False)
+        self.plan = self._maker.plan(version, live, routes, self._loop.rates, self.numbers, before, self._arriving)
         self._adopted = None
         self._take_fill(turn)
+
+    def _fits_in_parts(self, routes: Routes, changed: Collection[str]) -> bool:
+        """Whether a plan should be made without a turn."""
+        if self.plan is None or not self._in_parts:
+            return False
+        # While the loop turns it can't be laid out anew.
+        if self._is_turning:
+            return True
+        before = self._loop.routes
+        fresh = [f for f in self._without_first(routes, changed) if f not in before or not _share(before[f], routes[f])]
+        return self._loop.has_prices and len(fresh) <= MOST_IN_PARTS
+
+    def _without_first(self, routes: Routes, changed: Iterable[str]) -> list[str]:
+        """Those of some flows for whose routes no rates are known yet."""
+        known = self._first
+        return [f for f in changed if f in routes and (f not in known or known[f][0] is not routes[f])]
+
+    def _rates_with_first(
+        self, live: LiveNetwork, routes: dict[str, FlowRoute], changed: set[str]
+    ) -> dict[str, tuple[float, ...]]:
+        """Rates in force, and first ones of flows that the loop was not laid out for."""
+        known, fresh = self._first, self._without_first(routes, changed)
+        made = self._loop.first_rates(live.network, live.capacities, routes, fresh)
+        rates = self._loop.rates
+        # Of flows that it was laid out for, and that no turn was made with, the loop has no rates yet.
+        wanted = {flow for flow in known if flow in changed or flow not in rates}
+        still = {flow: known[flow] for flow in wanted if known[flow][0] is routes.get(flow)}
+        self._first = still | {flow: (routes[flow], given) for flow, given in made.items()}
+        same = {flow: given for flow, given in rates.items() if flow not in changed}
+        return same | {flow: given for flow, (_, given) in self._first.items()}
+
+    def _lay_out(self, run: InThread = inline) -> None:
+        """For what is planned. If others may plan meanwhile, it is the routes of before that are laid out then."""
+        if self._is_laid_out or self._network is None:
+            return
+        # Routes that can't be laid out are not tried again in each slot, but with the next change.
+        self._is_laid_out = True
+        live, routes = self._network, self._planned
+        self._loop.lay_out(live.network, routes, run(self._loop.posed, live.network, routes))
+        self._is_laid_out = self._network is live and self._planned is routes
 
     def _take(self, turn: Turn) -> bool:
         before = self.in_force
         self._take_fill(turn)
-        if turn.changed:
-            self.plan = self.in_force.with_rates(turn.changed)
-            self._maker.rated(turn.changed)
+        changed = self._for_routes(turn.changed)
+        if changed:
+            self.plan = self.in_force.with_rates(changed)
+            self._maker.rated(changed)
         return self.plan is not before
 
+    def _for_routes(self, rates: Mapping[str, tuple[float, ...]]) -> Mapping[str, tuple[float, ...]]:
+        """New rates for the routes of now: flows that were routed otherwise while the loop turned get first ones."""
+        other = self._routed_otherwise(rates)
+        if not other:
+            return rates
+        live, routes = self.network, self._planned
+        first = self._loop.first_rates(live.network, live.capacities, routes, other & routes.keys())
+        self._first |= {flow: (routes[flow], given) for flow, given in first.items()}
+        return {flow: given for flow, given in rates.items() if flow not in other} | first
+
+    def _routed_otherwise(self, flows: Iterable[str]) -> set[str]:
+        """Those of some flows whose routes are others than the loop is laid out for."""
+        laid_out, routes = self._loop.routes, self._planned
+        return set() if laid_out is routes else {f for f in flows if laid_out.get(f) is not routes.get(f)}
+
     def _take_fill(self, turn: Turn) -> None:
-        plan = self.in_force
+        plan, other = self.in_force, self._routed_otherwise(turn.fill)
         fill = {
             flow: {path.id: rate for path, rate in zip(plan.flows[flow].paths, rates, strict=True)}
             for flow, rates in turn.fill.items()
+            if flow not in other
         }
         if fill != plan.fill:
             self.plan = plan.with_fill(fill)
@@ -314,7 +588,7 @@ class Live:
 
     def _estimated(self) -> FloatArray:
         """Capacities as measured, 0 where a link is down."""
-        return np.where(self.network.is_down, 0.0, self.loop.state.problem.capacity_mbps)
+        return np.where(self.network.is_down, 0.0, self._loop.state.problem.capacity_mbps)
 
     def _with_references(self, state: State) -> State:
         """Plans count on the capacities that the detector compares with; links that are down keep what they had."""
@@ -324,7 +598,19 @@ class Live:
             reference = self._detector.reference_mbps
             known = state.capacity_mbps or np.zeros(len(reference))
             self._references = tuple(np.where(self.network.is_down, known, reference).tolist())
-        return with_measured(state, self._references, self.loop.heard.interference)
+        return with_measured(state, self._references, self._loop.heard.interference)
+
+
+def _share(before: FlowRoute, after: FlowRoute) -> bool:
+    """Whether a flow keeps a path."""
+    return not set(before.paths).isdisjoint(after.paths)
+
+
+def _with_fill_of(plan: Plan, before: Plan) -> Plan:
+    """With the padding of the plan before, on paths that flows still have."""
+    ids = {flow: {path.id for path in plan.flows[flow].paths} for flow in before.fill if flow in plan.flows}
+    fill = {flow: before.fill[flow] for flow, paths in ids.items() if before.fill[flow].keys() <= paths}
+    return plan.with_fill(fill) if fill else plan
 
 
 def _better(

@@ -107,9 +107,26 @@ class LiveNetwork:
             network = replace(network, interference=self.basis.interference)
         if capacities is not None:
             network = network.with_capacities({link.id: c for link, c in zip(network.links, capacities, strict=True)})
-        addressing = self.context.addressing
         zero = dict.fromkeys(self.basis.dead, 0.0)
-        return attached_only(network, addressing, self.places).with_capacities(zero)
+        return attached_only(network, self.context.addressing, self.places).with_capacities(zero)
+
+    @cached_property
+    def single(self) -> Network:
+        """The network that single paths and broadcasts take: of several pairs of links to a region one alone."""
+        view = self.context.view
+        return (
+            self.network
+            if view is None
+            else self.network.with_capacities(dict.fromkeys(view.unused(self.basis.dead), 0.0))
+        )
+
+    @cached_property
+    def plannable(self) -> Network:
+        """The network that flows are planned in: of a region's controller, links that begin in the region."""
+        if self.context.view is None:
+            return self.network
+        own = self.context.own
+        return self.network.with_capacities({link.id: 0.0 for link in self.network.links if link.source not in own})
 
     def inherit(self, last: LiveNetwork) -> None:
         """Take over what is known to be the same in the network before: where links have only gone, a shortest path
@@ -158,7 +175,7 @@ class LiveNetwork:
     @cached_property
     def planner(self) -> Planner:
         """The planner of this network."""
-        return Planner(self.network)
+        return Planner(self.plannable)
 
     def multipath(self, source: str, target: str) -> tuple[Path, ...]:
         """Paths of the best branch; empty if there is no way."""
@@ -174,7 +191,7 @@ class LiveNetwork:
         if key not in self._through:
             around = self.planner
             if closed:
-                around = Planner(self.network.with_capacities(dict.fromkeys(closed, 0.0)))
+                around = Planner(self.plannable.with_capacities(dict.fromkeys(closed, 0.0)))
             try:
                 self._through[key] = around.plan(source, target, arms=1).arms[0].links
             except PlanningError:
@@ -214,7 +231,7 @@ class LiveNetwork:
     def _alone(self, source: str, target: str) -> tuple[Path, ...]:
         key = (source, target)
         if key not in self._one_technology:
-            self._one_technology[key] = single_technology_paths(self.network, source, target)
+            self._one_technology[key] = single_technology_paths(self.plannable, source, target)
         return self._one_technology[key]
 
     def single_path(self, source: str, target: str) -> Path:
@@ -227,7 +244,7 @@ class LiveNetwork:
     @cached_property
     def intents(self) -> dict[str, SwitchIntent]:
         """What every switch shall do besides classifying flows; without routes where these are made on demand."""
-        return self.maker.intents(self.network, self.places)
+        return self.maker.intents(self.single, self.places)
 
 
 def _grouped(pairs: Iterable[tuple[str, Place]]) -> dict[str, tuple[Place, ...]]:

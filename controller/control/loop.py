@@ -32,12 +32,13 @@ from hyroads.controller.core.interference import Interference
 from hyroads.controller.core.network import PRODUCTION, FlowSpec, Network, Traffic
 from hyroads.controller.core.rates import Allocation, RateProblem, rate_problem
 from hyroads.controller.core.rates.groups import groups_of, with_parts_of_weight
-from hyroads.controller.core.rates.problem import FloatArray, domain_of, utilities_from, utility_of
+from hyroads.controller.core.rates.problem import FloatArray, Paths, domain_of, utilities_from, utility_of
 from hyroads.controller.core.rates.shares import SliceShares, airtime_of_slices
 from hyroads.controller.model.handover import PathGroups, by_path, separate_links
 from hyroads.controller.model.plan import differing
 
 from .allocators import MODES, SOLVER, Allocator, Grant
+from .first_rates import PricedPaths, first_rates
 from .rate_override import Fixed, RateOverride, SlotView
 from .recent_rates import RecentRates
 from .report_columns import PathRates
@@ -69,6 +70,13 @@ class LoopOptions:
 
 
 DEFAULTS = LoopOptions()
+Run = Callable[[Callable[[], SlotResult]], SlotResult]
+"""Calls a pure function, perhaps in another thread, and gives what it returns."""
+
+
+def here(function: Callable[[], SlotResult]) -> SlotResult:
+    """Call it now, in this thread."""
+    return function()
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,6 +118,10 @@ class LiveLoop:
         self.around: Callable[[Allocate, RateProblem, Allocation | None], Allocation] | None = None
         """Changes the problem of each slot before it is solved (``region_rates``)."""
         self._minimums: Mapping[str, float] = {}
+        self._minimums_told: Mapping[str, float] = self._minimums
+        self._granted: tuple[Mapping[str, float], Mapping[str, Grant]] = (self._minimums, {})
+        self._link_prices: FloatArray | None = None
+        """Those of the last turn, also while the next one works out rates of other flows."""
         self._recent = RecentRates(len(network.links))
         self._media = np.array([link.technology for link in network.links])
         self._aired: tuple[object, object, FloatArray] | None = None
@@ -118,10 +130,10 @@ class LiveLoop:
         self._told: dict[str, tuple[float, ...]] = {}
         """By flow: the rates of its paths that follow from those in force and its path groups."""
         self._told_for: tuple[Mapping[str, tuple[float, ...]], Mapping[str, PathGroups]] = ({}, {})
-        self._indexed: dict[str, _Indexed] = {}
+        self._indexed: Mapping[str, _Indexed] = {}
         technologies = {link.id: link.technology for link in network.links}
         external = ExternalAirtime(CarrierSensing.of(network, ()))
-        empty = rate_problem(network, {}, flows=(), margin=self._margins(network, ()))
+        empty = rate_problem(network, {}, flows=(), margin=self._margins(network, (), {}))
         estimator = LinkEstimator(technologies)
         self.state = LoopState(network, empty, estimator, external, Demands(), replace(options.settings))
 
@@ -152,6 +164,22 @@ class LiveLoop:
         self.state = self.state.with_problem(self._problem(self.state.network, self.routes))
         self._shares_laid_out(self.state.problem, self.state.network)
 
+    def adopt_rates(self, rates_mbps: Mapping[str, tuple[float, ...]]) -> dict[str, tuple[float, ...]]:
+        """Rates in force of flows' paths are these, which another controller gave; which flows that concerns.
+
+        Flows that the override decides have its rates, and those with paths that take turns are given them anew.
+        """
+        of_groups = {
+            flow: tuple(rates[path] for (path,) in groups)
+            for flow, rates in rates_mbps.items()
+            if flow not in self.fixed
+            and len(groups := self._path_groups.get(flow, ())) == len(rates)
+            and all(len(group) == 1 for group in groups)
+        }
+        changed = {flow: rates for flow, rates in of_groups.items() if self.state.pushed.get(flow) != rates}
+        self.state = replace(self.state, pushed={**self.state.pushed, **changed})
+        return {flow: self._by_path(flow, rates) for flow, rates in changed.items()}
+
     def _shares_laid_out(self, problem: RateProblem, network: Network) -> None:
         specs = specs_of(self.routes)
         shares = SliceShares.of(specs, network.links, self.options.shares)
@@ -160,12 +188,12 @@ class LiveLoop:
     def guarantee(self, minimum_mbps: Mapping[str, float]) -> None:
         """Least rates of flows from the next slot on; those in front go before the others."""
         self._minimums = dict(minimum_mbps)
-        self._allocator.guarantee(minimum_mbps)
 
     @property
     def granted(self) -> Mapping[str, Grant]:
         """What was made of the guarantees in the last slot."""
-        return self._allocator.granted
+        minimums, granted = self._granted
+        return granted if minimums is self._minimums else {}
 
     @property
     def heard(self) -> Heard:
@@ -177,8 +205,51 @@ class LiveLoop:
         """Whether everyone who measures has spoken."""
         return self._source.complete()
 
-    def lay_out(self, network: Network, routes: Routes) -> None:
-        """Other flows, paths, capacities or interference; estimates, demands and rates of paths that stay are kept."""
+    @property
+    def has_prices(self) -> bool:
+        """Whether a turn has found rates already, so that :meth:`first_rates` can say what flows come to."""
+        return self._link_prices is not None
+
+    def first_rates(
+        self, network: Network, capacity_mbps: FloatArray, routes: Routes, changed: Iterable[str]
+    ) -> dict[str, tuple[float, ...]]:
+        """Rates of the paths of flows that were routed otherwise since they were laid out, until a turn has found
+        better ones. Flows with the paths of before have what is in force.
+        """
+        if self._link_prices is None:
+            return {}
+        priced = PricedPaths(network.interference, capacity_mbps, self.state.problem, self._link_prices)
+        found = {}
+        for flow in changed:
+            route = routes.get(flow)
+            if route is not None and route.reason is None:
+                rates = self._first_rates(network, route, priced)
+                found[flow] = by_path(rates, route.path_groups, len(route.paths))
+        return found
+
+    def _first_rates(self, network: Network, route: FlowRoute, priced: PricedPaths) -> tuple[float, ...]:
+        flow = route.spec.id
+        names = _group_names({flow: route.paths}, {flow: route.path_groups}, [flow])[flow]
+        known = flow in self.state.pushed and flow in self._path_groups
+        before = dict(zip(self._names_of(flow), self.state.pushed[flow], strict=True)) if known else {}
+        same = tuple(before.get(name, 0.0) for name in names)
+        if any(same) or not names:
+            return _paceable(same)
+        if route.spec.traffic is Traffic.PROBE:
+            return same
+        indexed = _Indexed.of(network, route)
+        rates = _paceable(first_rates(priced, indexed.paths, indexed.utility, sum(before.values())))
+        return rates if sum(rates) >= MIN_FLOW_MBPS / 2 else (MIN_FLOW_MBPS, *rates[1:])
+
+    def _names_of(self, flow: str) -> tuple[tuple[PathName, ...], ...]:
+        """The path groups that a flow was laid out with."""
+        return _group_names(self._order, self._path_groups, [flow])[flow]
+
+    def lay_out(self, network: Network, routes: Routes, posed: Posed | None = None) -> None:
+        """Other flows, paths, capacities or interference; estimates, demands and rates of paths that stay are kept.
+
+        ``posed`` is what :meth:`posed` gave for these since the last time.
+        """
         before, laid = self.routes, self._path_groups
         carried = {flow: route for flow, route in routes.items() if route.reason is None}
         order = {flow: route.paths for flow, route in carried.items()}
@@ -207,7 +278,7 @@ class LiveLoop:
         # Dummies are sent only if their override says so.
         dummies = (flow for flow in order if routes[flow].spec.traffic is Traffic.PROBE)
         self.fixed = {**{flow: Fixed({}) for flow in dummies}, **self.fixed}
-        problem = self._problem(network, routes)
+        problem = self._problem(network, routes) if posed is None else self._use(posed)
         state = self.state.with_problem(problem)
         same = {flow: rates for flow, rates in state.pushed.items() if flow in stays}
         # The old rates may still be optimal for a flow with other paths, but they would never use a new one.
@@ -218,8 +289,11 @@ class LiveLoop:
         if self._heard is not None and network.interference is not self._heard_by:
             self._hear(self._heard)
 
-    def turn(self, now_s: float, agents: AgentRates = NO_RATES, *, ask: bool = True) -> Turn:
-        """One slot that ends now. ``ask`` the override, or leave its flows as they are (a turn between slots)."""
+    def turn(self, now_s: float, agents: AgentRates = NO_RATES, *, ask: bool = True, run: Run = here) -> Turn:
+        """One slot that ends now. ``ask`` the override, or leave its flows as they are (a turn between slots).
+
+        ``run`` carries out what takes longest, perhaps in another thread; until it is done nobody may change the loop.
+        """
         taken = self._source.take(now_s)
         self.busy.update(taken.busy)
         heard = self._source.heard()
@@ -231,7 +305,11 @@ class LiveLoop:
             network, routes = self.state.network, self.routes
             view = SlotView(now_s, self.turns, network, routes, agents, last, taken.samples)
             self.fixed = {flow: fixed for flow, fixed in self.override.decide(view).items() if self._is_governed(flow)}
-        self.last = self._turn(now_s, taken, agents)
+        if self._minimums_told is not self._minimums:
+            self._minimums_told = self._minimums
+            self._allocator.guarantee(self._minimums)
+        self.last = self._turn(now_s, taken, agents, run)
+        self._granted = self._minimums, self._allocator.granted
         return self.last
 
     def capacities(self) -> dict[str, float]:
@@ -304,16 +382,20 @@ class LiveLoop:
         shares = self.state.external.per_link(now_s)
         return {link.id: float(share) for link, share in zip(self.state.network.links, shares, strict=True)}
 
-    def _turn(self, now_s: float, taken: Measurements, agents: AgentRates) -> Turn:
+    def _turn(self, now_s: float, taken: Measurements, agents: AgentRates, run: Run) -> Turn:
         fixed = {flow: self._reserved(flow) for flow in self.fixed}
         measured = self._measurements(taken, agents, now_s)
         self._carried = measured.path_rates_mbps
         allocate = self._allocator.allocate
         if self.around is not None:
-            allocate = partial(self.around, allocate)
-        result = slot(self.state, measured, now_s, fixed=fixed, allocate=allocate)
+            # It works with what others change at any time.
+            allocate, run = partial(self.around, allocate), here
+        told = self.rates
+        result = run(partial(slot, self.state, measured, now_s, fixed=fixed, allocate=allocate))
         result = self._with_least(self._with_guaranteed(self._paced(result), fixed), fixed)
-        self.state = result.state
+        self.state, self._link_prices = result.state, result.allocation.link_prices
+        changed = {flow: self._by_path(flow, rates) for flow, rates in result.push.items()}
+        self._told, self._told_for = {**told, **changed}, (result.state.pushed, self._path_groups)
         # Without what is only at hand for flows that send little.
         wanted = self.state.allocation or result.allocation
         link_rates = np.asarray(wanted.layout.routing.T @ (wanted.path_rates_mbps + self._unreserved()))
@@ -323,7 +405,7 @@ class LiveLoop:
             for flow, each in self.fixed.items()
             if each.fill_mbps
         }
-        return Turn({flow: self._by_path(flow, rates) for flow, rates in result.push.items()}, fill, result)
+        return Turn(changed, fill, result)
 
     def _measurements(self, taken: Measurements, agents: AgentRates, now_s: float) -> Measurements:
         """Names of paths become positions; flows that the override decides offer what it wants, not what they have."""
@@ -363,11 +445,11 @@ class LiveLoop:
 
     def _with_guaranteed(self, result: SlotResult, fixed: Mapping[str, Sequence[float]]) -> SlotResult:
         """A flow that is below its guarantee by what is too little to be sent otherwise gets all of it."""
-        if not self.granted:
+        if not self._allocator.granted:
             return result
         slices = dict(zip(result.allocation.layout.flow_ids, result.allocation.layout.path_slices(), strict=True))
         changed = {}
-        for flow, grant in self.granted.items():
+        for flow, grant in self._allocator.granted.items():
             rates = tuple(result.allocation.path_rates_mbps[slices[flow]].tolist())
             told_mbps = sum(result.state.pushed.get(flow, ()))
             if flow not in fixed and told_mbps < grant.given_mbps - RATE_STEP_MBPS and sum(rates) > told_mbps:
@@ -439,29 +521,46 @@ class LiveLoop:
         self.state = replace(self.state, external=self.state.external.with_carrier_sensing(sensing))
 
     def _problem(self, network: Network, routes: Routes) -> RateProblem:
+        return self._use(self.posed(network, routes))
+
+    def _use(self, posed: Posed) -> RateProblem:
+        self._indexed = posed.indexed
+        return posed.problem
+
+    def posed(self, network: Network, routes: Routes) -> Posed:
+        """The rate problem of these routes. It changes nothing, and may take long."""
         known = self._indexed
-        self._indexed = {
+        indexed = {
             flow: last if (last := known.get(flow)) is not None and last.route is route else _Indexed.of(network, route)
             for flow, route in routes.items()
             if route.reason is None
         }
-        paths = {flow: indexed.paths for flow, indexed in self._indexed.items()}
+        paths = {flow: of.paths for flow, of in indexed.items()}
         specs, utilities = specs_of(routes), None
         if self.options.mode != SOLVER:
             specs = with_parts_of_weight(specs)
         else:
-            utilities = utilities_from([indexed.utility for indexed in self._indexed.values()])
-        margin, like = self._margins(network, specs), self.state.problem.layout
-        return rate_problem(network, paths, flows=specs, margin=margin, utilities=utilities, like=like)
+            utilities = utilities_from([of.utility for of in indexed.values()])
+        margin, like = self._margins(network, specs, paths), self.state.problem.layout
+        problem = rate_problem(network, paths, flows=specs, margin=margin, utilities=utilities, like=like)
+        return Posed(indexed, problem)
 
-    def _margins(self, network: Network, specs: Sequence[FlowSpec]) -> FloatArray:
+    def _margins(self, network: Network, specs: Sequence[FlowSpec], paths: Mapping[str, Paths]) -> FloatArray:
         """Per link; what carries TCP needs airtime for what comes back, in all domains that its paths touch."""
         margins = np.full(len(network.links), float(self.options.margin))
         if self.options.tcp_margin > self.options.margin:
-            tcp = {link for spec in specs if spec.is_tcp for path in self._indexed[spec.id].paths for link in path}
+            tcp = {link for spec in specs if spec.is_tcp for path in paths[spec.id] for link in path}
             for link in tcp:
                 margins[domain_of(network.interference, link)] = self.options.tcp_margin
         return margins
+
+
+@dataclass(frozen=True, eq=False)
+class Posed:
+    """A rate problem, and what it was made of by flow."""
+
+    indexed: Mapping[str, _Indexed]
+    problem: RateProblem
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,7 +66,10 @@ class PlanMaker:
         that with other rates. ``arriving`` are ends of other regions' segments.
         """
         changed = differing(self._made_of, routes) if before is not None else set(routes)
-        known = {flow: routes[flow].known for flow in changed if flow in routes and routes[flow].paths}
+        # Other numbers than the last plan's were saved by another controller, perhaps before it had these paths.
+        is_adopted = before is not None and numbers is not before.numbers
+        looked_at = routes if is_adopted else changed
+        known = {flow: routes[flow].known for flow in looked_at if flow in routes and routes[flow].paths}
         renumbered = numbers.with_flows(routes, self._context.numbers)
         numbers = renumbered.with_paths(known)
         last = before.flows if before is not None else {}
@@ -75,6 +78,8 @@ class PlanMaker:
             asked |= {flow for flow, plan in last.items() if plan.mode != MULTIPATH}
         if before is None or before.numbers.flows is not renumbered.flows:
             asked |= {flow for flow, plan in last.items() if numbers.flows.get(flow) != plan.number}
+        if before is not None and is_adopted:
+            asked |= {flow for flow in last if numbers.paths.get(flow) != before.numbers.paths.get(flow)}
         flows = {
             flow: self._flow(live, route, numbers, rates.get(flow, ()), last.get(flow)) if flow in asked else last[flow]
             for flow, route in routes.items()

@@ -24,6 +24,8 @@ from hyroads.controller.core.rates.regions import LEAST_SHARE, pull
 ROUND_S = 0.5
 HOLD_S = 10.0
 """What a neighbour said counts for so long; its agents go on with their rates while its controller is away."""
+LISTEN_S = 2.0
+"""From its start on a region only listens for so long: until it has seen what its flows want, its offers are no use."""
 LATE_S = 1.0
 """A message before one that was heard within this time is late; after it, the neighbour has counted anew."""
 MAX_FLOWS, MAX_ID, MAX_VERSION, MAX_MBPS = 10_000, 255, 64, 1e6
@@ -40,17 +42,18 @@ class Crossing:
     """A flow over regions as one of them sees it.
 
     ``before`` and ``after`` are the neighbours on the way, None at an end of it; ``version`` is the same in all regions
-    that know the same flow.
+    that know the same flow; ``name_before`` is its id in the region before.
     """
 
     flow: str
     version: str
     before: str | None
     after: str | None
+    name_before: str = ""
 
-    def name_with(self, neighbour: str, own: str) -> str:
+    def name_with(self, neighbour: str) -> str:
         """What both call it between them: its id in the region that it comes from."""
-        return self.flow if neighbour == self.after else self.flow.removesuffix(f"@{neighbour}")
+        return self.flow if neighbour == self.after else self.name_before
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +120,7 @@ class RegionRates:
     _caps_mbps: Mapping[str, float] = field(default_factory=dict)
     _problem: RateProblem | None = None
     _offered: Allocation | None = None
+    _began_s: float | None = None
 
     def use(self, crossing: Mapping[str, Crossing]) -> None:
         """These flows cross from now on; one that is the same as before keeps its share."""
@@ -138,8 +142,11 @@ class RegionRates:
         return True
 
     def round(self, now_s: float) -> dict[str, dict[str, Side]]:
-        """Offer, move shares by what is new, and say what each neighbour is to be told: by neighbour and flow."""
+        """Offer, move shares by what is new, and say what each neighbour is to be told: by neighbour and flow. Nothing
+        within ``LISTEN_S`` of the first round.
+        """
         self.seq += 1
+        self._began_s = now_s if self._began_s is None else self._began_s
         self._caps_mbps = self._caps(now_s)
         problem = self._problem
         if problem is None or not self.crossing:
@@ -148,6 +155,8 @@ class RegionRates:
         offers, demands = self._offer(problem, now_s)
         self._move(offers, now_s)
         self.offers_mbps = offers
+        if now_s < self._began_s + LISTEN_S:
+            return {}
         told: dict[str, dict[str, Side]] = {}
         for flow, offer_mbps in offers.items():
             each = self.crossing[flow]
@@ -158,7 +167,10 @@ class RegionRates:
                     side = Side(each.version, min(offer_mbps, beyond.offer_mbps), own + beyond.pull)
                     if neighbour == each.after:
                         side = replace(side, demand_mbps=demands[flow])
-                    told.setdefault(neighbour, {})[each.name_with(neighbour, self.name)] = side
+                    name, of = each.name_with(neighbour), told.setdefault(neighbour, {})
+                    # A flow that moves to another node at the border is here twice for a moment.
+                    if name not in of or of[name].offer_mbps < side.offer_mbps:
+                        of[name] = side
         return told
 
     def allocate(self, allocate: Allocate, problem: RateProblem, last: Allocation | None) -> Allocation:
@@ -223,7 +235,7 @@ class RegionRates:
         heard = self._heard.get(neighbour) if neighbour is not None else None
         if heard is None or neighbour is None or now_s > heard.at_s + HOLD_S:
             return None
-        side = heard.sides.get(each.name_with(neighbour, self.name))
+        side = heard.sides.get(each.name_with(neighbour))
         return side if side is not None and side.version == each.version else None
 
     def _weighted(self, problem: RateProblem, index: Mapping[str, int]) -> RateProblem:

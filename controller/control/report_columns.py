@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate, chain
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from hyroads.controller.agents.changes import DecodedReport
 from hyroads.controller.core.addressing import PathName
 from hyroads.controller.core.demand import Offers
 from hyroads.controller.core.network import Policy
-from hyroads.controller.model.plan import MULTIPATH, Plan
+from hyroads.controller.model.plan import MULTIPATH, FlowPlan, Plan
 
 FloatArray = NDArray[np.float64]
 IndexArray = NDArray[np.intp]
@@ -293,9 +294,9 @@ class ReportColumns:
 
     # -- what is asked of them
 
-    def rows(self, node: str, side: str) -> _Side | None:
-        """The rows of one side of an agent; None if it has not reported."""
-        return self._sides.get(node, {}).get(side)
+    def sides(self, side: str) -> Mapping[str | None, _Side]:
+        """The rows of one side of all agents that have reported; other rows are another object."""
+        return {node: of[side] for node, of in self._sides.items() if side in of}
 
     def path_rates(self, now_s: float, max_age_s: float) -> FloatArray:
         """By path row: Mb/s between the two reports; nan where that is not known, or too old."""
@@ -398,7 +399,30 @@ def _number(value: Any) -> float:
     return float("nan") if value is None else float(value)
 
 
-@dataclass(frozen=True)
+class _FlowRow:
+    """Where the rows of one flow are, and what that follows from."""
+
+    __slots__ = ("first", "last", "links", "names", "plan", "received", "sending", "sent")
+
+    def __init__(self, plan: FlowPlan, first: _Side | None, last: _Side | None) -> None:
+        self.plan, self.first, self.last = plan, first, last
+        self.links = tuple([path.links for path in plan.paths])
+        self.names = [(plan.spec.id, links) for links in self.links]
+        keys = [(plan.number, path.id) for path in plan.paths]
+        self.sending = -1 if first is None else first.row_of.get(plan.number, -1)
+        self.sent = [-1 if first is None else first.path_row_of.get(key, -1) for key in keys]
+        self.received = [-1 if last is None else last.path_row_of.get(key, -1) for key in keys]
+
+    def is_for(self, plan: FlowPlan, first: _Side | None, last: _Side | None) -> bool:
+        """Whether it holds for a flow and its agents' rows; other rates make no difference."""
+        mine = self.plan
+        if self.first is not first or self.last is not last or plan.number != mine.number or plan.use is not mine.use:
+            return False
+        same = all(path.id == known.id for path, known in zip(plan.paths, mine.paths, strict=False))
+        return same and plan.spec is mine.spec and tuple([path.links for path in plan.paths]) == self.links
+
+
+@dataclass(frozen=True, eq=False)
 class FlowRows:
     """The multipath flows of a plan, and the rows that tell of them (-1: none)."""
 
@@ -410,35 +434,39 @@ class FlowRows:
     sending: IndexArray
     sent: IndexArray
     received: IndexArray
-
-    @cached_property
-    def of_flow(self) -> Mapping[str, tuple[int, tuple[PathName, ...]]]:
-        """As in :class:`PathRates`."""
-        return _by_flow(self.names)
+    of_flow: Mapping[str, tuple[int, tuple[PathName, ...]]]
+    """As in :class:`PathRates`."""
+    made_of: Mapping[str, _FlowRow]
 
     @classmethod
-    def of(cls, plan: Plan, columns: ReportColumns) -> FlowRows:
-        """Of the flows with agents at both ends."""
-        planned = [
-            flow
-            for flow in plan.flows.values()
-            if flow.mode == MULTIPATH and flow.ingress is not None and flow.egress is not None
-        ]
-        sending, sent, received = [], [], []
-        for flow in planned:
-            first, last = columns.rows(flow.ingress or "", "ingress"), columns.rows(flow.egress or "", "egress")
-            number = flow.number
-            sending.append(first.row_of.get(number, -1) if first is not None else -1)
-            for path in flow.paths:
-                key = (number, path.id)
-                sent.append(first.path_row_of.get(key, -1) if first is not None else -1)
-                received.append(last.path_row_of.get(key, -1) if last is not None else -1)
+    def of(cls, plan: Plan, columns: ReportColumns, before: FlowRows | None = None) -> FlowRows:
+        """Of the flows with agents at both ends; what is the same in ``before`` is taken from there."""
+        known: Mapping[str, _FlowRow] = {} if before is None else before.made_of
+        rows: dict[str, _FlowRow] = {}
+        sending, receiving = columns.sides("ingress"), columns.sides("egress")
+        for name, flow in plan.flows.items():
+            if flow.mode != MULTIPATH or flow.ingress is None or flow.egress is None:
+                continue
+            row, first, last = known.get(name), sending.get(flow.ingress), receiving.get(flow.egress)
+            # With thousands of flows each call counts.
+            if row is None or row.plan is not flow or row.first is not first or row.last is not last:
+                if row is not None and row.is_for(flow, first, last):
+                    row.plan = flow
+                else:
+                    row = _FlowRow(flow, first, last)
+            rows[name] = row
+        made = rows.values()
+        starts = accumulate([len(row.links) for row in made], initial=0)
         return cls(
-            tuple(flow.spec.id for flow in planned),
-            tuple((flow.spec.id, path.links) for flow in planned for path in flow.paths),
-            np.array([flow.copies for flow in planned], dtype=bool),
-            np.array([flow.spec.policy is Policy.LATENCY for flow in planned], dtype=bool),
-            *(np.array(rows, dtype=np.intp) for rows in (sending, sent, received)),
+            tuple(rows),
+            tuple(chain.from_iterable([row.names for row in made])),
+            np.array([row.plan.copies for row in made], dtype=bool),
+            np.array([row.plan.spec.policy is Policy.LATENCY for row in made], dtype=bool),
+            np.array([row.sending for row in made], dtype=np.intp),
+            np.array(list(chain.from_iterable([row.sent for row in made])), dtype=np.intp),
+            np.array(list(chain.from_iterable([row.received for row in made])), dtype=np.intp),
+            {name: (start, row.links) for start, (name, row) in zip(starts, rows.items(), strict=False)},
+            rows,
         )
 
     def path_mbps(self, rates: FloatArray) -> FloatArray:

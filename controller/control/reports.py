@@ -102,7 +102,8 @@ class ReportRegistry:
         """What the latest reports say of the multipath flows of a plan; flows without fresh reports are left out."""
         columns, now_s = self._columns, self._clock()
         if self._rows is None or self._rows[0] is not plan.structure or self._rows[1] != columns.version:
-            self._rows = plan.structure, columns.version, FlowRows.of(plan, columns)
+            last = None if self._rows is None else self._rows[2]
+            self._rows = plan.structure, columns.version, FlowRows.of(plan, columns, last)
         rows = self._rows[2]
         offered = columns.offers(now_s, MAX_AGE_S)
         path_mbps = rows.path_mbps(columns.path_rates(now_s, MAX_AGE_S))

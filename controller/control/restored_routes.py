@@ -7,13 +7,14 @@ of the network file: on another network, or for other flows, the best paths may 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from hashlib import blake2b
 from typing import Any
 
-from hyroads.controller.core.addressing import Numbers
+from hyroads.controller.core.addressing import Numbers, PathName
 from hyroads.controller.core.netfile import to_document
 from hyroads.controller.core.network import FlowSpec, Network
+from hyroads.controller.model.plan import differing
 
 from .routes import FlowRoute, Routes
 
@@ -29,25 +30,57 @@ def routes_document(network: str, routes: Routes, numbers: Numbers) -> dict[str,
 
     Left out are flows that are no multipaths, or that handovers or bandits are about: these are planned anew.
     """
-    paths = {
-        flow: [numbers.paths[flow][path] for path in route.paths]
-        for flow, route in routes.items()
-        if _is_saved(route) and all(path in numbers.paths.get(flow, {}) for path in route.paths)
-    }
-    return {"network": network, "paths": paths}
+    return RoutesDocument().of(network, routes, numbers)
+
+
+class RoutesDocument:
+    """Gives what :func:`routes_document` does, and works out again only what changed since the last time."""
+
+    def __init__(self) -> None:
+        self._routes: Routes = {}
+        self._ids: Mapping[str, Mapping[PathName, int]] = {}
+        self._paths: dict[str, list[int]] = {}
+
+    def of(self, network: str, routes: Routes, numbers: Numbers) -> dict[str, Any]:
+        """The document of these routes."""
+        paths = dict(self._paths)
+        for flow in differing(self._routes, routes) | differing(self._ids, numbers.paths):
+            route, ids = routes.get(flow), numbers.paths.get(flow, {})
+            paths.pop(flow, None)
+            if route is not None and _is_saved(route) and all(path in ids for path in route.paths):
+                paths[flow] = [ids[path] for path in route.paths]
+        self._routes, self._ids, self._paths = routes, numbers.paths, paths
+        return {"network": network, "paths": paths}
 
 
 def _is_saved(route: FlowRoute) -> bool:
     return route.reason is None and not route.ends and not route.arms and not route.spec.paths
 
 
+def as_objects(document: Mapping[str, Any]) -> dict[str, Any]:
+    """What :func:`routes_document` gave as services' state in which each flow's route is an object of its own."""
+    routes = [{"flow": flow, "paths": ids} for flow, ids in document["paths"].items()]
+    return {"routes": routes, "routes_of": document["network"]}
+
+
+def paths_in(services: Mapping[str, Any], network: str) -> Mapping[str, Any]:
+    """The ids of the paths of each flow in services' state, in either form; nothing if that is of another network."""
+    match services:
+        case {"routes": {"network": str(of), "paths": dict(saved)}} if of == network:
+            return saved
+        case {"routes": list(objects), "routes_of": str(of)} if of == network:
+            named = (one for one in objects if isinstance(one, dict) and isinstance(one.get("flow"), str))
+            return {one["flow"]: one.get("paths") for one in named}
+    return {}
+
+
 def restored_routes(document: Any, network: str, flows: Iterable[FlowSpec], numbers: Numbers) -> dict[str, FlowRoute]:
     """Routes from what :func:`routes_document` gave, as far as they are of this network and sound."""
-    match document:
-        case {"network": str(of), "paths": dict(saved)} if of == network:
-            pass
-        case _:
-            return {}
+    return routes_by(paths_in({"routes": document}, network), flows, numbers)
+
+
+def routes_by(saved: Mapping[str, Any], flows: Iterable[FlowSpec], numbers: Numbers) -> dict[str, FlowRoute]:
+    """Routes of these flows by the ids of their paths, as far as they are sound."""
     routes = {}
     for spec in flows:
         named = {number: path for path, number in numbers.paths.get(spec.id, {}).items()}

@@ -72,7 +72,7 @@ class RouteMaker:
         last = self._state
         if last is None or self._live is None or self._grouped or self._routes is not before:
             return None
-        basis = ("agents", "switches", "ports", "constrained", "places")
+        basis = ("agents", "away", "switches", "ports", "constrained", "places")
         if any(getattr(last, name) is not getattr(state, name) for name in basis):
             return None
         changed = differing(last.flows, state.flows)

@@ -40,6 +40,8 @@ class RoutesInUse:
         self._intents: dict[str, tuple[SwitchIntent, SwitchIntent]] = {}
         self._live: LiveNetwork | None = None
         self._next: NextLinks | None = None
+        self.changed_nodes: set[str] = set()
+        """Nodes for which :meth:`added_to` may give something else than before; whoever asks it removes them."""
         self.made = 0
         """Trees worked out so far."""
 
@@ -68,12 +70,12 @@ class RoutesInUse:
         """A switch sends a host's frames behind the label of a destination, as long as it has a route there."""
         if self._hosts.setdefault(source, {}).get(mac) != self._context.labels.node[destination]:
             self._hosts[source][mac] = self._context.labels.node[destination]
-            self._intents.pop(source, None)
+            self._changed(source)
 
     def stop(self, source: str, mac: str) -> None:
         """A switch does not know the host any more."""
         if self._hosts.get(source, {}).pop(mac, None) is not None:
-            self._intents.pop(source, None)
+            self._changed(source)
 
     # -- routes
 
@@ -85,7 +87,7 @@ class RoutesInUse:
         self._live = live
         if self._next is None:
             return
-        before, self._next = self._next, NextLinks(live.network, self._next)
+        before, self._next = self._next, NextLinks(live.single, self._next)
         changed = Changed.between(before, self._next)
         for destination, tree in list(self._trees.items()):
             at_home = moved and self._context.addressing.is_plain_client(destination)
@@ -123,7 +125,7 @@ class RoutesInUse:
         if not self._stale or self._live is None:
             return bool(self._unjudged)
         if self._next is None:
-            self._next = NextLinks(self._live.network)
+            self._next = NextLinks(self._live.single)
         some = list(islice(self._stale, most))
         for destination in some:
             del self._stale[destination]
@@ -145,7 +147,7 @@ class RoutesInUse:
             mine = self._routes.setdefault(node, {})
             if mine.get(destination) == routes.get(node):
                 continue
-            self._intents.pop(node, None)
+            self._changed(node)
             if node in routes:
                 mine[destination] = routes[node]
             else:
@@ -185,6 +187,10 @@ class RoutesInUse:
         added = replace(intent, routes=tuple(routes), remote_hosts=hosts) if routes or hosts else intent
         self._intents[node] = (intent, added)
         return added
+
+    def _changed(self, node: str) -> None:
+        self._intents.pop(node, None)
+        self.changed_nodes.add(node)
 
     def is_in_force(self, source: str, destination: str, confirmed: Confirmed) -> bool:
         """Whether all switches from a source to a destination have confirmed the route; if there is none it is not."""

@@ -58,6 +58,8 @@ class SlotClock:
         self.count = 0
         self.missed = 0
         self.max_s = 0.0
+        self.late_s = 0.0
+        """How long after its time the last slot began: so long others kept it from that."""
         self.histogram = Histogram(BOUNDS_S)
         self._clock = clock
         self._next_s: float | None = None
@@ -79,7 +81,8 @@ class SlotClock:
         self._began_s = self._clock()
         if self._next_s is not None:
             # Something else may have kept us from beginning in time.
-            late = max(0, math.floor((self._began_s - self._next_s) / self.slot_s))
+            self.late_s = max(0.0, self._began_s - self._next_s)
+            late = math.floor(self.late_s / self.slot_s)
             self.missed += late
             self._next_s += (late + 1) * self.slot_s
 

@@ -92,12 +92,13 @@ class UpdateOrder:
 
     def orders(self, plan: Plan, views: Views) -> Orders:
         """What may be told now."""
-        agents, switches = self._concerned(plan, views)
+        rated = self._rated(plan)
+        agents, switches = self._concerned(plan, views, rated.keys())
         self._plan, self._views = plan, views
-        if not (agents or switches) and self._is_for(plan, views):
+        if not (agents or switches or rated) and self._is_for(plan, views):
             return self._orders
         before, rank = self._orders, {node: i for i, node in enumerate(views.agents)}
-        made = {node: self._config(plan, views, node, rank) for node in agents}
+        made = rated | {node: self._config(plan, views, node, rank) for node in agents}
         classified = {node: self._classified(views, node) for node in switches}
         self._orders = Orders(
             {node: made[node] if node in made else before.agents[node] for node in plan.agents if node in views.agents},
@@ -110,15 +111,34 @@ class UpdateOrder:
         asked = sum(node in views.agents for node in plan.agents)
         return asked == len(self._orders.agents) and self._orders.classified.keys() == views.switches.keys()
 
-    def _concerned(self, plan: Plan, views: Views) -> tuple[set[str], set[str]]:
-        """Nodes for whose agents, and for whose switches, the orders may be others than the last ones."""
+    def _rated(self, plan: Plan) -> dict[str, AgentConfig]:
+        """What is planned for agents that were to be told all that was planned last, and get nothing but other rates:
+        nobody has to wait for those.
+        """
+        last = self._plan
+        if last is None or last is plan:
+            return {}
+        planned, told, new = last.agents, self._orders.agents, plan.agents
+        found = differing(planned, new) & new.keys() & told.keys() & planned.keys()
+        return {
+            node: new[node]
+            for node in found
+            if told[node] is planned[node] and new[node].differs_in_rates_alone(planned[node])
+        }
+
+    def _concerned(self, plan: Plan, views: Views, rated: Collection[str]) -> tuple[set[str], set[str]]:
+        """Nodes for whose agents, and for whose switches, the orders may be others than the last ones, besides those
+        whose planned configuration is only ``rated`` anew.
+        """
         seen = differing(self._views.agents, views.agents)
         configs = set() if self._plan is plan else differing(self._plan.agents if self._plan else {}, plan.agents)
+        configs = configs.difference(rated)
         switches = differing(self._views.switches, views.switches)
         starting = self._note_flows(plan)
+        whole, agents, classifying = self._concerned_by_flows(plan, views, seen)
         # Before and after the change, either may have to be told otherwise.
-        agents = {*seen, *configs, *switches, *self._wanted.of_partners(seen), *self._reached.partners_of(seen)}
-        classifying = {*seen, *switches, *starting, *self._reached.of_partners(seen)}
+        agents |= {*seen, *configs, *switches, *self._wanted.of_partners(whole), *self._reached.partners_of(whole)}
+        classifying |= {*seen, *switches, *starting, *self._reached.of_partners(whole)}
         for node in configs:
             planned = plan.agents.get(node)
             self._wanted.put(node, _partners(planned.ingress.values()) if planned is not None else frozenset())
@@ -128,7 +148,7 @@ class UpdateOrder:
             self._note_sending(node, sending.values())
             confirmed = view.acked.ingress if view is not None and view.acked is not None else {}
             self._reached.put(node, _partners((*sending.values(), *confirmed.values())))
-        agents |= self._reached.partners_of(seen)
+        agents |= self._reached.partners_of(whole)
         ready = {node for node in switches if _is_ready(self._views, node) != _is_ready(views, node)}
         if ready:
             classifying |= {
@@ -138,6 +158,31 @@ class UpdateOrder:
             }
         connected = {node for node in agents if node in views.agents and node in plan.agents}
         return connected, {node for node in classifying if node in views.switches}
+
+    def _concerned_by_flows(self, plan: Plan, views: Views, seen: Iterable[str]) -> tuple[set[str], set[str], set[str]]:
+        """Of agents that were seen to run, or to be sent, something else: those of which anything may be another; and
+        whom the flows concern that are others at the rest, as agents and as classifying switches.
+        """
+        whole: set[str] = set()
+        agents: set[str] = set()
+        beginning: set[str] = set()
+        for node in seen:
+            old, new = self._views.agents.get(node), views.agents.get(node)
+            if old is None or new is None or old.acked is None or new.acked is None:
+                whole.add(node)
+                continue
+            was, runs = (old.acked, old.sent or old.acked), (new.acked, new.sent or new.acked)
+            sending = {
+                flow for pair in zip(was, runs, strict=True) for flow in differing(pair[0].ingress, pair[1].ingress)
+            }
+            entries = (config.ingress.get(flow) for config in (*was, *runs) for flow in sending)
+            agents |= _partners(entry for entry in entries if entry is not None)
+            for before, after in zip(was, runs, strict=True):
+                flows = differing(before.egress, after.egress)
+                flows |= {flow for flow, _ in differing(before.branch, after.branch)}
+                planned = (plan.flows.get(flow) for flow in flows)
+                beginning |= {of.ingress for of in planned if of is not None and of.ingress is not None}
+        return whole, agents | beginning, beginning
 
     def _note_sending(self, node: str, flows: Iterable[IngressFlow]) -> None:
         """A node may be sending these flows from now on."""

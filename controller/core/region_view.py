@@ -1,13 +1,17 @@
-"""What one region's controller sees of a network: the whole of it, joined to other regions by one link pair each.
+"""What one region's controller sees of a network: the whole of it, joined to other regions by pairs of links.
 
-Every controller reads the same file, so all agree without talking: on addresses and labels, on the pair of links that
-joins two regions, and on the range of flow numbers that each gives. The pairs make a tree of the regions. So single
-paths and broadcasts of all controllers together have no loop over regions, whatever each knows of its own links. Pure.
+Every controller reads the same file, so all agree without talking: on addresses and labels, on which regions are joined
+and by which pairs of links, and on the range of flow numbers that each gives. The joined regions make a tree, and of
+all pairs between two regions one at a time carries single paths and broadcasts. So these have no loop over regions,
+whatever each controller knows of its own links. Flows may leave by any of the pairs. Pure.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+import heapq
+import math
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NoReturn
@@ -19,15 +23,24 @@ SOURCE, TARGET = "eth_src", "eth_dst"
 """Fields of a segment's match, which name the hosts of the whole flow."""
 
 
+Pair = tuple[Link, Link]
+"""A link between two regions, and the one back."""
+
+
 @dataclass(frozen=True)
 class RegionView:
-    """``exits`` is, by other region, the link by which this one leaves towards it."""
+    """``exits`` is, by other region, the region that the tree joins to this one by which the way there goes. ``pairs``
+    are, by region that the tree joins to this one, the links that lead there and back; the best first.
+    """
 
     name: str
     region_of: Mapping[str, str]
-    exits: Mapping[str, Link]
+    exits: Mapping[str, str]
+    pairs: Mapping[str, tuple[Pair, ...]]
     ranges: Mapping[str, tuple[int, int]]
     """By region: the first and the last flow number that it gives."""
+    costs: Mapping[str, Mapping[str, float]]
+    """By link that leads out, and own node: the time per bit from there to its far end, us/bit of the file's links."""
 
     @cached_property
     def own(self) -> frozenset[str]:
@@ -35,31 +48,65 @@ class RegionView:
         return frozenset(node for node, region in self.region_of.items() if region == self.name)
 
     @cached_property
-    def neighbours(self) -> Mapping[str, Link]:
-        """By region that the tree joins to this one: the link that leads there."""
-        return {region: link for region, link in self.exits.items() if self.region_of[link.target] == region}
-
-    @cached_property
     def borders(self) -> frozenset[str]:
         """Own nodes at the links to other regions."""
-        return frozenset(link.source for link in self.neighbours.values())
+        return frozenset(out.source for pairs in self.pairs.values() for out, _ in pairs)
 
     @cached_property
     def far_ends(self) -> frozenset[str]:
-        """Nodes of other regions at which segments of flows end."""
-        return frozenset(link.target for link in self.neighbours.values())
+        """Nodes of other regions at which segments of flows may end."""
+        return frozenset(out.target for pairs in self.pairs.values() for out, _ in pairs)
+
+    @cached_property
+    def ways_in(self) -> Mapping[str, frozenset[str]]:
+        """By region that the tree joins to this one: own nodes at which its segments may end."""
+        return {region: frozenset(back.target for _, back in pairs) for region, pairs in self.pairs.items()}
+
+    @cached_property
+    def foreign(self) -> frozenset[str]:
+        """Links that lead here from another region; the others of other regions are not ours to plan with."""
+        return frozenset(back.id for pairs in self.pairs.values() for _, back in pairs)
 
     def is_like(self, other: RegionView) -> bool:
         """Whether both have the same regions, joined by the same links, whatever these carry."""
-        exits = [{region: link.id for region, link in view.exits.items()} for view in (self, other)]
-        return exits[0] == exits[1] and (self.name, self.region_of) == (other.name, other.region_of)
+        joined = [
+            {region: frozenset(out.id for out, _ in pairs) for region, pairs in view.pairs.items()}
+            for view in (self, other)
+        ]
+        return joined[0] == joined[1] and (self.name, self.region_of) == (other.name, other.region_of)
 
-    def segment(self, spec: FlowSpec, host_mac: Mapping[str, str]) -> FlowSpec:
-        """The part of a flow that this region carries: all of it, or from its source here to the far end of the exit.
+    def unused(self, dead: Collection[str]) -> frozenset[str]:
+        """Links to and from joined regions that carry no single path: all but those of the best pair that lives."""
+        found: set[str] = set()
+        for pairs in self.pairs.values():
+            living = next((pair for pair in pairs if not any(link.id in dead for link in pair)), pairs[0])
+            found |= {link.id for pair in pairs if pair is not living for link in pair}
+        return frozenset(found)
+
+    def exit_of(self, spec: FlowSpec, dead: Collection[str] = ()) -> Link | None:
+        """The link by which a flow leaves the region, other than those that are ``dead`` if there is one: that of the
+        least time per bit from the flow's source on. Flows are spread over links of the same cost. None: it stays here,
+        or there is no way.
+        """
+        beside = self.exits.get(self.region_of[spec.target])
+        if beside is None:
+            return None
+        links = [out for out, _ in self.pairs[beside]]
+        living = [link for link in links if link.id not in dead] or links
+
+        def cost(link: Link) -> tuple[float, bytes]:
+            us = self.costs[link.id].get(spec.source, math.inf)
+            # Each flow has an order of its own; one that loses its link takes the next, and no other moves.
+            return round(us, 6), hashlib.blake2b(f"{spec.id} {link.id}".encode(), digest_size=8).digest()
+
+        return living[0] if len(living) == 1 else min(living, key=cost)
+
+    def segment(self, spec: FlowSpec, host_mac: Mapping[str, str], dead: Collection[str] = ()) -> FlowSpec:
+        """The part of a flow that this region carries: all of it, or from its source here to the far end of its exit.
 
         Its match names the hosts, for neither need be at an end of it. A flow to where there is no way stays as it is.
         """
-        link = self.exits.get(self.region_of[spec.target])
+        link = self.exit_of(spec, dead)
         if link is None:
             return spec
         match = {SOURCE: host_mac[spec.source], TARGET: host_mac[spec.target], **spec.match}
@@ -68,7 +115,18 @@ class RegionView:
     def onward(self, spec: FlowSpec, sender: str, ingress: str, host_mac: Mapping[str, str]) -> FlowSpec:
         """The rest of a flow of which another region, ``sender``, has told us, from our own node ``ingress`` on."""
         match = {SOURCE: host_mac[spec.source], TARGET: host_mac[spec.target], **spec.match}
-        return replace(spec, id=imported_id(spec.id, sender), source=ingress, paths=(), match=match, group=None)
+        name = self.imported_id(spec.id, sender, ingress)
+        return replace(spec, id=name, source=ingress, paths=(), match=match, group=None)
+
+    def imported_id(self, flow: str, sender: str, node: str) -> str:
+        """What another region's flow is called here. Where its segment may end at several nodes it ends at two of them
+        while it moves: the node tells the chain of before from the next.
+        """
+        return f"{flow}@{sender}" if len(self.ways_in[sender]) == 1 else f"{flow}:{node}@{sender}"
+
+    def id_before(self, flow: str, sender: str, node: str) -> str:
+        """What a flow that another region has told us of is called there; the inverse of :meth:`imported_id`."""
+        return flow.removesuffix(self.imported_id("", sender, node))
 
     def whole(self, spec: FlowSpec, node_of_mac: Mapping[str, str]) -> FlowSpec:
         """The flow as the region of its source declared it, but for its id; the inverse of :meth:`onward`."""
@@ -76,11 +134,6 @@ class RegionView:
             return spec
         match = {key: value for key, value in spec.match.items() if key not in (SOURCE, TARGET)}
         return replace(spec, source=node_of_mac[str(spec.match[SOURCE])], match=match)
-
-
-def imported_id(flow: str, sender: str) -> str:
-    """What another region's flow is called here."""
-    return f"{flow}@{sender}"
 
 
 def region_view(
@@ -98,14 +151,16 @@ def region_view(
     region_of = {node: name for name, nodes in network.regions.items() for node in nodes}
     _check(network, region_of, document)
     pairs = _joining(network, region_of)
-    joining = {link.id for pair in pairs for link in pair}
+    joining = {link.id for beside in pairs.values() for pair in beside for link in pair}
     between = (link.id for link in network.links if region_of[link.source] != region_of[link.target])
     zero = {link: 0.0 for link in between if link not in joining}
     names = list(network.regions)
     first, last = numbers
     size = (last - first + 1) // len(names)
     ranges = {name: (first + i * size, first + (i + 1) * size - 1) for i, name in enumerate(names)}
-    view = RegionView(region, region_of, _exits(region, region_of, pairs), ranges)
+    here = {theirs: beside for (ours, theirs), beside in pairs.items() if ours == region}
+    costs = {out.id: _costs(network, region_of, out) for beside in here.values() for out, _ in beside}
+    view = RegionView(region, region_of, _exits(region, pairs), here, ranges, costs)
     flows = tuple(flow for flow in network.flows if region_of[flow.source] == region)
     return view, replace(network.with_capacities(zero), flows=flows)
 
@@ -131,8 +186,10 @@ def _check(network: Network, region_of: Mapping[str, str], document: str) -> Non
                    f"{min(nodes - reached)}")  # fmt: skip
 
 
-def _joining(network: Network, region_of: Mapping[str, str]) -> list[tuple[Link, Link]]:
-    """The pairs of links that make a tree of the regions, those of the greatest capacity first (Kruskal)."""
+def _joining(network: Network, region_of: Mapping[str, str]) -> dict[tuple[str, str], tuple[Pair, ...]]:
+    """By two regions, either way round, that the tree joins: all pairs of links between them, those of the greatest
+    capacity first. The tree joins regions by the greatest capacity of one pair (Kruskal).
+    """
     back = {(link.source, link.target, link.technology): link for link in network.links}
     candidates = []
     for index, link in enumerate(network.links):
@@ -140,7 +197,9 @@ def _joining(network: Network, region_of: Mapping[str, str]) -> list[tuple[Link,
         crosses = region_of[link.source] != region_of[link.target]
         plain = network.nodes[link.source].is_plain_client or network.nodes[link.target].is_plain_client
         if crosses and not plain and reverse is not None and min(link.capacity_mbps, reverse.capacity_mbps) > 0:
-            candidates.append((-min(link.capacity_mbps, reverse.capacity_mbps), index, link, reverse))
+            # Both directions are candidates, with the index of the first: regions take them in the same order.
+            first = min(index, network.link_index[reverse.id])
+            candidates.append((-min(link.capacity_mbps, reverse.capacity_mbps), first, index, link, reverse))
     part = {region: region for region in network.regions}
 
     def root(region: str) -> str:
@@ -148,28 +207,47 @@ def _joining(network: Network, region_of: Mapping[str, str]) -> list[tuple[Link,
             region = part[region]
         return region
 
-    pairs = []
-    for _, _, link, reverse in sorted(candidates, key=lambda each: each[:2]):
-        ends = root(region_of[link.source]), root(region_of[link.target])
-        if ends[0] != ends[1]:
-            part[ends[0]] = ends[1]
-            pairs.append((link, reverse))
-    return pairs
+    pairs: dict[tuple[str, str], list[Pair]] = {}
+    for *_, link, reverse in sorted(candidates, key=lambda each: each[:3]):
+        ends = region_of[link.source], region_of[link.target]
+        if ends in pairs:
+            pairs[ends].append((link, reverse))
+        elif root(ends[0]) != root(ends[1]):
+            part[root(ends[0])] = root(ends[1])
+            pairs[ends], pairs[ends[::-1]] = [(link, reverse)], []
+    return {ends: tuple(beside) for ends, beside in pairs.items()}
 
 
-def _exits(region: str, region_of: Mapping[str, str], pairs: list[tuple[Link, Link]]) -> dict[str, Link]:
-    """By other region: the first link on the way there, along the tree."""
-    out: dict[str, list[Link]] = {}
-    for pair in pairs:
-        for link in pair:
-            out.setdefault(region_of[link.source], []).append(link)
-    exits: dict[str, Link] = {}
-    queue: list[tuple[str, Link | None]] = [(region, None)]
+def _exits(region: str, pairs: Mapping[tuple[str, str], tuple[Pair, ...]]) -> dict[str, str]:
+    """By other region: the first one on the way there, along the tree."""
+    out: dict[str, list[str]] = {}
+    for here, there in pairs:
+        out.setdefault(here, []).append(there)
+    exits = {there: there for there in out.get(region, ())}
+    queue = list(exits)
     while queue:
-        here, first = queue.pop()
-        for link in out.get(here, ()):
-            there = region_of[link.target]
+        here = queue.pop()
+        for there in out[here]:
             if there != region and there not in exits:
-                exits[there] = first or link
-                queue.append((there, exits[there]))
+                exits[there] = exits[here]
+                queue.append(there)
     return exits
+
+
+def _costs(network: Network, region_of: Mapping[str, str], out: Link) -> dict[str, float]:
+    """By node of the region that a link leaves: the least time per bit from there to the far end (Dijkstra), us."""
+    into: dict[str, list[Link]] = {}
+    for link in network.links:
+        if region_of[link.source] == region_of[link.target] == region_of[out.source] and link.capacity_mbps > 0:
+            into.setdefault(link.target, []).append(link)
+    costs: dict[str, float] = {}
+    queue = [(1.0 / out.capacity_mbps, out.source)]
+    while queue:
+        cost, node = heapq.heappop(queue)
+        if node in costs:
+            continue
+        costs[node] = cost
+        for link in into.get(node, ()):
+            if link.source not in costs:
+                heapq.heappush(queue, (cost + 1.0 / link.capacity_mbps, link.source))
+    return costs

@@ -27,6 +27,8 @@ def prepare_eventlet() -> None:
     """Choose green threads, and give ``eventlet.wsgi`` the name that Ryu 4.34 imports (an empty response body)."""
     # Everything of ours runs in green threads; newer os-ken would otherwise use those of the operating system.
     os.environ.setdefault("OSKEN_HUB_TYPE", "eventlet")
+    # Its resolver of names has locks of green threads, and threads of the system resolve names, too.
+    os.environ.setdefault("EVENTLET_NO_GREENDNS", "yes")
     with warnings.catch_warnings():
         # It advises every program against itself, on its terminal. Ryu has no other green threads.
         warnings.filterwarnings("ignore", r"\s*Eventlet is deprecated")

@@ -234,6 +234,21 @@ def start_thread(function: Callable[..., object], *arguments: object, name: str)
     original("threading").Thread(target=function, args=arguments, name=name, daemon=True).start()
 
 
+def let_threads_log() -> None:
+    """Let threads of the system log, too: handlers that exist, and those to come, have locks of the system.
+
+    A lock of green threads wakes whoever waits for it in the wrong thread, or never; then nobody logs any more, and
+    nobody who wants to goes on. No handler gives way to other green threads while it has its lock.
+    """
+    threading = original("threading")
+    logging.threading = threading  # type: ignore[attr-defined]
+    logging._lock = threading.RLock()  # type: ignore[attr-defined]
+    for reference in list(logging._handlerList):  # type: ignore[attr-defined]
+        handler = reference()
+        if handler is not None:
+            handler.createLock()
+
+
 class Mailbox:
     """Items from threads of the system for one green thread, in order."""
 

@@ -30,7 +30,11 @@ LOG = logging.getLogger("hyroads.ha")
 OWNER, EPOCH, STAMP, SCHEMA_KEY, MEMBERS = "owner", "epoch", "stamp", "schema", "members/"
 REPLIES, REPLIES_S, REPLIES_TOGETHER_S = "replies/", 24 * 3600, 4 * 3600
 MAX_MEMBERS = 64
+CONNECT_S = 0.3
+"""How long a connection with a member may take, if a request may take longer."""
 _API = "/v3/"
+_NO_ANSWER = (Etcd3Exception, requests.RequestException, OSError, ValueError, LookupError, TypeError, AttributeError)
+"""Raised by a request, or by an answer that makes no sense."""
 Result = TypeVar("Result")
 _Json = dict[str, Any]
 
@@ -49,6 +53,15 @@ class _Value:
     text: str
     revision: int
     lease: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """To a transaction: ``parts`` are the values of each range that was read."""
+
+    succeeded: bool
+    revision: int
+    parts: tuple[list[_Value], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,11 +105,10 @@ class Etcd:
         reads = [_range(self.prefix + key) for key in keys]
         members = _range(self.prefix + MEMBERS, prefix=True, limit=MAX_MEMBERS)
         answer = self._transact((), (*reads, members))
-        parts = [_values(part) for part in answer["responses"]]
-        owner, epoch, stamp, schema = (values[0] if values else None for values in parts[:4])
-        found = [member for value in parts[4] if (member := _member(value)) is not None]
+        owner, epoch, stamp, schema = (values[0] if values else None for values in answer.parts[:4])
+        found = [member for value in answer.parts[4] if (member := _member(value)) is not None]
         return Seen(
-            revision=int(answer["header"]["revision"]),
+            revision=answer.revision,
             owner=None if owner is None else _owner(owner),
             epoch=_number(epoch),
             epoch_revision=epoch.revision if epoch else 0,
@@ -111,8 +123,7 @@ class Etcd:
         put = Put(key, json.dumps(_document(member)), member.lease)
         if self._try(Transaction((Compare(key),), (put,))):
             return True
-        known = self._transact((), (_range(key),))
-        values = _values(known["responses"][0])
+        (values,) = self._transact((), (_range(key),)).parts
         if not values or (found := _member(values[0])) is None or found.identity.boot != member.identity.boot:
             return False
         return self._try(Transaction((Compare(key, revision=values[0].revision),), (put,)))
@@ -156,24 +167,24 @@ class Etcd:
             # What is not there any more was changed by nobody.
             reads.append(_range(prefix, prefix=True, limit=MAX_KEYS, names=True))
         answer = self._transact((), reads)
-        stamp, *parts = [_values(part) for part in answer["responses"]]
+        stamp, *parts = answer.parts
         strip = len(self.prefix)
         values = {value.key[strip:]: value.text for value in parts[0]}
         names = frozenset(value.key[strip:] for value in parts[-1])
-        return Read(values, names, stamp[0].revision if stamp else 0, int(answer["header"]["revision"]))
+        return Read(values, names, stamp[0].revision if stamp else 0, answer.revision)
 
     def write(self, transaction: Transaction) -> int:
         """Carry out a transaction that compares our epoch; the revision. StaleEpochError; EtcdError: perhaps it was."""
         answer = self._transact(transaction.compares, tuple(_operation(one) for one in transaction.operations))
-        if not answer.get("succeeded"):
+        if not answer.succeeded:
             raise StaleEpochError("another controller leads by now")
-        return int(answer["header"]["revision"])
+        return answer.revision
 
     # -- answers to requests with an idempotency key
 
     def reply(self, name: str) -> str | None:
         """What :meth:`put_reply` put; EtcdError."""
-        values = _values(self._transact((), (_range(self.prefix + REPLIES + name),))["responses"][0])
+        (values,) = self._transact((), (_range(self.prefix + REPLIES + name),)).parts
         return values[0].text if values else None
 
     def put_reply(self, name: str, text: str, epoch: int) -> None:
@@ -191,12 +202,13 @@ class Etcd:
     # -- requests
 
     def _try(self, transaction: Transaction) -> bool:
-        answer = self._transact(transaction.compares, tuple(_operation(one) for one in transaction.operations))
-        return bool(answer.get("succeeded"))
+        operations = tuple(_operation(one) for one in transaction.operations)
+        return self._transact(transaction.compares, operations).succeeded
 
-    def _transact(self, compares: Sequence[Compare], operations: Sequence[_Json]) -> _Json:
+    def _transact(self, compares: Sequence[Compare], operations: Sequence[_Json]) -> _Answer:
         body = {"compare": [_compare(one) for one in compares], "success": list(operations), "failure": []}
-        return self._ask(lambda client: _checked(client.transaction(body)))
+        # What can't be understood is as good as no answer.
+        return self._ask(lambda client: _answer(client.transaction(body), operations))
 
     def _ask(self, request: Callable[[Etcd3Client], Result]) -> Result:
         """What a member answers. Each is tried once, and the first again: its connection may have been an old one."""
@@ -205,13 +217,14 @@ class Etcd:
             at = (self._at + step) % len(self._clients)
             try:
                 answer = request(self._clients[at])
-            except (Etcd3Exception, requests.RequestException, OSError, ValueError, KeyError, TypeError) as error:
+            except _NO_ANSWER as error:
                 failure = error
             else:
                 self._at = at
                 return answer
         detail = getattr(failure, "detail_text", None) or str(failure)
-        raise EtcdError(f"etcd does not answer: {type(failure).__name__}: {detail[:200]}")
+        asked = ", ".join(client.base_url for client in self._clients)
+        raise EtcdError(f"etcd does not answer at {asked}: {type(failure).__name__}: {detail[:200]}")
 
 
 def _client(url: str, timeout_s: float, tls: TlsFiles | None) -> Etcd3Client:
@@ -223,14 +236,21 @@ def _client(url: str, timeout_s: float, tls: TlsFiles | None) -> Etcd3Client:
         session.cert = (tls.certificate, tls.key)
         session.verify = tls.ca if tls.ca is not None else True
     host, port = parts.hostname or "", parts.port or 2379
-    return Etcd3Client(host, port, parts.scheme, timeout=timeout_s, api_path=_API, session=session)
+    # A machine that is gone does not answer at all; requests take both times.
+    timeouts: Any = min(timeout_s, CONNECT_S), timeout_s
+    return Etcd3Client(host, port, parts.scheme, timeout=timeouts, api_path=_API, session=session)
 
 
-def _checked(answer: Any) -> _Json:
-    """An answer to a transaction has what is used of it."""
-    int(answer["header"]["revision"])
-    answer.setdefault("responses", [])
-    return answer  # type: ignore[no-any-return]
+def _answer(answer: Any, operations: Sequence[_Json]) -> _Answer:
+    """What an answer to a transaction says; KeyError, TypeError, ValueError if it is none."""
+    succeeded, responses = answer.get("succeeded") is True, answer.get("responses", [])
+    if succeeded and len(responses) != len(operations):
+        raise ValueError(f"expected {len(operations)} answers, got {len(responses)}")
+    parts = tuple(_values(one) for one in responses if "response_range" in one) if succeeded else ()
+    reads = sum("request_range" in one for one in operations)
+    if succeeded and len(parts) != reads:
+        raise ValueError(f"expected {reads} ranges, got {len(parts)}")
+    return _Answer(succeeded, int(answer["header"]["revision"]), parts)
 
 
 def _coded(text: str) -> str:
@@ -238,7 +258,7 @@ def _coded(text: str) -> str:
 
 
 def _text(coded: str) -> str:
-    return base64.b64decode(coded).decode("utf-8", "replace")
+    return base64.b64decode(coded, validate=True).decode("utf-8", "replace")
 
 
 def _end(prefix: str) -> str:

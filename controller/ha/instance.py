@@ -2,7 +2,7 @@
 
 Green threads may be busy with a plan for longer than a silence that counts as death, so nothing of this waits for them.
 What they have to do comes to them through ``tell``: :class:`~.election.Lead`, :class:`~.election.Follow`, and
-:class:`Changed` when there are other intents in etcd.
+:class:`Changed` when there are other intents in etcd, :class:`Heard` once a leader has reached us.
 """
 
 from __future__ import annotations
@@ -35,6 +35,11 @@ class Changed:
     """The intents in etcd were changed, at a revision."""
 
     stamp: int
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """A leader has sent the events that there were before; they were told."""
 
 
 class Instance:
@@ -77,6 +82,7 @@ class Instance:
         self._registered: Member | None = None
         self._addresses: dict[str, tuple[str, float]] = {}
         self._failing_since_s: float | None = _time.monotonic()
+        self._is_failure_told = self._has_heard = False
         self._told_stamp = self._written = 0
         self.turned_s = _time.monotonic()
         """When green threads turned last; whoever has them notes it."""
@@ -94,6 +100,11 @@ class Instance:
         """The revision of the last change of the intents that we know of."""
         with self._lock:
             return self._stamp()
+
+    def is_elected(self, epoch: int) -> bool:
+        """Whether we still are the leader of an epoch, as far as we know."""
+        with self._lock:
+            return self._election.leads == epoch
 
     def written(self, revision: int) -> None:
         """We have changed the intents."""
@@ -169,6 +180,10 @@ class Instance:
 
     def _heard(self, beat: Beat) -> None:
         now_s = _time.monotonic()
+        if beat.role is Role.LEADER and not self._has_heard:
+            # Whoever dials sends the events that there were first.
+            self._has_heard = True
+            self._tell(Heard())
         with self._lock:
             election = self._election
             before = election.greatest
@@ -221,12 +236,18 @@ class Instance:
             except EtcdError as error:
                 self._failed(error)
                 _time.sleep(every_s / 2)
+            except Exception as error:
+                # Whoever asks no more would never follow again.
+                LOG.exception("a defect in what is asked of etcd")
+                self._failed(error)
+                _time.sleep(every_s / 2)
 
-    def _failed(self, error: EtcdError) -> None:
+    def _failed(self, error: Exception) -> None:
         with self._lock:
             self._election.etcd_failed(_time.monotonic())
-            is_new, self._failing_since_s = self._failing_since_s is None, self._failing_since_s or _time.monotonic()
-        if is_new:
+            self._failing_since_s = self._failing_since_s or _time.monotonic()
+        if not self._is_failure_told:
+            self._is_failure_told = True
             LOG.warning("%s", error)
 
     def _ask_etcd(self, every_s: float) -> None:
@@ -241,7 +262,7 @@ class Instance:
             self._election.etcd_read(seen, now_s)
             if self._failing_since_s is not None:
                 LOG.info("etcd answers, after %.1f s", now_s - self._failing_since_s)
-            self._failing_since_s = None
+            self._failing_since_s, self._is_failure_told = None, False
             drains = self._election.drains
         self._decide.set()
         self._dial({name: member.identity.peer for name, member in seen.members.items()}, now_s)
@@ -253,7 +274,11 @@ class Instance:
                 # What is there now is read at once: until then we are no candidate.
                 self._ask.set()
             elif is_new:
-                LOG.warning("etcd knows another instance named %s: waiting until that is forgotten", self.settings.name)
+                # That of before this one was started again, or another one that has the same name by mistake.
+                where = "" if known is None else f", at {known.identity.rest}"
+                LOG.warning(
+                    "etcd knows another instance named %s%s: waiting until it is gone", self.settings.name, where
+                )
                 self._registered = replace(wanted, lease=0)
 
     def _keep_lease(self) -> None:

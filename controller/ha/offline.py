@@ -9,7 +9,7 @@ from hyroads.controller.core.errors import HyroadsError
 from hyroads.controller.settings.ha import HaSettings
 
 from .etcd import EPOCH, STAMP, Etcd
-from .store import Compare, Intents, KeyEncoder, Put, difference, transactions
+from .store import Compare, Intents, KeyEncoder, Put, difference, loaded, transactions
 
 
 class ImportRefusedError(HyroadsError):
@@ -29,7 +29,7 @@ def import_state(document: Mapping[str, Any], ha: HaSettings, prefix: str, *, re
     if read.names and not replace:
         raise ImportRefusedError(f"etcd has {len(read.names)} objects below {prefix} already")
     encoder = KeyEncoder()
-    encoder.adopt(read.values)
+    encoder.adopt({key: loaded(text) for key, text in read.values.items()})
     keys = encoder.encode(Intents.of_document(document))
     # Whoever begins to lead meanwhile has another epoch.
     epoch = Compare(prefix + EPOCH, revision=seen.epoch_revision)

@@ -68,9 +68,14 @@ class Security:
 class PeerLink:
     """One connection, plain or over TLS; used by one thread."""
 
-    def __init__(self, connection: Any, context: ssl.SSLContext | None, host: str | None = None) -> None:
-        """``host`` is what was dialled; None: the other end dialled."""
+    def __init__(
+        self, connection: Any, context: ssl.SSLContext | None, host: str | None = None, *, within_s: float | None = None
+    ) -> None:
+        """``host`` is what was dialled; None: the other end dialled. All that is received until :meth:`met` has to come
+        ``within_s``, however little comes at a time.
+        """
         self._socket = connection
+        self._until_s = None if within_s is None else _time.monotonic() + within_s
         self._tls: ssl.SSLObject | None = None
         connection.setsockopt(_socket.IPPROTO_TCP, _socket.TCP_NODELAY, 1)
         if context is not None:
@@ -90,9 +95,52 @@ class PeerLink:
     def receive(self) -> bytes:
         """Something; nothing at the end. OSError."""
         if self._tls is None:
-            return bytes(self._socket.recv(MAX_LINE))
+            return self._received()
         tls = self._tls
         return bytes(self._run(lambda: tls.read(MAX_LINE)) or b"")
+
+    def available(self, within_s: float) -> bytes:
+        """What has come, once something has, or after a time; may be nothing. EOFError at the end, OSError."""
+        found = self._decrypted()
+        if found or not self.is_readable(within_s):
+            return found
+        data = bytes(self._socket.recv(MAX_LINE))
+        if not data:
+            raise EOFError
+        if self._tls is None:
+            return data
+        self._in.write(data)
+        return self._decrypted()
+
+    def _decrypted(self) -> bytes:
+        """All of TLS that has come and was not read. What TLS says itself is none of it."""
+        found = b""
+        if self._tls is None:
+            return found
+        try:
+            while data := self._tls.read(MAX_LINE):
+                found += data
+        except ssl.SSLWantReadError:
+            self._flush()
+            return found
+        except ssl.SSLZeroReturnError:
+            pass
+        if not found:
+            raise EOFError
+        return found
+
+    def met(self, within_s: float) -> None:
+        """The other end has said who it is: from now on anything has to come, or to be sent, within a time."""
+        self._until_s = None
+        self._socket.settimeout(within_s)
+
+    def _received(self) -> bytes:
+        if self._until_s is not None:
+            left_s = self._until_s - _time.monotonic()
+            if left_s <= 0:
+                raise PeerError("expected a hello sooner")
+            self._socket.settimeout(left_s)
+        return bytes(self._socket.recv(MAX_LINE))
 
     def check_end(self) -> None:
         """Something came where nobody has anything to say: EOFError if it is the end. TLS speaks for itself."""
@@ -116,7 +164,7 @@ class PeerLink:
                 result = operation()
             except ssl.SSLWantReadError:
                 self._flush()
-                data = self._socket.recv(MAX_LINE)
+                data = self._received()
                 if not data:
                     return None
                 self._in.write(data)
@@ -229,6 +277,8 @@ class Peers:
         """Names of which a connection was ended by the other end since one was made."""
         self._accepted = 0
         self._outboxes: dict[str, _Outbox] = {}
+        self._wakes: dict[str, Any] = {}
+        """By name: wakes whoever waits to dial it again."""
 
     def tell(self, event: Event) -> None:
         """An event, to all."""
@@ -243,6 +293,7 @@ class Peers:
         for name, address in others.items():
             if self._dialled.get(name) != address:
                 self._dialled[name] = address
+                self._wakes.setdefault(name, _threading.Event())
                 shim.start_thread(self._keep_dialling, name, address, name=f"heartbeats to {name}")
         for name in self._dialled.keys() - others.keys():
             self._dialled.pop(name, None)
@@ -275,10 +326,11 @@ class Peers:
         while self._dialled.get(name) == address:
             try:
                 link = self._dial(address)
-            except OSError as error:
+            except (OSError, ValueError) as error:
                 LOG.debug("instance %s at %s: %s", name, address, error)
-                _time.sleep(pause_s)
-                pause_s = min(2 * pause_s, REDIAL_MOST_S)
+                is_there = self._wakes[name].wait(pause_s)
+                self._wakes[name].clear()
+                pause_s = REDIAL_S if is_there else min(2 * pause_s, REDIAL_MOST_S)
                 continue
             pause_s = REDIAL_S
             self._linked(name)
@@ -305,8 +357,11 @@ class Peers:
         """Until the connection ends; whether the other end did that."""
         outbox = self._outboxes[name] = _Outbox()
         try:
-            for event in self.events():
-                outbox.put(line_of(event_document(event)))
+            # Before anything else: whoever has a later event takes no earlier one, and whoever hears a heartbeat may
+            # have to go on from here.
+            for line in (line_of(event_document(event)) for event in self.events()):
+                if len(line) <= MAX_LINE:
+                    link.send(line)
             due_s = _time.monotonic()
             while self._dialled.get(name) == address:
                 if _time.monotonic() >= due_s:
@@ -350,11 +405,13 @@ class Peers:
         name, by_end = None, False
         try:
             connection.settimeout(HELLO_WITHIN_S)
-            link = PeerLink(connection, self.security.server)
+            link = PeerLink(connection, self.security.server, within_s=HELLO_WITHIN_S)
             lines = PeerLines(link)
             name = self._greeted(lines.next())
-            connection.settimeout(SILENT_S)
+            link.met(SILENT_S)
             self._linked(name)
+            if name in self._wakes:
+                self._wakes[name].set()
             while True:
                 document = lines.next()
                 if document.get("type") == "event":
@@ -390,11 +447,13 @@ class PeerLines:
     """Documents from a connection, one a line."""
 
     def __init__(self, link: PeerLink, most: int = MAX_LINE) -> None:
-        self._link, self._buffer, self._most = link, b"", most
+        self._link, self._buffer, self.most = link, b"", most
 
     def is_ready(self, within_s: float) -> bool:
-        """Whether something can be read, within a time."""
-        return b"\n" in self._buffer or self._link.is_readable(within_s)
+        """Whether a document has come, within a time; EOFError at the end, OSError."""
+        if b"\n" not in self._buffer:
+            self._add(self._link.available(within_s))
+        return b"\n" in self._buffer
 
     def next(self) -> Mapping[str, Any]:
         """The next document; EOFError at the end, OSError."""
@@ -402,10 +461,7 @@ class PeerLines:
             data = self._link.receive()
             if not data:
                 raise EOFError
-            self._buffer += data
-            # Several lines may come at once; only the first has to fit.
-            if self._buffer.find(b"\n", 0, self._most + 1) < 0 and len(self._buffer) > self._most:
-                raise PeerError(f"expected lines of at most {self._most} bytes")
+            self._add(data)
         line, self._buffer = self._buffer.split(b"\n", 1)
         try:
             document = json.loads(line)
@@ -414,6 +470,12 @@ class PeerLines:
         if not isinstance(document, dict):
             raise PeerError("expected a line of JSON")
         return document
+
+    def _add(self, data: bytes) -> None:
+        self._buffer += data
+        # Several lines may come at once; only the first has to fit.
+        if self._buffer.find(b"\n", 0, self.most + 1) < 0 and len(self._buffer) > self.most:
+            raise PeerError(f"expected lines of at most {self.most} bytes")
 
 
 def line_of(document: Mapping[str, Any]) -> bytes:

@@ -7,9 +7,11 @@ So a takeover only asks for roles, and sends what differs.
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
+from itertools import chain
 from typing import Any
 
 from hyroads.controller.control.live import inline
@@ -18,7 +20,7 @@ from hyroads.controller.core.netfile_sections import flow_document
 from hyroads.controller.core.network import FlowSpec, Network
 from hyroads.controller.framework import ryu_shim as shim
 from hyroads.controller.model.events import Event
-from hyroads.controller.model.state import Origin
+from hyroads.controller.model.state import SAVED_ORIGINS, Origin
 from hyroads.controller.runtime.event_loop import EventLoop
 from hyroads.controller.runtime.persistence import Saved, decode, parse_flow, places_document
 from hyroads.rest.contract import ConflictError, Document, StoreAwayError
@@ -26,7 +28,7 @@ from hyroads.rest.metrics import Counter, Gauge
 
 from .election import Follow, Lead, Role
 from .etcd import SCHEMA_KEY, STAMP, Etcd, EtcdError, Read, StaleEpochError
-from .instance import Changed, Instance
+from .instance import Changed, Heard, Instance
 from .store import (
     SCHEMA,
     FlowItem,
@@ -39,9 +41,10 @@ from .store import (
     loaded,
     transactions,
 )
+from .told import TOLD_KEYS, told_in, told_objects, told_with
 
 LOG = logging.getLogger("hyroads.ha")
-TURN_S, AGAIN_S = 0.1, 0.1
+TURN_S, AGAIN_S, DEFECT_S = 0.1, 0.1, 1.0
 READY_WITHIN_S, HEARD_S = 1.0, 1.0
 MAX_REPLY = 64 * 1024
 LARGE = 200
@@ -67,21 +70,22 @@ class Mirror:
     def __init__(self) -> None:
         self.keys: dict[str, str] = {}
         self.stamp = self.revision = 0
-        self._values: dict[str, Any] = {}
+        self.values: dict[str, Any] = {}
+        """The same, parsed; None: that failed."""
         self._flows: dict[str, tuple[object, FlowSpec | None]] = {}
 
     def take(self, read: Read) -> bool:
         """What was read; whether anything differs from before."""
         before = self.keys
         self.keys = {**{key: text for key, text in before.items() if key in read.names}, **read.values}
-        known = {key: value for key, value in self._values.items() if key in self.keys}
-        self._values = {**known, **{key: loaded(text) for key, text in read.values.items()}}
+        known = {key: value for key, value in self.values.items() if key in self.keys}
+        self.values = {**known, **{key: loaded(text) for key, text in read.values.items()}}
         self.stamp, self.revision = read.stamp, read.revision
         return self.keys != before
 
     def saved(self, network: Network) -> tuple[Saved, list[str]]:
         """The content, and what of it can't be used. Needs no green threads: it takes long where there is much."""
-        document, wrong = decode_values(self._values)
+        document, wrong = decode_values(self.values)
         flows = {}
         known, self._flows = self._flows, {}
         for flow in document["flows"]:
@@ -127,6 +131,12 @@ class Standby:
         self._mirror, self._encoder = Mirror(), KeyEncoder()
         self._is_known = False
         """Whether the mirror is what is in etcd."""
+        self._has_heard = False
+        """Whether some leader has sent us the events that there were before."""
+        self._told: deque[tuple[Event, ...]] = deque()
+        """The events of flows that are saved with the state, those of each change together."""
+        self._is_behind = False
+        """Whether etcd has more than the mirror, as far as was told; it could not be read then."""
         self._lock = shim.new_lock()
         self.event_loop.follow()
         self.event_loop.epoch_listeners.append(self._epoch_seen)
@@ -157,16 +167,33 @@ class Standby:
             self._step_down(told.why)
         elif isinstance(told, Event):
             self.event_loop.events.mirror(told)
+        elif isinstance(told, Heard):
+            self._has_heard = True
         elif isinstance(told, Changed) and self.epoch is None and told.stamp > self._mirror.stamp:
-            self._sync()
+            self._is_behind = not self._sync()
 
     def _turn(self) -> None:
-        """Says that green threads turn, and whether we could lead at once."""
+        """Says that green threads turn, and whether we could lead at once; reads what could not be read before."""
         while True:
-            self.instance.is_warm(self._is_known and self.event_loop.settled)
-            if not self._is_known and self.epoch is None:
-                self._sync()
-            shim.sleep(TURN_S)
+            self.instance.is_warm(self._is_warm)
+            pause_s = TURN_S
+            if not self._is_current and self.epoch is None:
+                try:
+                    self._sync()
+                except Exception as error:  # noqa: BLE001 - who stops turning falls silent; it is counted and shown
+                    self.event_loop.exception("taking in what etcd has", error)
+                    pause_s = DEFECT_S
+            shim.sleep(pause_s)
+
+    @property
+    def _is_current(self) -> bool:
+        """Whether we have what etcd has."""
+        return self._is_known and not self._is_behind
+
+    @property
+    def _is_warm(self) -> bool:
+        """Whether we could lead at once, and nobody would miss anything."""
+        return self._is_current and self._has_heard and self.event_loop.settled
 
     def _sync(self) -> bool:
         """Take what is in etcd; whether that was possible."""
@@ -177,10 +204,14 @@ class Standby:
                 return False
             if not self._is_known:
                 self._mirror = Mirror()
-            differs = self._mirror.take(read)
-            if differs or not self._is_known:
-                self._take()
-            self._is_known = True
+            if self._mirror.take(read) or not self._is_known:
+                try:
+                    self._take()
+                except BaseException:
+                    # The mirror has what could not be taken in.
+                    self._is_known = False
+                    raise
+            self._is_known, self._is_behind = True, False
             return True
 
     def _take(self) -> None:
@@ -189,25 +220,40 @@ class Standby:
         saved, wrong = (shim.in_thread if is_large else inline)(self._mirror.saved, network)
         if wrong:
             self.event_loop.fault(NAME, f"{len(wrong)} entries are left out: {', '.join(wrong[:5])}")
+        self._told = deque(told_in(saved.services))
         self.adopt(saved)
-        self._encoder.adopt(self._mirror.keys)
+        self._encoder.adopt(self._mirror.values)
 
     def _lead(self, told: Lead) -> None:
         """Nobody writes intents of an earlier epoch any more: what there is now is the last that was confirmed."""
         began_s = self.event_loop.clock()
         while not (self._is_known and self._mirror.stamp == told.stamp) and not self._sync():
+            if not self.instance.is_elected(told.epoch):
+                # Another one has been elected meanwhile.
+                return
             shim.sleep(AGAIN_S)
         self.epoch = told.epoch
         self._takeovers += 1
+        self._has_heard = True
+        # Before anybody can ask for another flow.
+        self._lead_events(told.epoch)
         self.leads()
         self.event_loop.lead(told.epoch)
-        flows = self.event_loop.state.flows
-        # Those of tests are the business of whoever tests.
-        told_of = {flow: each.spec for flow, each in flows.items() if each.origin is not Origin.TEST}
-        self.event_loop.events.lead(told.epoch, told_of)
         took_ms = (self.event_loop.clock() - began_s) * 1e3
         LOG.warning("leads with epoch %d, after %.1f ms", told.epoch, took_ms)
         self.event_loop.events.publish("ha.leads", {"name": self.instance.settings.name, "epoch": told.epoch})
+
+    def _lead_events(self, epoch: int) -> None:
+        # Those of tests are the business of whoever tests.
+        flows = {flow: each for flow, each in self.event_loop.state.flows.items() if each.origin is not Origin.TEST}
+        is_corrected = self.event_loop.events.lead(
+            epoch,
+            {flow: each.spec for flow, each in flows.items()},
+            saved=chain.from_iterable(self._told),
+            never_saved=[flow for flow, each in flows.items() if each.origin not in SAVED_ORIGINS],
+        )
+        if is_corrected:
+            self.event_loop.note_unsaved()
 
     def _step_down(self, why: str) -> None:
         if self.epoch is None:
@@ -238,17 +284,33 @@ class Standby:
             return
         with self._lock:
             saved, present = self.saved()
-            if not self._is_known:
-                self._mirror = Mirror()
-                self._mirror.take(shim.in_thread(self.etcd.intents))
-                self._encoder.adopt(self._mirror.keys)
-                self._is_known = True
-            keys = self._encoder.encode(intents_of(saved, present))
-            self._write(epoch, keys)
+            events = self.event_loop.events.to_save()
+            try:
+                self._save(epoch, saved, present, events)
+            except StaleEpochError:
+                # Nothing more is told with an epoch that is over.
+                self.event_loop.events.follow()
+                raise
+            except BaseException:
+                self.event_loop.events.not_saved()
+                raise
+            self.event_loop.events.saved()
+
+    def _save(self, epoch: int, saved: Saved, present: frozenset[str], events: tuple[Event, ...]) -> None:
+        if not self._is_known:
+            self._mirror = Mirror()
+            self._mirror.take(shim.in_thread(self.etcd.intents))
+            self._encoder.adopt(self._mirror.values)
+            self._is_known = True
+        told = told_with(self._told, events)
+        services = {**saved.services, **told_objects(told)}
+        self._write(epoch, self._encoder.encode(intents_of(replace(saved, services=services), present)))
+        self._told = told
 
     def _write(self, epoch: int, keys: dict[str, str]) -> None:
         etcd, mirror = self.etcd, self._mirror
-        operations = difference(mirror.keys, keys)
+        # Events come first, also where a change needs several transactions.
+        operations = sorted(difference(mirror.keys, keys), key=lambda each: not each.key.startswith(TOLD_KEYS))
         if not operations:
             return
         stamp = Put(etcd.prefix + STAMP, str(epoch))
@@ -294,7 +356,7 @@ class Standby:
     def health(self) -> Document:
         """Our part in it, for health."""
         look = self.instance.look()
-        return {"role": look.role.value, "epoch": look.epoch, "warm": self._is_known and self.event_loop.settled}
+        return {"role": look.role.value, "epoch": look.epoch, "warm": self._is_warm}
 
     def metrics(self) -> Iterator[Gauge]:
         """For Prometheus."""
@@ -310,10 +372,11 @@ class Standby:
 
     def leader_rest(self) -> str | None:
         """Where to send what changes something; empty: here. None: nobody leads."""
+        # One that is elected takes what is in etcd before it leads: whoever asks meanwhile waits.
+        self._wait(lambda: self.event_loop.leads or self.instance.look().role is not Role.LEADER, READY_WITHIN_S)
         if self.event_loop.leads:
             return ""
         leader = self.instance.look().leader
-        # We may be elected and not lead yet.
         is_other = leader is not None and leader.name != self.instance.settings.name
         return leader.rest if leader is not None and is_other and leader.rest else None
 
@@ -321,6 +384,8 @@ class Standby:
         """Another instance leads from now on; ConflictError, StoreAwayError."""
         if self.epoch is None:
             raise ConflictError("this instance does not lead")
+        if to == self.instance.settings.name:
+            raise ConflictError(f"instance {to!r} leads already")
         if not self._wait(lambda: self._is_ready(to), READY_WITHIN_S):
             raise ConflictError(f"no instance{'' if to is None else f' {to[:64]!r}'} is ready to lead")
         self.instance.hand_over(to)

@@ -119,11 +119,10 @@ class KeyEncoder:
         """By list: the order of its objects, by key."""
         self._flows: dict[str, tuple[tuple[object, ...], str]] = {}
 
-    def adopt(self, keys: Keys) -> None:
-        """Objects that are there keep the order that they have."""
+    def adopt(self, values: Mapping[str, Any]) -> None:
+        """Objects that are there keep the order that they have. ``values`` were parsed, by key."""
         self._orders, self._flows = {}, {}
-        for key, text in keys.items():
-            value = loaded(text)
+        for key, value in values.items():
             order = value.get("order") if isinstance(value, dict) else None
             if isinstance(order, int):
                 self._orders.setdefault(key[: key.rindex("/") + 1], {})[key] = order

@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
+from operator import attrgetter
 from typing import Any, Protocol
 
 from hyroads.controller.core.netfile_sections import flow_document
@@ -44,13 +45,30 @@ class Event:
 EVENTS_PER_EPOCH = 1_000_000_000
 """With several controllers the id of an event is the epoch of the leader that told it, times this, and a number."""
 _AGAIN_S = 3.0
+_Happened = tuple[float, str, Document]
+"""When, of which kind, and what."""
 
 
 class EventLog:
     """The latest events. Readers keep their own place, so a slow one costs nothing and misses what fell out.
 
     A controller that follows another one shows the events of that (:meth:`mirror`), and puts its own aside: once it
-    leads it tells those of the last seconds that the one before did not live to tell.
+    leads it tells what devices did in the last seconds and the one before did not live to tell.
+
+    Flows are told once, however leaders end, because *a flow's event is saved, with its id, before anybody is told*:
+
+    1. The leader keeps events of flows back until it saves the state that they tell of (:meth:`to_save`). They get
+       their ids then, and are saved before that state; other events wait for the answer, so that ids only rise.
+    2. When they are saved all are told (:meth:`saved`). When they are not (:meth:`not_saved`), the change is taken
+       back, and what was declared and removed again is never told.
+    3. The next leader reads them with the state (:meth:`lead`). It tells those that it has not heard under the ids
+       that they have, so a reader that had them from the one before gets none twice, and any other reader gets all.
+       It sends others what it has before anything of its own, so that their logs have no gaps either.
+    4. Only a leader that ended between two transactions of one change leaves events without their state. The next one
+       tells the opposite.
+
+    One case is left: etcd takes a change and does not answer, and the leader goes on and ends, or is overtaken, before
+    it can take that back. A reader that had another event in between is not told of that change.
     """
 
     def __init__(
@@ -62,7 +80,16 @@ class EventLog:
         # Later controllers have higher ids, so that a reader who saw the last one's notices what it missed.
         self._last = self._dropped = 0 if several else int(clock()) * 1_000_000 - 1
         self._least = 0
-        self._aside: deque[tuple[float, str, Document]] | None = None
+        self._several = several
+        self._aside: deque[_Happened] | None = None
+        self._unsaved: dict[str, list[_Happened]] = {}
+        """By flow, what happened to it and is still to be saved."""
+        self._saving: tuple[Event, ...] = ()
+        """Of flows, of which the state is being saved."""
+        self._waiting: list[_Happened] = []
+        """Others that happened meanwhile."""
+        self._overheard: deque[Event] = deque(maxlen=max_events)
+        """Of another leader, while we believed to lead."""
         self.listeners: list[Callable[[Event], None]] = []
         """Told of each event that is published here."""
 
@@ -77,15 +104,28 @@ class EventLog:
         return self._dropped + 1
 
     def publish(self, kind: str, document: Document) -> int:
-        """Tell all who listen; the event's id. The document must be ready for JSON and not change any more."""
-        if self._aside is not None:
-            self._aside.append((self._clock(), kind, document))
-            return self._last
-        event = Event(max(self._last + 1, self._least), self._clock(), kind, document)
+        """Tell all who listen, at once or when it may be; the id of the latest event. The document must be ready for
+        JSON and not change any more.
+        """
+        happened = self._clock(), kind, document
+        if self._several and kind in _OF_FLOWS:
+            if self._aside is None:
+                self._keep(happened)
+        elif self._aside is not None:
+            self._aside.append(happened)
+        elif self._saving:
+            self._waiting.append(happened)
+        else:
+            self._tell(self._next(happened))
+        return self._last
+
+    def _next(self, happened: _Happened) -> Event:
+        return Event(max(self._last + 1, self._least), *happened)
+
+    def _tell(self, event: Event) -> None:
         self._append(event)
         for listener in self.listeners:
             listener(event)
-        return event.id
 
     def _append(self, event: Event) -> None:
         if len(self._ring) == self._ring.maxlen:
@@ -99,13 +139,35 @@ class EventLog:
     def follow(self) -> None:
         """Another controller tells what happens from now on."""
         if self._aside is None:
-            self._aside = deque(maxlen=MAX_AT_ONCE)
+            self._aside = deque(self._waiting, maxlen=MAX_AT_ONCE)
+            self._unsaved, self._saving, self._waiting = {}, (), []
+            for event in self._overheard:
+                self.mirror(event)
+            self._overheard.clear()
 
-    def lead(self, epoch: int, flows: Mapping[str, FlowSpec] | None = None) -> None:
-        """We tell what happens from now on, as the leader of an epoch, and what of ``flows`` (those that there are) is
-        otherwise than the one before told: it may have ended between telling and saving.
+    def lead(
+        self,
+        epoch: int,
+        flows: Mapping[str, FlowSpec] | None = None,
+        *,
+        saved: Iterable[Event] = (),
+        never_saved: Iterable[str] = (),
+    ) -> bool:
+        """We tell what happens from now on, as the leader of an epoch; whether there are events to be saved.
+
+        ``flows`` are those that there are by what was saved, ``saved`` the latest events of flows with that;
+        ``never_saved`` are flows that only we know of.
         """
         aside, self._aside, self._least = self._aside or (), None, epoch * EVENTS_PER_EPOCH
+        self._overheard.clear()
+        untold = {*never_saved, *self._hear(saved)}
+        # Others may have heard less of the one before, and take nothing older than what they have.
+        for event in islice(self._ring, max(0, len(self._ring) - MAX_AT_ONCE), None):
+            for listener in self.listeners:
+                listener(event)
+        if not self._ring:
+            # Whoever led before may have told anything.
+            self._dropped = max(self._dropped, self._least - 1)
         since_s = self._clock() - _AGAIN_S
         told = [(event.kind, event.document) for event in self._ring if event.time_s >= since_s - _AGAIN_S]
         for at_s, kind, document in aside:
@@ -114,11 +176,21 @@ class EventLog:
             elif at_s >= since_s and kind.startswith(_OF_DEVICES):
                 self.publish(kind, document)
         if flows is not None:
-            self._correct(flows, {str(each["id"]) for _, kind, each in aside if kind == _DECLARED})
+            self._correct(flows, untold)
+        return bool(self._unsaved)
 
-    def _correct(self, flows: Mapping[str, FlowSpec], untold: set[str]) -> None:
-        told = {str(each.document["id"]): each.kind for each in self._ring if each.kind in (_DECLARED, _REMOVED)}
-        for flow in sorted(told.keys() | untold):
+    def _hear(self, saved: Iterable[Event]) -> Iterator[str]:
+        """Take events that the one before saved; flows of those that nobody was told of, because others overtook."""
+        known = {(event.id, event.kind, event.document.get("id")) for event in self._ring}
+        for event in sorted(saved, key=attrgetter("id")):
+            if event.id > self._last:
+                self._mirror(event)
+            elif event.id > self._dropped and (event.id, event.kind, event.document.get("id")) not in known:
+                yield str(event.document["id"])
+
+    def _correct(self, flows: Mapping[str, FlowSpec], untold: Iterable[str]) -> None:
+        told = {str(each.document["id"]): each.kind for each in self._ring if each.kind in _OF_FLOWS}
+        for flow in sorted({*told, *untold}):
             is_told = told.get(flow) == _DECLARED
             if is_told and flow not in flows:
                 self.publish(_REMOVED, {"id": flow})
@@ -127,8 +199,13 @@ class EventLog:
 
     def mirror(self, event: Event) -> None:
         """The controller that leads told an event."""
-        if self._aside is None or event.id <= self._last:
-            return
+        if event.id > self._last:
+            if self._aside is None:
+                self._overheard.append(event)
+            else:
+                self._mirror(event)
+
+    def _mirror(self, event: Event) -> None:
         if not self._ring:
             self._dropped = event.id - 1
         self._append(event)
@@ -136,6 +213,51 @@ class EventLog:
     def all(self) -> tuple[Event, ...]:
         """All that are kept, from any thread."""
         return tuple(self._ring)
+
+    # -- events of flows, of which the state is saved first
+
+    def to_save(self) -> tuple[Event, ...]:
+        """Events to be saved with the state of now. :meth:`saved` or :meth:`not_saved` is to be called afterwards."""
+        first = max(self._last + 1, self._least)
+        unsaved = (happened for of_flow in self._unsaved.values() for happened in of_flow)
+        self._saving = tuple(Event(first + number, *each) for number, each in enumerate(unsaved))
+        self._unsaved = {}
+        return self._saving
+
+    def saved(self) -> None:
+        """What :meth:`to_save` gave is saved: tell it, and what waited for it."""
+        saving, self._saving = self._saving, ()
+        for event in saving:
+            self._tell(event)
+        self._go_on()
+
+    def not_saved(self) -> None:
+        """It is not, or that is not known: its ids are never used, and it is saved with the state next time, unless
+        the opposite happens before.
+        """
+        saving, self._saving = self._saving, ()
+        if saving:
+            self._least = saving[-1].id + 1
+            later, self._unsaved = self._unsaved, {}
+            for each in saving:
+                self._keep((each.time_s, each.kind, each.document))
+            for happened in (happened for of_flow in later.values() for happened in of_flow):
+                self._keep(happened)
+        self._go_on()
+
+    def _go_on(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for happened in waiting:
+            self._tell(self._next(happened))
+
+    def _keep(self, happened: _Happened) -> None:
+        """Keep an event back. A flow that nobody was told of is removed without anybody being told."""
+        _, kind, document = happened
+        of_flow = self._unsaved.setdefault(str(document["id"]), [])
+        if kind == _REMOVED and of_flow and of_flow[-1][1] == _DECLARED:
+            of_flow.pop()
+        else:
+            of_flow.append(happened)
 
     # -- readers
 
@@ -152,8 +274,20 @@ class EventLog:
         """Wait for an event after ``last``; False after the time is over."""
         return last < self.last or self._bell.wait(timeout_s)
 
+    def knows(self, last: int, within_s: float) -> bool:
+        """Whether a reader may go on from an event here: of several controllers, one may have heard less than the
+        reader by now, and soon has heard as much.
+        """
+        until_s = self._clock() + within_s
+        while last > self._last:
+            left_s = until_s - self._clock()
+            if not self._several or left_s <= 0 or not self._bell.wait(left_s):
+                return False
+        return True
+
 
 _DECLARED, _REMOVED = "flow.declared", "flow.removed"
+_OF_FLOWS = frozenset((_DECLARED, _REMOVED))
 _OF_DEVICES = ("switch.", "agent.", "link.")
 Change = tuple[str, Document]
 _PRESENCE = {Presence.UP: "up", Presence.DOWN: "down"}

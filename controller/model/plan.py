@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import compress
 from operator import is_not
+from typing import TypeVar
 
 from hyroads.controller.agents.protocol import AgentConfig, BranchFlow, HelloConfig, IngressFlow
 from hyroads.controller.core.addressing import Numbers, PathName
@@ -28,6 +29,7 @@ WIRED_HELLOS_AT_FULL_RATE = 64
 MAX_HELLO_INTERVAL_MS, MAX_HELLO_DEAD_MS = 60_000, 600_000
 """What agents take (docs/reference/dataplane.md, section 2)."""
 
+Key = TypeVar("Key")
 Rates = Mapping[str, Sequence[float]]
 """Per multipath flow the rates of its paths in Mb/s, in the order of its route."""
 
@@ -160,7 +162,7 @@ class Plan:
         return planned
 
 
-def differing(before: Mapping[str, object], after: Mapping[str, object]) -> set[str]:
+def differing(before: Mapping[Key, object], after: Mapping[Key, object]) -> set[Key]:
     """Keys that only one of two mappings has, or of which they have different objects, equal or not."""
     if before is after:
         return set()

@@ -48,6 +48,10 @@ class Origin(StrEnum):
     """Another region's controller: the rest of a flow that it sends here."""
 
 
+SAVED_ORIGINS = (Origin.FILE, Origin.API)
+"""Flows of others end with the controller."""
+
+
 @dataclass(frozen=True)
 class TopologyContext:
     """What does not change while the controller runs: the network file and what is derived from it."""
@@ -171,6 +175,8 @@ class State:
     """Plain clients that are not where the network file has them; None: nowhere."""
     arriving: Mapping[str, Mapping[str, EgressFlow]] = field(default_factory=dict)
     """By own node: what its agent does at the end of segments of other regions, by their names here."""
+    away: frozenset[str] = frozenset()
+    """Nodes of other regions at their borders whose agents can't be used, as these say."""
     version: int = 0
 
     def link_fault(self, context: TopologyContext, link: Link) -> str | None:
@@ -198,7 +204,7 @@ class State:
         """Why a node's agent can't be used now; None if it can."""
         if not context.addressing.has_agent(node):
             return f"{node} has no agent"
-        if self.agents.get(node) is Presence.DOWN:
+        if self.agents.get(node) is Presence.DOWN or node in self.away:
             return f"the agent at {node} is down"
         if self.switches.get(node) is Presence.DOWN:
             return f"the switch of {node} is lost"
@@ -335,9 +341,12 @@ def region_told(
     arriving: Mapping[str, Mapping[str, EgressFlow]],
     silent: Iterable[str],
     links: Iterable[str],
+    away: Iterable[str] = (),
+    border: Mapping[str, str] | None = None,
 ) -> State:
     """What another region wants of this one: the rest of its flows, and the ends of their segments at own nodes. It
-    says which of ``links``, that lead to it, are silent there.
+    says which of ``links``, that lead to it, are silent there, and at which of its nodes at the ``border`` (sender by
+    link that leads here) agents are away: that nothing is heard of these says nothing of the links.
     """
     ending = f"@{sender}"
     ends = {node: {f: e for f, e in had.items() if not f.endswith(ending)} for node, had in state.arriving.items()}
@@ -351,10 +360,16 @@ def region_told(
         if had.origin is not Origin.REGION or not flow.endswith(ending) or flow in wanted
     }
     for flow, new in wanted.items():
-        if declared.get(flow) != new:
+        had = declared.get(flow)
+        if had is None or (had.origin is Origin.REGION and had != new):
             declared[flow] = new
+    senders = border or {}
+    gone = (state.away - frozenset(senders.values())) | frozenset(away)
     heard = (state.silent - frozenset(links)) | (frozenset(silent) & frozenset(links))
-    return _changed(state, flows=declared, arriving=merged, silent=heard)
+    heard -= {link for link, sender in senders.items() if sender in gone}
+    # Values that stay are the very objects of before: nobody looks at them again.
+    values = {"flows": declared, "arriving": merged, "silent": heard, "away": gone}
+    return _changed(state, **{name: value for name, value in values.items() if getattr(state, name) != value})
 
 
 def constrained(state: State, changes: Mapping[Key, Constrained | None]) -> State:
@@ -364,7 +379,7 @@ def constrained(state: State, changes: Mapping[Key, Constrained | None]) -> Stat
 
 
 def _sender_speaks(state: State, node: str, now_s: float) -> bool:
-    if state.agents.get(node) is Presence.DOWN:
+    if state.agents.get(node) is Presence.DOWN or node in state.away:
         return False
     since_s = state.agent_since_s.get(node)
     return since_s is None or now_s - since_s >= FRESH_AGENT_S

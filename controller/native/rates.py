@@ -15,7 +15,7 @@ from . import Array, load_library, pointers_to
 
 FloatArray = NDArray[np.float64]
 
-ABI_VERSION = 1
+ABI_VERSION = 2
 
 _OK, _UNSOLVED = 0, 1
 _FAILURES = {2: "the rates' kernel refused the request", 3: "the rates' kernel failed"}
@@ -29,8 +29,13 @@ class _Request(ctypes.Structure):
         ("routing_starts", Array),
         ("routing_items", Array),
         ("crossings", Array),
-        ("row_starts", Array),
-        ("row_items", Array),
+        ("domain_starts", Array),
+        ("domain_items", Array),
+        ("set_starts", Array),
+        ("set_items", Array),
+        ("domain_of", Array),
+        ("set_of", Array),
+        ("slice_of", Array),
         ("airtime", Array),
         ("budget", Array),
         ("flow_starts", Array),
@@ -44,6 +49,7 @@ class _Request(ctypes.Structure):
         ("boundary", ctypes.c_double),
         ("centring", ctypes.c_double),
         ("max_steps", ctypes.c_uint64),
+        ("slices", ctypes.c_uint64),
     )
 
 
@@ -83,6 +89,7 @@ class Kernel:
         *,
         columns: int,
         rows: int,
+        slices: int,
         boundary: float,
         centring: float,
         max_steps: int,
@@ -97,6 +104,7 @@ class Kernel:
             boundary=boundary,
             centring=centring,
             max_steps=max_steps,
+            slices=slices,
             **pointers_to(arrays),
         )
         rates, prices = np.empty(columns), np.empty(rows)

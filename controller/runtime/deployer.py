@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from operator import is_
+from typing import Protocol
 
 from hyroads.controller.agents.lead import STALE, InForce, in_force_of, lead_document
 from hyroads.controller.agents.protocol import AgentConfig, rates_document
@@ -19,7 +19,8 @@ from hyroads.controller.control.live import Live
 from hyroads.controller.control.update_order import AgentView, Orders, SwitchView, UpdateOrder, Views, pending_of
 from hyroads.controller.model.plan import MULTIPATH, FlowPlan, Plan, differing
 from hyroads.controller.ofp.intents import ClassifiedFlow, SwitchIntent
-from hyroads.controller.switches.sessions import DesiredRules, SwitchSession
+from hyroads.controller.switches.server import SwitchRegistry
+from hyroads.controller.switches.sessions import DesiredRules
 
 LOG = logging.getLogger("hyroads.controller")
 # What deserves to be sent was decided with the rates (core.closed_loop.to_push); this is only rounding.
@@ -76,6 +77,8 @@ class AgentDeployer:
     fault: Callable[[str, str], None]
     wake: Callable[[], None]
     greater_epoch_seen: Callable[[int, str], None] = lambda epoch, who: None
+    runs: Callable[[str, Mapping[tuple[int, int], float]], None] = lambda node, rates: None
+    """Told the rates with which an agent goes on when we begin to lead, by flow number and path id."""
 
     def __post_init__(self) -> None:
         self._links: dict[str, AgentLink] = {}
@@ -127,6 +130,7 @@ class AgentDeployer:
         if runs is None:
             return
         link.revision, link.rates = runs.revision, dict(runs.rates)
+        self.runs(link.session.node, runs.rates)
         if runs.revision == 0:
             link.acked, link.known = link.fresh, True
 
@@ -202,21 +206,29 @@ class AgentDeployer:
             link.retry_at_s = 0.0
         return bool(due)
 
-    def push(self, plan: Plan, orders: Orders) -> bool:
-        """Send what differs from what an agent runs; whether any has a new configuration on its way."""
+    def push(self, plan: Plan, orders: Orders, is_overtaken: Callable[[], bool] = lambda: False) -> bool:
+        """Send what differs from what an agent runs; whether any has a new configuration on its way.
+
+        A configuration takes milliseconds where there are many flows. ``is_overtaken`` lets others run in between, and
+        says whether the orders are outdated by now: then the rest is left to the next time.
+        """
         if self._follows:
             return False
         self._latest, sent = plan, False
         now_s = self.clock()
         for node, config in orders.agents.items():
-            link = self._links[node]
-            if link.sent is not None or link.is_asked or link.retry_at_s > now_s:
+            link = self._links.get(node)
+            if link is None or link.sent is not None or link.is_asked or link.retry_at_s > now_s:
                 continue
             if not link.known:
                 _recognise(link, (plan.agents[node], config))
-            if link.acked is None or link.acked.revision != config.revision:
+            if link.acked is not config and (link.acked is None or link.acked.revision != config.revision):
                 self._send(link, config)
                 sent = True
+                # New rates that a slot has sent meanwhile are not taken back.
+                if is_overtaken() or self._latest is not plan:
+                    self.wake()
+                    return sent
             else:
                 self._send_rates(link, plan)
         return sent
@@ -323,18 +335,32 @@ def _fill_of(plan: Plan, wanted: AgentConfig) -> Fill:
 _NONE: Mapping[str, ClassifiedFlow] = {}
 
 
+class Addition(Protocol):
+    """What a service wants of switches, besides what the network needs."""
+
+    @property
+    def changed_nodes(self) -> set[str]:
+        """Nodes for which :meth:`added_to` may give something else than before; whoever asks it removes them."""
+
+    def added_to(self, node: str, intent: SwitchIntent) -> SwitchIntent:
+        """The intent of a node's switch with that; the same object as long as nothing of it changes."""
+
+
 @dataclass(eq=False)
 class Deployer:
-    """``is_overtaken`` lets a slot pass that is due, and says whether something has happened meanwhile."""
+    """``is_overtaken`` lets a slot pass that is due, and says whether something has happened meanwhile.
+
+    Only switches of which something changed are looked at: ``registry`` names those whose sessions did.
+    """
 
     live: Live
     agents: AgentDeployer
-    switches: Mapping[str, SwitchSession]
+    registry: SwitchRegistry
     is_overtaken: Callable[[], bool]
 
     def __post_init__(self) -> None:
-        self.additions: list[Callable[[str, SwitchIntent], SwitchIntent]] = []
-        """What services want of a node's switch, besides what the network needs."""
+        self.switches = self.registry.sessions
+        self.additions: list[Addition] = []
         self._order = UpdateOrder()
         self._views = Views()
         # By node what its switch shall do, all of it and what it may be told now: the very objects of the last time as
@@ -344,35 +370,67 @@ class Deployer:
         self._classified: Mapping[str, ClassifiedFlow] = {}
         self._flows_at: dict[str, Mapping[str, ClassifiedFlow]] = {}
         self._ingress_of: dict[str, str] = {}
+        self._intents: Mapping[str, SwitchIntent] = {}
+        self._seen: dict[str, SwitchView] = {}
+        """By node whose switch was read."""
+        self._stale: set[str] = set()
+        """Nodes of which something changed that is not in ``_wanted`` and ``_seen`` yet."""
+        self._untold: set[str] = set()
+        """Nodes whose switches may have to be told something."""
+        self._permitted_for: Mapping[str, frozenset[str]] = {}
+        """Flows that switches may classify, as they were told last."""
 
     def push(self, plan: Plan) -> None:
         """Tell everybody what may be told now."""
         # Agents first: rates react to a cut link before the switches' single paths do.
-        switches = self._seen(self._wanted_of_switches())
-        if self.agents.push(plan, self._order.orders(plan, self._viewed(switches))):
-            # What is on its way to one may let another go on.
-            self.agents.push(plan, self._order.orders(plan, self._viewed(switches)))
+        if self.agents.push(plan, self._order.orders(plan, self.views()), self.is_overtaken):
+            # What is on its way to one may let another go on. The plan in force may be another one by now.
+            plan = self.live.in_force
+            self.agents.push(plan, self._order.orders(plan, self.views()), self.is_overtaken)
         self.is_overtaken()
-        wanted = list(self._wanted_of_switches())
-        self._push_switches(wanted, self._order.orders(self.live.in_force, self._viewed(self._seen(wanted))))
+        self._push_switches(self._order.orders(self.live.in_force, self.views()))
 
     def views(self) -> Views:
         """What is known of all that are connected; nothing while nothing is planned. The very object of the last time
         if nothing changed.
         """
-        return Views() if self.live.plan is None else self._viewed(self._seen(self._wanted_of_switches()))
-
-    def _seen(self, wanted: Iterable[tuple[str, SwitchSession, DesiredRules]]) -> Mapping[str, SwitchView]:
-        return {node: session.view(rules) for node, session, rules in wanted if session.is_read}
-
-    def _viewed(self, switches: Mapping[str, SwitchView]) -> Views:
-        """With what is known of agents now."""
+        if self.live.plan is None:
+            return Views()
+        self._look()
         agents, last = self.agents.views(), self._views
-        seen = last.switches
-        alike = len(seen) == len(switches) and all(map(is_, map(seen.get, switches), switches.values()))
-        if not alike or agents is not last.agents:
-            self._views = Views(agents, seen if alike else switches)
+        if agents is not last.agents or self._seen is not last.switches:
+            self._views = Views(agents, self._seen)
         return self._views
+
+    def _look(self) -> None:
+        """Take in what changed of switches, and of what they shall do."""
+        intents, flows_at = self.live.network.intents, self._planned()
+        self._stale |= differing(self._intents, intents)
+        self._intents = intents
+        for changed in (self.registry.touched, *(addition.changed_nodes for addition in self.additions)):
+            self._stale |= changed
+            changed.clear()
+        seen: dict[str, SwitchView | None] = {}
+        for node in list(self._stale):
+            session, view = self.switches.get(node), None
+            if session is not None:
+                wanted = self._desired(node, intents[node], flows_at.get(node, _NONE))
+                view = session.view(wanted) if session.is_read else None
+                self._untold.add(node)
+            if view is not self._seen.get(node):
+                seen[node] = view
+            self._stale.discard(node)
+        if seen:
+            self._seen = {node: view for node, view in {**self._seen, **seen}.items() if view is not None}
+
+    def _desired(self, node: str, intent: SwitchIntent, flows: Mapping[str, ClassifiedFlow]) -> DesiredRules:
+        """What a node's switch shall do, with all flows."""
+        for addition in self.additions:
+            intent = addition.added_to(node, intent)
+        wanted = self._wanted.get(node)
+        if wanted is None or wanted.intent is not intent or wanted.flows is not flows:
+            wanted = self._wanted[node] = DesiredRules(intent, flows)
+        return wanted
 
     def carries(self, flows: Iterable[str], version: int) -> bool:
         """Whether first edges send by the paths that the state of this version gives to flows, and by no others."""
@@ -396,18 +454,6 @@ class Deployer:
         missing += [f"switch {node}" for node, session in self.switches.items() if not session.synced]
         return missing + [f"agent {node}" for node in agents if plan is None or not self.agents.synced(plan, node)]
 
-    def _wanted_of_switches(self) -> Iterator[tuple[str, SwitchSession, DesiredRules]]:
-        """Of each connected switch what it shall do, with all flows."""
-        intents, flows_at, known = self.live.network.intents, self._planned(), self._wanted
-        for node, session in self.switches.items():
-            intent = intents[node]
-            for addition in self.additions:
-                intent = addition(node, intent)
-            flows, wanted = flows_at.get(node, _NONE), known.get(node)
-            if wanted is None or wanted.intent is not intent or wanted.flows is not flows:
-                wanted = known[node] = DesiredRules(intent, flows)
-            yield node, session, wanted
-
     def _planned(self) -> Mapping[str, Mapping[str, ClassifiedFlow]]:
         """By node what the plan in force lets it classify; plans share it as long as it is the same."""
         plan = self.live.in_force
@@ -421,6 +467,7 @@ class Deployer:
             remaining = {flow: classified for flow, classified in known.items() if flow not in changed}
             new = {flow: plan.classified[flow] for flow in changed if self._ingress_of.get(flow) == node}
             self._flows_at[node] = {**remaining, **new}
+        self._stale |= nodes
         self._classified = plan.classified
         return self._flows_at
 
@@ -435,12 +482,21 @@ class Deployer:
             known = self._allowed[node] = (wanted, only, permitted)
         return known[2]
 
-    def _push_switches(self, switches: list[tuple[str, SwitchSession, DesiredRules]], orders: Orders) -> None:
-        for node, session, wanted in switches:
-            if self.switches.get(node) is not session or not session.is_read:
+    def _push_switches(self, orders: Orders) -> None:
+        self._untold |= differing(self._permitted_for, orders.classified)
+        self._permitted_for = orders.classified
+        for node, session in [(node, self.switches.get(node)) for node in sorted(self._untold)]:
+            permitted, now = orders.classified.get(node), self.switches.get(node)
+            if now is None or not now.is_read or node not in self._wanted:
+                # It is marked again once it was read.
+                self._untold.discard(node)
                 continue
-            new = session.want(self._permitted(node, wanted, orders.classified.get(node, frozenset())))
+            if permitted is None or now is not session:
+                # One that was read while others were told is not in the orders: that is no order to have nothing.
+                continue
+            is_new = now.want(self._permitted(node, self._wanted[node], permitted))
+            self._untold.discard(node)
             # Rules of a switch take milliseconds where there are many: a slot may pass between two of them. If
             # something else happened meanwhile, the next cycle asks the update ordering again and goes on from here.
-            if new and self.is_overtaken():
+            if is_new and self.is_overtaken():
                 return

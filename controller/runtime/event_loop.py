@@ -10,6 +10,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import KW_ONLY, InitVar, dataclass, replace
+from functools import partial
 from operator import is_
 from typing import Any
 
@@ -52,6 +53,8 @@ STARTING_SLOTS = 5
 """One of so many slots is carried out while a large network starts."""
 STEP_S = 0.005
 """Work that is done in one go, before others may run."""
+BUSY_S = 0.01
+"""Others who take so long each time that they run have much to do: rates are worked out without letting them run."""
 
 
 def options_of(settings: Settings) -> Options:
@@ -100,6 +103,9 @@ def _live(
         together_s=together_s,
         routes=routes,
         in_thread=shim.in_thread if is_large else inline,
+        in_parts=is_large,
+        turns=shim.new_lock(),
+        pause=partial(shim.sleep, 0) if is_large else lambda: None,
     )
 
 
@@ -152,7 +158,8 @@ class EventLoop:
         attended = self.attended or clock
         self.registry = SwitchRegistry(context, attended, *told, greater_epoch_seen=self._greater_epoch_seen)
         self.switches, self.session_of = self.registry.sessions, self.registry.of
-        self._deployer = Deployer(self.live, self.agents, self.switches, self._is_overtaken)
+        self.agents.runs = self.live.adopt_rates
+        self._deployer = Deployer(self.live, self.agents, self.registry, self._is_overtaken)
         self.views, self.additions = self._deployer.views, self._deployer.additions
         self.markers = SequenceMarkers(self._hear)
         self.progress, self._wake = shim.Signal(), shim.Signal()
@@ -179,7 +186,7 @@ class EventLoop:
         """Whether this controller is to change anything: of several, one at a time is."""
         self.settled = False
         self._dirty, self._hurry, self._has_news = True, False, False
-        self._turned_s = self._paused_s = 0.0
+        self._turned_s = self._paused_s = self._others_s = 0.0
         self._slots_begun = 0
         self._ticked_s = -TICK_S
         """When switches were last looked at whether they are late."""
@@ -211,6 +218,9 @@ class EventLoop:
 
     def lead(self, epoch: int) -> None:
         """Change devices from now on; they obey us as the leader of this epoch, and are told what differs."""
+        if self.live.lead_from_here():
+            self._tried_version = -1
+            self._plan_if_changed()
         self.leads = True
         self.registry.lead(epoch)
         self.agents.lead(epoch)
@@ -221,9 +231,10 @@ class EventLoop:
         self.registry.follow()
         self.agents.follow()
 
-    def adopt(self, transition: Callable[[State], State], numbers: Numbers) -> None:
-        """State and numbers are what the leader has saved."""
+    def adopt(self, transition: Callable[[State], State], numbers: Numbers, routes: Routes | None = None) -> None:
+        """State, numbers and these routes are what the leader has saved."""
         self.live.adopt_numbers(numbers)
+        self.live.follow_routes(routes or {})
         after = transition(self.state)
         # Numbers alone are no change of the state, and need a plan nevertheless.
         self._become(after if after is not self.state else replace(after, version=after.version + 1))
@@ -397,10 +408,13 @@ class EventLoop:
         if self.is_starting and self._slots_begun % STARTING_SLOTS:
             # Rates of now are of no use to anybody, and the processor is to devices that come back.
             return
-        state, plan = self.live.slot(self.state, self.reports, self.clock(), ask=self.settled)
+        is_urged, asks = self._is_large and self.saver.pending, self.settled and self.leads
+        in_one_go = self.slots.late_s > BUSY_S
+        plan = self.live.turn(self.reports, self.clock(), ask=asks, is_urged=is_urged, in_one_go=in_one_go)
         if self.settled and (plan is not None or (self.plan is not None and self.plan.fill)):
             self.agents.push_rates(self.live.in_force)
-        self._become(state, urgent=self.settled)
+        # While it turned, others may have changed the state.
+        self._become(self.live.with_measured(self.state, self.clock()), urgent=self.settled)
 
     def _cycle(self) -> None:
         self._plan_if_changed()
@@ -411,6 +425,7 @@ class EventLoop:
         if self.settled and self.plan is not None:
             self._call(self.before_push)
             self._deployer.push(self.plan)
+            self._refresh()
             self._is_overtaken()
         if self.settled:
             before = self.plan
@@ -419,8 +434,18 @@ class EventLoop:
                 log_plan(before, better, self.events)
                 self.saver.note()
                 self._deployer.push(better)
+                self._refresh()
+            if self.live.has_better:
+                self.wake(now=True)
         self.saver.begin()
         self.progress.notify()
+
+    def _refresh(self) -> None:
+        """Where flows that were there before go other ways, rates for all of them do not wait for the next slot."""
+        if not self.live.rates_urgent or self._is_overtaken():
+            return
+        if self.live.refresh(self.reports, self.clock(), in_one_go=self._others_s > BUSY_S):
+            self.agents.push_rates(self.live.in_force)
 
     def _tell(self) -> None:
         self._call(self.followers)
@@ -440,8 +465,10 @@ class EventLoop:
         if not self._is_large:
             return False
         if self.clock() >= self._paused_s + STEP_S:
+            began_s = self.clock()
             shim.sleep(0)
             self._paused_s = self.clock()
+            self._others_s = self._paused_s - began_s
         return self._tried_version != self.state.version
 
     def _tick(self) -> None:
@@ -460,7 +487,7 @@ class EventLoop:
             self._ticked_s = now_s
             self.registry.tick()
         self._dirty |= self.agents.retry_due()
-        heard = (self.live.loop.complete and all(is_here() for is_here in self.awaited)) or age_s > timings.grace_s
+        heard = (self.live.is_complete and all(is_here() for is_here in self.awaited)) or age_s > timings.grace_s
         if not self.settled and heard and model.is_settled(self.state):
             self.settled = True
             self.live.begin()

@@ -363,6 +363,12 @@ class Saver:
         if not change.is_saved:
             raise NotConfirmedError(change.what, [self.where])
 
+    def wait_all(self) -> None:
+        """Until all that was asked for so far is written or taken back; NotSavedError if that takes long."""
+        changes = list(self._open)
+        if not wait_until(lambda: all(change.is_over for change in changes), WITHIN_S, self.clock, self.progress):
+            raise self.refusal(f"the {self.where} does not answer: what was asked for may be saved or not; ask again")
+
     def check_refused(self, what: str) -> None:
         """NotSavedError if the last change of that name was taken back."""
         if what in self._refused:

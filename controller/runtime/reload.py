@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
 
+from hyroads.controller.control.loop import LiveLoop
 from hyroads.controller.core.addressing import FIRST_FLOW, LAST_FLOW
 from hyroads.controller.core.errors import ConfigError, HyroadsError, PlanningError
 from hyroads.controller.core.network import Network
@@ -215,14 +216,18 @@ class Reloader:
 
     def _use(self, files: Files) -> None:
         """Everything of the files that is not part of the state."""
-        event_loop, loop = self.event_loop, self.event_loop.live.loop
+        event_loop = self.event_loop
         options = loop_options_of(files.network, files.settings)
         event_loop.settings, event_loop.declared = files.settings, files.network
-        if options != loop.options:
-            loop.adopt(options)
-        if _capacities_of(loop.declared) != _capacities_of(files.network):
-            loop.declare(files.network, event_loop.clock())
-        loop.declared = files.network
+
+        def use(loop: LiveLoop) -> None:
+            if options != loop.options:
+                loop.adopt(options)
+            if _capacities_of(loop.declared) != _capacities_of(files.network):
+                loop.declare(files.network, event_loop.clock())
+            loop.declared = files.network
+
+        event_loop.live.between_turns(use)
 
     def _plan(self, transition: Callable[[State], State]) -> None:
         """PlanningError if there is no plan of what the transition gives. The loop itself may have tried it first."""

@@ -170,9 +170,10 @@ class Telemetry:
             shim.sleep(max(0.1, due_s - self._clock()))
 
     def meter(self, event_loop: EventLoop) -> None:
-        """Tells the traffic meter what agents and radios have counted; once a second."""
+        """Tells the traffic meter what agents and radios have counted; once a second. Others run meanwhile."""
         now_s, traffic, current = self._clock(), self.traffic, set()
-        for name, flow in event_loop.plan.flows.items() if event_loop.plan is not None else ():
+        flows = event_loop.plan.flows if event_loop.plan is not None else {}
+        for name, flow in shim.cooperatively(flows.items()):
             if flow.mode == MULTIPATH and flow.ingress is not None and flow.egress is not None:
                 current |= {(name, path.id) for path in flow.paths}
                 _meter_flow(traffic, event_loop, flow, now_s)
@@ -214,18 +215,27 @@ def _counted(side: Side, time_s: float | None, what: str) -> Counted | None:
 
 
 def _sent_bytes(event_loop: EventLoop) -> dict[Interface, int]:
-    """What the agents of ingresses say that they sent so far, by the interface that it left by."""
+    """What the agents of ingresses say that they sent so far, by the interface that it left by. Others run meanwhile,
+    but not between flows of one agent: a report that comes tells of all of them.
+    """
+    starting: dict[str, list[FlowPlan]] = {}
+    for flow in event_loop.plan.flows.values() if event_loop.plan is not None else ():
+        if flow.mode == MULTIPATH and flow.ingress is not None:
+            starting.setdefault(flow.ingress, []).append(flow)
     sent: dict[Interface, int] = {}
-    plan, links, index = event_loop.plan, event_loop.context.network.links, event_loop.context.network.link_index
-    for flow in plan.flows.values() if plan is not None else ():
-        if flow.mode != MULTIPATH or flow.ingress is None:
-            continue
-        side = event_loop.reports.side(flow.ingress, "ingress", flow.number, REPORT_AGE_S)
-        for path in (path for path in flow.paths if path.copied_from is None):
-            entry = side.path(path.id).entry
-            first = links[index[path.links[0]]]
-            # From a plain client the first hop is not the agent's.
-            if entry is not None and entry["sent_bytes"] is not None and first.source == flow.ingress:
-                interface = (flow.ingress, first.technology)
-                sent[interface] = sent.get(interface, 0) + int(entry["sent_bytes"])
+    for node, flows in shim.cooperatively(starting.items(), every=1):
+        for flow in flows:
+            _add_sent(sent, event_loop, node, flow)
     return sent
+
+
+def _add_sent(sent: dict[Interface, int], event_loop: EventLoop, node: str, flow: FlowPlan) -> None:
+    links, index = event_loop.context.network.links, event_loop.context.network.link_index
+    side = event_loop.reports.side(node, "ingress", flow.number, REPORT_AGE_S)
+    for path in (path for path in flow.paths if path.copied_from is None):
+        entry = side.path(path.id).entry
+        first = links[index[path.links[0]]]
+        # From a plain client the first hop is not the agent's.
+        if entry is not None and entry["sent_bytes"] is not None and first.source == node:
+            interface = (node, first.technology)
+            sent[interface] = sent.get(interface, 0) + int(entry["sent_bytes"])

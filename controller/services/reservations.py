@@ -252,7 +252,9 @@ class ReservationService:
 
     def follow(self) -> None:
         """Called after slots: publishes which reservations fall short of their rate, and which no longer do."""
-        now_s, granted = self.port.clock(), self.port.live.loop.granted
+        if not (self._reservations or self._short or self._short_since_s):
+            return
+        now_s, granted = self.port.clock(), self.port.live.granted
         for name, reservation in self._reservations.items():
             grant = granted.get(reservation.flow or "")
             if grant is None or not grant.is_short:

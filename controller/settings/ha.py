@@ -56,6 +56,12 @@ class HaSettings:
     """Part of etcd's keys; None: the name of the network."""
     timings: HaTimings = HaTimings()
 
+    @property
+    def nearest_first(self) -> tuple[str, ...]:
+        """etcd's members, one on this machine first: it goes when we go, and those of others stay when theirs goes."""
+        own = {self.peer.host.lower(), urlsplit(self.rest).hostname}
+        return tuple(sorted(self.etcd, key=lambda url: urlsplit(url).hostname not in own))
+
     def prefix(self, network: Network, document: str) -> str:
         """What all keys of this network begin with; ``document`` is the name of its file."""
         name = self.network or network.name or Path(document).stem
@@ -95,6 +101,8 @@ def _etcd(place: Place) -> tuple[str, ...]:
             one.expected("https://HOST:PORT, or http://127.0.0.1:PORT on this machine")
         else:
             found.append(str(one.value).rstrip("/"))
+    if len(set(found)) < len(found):
+        place.fail("expected each member of etcd once")
     if not 0 < len(found) <= MAX_MEMBERS and not place.problems.errors:
         place.fail(f"expected 1 to {MAX_MEMBERS} addresses of etcd's members")
     return tuple(found)

@@ -105,6 +105,8 @@ class HostTables:
         self._moving: dict[str, None] = {}
         self._barred: dict[str, dict[Barred, float]] = {}
         self.routes: RouteHolder | None = None
+        self.are_all_known = False
+        """Whether all hosts are placed that switches let in before we began."""
         self._users: dict[str, set[str]] = {}
         self._held: dict[str, set[tuple[str, str]]] = {}
         self._told: dict[str, dict[str, None]] = {}

@@ -238,6 +238,8 @@ class SwitchRegistry:
     ) -> None:
         self.sessions: dict[str, SwitchSession] = {}
         """By node."""
+        self.touched: set[str] = set()
+        """Nodes whose sessions came, went or changed; whoever looks at them removes them."""
         self._node_of_dpid = context.node_of_dpid
         self._clock = clock
         self._counters = counters
@@ -297,6 +299,7 @@ class SwitchRegistry:
             self._changed,
             datapath_known=self._datapath_known,
             was_read=lambda: self._reads.leave(node),
+            touched=lambda: self.touched.add(node),
         )
         if old is not None:
             session.counters = old.counters
@@ -307,6 +310,7 @@ class SwitchRegistry:
                 self._epoch, session.xid, lambda epoch: self._epoch_seen(epoch, node), self._refused_as_slave
             )
         self.sessions[node] = session
+        self.touched.add(node)
         session.begin()
         self._reads.enter(session)
         self._carry_tags(session)
@@ -348,6 +352,7 @@ class SwitchRegistry:
             return None
         LOG.warning("switch %s: connection lost", session.node)
         del self.sessions[session.node]
+        self.touched.add(session.node)
         self._reads.leave(session.node)
         return session.node
 

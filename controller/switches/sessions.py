@@ -73,6 +73,8 @@ class SwitchSession:
     datapath_known: Callable[[SwitchSession], None] = lambda session: None
     was_read: Callable[[], None] = lambda: None
     """Told once its rules and groups are known."""
+    touched: Callable[[], None] = lambda: None
+    """Told whenever :meth:`view` or what :meth:`want` sends may be another one than before."""
     in_kernel: bool | None = None
     """Whether its datapath is in the kernel; None: not known yet."""
     tags: TagRules | None = None
@@ -236,6 +238,7 @@ class SwitchSession:
             self._goal = _Goal(wanted, ports, self.tags, goal)
             self._told.update(wanted.flows)
             self._refused = ()
+            self.touched()
         self._advance()
         return new
 
@@ -244,6 +247,7 @@ class SwitchSession:
         if tags == self.tags or (self.tags_refused and tags is not None):
             return
         self.tags = tags
+        self.touched()
         self.hosts.carry(tags)
         if self._goal is not None:
             self.want(self._goal.wanted)
@@ -268,6 +272,7 @@ class SwitchSession:
         elif self._refused and now_s > self._refused_until_s:
             self._refused = ()
             self._confirmed_goal = None
+            self.touched()
             self._advance()
 
     def ask_counters(self, matches: Iterable[Match], told: Callable[[FlowStat], None]) -> None:
@@ -378,6 +383,7 @@ class SwitchSession:
         known = {rule.key for rule in (*learned, *access)}
         self._installed = {rule.key: rule for rule in self._reading if rule.key not in known}
         self._applied += 1
+        self.touched()
         self.hosts.start(learned)
         self.access.start(access)
         LOG.debug("switch %s: %d rules, %d groups read back", self.node, len(self._reading), len(self._groups))
@@ -397,6 +403,7 @@ class SwitchSession:
         ):
             return
         self._batch = None
+        self.touched()
         self._apply(batch)
         self._advance()
         self.changed()
@@ -463,6 +470,7 @@ class SwitchSession:
     def on_ports(self) -> None:
         """The ports changed."""
         self.ports = self.connection.ports()
+        self.touched()
 
     def _advance(self) -> None:
         """Send the difference between goal and switch, if nothing is under way."""
@@ -478,10 +486,12 @@ class SwitchSession:
                 self.report(f"a foreign rule has the place of table {rule.table} priority {rule.priority}")
             self._confirmed_goal = goal
             self._told = dict(goal.wanted.flows)
+            self.touched()
             return
         if not self.may_change:
             return
         self._batch = batch = batch_of(change, self.xid())
+        self.touched()
         self._last_xid = batch.last_xid
         self._deadline_s = self.clock() + ANSWER_WITHIN_S
         self.counters.flow_mods += len(change.adds) + len(change.deletes)

@@ -16,21 +16,17 @@ import metrics_page
 import pytest
 from controller_process import eventually
 from ha_lab import FLOW, Instance, Lab, lab
+from not_made import needs_etcd
 
 pytest.importorskip("mininet")
 pytest.importorskip("etcd3gw")
 
-from hyroads.mininet.etcd import etcd_program
-from hyroads.mininet.programs import EmulationError
 from hyroads.rest.client import Client, Event
 
 
 @pytest.fixture(scope="module")
 def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    try:
-        etcd_program()
-    except EmulationError as error:
-        pytest.skip(str(error))
+    needs_etcd()
     with lab(tmp_path_factory.mktemp("ha"), members=3) as found:
         yield found
 
@@ -152,7 +148,7 @@ def declared_saved(leader: Instance, name: str) -> bool:
 
 def events_over(three: Lab, takeovers: int) -> None:
     """Flows are declared all the time; leaders hand over and are killed in turn, while somebody reads."""
-    random, saved, asked = Random(takeovers), set(), set()
+    random, saved, asked, mark = Random(takeovers), set(), set(), f"over{takeovers}-"
     three.warm()
     start = three.leader().events()[-1][0]
     reader = Reader([f"http://127.0.0.1:{one.port}" for one in three.instances.values()], start)
@@ -163,7 +159,7 @@ def events_over(three: Lab, takeovers: int) -> None:
         timer = Timer(random.uniform(0.1, 0.5), act)
         timer.start()
         for step in range(200):
-            name = f"over{takeovers}-{number}-{step}"
+            name = f"{mark}{number}-{step}"
             asked.add(name)
             if not declared_saved(leader, name):
                 break
@@ -178,7 +174,7 @@ def events_over(three: Lab, takeovers: int) -> None:
     reader.join(20.0)
     assert not reader.is_alive()
     found = [event.document["id"] for event in reader.events if event.kind == "flow.declared"]
-    mine = [name for name in found if name.startswith("over")]
+    mine = [name for name in found if name.startswith(mark)]
     numbers = [event.id for event in reader.events]
     assert numbers == sorted(set(numbers)) and "missed" not in {event.kind for event in reader.events}
     assert len(mine) == len(set(mine)), "told twice"
@@ -190,8 +186,8 @@ def events_over(three: Lab, takeovers: int) -> None:
             known.add(event.document["id"])
         elif event.kind == "flow.removed":
             known.discard(event.document["id"])
-    there = {name for name in three.leader().flows() if name.startswith("over")}
-    assert {name for name in known if name.startswith("over")} == there
+    there = {name for name in three.leader().flows() if name.startswith(mark)}
+    assert {name for name in known if name.startswith(mark)} == there
     three.leader().answer("DELETE", "/flows/the-end?wait=false")
     eventually(lambda: "the-end" not in three.leader().flows())
 
@@ -289,6 +285,30 @@ def test_without_etcd_the_leader_goes_on_and_refuses_what_is_new(three: Lab) -> 
     eventually(lambda: all(one.ha["etcd"]["reachable"] for one in three.instances.values()))
     eventually(lambda: leader.answer("POST", "/flows?wait=false", flow("again"))[0] == 202)
     assert leader.leads and leader.ha["epoch"] == epoch
+    three.warm()
+
+
+def test_accepted_without_waiting_means_saved(three: Lab) -> None:
+    """A leader that does not hear etcd answers 503, not 202 for what the next leader would never know."""
+    leader = three.leader()
+    for program in three.etcd.programs:
+        program.kill(signal.SIGSTOP)
+    try:
+        # The first request finds out; the second one meets a leader that knows.
+        answers = [leader.answer("POST", "/flows?wait=false", flow(f"unsaved{number}")) for number in range(2)]
+    finally:
+        for program in three.etcd.programs:
+            program.kill(signal.SIGCONT)
+    for status, headers, problem in answers:
+        assert status == 503 and headers["Retry-After"] == "1" and "etcd" in problem["detail"], problem
+    eventually(lambda: three.leader().answer("POST", "/flows?wait=false", flow("saved"))[0] == 202)
+    # As soon as it is answered, whoever leads next knows it; and nobody has what was refused.
+    three.leader().process.kill()
+    new = three.leader(but=leader.name)
+    leader.process.wait()
+    eventually(lambda: "saved" in new.flows())
+    eventually(lambda: not {"unsaved0", "unsaved1"} & new.flows())
+    leader.__enter__()
     three.warm()
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from controller_process import eventually, free_ports
+from not_made import needs_etcd
 from waypoint_certificates import make_certificate
 
 pytest.importorskip("mininet")
@@ -16,18 +17,13 @@ pytest.importorskip("etcd3gw")
 from hyroads.controller.core.checking import TlsFiles
 from hyroads.controller.ha.election import Identity, Member
 from hyroads.controller.ha.etcd import Etcd, EtcdError
-from hyroads.mininet.etcd import etcd_program
-from hyroads.mininet.programs import EmulationError
 
 
 @pytest.fixture(scope="module")
 def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str]]:
     """A folder with certificates of ``good``, which etcd knows, and ``other``; and etcd's address."""
     folder = tmp_path_factory.mktemp("etcd")
-    try:
-        program = etcd_program()
-    except EmulationError as error:
-        pytest.skip(str(error))
+    program = needs_etcd()
     for name in ("good", "other"):
         make_certificate(folder, name, "127.0.0.1")
     client, peer = free_ports(2)

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from controller_process import NETWORK, ControllerProcess, eventually, free_ports
 from ha_lab import FLOW, Instance
+from not_made import needs_etcd
 
 pytest.importorskip("mininet")
 pytest.importorskip("etcd3gw")
 
-from hyroads.mininet.etcd import Etcd, etcd_program
-from hyroads.mininet.programs import EmulationError
+from hyroads.mininet.etcd import Etcd
 
 
 def run(*words: str | Path) -> subprocess.CompletedProcess[str]:
@@ -24,10 +24,7 @@ def run(*words: str | Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_flows_and_their_numbers_are_taken_over_once(tmp_path: Path) -> None:
-    try:
-        etcd_program()
-    except EmulationError as error:
-        pytest.skip(str(error))
+    needs_etcd()
     state = tmp_path / "state.json"
     with ControllerProcess(tmp_path, {"state_file": str(state)}) as alone:
         for name in ("one", "two"):

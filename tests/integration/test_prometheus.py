@@ -19,13 +19,13 @@ import yaml
 from controller_process import ControllerProcess, eventually, free_ports
 from grafana import DASHBOARDS, DEPLOY, alerts, metrics_of, queries
 from ha_lab import Instance
+from not_made import needs_etcd
 from office_loop import OfficeLoop
 from prometheus import Prometheus, program
 from slicer_lab import slicer_lab
 from waypoint_certificates import make_certificate
 
-from hyroads.mininet.etcd import Etcd, etcd_program
-from hyroads.mininet.programs import EmulationError
+from hyroads.mininet.etcd import Etcd
 from hyroads.slices.snmpvisor.pdu import Binding, Kind, Pdu, v2c_bytes
 
 TOKEN = "the-token-of-prometheus-0123456789"
@@ -104,10 +104,7 @@ def snmpvisor(folder: Path) -> Iterator[str]:
 def one_of_several(folder: Path) -> Iterator[str]:
     """A controller that leads by an etcd."""
     pytest.importorskip("etcd3gw")
-    try:
-        etcd_program()
-    except EmulationError as error:
-        pytest.skip(str(error))
+    needs_etcd()
     etcd = Etcd(folder / "etcd", [tuple(free_ports(2))], bound_to_parent=True)
     try:
         etcd.start()

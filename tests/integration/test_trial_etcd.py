@@ -11,19 +11,17 @@ from typing import Any
 
 import pytest
 from controller_process import free_ports
+from not_made import needs_etcd
 
 pytest.importorskip("mininet")
 
-from hyroads.mininet.etcd import Etcd, etcd_program
+from hyroads.mininet.etcd import Etcd
 from hyroads.mininet.programs import EmulationError
 
 
 @pytest.fixture(params=[1, 3])
 def etcd(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Etcd]:
-    try:
-        etcd_program()
-    except EmulationError as error:
-        pytest.skip(str(error))
+    needs_etcd()
     ports = free_ports(2 * request.param)
     found = Etcd(tmp_path / "etcd", list(zip(ports[::2], ports[1::2], strict=True)), bound_to_parent=True)
     try:

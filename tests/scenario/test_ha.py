@@ -10,11 +10,10 @@ from typing import Any
 
 import pytest
 import yaml
+from not_made import needs_etcd
 from scene_process import make, see
 
 from hyroads.mininet.emulation import Emulation, EmulationOptions
-from hyroads.mininet.etcd import etcd_program
-from hyroads.mininet.programs import EmulationError
 from hyroads.mininet.run_directory import find_network
 
 THREE = EmulationOptions(controllers=3, etcd_members=1)
@@ -26,10 +25,7 @@ PAUSES_S = (0.3, 2.0)
 
 @pytest.fixture(autouse=True, scope="module")
 def etcd() -> None:
-    try:
-        etcd_program()
-    except EmulationError as error:
-        pytest.skip(str(error))
+    needs_etcd()
 
 
 @pytest.mark.slow
@@ -115,9 +111,41 @@ def upgrade(emulation: Emulation) -> dict[str, Any]:
     return {**judge(standbys, application), "lost": len(stream.lost), "sent": stream.sent}
 
 
+MOVES = ([("b", "wifi2")], [("a", "wifi1"), ("b", "plc")], [("b", "wifi2"), ("a", "wifi1")])
+
+
+def moves(emulation: Emulation) -> dict[str, Any]:
+    """The client has moved when the others are started again, and then the leader is killed."""
+    from hyroads.mininet.standbys import Standbys
+
+    standbys, differs = Standbys(emulation), []
+    applications = standbys.anybody(timeout_s=5.0)
+    for flow, ends in (("down", ("g", "c")), ("up", ("c", "g"))):
+        applications.declare_flow(flow, *ends)
+    for places in MOVES:
+        for place in places:
+            applications.handover("c", place, manager="hard")
+            time.sleep(1.0)
+        leader = standbys.leader()
+        for name in [name for name in standbys.programs if name != leader]:
+            standbys.programs[name].stop(10.0)
+            standbys.restart(name)
+        standbys.wait_warm()
+        time.sleep(3.0)
+        before, epoch = standbys.devices(), standbys.epoch()
+        standbys.kill(leader)
+        standbys.await_epoch(epoch, 10.0)
+        time.sleep(2.0)
+        after = standbys.devices()
+        differs += [f"{places}: {device}" for device in before if before[device] != after[device]]
+        standbys.restart(leader)
+        standbys.wait_warm()
+    return {"differs": differs}
+
+
 def scene(out: Path) -> int:
     """Which one is in the name of the file."""
-    body = {"kills": kills, "upgrade": upgrade}[out.stem]
+    body = {"kills": kills, "upgrade": upgrade, "moves": moves}[out.stem]
     network = yaml.safe_load(find_network("roaming").read_text())
     del network["flows"]
     return make(network, f"t-ha-{out.stem}", body, out, THREE)
@@ -141,3 +169,9 @@ def test_an_upgrade_of_one_after_another_loses_nothing(tmp_path: Path) -> None:
     assert found["wrong"] == [] and found["failed"] == []
     assert found["lost"] == 0 and found["sent"] > 50_000
     assert min(found["done"].values()) > 10
+
+
+@pytest.mark.nightly
+def test_a_takeover_changes_nothing_after_the_client_has_moved(tmp_path: Path) -> None:
+    found = see(__file__, tmp_path / "moves.json", lambda seen: not seen["differs"], tries=1, timeout_s=300.0)
+    assert found["differs"] == []

@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 import math
 import subprocess
-import sys
 import time
-from contextlib import contextmanager
 
 import pytest
+from scene_process import udp_load
 
 from hyroads.controller.control.region_rates import ROUND_S
 from hyroads.controller.core.addressing import Addressing
@@ -19,17 +18,6 @@ from hyroads.mininet.run_directory import find_network
 ADDRESS = Addressing.of(read_file(find_network("two-buildings"))).host_ip
 NORTH, SOUTH = "http://127.0.0.1:8080/api/v1", "http://127.0.0.1:8180/api/v1"
 FLOWS = "  - {id: north-1, from: a, to: b, weight: 2}\n  - {id: south-1, from: c, to: d, weight: 0.5}\n"
-SEND = """
-import socket, sys, time
-out = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-while True:
-    for _ in range(20):
-        try:
-            out.sendto(bytes(1400), (sys.argv[1], int(sys.argv[2])))
-        except OSError:
-            pass
-    time.sleep(0.0055)
-"""
 MORE = "  - {id: down-2, from: a, to: d, weight: 3, match: {eth_type: 2048, ip_proto: 17, udp_dst: 5002}}\n"
 
 
@@ -47,22 +35,11 @@ def asked(running, url):
     return {each["id"]: each for each in flows}
 
 
-@contextmanager
 def traffic(name):
     """UDP on each flow, more than any of them can have."""
     to = [("a", "d", 5001), ("a", "d", 5002), ("d", "a", 5001), ("a", "b", 5001), ("c", "d", 5001)]
-    senders = [
-        subprocess.Popen(
-            ["ip", "netns", "exec", f"hr-{name}-{source}", sys.executable, "-c", SEND, ADDRESS[target], str(port)]
-        )
-        for source, target, port in to
-    ]
-    try:
-        yield
-    finally:
-        for sender in senders:
-            sender.kill()
-            sender.wait()
+    inside = {source: ["ip", "netns", "exec", f"hr-{name}-{source}"] for source, _, _ in to}
+    return udp_load([(inside[source], ADDRESS[target], port) for source, target, port in to], 20, 0.0055)
 
 
 def utility(rates, weights):

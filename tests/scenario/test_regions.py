@@ -1,8 +1,9 @@
-"""Two regions of a network with a controller each, on real packets: flows cross, and one controller's end moves nothing
-in the other's region."""
+"""Two regions of a network with a controller each, on real packets: flows cross, one controller's end moves nothing in
+the other's region, and flows take another border link when theirs is cut."""
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
@@ -13,6 +14,7 @@ import time
 import pytest
 
 from hyroads.controller.core.addressing import Addressing
+from hyroads.controller.core.netfile import to_document
 from hyroads.controller.files.documents import read_file
 from hyroads.mininet.run_directory import find_network
 
@@ -92,3 +94,62 @@ def test_flows_cross_and_the_end_of_a_controller_moves_nothing_in_the_other_regi
     assert sum(rules_changed(regions, SOUTH).values()) == 0 < sum(rules.values())
     assert (rules_changed(regions, NORTH), revisions(regions, NORTH)) == before
     assert tcp_mbps(regions, 2) > 20.0
+
+
+def two_border_links(directory):
+    """The same buildings, with a second and slower wire between them, to a node of its own."""
+    document = to_document(read_file(find_network(FILE)))
+    document["nodes"]["e"] = {"role": "ap"}
+    document["regions"]["south"].append("e")
+    both = {"both": True}
+    document["links"] += [
+        {"id": "be", "from": "b", "to": "e", "technology": "ethernet", "capacity_mbps": 50, **both},
+        {"id": "ed", "from": "e", "to": "d", "technology": "plc-east", "capacity_mbps": 15, **both},
+    ]
+    document["flows"].append({"id": "local", "from": "c", "to": "d"})
+    path = directory / "two-border-links.json"
+    path.write_text(json.dumps(document))
+    return str(path)
+
+
+def longest_gap_s(printed):
+    """The longest time without a reply to pings, s."""
+    heard_s = [float(time_s) for time_s in re.findall(r"^\[([\d.]+)\].*icmp_seq", printed, re.MULTILINE)]
+    return max(after - before for before, after in itertools.pairwise(heard_s))
+
+
+def test_flows_take_another_border_link_when_theirs_is_cut(lab, tmp_path):
+    running = lab.emulate(NAME, "--regions", "--cli", file=two_border_links(tmp_path), at_prompt=True)
+
+    def flows():
+        return {each["id"]: each for each in asked(running, f"{SOUTH}/flows")["flows"]}
+
+    assert lab.wait_for(lambda: "down:c@north" in flows(), 20.0)
+    assert " 0% packet loss" in inside(running, "ping", "-c", "5", "-i", "0.2", ADDRESS["d"], node="a")
+    local = flows()["local"]
+    assert local["multipath"]
+    rules = rules_changed(running, SOUTH)
+    ping = subprocess.Popen(
+        ["ip", "netns", "exec", f"hr-{NAME}-a", "ping", "-D", "-c", "800", "-i", "0.01", ADDRESS["d"]],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    time.sleep(1.0)
+    running.process.stdin.write("cut bc bc~\n")
+    running.process.stdin.flush()
+    time.sleep(3.0)
+    moved = flows()
+    assert "down:e@north" in moved and "down:c@north" not in moved
+    assert {each["state"] for each in moved.values()} == {"multipath"}
+    running.process.stdin.write("restore bc bc~\n")
+    running.process.stdin.flush()
+    told, _ = ping.communicate(timeout=30)
+    gap_s = longest_gap_s(told)
+    print(f"longest gap {gap_s:.3f} s; flow-mods in the other region {rules_changed(running, SOUTH)}, before {rules}")
+    # Silence is noticed after 0.14 s; then two controllers and four agents have to be told.
+    assert gap_s <= 0.6
+    # A flow of the other region's own stays where it is.
+    assert [(path["id"], path["links"]) for path in flows()["local"]["multipath"]] == [
+        (path["id"], path["links"]) for path in local["multipath"]
+    ]
+    assert lab.wait_for(lambda: set(flows()) == {"down:c@north", "up", "local"}, 20.0)

@@ -112,8 +112,8 @@ class CampusLoop:
         if self.context.on_demand:
             self.pairs = HostPairs(self.loop, self.clients.tables, clock, switch_grace_s=10.0)
             self.loop.before_push.append(self.pairs.follow)
-            self.loop.additions.append(self.pairs.added_to)
-        self.loop.saver.begin = lambda: None  # type: ignore[method-assign]
+            self.loop.additions.append(self.pairs)
+        self.loop.saver.begin = self._saved  # type: ignore[method-assign]
         self.answers: deque[Callable[[], None]] = deque()
         self.counts: dict[str, int] = {"adds": 0, "deletes": 0, "groups": 0}
         self.carried: dict[tuple[int, int], float] = {}
@@ -134,11 +134,17 @@ class CampusLoop:
             self._radios[node] = radios = cast("Any", SimpleNamespace(node=node, hello=hello, rtt_ms=1.0))
             self.ingest.radio_up(radios)
 
+    def _saved(self) -> None:
+        """What was noted is in the state file at once."""
+        self.loop.saver._noted = False
+
     def clock(self) -> float:
         """The time of the test, in seconds."""
         return self.now_s
 
     # -- what scripted switches need of a campus
+
+    openflow = ()
 
     @property
     def addressing(self) -> Any:

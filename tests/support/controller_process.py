@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import socket
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 NETWORK = ROOT / "mininet" / "networks" / "triangle.yaml"
 PROGRAM = "from hyroads.controller.framework.launcher import run_controller; raise SystemExit(run_controller())"
 WITHIN_S = 30.0
+PORTS = (18_000, 32_000)
 
 
 def eventually(what: Callable[[], Any], within_s: float = WITHIN_S) -> Any:
@@ -30,8 +33,12 @@ def eventually(what: Callable[[], Any], within_s: float = WITHIN_S) -> Any:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of loopback that nobody uses now."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    """Ports of loopback that nobody uses now, and that no connection is given while nobody listens there."""
+    sockets: list[socket.socket] = []
+    while len(sockets) < count:
+        # Below those of the kernel for connections: who dials such a port in vain may end up with itself.
+        with suppress(OSError):
+            sockets.append(socket.create_server(("127.0.0.1", random.randrange(*PORTS))))
     ports = [one.getsockname()[1] for one in sockets]
     for one in sockets:
         one.close()

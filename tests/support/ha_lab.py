@@ -40,6 +40,14 @@ class Instance(ControllerProcess):
         status, document = self.rest("GET", "/ha")
         return document if status == 200 else {}
 
+    def said(self) -> dict[str, Any]:
+        """What it says of itself, and its last words: for whoever has waited in vain."""
+        health = self.rest("GET", "/health")[1] or {}
+        names = ("ha", "settling", "uptime_s", "pending", "last_errors")
+        lines = self.log.read_text().splitlines()[-30:]
+        return {"name": self.name, "ended": self.process.poll(), **{name: health.get(name) for name in names},
+                "members": self.ha, "log": lines}  # fmt: skip
+
     @property
     def leads(self) -> bool:
         return self.ha.get("role") == "leader"
@@ -103,7 +111,10 @@ class Lab:
             known = [len(one.ha.get("members", ())) for one in self.instances.values()]
             return all(each and each["ha"]["warm"] for each in healths) and set(known) == {len(self.instances)}
 
-        eventually(is_so)
+        try:
+            eventually(is_so)
+        except AssertionError as error:
+            raise AssertionError(f"{error}: {[one.said() for one in self.instances.values()]}") from error
 
 
 @contextmanager

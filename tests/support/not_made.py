@@ -3,6 +3,8 @@
 They are skipped with the reason, and listed in the file that HYROADS_NOT_MADE_LIST names. With HYROADS_NOT_MADE=fail
 they fail: what has failed once must be made. After HYROADS_TESTS_UNTIL_S (seconds since 1970) no test begins any more;
 .ci/run sets it, for who waits there has an end.
+
+Tests that need etcd are skipped where there is none; that is no list's business.
 """
 
 import os
@@ -21,6 +23,18 @@ def must_be_made() -> bool:
 def not_made(why: str) -> BaseException:
     """What ends the test when it is raised."""
     return (pytest.fail.Exception if must_be_made() else pytest.skip.Exception)(f"{NOT_MADE}{why}")
+
+
+def needs_etcd() -> str:
+    """The path of the program; without one the test is skipped."""
+    # Every run of tests has this module, few need etcd.
+    from hyroads.mininet.etcd import etcd_program
+    from hyroads.mininet.programs import EmulationError
+
+    try:
+        return etcd_program()
+    except EmulationError as error:
+        pytest.skip(str(error))
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,36 @@ from hyroads.mininet.machine import TOO_SLOW, MachineWatch
 from hyroads.mininet.runner import RunOptions, run_network
 
 Seen = dict[str, Any]
+SEND = """
+import socket, sys, time
+address, port, burst, pause_s = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4])
+out = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+while True:
+    for _ in range(burst):
+        try:
+            out.sendto(bytes(1400), (address, port))
+        except OSError:
+            pass
+    time.sleep(pause_s)
+"""
+
+
+@contextmanager
+def udp_load(to: Iterable[tuple[Sequence[str], str, int]], burst: int, pause_s: float) -> Iterator[None]:
+    """Datagrams of 1,400 bytes, a ``burst`` of them and then a pause, whatever becomes of them.
+
+    ``to`` has what a command inside the sender begins with, an address and a port.
+    """
+    senders = [
+        subprocess.Popen([*inside, sys.executable, "-c", SEND, address, str(port), str(burst), str(pause_s)])
+        for inside, address, port in to
+    ]
+    try:
+        yield
+    finally:
+        for sender in senders:
+            sender.kill()
+            sender.wait()
 
 
 def make(

@@ -2,7 +2,8 @@
 
 Switches keep the rules, groups and meters that they are given, and tell them when they are asked. Agents carry what
 their flows' rates allow, without loss, and report it; radios tell of a medium that is half busy. As a program it dials
-a controller and takes one JSON request a line: ``python scripted_campus.py NETWORK --openflow PORT --agents PORT``.
+one or more controllers and takes one JSON request a line:
+``python scripted_campus.py NETWORK --openflow PORT ... --agents PORT ...``.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import selectors
 import sys
 import time
 from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,17 +26,21 @@ from hyroads.controller.core.network import Network
 from hyroads.controller.files.documents import read_file
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from scripted_devices import Agent, Radio, Switch
+from scripted_devices import Agent, Line, Radio, Switch
 
 REPORT_S = 0.1
 REDIAL_S = 0.5
+# A controller that does not lead is told so often.
+STANDBY_S = 1.0
 
 
 class Campus:
-    """All devices of a network; :meth:`run` until the controller of this process says that it ends."""
+    """All devices of a network; :meth:`run` until whoever started this process says that it ends."""
 
-    def __init__(self, network: Network, openflow: int, agents: int, *, radios: bool = True) -> None:
-        self.network, self.openflow, self.agents_port = network, openflow, agents
+    def __init__(
+        self, network: Network, openflow: Sequence[int], agents: Sequence[int], *, radios: bool = True
+    ) -> None:
+        self.network, self.openflow, self.agents_ports = network, openflow, agents
         self.addressing = Addressing.of(network)
         self._label = Labels.of(network, self.addressing).link
         self.selector = selectors.DefaultSelector()
@@ -134,8 +140,9 @@ class Campus:
         """Dial, report each ``REPORT_S``, spread over that time, and dial again whoever lost the connection."""
         self.selector.register(0, selectors.EVENT_READ, None)
         devices = [*self.switches.values(), *self.agents.values(), *self.radios.values()]
+        lines = [device.lines[n] for n in range(len(self.openflow)) for device in devices]
         now_s = time.monotonic()
-        due: list[tuple[float, int, Any]] = [(now_s + i * 2e-3, i, d) for i, d in enumerate(devices)]
+        due: list[tuple[float, int, Line]] = [(now_s + i * 2e-3, i, line) for i, line in enumerate(lines)]
         heapq.heapify(due)
         while True:
             wait_s = max(0.0, due[0][0] - time.monotonic())
@@ -148,27 +155,27 @@ class Campus:
             for _ in range(200):
                 if due[0][0] > now_s:
                     break
-                at_s, i, device = heapq.heappop(due)
-                heapq.heappush(due, (self._next_s(device, max(at_s, now_s - REPORT_S)), i, device))
+                at_s, i, line = heapq.heappop(due)
+                heapq.heappush(due, (self._next_s(line, max(at_s, now_s - REPORT_S)), i, line))
 
     @staticmethod
-    def _next_s(device: Any, now_s: float) -> float:
-        """Dial or report; when this device is due again."""
-        if device.peer is None or not device.peer.is_open:
-            device.dial()
+    def _next_s(line: Line, now_s: float) -> float:
+        """Dial or report; when this is due again."""
+        if line.peer is None or not line.peer.is_open:
+            line.dial()
             return now_s + REDIAL_S
-        if isinstance(device, Switch):
+        if isinstance(line.device, Switch):
             return now_s + REDIAL_S
-        device.report()
-        return now_s + REPORT_S
+        line.device.report(line)
+        return now_s + (REPORT_S if line.leads else STANDBY_S)
 
 
 def main() -> int:
     """Until standard input ends."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("network")
-    parser.add_argument("--openflow", type=int, required=True)
-    parser.add_argument("--agents", type=int, required=True)
+    parser.add_argument("--openflow", type=int, nargs="+", required=True, help="a port of each controller")
+    parser.add_argument("--agents", type=int, nargs="+", required=True)
     parser.add_argument("--no-radios", action="store_true")
     asked = parser.parse_args()
     gc.disable()

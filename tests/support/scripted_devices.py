@@ -1,19 +1,19 @@
 """The scripted devices of a campus (``scripted_campus``): switches, agents and radios that never wait for anybody.
 
 Switches keep the rules, groups and meters that they are given, and tell them when they are asked. Agents carry what
-their flows' rates allow, without loss, and report it; radios tell of a medium that is half busy.
+their flows' rates allow, without loss, and report it; radios tell of a medium that is half busy. Each device has a
+:class:`Line` with every controller, and tells those that do not lead each second, as real ones do.
 """
 
 from __future__ import annotations
 
 import json
-import selectors
-import socket
 import struct
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
+
+from scripted_lines import Device, Line, Peer, Told
 
 from hyroads.controller.ofp import wire
 
@@ -24,100 +24,26 @@ FRAME_BYTES = 1400
 _FLOW_MOD = struct.Struct("!QQBBHHHIIIH2x")
 _FLOW_STATS = struct.Struct("!HBxIIHHHH4xQQQ")
 _PORT = struct.Struct("!I4x6s2x16sII24x")
-_READ_BYTES = 1 << 18
 _MOST_PART_BYTES = 60_000
 
 
-class Peer:
-    """One connection to the controller; ``take`` is given what comes in."""
-
-    def __init__(self, campus: Campus, port: int, take: Callable[[Peer, bytearray], None]) -> None:
-        self.campus, self.take = campus, take
-        self._waiting = bytearray()
-        self.data = bytearray()
-        self.is_open, self.is_connected = True, False
-        self.socket = socket.socket()
-        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.socket.setblocking(False)
-        # All devices are in one process: none may keep the others waiting for a controller that is busy.
-        self.socket.connect_ex(("127.0.0.1", port))
-        campus.selector.register(self.socket, selectors.EVENT_READ | selectors.EVENT_WRITE, self)
-
-    def send(self, data: bytes) -> None:
-        """Now, or as soon as the controller reads."""
-        if not self.is_open:
-            return
-        if not self._waiting and self.is_connected:
-            try:
-                data = data[self.socket.send(data) :]
-            except BlockingIOError:
-                pass
-            except OSError:
-                self.close()
-                return
-            if data:
-                self.campus.selector.modify(self.socket, selectors.EVENT_READ | selectors.EVENT_WRITE, self)
-        self._waiting += data
-
-    def on_event(self, mask: int) -> None:
-        """It can be read or written."""
-        if mask & selectors.EVENT_WRITE:
-            if not self.is_connected and self.socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
-                self.close()
-                return
-            self.is_connected = True
-            self._write()
-        if mask & selectors.EVENT_READ and self.is_open:
-            try:
-                more = self.socket.recv(_READ_BYTES)
-            except BlockingIOError:
-                return
-            except OSError:
-                more = b""
-            if not more:
-                self.close()
-                return
-            self.data += more
-            self.take(self, self.data)
-
-    def _write(self) -> None:
-        try:
-            del self._waiting[: self.socket.send(self._waiting)]
-        except BlockingIOError:
-            return
-        except OSError:
-            self.close()
-            return
-        if not self._waiting:
-            self.campus.selector.modify(self.socket, selectors.EVENT_READ, self)
-
-    def close(self) -> None:
-        """The connection is over."""
-        if self.is_open:
-            self.is_open = False
-            self.campus.selector.unregister(self.socket)
-            self.socket.close()
-            self.campus.lost += self.is_connected
-
-
-class Switch:
+class Switch(Device):
     """OpenFlow 1.3 as far as the controller uses it."""
 
     def __init__(self, campus: Campus, node: str) -> None:
-        self.campus = campus
+        super().__init__(campus, node, campus.openflow)
         self.dpid = campus.addressing.dpid[node]
         self.ports = campus.addressing.port_names(node)
         self.rules: dict[tuple[int, int, bytes], bytes] = {}
         """(table, priority, match) -> the entry of a flow statistics reply."""
         self.groups: set[int] = set()
-        self.peer: Peer | None = None
 
-    def dial(self) -> None:
-        """Connect, and say hello."""
-        self.peer = Peer(self.campus, self.campus.openflow, self._take)
-        self.peer.send(wire.message(b"", 1, wire.HELLO))
+    def hello(self) -> bytes:
+        """What is said first."""
+        return wire.message(b"", 1, wire.HELLO)
 
-    def _take(self, peer: Peer, data: bytearray) -> None:
+    def take(self, line: Line, peer: Peer, data: bytearray) -> None:
+        """Whole messages of what came."""
         at = 0
         while len(data) - at >= 8:
             length = int.from_bytes(data[at + 2 : at + 4], "big")
@@ -214,24 +140,11 @@ def _is_in(entry: bytes, key: tuple[int, int, bytes], table: int, cookie: int, m
     return table in {key[0], wire.ALL_TABLES} and own & mask == cookie & mask and fields in key[2]
 
 
-@dataclass(slots=True)
-class Told:
-    """The last whole report of an agent on a connection (docs/reference/dataplane.md, *Reports of what changed*)."""
-
-    at_s: float
-    revision: int
-    links: dict[str, bool]
-    rates: dict[tuple[int, int], float]
-    sent: dict[tuple[int, int], int]
-    received: dict[tuple[int, int], int]
-
-
-class Agent:
+class Agent(Device):
     """An edge agent. What a flow may send it sends, and the far agent has it at once."""
 
     def __init__(self, campus: Campus, node: str) -> None:
-        self.campus, self.node = campus, node
-        self.peer: Peer | None = None
+        super().__init__(campus, node, campus.agents_ports)
         self.revision = 0
         self.ingress: dict[int, dict[int, float]] = {}
         """Flow number -> path id -> Mb/s."""
@@ -239,46 +152,43 @@ class Agent:
         self.egress: list[tuple[int, tuple[int, ...]]] = []
         self._links: dict[str, bool] = {}
         self._links_text = ""
-        self._whole_s: float | None = None
-        """How often all is told on this connection; None: always."""
-        self._told: Told | None = None
         self._at_s = time.monotonic()
 
-    def dial(self) -> None:
-        """Connect, and say hello."""
-        self.peer = Peer(self.campus, self.campus.agents_port, self._take)
-        self._write({"type": "hello", "version": 1, "node": self.node, "program": "scripted 1.0", "boot": "1",
-                     "token": None, "changes": True, "revision": self.revision})  # fmt: skip
+    def hello(self) -> bytes:
+        """What is said first."""
+        hello = {"type": "hello", "version": 1, "node": self.node, "program": "scripted 1.0", "boot": "1",
+                 "token": None, "changes": True, "revision": self.revision}  # fmt: skip
+        seen = {"epoch": self.greatest} if self.greatest else {}
+        return json.dumps({**hello, **seen}).encode() + b"\n"
 
-    def _write(self, message: dict[str, Any]) -> None:
-        if self.peer is not None:
-            self.peer.send(json.dumps(message).encode() + b"\n")
-
-    def _take(self, peer: Peer, data: bytearray) -> None:
-        *lines, rest = data.split(b"\n")
-        data[:] = rest
-        for line in lines:
-            self._answer(json.loads(line))
-
-    def _answer(self, message: dict[str, Any]) -> None:
+    def answer(self, line: Line, message: dict[str, Any]) -> None:
+        """To a line of JSON."""
         kind, seq = message["type"], message.get("seq")
         if kind == "welcome":
-            self._whole_s = message["whole_ms"] / 1e3 if "whole_ms" in message else None
-            self._told = None
+            line.whole_s = message["whole_ms"] / 1e3 if "whole_ms" in message else None
+            line.told = None
         elif kind == "ping":
-            self._write({"type": "pong", "seq": seq})
+            self.campus.counts["asks"] += message.get("leader", False)
+            line.write({"type": "pong", "seq": seq})
         elif kind == "stats":
-            self.report(seq)
-        elif kind == "config":
-            self._configure(message)
-            self._write({"type": "ok", "seq": seq})
-        elif kind == "rates":
-            self.advance()
-            for number, rates in message["rates"].items():
-                self.ingress[int(number)].update({int(path): rate for path, rate in rates.items()})
-            self._write({"type": "ok", "seq": seq})
-        if kind in {"config", "rates"}:
+            self.report(line, seq)
+        elif kind == "lead":
+            line.lead(message, revision=self.revision, rates=self.ingress)
+        elif kind in {"config", "rates"} and not line.leads:
+            line.refuse(message)
+        elif kind in {"config", "rates"}:
+            self._change(kind, message)
+            line.write({"type": "ok", "seq": seq})
             self.campus.told(self)
+
+    def _change(self, kind: str, message: dict[str, Any]) -> None:
+        if kind == "config":
+            self._configure(message)
+            return
+        self.advance()
+        self.campus.counts["rates"] += 1
+        for number, rates in message["rates"].items():
+            self.ingress[int(number)].update({int(path): rate for path, rate in rates.items()})
 
     def _configure(self, message: dict[str, Any]) -> None:
         self.advance()
@@ -306,7 +216,8 @@ class Agent:
         """An inbound link is silent, or heard again."""
         self._links[link] = up
         self._describe_links()
-        self._write({"type": "link", "link": link, "up": up})
+        for line in self.lines:
+            line.write({"type": "link", "link": link, "up": up})
 
     def advance(self) -> None:
         """Carry what the rates allow, until now."""
@@ -317,13 +228,13 @@ class Agent:
             for path, rate_mbps in rates.items():
                 carried[number, path] += rate_mbps * 125_000 * elapsed_s
 
-    def report(self, seq: int | None = None) -> None:
+    def report(self, line: Line, seq: int | None = None) -> None:
         """All counters, or those that changed since they were all told."""
-        if self.peer is None or not self.peer.is_connected or not self.peer.is_open:
+        if line.peer is None or not line.is_up:
             return
         self.advance()
         self.campus.counts["reports"] += 1
-        if seq is None and self._tells_changes():
+        if seq is None and self._tells_changes(line):
             return
         carried = self.campus.carried_bytes
         ingress = ",".join(self._sent(number, rates, carried) for number, rates in self.ingress.items())
@@ -334,20 +245,20 @@ class Agent:
             '"branched":0,"unclassified":0,"malformed":0,"unknown_flow":0,"overrun":0,"cpu_s":1.5,'
             '"woken_late":{"max_ms":0.1,"over_5_ms_s":0.0,"over_20_ms_s":0.0,"over_100_ms_s":0.0},"more":false}\n'
         )
-        self.peer.send(text.encode())
+        line.peer.send(text.encode())
 
-    def _tells_changes(self) -> bool:
+    def _tells_changes(self, line: Line) -> bool:
         """Tell what differs from the last whole report; False if all is to be told now."""
-        told = self._told
-        if self._whole_s is None:
+        told = line.told
+        if line.whole_s is None or line.peer is None:
             return False
         if (
             told is None
-            or self._at_s >= told.at_s + self._whole_s
+            or self._at_s >= told.at_s + line.whole_s
             or told.links.keys() != self._links.keys()
             or told.revision != self.revision
         ):
-            self._remember()
+            line.told = self._now()
             return False
         parts = [f'"time_s":{self._at_s:.6f}']
         if self.ingress or self.egress:
@@ -357,15 +268,15 @@ class Agent:
             parts.append(f'"links":{json.dumps(links)}')
         elif not (self.ingress or self.egress):
             return True
-        self.peer.send(f'{{"type":"changes",{",".join(parts)}}}\n'.encode())
+        line.peer.send(f'{{"type":"changes",{",".join(parts)}}}\n'.encode())
         return True
 
-    def _remember(self) -> None:
+    def _now(self) -> Told:
         carried = self.campus.carried_bytes
         rates = {(number, path): rate for number, paths in self.ingress.items() for path, rate in paths.items()}
         received = {(number, path): int(carried[number, path]) for number, paths in self.egress for path in paths}
         sent = {key: int(carried[key]) for key in rates}
-        self._told = Told(self._at_s, self.revision, dict(self._links), rates, sent, received)
+        return Told(self._at_s, self.revision, dict(self._links), rates, sent, received)
 
     def _flows_changed(self, told: Told) -> Iterator[str]:
         carried, ingress, egress = self.campus.carried_bytes, [], []
@@ -431,42 +342,41 @@ class Agent:
         )
 
 
-class Radio:
+class Radio(Device):
     """The telemetry session of an access point: capacities as in the file."""
 
     def __init__(self, campus: Campus, node: str) -> None:
-        self.campus, self.node = campus, node
-        self.peer: Peer | None = None
-        self._whole_s, self._told_s = 0.0, -1e9
+        super().__init__(campus, node, campus.agents_ports)
+        self._told_s = dict.fromkeys(self.lines, -1e9)
         self._media = [(k, json.dumps(campus.neighbours(node, k))) for k in campus.addressing.technologies(node)]
 
-    def dial(self) -> None:
-        """Connect, and say hello."""
-        self.peer = Peer(self.campus, self.campus.agents_port, self._take)
+    def hello(self) -> bytes:
+        """What is said first."""
         hello = {"type": "hello", "version": 1, "role": "radio", "node": self.node, "program": "scripted 1.0",
                  "boot": "1", "token": None, "changes": True}  # fmt: skip
-        self.peer.send(json.dumps(hello).encode() + b"\n")
+        seen = {"epoch": self.greatest} if self.greatest else {}
+        return json.dumps({**hello, **seen}).encode() + b"\n"
 
-    def _take(self, peer: Peer, data: bytearray) -> None:
-        *lines, rest = data.split(b"\n")
-        data[:] = rest
-        for line in lines:
-            message = json.loads(line)
-            if message["type"] == "welcome":
-                self._whole_s, self._told_s = message.get("whole_ms", 0) / 1e3, -1e9
-            elif message["type"] == "ping":
-                peer.send(json.dumps({"type": "pong", "seq": message["seq"]}).encode() + b"\n")
-            elif message["type"] == "read":
-                self.report(message["seq"])
+    def answer(self, line: Line, message: dict[str, Any]) -> None:
+        """To a line of JSON."""
+        kind = message["type"]
+        if kind == "welcome":
+            line.whole_s, self._told_s[line] = message.get("whole_ms", 0) / 1e3, -1e9
+        elif kind == "ping":
+            line.write({"type": "pong", "seq": message["seq"]})
+        elif kind == "read":
+            self.report(line, message["seq"])
+        elif kind == "lead":
+            line.lead(message)
 
-    def report(self, seq: int | None = None) -> None:
+    def report(self, line: Line, seq: int | None = None) -> None:
         """A reading."""
-        if self.peer is None or not self.peer.is_connected or not self.peer.is_open:
+        if line.peer is None or not line.is_up:
             return
         now_s = time.monotonic()
-        is_whole = seq is not None or now_s >= self._told_s + self._whole_s
+        is_whole = seq is not None or now_s >= self._told_s[line] + (line.whole_s or 0.0)
         if is_whole and seq is None:
-            self._told_s = now_s
+            self._told_s[line] = now_s
         used = ",".join(
             f'{{"technology":"{k}","busy_us":{int(now_s * 5e5)},"active_us":{int(now_s * 1e6)}'
             + (f',"neighbours":{rows}}}' if is_whole else "}")
@@ -475,4 +385,4 @@ class Radio:
         number = "null" if seq is None else seq
         kind = f'"radio","seq":{number}' if is_whole else '"radio-changes"'
         self.campus.counts["readings"] += 1
-        self.peer.send(f'{{"type":{kind},"time_s":{now_s:.6f},"interfaces":[{used}]}}\n'.encode())
+        line.peer.send(f'{{"type":{kind},"time_s":{now_s:.6f},"interfaces":[{used}]}}\n'.encode())

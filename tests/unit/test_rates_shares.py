@@ -13,17 +13,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rate_cases import alpha_fair, constraint, network_of, problem_of, random_case
 from scipy.optimize import minimize
+from scipy.sparse import csr_matrix
 
 from hyroads.controller.control.allocators import SolverMode
 from hyroads.controller.core.network import PRODUCTION, FlowSpec, Network
-from hyroads.controller.core.rates import RateProblem, Utilities, solve
+from hyroads.controller.core.rates import Layout, RateProblem, Utilities, solve, solver
 from hyroads.controller.core.rates.allocation import transferred
-from hyroads.controller.core.rates.problem import DomainsToken
+from hyroads.controller.core.rates.problem import Bounds
 from hyroads.controller.core.rates.shares import (
     Bound,
     Shared,
     SliceShares,
-    _wide,
+    _sets_of,
     airtime_of_slices,
     solve_with_shares,
 )
@@ -354,20 +355,72 @@ def test_the_order_of_flows_does_not_matter(seed: int, alpha: float | None, flow
     assert second.allocation.flow_rates_mbps == pytest.approx(expected, rel=2e-3, abs=2e-3)
 
 
-@examples(40)
+def spread_out(problem: RateProblem, bounds: Bounds) -> RateProblem:
+    """The same problem without bounds: every slice crosses links of its own, and each bound is one more link."""
+    layout, links, slices = problem.layout, problem.layout.link_count, bounds.sets.shape[1]
+    contention = layout.domains[layout.class_of].toarray()
+    set_of, at = np.nonzero(np.isfinite(bounds.most))
+    rows = [np.tile(contention, slices), np.zeros((slices * links, slices * links))]
+    rows.append(np.hstack([contention[at] * bounds.sets[set_of, s, None] for s in range(slices)]))
+    domains = np.vstack(rows)
+    routing = layout.routing.toarray()
+    own = [routing * (bounds.slice_of[layout.path_flow] == s)[:, None] for s in range(slices)]
+    more = domains.shape[0] - (1 + slices) * links
+    crossed = np.hstack([np.zeros_like(routing), *own, np.zeros((len(routing), more))])
+    wide = Layout(
+        layout.flow_ids,
+        layout.path_flow,
+        tuple(tuple(np.flatnonzero(row).tolist()) for row in crossed),
+        csr_matrix(crossed),
+        np.arange(len(domains)),
+        csr_matrix(np.hstack([np.zeros((len(domains), links)), domains, np.zeros((len(domains), more))])),
+    )
+    spread = [np.tile(each, 1 + slices) for each in (problem.capacity_mbps, problem.margin, problem.external)]
+    less = problem.budget[at] - np.minimum(bounds.most[set_of, at], problem.budget[at])
+    return RateProblem(
+        wide,
+        problem.utilities,
+        np.concatenate([spread[0], problem.capacity_mbps[at]]),
+        np.concatenate([spread[1], problem.margin[at]]),
+        np.concatenate([spread[2], problem.external[at] + less]),
+        problem.demand_mbps,
+    )
+
+
+@examples(20)
 @given(SEEDS, alphas, st.integers(2, 10))
-def test_rows_that_are_left_out_change_nothing(seed: int, alpha: float | None, flows: int) -> None:
-    """Beside the same problem in which every bound has its row, and no row is known to imply another."""
+def test_bounds_are_rows_like_any_others(seed: int, alpha: float | None, flows: int) -> None:
+    """Beside the same problem without bounds, in which each of them is a row of the network; cold and warm."""
     _, problem, shares = random_shares(seed, flows, alpha)
-    wide = _wide(problem.layout, shares)
-    bounds = wide.alone(problem)
-    bounds[np.random.default_rng(seed).random(len(bounds)) < 0.3] = np.inf
-    few = solve(wide.problem(problem, bounds))
-    unaware = replace(wide.layout, contained_in=None, same_domains=DomainsToken())
-    posed = wide.problem(problem, np.minimum(bounds, problem.budget[wide.row_link]))
-    every = solve(replace(posed, layout=unaware))
-    assert few.utility == pytest.approx(every.utility, rel=1e-5, abs=1e-5)
-    assert few.flow_rates_mbps == pytest.approx(every.flow_rates_mbps, rel=2e-3, abs=2e-3)
+    sets, rng = _sets_of(shares), np.random.default_rng(seed)
+    most = sets.alone(problem)
+    most[rng.random(most.shape) < 0.3] = np.inf
+    bounded = sets.bounded(problem, most)
+    later = bounded.changed(capacity_mbps=problem.capacity_mbps * rng.uniform(0.5, 1.5, len(problem.capacity_mbps)))
+    cold = solve(bounded)
+    for posed, few in ((bounded, cold), (later, solve(later, cold))):
+        assert posed.bounds is not None
+        every = solve(spread_out(posed, posed.bounds))
+        assert few.utility == pytest.approx(every.utility, rel=1e-5, abs=1e-5)
+        assert few.flow_rates_mbps == pytest.approx(every.flow_rates_mbps, rel=2e-3, abs=2e-3)
+        assert few.gap_utility <= 1e-5 * max(1.0, abs(few.utility))
+
+
+@examples(25)
+@given(SEEDS, alphas, st.integers(2, 10))
+def test_compiled_and_reference_agree_with_bounds(seed: int, alpha: float | None, flows: int) -> None:
+    _, problem, shares = random_shares(seed, flows, alpha)
+    sets = _sets_of(shares)
+    bounded = sets.bounded(problem, sets.alone(problem))
+    found = solve(bounded)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(solver, "kernel", lambda: None)
+        expected = solve(bounded)
+        warm = solve(bounded.changed(capacity_mbps=problem.capacity_mbps * 1.1), expected)
+    assert found.utility == pytest.approx(expected.utility, rel=1e-6, abs=1e-6)
+    assert found.flow_rates_mbps == pytest.approx(expected.flow_rates_mbps, rel=2e-3, abs=2e-3)
+    again = solve(bounded.changed(capacity_mbps=problem.capacity_mbps * 1.1), found)
+    assert again.utility == pytest.approx(warm.utility, rel=1e-6, abs=1e-6)
 
 
 @examples(20)
@@ -386,5 +439,5 @@ def test_rates_of_another_layout_are_a_warm_start() -> None:
     _, problem, shares = random_shares(7, 6)
     wanted = solve_with_shares(problem, shares)
     start = transferred(wanted.allocation, problem.layout)
-    found = solve_with_shares(problem, shares, warm=Shared(start, start, None, start))
+    found = solve_with_shares(problem, shares, warm=Shared(start, start, None))
     assert found.allocation.flow_rates_mbps == pytest.approx(wanted.allocation.flow_rates_mbps, rel=1e-3, abs=1e-3)

@@ -13,6 +13,8 @@ import pytest
 
 from hyroads.controller.control.region_rates import (
     HOLD_S,
+    LISTEN_S,
+    ROUND_S,
     Crossing,
     RegionRates,
     RegionRatesError,
@@ -32,7 +34,7 @@ def at_ends(problem, side):
     """Problem with the ids that the region gives its flows, and how they cross it."""
     names = {flow: flow if side == "b1-" else f"{flow}@b1-" for flow in problem.layout.flow_ids if flow[0] == "c"}
     ends = (None, "b2-") if side == "b1-" else ("b1-", None)
-    return {name: Crossing(name, "1", *ends) for name in names.values()}
+    return {name: Crossing(name, "1", *ends, flow) for flow, name in names.items()}
 
 
 def renamed(problem):
@@ -42,7 +44,7 @@ def renamed(problem):
 
 
 def exchanged(seed, rounds, *, loss=0.0, delay_s=(0.0, 0.0)):
-    """The utility after some rounds over that of the joint optimum."""
+    """The utility after some rounds, from the first that says something on, over that of the joint optimum."""
     rng = random.Random(seed)
     best, regions = two_buildings(rng, crossing=20, local=60)
     problems = {side: region.problem for side, region in regions.items()}
@@ -53,7 +55,7 @@ def exchanged(seed, rounds, *, loss=0.0, delay_s=(0.0, 0.0)):
     phase = {"b1-": 0, "b2-": rng.randrange(SLOTS_A_ROUND)}
     last = dict.fromkeys(live)
     flying = []
-    for number in range(rounds * SLOTS_A_ROUND):
+    for number in range(round(LISTEN_S / SLOT_S) + rounds * SLOTS_A_ROUND):
         now_s = number * SLOT_S
         for _, target, seq, document in [each for each in flying if each[0] <= now_s]:
             live[target].heard(OTHER[target], seq, parse_rates(document), now_s)
@@ -101,6 +103,23 @@ def crossing_rates(rates, problem):
     return {f: float(x) for f, x in zip(problem.layout.flow_ids, found.flow_rates_mbps, strict=True) if f[0] == "c"}
 
 
+def spoken(rates):
+    """What neighbours are told in the first round that tells something."""
+    assert rates.round(0.0) == {}
+    return rates.round(LISTEN_S)
+
+
+def test_a_region_that_starts_listens_before_it_offers():
+    rates, problem = one()
+    rates.allocate(solve, problem, None)
+    rates.heard("b2-", 1, {"c0": Side("1", 0.5, 0.1)}, 0.0)
+    assert [rates.round(at_s) for at_s in (0.0, ROUND_S, LISTEN_S - ROUND_S)] == [{}] * 3
+    # Meanwhile it takes its share of the weight, and the other one's offer for its cap.
+    assert rates.shares["c0"] != 0.5 == rates.shares["c1"]
+    assert crossing_rates(rates, problem)["c0"] == pytest.approx(0.5, rel=1e-3)
+    assert set(rates.round(LISTEN_S)["b2-"]) == set(rates.crossing)
+
+
 def test_a_cap_holds_while_the_neighbour_is_silent_and_then_its_own_rates_count():
     rates, problem = one()
     free = crossing_rates(rates, problem)
@@ -129,7 +148,7 @@ def test_a_flow_that_wants_little_caps_nobody_and_its_demand_is_told_downstream(
     demand = problem.demand_mbps.copy()
     demand[problem.layout.flow_ids.index("c0")] = 0.01
     rates.allocate(solve, problem.changed(demand_mbps=demand), None)
-    told = rates.round(0.0)["b2-"]
+    told = spoken(rates)["b2-"]
     assert math.isinf(told["c0"].offer_mbps)
     assert told["c0"].demand_mbps == pytest.approx(0.01)
     assert math.isfinite(told["c1"].offer_mbps)
@@ -139,14 +158,29 @@ def test_a_flow_that_wants_little_caps_nobody_and_its_demand_is_told_downstream(
 def test_a_region_in_the_middle_passes_on_what_it_hears():
     _, problem = one()
     middle = RegionRates("m")
-    middle.use({"c0": Crossing("c0", "1", "x", "y")})
+    middle.use({"c0": Crossing("c0", "1", "x", "y", "c0")})
     middle.allocate(solve, problem, None)
     middle.heard("x", 1, {"c0": Side("1", 0.3, 0.25, 700.0)}, 0.0)
-    told = middle.round(0.1)
+    told = spoken(middle)
     assert told["y"]["c0"].offer_mbps == pytest.approx(0.3)
     assert told["y"]["c0"].demand_mbps == 700.0
     assert told["y"]["c0"].pull > 0.25
     assert 0.3 < told["x"]["c0"].offer_mbps < 700.0
+
+
+def test_a_flow_that_moves_at_the_border_is_told_once_as_the_end_that_gives_more():
+    _, problem = one()
+    south = RegionRates("south")
+    ends = {"c0": "m1", "c1": "m2"}
+    south.use({flow: Crossing(flow, "1", "north", None, "moving") for flow in ends})
+    south.allocate(solve, problem, None)
+    told = spoken(south)["north"]
+    assert set(told) == {"moving"}
+    assert told["moving"].offer_mbps == max(south.offers_mbps[flow] for flow in ends)
+    # What is heard of it caps both.
+    south.heard("north", 1, {"moving": Side("1", 0.2, 0.1)}, 0.1)
+    capped = crossing_rates(south, problem)
+    assert [capped[flow] for flow in ends] == pytest.approx([0.2, 0.2], rel=1e-3)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from .problem import FloatArray, Layout, RateProblem, sums_by
+from .problem import BoundPrices, FloatArray, Layout, RateProblem, sums_by
 from .reduction import Reduced
 
 # A path with less than this share of its flow's rate (or of the typical rate) is not used.
@@ -27,7 +27,8 @@ _HOPELESS = 1e12
 class Allocation:
     """Rates of a slot: ``path_rates_mbps[P]``, ``flow_rates_mbps[F]``, and how good they are.
 
-    ``link_prices[L]`` is gamma: utility per unit of airtime of the domain of each link. ``utility`` is
+    ``link_prices[L]`` is gamma: utility per unit of airtime of the domain of each link; ``bound_prices`` are those of
+    bounds, if the problem has any. ``utility`` is
     sum_f U_f(x_f) and no allocation has more than ``utility + gap_utility``; flows without a usable path are left
     out of the gap. ``max_airtime`` is the largest share of time that any domain of the network is busy, traffic that
     is not ours included. ``steps`` counts Newton steps, ``rows`` the constraints that took part in them.
@@ -42,6 +43,7 @@ class Allocation:
     max_airtime: float
     steps: int
     rows: int
+    bound_prices: BoundPrices | None = None
 
 
 def transferred(old: Allocation, layout: Layout) -> Allocation:
@@ -114,8 +116,11 @@ def allocation(
     """The allocation of feasible column rates (n) and row prices (m)."""
     path_rates = reduced.expand(rates_mbps)
     flow_rates = problem.layout.flow_rates(path_rates)
+    per_airtime = row_prices / reduced.budget
     link_prices = np.zeros(problem.layout.link_count)
-    np.add.at(link_prices, reduced.limiting_link, row_prices / reduced.budget)
+    of_all = reduced.set_of < 0
+    np.add.at(link_prices, reduced.limiting_link[of_all], per_airtime[of_all])
+    bounds = np.flatnonzero(~of_all & (row_prices > 0))
     return Allocation(
         problem.layout,
         path_rates,
@@ -123,7 +128,10 @@ def allocation(
         link_prices,
         problem.utilities.total(flow_rates),
         duality_gap(reduced, rates_mbps, row_prices),
-        problem.busiest(path_rates),
+        reduced.busiest(problem, rates_mbps),
         steps,
         rows,
+        BoundPrices(reduced.set_of[bounds], reduced.limiting_link[bounds], per_airtime[bounds])
+        if problem.bounds is not None
+        else None,
     )

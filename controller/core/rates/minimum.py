@@ -109,7 +109,11 @@ def bounded_rate(
     np.maximum.at(busy, layout.class_of, extra)
     # Classes without an existing link limit nothing.
     there = np.flatnonzero(np.isfinite(budget))
+    bounds, most = _bound_rows(problem, rows)
     rows, budget, busy = rows[there], budget[there], busy[there]
+    full_rows = len(there)
+    rows, budget = sparse.vstack([rows, bounds]), np.concatenate([budget, most])
+    busy = np.concatenate([busy, np.zeros(len(most))])
     usable = np.asarray(layout.routing @ (problem.capacity_mbps <= 0).astype(float)) == 0
     owner = sparse.csr_matrix((np.ones(paths), (layout.path_flow, np.arange(paths))), shape=(layout.flow_count, paths))
     own = np.zeros(layout.flow_count)
@@ -128,8 +132,22 @@ def bounded_rate(
         return float("inf"), ()
     if solved.x is None:
         return -1.0, ()
-    full = np.flatnonzero(solved.ineqlin.marginals[: rows.shape[0]] < -_PRICED)
+    full = np.flatnonzero(solved.ineqlin.marginals[:full_rows] < -_PRICED)
     return float(solved.x[-1]), tuple(full.tolist())
+
+
+def _bound_rows(problem: RateProblem, rows: Any) -> tuple[Any, FloatArray]:
+    """Airtime per Mb/s on each path and the most of it, for the bounds of a problem; ``rows`` are those of classes."""
+    layout, bounds = problem.layout, problem.bounds
+    if bounds is None:
+        return sparse.csr_matrix((0, layout.path_count)), np.zeros(0)
+    most = np.full((rows.shape[0], len(bounds.sets)), np.inf)
+    np.minimum.at(most, layout.class_of, np.where(problem.capacity_mbps > 0, bounds.most, np.inf).T)
+    most = most.T
+    set_of, classes = np.nonzero(np.isfinite(most))
+    is_in = bounds.sets[:, bounds.slice_of[layout.path_flow]].astype(float)
+    parts = [rows[classes[set_of == k]] @ sparse.diags(is_in[k]) for k in range(len(is_in))]
+    return sparse.vstack(parts, format="csr"), most[set_of, classes]
 
 
 def _possible(problem: RateProblem, wanted: FloatArray, order: Sequence[int]) -> FloatArray:
@@ -146,7 +164,8 @@ def _possible(problem: RateProblem, wanted: FloatArray, order: Sequence[int]) ->
 def _prices(problem: RateProblem, free: Allocation) -> FloatArray:
     """A first guess of what a Mb/s costs each flow: its cheapest path without guarantees, at least its slope at 0."""
     prices = np.full(problem.layout.flow_count, np.inf)
-    np.minimum.at(prices, problem.layout.path_flow, problem.path_prices(free.link_prices))
+    path_prices = problem.path_prices(free.link_prices, free.bound_prices)
+    np.minimum.at(prices, problem.layout.path_flow, path_prices)
     finite = prices[np.isfinite(prices) & (prices > 0)]
     typical = float(finite.max()) if len(finite) else 1.0
     return np.where(np.isfinite(prices) & (prices > 0), prices, typical)
@@ -175,7 +194,10 @@ class _Split:
             np.concatenate([shift, zeros]),
         )
         demand = np.concatenate([demand, minimum_mbps[mine]])
-        return replace(problem, layout=self.layout, utilities=utilities, demand_mbps=demand)
+        bounds = problem.bounds
+        if bounds is not None:
+            bounds = replace(bounds, slice_of=np.concatenate([bounds.slice_of, bounds.slice_of[mine]]))
+        return replace(problem, layout=self.layout, utilities=utilities, demand_mbps=demand, bounds=bounds)
 
     def merged(self, problem: RateProblem, solved: Allocation) -> Allocation:
         """The allocation of the flows as they were."""

@@ -21,17 +21,18 @@ from .reduction import Reduced
 
 @dataclass(frozen=True, eq=False)
 class Start:
-    """Safe positive rates; for a warm start (else empty) also the earlier slot's rates and prices, and their gap."""
+    """Safe positive rates for a cold start, or for a warm one the earlier slot's rates and prices; what isn't needed is
+    empty.
+    """
 
     safe_mbps: FloatArray
     warm_rates: FloatArray
     warm_prices: FloatArray
-    warm_gap: float
 
     @staticmethod
     def cold(safe_mbps: FloatArray) -> Start:
         """From the safe rates alone."""
-        return Start(safe_mbps, np.zeros(0), np.zeros(0), 0.0)
+        return Start(safe_mbps, np.zeros(0), np.zeros(0))
 
 
 def solve_native(
@@ -45,7 +46,8 @@ def solve_native(
         return kernel.solve(
             _arrays(reduced, start),
             columns=len(reduced.columns),
-            rows=len(reduced.groups),
+            rows=len(reduced.budget),
+            slices=max(1, reduced.sets.shape[1]),
             boundary=boundary,
             centring=centring,
             max_steps=max_steps,
@@ -57,13 +59,20 @@ def solve_native(
 def _arrays(reduced: Reduced, start: Start) -> Mapping[str, NDArray[Any]]:
     """The arrays of a request, which points into them: they must outlive it."""
     starts = np.searchsorted(reduced.flow, np.arange(len(reduced.flows) + 1))
+    sets = np.vstack([reduced.sets, np.ones(reduced.sets.shape[1], dtype=bool)])
+    set_of, slices = np.nonzero(sets)
     utilities = reduced.utilities
     return {
         "routing_starts": _int32(reduced.routing.indptr),
         "routing_items": _int32(reduced.routing.indices),
         "crossings": _float64(reduced.routing.data),
-        "row_starts": _int32(reduced.rows.indptr),
-        "row_items": _int32(reduced.rows.indices),
+        "domain_starts": _int32(reduced.rows.indptr),
+        "domain_items": _int32(reduced.rows.indices),
+        "set_starts": _int32(np.searchsorted(set_of, np.arange(len(sets) + 1))),
+        "set_items": _int32(slices),
+        "domain_of": _int32(reduced.domain_of),
+        "set_of": _int32(reduced.set_of % len(sets)),
+        "slice_of": _int32(reduced.slice_of),
         "airtime": _float64(reduced.airtime),
         "budget": _float64(reduced.budget),
         "flow_starts": _int32(starts),
@@ -87,13 +96,18 @@ def greatest_total(kernel: Kernel, rows: FloatArray, *, boundary: float, max_ste
     column, row = np.nonzero(rows.T)
     loads = rows.sum(axis=1)
     busiest = np.where(rows > 0, loads[:, None], 0.0).max(axis=0)
-    one, nothing = np.ones(1), np.zeros(0)
+    one, nothing, first = np.ones(1), np.zeros(0), np.zeros(1)
     arrays: dict[str, NDArray[Any]] = {
         "routing_starts": _int32(np.searchsorted(column, np.arange(columns + 1))),
         "routing_items": _int32(row),
         "crossings": _float64(rows.T[column, row]),
-        "row_starts": _int32(np.arange(count + 1)),
-        "row_items": _int32(np.arange(count)),
+        "domain_starts": _int32(np.arange(count + 1)),
+        "domain_items": _int32(np.arange(count)),
+        "set_starts": _int32(np.arange(2)),
+        "set_items": _int32(first),
+        "domain_of": _int32(np.arange(count)),
+        "set_of": _int32(np.zeros(count)),
+        "slice_of": _int32(first),
         "airtime": np.ones(count),
         "budget": np.ones(count),
         "flow_starts": _int32(np.array([0, columns])),
@@ -107,7 +121,7 @@ def greatest_total(kernel: Kernel, rows: FloatArray, *, boundary: float, max_ste
     }
     try:
         found = kernel.solve(
-            arrays, columns=columns, rows=count, boundary=boundary, centring=0.0, max_steps=max_steps
+            arrays, columns=columns, rows=count, slices=1, boundary=boundary, centring=0.0, max_steps=max_steps
         )  # fmt: skip
     except ValueError as error:
         raise PlanningError(str(error)) from error

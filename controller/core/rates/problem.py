@@ -33,6 +33,7 @@ from hyroads.controller.core.network import FlowSpec, Network, Utility
 
 FloatArray = NDArray[np.float64]
 IndexArray = NDArray[np.intp]
+BoolArray = NDArray[np.bool_]
 
 MAX_ALPHA = 100.0
 
@@ -158,8 +159,6 @@ class Layout:
     """Layouts that have this in common have ``domains`` in common."""
     rows_in: tuple[ReferenceType[Layout], IndexArray] | None = field(default=None, repr=False)
     """The layout that this was made from, and per path its position there (-1: it is new)."""
-    contained_in: IndexArray | None = field(default=None, repr=False)
-    """Per class one whose domain contains its domain (-1: none is known); None: not looked for yet."""
 
     @property
     def flow_count(self) -> int:
@@ -179,6 +178,11 @@ class Layout:
     def flow_rates(self, path_rates: FloatArray) -> FloatArray:
         """x_f from x_P, shapes P -> F."""
         return sums_by(self.path_flow, path_rates, self.flow_count)
+
+    @cached_property
+    def routing_t(self) -> sparse.csr_matrix:
+        """The routing matrix R, L x P."""
+        return self.routing.T.tocsr()
 
     @cached_property
     def contention_on_paths(self) -> sparse.csr_matrix:
@@ -248,12 +252,34 @@ def _rows_in(before: Layout | None, flows: Mapping[str, Paths]) -> tuple[IndexAr
 
 
 @dataclass(frozen=True, eq=False)
+class Bounds:
+    """Rows of some flows alone: the flows of the slices of set k take at most ``most[k, l]`` of the domain of link l.
+
+    ``slice_of[F]`` is the slice (number) of each flow, ``sets[K, S]`` says which slices are in which set, and
+    ``most[K, L]`` is inf where there is no bound.
+    """
+
+    slice_of: IndexArray
+    sets: BoolArray
+    most: FloatArray
+
+
+@dataclass(frozen=True, eq=False)
+class BoundPrices:
+    """Prices of bounds, utility per unit of airtime: of set ``set_of[i]`` in the domain of ``link[i]``."""
+
+    set_of: IndexArray
+    link: IndexArray
+    price: FloatArray
+
+
+@dataclass(frozen=True, eq=False)
 class RateProblem:
     """One slot's problem on a layout.
 
     ``capacity_mbps[L]`` >= 0 (0 takes a link out), ``margin[L]`` = delta in 0..1 per link's domain, ``external[L]``
     >= 0 the measured airtime of traffic that is not ours in the domain of each link, ``demand_mbps[F]`` >= 0 the
-    largest rate a flow can use (inf: any).
+    largest rate a flow can use (inf: any). ``bounds`` are more rows, of some flows each.
     """
 
     layout: Layout
@@ -262,6 +288,7 @@ class RateProblem:
     margin: FloatArray
     external: FloatArray
     demand_mbps: FloatArray
+    bounds: Bounds | None = None
 
     def __post_init__(self) -> None:
         layout = self.layout
@@ -320,22 +347,31 @@ class RateProblem:
 
     def airtime(self, path_rates: FloatArray) -> FloatArray:
         """Airtime of our traffic in the domain of every link of the network, B diag(d) R x, shape L."""
-        carried = self.layout.routing.T @ path_rates
+        carried = self.layout.routing_t @ path_rates
         own = np.zeros_like(carried)
         np.divide(carried, self.capacity_mbps, out=own, where=carried > 0)
         return np.asarray((self.layout.domains @ own)[self.layout.class_of])
 
-    def path_prices(self, link_prices: FloatArray) -> FloatArray:
-        """q_P = sum_{l in P} d_l sum_{m in I_l} gamma_m [3.10], utility per Mb/s, L -> P; inf without capacity."""
+    def path_prices(self, link_prices: FloatArray, bound_prices: BoundPrices | None = None) -> FloatArray:
+        """q_P = sum_{l in P} d_l sum_{m in I_l} gamma_m [3.10], utility per Mb/s, L -> P; inf without capacity.
+
+        With the prices of bounds, each for the flows that it bounds.
+        """
         layout = self.layout
-        per_class = sums_by(layout.class_of, link_prices, layout.domains.shape[0])
+        per_class = sums_by(layout.class_of, link_prices, layout.domains.shape[0])[:, None]
+        if self.bounds is not None and bound_prices is not None:
+            per_class = np.repeat(per_class, self.bounds.sets.shape[1], axis=1)
+            shared = self.bounds.sets[bound_prices.set_of] * bound_prices.price[:, None]
+            np.add.at(per_class, layout.class_of[bound_prices.link], shared)
         # Few domains have a price.
-        priced = np.flatnonzero(per_class)
+        priced = np.flatnonzero(per_class.any(axis=1))
         contention = np.asarray(layout.domains[priced].T @ per_class[priced])
-        usable = self.capacity_mbps > 0
-        own = np.divide(contention, self.capacity_mbps, out=np.zeros_like(contention), where=usable)
+        own = contention * self.inverse_capacity[:, None]
         prices = np.asarray(layout.routing @ own)
-        return prices if usable.all() else np.where(layout.routing @ ~usable > 0, np.inf, prices)
+        if self.bounds is not None and bound_prices is not None:
+            prices = prices[np.arange(len(prices)), self.bounds.slice_of[layout.path_flow], None]
+        usable = self.capacity_mbps > 0
+        return prices[:, 0] if usable.all() else np.where(layout.routing @ ~usable > 0, np.inf, prices[:, 0])
 
     @cached_property
     def prices_per_link_price(self) -> FloatArray:

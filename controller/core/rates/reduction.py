@@ -10,7 +10,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import pairwise
 from weakref import WeakKeyDictionary
@@ -18,7 +18,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from scipy import sparse
 
-from .problem import DomainsToken, FloatArray, IndexArray, Layout, RateProblem, Utilities
+from .problem import BoolArray, DomainsToken, FloatArray, IndexArray, Layout, RateProblem, Utilities
 
 _Rows = tuple[sparse.csr_matrix, sparse.csr_matrix, IndexArray, IndexArray]
 # What follows from the domains of layouts that have them in common.
@@ -62,16 +62,6 @@ class Pattern:
         links = links[np.searchsorted(self.group_of[links], 0) :]
         return links, np.searchsorted(self.group_of[links], np.arange(self.rows.shape[0]))
 
-    def contained_in(self) -> IndexArray:
-        """Per class of the layout one whose domain contains its domain, -1 where there is none."""
-        layout, count = self.layout, self.layout.domains.shape[0]
-        group_of = np.full(count, -1, dtype=np.intp)
-        group_of[layout.class_of] = self.group_of
-        class_of_group = np.full(self.rows.shape[0] + 1, -1, dtype=np.intp)
-        class_of_group[group_of] = np.arange(count)
-        container = np.append(self.container, -1)[group_of]
-        return np.where(container >= 0, class_of_group[container], -1)
-
     @staticmethod
     def of(layout: Layout) -> Pattern:
         """Reduce a layout."""
@@ -81,9 +71,7 @@ class Pattern:
         if known is None:
             rows, group_of_class = _distinct_rows(layout.domains[:, used].tocsr())
             rows_t = rows.T.tocsr()
-            container = _known_containers(layout, rows, group_of_class)
-            container = _containers(rows, rows_t) if container is None else container
-            known = _ROWS[layout.same_domains] = (rows, rows_t, container, group_of_class)
+            known = _ROWS[layout.same_domains] = (rows, rows_t, _containers(rows, rows_t), group_of_class)
         rows, rows_t, container, group_of_class = known
         group_of = group_of_class[layout.class_of] if len(group_of_class) else np.full(layout.link_count, -1)
         routing = layout.routing[first][:, used].tocsr()
@@ -97,8 +85,10 @@ class Reduced:
     """The problem of a slot on the columns and rows that count: n columns, m rows, f flows with a usable path.
 
     ``columns[n]`` index the pattern's columns, ``flows[f]`` the layout's flows, ``flow[n]`` says whose column it is
-    (sorted), ``groups[m]`` index the pattern's groups. Row g of the constraint is ``rows[g] diag(airtime) routing' x``
-    <= ``budget[g]``, with ``airtime`` = d of the U used links (0 where no usable path crosses).
+    (sorted), ``groups[m]`` index the pattern's groups. Row g of the constraint is, with D = ``rows`` and ``airtime`` =
+    d of the U used links (0 where no usable path crosses), ``D[domain_of[g]] diag(airtime) routing' x`` <=
+    ``budget[g]``: of all columns if ``set_of[g]`` is -1, else of those whose flows are in a slice (``slice_of[f]``) of
+    that set (``sets[K, S]``).
     """
 
     pattern: Pattern
@@ -106,6 +96,10 @@ class Reduced:
     flows: IndexArray
     flow: IndexArray
     groups: IndexArray
+    domain_of: IndexArray
+    set_of: IndexArray
+    slice_of: IndexArray
+    sets: BoolArray
     routing: sparse.csr_matrix
     routing_t: sparse.csr_matrix
     rows: sparse.csr_matrix
@@ -118,15 +112,57 @@ class Reduced:
 
     def loads(self, rates: FloatArray) -> FloatArray:
         """Airtime of every row over its budget, shapes n -> m; feasible iff at most 1."""
-        return np.asarray(self.rows @ (self.airtime * (self.routing_t @ rates))) / self.budget
+        if not len(self.sets):
+            return _times(self.rows, self.rows_t, self.airtime * (self.routing_t @ rates)) / self.budget
+        per_slice = np.zeros((len(rates), self.sets.shape[1]))
+        per_slice[np.arange(len(rates)), self.slice_of[self.flow]] = rates
+        taken = _times(self.rows, self.rows_t, self.airtime[:, None] * (self.routing_t @ per_slice))
+        per_set = np.hstack([taken @ self.sets.T, taken.sum(axis=1, keepdims=True)])
+        return np.asarray(per_set[self.domain_of, self.set_of] / self.budget)
+
+    def busiest(self, problem: RateProblem, rates: FloatArray) -> float:
+        """As that of the problem, at rates of columns."""
+        per_group = _times(self.pattern.rows, self.pattern.rows_t, self.airtime * (self.routing_t @ rates))
+        busy = np.append(per_group, 0.0)[self.pattern.group_of] + problem.external
+        return float(busy[problem.capacity_mbps > 0].max(initial=0.0))
 
     def path_prices(self, row_prices: FloatArray) -> FloatArray:
         """q of every column for prices per row's *share of budget*, shapes m -> n."""
-        return np.asarray(self.routing @ (self.airtime * (self.rows_t @ (row_prices / self.budget))))
+        # Few rows have a price.
+        priced = np.flatnonzero(row_prices)
+        rows, prices = self.rows[self.domain_of[priced]].T, row_prices[priced] / self.budget[priced]
+        if not len(self.sets):
+            return np.asarray(self.routing @ (self.airtime * (rows @ prices)))
+        pays = np.vstack([self.sets, np.ones(self.sets.shape[1], dtype=bool)])[self.set_of[priced]]
+        per_slice = np.asarray(self.routing @ (self.airtime[:, None] * (rows @ (pays * prices[:, None]))))
+        return np.asarray(per_slice[np.arange(len(per_slice)), self.slice_of[self.flow]])
+
+    def spread_over_slices(self) -> Reduced:
+        """The same rows and columns without sets: the columns of every slice cross links of their own."""
+        if not len(self.sets):
+            return self
+        slices = self.sets.shape[1]
+        is_in = np.vstack([self.sets, np.ones(slices, dtype=bool)])[self.set_of]
+        shared = self.rows[self.domain_of]
+        rows: sparse.csr_matrix = sparse.hstack(
+            [sparse.diags(is_in[:, index].astype(float)) @ shared for index in range(slices)], format="csr"
+        )
+        rows.eliminate_zeros()
+        shift = np.repeat(self.slice_of[self.flow] * len(self.airtime), np.diff(self.routing.indptr))
+        routing = sparse.csr_matrix(
+            (self.routing.data, self.routing.indices + shift, self.routing.indptr),
+            shape=(len(self.columns), slices * len(self.airtime)),
+        )
+        every = np.arange(len(self.budget))
+        return replace(
+            self, domain_of=every, set_of=np.full(len(every), -1), slice_of=np.zeros_like(self.slice_of),
+            sets=np.zeros((0, 1), dtype=bool), routing=routing, routing_t=routing.T.tocsr(), rows=rows,
+            rows_t=rows.T.tocsr(), airtime=np.tile(self.airtime, slices),
+        )  # fmt: skip
 
     def coefficients(self, rows: IndexArray) -> FloatArray:
         """Some rows of the constraint, each divided by its budget, as a dense k x n matrix."""
-        scaled = self.rows[rows].toarray() * (self.airtime / self.budget[rows, None])
+        scaled = self.rows[self.domain_of[rows]].toarray() * (self.airtime / self.budget[rows, None])
         return np.ascontiguousarray((self.routing @ scaled.T).T)
 
     def expand(self, rates: FloatArray) -> FloatArray:
@@ -136,13 +172,22 @@ class Reduced:
         return np.asarray((per_column / self.pattern.copies)[self.pattern.column_of])
 
 
+def _times(rows: sparse.csr_matrix, rows_t: sparse.csr_matrix, values: FloatArray) -> FloatArray:
+    """Rows times values of links. Mostly few links carry something: then their columns alone are looked at."""
+    busy = np.flatnonzero(values if values.ndim == 1 else values.any(axis=1))
+    if 2 * len(busy) > len(values):
+        return np.asarray(rows @ values)
+    return np.asarray(rows_t[busy].T @ values[busy])
+
+
 def reduce_problem(problem: RateProblem, pattern: Pattern) -> Reduced:
     """The reduced problem of a slot."""
     links, starts = pattern.limited
     budgets = problem.row_budget[links]
     budget = np.minimum.reduceat(budgets, starts) if len(starts) else np.zeros(0)
     limiting = _first_at_minimum(links, starts, budgets, budget)
-    columns = _usable_columns(problem, pattern, budget)
+    bounds = None if problem.bounds is None else _BoundRows.of(problem, pattern, budget)
+    columns = _usable_columns(problem, pattern, budget, bounds)
     implied = (pattern.container >= 0) & (budget[pattern.container] <= budget) if len(budget) else np.zeros(0, bool)
     groups = np.flatnonzero(~implied & (budget > _MIN_BUDGET) & np.isfinite(budget))
     whole = len(columns) == len(pattern.copies)
@@ -153,14 +198,50 @@ def reduce_problem(problem: RateProblem, pattern: Pattern) -> Reduced:
         groups = groups[np.asarray(pattern.rows[groups] @ crossed.astype(float)) > 0]
     capacity = problem.capacity_mbps[pattern.used]
     airtime = np.divide(1.0, capacity, out=np.zeros_like(capacity), where=crossed)
-    rows, rows_t = pattern.rows, pattern.rows_t
-    if len(groups) < len(budget):
-        rows, rows_t = _some_rows(pattern, groups.tobytes())
+    rows, rows_t, domains = pattern.rows, pattern.rows_t, groups
+    budget, limiting, set_of = budget[groups], limiting[groups], np.full(len(groups), -1)
+    if bounds is not None:
+        groups = np.concatenate([groups, bounds.groups])
+        domains, budget = np.unique(groups), np.concatenate([budget, bounds.budget])
+        limiting, set_of = np.concatenate([limiting, bounds.limiting]), np.concatenate([set_of, bounds.set_of])
+    if len(domains) < rows.shape[0]:
+        rows, rows_t = _some_rows(pattern, domains.tobytes())
     flows, flow = np.unique(pattern.column_flow[columns], return_inverse=True)
+    slice_of, sets = np.zeros(len(flows), dtype=np.intp), np.zeros((0, 1), dtype=bool)
+    if problem.bounds is not None:
+        slice_of, sets = problem.bounds.slice_of[flows], problem.bounds.sets
     return Reduced(
-        pattern, columns, flows, flow, groups, routing, routing_t, rows, rows_t, airtime, budget[groups],
-        limiting[groups], problem.utilities.select(flows), problem.demand_mbps[flows],
+        pattern, columns, flows, flow, groups, np.searchsorted(domains, groups), set_of, slice_of, sets, routing,
+        routing_t, rows, rows_t, airtime, budget, limiting, problem.utilities.select(flows), problem.demand_mbps[flows],
     )  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class _BoundRows:
+    """Rows of a problem's bounds that count: set, group, budget and the link whose bound it is. ``silent[K, G]`` are
+    those without airtime.
+    """
+
+    set_of: IndexArray
+    groups: IndexArray
+    budget: FloatArray
+    limiting: IndexArray
+    silent: BoolArray
+
+    @staticmethod
+    def of(problem: RateProblem, pattern: Pattern, whole: FloatArray) -> _BoundRows | None:
+        """The rows; None if there are none. ``whole[G]`` is the budget of each group's row of all flows."""
+        links, starts = pattern.limited
+        if problem.bounds is None or not len(starts):
+            return None
+        most = np.where(problem.capacity_mbps > 0, problem.bounds.most, np.inf)[:, links]
+        budget = np.minimum.reduceat(most, starts, axis=1)
+        around = np.hstack([budget, np.full((len(budget), 1), np.inf)])[:, pattern.container]
+        silent = budget <= _MIN_BUDGET
+        set_of, groups = np.nonzero((budget < np.minimum(whole, around)) & ~silent)
+        at = np.flatnonzero(most == np.repeat(budget, np.diff(np.append(starts, len(links))), axis=1))
+        first = at[np.searchsorted(at, set_of * len(links) + starts[groups])] % len(links)
+        return _BoundRows(set_of, groups, budget[set_of, groups], links[first], silent)
 
 
 @lru_cache(maxsize=8)
@@ -170,10 +251,21 @@ def _some_rows(pattern: Pattern, groups: bytes) -> tuple[sparse.csr_matrix, spar
     return rows, rows.T.tocsr()
 
 
-def _usable_columns(problem: RateProblem, pattern: Pattern, budget: FloatArray) -> IndexArray:
-    silent = (budget <= _MIN_BUDGET).astype(float)
-    blocked = (problem.capacity_mbps[pattern.used] <= 0) | (np.asarray(pattern.rows_t @ silent) > 0)
-    usable = (np.asarray(pattern.routing @ blocked.astype(float)) == 0) & (problem.demand_mbps[pattern.column_flow] > 0)
+def _usable_columns(
+    problem: RateProblem, pattern: Pattern, budget: FloatArray, bounds: _BoundRows | None
+) -> IndexArray:
+    blocked = problem.capacity_mbps[pattern.used] <= 0
+    silent = budget <= _MIN_BUDGET
+    if silent.any():
+        blocked |= np.asarray(pattern.rows_t @ silent.astype(float)) > 0
+    usable = problem.demand_mbps[pattern.column_flow] > 0
+    if blocked.any():
+        usable &= np.asarray(pattern.routing @ blocked.astype(float)) == 0
+    if bounds is not None and problem.bounds is not None and bounds.silent.any():
+        sets = problem.bounds.sets.astype(float)
+        blocked = np.asarray(pattern.rows_t @ (bounds.silent.T.astype(float) @ sets)) > 0
+        crosses = np.asarray(pattern.routing @ blocked.astype(float)) > 0
+        usable &= ~crosses[np.arange(len(crosses)), problem.bounds.slice_of[pattern.column_flow]]
     return np.flatnonzero(usable)
 
 
@@ -223,18 +315,6 @@ def _distinct_rows(domains: sparse.csr_matrix) -> tuple[sparse.csr_matrix, Index
     filled = np.flatnonzero(group_of >= 0)[::-1]
     first[group_of[filled]] = filled
     return domains[first], group_of
-
-
-def _known_containers(layout: Layout, rows: sparse.csr_matrix, group_of_class: IndexArray) -> IndexArray | None:
-    """Containers of rows as the layout names them; None if it doesn't."""
-    if layout.contained_in is None:
-        return None
-    container = np.full(rows.shape[0], -1, dtype=np.intp)
-    inner = np.flatnonzero((layout.contained_in >= 0) & (group_of_class >= 0))
-    outer = group_of_class[layout.contained_in[inner]]
-    strict = outer != group_of_class[inner]
-    container[group_of_class[inner[strict]]] = outer[strict]
-    return container
 
 
 def _containers(rows: sparse.csr_matrix, rows_t: sparse.csr_matrix) -> IndexArray:

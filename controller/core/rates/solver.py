@@ -59,7 +59,7 @@ def solve(problem: RateProblem, warm: Allocation | None = None) -> Allocation:
     """
     reduced = reduce_problem(problem, pattern_of(problem.layout))
     if not len(reduced.columns):
-        return allocation(problem, reduced, np.zeros(0), np.zeros(len(reduced.groups)), steps=0, rows=0)
+        return allocation(problem, reduced, np.zeros(0), np.zeros(len(reduced.budget)), steps=0, rows=0)
     usable = warm if warm is not None and warm.layout is problem.layout else None
     result = None if usable is None else _solve_warm(problem, reduced, usable)
     for pace in _PACES if result is None else ():
@@ -76,22 +76,27 @@ def _solve_warm(problem: RateProblem, reduced: Reduced, warm: Allocation) -> All
     rates, prices = _recall(warm, reduced)
     if not rates.any():
         return None
-    feasible = feasible_rates(reduced, rates)
-    gap = duality_gap(reduced, feasible, prices)
-    if gap <= _UNCHANGED_GAP * abs(reduced.utilities.total(sums_by(reduced.flow, feasible, len(reduced.flows)))):
-        return allocation(problem, reduced, feasible, prices, steps=0, rows=0)
-    return _attempt(problem, reduced, Start(_safe_rates(reduced), rates, prices, gap), _PACES[0], _WARM_STEPS)
+    # Making rates feasible costs more than to look at their gap, which only grows by it.
+    if _are_optimal(reduced, rates, prices):
+        feasible = feasible_rates(reduced, rates)
+        if _are_optimal(reduced, feasible, prices):
+            return allocation(problem, reduced, feasible, prices, steps=0, rows=0)
+    return _attempt(problem, reduced, Start(np.zeros(0), rates, prices), _PACES[0], _WARM_STEPS)
+
+
+def _are_optimal(reduced: Reduced, rates: FloatArray, prices: FloatArray) -> bool:
+    """Whether column rates, if they are feasible, miss nothing that counts."""
+    utility = reduced.utilities.total(sums_by(reduced.flow, rates, len(reduced.flows)))
+    return duality_gap(reduced, rates, prices) <= _UNCHANGED_GAP * abs(utility)
 
 
 def _attempt(problem: RateProblem, reduced: Reduced, start: Start, pace: Pace, max_steps: int) -> Allocation | None:
     """The optimum from a start, by the compiled solver if there is one; None if it isn't reached."""
     compiled = kernel()
     if compiled is None:
-        search = _Search(problem, reduced, start.safe_mbps)
         cold = not len(start.warm_rates)
-        method = (
-            search.cold_start(pace) if cold else search.warm_start(start.warm_rates, start.warm_prices, start.warm_gap)
-        )
+        search = _Search(problem, reduced, start.safe_mbps if cold else _safe_rates(reduced))
+        method = search.cold_start(pace) if cold else search.warm_start(start.warm_rates, start.warm_prices)
         return search.run(method, max_steps)
     found = solve_native(compiled, reduced, start, boundary=pace.boundary, centring=pace.centring, max_steps=max_steps)
     if found is None:
@@ -128,7 +133,14 @@ def _recall(warm: Allocation, reduced: Reduced) -> tuple[FloatArray, FloatArray]
     priced = np.flatnonzero(warm.link_prices)
     priced = priced[pattern.group_of[priced] >= 0]
     per_group = sums_by(pattern.group_of[priced], warm.link_prices[priced], pattern.rows.shape[0])
-    return rates[reduced.columns], per_group[reduced.groups] * reduced.budget
+    per_row = per_group[reduced.groups]
+    if len(reduced.sets):
+        per_set = np.zeros((len(reduced.sets), len(per_group)))
+        bounds = warm.bound_prices
+        if bounds is not None and bounds.set_of.max(initial=-1) < len(per_set):
+            np.add.at(per_set, (bounds.set_of, pattern.group_of[bounds.link]), bounds.price)
+        per_row = np.where(reduced.set_of < 0, per_row, per_set[reduced.set_of, reduced.groups])
+    return rates[reduced.columns], per_row * reduced.budget
 
 
 class _Search:
@@ -136,7 +148,9 @@ class _Search:
 
     def __init__(self, problem: RateProblem, reduced: Reduced, start_mbps: FloatArray) -> None:
         self.problem = problem
-        self.reduced = reduced
+        self.given = reduced
+        # As the steps see it, a row of some slices is a row like any other.
+        self.reduced = reduced = reduced.spread_over_slices()
         self.start_mbps = start_mbps
         # Rates are scaled by a typical rate and utilities by a typical slope, so that tolerances mean the same in
         # every network.
@@ -165,11 +179,12 @@ class _Search:
         method.price_rows(float(np.exp(np.median(np.log(flow_price / cost)))))
         return method
 
-    def warm_start(self, rates_mbps: FloatArray, prices: FloatArray, gap: float) -> InteriorPoint:
+    def warm_start(self, rates_mbps: FloatArray, prices: FloatArray) -> InteriorPoint:
         """The earlier slot's point, moved away from the bounds by as much as its gap calls for."""
         reduced, unit = self.reduced, self.unit_mbps
+        gap = duality_gap(reduced, feasible_rates(reduced, rates_mbps), prices)
         active = np.flatnonzero((prices > 0) | (reduced.loads(rates_mbps) > 1.0))
-        rows = self._choose(active if len(reduced.groups) > _FEW_ROWS else np.arange(len(reduced.groups)))
+        rows = self._choose(active if len(reduced.budget) > _FEW_ROWS else np.arange(len(reduced.budget)))
         size = len(rates_mbps) + len(rows)
         flow_price = self.flows.utilities.slopes(self.flows.sums(np.maximum(rates_mbps / unit, 1e-3)))
         value = float(flow_price @ self.flows.sums(rates_mbps / unit)) / len(flow_price)
@@ -211,7 +226,7 @@ class _Search:
 
     def _first_rows(self) -> IndexArray:
         """All rows if they are few, else loaded rows that together cover every used link."""
-        count = len(self.reduced.groups)
+        count = len(self.reduced.budget)
         if count <= _FEW_ROWS:
             return np.arange(count)
         loads = self.reduced.loads(self.start_mbps)
@@ -260,11 +275,11 @@ class _Search:
 
     def _finish(self, method: InteriorPoint, steps: int) -> Allocation:
         rates = feasible_rates(self.reduced, method.point.x * self.unit_mbps)
-        prices = np.zeros(len(self.reduced.groups))
+        prices = np.zeros(len(self.reduced.budget))
         # Rows that don't bind keep a trace of price; without it the warm start takes only those that count.
         binding = method.point.s < _SLACK
         prices[self.chosen] = np.where(binding, method.point.row_price, 0.0) * self.price_unit
-        return allocation(self.problem, self.reduced, rates, prices, steps=steps, rows=len(self.chosen))
+        return allocation(self.problem, self.given, rates, prices, steps=steps, rows=len(self.chosen))
 
 
 def _off_bound(values: FloatArray, prices: FloatArray, mu: float) -> FloatArray:
@@ -272,8 +287,9 @@ def _off_bound(values: FloatArray, prices: FloatArray, mu: float) -> FloatArray:
     return np.asarray(np.maximum(values, mu / np.maximum(prices, np.sqrt(mu))))
 
 
-def _safe_rates(reduced: Reduced) -> FloatArray:
+def _safe_rates(whole: Reduced) -> FloatArray:
     """Feasible positive rates: half of what a path gets if the busiest domain on its way is shared equally, shape n."""
+    reduced = whole.spread_over_slices()
     rates = 0.5 / _worst_of_columns(reduced, reduced.loads(np.ones(len(reduced.columns))))
     totals = sums_by(reduced.flow, rates, len(reduced.flows))
     return np.asarray(rates * np.minimum(1.0, 0.5 * reduced.demand_mbps / totals)[reduced.flow])

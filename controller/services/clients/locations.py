@@ -74,7 +74,6 @@ class ClientService:
         self.counters: Counter[str] = Counter()
         self.progress = shim.Signal()
         self._started_s = clock()
-        self._knows_all = False
         self._ready: dict[str, SwitchSession] = {}
         self._ports: dict[str, dict[str, int]] = {}
         self.tables = HostTables(self._ready, clock)
@@ -227,9 +226,12 @@ class ClientService:
     def _end_waiting(self) -> None:
         """Once every switch has told whom it lets in, rules of anybody else are of no use any more."""
         age_s = self.clock() - self._started_s
-        if self._knows_all or not core.are_all_told(self.context.own_switches, self._ready, age_s, self.switch_grace_s):
+        if self.tables.are_all_known or not core.are_all_told(
+            self.context.own_switches, self._ready, age_s, self.switch_grace_s
+        ):
             return
-        self._knows_all = True
+        self.tables.are_all_known = True
+        self.port.wake()
         for session in self._ready.values():
             session.hosts.all_known(self.tables)
 
@@ -245,7 +247,7 @@ class ClientService:
             interface = self.state.interfaces.get(mac)
             if interface is not None and interface.place is not None and interface.place.node == node:
                 self._claim(Claim(mac, ip, By.ARP), interface.place)
-        if self._knows_all:
+        if self.tables.are_all_known:
             session.hosts.all_known(self.tables)
         session.hosts.changed = self.wake
         self.tables.switch_ready(node)

@@ -33,7 +33,7 @@ COUNT_EVERY_S = 20
 MAX_PAIRS_PER_NODE = 1024
 MAX_MISSES = 4096
 READ = "read"
-"""Holds the routes whose rules a switch had when it was read, until all were read."""
+"""Holds the routes whose rules a switch had when it was read, until all were read and their hosts are placed."""
 
 
 @dataclass(slots=True)
@@ -135,6 +135,11 @@ class HostPairs:
             while self.routes.work(TREES_AT_ONCE):
                 pass
         return self.routes.added_to(node, intent)
+
+    @property
+    def changed_nodes(self) -> set[str]:
+        """Nodes for which :meth:`added_to` may give something else than before; whoever asks it removes them."""
+        return self.routes.changed_nodes
 
     # -- pairs
 
@@ -251,7 +256,7 @@ class HostPairs:
     # -- what is there from before
 
     def _adopt(self, node: str, session: SwitchSession) -> None:
-        """A switch was read: its pairs go on, and its routes stay until all switches have told theirs."""
+        """A switch was read: its pairs go on, and its routes stay until all have told theirs, and their hosts."""
         self._adopted[node] = session
         for rule in session.installed:
             if (rule.table, rule.priority) == (Table.FORWARD, Priority.UNICAST):
@@ -270,9 +275,10 @@ class HostPairs:
     def _adopt_pair(self, node: str, mac: str, destination: str | None) -> None:
         if destination is None or (self._home(destination) == node and mac in self._fixed):
             return
-        if mac not in self._pairs.get(node, {}) and self._open(node, mac, destination) is not None:
+        # One that waits is in use as well: whoever led before has begun it.
+        pair = self._pairs.get(node, {}).get(mac) or self._open(node, mac, destination)
+        if pair is not None and not pair.in_use:
             del self._waiting[node, mac]
-            pair = self._pairs[node][mac]
             pair.in_use = True
             if mac in self._fixed:
                 self.routes.send(node, mac, destination)
@@ -281,7 +287,8 @@ class HostPairs:
 
     def _end_reading(self) -> None:
         everybody = len(self._adopted) >= len(self._context.own_switches)
-        if self._read and (everybody or self._clock() > self._read_until_s):
+        # Routes to learned hosts have no other holder before these are placed.
+        if self._read and self._tables.are_all_known and (everybody or self._clock() > self._read_until_s):
             for node, destination in self._read:
                 self.routes.release(node, destination, READ)
             self._read = set()

@@ -20,6 +20,7 @@ from hyroads.controller.core.errors import ConfigError
 from hyroads.controller.core.multicast import GroupRate, Media, Tree
 from hyroads.controller.core.services.sessions import SessionSpec
 from hyroads.controller.framework import ryu_shim as shim
+from hyroads.controller.model.plan import differing
 from hyroads.controller.ofp.intents import SwitchIntent
 from hyroads.controller.ofp.sessions import RootedTree
 from hyroads.controller.services.port import ControllerPort
@@ -58,6 +59,8 @@ class SessionSupervisor:
         self._world: World | None = None
         self._network: LiveNetwork | None = None
         self._told: dict[str, SentRules] = {}
+        self.changed_nodes: set[str] = set()
+        """Nodes for which :meth:`added_to` may give something else than before; whoever asks it removes them."""
         self._told_of: tuple[LiveSession, ...] = ()
         self._intents: dict[str, tuple[SwitchIntent, SentRules, SwitchIntent]] = {}
         self.rates: control.Rates = {}
@@ -99,6 +102,7 @@ class SessionSupervisor:
         """Sessions are those that another controller, which leads, has saved; what is wrong with some of it."""
         self._saved, self._documents, self.sessions, self._ending = {}, {}, {}, {}
         # They are planned anew at the next turn, as after a start.
+        self.changed_nodes |= self._told.keys()
         self._network, self._told, self._told_of, self._intents = None, {}, (), {}
         problems = self.restore(documents)
         self._port.wake()
@@ -239,7 +243,9 @@ class SessionSupervisor:
             return
         self._told_of = sessions
         told = control.sent_of(self._world, sessions)
-        self._told = {node: old if (old := self._told.get(node)) == new else new for node, new in told.items()}
+        before = self._told
+        self._told = {node: old if (old := before.get(node)) == new else new for node, new in told.items()}
+        self.changed_nodes |= differing(before, self._told)
 
     def _confirmed(self, node: str, label: int) -> bool:
         intent = self._confirmed_intent(node)
@@ -294,7 +300,7 @@ class SessionSupervisor:
         if self._world is not None:
             sessions = self.sessions.values()
             airtime = control.group_airtime(self._world.media, sessions, self.rates, self._promised)
-            self._port.live.loop.groups = airtime
+            self._port.live.use_groups(airtime)
 
     def measured(self, rates: Mapping[tuple[str, str], float]) -> None:
         """What sources send, in Mb/s as it goes over the media, by session and source node."""

@@ -108,7 +108,7 @@ def network_view(port: ControllerPort) -> NetworkView:
     }
     flows = {
         name: FlowView(name, flow.spec.source, flow.spec.target, flow.rate_mbps, tuple(p.links for p in flow.paths))
-        for name, flow in (plan.flows.items() if plan is not None else ())
+        for name, flow in shim.cooperatively(plan.flows.items() if plan is not None else ())
     }
     nodes = {node.id: node.role.value for node in network.nodes.values()}
     return NetworkView(port.clock(), nodes, links, flows)

@@ -3,20 +3,22 @@
 use std::panic::{catch_unwind, AssertUnwindSafe};
 
 use super::method::Pace;
-use super::problem::{Pattern, Problem};
-use super::search::{Search, Solution, Warm};
+use super::problem::Pattern;
+use super::search::{Solution, Warm};
 use super::utility::Utility;
+use super::whole::Whole;
 use crate::planner::ffi::Array;
 
 /// Changes whenever the request, the answer or the meaning of either does.
-pub const ABI_VERSION: u32 = 1;
+pub const ABI_VERSION: u32 = 2;
 
 const OK: i32 = 0;
 const UNSOLVED: i32 = 1;
 const INVALID: i32 = 2;
 const PANIC: i32 = 3;
 
-/// A reduced problem (`Problem`) and where to start. `warm_rates` and `warm_prices` are empty for a cold start.
+/// A reduced problem (`Whole`) and where to start: `start_mbps` for a cold start, else `warm_rates` and `warm_prices`;
+/// what isn't needed is empty.
 #[repr(C)]
 pub struct RatesRequest {
     /// Size of this structure in bytes, as the caller sees it.
@@ -25,9 +27,17 @@ pub struct RatesRequest {
     routing_starts: Array<i32>,
     routing_items: Array<i32>,
     crossings: Array<f64>,
-    /// int32[m + 1] and items below U.
-    row_starts: Array<i32>,
-    row_items: Array<i32>,
+    /// Links of domains: int32[d + 1] and items below U.
+    domain_starts: Array<i32>,
+    domain_items: Array<i32>,
+    /// Slices of sets: int32[k + 1] and items below `slices`.
+    set_starts: Array<i32>,
+    set_items: Array<i32>,
+    /// int32[m] each, below d and below k.
+    domain_of: Array<i32>,
+    set_of: Array<i32>,
+    /// int32[f], below `slices`.
+    slice_of: Array<i32>,
     /// float64[U], float64[m].
     airtime: Array<f64>,
     budget: Array<f64>,
@@ -45,6 +55,7 @@ pub struct RatesRequest {
     boundary: f64,
     centring: f64,
     max_steps: u64,
+    slices: u64,
 }
 
 /// Where the answer goes: float64[n] and float64[m].
@@ -58,6 +69,9 @@ pub struct RatesAnswer {
     steps: u64,
     rows: u64,
 }
+
+/// More slices than any network has: tables have as many entries for each link.
+const MOST_SLICES: u64 = 1 << 12;
 
 type Checked<T> = Result<T, ()>;
 
@@ -73,6 +87,10 @@ fn pattern<'a>(starts: &'a [i32], items: &'a [i32], below: usize) -> Checked<Pat
     Ok(Pattern { starts, items })
 }
 
+fn numbers(values: &[i32], count: usize, below: usize) -> Checked<()> {
+    ensure(values.len() == count && values.iter().all(|&value| value >= 0 && (value as usize) < below))
+}
+
 fn positive(values: &[f64], count: usize) -> Checked<()> {
     ensure(values.len() == count && values.iter().all(|&value| value > 0.0 && value.is_finite()))
 }
@@ -83,23 +101,35 @@ fn not_negative(values: &[f64], count: usize) -> Checked<()> {
 
 /// # Safety
 /// The arrays of the request are what they say they are.
-unsafe fn read(request: &RatesRequest) -> Checked<Problem<'_>> {
+unsafe fn read(request: &RatesRequest) -> Checked<Whole<'_>> {
     let airtime = request.airtime.slice();
     let routing = pattern(request.routing_starts.slice(), request.routing_items.slice(), airtime.len())?;
-    let rows = pattern(request.row_starts.slice(), request.row_items.slice(), airtime.len())?;
+    let domains = pattern(request.domain_starts.slice(), request.domain_items.slice(), airtime.len())?;
+    ensure(request.slices > 0 && request.slices <= MOST_SLICES)?;
+    let slices = request.slices as usize;
+    let sets = pattern(request.set_starts.slice(), request.set_items.slice(), slices)?;
     not_negative(airtime, airtime.len())?;
+    let rows = request.budget.slice().len();
+    numbers(request.domain_of.slice(), rows, domains.count())?;
+    numbers(request.set_of.slice(), rows, sets.count())?;
     positive(request.crossings.slice(), routing.items.len())?;
-    positive(request.budget.slice(), rows.count())?;
+    positive(request.budget.slice(), rows)?;
     ensure(routing.items.iter().all(|&link| airtime[link as usize] > 0.0))?;
     let starts = request.flow_starts.slice();
     ensure(starts.len() >= 2 && starts[0] == 0 && starts.windows(2).all(|pair| pair[0] < pair[1]))?;
     ensure(starts[starts.len() - 1] as usize == routing.count())?;
-    Ok(Problem {
+    numbers(request.slice_of.slice(), starts.len() - 1, slices)?;
+    Ok(Whole {
         starts: starts.iter().map(|&start| start as usize).collect(),
         routing,
         crossings: request.crossings.slice(),
         airtime,
-        rows,
+        domains,
+        sets,
+        domain_of: request.domain_of.slice(),
+        set_of: request.set_of.slice(),
+        slices,
+        slice_of: request.slice_of.slice(),
         budget: request.budget.slice(),
         utilities: read_utilities(request, starts.len() - 1)?,
         demand: request.demand_mbps.slice(),
@@ -119,21 +149,19 @@ unsafe fn read_utilities(request: &RatesRequest, flows: usize) -> Checked<Vec<Ut
 /// As [`read`].
 unsafe fn run(request: &RatesRequest) -> Checked<Option<Solution>> {
     ensure(request.size == std::mem::size_of::<RatesRequest>() as u64)?;
-    let problem = read(request)?;
-    let start = request.start_mbps.slice();
-    positive(start, problem.columns())?;
+    let whole = read(request)?;
     let pace = Pace { boundary: request.boundary, centring: request.centring };
     ensure(pace.boundary > 0.0 && pace.boundary < 1.0 && (0.0..1.0).contains(&pace.centring))?;
-    let mut search = Search::new(&problem, start, pace);
+    let max_steps = request.max_steps.min(10_000) as usize;
     let (rates, prices) = (request.warm_rates.slice(), request.warm_prices.slice());
-    let method = if rates.is_empty() {
-        Some(search.cold())
-    } else {
-        not_negative(rates, problem.columns())?;
-        not_negative(prices, problem.rows.count())?;
-        search.warm(&Warm { rates, prices })
-    };
-    Ok(method.and_then(|method| search.run(method, request.max_steps.min(10_000) as usize)))
+    if rates.is_empty() {
+        let start = request.start_mbps.slice();
+        positive(start, whole.columns())?;
+        return Ok(whole.cold(start, pace, max_steps));
+    }
+    not_negative(rates, whole.columns())?;
+    not_negative(prices, whole.rows())?;
+    Ok(whole.warm(&Warm { rates, prices }, pace, max_steps))
 }
 
 /// # Safety

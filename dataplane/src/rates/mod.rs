@@ -8,11 +8,15 @@ pub mod dense;
 pub mod ffi;
 pub mod method;
 pub mod newton;
+pub mod part;
 pub mod point;
 pub mod problem;
 pub mod rows;
 pub mod search;
 pub mod utility;
+pub mod whole;
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod whole_tests;

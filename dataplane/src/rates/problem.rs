@@ -18,6 +18,18 @@ impl<'a> Pattern<'a> {
         &self.items[self.starts[at] as usize..self.starts[at + 1] as usize]
     }
 
+    /// Of columns and the links they cross: how long each link is busy at rates of the columns.
+    pub fn airtime(&self, crossings: &[f64], airtime: &[f64], rates: &[f64]) -> Vec<f64> {
+        let mut busy = vec![0.0; airtime.len()];
+        for (column, &rate) in rates.iter().enumerate() {
+            for at in self.starts[column] as usize..self.starts[column + 1] as usize {
+                busy[self.items[at] as usize] += crossings[at] * rate;
+            }
+        }
+        busy.iter_mut().zip(airtime).for_each(|(busy, &airtime)| *busy *= airtime);
+        busy
+    }
+
     pub fn longest(&self) -> usize {
         self.starts.windows(2).map(|pair| (pair[1] - pair[0]) as usize).max().unwrap_or(0)
     }
@@ -44,13 +56,7 @@ impl Problem<'_> {
 
     /// Airtime of every row over its budget; feasible if at most 1.
     pub fn loads(&self, rates: &[f64]) -> Vec<f64> {
-        let mut busy = vec![0.0; self.airtime.len()];
-        for (column, &rate) in rates.iter().enumerate() {
-            for at in self.routing.starts[column] as usize..self.routing.starts[column + 1] as usize {
-                busy[self.routing.items[at] as usize] += self.crossings[at] * rate;
-            }
-        }
-        busy.iter_mut().zip(self.airtime).for_each(|(busy, &airtime)| *busy *= airtime);
+        let busy = self.routing.airtime(self.crossings, self.airtime, rates);
         let load = |row: usize| self.rows.row(row).iter().map(|&link| busy[link as usize]).sum::<f64>();
         (0..self.rows.count()).map(|row| load(row) / self.budget[row]).collect()
     }

@@ -10,7 +10,14 @@ from typing import Any
 import pytest
 
 from hyroads.controller.control.live_network import Cache, LiveNetwork
-from hyroads.controller.control.restored_routes import fingerprint, restored_routes, routes_document
+from hyroads.controller.control.restored_routes import (
+    as_objects,
+    fingerprint,
+    paths_in,
+    restored_routes,
+    routes_by,
+    routes_document,
+)
 from hyroads.controller.control.routes import FlowRoute, make_routes, warm
 from hyroads.controller.core.addressing import Numbers
 from hyroads.controller.core.network import FlowSpec, Policy
@@ -100,3 +107,27 @@ def test_what_is_measured_to_be_as_the_file_says_is_the_network_of_the_file(worl
     assert world.cache.live(measured) is world.live
     other = model.measured(world.state, (capacities[0] / 2, *capacities[1:]), None)
     assert world.cache.live(other) is not world.live
+
+
+def test_an_object_for_each_flow_says_the_same(world: World) -> None:
+    document = world.saved()
+    services = json.loads(json.dumps(as_objects(document)))
+    assert [one["flow"] for one in services["routes"]] == list(document["paths"])
+    assert paths_in(services, PRINT) == paths_in({"routes": document}, PRINT) == document["paths"]
+    assert paths_in(services, "of another network") == {}
+    whole = restored_routes(document, PRINT, specs(), world.numbers)
+    assert routes_by(paths_in(services, PRINT), specs(), world.numbers) == whole and whole
+
+
+@pytest.mark.parametrize(
+    "services",
+    [
+        {},
+        {"routes": 5, "routes_of": PRINT},
+        {"routes": [{"flow": "f0", "paths": [1]}], "routes_of": 7},
+        {"routes": [5, None, {"flow": 3}, {"flow": "f0"}, {"flow": "f0", "paths": 5}], "routes_of": PRINT},
+        {"routes": [{"flow": "f0", "paths": [True, "1"]}, {"flow": "f5", "paths": [10**9]}], "routes_of": PRINT},
+    ],
+)
+def test_objects_that_make_no_sense_are_no_routes(world: World, services: dict[str, Any]) -> None:
+    assert routes_by(paths_in(services, PRINT), specs(), world.numbers) == {}

@@ -10,6 +10,8 @@ import statistics
 import pytest
 from campus_loop import CampusLoop
 
+from hyroads.controller.control.live import inline
+
 SIZES = (50, 100, 200)
 REPEATED = 5
 # Four times the nodes and flows. A quadratic step costs 16 times as much, as soon as it is most of the work.
@@ -40,6 +42,8 @@ def campuses(tmp_path_factory: pytest.TempPathFactory) -> dict[int, CampusLoop]:
     for size in SIZES:
         (folder / str(size)).mkdir()
         found[size] = campus = CampusLoop(folder / str(size), size, size)
+        # What is worked out beside the loop counts too.
+        campus.loop.live._in_thread = inline
         campus.settle()
     return found
 

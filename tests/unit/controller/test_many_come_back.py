@@ -7,21 +7,17 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Iterator
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
+from quiet_agent_server import Server
 from silent_switch import SilentSwitch, reply
 
-from hyroads.controller.agents.clients import ClientAccess
 from hyroads.controller.agents.protocol import Hello
-from hyroads.controller.agents.server import AgentServer, Radios
 from hyroads.controller.agents.sessions import NO_ANSWER, REQUEST_WITHIN_S, Session
 from hyroads.controller.core.topologies import campus
 from hyroads.controller.framework import ryu_shim as shim
 from hyroads.controller.model.state import TopologyContext
 from hyroads.controller.ofp import wire
-from hyroads.controller.settings.controller import Timings
 from hyroads.controller.switches.server import PLACE_S, READ_AT_ONCE, SwitchRegistry
 from hyroads.controller.switches.sessions import ANSWER_WITHIN_S, SwitchSession
 
@@ -115,32 +111,6 @@ def test_a_switch_whose_answer_waits_to_be_read_is_not_late() -> None:
     rig.now_s = 10 * ANSWER_WITHIN_S
     rig.registry.tick()
     assert not any(switch.closed for switch in rig.switches.values()) and not rig.faults
-
-
-class Listener:
-    """Anything that happens is fine; ``is_starting`` is the test's."""
-
-    is_starting = False
-
-    def __getattr__(self, _name: str) -> Any:
-        return lambda *_: None
-
-
-class Server(AgentServer):
-    """Remembers lines instead of working on them."""
-
-    def __init__(self, clock: Any) -> None:
-        self.listener = listener = Listener()
-        radios = Radios(listener, listener, frozenset("a"), 100)
-        clients = ClientAccess(listener, {})  # type: ignore[arg-type]
-        markers: Any = SimpleNamespace(paths_passed=None)
-        super().__init__(
-            listener, frozenset("a"), Timings(), None, clock, radios=radios, markers=markers, clients=clients
-        )  # type: ignore[arg-type]
-        self.taken: list[bytes] = []
-
-    def _take(self, session: Session, line: bytes) -> None:
-        self.taken.append(line)
 
 
 class Agents:

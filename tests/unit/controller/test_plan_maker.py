@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from campus_loop import CampusLoop
 from examples import examples
-from handover_rig import Rig
+from handover_rig import NO_REPORTS, Rig
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hyroads.controller.agents.protocol import AgentConfig
 from hyroads.controller.control.plan_maker import PlanMaker
+from hyroads.controller.core.addressing import Numbers
 from hyroads.controller.core.network import Place
 from hyroads.controller.model.handover import Constrained
 from hyroads.controller.model.plan import Options, differing
@@ -67,6 +69,30 @@ def test_sharing_changes_nothing(row):
             assert config.revision == AgentConfig(config.hello, config.ingress, config.egress).revision
 
 
+@examples(20)
+@given(row=events, keep=st.integers(0, 3), shift=st.sampled_from([0, 1, 100]))
+def test_numbers_of_another_controller_are_taken_also_where_they_lack_paths(row, keep, shift):
+    """A leader may have saved a flow before it had its paths; whoever follows has planned them."""
+    rig = Rig()
+    for kind, link in row:
+        happen(rig, kind, link)
+    numbers = rig.plan.numbers
+    paths = {
+        flow: {path: number + shift for path, number in list(ids.items())[:keep]}
+        for flow, ids in numbers.paths.items()
+        if keep
+    }
+    adopted = Numbers({flow: number + shift for flow, number in numbers.flows.items()}, paths)
+    rig.live.adopt_numbers(adopted)
+    plan = rig.live.replan(replace(rig.state, version=rig.state.version + 1), NO_REPORTS, rig.now_s)
+    live = rig.live
+    maker = PlanMaker(rig.context, Options())
+    fresh = maker.plan(plan.version, live.network, live.loop.routes, live.loop.rates, adopted, None)
+    assert plan.flows == fresh.flows and plan.agents == fresh.agents and plan.classified == fresh.classified
+    for flow, ids in paths.items():
+        assert ids.items() <= plan.numbers.paths[flow].items()
+
+
 def test_switches_are_asked_nothing_new_when_a_client_moves():
     rig = Rig()
     before = rig.plan.classified
@@ -106,6 +132,8 @@ def test_rates_that_slots_gave_are_kept_by_the_next_plan(tmp_path: Path):
         campus.slot()
         campus.declare(spec)
         campus.cut(link, up=True)
+        # New flows have first rates until the next slot.
+        campus.slot()
         rates, plan = live.loop.rates, live.in_force
         shown = {flow: tuple(path.rate_mbps for path in plan.flows[flow].paths) for flow in rates}
         assert shown == {flow: tuple(given) for flow, given in rates.items()}

@@ -61,7 +61,7 @@ class World:
             context=SimpleNamespace(network=self.network),
             settled=True,
             plan=object(),
-            live=SimpleNamespace(loop=self.loop),
+            live=self,
             saver=instant_saver()[0],
             wake=lambda: None,
             events=SimpleNamespace(publish=lambda kind, document: self.events.append((kind, document))),
@@ -70,6 +70,10 @@ class World:
         self.service = ReservationService(event_loop, self)
         self.loop.lay_out(self.network, self.routes)
         self.turn()
+
+    @property
+    def granted(self):
+        return self.loop.granted
 
     def promise(self, rates_mbps) -> None:
         self.promised = dict(rates_mbps)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from instant_saver import instant_saver
 
 from hyroads.controller.core.errors import HyroadsError
-from hyroads.controller.runtime.persistence import RETRY_MOST_S, SAY_AGAIN_S, Change, Saver
+from hyroads.controller.runtime.persistence import RETRY_MOST_S, SAY_AGAIN_S, WITHIN_S, Change, Saver
 from hyroads.rest.contract import NotSavedError
 from hyroads.rest.resource import _hyroads
 
@@ -167,3 +167,24 @@ def test_one_that_can_not_be_taken_back_does_not_keep_others_from_it() -> None:
     assert table.values == {} and first.refusal and bad.refusal and last.refusal
     assert any("taking back b" in fault.where for fault in table.faults)
     assert isinstance(table.saver, Saver)
+
+
+def test_whoever_waits_for_all_waits_for_what_was_asked_for_so_far() -> None:
+    table = Table()
+    changes = [table.put("a", 1), table.put("b", 2)]
+    table.saver.wait_all()
+    assert all(change.is_saved for change in changes) and table.disk == {"a": 1, "b": 2}
+    table.is_full = True
+    refused = table.put("a", 3)
+    table.saver.wait_all()
+    assert refused.refusal and table.values == table.disk
+
+
+def test_a_store_that_does_not_answer_is_not_waited_for_for_ever() -> None:
+    table = Table()
+    table.saver.progress.saver = None  # type: ignore[attr-defined]
+    table.put("a", 1)
+    began_s = table.now_s
+    with pytest.raises(NotSavedError, match="may be saved or not"):
+        table.saver.wait_all()
+    assert WITHIN_S <= table.now_s - began_s < WITHIN_S + 0.1

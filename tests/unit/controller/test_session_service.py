@@ -30,7 +30,9 @@ class Rig:
         self.context = TopologyContext.of(ring(seed))
         self.settled, self.plan = True, object()
         self.live = SimpleNamespace(
-            network=LiveNetwork(self.context, Basis(frozenset())), loop=SimpleNamespace(groups=None)
+            network=LiveNetwork(self.context, Basis(frozenset())),
+            loop=SimpleNamespace(groups=None),
+            use_groups=lambda airtime: setattr(self.live.loop, "groups", airtime),
         )
         self.service: SessionService | None = None
         self.deaf: set[str] = set()

@@ -303,6 +303,8 @@ class Shuffled:
             self.flows[name] = self.flow(name)
         elif kind == "remove":
             self.flows.pop(self.rng.choice(["f1", "f2", "f3", "f4"]), None)
+        elif kind == "rates":
+            self.rate()
         elif kind == "leave":
             (self.agents if self.rng.random() < 0.5 else self.switches).pop(node, None)
         elif kind == "switch":
@@ -314,6 +316,18 @@ class Shuffled:
             acked, sent = self.rng.choice(known), self.rng.choice(known) if self.rng.random() < 0.4 else None
             self.agents[node] = AgentView(acked, sent)
 
+    def rate(self) -> None:
+        """A slot gives a flow other rates."""
+        flows = [name for name, flow in self.flows.items() if flow.mode == MULTIPATH]
+        for name in self.rng.sample(flows, min(1, len(flows))):
+            rates = [self.rng.choice((0.0, 1.0, 2.0)) for _ in self.flows[name].paths]
+            self.flows[name] = flow = self.flows[name].with_rates(rates)
+            node = flow.ingress or ""
+            entries = self.configs[node].ingress
+            if name in entries:
+                rated = self.configs[node].with_ingress({name: entries[name].with_rates(flow.rate_of)})
+                self.configs = {**self.configs, node: rated}
+
     def views(self) -> Views:
         return Views(dict(self.agents), dict(self.switches))
 
@@ -321,7 +335,7 @@ class Shuffled:
 @examples(150, quick=25)
 @given(
     seed=st.integers(0, 2**32),
-    kinds=st.lists(st.sampled_from(["flow", "remove", "leave", "switch", "agent", "agent"]), max_size=60),
+    kinds=st.lists(st.sampled_from(["flow", "remove", "rates", "leave", "switch", "agent", "agent"]), max_size=60),
 )
 def test_orders_depend_on_nothing_that_was_asked_before(seed: int, kinds: list[str]) -> None:
     world, order = Shuffled(seed), UpdateOrder()

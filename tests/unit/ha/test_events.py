@@ -48,7 +48,7 @@ def kinds(events: list[Event]) -> list[str]:
 def test_a_reader_goes_on_at_the_next_leader() -> None:
     clock = Clock()
     first, second = logs(2, clock)
-    last = first.publish("flow.declared", {"id": "f"})
+    last = first.publish("link.up", {"link": "ab"})
     first.publish("flow.moved", {"id": "f"})
     first.follow()
     second.lead(2)
@@ -120,21 +120,71 @@ def test_a_reader_misses_none_and_gets_none_twice(steps: list[str], most: int) -
     assert len(set(got)) == len(got) and set(got) <= set(told)
 
 
-def test_what_was_told_and_not_saved_is_corrected_by_the_next_leader() -> None:
+def test_a_flow_is_told_once_it_is_saved_and_what_happens_meanwhile_after_it() -> None:
     first, second = logs(2, Clock())
-    kept, lost, back, late = (FlowSpec(name, "a", "b") for name in ("kept", "lost", "back", "late"))
-    last = first.last
-    for flow in (kept, lost, back):
+    kept, lost = (FlowSpec(name, "a", "b") for name in ("kept", "lost"))
+    last = first.publish("link.down", {"link": "ab"})
+    first.publish("flow.declared", flow_document(kept))
+    first.publish("link.up", {"link": "ab"})
+    assert [event.document["id"] for event in first.to_save()] == ["kept"]
+    first.publish("link.down", {"link": "ab"})
+    first.publish("flow.declared", flow_document(lost))
+    assert kinds(first.since(last)) == ["link.up"]
+    first.saved()
+    for log in (first, second):
+        assert kinds(log.since(last)) == ["link.up", "flow.declared", "link.down"]
+    # It can't be saved, and is taken back.
+    (event,) = first.to_save()
+    first.not_saved()
+    first.publish("flow.removed", {"id": "lost"})
+    assert first.to_save() == ()
+    assert first.publish("link.up", {"link": "ab"}) > event.id
+
+
+def test_the_next_leader_tells_under_the_same_ids_what_was_saved_and_not_told() -> None:
+    first, second = logs(2, Clock())
+    told, late = (FlowSpec(name, "a", "b") for name in ("told", "late"))
+    saved = []
+    for flow in (told, late):
         first.publish("flow.declared", flow_document(flow))
-    # Its removal was not saved, that of the other was neither told nor asked for.
-    first.publish("flow.removed", {"id": "back"})
-    first.listeners = []
-    # This one was saved, and the leader died before the others heard of it.
-    second.publish("flow.declared", flow_document(late))
-    second.lead(2, {flow.id: flow for flow in (kept, back, late)})
-    told = [(event.kind, event.document["id"]) for event in second.since(last)][4:]
-    assert told == [("flow.declared", "back"), ("flow.declared", "late"), ("flow.removed", "lost")]
-    before = second.last
-    second.follow()
-    second.lead(3, {flow.id: flow for flow in (kept, back, late)})
-    assert second.last == before, "nothing twice"
+        saved += first.to_save()
+        if flow is late:
+            first.listeners = []
+        first.saved()
+    second.lead(2, {flow.id: flow for flow in (told, late)}, saved=saved)
+    assert second.since(0) == first.since(0) == saved
+    # Nor is anything told again by the next one.
+    first.follow()
+    first.lead(3, {flow.id: flow for flow in (told, late)}, saved=saved)
+    assert first.to_save() == () and first.since(0) == saved
+
+
+def test_what_was_told_and_is_not_there_is_corrected_by_the_next_leader() -> None:
+    first, second = logs(2, Clock())
+    there, lost = (FlowSpec(name, "a", "b") for name in ("there", "lost"))
+    saved: list[Event] = []
+    for kind, document in (
+        ("flow.declared", flow_document(there)),
+        ("flow.declared", flow_document(lost)),
+        ("flow.removed", {"id": "there"}),
+    ):
+        first.publish(kind, document)
+        saved += first.to_save()
+        first.saved()
+    second.lead(2, {"there": there}, saved=saved)
+    told = [(event.kind, event.document["id"]) for event in second.to_save()]
+    assert told == [("flow.removed", "lost"), ("flow.declared", "there")]
+
+
+def test_a_controller_that_has_just_begun_tells_no_old_flow_again_and_says_what_it_misses() -> None:
+    clock = Clock()
+    (first,) = logs(1, clock)
+    last = first.publish("link.up", {"link": "ab"})
+    late = EventLog(clock, Bell(), several=True)
+    late.follow()
+    old = FlowSpec("old", "a", "b")
+    late.publish("flow.declared", flow_document(old))
+    late.publish("link.down", {"link": "ab"})
+    late.lead(2, {"old": old})
+    assert kinds(late.since(0)) == ["link.down"] and late.to_save() == ()
+    assert last + 1 < late.first

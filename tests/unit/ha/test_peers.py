@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from controller_process import eventually
+from controller_process import eventually, free_ports
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -40,8 +40,8 @@ EVENT = Event(1_000_000_001, 5.0, "link.down", {"link": "ab"})
 class End:
     """One instance's end, and what it heard."""
 
-    def __init__(self, name: str, security: Security) -> None:
-        self.listener = listen("127.0.0.1", 0)
+    def __init__(self, name: str, security: Security, port: int = 0) -> None:
+        self.listener = listen("127.0.0.1", port)
         self.address = f"127.0.0.1:{self.listener.getsockname()[1]}"
         self.beats: list[Beat] = []
         self.events: list[Event] = []
@@ -85,6 +85,31 @@ def test_each_hears_the_other_and_its_events(pair: tuple[End, End]) -> None:
     # What was told before comes first, to whoever is reached.
     eventually(lambda: len(second.events) >= 2, 10)
     assert [event.id for event in second.events] == [EVENT.id, EVENT.id + 1] and second.events[0] == EVENT
+
+
+def test_events_that_there_were_come_before_the_first_heartbeat() -> None:
+    first, second = End("a", Security(token=TOKEN)), End("b", Security(token=TOKEN))
+    heard: list[str] = []
+    second.peers.event = lambda event: heard.append("event")
+    second.peers.heard = lambda beat: heard.append("beat")
+    first.peers.dial({"b": second.address})
+    eventually(lambda: "beat" in heard, 10)
+    assert heard.index("beat") == 1
+    first.close()
+
+
+def test_one_that_comes_back_is_dialled_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peers, "REDIAL_S", 60.0)
+    monkeypatch.setattr(peers, "REDIAL_MOST_S", 60.0)
+    (port,) = free_ports(1)
+    first = End("a", Security(token=TOKEN))
+    first.peers.dial({"b": f"127.0.0.1:{port}"})
+    time.sleep(0.2)
+    second = End("b", Security(token=TOKEN), port)
+    second.peers.dial({"a": first.address})
+    eventually(lambda: second.beats, 10)
+    for end in (first, second):
+        end.close()
 
 
 def test_one_that_is_to_be_silent_is(pair: tuple[End, End]) -> None:

@@ -22,6 +22,7 @@ from hyroads.controller.ha.store import (
     StoreError,
     decode_keys,
     difference,
+    loaded,
     quoted,
     transactions,
 )
@@ -77,7 +78,7 @@ def test_a_difference_brings_one_document_to_another(first: dict, second: dict, 
     if by_another:
         # A new leader goes on from what is there.
         encoder = KeyEncoder()
-        encoder.adopt(keys)
+        encoder.adopt({key: loaded(text) for key, text in keys.items()})
     for operation in difference(keys, encoder.encode(Intents.of_document(second))):
         if isinstance(operation, Delete):
             del keys[operation.key]

@@ -225,6 +225,47 @@ def test_a_standby_gets_the_readings_of_each_second() -> None:
         peer.close()
 
 
+def test_a_pong_says_nothing_of_a_leader_until_one_was_named(one: Setting) -> None:
+    peer = one.accept().welcome()
+    for more in ({}, {"leader": True}):
+        peer.send(type="ping", seq=8, **more)
+        assert peer.next("pong") == {"type": "pong", "seq": 8}
+    peer.close()
+
+
+def test_a_standby_learns_when_the_leader_was_heard_and_the_leader_is_asked() -> None:
+    setting = Setting(["a", "b"], controllers=2)
+    of_node = [{peer.hello["node"]: peer for peer in (setting.accept(n).welcome(10_000) for _ in "ab")} for n in (0, 1)]
+    leader, standby = of_node[0]["a"], of_node[1]["a"]
+    leader.send(type="lead", seq=1, epoch=4)
+    leader.next("ok")
+    time.sleep(0.1)
+    standby.send(type="ping", seq=2)
+    pong = standby.next("pong")
+    assert (pong["seq"], pong["epoch"]) == (2, 4) and 100 <= pong["heard_ms"] < 5000
+    # That asked nobody; this does, once for all that come within a moment.
+    for seq in range(3, 8):
+        standby.send(type="ping", seq=seq, leader=True)
+        assert standby.next("pong")["heard_ms"] >= 100
+    asked = leader.next("ping")
+    leader.send(type="pong", seq=asked["seq"])
+    leader.send(type="ping", seq=9, leader=True)
+    # Whoever leads is heard now, and is not asked.
+    assert leader.read() == {"type": "pong", "seq": 9, "epoch": 4, "heard_ms": 0}
+    standby.send(type="ping", seq=10)
+    assert standby.next("pong")["heard_ms"] < 100
+    # Nobody has named an epoch to the other node.
+    of_node[1]["b"].send(type="ping", seq=1, leader=True)
+    assert of_node[1]["b"].next("pong") == {"type": "pong", "seq": 1}
+    leader.close()
+    time.sleep(0.05)
+    standby.send(type="ping", seq=11, leader=True)
+    assert standby.next("pong") == {"type": "pong", "seq": 11, "epoch": 4}
+    setting.end()
+    for peer in (standby, *of_node[0].values(), *of_node[1].values()):
+        peer.close()
+
+
 @pytest.mark.parametrize("epoch", [0, -1, True, "3", 1.5, None, 2**63, [1]])
 def test_an_epoch_that_is_none_is_refused(one: Setting, epoch: object) -> None:
     peer = one.accept().welcome()

@@ -126,6 +126,17 @@ def test_events_go_on_where_they_were_lost() -> None:
     assert asked == [("/api/v1/events?kinds=link", last, "Bearer secret") for last in (None, "7", "7")]
 
 
+def test_a_stream_that_is_lost_before_its_first_event_goes_on_from_where_it_began() -> None:
+    stream = "text/event-stream"
+    acts = says(200, b"id: 7\n: listening\n\n", stream), hangs_up, says(200, event(9, "link.up"), stream)
+    with serving(*acts) as server, Client(server.url) as client:
+        events = client.events()
+        # Whatever happens from here on is told.
+        assert [headers.get("Last-Event-ID") for _, _, headers, _ in server.asked] == [None]
+        assert next(events).id == 9
+    assert [headers.get("Last-Event-ID") for _, _, headers, _ in server.asked] == [None, "7", "7"]
+
+
 def test_a_refused_stream_is_an_error() -> None:
     with serving(problem(401)) as server, Client(server.url) as client, pytest.raises(ApiError):
         next(client.events())

@@ -10,8 +10,8 @@ import pytest
 from flask import Flask
 from flask_smorest import Api
 
-from hyroads.controller.model.events import EventLog
-from hyroads.rest.events import blueprint
+from hyroads.controller.model.events import Event, EventLog
+from hyroads.rest.events import _stream, blueprint
 from hyroads.rest.resource import register
 
 
@@ -119,3 +119,20 @@ def test_listeners_are_bounded_and_places_come_back() -> None:
     second.close()
     third.close()
     assert web.get("?follow=false").status_code == 200
+
+
+def test_a_reader_may_have_heard_more_than_one_of_several_controllers() -> None:
+    bell = Bell()
+    log = EventLog(lambda: 1.0, bell, several=True)
+    log.follow()
+    log.mirror(Event(1_000_000_001, 1.0, "link.down", {"link": "ab"}))
+    bell.meanwhile = [
+        lambda: log.mirror(Event(1_000_000_002, 1.0, "link.up", {"link": "ab"})),
+        lambda: log.mirror(Event(2_000_000_000, 1.0, "ha.leads", {"name": "b"})),
+    ]
+    found = parsed("".join(_stream(log, 1_000_000_002, lambda event: True, None)))
+    assert found == []
+    found = parsed("".join(_stream(log, 1_000_000_005, lambda event: True, None)))
+    assert [kind for _, kind, _ in found] == ["ha.leads"]
+    found = parsed("".join(_stream(log, 3_000_000_000, lambda event: True, None)))
+    assert [kind for _, kind, _ in found] == ["missed", "link.down", "link.up", "ha.leads"]

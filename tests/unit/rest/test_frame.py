@@ -20,7 +20,7 @@ from hyroads.rest import access, operations
 from hyroads.rest import resource as paging
 from hyroads.rest.access import Buckets, Limit
 from hyroads.rest.api import create_app
-from hyroads.rest.contract import ConflictError, NotConfirmedError, NotFoundError, Token
+from hyroads.rest.contract import ConflictError, NotConfirmedError, NotFoundError, StoreAwayError, Token
 from hyroads.rest.operations import accepted
 from hyroads.rest.resource import Resource
 
@@ -41,6 +41,7 @@ class Flows:
         self.kept: dict[str, dict[str, Any]] = {}
         self.declared = 0
         self.missing: list[str] = []
+        self.refused: str | None = None
 
     def flow_ids(self) -> list[str]:
         return list(self.kept)
@@ -65,6 +66,8 @@ class Flows:
 
     def flow_pending(self, flow: str) -> list[str]:
         self.flow(flow)
+        if self.refused is not None:
+            raise StoreAwayError(self.refused)
         return self.missing
 
     def remove_flow(self, flow: str, *, wait: bool) -> None:
@@ -78,16 +81,16 @@ class Flows:
 
 
 class Web:
-    def __init__(self, *tokens: Token, limit: Limit | None = None, resources: Sequence[Resource] = ()) -> None:
+    def __init__(self, *tokens: Token, resources: Sequence[Resource] = (), **more: Any) -> None:
         self.flows, self.clock = Flows(), Clock()
         self.defects: list[BaseException] = []
         app = create_app(
             self.flows,  # type: ignore[arg-type]
             tokens,
             resources=resources,
-            limit=limit,
             clock=self.clock,
             on_defect=lambda where, error: self.defects.append(error),
+            **more,
         )
         self.client: FlaskClient = app.test_client()
 
@@ -203,6 +206,26 @@ def test_removals_are_operations_too() -> None:
     web.flows.missing = []
     web.post()
     assert web.client.get(answer.headers["Location"]).get_json()["state"] == "failed"
+
+
+def test_of_several_controllers_none_accepts_what_is_not_saved() -> None:
+    web, steps = Web(saved=lambda: steps.append("saved")), []
+    web.flows.missing = ["etcd"]
+    assert web.post(query="?wait=false").status_code == 202 and steps == ["saved"]
+    web.flows.refused = "etcd does not answer; it was taken back"
+    for answer in (web.post({**FLOW, "id": "g"}, query="?wait=false", key="k"), web.post({**FLOW, "id": "h"})):
+        assert answer.status_code == 503 and answer.headers["Retry-After"] == "1"
+        assert "taken back" in answer.get_json()["detail"]
+    assert len(web.client.get("/api/v1/operations").get_json()["operations"]) == 1
+    web.flows.refused = None
+    # The key is free again.
+    assert web.post({**FLOW, "id": "g"}, query="?wait=false", key="k").status_code == 202
+
+    def away() -> None:
+        raise StoreAwayError("etcd does not answer: what was asked for may be saved or not")
+
+    web = Web(saved=away)
+    assert web.post(query="?wait=false").status_code == 503
 
 
 def test_operations_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -107,6 +107,8 @@ class Connected:
         self.switches: dict[str, Any] = {}
         self.state: State = initial(CONTEXT, [])
 
+    def wake(self) -> None: ...
+
     def place_client(self, client: str, place: Place) -> None:
         raise AssertionError(client)
 

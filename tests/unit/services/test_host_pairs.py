@@ -46,6 +46,7 @@ class Hosts:
 
     def __init__(self) -> None:
         self.rules: dict[str, tuple[Rule, ...]] = {}
+        self.elsewhere: list[str] = []
         self.flow_mods = 0
 
     def want(self, host: str, rules: tuple[Rule, ...]) -> None:
@@ -60,7 +61,7 @@ class Hosts:
         return True
 
     def remote(self) -> list[str]:
-        return []
+        return self.elsewhere
 
 
 class Session:
@@ -106,6 +107,7 @@ class Rig:
         nodes = () if is_alone else self.context.addressing.dpid
         self.switches = {node: Session(self, node) for node in nodes}
         self.tables = HostTables(self.switches, lambda: self.now_s)
+        self.tables.are_all_known = not is_alone
         self.pairs = HostPairs(self, self.tables, lambda: self.now_s, switch_grace_s=15.0)
         self.turn()
 
@@ -308,8 +310,48 @@ def test_a_new_controller_wants_what_switches_have_whatever_the_order_in_which_t
         session.installed = tuple(Installed(r.table, r.priority, r.match_fields, r.cookie) for r in before[node])
         again.turn()
         assert set(session.rules()) == before[node]
+    again.tables.are_all_known = True
     again.after(30)
     assert {node: set(session.rules()) for node, session in again.switches.items()} == before
+
+
+def test_a_new_controller_keeps_routes_to_learned_hosts_until_it_knows_where_these_are() -> None:
+    rig, again = Rig(3, size=8, clients=0), Rig(3, is_alone=True, size=8, clients=0)
+    rig.place("n1")
+    rig.turns()
+    rig.miss("n4", LEARNED)
+    rig.turns()
+    label = rig.label_for("n4", LEARNED)
+    before = {node: rules_for(session.intent, session.ports).rules for node, session in rig.switches.items()}
+    for node, rules in before.items():
+        again.switches[node] = session = Session(again, node)
+        session.installed = tuple(Installed(r.table, r.priority, r.match_fields, r.cookie) for r in rules)
+    again.switches["n4"].hosts.elsewhere = [LEARNED]
+    again.turns()
+    assert again.leads("n4", label) == "n1"
+    again.place("n1")
+    again.tables.are_all_known = True
+    again.turns()
+    assert {node: rules_for(session.intent, session.ports).rules for node, session in again.switches.items()} == before
+
+
+def test_who_followed_takes_pairs_over_that_it_only_waited_for() -> None:
+    """A standby knows the flows and hears nothing confirmed, as it may tell switches nothing."""
+    flows = {"f": SimpleNamespace(spec=FlowSpec("f", "n0", "n3"), mode=SINGLE)}
+    leader, standby = Rig(2, clients=0), Rig(2, clients=0)
+    standby.deaf = set(standby.switches)
+    for rig in (leader, standby):
+        rig.plan = SimpleNamespace(version=1, flows=flows)
+        rig.turns()
+    before = {node: set(session.rules()) for node, session in leader.switches.items()}
+    assert leader.label_for("n0", leader.mac("n3")) is not None
+    # It leads, and reads all switches again.
+    standby.deaf = set()
+    for node, rules in before.items():
+        standby.switches[node] = session = Session(standby, node)
+        session.installed = tuple(Installed(r.table, r.priority, r.match_fields, r.cookie) for r in rules)
+    standby.turn()
+    assert {node: set(session.rules()) for node, session in standby.switches.items()} == before
 
 
 def test_switches_that_are_all_read_have_each_tree_made_once() -> None:

@@ -1,0 +1,56 @@
+"""What etcd answers is checked: whatever makes no sense is as good as no answer, and the next member is asked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from scripted_rest import hangs_up, says, serving
+
+pytest.importorskip("etcd3gw")
+
+from hyroads.controller.ha.etcd import Etcd, EtcdError
+
+KEY = "L2h5cm9hZHMvbi9lcG9jaA=="
+HEADER = {"revision": "7"}
+NOTHING = {"response_range": {"header": HEADER}}
+SEEN = {"header": HEADER, "succeeded": True, "responses": [NOTHING] * 5}
+
+
+def ranged(**kv: Any) -> dict[str, Any]:
+    return {**SEEN, "responses": [{"response_range": {"kvs": [kv]}}, *[NOTHING] * 4]}
+
+
+NONSENSE: list[Any] = [
+    None,
+    [],
+    "x",
+    {},
+    {"header": HEADER, "succeeded": True},
+    {**SEEN, "responses": [NOTHING] * 4},
+    {**SEEN, "responses": [{"response_put": {}}] * 5},
+    {**SEEN, "responses": [None] * 5},
+    {**SEEN, "responses": 5},
+    {**SEEN, "header": {}},
+    {**SEEN, "header": {"revision": "x"}},
+    ranged(value="e30=", mod_revision="1"),
+    ranged(key=KEY, value="e30=", mod_revision="one"),
+    ranged(key="!!!!!", value="e30=", mod_revision="1"),
+    ranged(key=5, mod_revision="1"),
+]
+
+
+@pytest.mark.parametrize("answer", NONSENSE)
+def test_an_answer_that_makes_no_sense_is_none(answer: Any) -> None:
+    with serving(says(200, answer), says(200, answer)) as server, pytest.raises(EtcdError, match="does not answer"):
+        Etcd([server.url], "/hyroads/n/", 1.0).seen()
+    with serving(says(200, answer)) as bad, serving(says(200, SEEN)) as good:
+        assert Etcd([bad.url, good.url], "/hyroads/n/", 1.0).seen().revision == 7
+
+
+@pytest.mark.parametrize("act", [hangs_up, says(500, {"error": "no"}), says(200, b"<html>", "text/html")])
+def test_a_member_that_fails_is_passed_over_and_not_asked_again(act: Any) -> None:
+    with serving(act) as bad, serving(says(200, SEEN), says(200, SEEN)) as good:
+        etcd = Etcd([bad.url, good.url], "/hyroads/n/", 1.0)
+        assert [etcd.seen().revision for _ in range(2)] == [7, 7]
+        assert len(bad.asked) == 1 and len(good.asked) == 2
