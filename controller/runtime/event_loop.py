@@ -429,7 +429,7 @@ class EventLoop:
             self._is_overtaken()
         if self.settled:
             before = self.plan
-            better = self.live.improve(self.reports, self.clock())
+            better = self._improve()
             if better is not None:
                 log_plan(before, better, self.events)
                 self.saver.note()
@@ -439,6 +439,22 @@ class EventLoop:
                 self.wake(now=True)
         self.saver.begin()
         self.progress.notify()
+
+    def _improve(self) -> Plan | None:
+        """Where it takes long to find better paths, cuts and devices that come back do not wait for it."""
+        now_s = self.clock()
+        if not self._is_large:
+            return self.live.improve(self.reports, now_s)
+        if self.live.may_improve(now_s):
+            shim.spawn(self._look_for_better)
+        return self.live.move_to_better(self.reports, now_s)
+
+    def _look_for_better(self) -> None:
+        try:
+            self.live.look_for_better(self.clock())
+        except Exception as error:  # noqa: BLE001 - the loop outlives a defect in planning; it is counted and shown
+            self.exception("the search for better paths", error)
+        self.wake(now=True)
 
     def _refresh(self) -> None:
         """Where flows that were there before go other ways, rates for all of them do not wait for the next slot."""
