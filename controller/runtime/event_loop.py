@@ -51,6 +51,8 @@ SIGN_OF_LIFE_S = 0.5
 LARGE = 200
 STARTING_SLOTS = 5
 """One of so many slots is carried out while a large network starts."""
+# Better paths are looked for once all is in force, or after this time.
+BRING_UP_S = 30.0
 STEP_S = 0.005
 """Work that is done in one go, before others may run."""
 BUSY_S = 0.01
@@ -187,6 +189,7 @@ class EventLoop:
         self.settled = False
         self._dirty, self._hurry, self._has_news = True, False, False
         self._turned_s = self._paused_s = self._others_s = 0.0
+        self._settled_s = -BRING_UP_S
         self._slots_begun = 0
         self._ticked_s = -TICK_S
         """When switches were last looked at whether they are late."""
@@ -445,7 +448,8 @@ class EventLoop:
         now_s = self.clock()
         if not self._is_large:
             return self.live.improve(self.reports, now_s)
-        if self.live.may_improve(now_s):
+        is_bringing_up = now_s < self._settled_s + BRING_UP_S and bool(self.unsynced())
+        if self.live.may_improve(now_s) and not is_bringing_up:
             shim.spawn(self._look_for_better)
         return self.live.move_to_better(self.reports, now_s)
 
@@ -505,7 +509,7 @@ class EventLoop:
         self._dirty |= self.agents.retry_due()
         heard = (self.live.is_complete and all(is_here() for is_here in self.awaited)) or age_s > timings.grace_s
         if not self.settled and heard and model.is_settled(self.state):
-            self.settled = True
+            self.settled, self._settled_s = True, now_s
             self.live.begin()
             self._tried_version = -1
             self._dirty = True
