@@ -147,6 +147,11 @@ class Live:
                 self._lay_out()
         return self._loop
 
+    @property
+    def laid_out(self) -> LiveLoop:
+        """The loop as it was laid out last: flows of now may be missing. Nobody waits for it."""
+        return self._loop
+
     def between_turns(self, work: Callable[[LiveLoop], None]) -> None:
         """Do what must not happen while the loop turns."""
         with self._turns:

@@ -78,14 +78,22 @@ def test_file_gives_back_what_was_saved(tmp_path: Path) -> None:
 
 IDS = st.sampled_from(["f1", "voice", 'a "quoted" one', "ü", "x"])
 PATHS = st.dictionaries(st.sampled_from([("ab-wifi",), ("bc-wifi~", "ab-plc~")]), st.integers(1, 255), max_size=2)
+ROUTES = st.fixed_dictionaries(
+    {"network": st.sampled_from(["1f", "2f"]), "paths": st.dictionaries(IDS, st.lists(st.integers(1, 255), max_size=2))}
+)
+SERVICES = st.fixed_dictionaries(
+    {"members": st.just([])}, optional={"routes": ROUTES | st.sampled_from([None, {"paths": {}}])}
+)
 SAVED = st.builds(
-    lambda weights, numbers, paths: Saved(
+    lambda weights, numbers, paths, services: Saved(
         tuple(FlowSpec(name, "c", "a", weight=weight) for name, weight in weights.items()),
         numbers=Numbers(numbers, paths),
+        services=services,
     ),
     st.dictionaries(IDS, st.sampled_from([1.0, 2.5])),
     st.dictionaries(IDS, st.integers(16, 65535)),
     st.dictionaries(IDS, PATHS),
+    SERVICES,
 )
 
 
@@ -93,7 +101,10 @@ SAVED = st.builds(
 def test_what_was_encoded_before_changes_nothing(states: list[Saved]) -> None:
     encoder = Encoder()
     for saved in [*states, states[0]]:
-        assert text_of(FORMAT, encoder.encode(saved)) == text_of(FORMAT, Encoder().encode(saved))
+        text = text_of(FORMAT, encoder.encode(saved))
+        assert text == text_of(FORMAT, Encoder().encode(saved))
+        document = json.loads(text)
+        assert document["services"] == saved.services and document["numbers"] == saved.numbers.flows
 
 
 def test_only_what_changed_is_encoded_again() -> None:
