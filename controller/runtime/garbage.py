@@ -36,9 +36,11 @@ class Garbage:
         gc.set_threshold(young, middle, NEVER)
         self._all(now_s)
 
-    def after_slot(self, now_s: float) -> None:
-        """There is time until the next slot; does something each ``every_s`` seconds."""
-        if self._due_s is None or now_s < self._due_s:
+    def after_slot(self, now_s: float, *, is_urged: bool = False) -> None:
+        """There is time until the next slot; does something each ``every_s`` seconds. While ``is_urged``, somebody waits
+        for something else, and has it sooner if that comes first; it is put off for as long again at most.
+        """
+        if self._due_s is None or now_s < self._due_s + (self.every_s if is_urged else 0.0):
             return
         if gc.get_freeze_count() > 2 * self._whole + self.spare_objects:
             LOG.info("looking for garbage among %d objects", gc.get_freeze_count())
