@@ -37,8 +37,8 @@ class Garbage:
         self._all(now_s)
 
     def after_slot(self, now_s: float, *, is_urged: bool = False) -> None:
-        """There is time until the next slot; does something each ``every_s`` seconds. While ``is_urged``, somebody waits
-        for something else, and has it sooner if that comes first; it is put off for as long again at most.
+        """There is time until the next slot; does something each ``every_s`` seconds. While somebody waits for something
+        else (``is_urged``) it is put off, for as long again at most.
         """
         if self._due_s is None or now_s < self._due_s + (self.every_s if is_urged else 0.0):
             return
