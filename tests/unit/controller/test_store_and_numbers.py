@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import time
 from pathlib import Path
 from typing import Any
@@ -59,6 +60,31 @@ def test_path_ids_fit_a_byte_and_room_is_made() -> None:
         assert numbers.with_paths({"f": paths}) == numbers
     with pytest.raises(PlanningError):
         Numbers().with_flows(["f"]).with_paths({"f": [(str(i),) for i in range(300)]})
+
+
+NAMES = st.lists(st.text(min_size=1, max_size=3), unique=True, max_size=12)
+
+
+@given(NAMES, NAMES, st.randoms(use_true_random=False))
+def test_numbers_depend_on_who_has_one_and_not_on_the_order_of_the_others(
+    first: list[str], more: list[str], rng: random.Random
+) -> None:
+    before = Numbers().with_flows(first).with_paths({flow: [("ab-wifi",)] for flow in first})
+    fresh = [flow for flow in more if flow not in first]
+    together, mixed = [*first, *fresh], [*first, *fresh]
+    rng.shuffle(mixed)
+    after = before.with_flows(together)
+    assert list(after.flows) == together and len(set(after.flows.values())) == len(together)
+    assert {flow: after.flows[flow] for flow in first} == before.flows and after.paths == before.paths
+    # New flows last, or between the others: who had a number keeps it, and nobody has that of another.
+    between = before.with_flows(mixed)
+    assert {flow: between.flows[flow] for flow in first} == before.flows and between.flows.keys() == after.flows.keys()
+    assert len(set(between.flows.values())) == len(together)
+    remaining = [flow for flow in mixed if rng.random() < 0.5]
+    less = after.with_flows(remaining)
+    assert less.flows == {flow: after.flows[flow] for flow in remaining}
+    assert less.paths.keys() == set(first) & set(remaining)
+    assert all(50_000 <= n <= 50_100 for n in after.with_flows(together, (50_000, 50_100)).flows.values())
 
 
 def test_file_gives_back_what_was_saved(tmp_path: Path) -> None:
