@@ -69,6 +69,10 @@ With --controllers 2 --etcd-members 1 all of these run but {several}, which need
 """
 
 
+Seen = tuple[float, str, str, str]
+"""Milliseconds after the event, which controller, the kind of what it saw, and where."""
+
+
 class Led:
     """One controller and its socket."""
 
@@ -187,13 +191,36 @@ class Stream:
         row = {"sent": found.sent, "lost": len(lost_ms), "lost_ms": [min(lost_ms), max(lost_ms)] if lost_ms else []}
         late_ms = {"sender, worst": sent["late_s"] * 1e3, **self._losses.late_ms()}
         row |= {"lost_at": self._losses.since(), "late_ms": late_ms}
-        return row | {"switch_waited_ms": self._losses.waited_ms(), "seen": self._seen(event_s)}
+        seen = self._seen(event_s)
+        return row | {"switch_waited_ms": self._losses.waited_ms(), "silent_links": silent_links(seen), "seen": seen}
 
-    def _seen(self, event_s: float) -> list[tuple[float, str, str, str]]:
+    def _seen(self, event_s: float) -> list[Seen]:
         """What controllers saw meanwhile that makes them change something: ms after the event, who, what, where."""
         told = [(led.program.name, led.ask()["seen"]) for led in self._emulation.led if led.program.alive]
         seen = [(at_s, who, kind, what) for who, rows in told for at_s, kind, what in rows if at_s >= self._began_s]
         return [((at_s - event_s) * 1e3, who, kind, what) for at_s, who, kind, what in sorted(seen)]
+
+
+def silent_links(seen: list[Seen]) -> int:
+    """How many links fell silent, as two controllers at least saw. Here none fails: what carries frames was kept from
+    running, and what was lost then says nothing of takeovers. A controller that sees it alone is mistaken.
+    """
+    who = {}
+    for _, controller, kind, what in seen:
+        if kind == "link.down":
+            who.setdefault(what, set()).add(controller)
+    return sum(len(controllers) > 1 for controllers in who.values())
+
+
+def lost_of(rows: list[dict[str, Any]]) -> str:
+    """Packets lost of those sent, and apart those of runs in which links fell silent."""
+    still = [row for row in rows if not row["silent_links"]]
+    text = f"{sum(row['lost'] for row in still)} of {sum(row['sent'] for row in still)}"
+    others = [row for row in rows if row["silent_links"]]
+    if not others:
+        return text
+    lost, sent = sum(row["lost"] for row in others), sum(row["sent"] for row in others)
+    return f"{text}, and {lost} of {sent} in {len(others)} runs in which links fell silent"
 
 
 def declare(led: Led, method: str = "POST", *, wait: bool = True) -> int:
@@ -354,11 +381,11 @@ def summary(rows: list[dict[str, Any]]) -> None:
         if "takeovers" in mine[0]:
             for what in ("takeovers", "rates meanwhile", "writes_after_ms", "answer"):
                 print(f"  {what}: {of([row[what] for row in mine])}")
-            print(f"  packets lost: {sum(row['lost'] for row in mine)} of {sum(row['sent'] for row in mine)}")
+            print(f"  packets lost: {lost_of(mine)}")
             continue
         for what in ("master", "obeyed", "in force"):
             print(f"  until {what}, ms: {of([row['ms'][what] for row in mine if what in row['ms']])}")
-        print(f"  packets lost: {sum(row['lost'] for row in mine)} of {sum(row['sent'] for row in mine)}")
+        print(f"  packets lost: {lost_of(mine)}")
         for what in ("flow_mods", "agent_configs", "agent_rates"):
             print(f"  {what} of the takeover: {of([row[what] for row in mine])}")
         print(f"  runs in which devices had the same before and after: {sum(row['quiet'] for row in mine)}")
