@@ -29,7 +29,7 @@ from typing import Any
 
 from failure_lab import DIAMOND
 from takeover_faults import DISKS, ETCD_S, away, cut_rules, disk, dropped, folder_of
-from takeover_losses import Losses
+from takeover_losses import Losses, Seen, Witness, lost_of
 
 from hyroads.controller.core.netfile import parse
 from hyroads.mininet.emulation import Emulation, EmulationOptions, controller_ports
@@ -49,7 +49,7 @@ GROUP = 6100
 """Controllers have groups of their own from this one on, by which their packets are known."""
 FIRST = ("chrt", "--rr", "1")
 """What carries the stream goes before whatever else runs here."""
-CUT_S = 3.0
+CUT_S, BUSY_S = 3.0, 0.3
 READY_S = 60.0
 KINDS = {
     "killed": "the leader is killed, and started again",
@@ -63,14 +63,11 @@ KINDS = {
     "etcd-member": "one member is killed, and started again after 5 s",
     "etcd-disk": "no member can write to its disk for 5 s (a file system of its own, fsfreeze)",
     "etcd-disk-one": "one member can't, the one that leads the others",
+    "busy": "Open vSwitch is stopped (SIGSTOP) for 0.3 s, as on a machine that is too busy: losses that say nothing",
 }
 ONE_MEMBER = """
 With --controllers 2 --etcd-members 1 all of these run but {several}, which need three members.
 """
-
-
-Seen = tuple[float, str, str, str]
-"""Milliseconds after the event, which controller, the kind of what it saw, and where."""
 
 
 class Led:
@@ -146,6 +143,7 @@ class LedEmulation(Emulation):
             for member in self.etcd.programs:
                 disk(folder_of(self, member))
         super().start(say)
+        self.witness = Witness(self, ("a", "d"))
 
     def leader(self) -> Led | None:
         return next((led for led in self.led if led.program.alive and led.epoch() is not None), None)
@@ -165,7 +163,7 @@ def devices(emulation: Emulation) -> dict[str, Any]:
 class Stream:
     """1,000 packets a second over the multipath, from now on."""
 
-    def __init__(self, emulation: Emulation, seconds: float = STREAM_S) -> None:
+    def __init__(self, emulation: LedEmulation, seconds: float = STREAM_S) -> None:
         self._emulation, self._losses, self._began_s = emulation, Losses(emulation, ("a", "d")), time.monotonic()
         probe = [*FIRST, sys.executable, "-m", "hyroads.mininet.probe"]
         receive = [*emulation.inside("d"), *probe, "receive", "--seconds", str(seconds + 2.5)]
@@ -179,6 +177,7 @@ class Stream:
             return f":{MAGIC_PORT} " in found.stdout
 
         wait_until("receiver", listens, 10.0)
+        emulation.witness.start(FIRST, seconds)
         self._sender = subprocess.Popen(send, stdout=subprocess.PIPE, text=True)
         time.sleep(0.5)
 
@@ -191,36 +190,14 @@ class Stream:
         row = {"sent": found.sent, "lost": len(lost_ms), "lost_ms": [min(lost_ms), max(lost_ms)] if lost_ms else []}
         late_ms = {"sender, worst": sent["late_s"] * 1e3, **self._losses.late_ms()}
         row |= {"lost_at": self._losses.since(), "late_ms": late_ms}
-        seen = self._seen(event_s)
-        return row | {"switch_waited_ms": self._losses.waited_ms(), "silent_links": silent_links(seen), "seen": seen}
+        row |= {"switch_waited_ms": self._losses.waited_ms(), "witness_ms": self._emulation.witness.worst_ms()}
+        return row | {"seen": self._seen(event_s)}
 
     def _seen(self, event_s: float) -> list[Seen]:
         """What controllers saw meanwhile that makes them change something: ms after the event, who, what, where."""
         told = [(led.program.name, led.ask()["seen"]) for led in self._emulation.led if led.program.alive]
         seen = [(at_s, who, kind, what) for who, rows in told for at_s, kind, what in rows if at_s >= self._began_s]
         return [((at_s - event_s) * 1e3, who, kind, what) for at_s, who, kind, what in sorted(seen)]
-
-
-def silent_links(seen: list[Seen]) -> int:
-    """How many links fell silent, as two controllers at least saw. Here none fails: what carries frames was kept from
-    running, and what was lost then says nothing of takeovers. A controller that sees it alone is mistaken.
-    """
-    who = {}
-    for _, controller, kind, what in seen:
-        if kind == "link.down":
-            who.setdefault(what, set()).add(controller)
-    return sum(len(controllers) > 1 for controllers in who.values())
-
-
-def lost_of(rows: list[dict[str, Any]]) -> str:
-    """Packets lost of those sent, and apart those of runs in which links fell silent."""
-    still = [row for row in rows if not row["silent_links"]]
-    text = f"{sum(row['lost'] for row in still)} of {sum(row['sent'] for row in still)}"
-    others = [row for row in rows if row["silent_links"]]
-    if not others:
-        return text
-    lost, sent = sum(row["lost"] for row in others), sum(row["sent"] for row in others)
-    return f"{text}, and {lost} of {sent} in {len(others)} runs in which links fell silent"
 
 
 def declare(led: Led, method: str = "POST", *, wait: bool = True) -> int:
@@ -279,6 +256,17 @@ def one_without(emulation: LedEmulation, kind: str) -> dict[str, Any]:
     return row | sent.end(event_s)
 
 
+def one_busy(emulation: LedEmulation) -> dict[str, Any]:
+    """What forwards is kept from running, which no controller can help: it must be seen as that."""
+    begin(emulation)
+    sent = Stream(emulation)
+    event_s = time.monotonic()
+    emulation.switch.daemon.kill(signal.SIGSTOP)
+    time.sleep(BUSY_S)
+    emulation.switch.daemon.kill(signal.SIGCONT)
+    return {"kind": "busy"} | sent.end(event_s)
+
+
 def begin(emulation: LedEmulation) -> tuple[Led, list[Led], dict[int, dict[str, Any]], dict[str, Any]]:
     """The leader, the others and what they say, and what devices have, once all is well."""
     for led in emulation.led:
@@ -307,8 +295,8 @@ def taken_over(
 
 
 def one_run(emulation: LedEmulation, kind: str) -> dict[str, Any]:
-    if kind == "cut":
-        return one_cut(emulation)
+    if kind in ("cut", "busy"):
+        return one_cut(emulation) if kind == "cut" else one_busy(emulation)
     if kind in ETCD_S:
         return one_without(emulation, kind)
     old, others, before, was = begin(emulation)
@@ -381,6 +369,9 @@ def summary(rows: list[dict[str, Any]]) -> None:
         if "takeovers" in mine[0]:
             for what in ("takeovers", "rates meanwhile", "writes_after_ms", "answer"):
                 print(f"  {what}: {of([row[what] for row in mine])}")
+            print(f"  packets lost: {lost_of(mine)}")
+            continue
+        if kind == "busy":
             print(f"  packets lost: {lost_of(mine)}")
             continue
         for what in ("master", "obeyed", "in force"):
