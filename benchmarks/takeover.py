@@ -48,7 +48,6 @@ CONTROL_PORT = 9000
 GROUP = 6100
 """Controllers have groups of their own from this one on, by which their packets are known."""
 FIRST = ("chrt", "--rr", "1")
-"""What carries the stream goes before whatever else runs here."""
 CUT_S, BUSY_S = 3.0, 0.3
 READY_S = 60.0
 KINDS = {
@@ -119,12 +118,14 @@ class LedEmulation(Emulation):
     """Its controllers tell what they do. ``on_disks``: each member of etcd has a file system of its own."""
 
     on_disks = False
+    first: tuple[str, ...] = ()
+    """Before the commands of what carries the stream."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         # Controllers and etcd have machines of their own. Here each start of one would keep it from forwarding, and
         # niceness is of no use where the kernel shares the processors between sessions (sched_autogroup_enabled).
-        self.switch.daemon.command = [*FIRST, *self.switch.daemon.command]
+        self.switch.daemon.command = [*self.first, *self.switch.daemon.command]
 
     def _program(self, command: str, settings: dict[str, Any], suffix: str = "") -> Program:
         program = super()._program(command, settings, suffix)
@@ -165,7 +166,7 @@ class Stream:
 
     def __init__(self, emulation: LedEmulation, seconds: float = STREAM_S) -> None:
         self._emulation, self._losses, self._began_s = emulation, Losses(emulation, ("a", "d")), time.monotonic()
-        probe = [*FIRST, sys.executable, "-m", "hyroads.mininet.probe"]
+        probe = [*emulation.first, sys.executable, "-m", "hyroads.mininet.probe"]
         receive = [*emulation.inside("d"), *probe, "receive", "--seconds", str(seconds + 2.5)]
         to = emulation.addressing.host_ip["d"]
         send = [*emulation.inside("a"), *probe, "send", "--to", to, "--seconds", str(seconds)]
@@ -177,7 +178,7 @@ class Stream:
             return f":{MAGIC_PORT} " in found.stdout
 
         wait_until("receiver", listens, 10.0)
-        emulation.witness.start(FIRST, seconds)
+        emulation.witness.start(emulation.first, seconds)
         self._sender = subprocess.Popen(send, stdout=subprocess.PIPE, text=True)
         time.sleep(0.5)
 
@@ -397,10 +398,13 @@ def main() -> int:
     parser.add_argument("--kinds", nargs="+", default=["frozen", "killed"], choices=KINDS, metavar="KIND")
     parser.add_argument("--controllers", type=int, default=3)
     parser.add_argument("--etcd-members", type=int, default=3)
+    first = "what carries the stream goes before all other programs, for busy machines; takeovers take 50 ms longer"
+    parser.add_argument("--first", action="store_true", help=first)
     parser.add_argument("--logs", type=Path, help="a folder for the logs of the controllers")
     arguments = parser.parse_args()
     if arguments.etcd_members == 1 and set(arguments.kinds) & set(SEVERAL):
         parser.error(f"{', '.join(SEVERAL)} need --etcd-members 3")
+    LedEmulation.first = FIRST if arguments.first else ()
     LedEmulation.on_disks = bool(set(arguments.kinds) & set(DISKS))
 
     def body(emulation: LedEmulation) -> int:

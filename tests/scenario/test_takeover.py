@@ -29,7 +29,7 @@ def etcd() -> None:
 
 def rows(kind: str, *more: str) -> list[Row]:
     """What each run says."""
-    command = [sys.executable, str(BENCHMARK), "--kinds", kind, "--runs", str(RUNS), *more]
+    command = [sys.executable, str(BENCHMARK), "--kinds", kind, "--runs", str(RUNS), "--first", *more]
     done = subprocess.run(command, capture_output=True, text=True, timeout=500.0, check=False)
     assert done.returncode == 0, done.stderr[-4000:]
     found = [json.loads(line) for line in done.stderr.splitlines() if line.startswith('{"kind"')]
