@@ -453,6 +453,13 @@ class LineReader:
         while (line := self._whole()) is not None:
             yield line
 
+    def rest(self) -> bytes:
+        """What was read beyond the last whole line; whoever takes it reads on."""
+        data = bytes(self._buffer)
+        self._buffer.clear()
+        self._searched = 0
+        return data
+
     def _whole(self) -> bytes | None:
         end = self._buffer.find(b"\n", self._searched)
         if end < 0:
