@@ -201,9 +201,12 @@ def _ports_of(settings: Settings) -> Iterator[Port]:
     yield _tls("listen.openflow", settings.openflow, settings.tls)
     yield _port("listen.agents", settings.agents, tokens=settings.agent_token is not None)
     yield _port("listen.rest", settings.rest, tokens=tokens)
-    for each, token in ((settings.ha, "peer_token"), (settings.region, "token")):
-        if each is not None:
-            yield _tls("listen.peer", settings.peer, each.tls, tokens=getattr(each, token) is not None)
+    ha, region = settings.ha, settings.region
+    if ha is not None:
+        yield _tls("listen.peer", settings.peer, ha.tls, tokens=ha.peer_token is not None)
+    if region is not None:
+        place = "listen.peer" if region.listen is None else "region.listen"
+        yield _tls(place, region.listen or settings.peer, region.tls, tokens=region.token is not None)
     if settings.sfnet is not None:
         yield _port("sfnet", Endpoint(settings.sfnet.host, settings.sfnet.port), tokens=tokens)
 

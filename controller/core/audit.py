@@ -140,6 +140,10 @@ def _tokens(found: Installation) -> Iterator[Finding]:
 
 
 _ADMIN = "any program of this machine is an admin there, because there are no api_tokens"
+_ANY_PEER = (
+    "any program of this machine can be another controller, because there is neither a token nor TLS",
+    "give tls, or a token",
+)
 _WITHOUT_TOKENS = {
     ("controller", "listen.rest"): (_ADMIN, "give api_tokens"),
     ("controller", "sfnet"): (_ADMIN, "give api_tokens"),
@@ -147,10 +151,8 @@ _WITHOUT_TOKENS = {
         "any program of this machine can be the agent of any node, because there is no agent_token",
         "give agent_token_file",
     ),
-    ("controller", "listen.peer"): (
-        "any program of this machine can be another controller, because there is neither a token nor TLS",
-        "give tls, or a token",
-    ),
+    ("controller", "listen.peer"): _ANY_PEER,
+    ("controller", "region.listen"): _ANY_PEER,
     ("slicer", "listen.rest"): (_ADMIN, "give api_tokens, or let the operator use listen.control alone"),
 }
 

@@ -72,17 +72,17 @@ SOCKETS: tuple[ListeningSocket, ...] = (
     ),
     ListeningSocket(
         "controller",
-        "`listen.peer`",
+        "`listen.peer`, `region.listen`",
         f"off; with `ha` or `region` TCP 127.0.0.1:{{{_SETTINGS}:Settings.peer.port}}",
         "other controllers, by a certificate of the same authority, or by a token on one machine. "
         "Beyond loopback needs `ha.tls` or `region.tls`",
         "be a standby or the controller of a neighbouring region: tell heartbeats, rates, segments of flows",
-        "{hyroads.controller.ha.peers:MAX_CONNECTIONS} connections ({hyroads.controller.app.regions:MAX_CONNECTIONS} "
-        "between regions); hello within {hyroads.controller.ha.peers:HELLO_WITHIN_S} s",
+        "{hyroads.controller.ha.peers:MAX_CONNECTIONS} connections "
+        "({hyroads.controller.app.region_links:MAX_CONNECTIONS} between regions); hello within {hyroads.controller.ha.peers:HELLO_WITHIN_S} s",
         (
             "controller/ha/peers.py:listen",
             "controller/app/standby.py:_listener",
-            "controller/app/regions.py:Regions.__post_init__",
+            "controller/app/regions.py:Regions._listener",
         ),
     ),
     ListeningSocket(
@@ -323,11 +323,11 @@ SOCKETS: tuple[ListeningSocket, ...] = (
         "flowvisor watch",
         "`--listen`",
         "TCP 127.0.0.1 at a port of the kernel's choice, HTTP",
-        "the FlowVisor, by a secret that it was given",
+        "the FlowVisor, by a secret in the path that it was given",
         "tell events",
-        "one request at a time, of {hyroads.slices.flowvisor.client:MAX_BODY} bytes and "
-        "{hyroads.slices.flowvisor.client:CALLBACK_TIMEOUT_S} s",
-        ("slices/flowvisor/client.py:Events.__post_init__",),
+        "{hyroads.slices.flowvisor.events:MAX_CONNECTIONS} connections; {hyroads.slices.flowvisor.events:MAX_BODY} bytes "
+        "within {hyroads.slices.flowvisor.events:POSTED_WITHIN_S} s",
+        ("slices/flowvisor/events.py:_Server",),
     ),
     ListeningSocket(
         "emulation",
