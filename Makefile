@@ -5,12 +5,13 @@
 SHELL := /bin/bash
 PYTHON := .venv/bin/python
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev demo check test nightly lint docs types unit rust-test integration scenario radio packaging bench clean
+.PHONY: sbom audit help setup setup-dev demo check test nightly lint docs types unit rust-test integration scenario radio packaging bench clean
 
 help:
 	@sed -n 's/^# make /make /p' Makefile
 	@echo "make lint|docs|types|unit|rust-test|integration|scenario|radio|packaging    the parts of 'make test'"
 	@echo "make bench    all benchmarks; make clean    removes what was built"
+	@echo "make sbom     build/sbom.json, what HyRoads is made of (CycloneDX); make audit    known weaknesses of that"
 
 setup:
 	@scripts/bootstrap.sh
@@ -29,6 +30,12 @@ check nightly lint docs types unit rust-test integration scenario radio packagin
 
 bench: setup-dev
 	@for f in benchmarks/*.py; do echo "== $$f"; $(PYTHON) $$f || exit 1; done
+
+sbom:
+	@python3 scripts/sbom.py --out build/sbom.json
+
+audit:
+	@scripts/audit.sh
 
 clean:
 	rm -rf build dist .venv dataplane/target *.egg-info

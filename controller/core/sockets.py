@@ -34,6 +34,8 @@ _SETTINGS = "hyroads.controller.settings.controller"
 _APPLICATION = "controller/app/__init__.py:_listen"
 _AGENTS, _SWITCHES = "hyroads.controller.agents", "hyroads.controller.switches.server"
 _SFNET, _SLICER = "hyroads.controller.services.plugins.sfnet", "hyroads.slices.server"
+_PEERS, _REGION = "hyroads.controller.ha.peers", "hyroads.controller.app.region_links"
+_EVENTS = "hyroads.slices.flowvisor.events"
 _CONTROL_LIMITS = "{hyroads.controller.client.json_lines:MAX_CONNECTIONS} connections"
 
 SOCKETS: tuple[ListeningSocket, ...] = (
@@ -77,8 +79,8 @@ SOCKETS: tuple[ListeningSocket, ...] = (
         "other controllers, by a certificate of the same authority, or by a token on one machine. "
         "Beyond loopback needs `ha.tls` or `region.tls`",
         "be a standby or the controller of a neighbouring region: tell heartbeats, rates, segments of flows",
-        "{hyroads.controller.ha.peers:MAX_CONNECTIONS} connections "
-        "({hyroads.controller.app.region_links:MAX_CONNECTIONS} between regions); hello within {hyroads.controller.ha.peers:HELLO_WITHIN_S} s",
+        f"{{{_PEERS}:MAX_CONNECTIONS}} connections "
+        f"({{{_REGION}:MAX_CONNECTIONS}} between regions); hello within {{{_PEERS}:HELLO_WITHIN_S}} s",
         (
             "controller/ha/peers.py:listen",
             "controller/app/standby.py:_listener",
@@ -325,8 +327,8 @@ SOCKETS: tuple[ListeningSocket, ...] = (
         "TCP 127.0.0.1 at a port of the kernel's choice, HTTP",
         "the FlowVisor, by a secret in the path that it was given",
         "tell events",
-        "{hyroads.slices.flowvisor.events:MAX_CONNECTIONS} connections; {hyroads.slices.flowvisor.events:MAX_BODY} bytes "
-        "within {hyroads.slices.flowvisor.events:POSTED_WITHIN_S} s",
+        f"{{{_EVENTS}:MAX_CONNECTIONS}} connections; {{{_EVENTS}:MAX_BODY}} bytes "
+        f"within {{{_EVENTS}:POSTED_WITHIN_S}} s",
         ("slices/flowvisor/events.py:_Server",),
     ),
     ListeningSocket(
