@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import sys
-import time
 import weakref
 from collections.abc import Iterator
 
