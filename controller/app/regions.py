@@ -31,11 +31,14 @@ from typing import Any
 from hyroads.controller.agents.protocol import Hello
 from hyroads.controller.agents.sessions import Answer, Session
 from hyroads.controller.control.region_rates import ROUND_S
+from hyroads.controller.core.admission import Limits
 from hyroads.controller.core.checking import Endpoint
 from hyroads.controller.core.errors import ConfigError, HyroadsError
+from hyroads.controller.core.token_bucket import LimitedReports, TokenBucket
 from hyroads.controller.files.tls import client_side, server_side
 from hyroads.controller.framework import ryu_shim as shim
-from hyroads.controller.ha.peers import PeerError, PeerLines, PeerLink, Security, line_of, listen
+from hyroads.controller.framework.connections import Connections, Place
+from hyroads.controller.ha.peers import STRANGERS, PeerError, PeerLines, PeerLink, Security, line_of, listen
 from hyroads.controller.model import state as model
 from hyroads.controller.runtime.event_loop import EventLoop
 from hyroads.controller.settings.region import RegionSettings
@@ -52,6 +55,10 @@ LIVES_S = 2.5
 """A neighbour that was heard within this time lives: another connection that says it is the same one is refused."""
 _socket, _time = shim.original("socket"), shim.original("time")
 _threading = shim.original("threading")
+
+
+def _tell(peer: str, what: str) -> None:
+    LOG.info("regions, %s: %s", peer, what)
 
 
 class FarEnd(Session):
@@ -130,7 +137,10 @@ class Regions:
         except OSError as error:
             where = f"{self.endpoint.host}:{self.endpoint.port}"
             raise ConfigError(self.document, "listen.peer", f"can't listen on {where}: {error.strerror}") from error
-        self._mailbox, self._lock, self._accepted = shim.Mailbox(), _threading.Lock(), 0
+        self._mailbox, self._lock = shim.Mailbox(), _threading.Lock()
+        self._stranger = LimitedReports(_tell, _time.monotonic, TokenBucket(*STRANGERS))
+        limits = Limits(MAX_CONNECTIONS, MAX_CONNECTIONS, WITHIN_S, each=MAX_CONNECTIONS)
+        self._connections = Connections(limits, _time.monotonic, self._stranger, _threading.Lock())
         addressing = self.loop.context.addressing
         node_of_mac = {mac: node for node, mac in addressing.host_mac.items()}
         self._rates = RateExchange(self.loop, view, node_of_mac)
@@ -374,21 +384,18 @@ class Regions:
                 LOG.warning("regions: can't accept a connection: %s", error.strerror)
                 _time.sleep(0.1)
                 continue
-            with self._lock:
-                is_full = self._accepted >= MAX_CONNECTIONS
-                self._accepted += not is_full
-            if is_full:
-                connection.close()
-                continue
-            shim.start_thread(self._read, connection, f"{address[0]}:{address[1]}", name="a region")
+            place = self._connections.enter(connection, address)
+            shim.start_thread(self._read, connection, place, name="a region")
 
-    def _read(self, connection: Any, address: str) -> None:
+    def _read(self, connection: Any, place: Place) -> None:
         neighbour, session = None, object()
         try:
             connection.settimeout(WITHIN_S)
             link = PeerLink(connection, self._security.server, within_s=WITHIN_S)
             lines = PeerLines(link)
             neighbour = self._met(link, lines.next(), session)
+            if not place.authenticated(neighbour.name):
+                raise PeerError(f"region {neighbour.name} has all its connections")
             link.met(WITHIN_S)
             lines.most = MAX_LINE
             outbox: deque[bytes] = deque(maxlen=16)
@@ -399,11 +406,13 @@ class Regions:
                 while outbox:
                     link.send(outbox.popleft())
         except (OSError, EOFError) as error:
-            LOG.log(logging.INFO if isinstance(error, PeerError) else logging.DEBUG, "regions, %s: %s", address, error)
+            if isinstance(error, PeerError):
+                self._stranger(place.peer, str(error))
+            LOG.debug("regions, %s: %s", place.peer, error)
         finally:
             connection.close()
+            self._connections.leave(place)
             with self._lock:
-                self._accepted -= 1
                 if neighbour is not None and neighbour.session is session:
                     neighbour.session = None
 

@@ -23,7 +23,10 @@ from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
+from hyroads.controller.core.admission import Limits
+from hyroads.controller.core.token_bucket import LimitedReports, TokenBucket
 from hyroads.controller.framework import ryu_shim as shim
+from hyroads.controller.framework.connections import Connections, Place
 from hyroads.controller.model.events import Event
 
 from .election import Beat, Identity, Role
@@ -31,7 +34,10 @@ from .election import Beat, Identity, Role
 LOG = logging.getLogger("hyroads.ha")
 VERSION = 1
 MAX_LINE, MAX_CONNECTIONS, MAX_WAITING = 64 * 1024, 32, 8192
+"""A line; connections of strangers, and of each instance; waiting lines."""
 HELLO_WITHIN_S, SILENT_S, SEND_WITHIN_S, DIAL_WITHIN_S = 2.0, 10.0, 1.0, 1.0
+STRANGERS = 2.0, 40.0
+"""Of what they do wrong is told: so much a second, and so much at once."""
 REDIAL_S, REDIAL_MOST_S = 0.1, 2.0
 _socket, _select, _threading = shim.original("socket"), shim.original("select"), shim.original("threading")
 _time = shim.original("time")
@@ -39,6 +45,10 @@ _time = shim.original("time")
 
 class PeerError(OSError):
     """The other end said what the protocol does not allow."""
+
+
+def _tell(peer: str, what: str) -> None:
+    LOG.info("instance %s: %s", peer, what)
 
 
 def listen(host: str, port: int) -> Any:
@@ -275,7 +285,9 @@ class Peers:
         """By name: the address that a thread keeps dialling."""
         self._ended: set[str] = set()
         """Names of which a connection was ended by the other end since one was made."""
-        self._accepted = 0
+        self._stranger = LimitedReports(_tell, _time.monotonic, TokenBucket(*STRANGERS))
+        limits = Limits(MAX_CONNECTIONS, MAX_CONNECTIONS, HELLO_WITHIN_S, each=MAX_CONNECTIONS)
+        self._connections = Connections(limits, _time.monotonic, self._stranger, _threading.Lock())
         self._outboxes: dict[str, _Outbox] = {}
         self._wakes: dict[str, Any] = {}
         """By name: wakes whoever waits to dial it again."""
@@ -393,21 +405,19 @@ class Peers:
                 LOG.warning("instances: can't accept a connection: %s", error.strerror)
                 _time.sleep(0.1)
                 continue
-            with self._lock:
-                is_full = self._accepted >= MAX_CONNECTIONS
-                self._accepted += not is_full
-            if is_full:
-                connection.close()
-                continue
-            shim.start_thread(self._read, connection, f"{address[0]}:{address[1]}", name="heartbeats of an instance")
+            place = self._connections.enter(connection, address)
+            shim.start_thread(self._read, connection, place, name="heartbeats of an instance")
 
-    def _read(self, connection: Any, address: str) -> None:
+    def _read(self, connection: Any, place: Place) -> None:
         name, by_end = None, False
         try:
             connection.settimeout(HELLO_WITHIN_S)
             link = PeerLink(connection, self.security.server, within_s=HELLO_WITHIN_S)
             lines = PeerLines(link)
-            name = self._greeted(lines.next())
+            said = self._greeted(lines.next())
+            if not place.authenticated(said):
+                raise PeerError(f"instance {said} has all its connections")
+            name = said
             link.met(SILENT_S)
             self._linked(name)
             if name in self._wakes:
@@ -422,10 +432,11 @@ class Peers:
             by_end = True
         except OSError as error:
             by_end = _is_end(error)
-            LOG.log(logging.INFO if isinstance(error, PeerError) else logging.DEBUG, "instance %s: %s", address, error)
+            if isinstance(error, PeerError):
+                self._stranger(place.peer, str(error))
+            LOG.debug("instance %s: %s", place.peer, error)
         finally:
-            with self._lock:
-                self._accepted -= 1
+            self._connections.leave(place)
             connection.close()
             if name is not None:
                 self._unlinked(name, by_end=by_end)
