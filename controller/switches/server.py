@@ -107,11 +107,13 @@ class LargeReads:
     not sent.
     """
 
-    def __init__(self, connection: Any, clock: Callable[[], float], place: Place, first: bytes) -> None:
+    def __init__(
+        self, connection: Any, clock: Callable[[], float], place: Place | None = None, first: bytes = b""
+    ) -> None:
         self._socket = connection
         self.place = place
         self._first = first
-        self._unsent = list(_OUR_HANDSHAKE)
+        self._unsent = list(_OUR_HANDSHAKE) if first else []
         self._clock = clock
         self._asked_s: float | None = None
         """Since when somebody reads, and nothing comes."""
