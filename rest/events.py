@@ -82,9 +82,9 @@ def blueprint(
 
 def _take_place(listening: FairPlaces, number: int, name: str) -> None:
     """A place for one more listener of a token. If there is none, the token that has clearly more gives one up."""
-    displaced = listening.gives_way(name)
+    displaced = listening.gives_way(name) if listening.most else number
     if displaced is not None:
-        if not listening.may_displace(displaced, name):
+        if displaced not in listening or not listening.may_displace(displaced, name):
             raise TooBusyError(f"{listening.most} listen already")
         listening.leave(displaced)
     listening.enter(number, name)
