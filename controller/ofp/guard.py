@@ -128,16 +128,20 @@ _FIELD_SIZES: dict[int, dict[int, int]] = {
 }
 
 
-def _check_value(data: bytes, start: int, where: str) -> None:
-    """The length of a field's value, and of its mask, if the field is known."""
-    field, length = data[start + 2], data[start + 3]
-    size = _FIELD_SIZES.get(_U16.unpack_from(data, start)[0], {}).get(field >> 1)
-    if size is not None and length != size * (1 + (field & 1)):
-        raise GuardError(f"{where}: field at byte {start}: length {length}, expected {size * (1 + (field & 1))}")
+_FIELD_HEADERS = frozenset(
+    bytes((*oxm_class.to_bytes(2, "big"), field << 1 | has_mask, size << has_mask))
+    for oxm_class, sizes in _FIELD_SIZES.items()
+    for field, size in sizes.items()
+    for has_mask in (0, 1)
+)
+"""Of all fields that are known, with a value of the length that they have."""
 
 
 def _oxm_fields(data: bytes, start: int, end: int, where: str) -> None:
     while start < end:
+        if data[start : start + 4] in _FIELD_HEADERS and start + 4 + data[start + 3] <= end:
+            start += 4 + data[start + 3]
+            continue
         _need(data, start, end, 4, f"{where}: field")
         (oxm_class, field, length) = (_U16.unpack_from(data, start)[0], data[start + 2], data[start + 3])
         has_mask = field & 1
@@ -148,7 +152,8 @@ def _oxm_fields(data: bytes, start: int, end: int, where: str) -> None:
             raise GuardError(f"{where}: field at byte {start}: length {length}, expected at least {least}")
         if start + 4 + length > end:
             raise GuardError(f"{where}: field at byte {start}: length {length} exceeds the list")
-        _check_value(data, start, where)
+        if field >> 1 in _FIELD_SIZES.get(oxm_class, ()):
+            raise GuardError(f"{where}: field at byte {start}: length {length} is none that it has")
         start += 4 + length
 
 
