@@ -54,7 +54,7 @@ def _tell(peer: str, what: str) -> None:
 def listen(host: str, port: int) -> Any:
     """A listening socket for threads of the system; OSError."""
     family = _socket.AF_INET6 if ":" in host else _socket.AF_INET
-    return _socket.create_server((host, port), family=family, backlog=16)
+    return _socket.create_server((host, port), family=family, backlog=1024)
 
 
 @dataclass(frozen=True)

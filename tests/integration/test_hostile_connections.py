@@ -10,11 +10,14 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from controller_process import ControllerProcess, eventually
 from hostile_peers import ECHO, HELLO, KNOWN, admin_in, agent_in, attacked, openflow, switch_in, times_in
+
+from hyroads.controller.files.tls import client_side, own_certificate
 
 AGENTS, ADMIN, VIEWER = "agents-" + "a" * 32, "admin-" + "b" * 32, "viewer-" + "c" * 32
 PER_S, SECONDS = 1000, 3.0
@@ -44,9 +47,8 @@ def friends(controller: ControllerProcess) -> dict[str, tuple[int, Callable[[], 
     }
 
 
-def outcome(controller: ControllerProcess, kind: str) -> tuple[float, float]:
+def outcome(controller: ControllerProcess, kind: str, port: int, come: Callable[[], float]) -> tuple[float, float]:
     """The share of friends that were late, and the bytes a second that were logged."""
-    port, come = friends(controller)[kind]
     size, began_s = controller.log.stat().st_size, time.monotonic()
     with attacked(port, kind, PER_S, SECONDS + 1) as program:
         time.sleep(0.5)
@@ -60,16 +62,31 @@ def outcome(controller: ControllerProcess, kind: str) -> tuple[float, float]:
     return late, logged
 
 
-@pytest.mark.parametrize("kind", ["silent", "openflow", "agents", "rest", "requests"])
-def test_friends_get_in_under_a_thousand_hostile_connections_a_second(controller: ControllerProcess, kind: str) -> None:
+def check_friends(controller: ControllerProcess, kind: str, port: int, come: Callable[[], float]) -> None:
     # The attackers and others use the same processors: what others took is no fault of the controller.
     for _ in range(TRIES):
-        late, logged = outcome(controller, kind)
+        late, logged = outcome(controller, kind, port, come)
         assert logged <= LOG_BYTES_PER_S
         if late <= 0.01:
             return
         time.sleep(PAUSE_S)
     pytest.fail(f"{late:.0%} of the friends were late")
+
+
+@pytest.mark.parametrize("kind", ["silent", "openflow", "agents", "rest", "requests"])
+def test_friends_get_in_under_a_thousand_hostile_connections_a_second(controller: ControllerProcess, kind: str) -> None:
+    check_friends(controller, kind, *friends(controller)[kind])
+
+
+def test_switches_get_in_over_tls_under_hostile_handshakes(tmp_path: Path) -> None:
+    """Silent ones, whole first messages of TLS, which cost a signature each, and halves of them."""
+    own = own_certificate(tmp_path, "one", "127.0.0.1")
+    tls = {"key": own.key, "certificate": own.certificate, "ca": own.certificate}
+    context = client_side(replace(own, ca=own.certificate), "test", "tls")
+    context.check_hostname = False
+    with ControllerProcess(tmp_path, {"tls": tls}) as controller:
+        port = controller.openflow
+        check_friends(controller, "tls", port, lambda: switch_in(port, context=context))
 
 
 def ended(peers: list[socket.socket]) -> int:

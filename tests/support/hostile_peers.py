@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import socket
+import ssl
 import struct
 import sys
 import time
@@ -38,10 +39,21 @@ WORDS: dict[str, Sequence[bytes]] = {
 }
 
 
+def client_hello() -> bytes:
+    """What begins TLS; the server answers with its certificate and a signature."""
+    told = ssl.MemoryBIO()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    with suppress(ssl.SSLWantReadError):
+        context.wrap_bio(ssl.MemoryBIO(), told).do_handshake()
+    return told.read()
+
+
 def attack(port: int, kind: str, per_s: float, seconds: float) -> int:
     """How many connections were made."""
     kept: deque[socket.socket] = deque()
-    words, began_s, made, number = WORDS[kind], time.monotonic(), 0, 0
+    words = (b"", client_hello(), client_hello()[:50]) if kind == "tls" else WORDS[kind]
+    began_s, made, number = time.monotonic(), 0, 0
     while time.monotonic() - began_s < seconds:
         while number < (time.monotonic() - began_s) * per_s:
             number += 1
@@ -70,10 +82,11 @@ def attacked(port: int, kind: str, per_s: float, seconds: float) -> Iterator[Pop
             program.terminate()
 
 
-def switch_in(port: int, dpid: int = 1) -> float:
+def switch_in(port: int, dpid: int = 1, context: ssl.SSLContext | None = None) -> float:
     """Seconds until a switch has finished its handshake and is asked for what it has; OSError."""
     began_s, data = time.monotonic(), b""
-    with socket.create_connection(("127.0.0.1", port), timeout=1.0) as peer:
+    with socket.create_connection(("127.0.0.1", port), timeout=1.0) as plain:
+        peer = plain if context is None else context.wrap_socket(plain)
         peer.sendall(HELLO)
         while True:
             more = peer.recv(65536)
