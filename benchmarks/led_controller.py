@@ -13,6 +13,7 @@ import os
 import signal
 import sys
 import time
+from collections import deque
 from typing import Any
 
 from hyroads.controller.app import HyRoads
@@ -20,6 +21,9 @@ from hyroads.controller.framework import ryu_shim as shim
 from hyroads.controller.framework.launcher import ryu_manager
 
 POLL_S = 0.001
+MOST_SEEN = 500
+SEEN = ("link.down", "agent.down", "switch.down", "flow.moved")
+"""What makes a controller change something, and is told with the time of the monotonic clock."""
 PORT = "HYROADS_LED_PORT"
 
 
@@ -34,10 +38,19 @@ class LedController(HyRoads):
         loop = self.event_loop
         self._really_lead, self._really_follow = loop.lead, loop.follow
         loop.lead, loop.follow = self._lead, self._follow
+        self.seen: deque[tuple[float, str, str]] = deque(maxlen=MOST_SEEN)
+        self._really_publish = loop.events.publish
+        loop.events.publish = self._publish
 
     def start(self) -> None:
         super().start()
         shim.spawn(self._serve, shim.listen("127.0.0.1", int(os.environ[PORT])))
+
+    def _publish(self, kind: str, document: dict[str, Any]) -> Any:
+        if kind in SEEN:
+            what = next((document[key] for key in ("link", "node", "id") if key in document), "")
+            self.seen.append((time.monotonic(), kind, what))
+        return self._really_publish(kind, document)
 
     def _follow(self) -> None:
         if self.epoch is not None:
@@ -90,6 +103,7 @@ class LedController(HyRoads):
             "times": self.times,
             "stepped_down_s": self.stepped_down_s,
             "missed": slots.missed,
+            "seen": list(self.seen),
             "ha": self.standby.document() if self.standby is not None else None,
         }
 

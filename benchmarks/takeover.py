@@ -29,6 +29,7 @@ from typing import Any
 
 from failure_lab import DIAMOND
 from takeover_faults import DISKS, ETCD_S, away, cut_rules, disk, dropped, folder_of
+from takeover_losses import Losses, Seen, Witness, lost_of
 
 from hyroads.controller.core.netfile import parse
 from hyroads.mininet.emulation import Emulation, EmulationOptions, controller_ports
@@ -46,7 +47,8 @@ NEW_FLOW = {"id": "late", "from": "d", "to": "a"}
 CONTROL_PORT = 9000
 GROUP = 6100
 """Controllers have groups of their own from this one on, by which their packets are known."""
-CUT_S = 3.0
+FIRST = ("chrt", "--rr", "1")
+CUT_S, BUSY_S = 3.0, 0.3
 READY_S = 60.0
 KINDS = {
     "killed": "the leader is killed, and started again",
@@ -60,6 +62,7 @@ KINDS = {
     "etcd-member": "one member is killed, and started again after 5 s",
     "etcd-disk": "no member can write to its disk for 5 s (a file system of its own, fsfreeze)",
     "etcd-disk-one": "one member can't, the one that leads the others",
+    "busy": "Open vSwitch is stopped (SIGSTOP) for 0.3 s, as on a machine that is too busy: losses that say nothing",
 }
 ONE_MEMBER = """
 With --controllers 2 --etcd-members 1 all of these run but {several}, which need three members.
@@ -115,6 +118,14 @@ class LedEmulation(Emulation):
     """Its controllers tell what they do. ``on_disks``: each member of etcd has a file system of its own."""
 
     on_disks = False
+    first: tuple[str, ...] = ()
+    """Before the commands of what carries the stream."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        # Controllers and etcd have machines of their own. Here each start of one would keep it from forwarding, and
+        # niceness is of no use where the kernel shares the processors between sessions (sched_autogroup_enabled).
+        self.switch.daemon.command = [*self.first, *self.switch.daemon.command]
 
     def _program(self, command: str, settings: dict[str, Any], suffix: str = "") -> Program:
         program = super()._program(command, settings, suffix)
@@ -133,6 +144,7 @@ class LedEmulation(Emulation):
             for member in self.etcd.programs:
                 disk(folder_of(self, member))
         super().start(say)
+        self.witness = Witness(self, ("a", "d"))
 
     def leader(self) -> Led | None:
         return next((led for led in self.led if led.program.alive and led.epoch() is not None), None)
@@ -149,22 +161,44 @@ def devices(emulation: Emulation) -> dict[str, Any]:
     return found
 
 
-def stream(emulation: Emulation, seconds: float = STREAM_S) -> tuple[subprocess.Popen, subprocess.Popen]:
-    probe = [sys.executable, "-m", "hyroads.mininet.probe"]
-    receive = [*emulation.inside("d"), *probe, "receive", "--seconds", str(seconds + 2.5)]
-    to = emulation.addressing.host_ip["d"]
-    send = [*emulation.inside("a"), *probe, "send", "--to", to, "--seconds", str(seconds)]
-    send += ["--interval-ms", "1", "--bytes", str(PACKET_BYTES)]
-    receiver = subprocess.Popen(receive, stdout=subprocess.PIPE, text=True)
+class Stream:
+    """1,000 packets a second over the multipath, from now on."""
 
-    def listens() -> bool:
-        found = subprocess.run([*emulation.inside("d"), "ss", "-Huln"], check=True, capture_output=True, text=True)
-        return f":{MAGIC_PORT} " in found.stdout
+    def __init__(self, emulation: LedEmulation, seconds: float = STREAM_S) -> None:
+        self._emulation, self._losses, self._began_s = emulation, Losses(emulation, ("a", "d")), time.monotonic()
+        probe = [*emulation.first, sys.executable, "-m", "hyroads.mininet.probe"]
+        receive = [*emulation.inside("d"), *probe, "receive", "--seconds", str(seconds + 2.5)]
+        to = emulation.addressing.host_ip["d"]
+        send = [*emulation.inside("a"), *probe, "send", "--to", to, "--seconds", str(seconds)]
+        send += ["--interval-ms", "1", "--bytes", str(PACKET_BYTES)]
+        self._receiver = subprocess.Popen(receive, stdout=subprocess.PIPE, text=True)
 
-    wait_until("receiver", listens, 10.0)
-    sender = subprocess.Popen(send, stdout=subprocess.PIPE, text=True)
-    time.sleep(0.5)
-    return receiver, sender
+        def listens() -> bool:
+            found = subprocess.run([*emulation.inside("d"), "ss", "-Huln"], check=True, capture_output=True, text=True)
+            return f":{MAGIC_PORT} " in found.stdout
+
+        wait_until("receiver", listens, 10.0)
+        emulation.witness.start(emulation.first, seconds)
+        self._sender = subprocess.Popen(send, stdout=subprocess.PIPE, text=True)
+        time.sleep(0.5)
+
+    def end(self, event_s: float) -> dict[str, Any]:
+        """What became of it: what was lost, where, and who had no processor meanwhile."""
+        arrivals = json.loads(self._receiver.communicate(timeout=120)[0])
+        sent = json.loads(self._sender.communicate(timeout=30)[0])
+        found = report(sent, arrivals)
+        lost_ms = [(found.sent_at_s(number) - event_s) * 1e3 for number in found.lost]
+        row = {"sent": found.sent, "lost": len(lost_ms), "lost_ms": [min(lost_ms), max(lost_ms)] if lost_ms else []}
+        late_ms = {"sender, worst": sent["late_s"] * 1e3, **self._losses.late_ms()}
+        row |= {"lost_at": self._losses.since(), "late_ms": late_ms}
+        row |= {"switch_waited_ms": self._losses.waited_ms(), "witness_ms": self._emulation.witness.worst_ms()}
+        return row | {"seen": self._seen(event_s)}
+
+    def _seen(self, event_s: float) -> list[Seen]:
+        """What controllers saw meanwhile that makes them change something: ms after the event, who, what, where."""
+        told = [(led.program.name, led.ask()["seen"]) for led in self._emulation.led if led.program.alive]
+        seen = [(at_s, who, kind, what) for who, rows in told for at_s, kind, what in rows if at_s >= self._began_s]
+        return [((at_s - event_s) * 1e3, who, kind, what) for at_s, who, kind, what in sorted(seen)]
 
 
 def declare(led: Led, method: str = "POST", *, wait: bool = True) -> int:
@@ -185,7 +219,7 @@ def declare(led: Led, method: str = "POST", *, wait: bool = True) -> int:
 def one_cut(emulation: LedEmulation) -> dict[str, Any]:
     """The leader is cut off from everything, asked for a flow meanwhile, and comes back."""
     old, others, before, was = begin(emulation)
-    receiver, sender = stream(emulation)
+    sent = Stream(emulation)
     time.sleep(0.5)
     asked, event_s = old.ask(), time.monotonic()
     with dropped(*cut_rules(emulation, old, of=("etcd", "peers", "devices"))):
@@ -196,14 +230,14 @@ def one_cut(emulation: LedEmulation) -> dict[str, Any]:
     back_s = time.monotonic()
     time.sleep(3.0)
     row |= refusals(old.ask(), asked, back_s) | changes(emulation, was)
-    return row | packets(receiver, sender, event_s)
+    return row | sent.end(event_s)
 
 
 def one_without(emulation: LedEmulation, kind: str) -> dict[str, Any]:
     """Something is away for a while, and nobody, or one at most, is to take over."""
     old, _, _, _ = begin(emulation)
     began, length_s = old.ask(), ETCD_S[kind]
-    receiver, sender = stream(emulation, length_s + 4.0)
+    sent = Stream(emulation, length_s + 4.0)
     event_s = time.monotonic()
     with away(emulation, old, kind):
         time.sleep(1.0)
@@ -220,7 +254,18 @@ def one_without(emulation: LedEmulation, kind: str) -> dict[str, Any]:
     row["takeovers"] = max(led.ask()["ha"]["epoch"] for led in emulation.led) - began["epoch"]
     row["leaders"] = len(leaders)
     declare(leaders[0], "DELETE", wait=False)
-    return row | packets(receiver, sender, event_s)
+    return row | sent.end(event_s)
+
+
+def one_busy(emulation: LedEmulation) -> dict[str, Any]:
+    """What forwards is kept from running, which no controller can help: it must be seen as that."""
+    begin(emulation)
+    sent = Stream(emulation)
+    event_s = time.monotonic()
+    emulation.switch.daemon.kill(signal.SIGSTOP)
+    time.sleep(BUSY_S)
+    emulation.switch.daemon.kill(signal.SIGCONT)
+    return {"kind": "busy"} | sent.end(event_s)
 
 
 def begin(emulation: LedEmulation) -> tuple[Led, list[Led], dict[int, dict[str, Any]], dict[str, Any]]:
@@ -250,22 +295,13 @@ def taken_over(
     return row
 
 
-def packets(receiver: subprocess.Popen, sender: subprocess.Popen, event_s: float) -> dict[str, Any]:
-    """What became of the stream."""
-    arrivals = json.loads(receiver.communicate(timeout=120)[0])
-    sent = json.loads(sender.communicate(timeout=30)[0])
-    found = report(sent, arrivals)
-    lost_ms = [(found.sent_at_s(number) - event_s) * 1e3 for number in found.lost]
-    return {"sent": found.sent, "lost": len(lost_ms), "lost_ms": [min(lost_ms), max(lost_ms)] if lost_ms else []}
-
-
 def one_run(emulation: LedEmulation, kind: str) -> dict[str, Any]:
-    if kind == "cut":
-        return one_cut(emulation)
+    if kind in ("cut", "busy"):
+        return one_cut(emulation) if kind == "cut" else one_busy(emulation)
     if kind in ETCD_S:
         return one_without(emulation, kind)
     old, others, before, was = begin(emulation)
-    receiver, sender = stream(emulation)
+    sent = Stream(emulation)
     time.sleep(0.5)
     pid, asked = old.program.pid, old.ask()
     rules = cut_rules(emulation, old, of=("etcd", "peers")) if kind == "alone" else []
@@ -279,7 +315,7 @@ def one_run(emulation: LedEmulation, kind: str) -> dict[str, Any]:
             old.await_ready()
         else:
             row |= thawed(emulation, old, unread, pid, asked)
-    return row | packets(receiver, sender, event_s)
+    return row | sent.end(event_s)
 
 
 SENT, REFUSED = ("agent_configs", "agent_rates"), ("refused_as_slave", "refused_as_stale")
@@ -334,11 +370,14 @@ def summary(rows: list[dict[str, Any]]) -> None:
         if "takeovers" in mine[0]:
             for what in ("takeovers", "rates meanwhile", "writes_after_ms", "answer"):
                 print(f"  {what}: {of([row[what] for row in mine])}")
-            print(f"  packets lost: {sum(row['lost'] for row in mine)} of {sum(row['sent'] for row in mine)}")
+            print(f"  packets lost: {lost_of(mine)}")
+            continue
+        if kind == "busy":
+            print(f"  packets lost: {lost_of(mine)}")
             continue
         for what in ("master", "obeyed", "in force"):
             print(f"  until {what}, ms: {of([row['ms'][what] for row in mine if what in row['ms']])}")
-        print(f"  packets lost: {sum(row['lost'] for row in mine)} of {sum(row['sent'] for row in mine)}")
+        print(f"  packets lost: {lost_of(mine)}")
         for what in ("flow_mods", "agent_configs", "agent_rates"):
             print(f"  {what} of the takeover: {of([row[what] for row in mine])}")
         print(f"  runs in which devices had the same before and after: {sum(row['quiet'] for row in mine)}")
@@ -359,10 +398,13 @@ def main() -> int:
     parser.add_argument("--kinds", nargs="+", default=["frozen", "killed"], choices=KINDS, metavar="KIND")
     parser.add_argument("--controllers", type=int, default=3)
     parser.add_argument("--etcd-members", type=int, default=3)
+    first = "what carries the stream goes before all other programs, for busy machines; takeovers take 50 ms longer"
+    parser.add_argument("--first", action="store_true", help=first)
     parser.add_argument("--logs", type=Path, help="a folder for the logs of the controllers")
     arguments = parser.parse_args()
     if arguments.etcd_members == 1 and set(arguments.kinds) & set(SEVERAL):
         parser.error(f"{', '.join(SEVERAL)} need --etcd-members 3")
+    LedEmulation.first = FIRST if arguments.first else ()
     LedEmulation.on_disks = bool(set(arguments.kinds) & set(DISKS))
 
     def body(emulation: LedEmulation) -> int:

@@ -52,7 +52,7 @@ def _standard(technology: str) -> Contention:
 
 
 OPENFLOW_PORT, SLICER_PORT = 6653, 6633
-AGENTS_PORT, REST_PORT, PEER_PORT = 6654, 8080, 6655
+AGENTS_PORT, REST_PORT, PEER_PORT, REGION_PORT = 6654, 8080, 6655, 6658
 CONTROLLER_START_TIMEOUT_S = 30.0
 RESTART_AFTER_S = 1.0
 # A controller has a machine of its own; here switches and traffic of the whole network would take its processor.
@@ -70,6 +70,11 @@ def controller_ports(number: int) -> dict[str, int]:
     """Where a controller listens, by what for; the first has number 0 and the usual ports."""
     usual = {"openflow": OPENFLOW_PORT, "agents": AGENTS_PORT, "rest": REST_PORT, "peer": PEER_PORT}
     return {what: port + PORTS_APART * number for what, port in usual.items()}
+
+
+def _region_port(number: int) -> int:
+    """Where the controllers of other regions dial one of several of a region."""
+    return REGION_PORT + PORTS_APART * number
 
 
 def controller_name(number: int) -> str:
@@ -118,7 +123,9 @@ class EmulationOptions:
     etcd_members: int = 0
     """A private etcd of so many members, by which the controllers stand by for each other."""
     regions: bool = False
-    """Each region of the network file has a controller of its own; ``controllers`` is the number of regions."""
+    """Each region of the network file has controllers of its own: ``controllers`` is their number in all, a multiple of
+    that of regions; those of each region follow each other. Several of one region need ``etcd_members``.
+    """
 
 
 class Emulation:
@@ -184,22 +191,34 @@ class Emulation:
             "ha": {"etcd": self.etcd.urls, "name": controller_name(number), "advertise": advertise},
         }
 
+    def controllers_of(self, region: str) -> range:
+        """Which controllers are those of a region, by their numbers."""
+        each, position = self.options.controllers // len(self.network.regions), list(self.network.regions).index(region)
+        return range(position * each, (position + 1) * each)
+
     def _of_region(self, number: int) -> dict[str, Any]:
         """What the settings of a region's controller say of itself and of the others."""
-        regions = list(self.network.regions)
-        peers = {name: {"port": controller_ports(n)["peer"]} for n, name in enumerate(regions) if n != number}
-        return {
-            "listen": {what: {"port": port} for what, port in controller_ports(number).items()},
-            "region": {"name": regions[number], "peers": peers},
-            "state_file": str(self.directory / f"controller-state-{number + 1}.json"),
-        }
+        ours = {name: self.controllers_of(name) for name in self.network.regions}
+        own = next(name for name, numbers in ours.items() if number in numbers)
+        several = self.etcd is not None
+        at = {n: _region_port(n) if several else controller_ports(n)["peer"] for n in range(self.options.controllers)}
+        peers = {name: [{"port": at[n]} for n in numbers] for name, numbers in ours.items() if name != own}
+        found: dict[str, Any] = {"listen": {what: {"port": port} for what, port in controller_ports(number).items()}}
+        found["region"] = {"name": own, "peers": peers}
+        if several:
+            found["region"]["listen"] = {"port": at[number]}
+            return {**found, **self._standing_by(number)}
+        return {**found, "state_file": str(self.directory / f"controller-state-{number + 1}.json")}
 
-    def _controller_of(self) -> dict[str, tuple[int, str]] | None:
-        """By node: the number of its region's controller, and where its agent dials."""
+    def _controller_of(self) -> dict[str, tuple[range, str]] | None:
+        """By node: the numbers of its region's controllers, and where its agent dials."""
         if not self.options.regions:
             return None
-        dial = [f"127.0.0.1:{controller_ports(n)['agents']}" for n in range(self.options.controllers)]
-        return {node: (n, dial[n]) for n, nodes in enumerate(self.network.regions.values()) for node in nodes}
+        found: dict[str, tuple[range, str]] = {}
+        for region, nodes in self.network.regions.items():
+            numbers = self.controllers_of(region)
+            found |= dict.fromkeys(nodes, (numbers, self._agents_dial(numbers)))
+        return found
 
     def _make_controller(self) -> Program:
         files = {"network": "network.json", "state_file": "controller-state.json"}
@@ -321,9 +340,10 @@ class Emulation:
         self.net = HybridNet(topo=topo, controller=None, build=False, ipBase="10.0.0.0/16")
         self._start_net(self.net, topo.shared)
 
-    def _agents_dial(self) -> str:
-        """Where agents and radios dial."""
-        return ",".join(f"127.0.0.1:{controller_ports(n)['agents']}" for n in range(self.options.controllers))
+    def _agents_dial(self, numbers: range | None = None) -> str:
+        """Where agents and radios dial: these controllers, or all."""
+        ports = [controller_ports(n)["agents"] for n in numbers or range(self.options.controllers)]
+        return ",".join(f"127.0.0.1:{port}" for port in ports)
 
     def _start_net(self, net: Any, shared: Any) -> None:
         """Starts Mininet's network once the controller listens, and names the nodes' namespaces."""
@@ -361,7 +381,7 @@ class Emulation:
                     raise EmulationError(controller.failure())
             with suppress(ClientError):
                 clients = [self.rest.only(url) for url in self.rest_urls]
-                leads = self.etcd is None or clients[0].get("/ha")["leader"] is not None
+                leads = self.etcd is None or all(client.get("/ha")["leader"] is not None for client in clients)
                 return leads and all(client.health()["ok"] for client in clients)
             return False
 

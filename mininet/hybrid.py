@@ -104,7 +104,7 @@ class HybridNode(OVSSwitch):  # type: ignore[misc]  # Mininet has no types
     """A hybrid device: bridge, host and agent. ``addressing`` says what everything is called.
 
     ``directory`` takes the agent's log and control socket; ``agent_controller`` is where the agent dials (several with
-    commas), ``controller`` which of the network's controllers the switch dials (None: all).
+    commas), ``controllers`` which of the network's controllers the switch dials (None: all).
     """
 
     def __init__(
@@ -114,13 +114,13 @@ class HybridNode(OVSSwitch):  # type: ignore[misc]  # Mininet has no types
         directory: Path,
         *,
         agent_controller: str = AGENT_CONTROLLER,
-        controller: int | None = None,
+        controllers: range | None = None,
         realtime: bool = True,
         bound_to_parent: bool = False,
         **params: Any,
     ) -> None:
         self.addressing = addressing
-        self.controller_number = controller
+        self.controller_numbers = controllers
         # The shell lives with the host, in a namespace; the bridge lives with the caller.
         self.controlIntf = None
         params.update(dpid=f"{addressing.dpid[name]:x}", inNamespace=True, failMode="secure", protocols=OPENFLOW)
@@ -159,8 +159,8 @@ class HybridNode(OVSSwitch):  # type: ignore[misc]  # Mininet has no types
         """Makes the bridge with all its ports and its controller in one transaction, then starts the agent."""
         ports = [intf.name for intf in self.intfList() if intf.name not in {"eth0", "lo"}]
         ports += self._agent_ports() if self.agent is not None else ()
-        if self.controller_number is not None:
-            controllers = controllers[self.controller_number : self.controller_number + 1]
+        if self.controller_numbers is not None:
+            controllers = [controllers[number] for number in self.controller_numbers]
         targets = [f"{c.protocol}:{c.IP()}:{c.port}" for c in controllers]
         # All of them at creation: giving a controller to a bridge that had none flushes its rules.
         command = ["ovs-vsctl", "--timeout=20", *controller_rows(targets, self.reconnectms),
@@ -280,13 +280,13 @@ class HybridTopo(Topo):  # type: ignore[misc]
         *,
         radio: RadioPlan | None = None,
         agent_controller: str = AGENT_CONTROLLER,
-        controller_of: Mapping[str, tuple[int, str]] | None = None,
+        controller_of: Mapping[str, tuple[range, str]] | None = None,
         **_params: Any,
     ) -> None:
         """``network`` is a file's name or a loaded network; ``directory`` takes logs and sockets; ``radio`` says how
         the technologies that have radios in the file run on them (None: on the shared medium, as all others);
         ``agent_controller`` is where agents dial, one or several with commas; ``controller_of`` says by node, where
-        each has one of its own, which of the network's controllers that is and where its agent dials."""
+        each has some of its own, which of the network's controllers they are and where its agent dials."""
         self.network = read_file(find_network(network)) if isinstance(network, str) else network
         self.addressing = Addressing.of(self.network)
         common: dict[str, Any] = {
@@ -304,8 +304,8 @@ class HybridTopo(Topo):  # type: ignore[misc]
             if self.addressing.is_plain_client(node):
                 self.addHost(node, cls=PlainClient, addressing=self.addressing)
             else:
-                number, dialled = (controller_of or {}).get(node, (None, agent_controller))
-                self.addSwitch(node, cls=HybridNode, agent_controller=dialled, controller=number, **common)
+                numbers, dialled = (controller_of or {}).get(node, (None, agent_controller))
+                self.addSwitch(node, cls=HybridNode, agent_controller=dialled, controllers=numbers, **common)
         for technology in self.network.technologies:
             name = technology if technology not in self.network.nodes else f"medium-{technology}"
             if technology in on_radio:

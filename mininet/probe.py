@@ -79,20 +79,24 @@ class StreamReport:
 
 
 def send(address: str, port: int, seconds: float, interval_s: float, size: int) -> dict[str, float]:
-    """Sends on an absolute schedule, so that a late wake-up does not shift what follows."""
+    """Sends on an absolute schedule, so that a late wake-up does not shift what follows; ``late_s`` is the worst."""
     count = round(seconds / interval_s)
     padding = bytes(max(0, size - HEADER.size))
+    late_s = 0.0
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stream:
         stream.connect((address, port))
         start_s = time.monotonic() + 0.05
         for number in range(count):
-            time.sleep(max(0.0, start_s + number * interval_s - time.monotonic()))
+            due_s = start_s + number * interval_s
+            time.sleep(max(0.0, due_s - time.monotonic()))
+            now_s = time.monotonic()
+            late_s = max(late_s, now_s - due_s)
             try:
-                stream.send(HEADER.pack(number, time.monotonic()) + padding)
+                stream.send(HEADER.pack(number, now_s) + padding)
             except OSError:
                 # No listener yet, or a full queue: that packet is lost, and will be counted so.
                 continue
-    return {"sent": count, "start_s": start_s, "interval_s": interval_s}
+    return {"sent": count, "start_s": start_s, "interval_s": interval_s, "late_s": late_s}
 
 
 def receive(port: int, seconds: float) -> list[list[float]]:

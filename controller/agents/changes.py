@@ -4,10 +4,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from functools import cached_property
 from typing import Any
 
-from .protocol import MOST, ProtocolError, Report
+import numpy as np
+from numpy.typing import NDArray
+
+from .protocol import MOST, ProtocolError, Report, parse_line
 
 WHOLE_MS = 2000
 """How often an agent tells everything."""
@@ -32,6 +36,35 @@ class WholeReport:
         self._whole = None if report["more"] else report
         self._at = {side: _places(report[side], key) for side, key in _KEYS.items()}
         self._path_at.clear()
+
+    @cached_property
+    def columns(self) -> tuple[Any, NDArray[np.uint64], NDArray[np.float64]] | None:
+        """What the library needs to decode changes: numbers and ids of both sides, the same as an array, and counters;
+        None if there is no whole report, or one in which something has no number of its own.
+        """
+        if self._whole is None:
+            return None
+        sides = self._whole["ingress"], self._whole["egress"]
+        names = tuple([[flow["number"], [path["id"] for path in flow["paths"]]] for flow in side] for side in sides)
+        numbers = [
+            number
+            for side in names
+            for number in (len(side), *(each for flow, ids in side for each in (flow, len(ids), *ids)))
+        ]
+        if not all(type(number) is int and 0 <= number < 1 << 53 for number in numbers):
+            return None
+        sent, received = ([path for flow in side for path in flow["paths"]] for side in sides)
+        rows = ((sides[0], ("queued", "queued_bytes", "dropped")), (sent, ("sent_bytes", "sent_frames", "rate_mbps")),
+                (received, ("received_bytes",)))  # fmt: skip
+        values = [entry[key] for entries, keys in rows for key in keys for entry in entries]
+        return names, np.array(numbers, dtype=np.uint64), np.array(values, dtype=float)
+
+    def decoded(self, line: bytes, numbers: NDArray[np.float64]) -> DecodedReport:
+        """The report that a line of ``changes`` stands for, whose time and counters the library has decoded."""
+        found = self.columns
+        if found is None:
+            raise ProtocolError("changes: there is no whole report to refer to")
+        return DecodedReport(self, line, found[0], numbers)
 
     def changed(self, message: Mapping[str, Any]) -> tuple[Report, list[dict[str, Any]]]:
         """The report that a message ``changes`` stands for, and the links that it names; :class:`ProtocolError`."""
@@ -79,6 +112,37 @@ class WholeReport:
             new[at] = {**links[at], **_numbers(entry, {"last_heard_ms": None}), "up": entry["up"]}
             named.append(new[at])
         return new
+
+
+class DecodedReport(Mapping[str, Any]):
+    """A report of which the library has decoded what each slot needs: its time, and the counters of ``columns``, in
+    the order of :attr:`WholeReport.columns`. The rest is read from the line when somebody asks for it.
+    """
+
+    def __init__(self, whole: WholeReport, line: bytes, names: Any, numbers: NDArray[np.float64]) -> None:
+        self.time_s, self.names, self.columns = float(numbers[0]), names, numbers[1:].copy()
+        self._from: tuple[WholeReport, bytes] | None = (whole, line)
+        self._report: Report = {"time_s": self.time_s, "more": False}
+
+    @property
+    def report(self) -> Report:
+        """All of it."""
+        if self._from is not None:
+            whole, line = self._from
+            self._report, self._from = whole.changed(parse_line(line))[0], None
+        return self._report
+
+    def __getitem__(self, key: str) -> Any:
+        """As of the report."""
+        return self._report[key] if key in self._report else self.report[key]
+
+    def __iter__(self) -> Iterator[str]:
+        """As of the report."""
+        return iter(self.report)
+
+    def __len__(self) -> int:
+        """As of the report."""
+        return len(self.report)
 
 
 _KEYS = {"ingress": "number", "egress": "number", "links": "link"}

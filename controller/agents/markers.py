@@ -123,7 +123,7 @@ class SequenceMarkers:
 
     def reported(self, node: str, report: Mapping[str, Any]) -> bool:
         """An agent's report says again what was told at once; whether somebody waits for any of it."""
-        if not self._markers:
+        if all(agent != node for agent, _ in self._markers):
             return False
         taken = [self._take(node, flow["number"], tuple(map(_markers, flow["paths"]))) for flow in report["egress"]]
         return any(taken)

@@ -12,15 +12,16 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from hyroads.controller.core.admission import Limits
 from hyroads.controller.framework import ryu_shim as shim
 from hyroads.controller.framework.connections import Connections, Place
 from hyroads.controller.framework.shared_poll import SharedPoll
+from hyroads.controller.native.messages import CHANGES, PONG
 from hyroads.controller.settings.controller import Timings
 
-from .changes import WHOLE_MS
+from .changes import WHOLE_MS, WholeReport
 from .clients import DEAD_S, REPORT_MS, ClientAccess, allowance
 from .lead import lead_document
 from .markers import SequenceMarkers, parse_first, parse_passed
@@ -48,6 +49,10 @@ from .telemetry import (
     parse_transition,
 )
 
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
 
 class Listener(Protocol):
     """Who wants to know of agents."""
@@ -61,7 +66,7 @@ class Listener(Protocol):
     def agent_links(self, session: Session, up: Mapping[str, bool]) -> None:
         """What an agent says of its inbound links."""
 
-    def agent_report(self, session: Session, report: dict[str, Any]) -> None:
+    def agent_report(self, session: Session, report: Mapping[str, Any]) -> None:
         """Counters."""
 
     @property
@@ -122,6 +127,8 @@ STARTING_S = 0.5
 """How often a report of what changed is read of each session while so many come back."""
 _REPLACED = (b'{"type":"changes",', b'{"type":"radio-changes",')
 """What takes the place of a message of its own kind."""
+_PONG: Mapping[str, Any] = {"type": "pong", "epoch": 0, "heard_ms": None}
+"""All of a pong but its number, if the library has read it."""
 
 _Handler = Callable[[Session, dict[str, Any]], None]
 
@@ -156,7 +163,7 @@ class AgentServer:
         self._timings = timings
         self._token = token
         self._clock, self._attended = clock, attended or clock
-        self._poll = SharedPoll()
+        self._poll = SharedPoll(MAX_LINE)
         places = 2 * (len(nodes) + len(radios.nodes) + len(clients.tokens)) + SPARE_CONNECTIONS
         limits = Limits(places, places, HELLO_WITHIN_S)
         self._connections = Connections(limits, self._attended, listener.agent_misbehaved)
@@ -190,7 +197,7 @@ class AgentServer:
         radio_handlers: dict[str, _Handler] = {
             **common,
             "pong": self._on_pong,
-            "radio": lambda session, message: radios.listener.radio_report(session, session.reading.take(message)),
+            "radio": self._on_radio,
             "radio-changes": lambda session, message: radios.listener.radio_report(
                 session, session.reading.changed(message)
             ),
@@ -334,6 +341,9 @@ class AgentServer:
     def _read_loop(self, session: Session, connection: Any, lines: shim.LineReader) -> None:
         for line in lines.given(b""):
             self._take(session, line)
+        if session.hello.role != CLIENT and self._poll.can_read(connection):
+            self._poll.serve_by_library(connection, lines.rest(), lambda *told: self._take_told(session, *told))
+            return
         if session.hello.role != CLIENT:
             self._poll.serve(connection, lambda data: self._take_all(session, lines.given(data)))
             return
@@ -344,11 +354,8 @@ class AgentServer:
         waiting: bytes | None = None
         sheds = self._listener.is_starting
         for line in lines:
-            if sheds and line.startswith(_REPLACED):
-                session.heard_s = self._attended()
-                if session.heard_s < session.skip_until_s:
-                    continue
-                session.skip_until_s = session.heard_s + STARTING_S
+            if sheds and line.startswith(_REPLACED) and self._sheds(session):
+                continue
             # Each of these says all that differs from the last whole one. Where we are late the newest is enough.
             if waiting is not None and not any(
                 waiting.startswith(kind) and line.startswith(kind) for kind in _REPLACED
@@ -357,6 +364,33 @@ class AgentServer:
             waiting = line
         if waiting is not None:
             self._take(session, waiting)
+
+    def _sheds(self, session: Session) -> bool:
+        """Whether a report that others take the place of is left out while so many come back."""
+        session.heard_s = self._attended()
+        if session.heard_s < session.skip_until_s:
+            return True
+        session.skip_until_s = session.heard_s + STARTING_S
+        return False
+
+    def _take_told(self, session: Session, kind: int, line: bytes, number: int, numbers: NDArray[np.float64]) -> None:
+        """What the library has read of a session. It leaves out reports that are followed by newer ones."""
+        if session.closed:
+            return
+        is_replaced = kind == CHANGES or line.startswith(_REPLACED)
+        if is_replaced and self._listener.is_starting and self._sheds(session):
+            return
+        if kind == PONG:
+            session.heard_s = self._attended()
+            self._handlers[session.hello.role]["pong"](session, {"seq": number, **_PONG})
+        elif kind != CHANGES:
+            self._take(session, line)
+        elif session.hello.role == RADIO:
+            session.heard_s = self._attended()
+            self._radios.listener.radio_report(session, session.reading.decoded(numbers.tolist()))
+        else:
+            session.heard_s = self._attended()
+            self._reported(session, session.whole.decoded(line, numbers), [])
 
     def _take(self, session: Session, line: bytes) -> None:
         if session.closed:
@@ -396,14 +430,28 @@ class AgentServer:
             self.leader_heard(epoch, heard_s)
 
     def _on_report(self, session: Session, report: Report) -> None:
-        session.whole.take(report)
+        if report["seq"] is None:
+            # Reports that refer to the old one may still be read.
+            session.whole = WholeReport()
+            session.whole.take(report)
+        reader = self._poll.library
+        found = session.whole.columns if reader is not None else None
+        if reader is not None and found is not None:
+            session.refer(reader.refer_to_report, *found[1:])
         self._reported(session, report, report["links"])
+
+    def _on_radio(self, session: Session, message: dict[str, Any]) -> None:
+        report = session.reading.take(message)
+        technologies = session.reading.technologies
+        if self._poll.library is not None and technologies is not None:
+            session.refer(self._poll.library.refer_to_reading, technologies)
+        self._radios.listener.radio_report(session, report)
 
     def _on_changes(self, session: Session, message: dict[str, Any]) -> None:
         # Links that are as they were need not be told again: each change of theirs was told at once.
         self._reported(session, *session.whole.changed(message))
 
-    def _reported(self, session: Session, report: Report, links: list[Report]) -> None:
+    def _reported(self, session: Session, report: Mapping[str, Any], links: list[Report]) -> None:
         if links:
             self._listener.agent_links(session, {link["link"]: link["up"] for link in links})
         self._listener.agent_report(session, report)

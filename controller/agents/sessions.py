@@ -125,6 +125,10 @@ class Session:
         """Whether the peer has said something that was not read yet."""
         return not self.closed and shim.has_unread(self._socket)
 
+    def refer(self, tell: Callable[..., None], *what: object) -> None:
+        """Tell whoever reads the socket what changes refer to from now on."""
+        tell(self._socket.fileno(), *what)
+
     def close(self, why: str) -> None:
         """End the session (the reader notices and tells the listener)."""
         if not self.closed:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from .protocol import ProtocolError
@@ -152,6 +152,24 @@ class WholeReading:
         if report.seq is None:
             self._whole = report
         return report
+
+    @property
+    def technologies(self) -> tuple[str, ...] | None:
+        """Those of the last whole reading, if the library can compare them: of plain characters, at least one."""
+        names = tuple(each.technology for each in self._whole.interfaces) if self._whole is not None else ()
+        return names if names and all(name.isascii() and name.isprintable() for name in names) else None
+
+    def decoded(self, numbers: Sequence[float]) -> RadioReport:
+        """The reading whose time and counters the library has decoded; all else is as in the whole one."""
+        if self._whole is None:
+            raise ProtocolError("radio-changes: there is no such whole reading to refer to")
+        time_s, *counters = numbers
+        rows = zip(self._whole.interfaces, counters[::2], counters[1::2], strict=True)
+        return RadioReport(
+            None,
+            time_s,
+            tuple(RadioInterface(old[0], int(busy), int(active), old[3]) for old, busy, active in rows),
+        )
 
     def changed(self, message: Mapping[str, Any]) -> RadioReport:
         """The reading that a message ``radio-changes`` stands for; :class:`ProtocolError`."""

@@ -141,14 +141,16 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
         from .standby import begin_standby
 
         how = self.settings.ha, self.event_loop, lambda: self.services, _document()
-        return begin_standby(*how, fingerprint=self._fingerprint)
+        return begin_standby(*how, fingerprint=self._fingerprint, learning=self.learning)
 
     def _regions(self) -> Regions | None:
         """The neighbours, if this is the controller of a region."""
         settings = self.settings.region
         if settings is None:
             return None
-        return Regions(self.event_loop, settings, self.settings.peer, _document())
+        endpoint, standby = settings.listen or self.settings.peer, self.standby
+        epoch = (lambda: 0) if standby is None else lambda: standby.epoch
+        return Regions(self.event_loop, settings, endpoint, _document(), epoch)
 
     def _tell_of_state_file(self, left_out: Sequence[ConfigError]) -> None:
         """What was wrong with it; and what is left out of it is not lost."""
@@ -181,7 +183,7 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
         def read_soon(node: str, delay_s: float) -> None:
             shim.later(delay_s, lambda: ingest.read_now(node))
 
-        learning = Learning(
+        self.learning = Learning(
             ingest.radios.readings, read_soon, margin=how.margin, tcp_margin=how.tcp_margin, slot_s=how.slot_s
         )
         return EventLoop(
@@ -194,7 +196,7 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
             save=self._save,
             saved_in=("state file", NotSavedError) if self.settings.ha is None else ("etcd", StoreAwayError),
             source=source,
-            override=RateOverrides({"bandit": learning, "latency": Latency(), **tests}),
+            override=RateOverrides({"bandit": self.learning, "latency": Latency(), **tests}),
             routes=self._restored_routes(restored),
             events=self.event_log,
         )
@@ -294,7 +296,9 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
 
     def _web(self) -> Flask:
         """The REST API."""
-        ends = certificate_ends({"tls": self.settings.tls})
+        settings = self.settings
+        parts = {f"{name}.tls": part.tls for name, part in (("ha", settings.ha), ("region", settings.region)) if part}
+        ends = certificate_ends({"tls": settings.tls, **parts})
         self.event_loop.collectors += [partial(certificates, ends), partial(refused_changes, self.event_loop.counters)]
         shown = LiveDocument(self.event_loop, self.telemetry.traffic, self.services.directory.places)
         service = ControllerService(

@@ -14,133 +14,60 @@ each second the number of what was said last. Each node is answered once its age
 
 A neighbour that falls silent changes nothing: what it wanted last stays. Threads of the system send and read, a green
 thread does the rest.
+
+Of several controllers of a region the leader alone speaks, to all controllers of its neighbours, and its hello has its
+``epoch``: the greatest one is heard. Those that follow hear what neighbours want, so that they know it when they lead.
+They confirm nothing; what they say has ``"follows":true``, and only lets them be told all again.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import logging
-import ssl
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from hyroads.controller.agents.protocol import Hello
-from hyroads.controller.agents.sessions import Answer, Session
 from hyroads.controller.control.region_rates import ROUND_S
-from hyroads.controller.core.admission import Limits
 from hyroads.controller.core.checking import Endpoint
 from hyroads.controller.core.errors import ConfigError, HyroadsError
-from hyroads.controller.core.token_bucket import LimitedReports, TokenBucket
 from hyroads.controller.files.tls import client_side, server_side
 from hyroads.controller.framework import ryu_shim as shim
-from hyroads.controller.framework.connections import Connections, Place
-from hyroads.controller.ha.peers import STRANGERS, PeerError, PeerLines, PeerLink, Security, line_of, listen
+from hyroads.controller.ha.peers import Security, line_of, listen
 from hyroads.controller.model import state as model
 from hyroads.controller.runtime.event_loop import EventLoop
 from hyroads.controller.settings.region import RegionSettings
 
+from .region_links import FOLLOWS, FarEnd, Neighbour, RegionLinks, not_of
 from .region_messages import RegionError, SegmentMaker, Told, Wanted, links_to, parse_wanted, view_of
 from .region_rates import RateExchange
 
-LOG = logging.getLogger("hyroads.regions")
-VERSION = 2
-MAX_LINE, MOST_SEQ = 8 << 20, 1 << 63
-MAX_CONNECTIONS, MAX_WAITING = 64, 64
-EACH_S, NAP_S, REDIAL_S, SILENT_S, WITHIN_S = 1.0, 0.01, 0.2, 5.0, 2.0
-LIVES_S = 2.5
-"""A neighbour that was heard within this time lives: another connection that says it is the same one is refused."""
-_socket, _time = shim.original("socket"), shim.original("time")
-_threading = shim.original("threading")
-
-
-def _tell(peer: str, what: str) -> None:
-    LOG.info("regions, %s: %s", peer, what)
-
-
-class FarEnd(Session):
-    """The agent at the far end of an exit, as the deployer sees it; the region there is told what it shall do."""
-
-    def request(
-        self,
-        document: Mapping[str, Any],
-        answer: Answer,
-        *,
-        within_s: float = 0.0,
-        told: Callable[[Mapping[str, Any]], None] | None = None,
-    ) -> None:
-        """Keep what is asked until the neighbour has confirmed it, however long that takes."""
-        if document["type"] != "config":
-            answer(None)
-            return
-        self.ends = {each["id"]: each for each in document["egress"]}
-        self.answer, self.asked_in = answer, None
-
-    ends: Mapping[str, Mapping[str, Any]] | None = None
-    answer: Answer | None = None
-    asked_in: int | None = None
-    """In which message to the neighbour it is."""
-
-
-@dataclass(eq=False)
-class Neighbour:
-    """A region that the tree joins to ours: what we want of it, and what it wants of us."""
-
-    name: str
-    far_ends: Mapping[str, FarEnd]
-    """By node there."""
-    segments: SegmentMaker
-    wanted: Wanted = field(default_factory=Wanted)
-    refused_seq: int = -1
-    """What it could not take, and is to be told as a whole."""
-    rates_line: bytes = b""
-    """What it is told of rates; each is sent once."""
-    is_up: bool = False
-    """Whether it has answered on our connection to it."""
-    problem: str = ""
-    """Why it was not reached the last time."""
-    waiting: deque[None] = field(default_factory=deque)
-    """As many as messages of it that nobody has looked at yet."""
-    session: object = None
-    """The connection by which it reaches us; when it was last heard there is ``heard_s``."""
-    heard_s: float = 0.0
-    has_told: bool = False
-    told: Told | None = None
-    to_answer: tuple[int, set[str], deque[bytes]] | None = None
-    """Which of its messages we answer, for which nodes yet, and where."""
+MOST_SEQ = 1 << 63
 
 
 @dataclass(eq=False)
 class Regions:
-    """All neighbours of this controller's region; ConfigError if the settings do not name one of them."""
+    """All neighbours of this controller's region; ConfigError if the settings do not name one of them. ``epoch`` says
+    with which epoch this controller leads its region, None while another one does.
+    """
 
     loop: EventLoop
     settings: RegionSettings
     endpoint: Endpoint
     document: str
+    epoch: Callable[[], int | None] = lambda: 0
 
     def __post_init__(self) -> None:
         self.view = view = view_of(self.loop.context)
         missing = sorted(view.pairs.keys() - self.settings.peers.keys())
         if missing:
             raise ConfigError(self.document, f"region.peers.{missing[0]}", "is missing: that region is a neighbour")
-        tls, place = self.settings.tls, "region.tls"
-        self._security = Security(token=self.settings.token)
-        if tls is not None:
-            sides = server_side(tls, self.document, place), client_side(tls, self.document, place)
-            self._security = Security(*sides, self.settings.token)
-        try:
-            self._listener = listen(self.endpoint.host, self.endpoint.port)
-        except OSError as error:
-            where = f"{self.endpoint.host}:{self.endpoint.port}"
-            raise ConfigError(self.document, "listen.peer", f"can't listen on {where}: {error.strerror}") from error
-        self._mailbox, self._lock = shim.Mailbox(), _threading.Lock()
-        self._stranger = LimitedReports(_tell, _time.monotonic, TokenBucket(*STRANGERS))
-        limits = Limits(MAX_CONNECTIONS, MAX_CONNECTIONS, WITHIN_S, each=MAX_CONNECTIONS)
-        self._connections = Connections(limits, _time.monotonic, self._stranger, _threading.Lock())
+        security, listener = self._security(), self._listener()
+        self._mailbox = shim.Mailbox()
         addressing = self.loop.context.addressing
         node_of_mac = {mac: node for node, mac in addressing.host_mac.items()}
         self._rates = RateExchange(self.loop, view, node_of_mac)
@@ -153,8 +80,43 @@ class Regions:
             )
             for name, nodes in ends.items()
         }
+        self.links = RegionLinks(
+            view.name,
+            self._network(),
+            neighbours=self.neighbours,
+            security=security,
+            listener=listener,
+            mailbox=self._mailbox,
+            epoch=self.epoch,
+        )
         self.loop.awaited.append(lambda: all(each.has_told for each in self.neighbours.values()))
         self.loop.followers.append(self.follow)
+
+    def _security(self) -> Security:
+        """How neighbours know us, and we them; ConfigError."""
+        tls, place = self.settings.tls, "region.tls"
+        if tls is None:
+            return Security(token=self.settings.token)
+        sides = server_side(tls, self.document, place), client_side(tls, self.document, place)
+        problem = not_of(self.view.name, Path(tls.certificate).read_bytes())
+        if problem:
+            raise ConfigError(self.document, f"{place}.certificate", problem)
+        return Security(*sides, self.settings.token)
+
+    def _listener(self) -> Any:
+        try:
+            return listen(self.endpoint.host, self.endpoint.port)
+        except OSError as error:
+            where = f"{self.endpoint.host}:{self.endpoint.port}"
+            place = "listen.peer" if self.settings.listen is None else "region.listen"
+            raise ConfigError(self.document, place, f"can't listen on {where}: {error.strerror}") from error
+
+    def _network(self) -> str:
+        """The same for controllers that read files with the same nodes, links and regions."""
+        network = self.loop.context.network
+        links = [[link.id, link.source, link.target, link.technology] for link in network.links]
+        text = json.dumps([list(network.nodes), sorted(self.view.region_of.items()), links])
+        return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
     def _far_end(self, node: str) -> FarEnd:
         session = FarEnd(
@@ -168,9 +130,7 @@ class Regions:
         """Listen, and dial the neighbours."""
         shim.spawn(self._work)
         shim.spawn(self._exchange_rates)
-        shim.start_thread(self._accept, name="regions")
-        for name in self.neighbours:
-            shim.start_thread(self._keep_dialling, self.neighbours[name], self.settings.peers[name], name=f"to {name}")
+        self.links.start(self.settings.peers)
 
     # -- what we want of neighbours, in green threads
 
@@ -227,7 +187,7 @@ class Regions:
 
     def _confirm(self, neighbour: Neighbour) -> None:
         """Answer for each node whose agent has confirmed all ends that the neighbour wants there."""
-        if neighbour.to_answer is None or neighbour.told is None:
+        if neighbour.to_answer is None or neighbour.told is None or self.epoch() is None:
             return
         seq, nodes, outbox = neighbour.to_answer
         for node in sorted(nodes):
@@ -243,13 +203,17 @@ class Regions:
 
     def _work(self) -> None:
         while True:
-            for neighbour, document, outbox in self._mailbox.take():
+            for neighbour, document, outbox, epoch in self._mailbox.take():
                 neighbour.waiting.popleft()
+                if epoch is not None and epoch < neighbour.epoch:
+                    # Another of its controllers leads by now, and has said what it wants, or will.
+                    continue
                 try:
                     self._take(neighbour, document, outbox)
                 except HyroadsError as error:
                     self.loop.fault(f"region {neighbour.name}", str(error))
                     answer = {"type": "error", "of": str(document.get("type"))[:32], "seq": document.get("seq")}
+                    answer |= FOLLOWS if self.epoch() is None else {}
                     outbox.append(line_of({**answer, "message": str(error)[:500]}))
                 except Exception as error:  # noqa: BLE001 - the next message is another try; it is counted and shown
                     self.loop.exception(f"region {neighbour.name}", error)
@@ -290,8 +254,6 @@ class Regions:
             raise RegionError(f"no message {kind[:32]!r} is known")
 
     def _answered(self, neighbour: Neighbour, document: Mapping[str, Any], seq: int, *, is_ok: bool) -> None:
-        if not is_ok:
-            neighbour.refused_seq = seq
         for node, end in neighbour.far_ends.items():
             asked = end.answer is not None and end.asked_in is not None and seq >= end.asked_in
             if asked and end.answer is not None and (not is_ok or document.get("node") == node):
@@ -313,139 +275,3 @@ class Regions:
         neighbour.has_told = True
         self._confirm(neighbour)
         self.loop.wake()
-
-    # -- connections, in threads of the system
-
-    def _put(self, neighbour: Neighbour, document: Mapping[str, Any], outbox: deque[bytes]) -> None:
-        """Have a message looked at; waits while many of the same neighbour are not yet."""
-        while len(neighbour.waiting) >= MAX_WAITING:
-            _time.sleep(NAP_S)
-        neighbour.waiting.append(None)
-        self._mailbox.put((neighbour, document, outbox))
-
-    def _keep_dialling(self, neighbour: Neighbour, endpoint: Endpoint) -> None:
-        while True:
-            try:
-                connection = _socket.create_connection((endpoint.host, endpoint.port), timeout=WITHIN_S)
-                try:
-                    self._say(neighbour, PeerLink(connection, self._security.client, endpoint.host))
-                finally:
-                    connection.close()
-            except (OSError, EOFError) as error:
-                LOG.debug("region %s: %s", neighbour.name, error)
-                self._not_reached(neighbour, error)
-            neighbour.is_up = False
-            _time.sleep(REDIAL_S)
-
-    def _not_reached(self, neighbour: Neighbour, error: Exception) -> None:
-        """Say once why, if it is not that nobody is there."""
-        if neighbour.is_up:
-            LOG.warning("region %s: its controller is gone; what it wants stays", neighbour.name)
-            neighbour.problem = ""
-            return
-        if isinstance(error, EOFError | ConnectionResetError | BrokenPipeError):
-            problem = "the other end ends the connection without a word; do both have region.tls, or neither?"
-        else:
-            problem = str(error) if isinstance(error, PeerError | ssl.SSLError) else neighbour.problem
-        if problem != neighbour.problem:
-            neighbour.problem = problem
-            self._put(neighbour, {"type": "error", "of": "hello", "seq": 0, "message": problem}, deque())
-
-    def _say(self, neighbour: Neighbour, link: PeerLink) -> None:
-        hello = {"type": "hello", "version": VERSION, "region": self.view.name, "network": self._network()}
-        token = self._security.token
-        link.send(line_of({**hello, "token": token} if token is not None else hello))
-        lines, said_s = PeerLines(link, MAX_LINE), -EACH_S
-        said: Wanted | None = None
-        rates = neighbour.rates_line
-        while True:
-            wanted, now_s = neighbour.wanted, _time.monotonic()
-            if wanted is not said or now_s - said_s >= EACH_S:
-                if said is not None and neighbour.refused_seq >= said.seq and now_s - said_s >= EACH_S:
-                    said, neighbour.refused_seq = None, -1
-                again = wanted is said and not wanted.starting
-                link.send(line_of({"type": "still", "seq": wanted.seq} if again else wanted.document(said)))
-                said, said_s = wanted, now_s
-            if rates is not neighbour.rates_line:
-                rates = neighbour.rates_line
-                link.send(rates)
-            if lines.is_ready(NAP_S):
-                document = lines.next()
-                if document.get("type") == "refused":
-                    raise PeerError(str(document.get("message"))[:500])
-                neighbour.is_up, neighbour.problem = True, ""
-                self._put(neighbour, document, deque())
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                connection, address = self._listener.accept()
-            except OSError as error:
-                LOG.warning("regions: can't accept a connection: %s", error.strerror)
-                _time.sleep(0.1)
-                continue
-            place = self._connections.enter(connection, address)
-            shim.start_thread(self._read, connection, place, name="a region")
-
-    def _read(self, connection: Any, place: Place) -> None:
-        neighbour, session = None, object()
-        try:
-            connection.settimeout(WITHIN_S)
-            link = PeerLink(connection, self._security.server, within_s=WITHIN_S)
-            lines = PeerLines(link)
-            neighbour = self._met(link, lines.next(), session)
-            if not place.authenticated(neighbour.name):
-                raise PeerError(f"region {neighbour.name} has all its connections")
-            link.met(WITHIN_S)
-            lines.most = MAX_LINE
-            outbox: deque[bytes] = deque(maxlen=16)
-            while neighbour.session is session and _time.monotonic() - neighbour.heard_s < SILENT_S:
-                if lines.is_ready(NAP_S):
-                    self._put(neighbour, lines.next(), outbox)
-                    neighbour.heard_s = _time.monotonic()
-                while outbox:
-                    link.send(outbox.popleft())
-        except (OSError, EOFError) as error:
-            if isinstance(error, PeerError):
-                self._stranger(place.peer, str(error))
-            LOG.debug("regions, %s: %s", place.peer, error)
-        finally:
-            connection.close()
-            self._connections.leave(place)
-            with self._lock:
-                if neighbour is not None and neighbour.session is session:
-                    neighbour.session = None
-
-    def _met(self, link: PeerLink, hello: Mapping[str, Any], session: object) -> Neighbour:
-        """Who dialled, and from now on is heard on this session; PeerError, and the other end is told why."""
-        try:
-            neighbour = self._greeted(hello)
-            with self._lock:
-                now_s = _time.monotonic()
-                if neighbour.session is not None and now_s - neighbour.heard_s < LIVES_S:
-                    raise PeerError(
-                        f"region {neighbour.name} is connected already: is there a second controller of it?"
-                    )
-                neighbour.session, neighbour.heard_s = session, now_s
-        except PeerError as error:
-            link.send(line_of({"type": "refused", "message": str(error)}))
-            raise
-        return neighbour
-
-    def _greeted(self, hello: Mapping[str, Any]) -> Neighbour:
-        match hello:
-            case {"type": "hello", "version": int(version), "region": str(region), "network": str(network)}:
-                pass
-            case _:
-                raise PeerError("expected a hello")
-        self._security.check_token(hello)
-        if version != VERSION or network != self._network() or region not in self.neighbours:
-            raise PeerError(f"expected a neighbour of {self.view.name} with the same network file, version {VERSION}")
-        return self.neighbours[region]
-
-    def _network(self) -> str:
-        """The same for controllers that read files with the same nodes, links and regions."""
-        network = self.loop.context.network
-        links = [[link.id, link.source, link.target, link.technology] for link in network.links]
-        text = json.dumps([list(network.nodes), sorted(self.view.region_of.items()), links])
-        return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
 from hyroads.controller.agents.server import AgentServer
 from hyroads.controller.app.wiring import RestoredState, Services, ready
+from hyroads.controller.control.learned import Learned, LearnedError, parse_learned
+from hyroads.controller.control.learner import POLICIES
+from hyroads.controller.control.learning import Learning
 from hyroads.controller.control.restored_routes import as_objects, paths_in, routes_by, routes_document
 from hyroads.controller.control.routes import Routes
 from hyroads.controller.core.checking import Endpoint
@@ -20,11 +24,12 @@ from hyroads.controller.ha.instance import Instance
 from hyroads.controller.ha.peers import Security, listen
 from hyroads.controller.ha.standby import Standby
 from hyroads.controller.model import state as model
-from hyroads.controller.model.state import SAVED_ORIGINS
+from hyroads.controller.model.state import SAVED_ORIGINS, Origin
 from hyroads.controller.runtime.event_loop import EventLoop
 from hyroads.controller.runtime.persistence import Saved, to_save
 from hyroads.controller.settings.ha import HaSettings
 
+LOG = logging.getLogger("hyroads.ha")
 ASK_S, ASKED_AT_ONCE = 0.05, 8
 
 
@@ -76,17 +81,21 @@ def begin_standby(
     document: str,
     *,
     fingerprint: Callable[[Network], str],
+    learning: Learning,
 ) -> Standby:
     """This controller as one of several, which follows until it is elected; ConfigError."""
     settings, mailbox, routes = event_loop.settings, shim.Mailbox(), LeaderRoutes()
-    prefix = ha.prefix(event_loop.declared, settings.network)
+    region = settings.region.name if settings.region is not None else None
+    prefix = ha.prefix(event_loop.declared, settings.network, region)
 
     def etcd() -> Etcd:
         return Etcd(ha.nearest_first, prefix, ha.timings.etcd_timeout_s, ha.tls)
 
     def saved() -> tuple[Saved, frozenset[str]]:
         state = event_loop.state
-        present = frozenset(flow for flow, each in state.flows.items() if each.origin in SAVED_ORIGINS)
+        # Another controller of this region shall give the same numbers to what comes from other regions.
+        numbered = (*SAVED_ORIGINS, Origin.REGION)
+        present = frozenset(flow for flow, each in state.flows.items() if each.origin in numbered)
         declared, numbers = event_loop.declared, event_loop.live.numbers
         in_force = as_objects(routes_document(fingerprint(declared), event_loop.live.routes, numbers))
         services_saved = {**services().to_save(state), **in_force}
@@ -101,11 +110,25 @@ def begin_standby(
         for problem in left_out:
             event_loop.fault("etcd", f"left out: {problem}")
 
+    def leads() -> None:
+        learning.take(learned_in(instance.learned))
+        services().lead()
+
     where = security_of(ha, document), _listener(settings.peer, document)
-    instance = Instance(ha, etcd(), *where, tell=mailbox.put, events=event_loop.events.all)
-    return Standby(
-        event_loop, instance, etcd(), mailbox=mailbox, saved=saved, adopt=adopt, leads=lambda: services().lead()
-    )
+    events = event_loop.events.all
+    instance = Instance(ha, etcd(), *where, tell=mailbox.put, events=events, learned=lambda: learning.learned)
+    return Standby(event_loop, instance, etcd(), mailbox=mailbox, saved=saved, adopt=adopt, leads=leads)
+
+
+def learned_in(documents: Mapping[str, Mapping[str, Any]]) -> dict[str, Learned]:
+    """What bandits of flows have learned, as another controller told; what makes no sense is left out."""
+    found = {}
+    for flow, document in dict(documents).items():
+        try:
+            found[flow] = parse_learned(document, {policy.value: how for policy, how in POLICIES.items()})
+        except LearnedError as error:
+            LOG.warning("flow %s: its bandit begins anew: %s", flow, error)
+    return found
 
 
 def watch_leader(instance: Instance, agents: AgentServer) -> None:

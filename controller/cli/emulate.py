@@ -51,7 +51,7 @@ RUN_ARGUMENTS = (
     argument("--etcd-members", type=int, metavar="N",
              help="with --controllers: members of that etcd, 1 (default), 3 or 5"),
     argument("--regions", action="store_true",
-             help="each region of the network file has a controller of its own"),
+             help="each region of the network file has a controller of its own, or --controllers N of them"),
     argument("--no-realtime", action="store_true", help="normal instead of real-time priority (less exact)"),
     argument("--margin", type=float, help="share of airtime that the controller leaves free"),
     argument("--mode", choices=("solver", "controller"),
@@ -77,7 +77,7 @@ def _run(args: argparse.Namespace) -> int:
 
     Addressing.of(network, str(path))
     check_radio_file(network, str(path), args)
-    args.controllers = regions_of(network, str(path), args)
+    use_regions(network, str(path), args)
     name = args.name or network_name(path)
     return run_network(network, name, lambda e: keep_running(e, cli=args.cli, script=args.script), options(args), say)
 
@@ -151,20 +151,29 @@ def check_radio_file(network: Network, document: str, args: argparse.Namespace) 
         )
 
 
-def regions_of(network: Network, document: str, args: argparse.Namespace) -> int | None:
+def use_regions(network: Network, document: str, args: argparse.Namespace) -> None:
+    """With ``--regions``, ``--controllers`` is for each of them: make it that of all. EmulationError."""
+    args.etcd_members = _members(args)
+    args.controllers = _controllers(network, document, args)
+
+
+def _controllers(network: Network, document: str, args: argparse.Namespace) -> int | None:
     """How many controllers there are to be; an EmulationError if ``--regions`` is given and the file has none."""
     from hyroads.mininet.programs import EmulationError
 
     if not args.regions:
         return int(args.controllers) if args.controllers else None
-    if args.controllers is not None:
-        raise EmulationError("--regions: not with --controllers: each region has one")
     for option in ("measured", "sliced", "radios", "snmp", "no_controller"):
         if getattr(args, option, False):
             raise EmulationError(f"--regions: not with --{option.replace('_', '-')}")
     if not network.regions:
         raise EmulationError(f"{document}: --regions: the file has no section regions")
-    return len(network.regions)
+    return len(network.regions) * (args.controllers or 1)
+
+
+def _members(args: argparse.Namespace) -> int:
+    """How many members etcd has; none for one controller. Of regions, ``args.controllers`` is for each one."""
+    return (args.etcd_members or 1) if (args.controllers or 1) > 1 else 0
 
 
 def _errors(args: argparse.Namespace) -> dict[str, float]:
@@ -194,7 +203,8 @@ def options(args: argparse.Namespace) -> RunOptions:
         radio_medium=args.radio_medium,
         guest=getattr(args, "guest", False),
         controllers=args.controllers or 1,
-        etcd_members=(args.etcd_members or 1) if (args.controllers or 1) > 1 and not args.regions else 0,
+        # With regions there are several controllers whether or not any of them stands by for another.
+        etcd_members=args.etcd_members or 0 if args.regions else _members(args),
         regions=args.regions,
     )
     return RunOptions(publish=args.publish, dashboard=getattr(args, "dashboard", None), emulation=emulation)

@@ -37,8 +37,7 @@ def _run(args: argparse.Namespace) -> int:
     if args.slices is None:
         raise ConfigError("arguments", "FILE", f"hyroads flowvisor {args.action} needs a file of slices")
     desired = _desired(args.slices)
-    for warning in desired.warnings:
-        print(f"warning: {warning}", file=sys.stderr)
+    _warn(list(desired.warnings))
     return _ACTIONS[args.action](args, desired)
 
 
@@ -57,8 +56,8 @@ def _desired(path: str) -> Desired:
 def _client(args: argparse.Namespace) -> Client:
     from hyroads.slices.flowvisor.client import Access, Client
 
-    verify = not args.insecure
-    return Client(Access(args.url, args.user, _password(args.password_file), args.ca, verify, args.legacy_tls))
+    password = _password(args.password_file)
+    return Client(Access(args.url, args.user, password, args.ca, args.fingerprint, args.legacy_tls))
 
 
 def _password(path: str | None) -> str:
@@ -79,46 +78,68 @@ def _check(args: argparse.Namespace, desired: Desired) -> int:
 
 
 def _plan(args: argparse.Namespace, desired: Desired) -> int:
-    from hyroads.slices.flowvisor.reconcile import observe, steps
+    from hyroads.slices.flowvisor.reconcile import disturbances, observe, steps
 
-    return _told(args, desired, lambda client: [step.what for step in steps(observe(client), desired)], "steps")
+    def look(client: Client) -> dict[str, list[str]]:
+        observed = observe(client)
+        return {
+            "steps": [step.what for step in steps(observed, desired)],
+            "others": list(disturbances(observed, desired)),
+        }
+
+    found = _asked(args, desired, look)
+    _warn(found["others"])
+    _say(args, found, found["steps"])
+    return 0
 
 
 def _apply(args: argparse.Namespace, desired: Desired) -> int:
-    from hyroads.slices.flowvisor.reconcile import Clock, reconcile
+    from hyroads.slices.flowvisor.reconcile import Clock, disturbances, observe, reconcile
 
     def progress(number: int, of: int, step: Step) -> None:
         if not args.json:
             print(f"{number} of {of}: {step.what}", flush=True)
 
-    def carry_out(client: Client) -> list[str]:
+    def carry_out(client: Client) -> dict[str, list[str]]:
         done = reconcile(client, desired, Clock(time.monotonic, time.sleep), progress)
-        return [step.what for step in done] if args.json else [f"done: {len(done)} steps, read back and compared"]
+        return {"steps": [step.what for step in done], "others": list(disturbances(observe(client), desired))}
 
-    return _told(args, desired, carry_out, "steps")
+    found = _asked(args, desired, carry_out)
+    _warn(found["others"])
+    _say(args, found, [f"done: {len(found['steps'])} steps, read back and compared"])
+    return 0
 
 
 def _status(args: argparse.Namespace, desired: Desired) -> int:
-    from hyroads.slices.flowvisor.reconcile import differences, observe
+    from hyroads.slices.flowvisor.reconcile import differences, disturbances, idle, observe
 
-    found: list[str] = []
+    def look(client: Client) -> dict[str, list[str]]:
+        observed = observe(client)
+        return {
+            "differences": list(differences(observed, desired)),
+            "others": list(disturbances(observed, desired)),
+            "idle": list(idle(observed, desired)),
+        }
 
-    def look(client: Client) -> list[str]:
-        found.extend(differences(observe(client), desired))
-        return found if found or args.json else ["as the file says"]
-
-    _told(args, desired, look, "differences")
-    return 1 if found else 0
+    found = _asked(args, desired, look)
+    wrong = [*found["differences"], *found["others"]]
+    _say(args, found, [*(wrong or ["as the file says"]), *found["idle"]])
+    return 1 if wrong else 0
 
 
-def _told(args: argparse.Namespace, desired: Desired, ask: Callable[[Client], list[str]], what: str) -> int:
+def _asked(
+    args: argparse.Namespace, desired: Desired, ask: Callable[[Client], dict[str, list[str]]]
+) -> dict[str, list[str]]:
     client = _client(args)
     try:
-        lines = ask(client)
+        return {**ask(client), "warnings": list(desired.warnings)}
     finally:
         client.close()
-    _say(args, {what: lines, "warnings": list(desired.warnings)}, lines)
-    return 0
+
+
+def _warn(lines: list[str]) -> None:
+    for line in lines:
+        print(f"warning: {line}", file=sys.stderr)
 
 
 def _say(args: argparse.Namespace, document: dict[str, Any], lines: list[str]) -> None:
@@ -126,10 +147,11 @@ def _say(args: argparse.Namespace, document: dict[str, Any], lines: list[str]) -
 
 
 def _watch(args: argparse.Namespace) -> int:
-    from hyroads.slices.flowvisor.client import Event, Events
+    from hyroads.slices.flowvisor.events import Event, Events
 
     def show(event: Event) -> None:
-        print(json.dumps({"kind": event.kind, "about": event.about}) if args.json else f"{event.kind} {event.about}")
+        words = event.kind if event.about is None else f"{event.kind} {json.dumps(event.about)}"
+        print(json.dumps({"kind": event.kind, "about": event.about}) if args.json else words)
         sys.stdout.flush()
 
     client = _client(args)
@@ -138,7 +160,7 @@ def _watch(args: argparse.Namespace) -> int:
     thread.start()
     try:
         events.register(client)
-        print(f"waiting for events at {events.url}, Ctrl-C ends", file=sys.stderr)
+        print(f"waiting for events at {events.address}, Ctrl-C ends", file=sys.stderr)
         thread.join()
     except KeyboardInterrupt:
         events.unregister(client)
@@ -167,7 +189,7 @@ COMMAND = Command(
         "--password-file", metavar="FILE", help=f"first line is the password (default: the variable {ENVIRONMENT})"
     ),
     argument("--ca", metavar="FILE", help="certificate of the authority that signed its certificate"),
-    argument("--insecure", action="store_true", help="believe any certificate"),
+    argument("--fingerprint", metavar="SHA256", help="of its certificate, instead of --ca"),
     argument("--legacy-tls", action="store_true", help="for its default DSA key of 2013"),
     argument("--listen", metavar="HOST", default="127.0.0.1", help="where watch listens (default %(default)s)"),
     argument("--json", action="store_true", help="one JSON document (watch: one a line)"),

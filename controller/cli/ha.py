@@ -62,7 +62,8 @@ def _import(args: argparse.Namespace) -> int:
         raise ConfigError(args.config or "settings", "ha", "expected: where is its etcd?")
     from hyroads.controller.ha.offline import import_state
 
-    prefix = ha.prefix(files.network, files.settings.network)
+    region = files.settings.region
+    prefix = ha.prefix(files.network, files.settings.network, region.name if region is not None else None)
     count = import_state(parsed.document, ha, prefix, replace=args.replace)
     if args.json:
         print(json.dumps({"file": args.file, "prefix": prefix, "objects": count}))

@@ -8,7 +8,7 @@ bias of noisy busy times. The bandit's means of single probes decide which arm i
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -21,41 +21,8 @@ from hyroads.controller.core.estimate.busy_time import Interface
 from hyroads.controller.core.network import FlowSpec, Network, Policy
 
 from .arm_airtime import Airtime, Arm, ArmRows, PathSample, arm_rows, measured_airtime, modelled_airtime
+from .learned import Learned, Trust
 from .probing import ArmProbe, Readings, new_probe
-
-TOLERANCE = 0.1
-ERRORS = 2.0
-DOUBTS = 2
-AGREEMENTS = 3
-
-
-@dataclass(frozen=True, slots=True)
-class Trust:
-    """Whether a flow with the policy ``auto`` follows the ``model`` or what it measured; ``against``: probes in a row
-    that said otherwise.
-
-    The model is believed until two probes in a row say that it is wrong: the optimum that was measured of the model's
-    own multipath differs from what the model says by more than 10 % and two standard errors, or another multipath
-    measures 10 % better. It is believed again after three probes in a row that agree.
-    """
-
-    model: bool = True
-    against: int = 0
-
-    def after(
-        self, measured_mbps: float, modelled_mbps: float, relative_error: float, best_mbps: float, own_mbps: float
-    ) -> Trust:
-        """After a probe. ``best_mbps`` and ``own_mbps`` are means of the best arm and of the model's."""
-        allowed = TOLERANCE + ERRORS * relative_error
-        differs = abs(measured_mbps - modelled_mbps) > allowed * max(modelled_mbps, 1e-9)
-        worse = own_mbps > 0 and best_mbps > (1 + allowed) * own_mbps
-        if (differs or worse) != self.model:
-            return Trust(self.model, 0)
-        against = self.against + 1
-        if against >= (DOUBTS if self.model else AGREEMENTS):
-            return Trust(not self.model, 0)
-        return Trust(self.model, against)
-
 
 # 400 ms at slots of 100 ms.
 TRIAL_SLOTS = 4
@@ -115,6 +82,8 @@ class Learner:
         self._countdown = 0
         self._failures = 0
         self._rates: dict[int, tuple[tuple[tuple[str, float], ...], tuple[float, ...]]] = {}
+        self._told: tuple[tuple[object, ...], Learned] | None = None
+        """What :meth:`learned` gave last, and what it was made from."""
 
     @property
     def arms(self) -> tuple[Arm, ...]:
@@ -162,6 +131,37 @@ class Learner:
         if self.sets is not None:
             self.sets = self.sets.forgotten((1,) * len(arms))
         self._countdown = 0
+
+    def learned(self, *, governs: bool) -> Learned:
+        """All of this that another controller needs; the same object until something of it that matters changes."""
+        arms, known = self.bandit.state.arms, self._told
+        of = (arms, self.samples, self.dead, self.trust, self._failures, self.problem, governs, self.arms)
+        if known is None or any(now is not then for now, then in zip(of[:2], known[0], strict=False)) or of != known[0]:
+            made = Learned(
+                self.spec.policy.value, self.arms, self.bandit.state, dict(self.samples), self.dead,
+                dict(self.silent), self.trust, self._failures, self.problem, governs,
+            )  # fmt: skip
+            known = self._told = of, made
+        return known[1]
+
+    def take(self, learned: Learned, share: Share) -> None:
+        """Go on from what another controller has learned of this flow, as far as it has the same arms."""
+        old = learned.arms
+        if learned.policy != self.spec.policy.value:
+            return
+        if old == self.arms:
+            self.bandit = replace(self.bandit, state=learned.state)
+        else:
+            origin = [old.index(arm) if arm in old else None for arm in self.arms]
+            before = FlowBandit(self.policy, learned.state, tuple((0.0,) * len(arm) for arm in old))
+            self.bandit = before.with_arms(self._planned(share), origin)
+        paths = {path for arm in self.arms for path in arm}
+        self.samples = {path: list(samples) for path, samples in learned.samples.items() if path in paths}
+        self.dead, self.silent = learned.dead & paths, dict(learned.silent)
+        self.trust, self._failures, self.problem = learned.trust, learned.failures, learned.problem
+        self._measure()
+        # The next probe comes when it would have come there at the latest.
+        self._countdown = RETRY_SLOTS << min(self._failures - 1, MOST_DOUBLINGS) if self._failures else TRIAL_SLOTS
 
     def alerted(self) -> None:
         """Something else than a probe hints at a change."""

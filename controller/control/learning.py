@@ -22,6 +22,7 @@ from hyroads.controller.core.network import Network
 from hyroads.controller.core.rates.allocation import path_names
 
 from .arm_airtime import Arm, Competitor, airtime_shares, carrier_sensing_of, domain_load, flow_counts
+from .learned import Learned
 from .learner import Learner, Saturation
 from .probing import LEAD_S, PART_SLOTS, SETTLE_S, Readings
 from .rate_override import Fixed, RateOverride, SlotView
@@ -69,6 +70,16 @@ class Learning(RateOverride):
         self._share: dict[str, dict[str, float]] = {}
         self._frozen: dict[str, Mapping[PathName, float]] = {}
         self._governed: frozenset[str] = frozenset()
+        self._taken: Mapping[str, Learned] = {}
+        self.learned: Mapping[str, Learned] = {}
+        """What is known of each flow, for another controller; replaced, never changed, so that any thread may look."""
+
+    def take(self, learned: Mapping[str, Learned]) -> None:
+        """Go on from what another controller has learned, with the flows that are there when the next slot begins."""
+        self._taken = self.learned = learned
+        # What we knew when we decided ourselves, if ever, is older.
+        self._learners, self._demand, self._governed = {}, {}, frozenset()
+        self._share, self._frozen, self._network = {}, {}, None
 
     def use_margins(self, margin: float, tcp_margin: float) -> None:
         """See :class:`RateOverride`."""
@@ -82,14 +93,18 @@ class Learning(RateOverride):
         """The rates of flows that probe, or that use what they measured, and of the flows around probes."""
         if not self._learners and not any(route.arms for route in view.routes.values()):
             return {}
+        self._go_on(view)
         self._watch(view)
         self._look_for_losses(view)
         others = self._competitors(view)
         self._follow(view, others)
         for flow, learner in self._learners.items():
             self._step(view, flow, learner)
+        self._taken = {}
         self._grant(view, others)
-        return self._rates(view, others)
+        rates = self._rates(view, others)
+        self._tell()
+        return rates
 
     def document(self, flow: str) -> dict[str, Any] | None:
         """The part ``bandit`` of a flow over REST; None for a flow without a bandit."""
@@ -98,6 +113,19 @@ class Learning(RateOverride):
             return None
         demand = self._demand.get(flow)
         return {**learner.document(self._share.get(flow, {})), "active": demand is not None and flow in self._governed}
+
+    def _go_on(self, view: SlotView) -> None:
+        """Flows whose bandits decided at another controller would take more there, too."""
+        for flow, learned in self._taken.items():
+            if learned.governs and flow in view.routes:
+                offer = view.agents.offers.get(flow)
+                sent_mbps = 0.0 if offer is None else offer.sent_mbps
+                self._demand[flow] = Saturation(view.now_s, view.now_s, sent_mbps, sent_mbps)
+
+    def _tell(self) -> None:
+        new = {flow: each.learned(governs=flow in self._governed) for flow, each in self._learners.items()}
+        if new.keys() != self.learned.keys() or any(self.learned[flow] is not each for flow, each in new.items()):
+            self.learned = new
 
     def _watch(self, view: SlotView) -> None:
         """Who sends, and who would send more; not while reports tell of a probe."""
@@ -152,7 +180,11 @@ class Learning(RateOverride):
             share = self._share[flow] = self._shares(view, flow, arms, others)
             learner = self._learners.get(flow)
             if learner is None or learner.spec != route.spec:
-                self._learners[flow] = Learner(route.spec, view.network, self._hears, arms, share)
+                made = self._learners[flow] = Learner(route.spec, view.network, self._hears, arms, share)
+                if flow in self._taken:
+                    made.take(self._taken[flow], share)
+                    # Airtime that was silent there has to do with it.
+                    self._share[flow] = self._shares(view, flow, arms, others)
             elif learner.arms != arms or network_changed or self._touched:
                 learner.with_network(view.network, self._hears, arms, share, frozenset(self._touched))
         if arms_changed:

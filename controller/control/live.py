@@ -35,7 +35,7 @@ from .loop import LiveLoop, Turn
 from .plan_maker import PlanMaker
 from .reports import AgentRates, ReportRegistry
 from .route_maker import RouteMaker
-from .routes import FlowRoute, Routes, improved, rested, warm
+from .routes import FlowRoute, Routes, improved, lives, rested, warm
 
 # So long after handovers, or after links came, flows are looked at whether they have all that they can have.
 REST_AFTER_S = 0.5
@@ -131,6 +131,7 @@ class Live:
         self._pending: tuple[Change, ...] = ()
         self._better: dict[str, tuple[FlowRoute, FlowRoute]] = {}
         """Flows that :meth:`improve` has yet to move: the route of before, and a better one."""
+        self._is_looking = False
         self._moved: frozenset[str] = frozenset()
         self._rests_at_s: float | None = None
         # Flows as they are declared, and as far as this controller carries them.
@@ -145,6 +146,11 @@ class Live:
         if not self._is_laid_out:
             with self._turns:
                 self._lay_out()
+        return self._loop
+
+    @property
+    def laid_out(self) -> LiveLoop:
+        """The loop as it was laid out last: flows of now may be missing. Nobody waits for it."""
         return self._loop
 
     def between_turns(self, work: Callable[[LiveLoop], None]) -> None:
@@ -196,7 +202,7 @@ class Live:
         other = {
             flow: route
             for flow, route in self._leaders.items()
-            if flow not in known or not (known[flow].ends or known[flow].paths == route.paths)
+            if flow not in known or not (known[flow].ends or known[flow].is_alike(route))
         }
         if other:
             self._routes = {**known, **other}
@@ -298,10 +304,10 @@ class Live:
         """What of :meth:`replan` takes longest and depends on nothing else: may run in another thread before it."""
         live = self._cache.live(state)
         flows = self._segments(state)
-        known = self._routes.keys() & flows.keys()
+        known = self._routes
         # Of this very network all is known but what new flows need.
-        asked = flows.keys() - known if live is self._network else flows.keys()
-        return partial(warm, live, [declared.spec for flow, declared in flows.items() if flow in asked], known)
+        asked = [flow for flow in flows if flow not in known] if live is self._network else flows
+        return partial(warm, live, [flows[flow].spec for flow in asked], known)
 
     def _segments(self, state: State) -> Mapping[str, DeclaredFlow]:
         """Flows as far as this controller carries them; those that did not change are the very objects of before."""
@@ -342,9 +348,6 @@ class Live:
         the next slot finds the optimum.
         """
         live = self._cache.live(state)
-        if live is not self._network:
-            # Better paths were found in another network.
-            self._better = {}
         self._as_leader()
         self._arriving = state.arriving
         if self._context.view is not None:
@@ -366,35 +369,57 @@ class Live:
         """Moves flows for which the changes since the last time are worth it, and lets paths stand by for those that
         were handed over a while ago; None if there is nothing of either.
         """
-        if self._network is None:
-            return None
-        if self._better:
-            return self._use_better(self._network, reports, now_s)
-        rests = self._rests_at_s is not None and now_s >= self._rests_at_s
-        if not (self._pending or rests):
-            return None
+        if not self._better:
+            self.look_for_better(now_s)
+        return self.move_to_better(reports, now_s)
+
+    def may_improve(self, now_s: float) -> bool:
+        """Whether :meth:`look_for_better` has something to look at."""
+        is_free = self._network is not None and not self._better and not self._is_looking
+        return is_free and (bool(self._pending) or self._should_rest(now_s))
+
+    def _should_rest(self, now_s: float) -> bool:
+        return self._rests_at_s is not None and now_s >= self._rests_at_s
+
+    def look_for_better(self, now_s: float) -> None:
+        """The slow part of :meth:`improve`. Others may plan and push meanwhile; it takes seconds in a large network."""
+        if not self.may_improve(now_s) or self._network is None:
+            return
+        rests = self._should_rest(now_s)
         changes, self._pending = self._pending, ()
-        before, network = self._routes, self._network
-        routes = self._in_thread(_better, before, network, changes, self._moved if rests else None)
-        if self._routes is not before or self._network is not network:
-            # Meanwhile something was planned: these changes are looked at again.
-            self._pending = (*changes, *self._pending)
-            return None
-        if rests:
+        before, network, moved = self._routes, self._network, self._moved
+        self._is_looking = True
+        try:
+            routes = self._in_thread(_better, before, network, changes, moved if rests else None)
+        finally:
+            self._is_looking = False
+        if rests and self._moved == moved:
             self._moved, self._rests_at_s = frozenset(), None
         if changes:
             self._loop.override.alerted(changes, now_s)
-        # Flows that begin at one node are moved together: it is configured once.
-        moved = sorted(differing(before, routes), key=lambda flow: (before[flow].ingress or "", flow))
-        self._better = {flow: (before[flow], routes[flow]) for flow in moved}
-        return self._use_better(network, reports, now_s) if routes != before else None
+        # Of the flows that were looked at most stay where they are. Those that begin at one node are moved together: it
+        # is configured once.
+        found = (flow for flow in differing(before, routes) if before[flow] != routes[flow])
+        better = sorted(found, key=lambda flow: (before[flow].ingress or "", flow))
+        self._better = {flow: (before[flow], routes[flow]) for flow in better}
 
-    def _use_better(self, live: LiveNetwork, reports: ReportRegistry, now_s: float) -> Plan | None:
-        """Move some of the flows for which better paths were found; in parts, not all at once."""
-        count = MOVED_AT_ONCE if self._in_parts else len(self._better)
-        some = [(flow, self._better.pop(flow)) for flow in list(islice(self._better, count))]
+    def move_to_better(self, reports: ReportRegistry, now_s: float) -> Plan | None:
+        """Move some of the flows for which better paths were found; in parts, not all at once.
+
+        Whatever was planned since then, the work was not in vain: flows that are as they were move, if their better
+        paths still live.
+        """
+        live, better = self._network, self._better
+        if live is None or not better:
+            return None
+        count = MOVED_AT_ONCE if self._in_parts else len(better)
+        some = [(flow, better.pop(flow)) for flow in list(islice(better, count))]
         routes = self._routes
-        moved = {flow: to for flow, (since, to) in some if routes.get(flow) is since}
+        moved = {
+            flow: to
+            for flow, (since, to) in some
+            if routes.get(flow) == since and all(lives(live, path) for path in (*to.paths, *to.standby))
+        }
         if not moved:
             return None
         routes = {**routes, **moved}

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hyroads.controller.agents.changes import DecodedReport
 from hyroads.controller.core.addressing import PathName
 from hyroads.controller.core.demand import Offers
 from hyroads.controller.core.network import Policy
@@ -90,6 +91,8 @@ class _Side:
     flow_at: int
     path_at: int
     path_count: int
+    told: object = None
+    """What was last found to be about the same."""
 
     @cached_property
     def row_of(self) -> dict[int, int]:
@@ -107,6 +110,19 @@ class _Side:
                     found.setdefault((number, path), row)
             at += len(ids)
         return found
+
+
+def _are_of(sides: Mapping[str, _Side], report: DecodedReport) -> bool:
+    """Whether the rows of an agent are those of a report."""
+    for name, told in zip(_SIDES, report.names, strict=True):
+        side = sides.get(name)
+        if side is None:
+            return False
+        if side.told is not told:
+            if side.numbers != [number for number, _ in told] or side.paths != [ids for _, ids in told]:
+                return False
+            side.told = told
+    return True
 
 
 class _Table:
@@ -168,6 +184,9 @@ class ReportColumns:
         self._taken_s[number] = taken_s
         self._elapsed_s[number] = float(report["time_s"] - before["time_s"]) if before is not None else 0.0
         sides = self._sides.setdefault(node, {})
+        if isinstance(report, DecodedReport) and _are_of(sides, report):
+            self._take_decoded(sides, report.columns, follows=follows)
+            return
         for side in _SIDES:
             flows = report[side]
             numbers = [flow["number"] for flow in flows]
@@ -181,6 +200,22 @@ class ReportColumns:
                 if follows:
                     self._pass_on(known)
                 self._fill(known, side, flows)
+
+    def _take_decoded(self, sides: Mapping[str, _Side], columns: FloatArray, *, follows: bool) -> None:
+        sending, receiving = sides["ingress"], sides["egress"]
+        if follows:
+            self._pass_on(sending)
+            self._pass_on(receiving)
+        at = 0
+        for table, names, first, count in (
+            (self._flows, ("queued", "queued_bytes", "dropped"), sending.flow_at, len(sending.numbers)),
+            (self._paths, ("bytes", "frames", "rate"), sending.path_at, sending.path_count),
+            (self._paths, ("bytes",), receiving.path_at, receiving.path_count),
+        ):
+            if count:
+                for name in names:
+                    table.values[name][first : first + count] = columns[at : at + count]
+                    at += count
 
     def forget(self, node: str) -> None:
         """An agent is gone."""

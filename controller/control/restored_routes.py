@@ -28,7 +28,8 @@ def fingerprint(network: Network) -> str:
 def routes_document(network: str, routes: Routes, numbers: Numbers) -> dict[str, Any]:
     """What is saved; ``network`` is the fingerprint of the network file that flows were planned on.
 
-    Left out are flows that are no multipaths, or that handovers or bandits are about: these are planned anew.
+    Left out are flows that are no multipaths, or that handovers are about: these are planned anew. Of a flow with a
+    bandit it has the arms as well, as indices into its paths.
     """
     return RoutesDocument().of(network, routes, numbers)
 
@@ -39,7 +40,7 @@ class RoutesDocument:
     def __init__(self) -> None:
         self._routes: Routes = {}
         self._ids: Mapping[str, Mapping[PathName, int]] = {}
-        self._paths: dict[str, list[int]] = {}
+        self._paths: dict[str, Any] = {}
 
     def of(self, network: str, routes: Routes, numbers: Numbers) -> dict[str, Any]:
         """The document of these routes."""
@@ -48,13 +49,14 @@ class RoutesDocument:
             route, ids = routes.get(flow), numbers.paths.get(flow, {})
             paths.pop(flow, None)
             if route is not None and _is_saved(route) and all(path in ids for path in route.paths):
-                paths[flow] = [ids[path] for path in route.paths]
+                known = [ids[path] for path in route.paths]
+                paths[flow] = {"paths": known, "arms": [list(arm) for arm in route.arms]} if route.arms else known
         self._routes, self._ids, self._paths = routes, numbers.paths, paths
         return {"network": network, "paths": paths}
 
 
 def _is_saved(route: FlowRoute) -> bool:
-    return route.reason is None and not route.ends and not route.arms and not route.spec.paths
+    return route.reason is None and not route.ends and not route.spec.paths
 
 
 def as_objects(document: Mapping[str, Any]) -> dict[str, Any]:
@@ -84,9 +86,22 @@ def routes_by(saved: Mapping[str, Any], flows: Iterable[FlowSpec], numbers: Numb
     routes = {}
     for spec in flows:
         named = {number: path for path, number in numbers.paths.get(spec.id, {}).items()}
-        ids = saved.get(spec.id)
-        if not isinstance(ids, list) or not ids or spec.paths or spec.policy.learns:
+        ids, arms = _paths_and_arms(saved.get(spec.id))
+        if not ids or spec.paths or spec.policy.learns != bool(arms):
             continue
         if all(type(each) is int and each in named for each in ids):
-            routes[spec.id] = FlowRoute(spec, None, None, tuple(named[each] for each in ids))
+            routes[spec.id] = FlowRoute(spec, None, None, tuple(named[each] for each in ids), arms)
     return routes
+
+
+def _paths_and_arms(saved: Any) -> tuple[list[Any], tuple[tuple[int, ...], ...]]:
+    """The ids of paths as they were saved, and the arms, of which all paths are; nothing if that makes no sense."""
+    match saved:
+        case list():
+            return saved, ()
+        case {"paths": list(ids), "arms": list(arms)}:
+            known = range(len(ids))
+            sound = all(isinstance(arm, list) and arm for arm in arms)
+            if sound and all(type(each) is int and each in known for arm in arms for each in arm):
+                return ids, tuple(tuple(arm) for arm in arms)
+    return [], ()

@@ -143,6 +143,10 @@ class FlowRoute:
         """All paths that its edges are configured for."""
         return self.paths + self.standby
 
+    def is_alike(self, other: FlowRoute) -> bool:
+        """Whether another route of the flow goes the same ways."""
+        return self.paths == other.paths and self.arms == other.arms
+
     @property
     def path_groups(self) -> model.PathGroups:
         """How rates are given to its paths."""

@@ -60,6 +60,20 @@ def fingerprint(certificate: str | Path) -> str:
     return hashlib.sha256(ssl.PEM_cert_to_DER_cert(_first_certificate(Path(certificate)))).hexdigest()
 
 
+def certificate_names(certificate: bytes) -> tuple[str, ...]:
+    """Whom a certificate (PEM or DER) is of: its common names and DNS names; none if it can't be read."""
+    try:
+        is_pem = b"-----BEGIN" in certificate
+        found = (x509.load_pem_x509_certificate if is_pem else x509.load_der_x509_certificate)(certificate)
+        names = [str(each.value) for each in found.subject.get_attributes_for_oid(x509.NameOID.COMMON_NAME)]
+        with contextlib.suppress(x509.ExtensionNotFound):
+            others = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+            names += others.get_values_for_type(x509.DNSName)
+    except ValueError:
+        return ()
+    return tuple(dict.fromkeys(names))
+
+
 def own_certificate(folder: Path, name: str, address: str) -> TlsFiles:
     """``NAME.pem`` and ``NAME.key`` of a folder, for an IP address; made if they are not there, are for another address
     or end soon. Raises OSError.

@@ -215,12 +215,12 @@ def spawn(function: Callable[..., object], *arguments: object) -> Any:
     return hub.spawn(function, *arguments)
 
 
-def cooperatively(items: Iterable[Item], every: int = 50) -> Iterator[Item]:
-    """The items; lets other green threads run now and then."""
+def cooperatively(items: Iterable[Item], every: int = 50, pause_s: float = 0.0) -> Iterator[Item]:
+    """The items; lets other green threads run now and then, and leaves the processor to them for ``pause_s``."""
     for number, item in enumerate(items, start=1):
         yield item
         if number % every == 0:
-            sleep(0)
+            sleep(pause_s)
 
 
 # How long a thread may keep the green threads waiting each time that they want to go on.
@@ -461,6 +461,13 @@ class LineReader:
         self._buffer += data
         while (line := self._whole()) is not None:
             yield line
+
+    def rest(self) -> bytes:
+        """What was read beyond the last whole line; whoever takes it reads on."""
+        data = bytes(self._buffer)
+        self._buffer.clear()
+        self._searched = 0
+        return data
 
     def _whole(self) -> bytes | None:
         end = self._buffer.find(b"\n", self._searched)

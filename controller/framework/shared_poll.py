@@ -1,30 +1,58 @@
-"""Many sockets read by one green thread: a message costs one system call, and no change of threads."""
+"""Many sockets read by one green thread: a message costs one system call, and no change of threads.
+
+With the compiled library (``native.messages``) a call reads many sockets, and decodes the lines that come often to
+numbers, on this same thread. So nothing is handed over between threads: lines, disconnections and what is still unread
+in sockets keep their order, and one message costs a few microseconds, less than to wake another thread for it. Where
+messages come faster than one each ``PAUSE_S`` there is such a pause after each batch, as network interfaces moderate
+their interrupts: what comes meanwhile is read together. That is the most that something urgent waits.
+
+Without the library, and for sockets that are not plain TCP (TLS), Python reads.
+"""
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from eventlet import event, patcher
+from eventlet import event, greenio, patcher
+
+from hyroads.controller.core.token_bucket import TokenBucket
+from hyroads.controller.native.messages import END, FAILED, MessageReader, message_reader
 
 from . import ryu_shim as shim
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 READ_BYTES = 1 << 16
 AT_ONCE = 64
 # Others may go first after so much work. More would keep slots waiting; with less, what thousands of devices say grows
 # old while others work.
 WORK_S = 0.02
+PAUSE_S = 0.002
+# So many batches in a row are read at once.
+WITHOUT_PAUSE = 20
 _select = patcher.original("select")
 
 Take = Callable[[bytes], None]
 """Takes what came in; must not wait for anything. What it raises ends the reading of that socket."""
+TakeEvent = Callable[[int, bytes, int, "NDArray[np.float64]"], None]
+"""Takes what the library has read: kind, line, number, numbers of changes. As :data:`Take` otherwise."""
 
 
 class SharedPoll:
-    """Begins with the first socket; the green thread then lives as long as the process."""
+    """Begins with the first socket; the green thread then lives as long as the process. ``longest`` bounds the lines
+    that the library reads; without it Python reads everything.
+    """
 
-    def __init__(self) -> None:
+    def __init__(self, longest: int | None = None) -> None:
+        self.library = None if longest is None else message_reader(longest)
+        """Reads plain sockets."""
+        self._library_reads: dict[int, tuple[TakeEvent, Any]] = {}
+        self._library_runs = False
         self._epoll = _select.epoll()
         self._reads: dict[int, tuple[Any, Take, Any]] = {}
         self._runs = False
@@ -45,6 +73,62 @@ class SharedPoll:
             ended.wait()
         finally:
             self._forget(descriptor)
+
+    def can_read(self, connection: Any) -> bool:
+        """Whether the library reads such a socket."""
+        return self.library is not None and type(connection) is greenio.GreenSocket
+
+    def serve_by_library(self, connection: Any, data: bytes, take: TakeEvent) -> None:
+        """As :meth:`serve`; ``data`` was read before, and has no whole line."""
+        reader = self.library
+        if reader is None:
+            raise ValueError("there is no library")
+        if not self._library_runs:
+            self._library_runs = True
+            shim.spawn(self._run_library, reader)
+        ended = event.Event()
+        descriptor = connection.fileno()
+        self._library_reads[descriptor] = (take, ended)
+        try:
+            reader.add(descriptor, data)
+            ended.wait()
+        finally:
+            self._end_by_library(descriptor)
+
+    def _end_by_library(self, descriptor: int) -> Any:
+        found = self._library_reads.pop(descriptor, None)
+        if found is None or self.library is None:
+            return None
+        self.library.remove(descriptor)
+        return found[1]
+
+    def _run_library(self, reader: MessageReader) -> None:
+        pauses = TokenBucket(1 / PAUSE_S, WITHOUT_PAUSE)
+        while True:
+            shim.wait_readable(reader.descriptor)
+            until_s = time.monotonic() + WORK_S
+            while True:
+                count, events = reader.poll()
+                for descriptor, kind, line, number, numbers in events:
+                    self._take_event(descriptor, kind, line, number, numbers)
+                if not count or time.monotonic() > until_s:
+                    break
+            shim.sleep(pauses.reserve_s(time.monotonic()))
+
+    def _take_event(self, descriptor: int, kind: int, line: bytes, number: int, numbers: NDArray[np.float64]) -> None:
+        found = self._library_reads.get(descriptor)
+        if found is None:
+            return
+        try:
+            if kind == FAILED:
+                raise OSError(number, os.strerror(number))
+            if kind != END:
+                found[0](kind, line, number, numbers)
+                return
+        except Exception as error:  # noqa: BLE001 - whoever serves the socket gets it
+            self._end_by_library(descriptor).send_exception(error)
+            return
+        self._end_by_library(descriptor).send(None)
 
     def _forget(self, descriptor: int) -> None:
         if self._reads.pop(descriptor, None) is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any
 
@@ -19,7 +19,7 @@ from hyroads.controller.settings.ha import HaSettings
 
 from .election import Action, Beat, Campaign, Election, Follow, HandOver, Identity, Lead, Member, Restore, Role, Rules
 from .etcd import Etcd, EtcdError
-from .peers import Peers, Security
+from .peers import Documented, Peers, Security
 from .store import SCHEMA
 
 LOG = logging.getLogger("hyroads.ha")
@@ -27,6 +27,7 @@ DECIDE_S = 0.02
 STUCK_S = 2.0
 """Whose green threads have not turned for so long falls silent."""
 FORGET_S = 60.0
+MOST_LEARNED = 4096
 _threading, _time = shim.original("threading"), shim.original("time")
 
 
@@ -54,6 +55,7 @@ class Instance:
         *,
         tell: Callable[[Any], None],
         events: Callable[[], Iterable[Event]],
+        learned: Callable[[], Mapping[str, Documented]] = dict,
     ) -> None:
         self.settings = settings
         peer = f"{settings.peer.host}:{settings.peer.port}"
@@ -76,7 +78,11 @@ class Instance:
             reset=self._reset,
             event=tell,
             events=events,
+            learned=learned,
+            learns=self._learns,
         )
+        self.learned: dict[str, Mapping[str, Any]] = {}
+        """What whoever led said last of the bandits of flows."""
         self._action: Action | None = None
         self._lease, self._renewed_s = 0, 0.0
         self._registered: Member | None = None
@@ -192,6 +198,17 @@ class Instance:
         if is_news:
             self._decide.set()
             self._ask.set()
+
+    def _learns(self, name: str, flow: str, document: Mapping[str, Any]) -> None:
+        with self._lock:
+            leader = self._election.leader(_time.monotonic())
+        if leader is None or leader.name != name:
+            return
+        # The latest are the last to go.
+        self.learned.pop(flow, None)
+        self.learned[flow] = document
+        if len(self.learned) > MOST_LEARNED:
+            self.learned.pop(next(iter(self.learned)), None)
 
     def _reset(self, name: str) -> None:
         LOG.info("instance %s: all connections with it have ended", name)

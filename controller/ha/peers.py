@@ -9,6 +9,9 @@ A connection carries lines of JSON from whoever dialled::
     {"type":"hello","version":1,"network":"/hyroads/campus/","name":"a","token":"..."}
     {"type":"beat","boot":"9f...","role":"leader","epoch":7,...}
     {"type":"event","id":7000000012,"time_s":1790000000.0,"kind":"link.down","document":{...}}
+    {"type":"learned","flow":"f1","document":{...}}
+
+Only whoever says ``"takes":["learned"]`` in its heartbeats is told the last kind, which older versions don't know.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from hyroads.controller.core.admission import Limits
 from hyroads.controller.core.token_bucket import LimitedReports, TokenBucket
@@ -33,12 +36,14 @@ from .election import Beat, Identity, Role
 
 LOG = logging.getLogger("hyroads.ha")
 VERSION = 1
+LEARNED = "learned"
 MAX_LINE, MAX_CONNECTIONS, MAX_WAITING = 64 * 1024, 32, 8192
 """A line; connections of strangers, and of each instance; waiting lines."""
 HELLO_WITHIN_S, SILENT_S, SEND_WITHIN_S, DIAL_WITHIN_S = 2.0, 10.0, 1.0, 1.0
 STRANGERS = 2.0, 40.0
 """Of what they do wrong is told: so much a second, and so much at once."""
 REDIAL_S, REDIAL_MOST_S = 0.1, 2.0
+LEARNED_AT_ONCE, MAX_NAME = 16, 256
 _socket, _select, _threading = shim.original("socket"), shim.original("select"), shim.original("threading")
 _time = shim.original("time")
 
@@ -93,6 +98,11 @@ class PeerLink:
             server = host is None
             self._tls = context.wrap_bio(self._in, self._out, server_side=server, server_hostname=host)
             self._run(self._tls.do_handshake)
+
+    @property
+    def certificate(self) -> bytes | None:
+        """What the other end has shown, as DER; None without TLS."""
+        return None if self._tls is None else self._tls.getpeercert(binary_form=True) or b""
 
     def send(self, data: bytes) -> None:
         """Send everything; OSError."""
@@ -207,7 +217,7 @@ def beat_document(beat: Beat) -> dict[str, Any]:
         "type": "beat", "boot": me.boot, "rest": me.rest, "peer": me.peer, "schema": me.schema, "role": beat.role.value,
         "epoch": beat.epoch, "stamp": beat.stamp, "warm": beat.warm,
         "leader": [beat.leader, beat.leader_epoch, round(beat.leader_age_s, 4)],
-        **({"yields": True} if beat.yields else {}),
+        "takes": [LEARNED], **({"yields": True} if beat.yields else {}),
     }  # fmt: skip
 
 
@@ -260,10 +270,26 @@ def parse_event(document: Mapping[str, Any]) -> Event:
     raise PeerError("expected an event")
 
 
+class Documented(Protocol):
+    """What can be told as a document."""
+
+    def document(self) -> dict[str, Any]:
+        """As JSON."""
+
+
+def parse_learned_line(document: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
+    """A flow, and what its bandit has learned; PeerError."""
+    match document:
+        case {"flow": str(flow), "document": dict(content)} if len(flow) <= MAX_NAME:
+            return flow, content
+    raise PeerError("expected what a bandit has learned")
+
+
 @dataclass(eq=False)
 class Peers:
     """Our end of all connections. ``beat`` makes a heartbeat, None while we are to be silent; ``heard`` and ``reset``
-    are told what comes, in threads of the system. Whoever we reach is told ``events``, and those that follow.
+    are told what comes, in threads of the system. Whoever we reach is told ``events``, and those that follow, and what
+    bandits have ``learned``, by flow: with a leader's heartbeat, whatever is another object than the last time.
     """
 
     name: str
@@ -276,6 +302,9 @@ class Peers:
     reset: Callable[[str], None]
     event: Callable[[Event], None]
     events: Callable[[], Iterable[Event]]
+    learned: Callable[[], Mapping[str, Documented]] = dict
+    learns: Callable[[str, str, Mapping[str, Any]], None] = lambda name, flow, document: None
+    """Told by whom, of which flow, and what."""
 
     def __post_init__(self) -> None:
         self._lock = _threading.Lock()
@@ -291,6 +320,8 @@ class Peers:
         self._outboxes: dict[str, _Outbox] = {}
         self._wakes: dict[str, Any] = {}
         """By name: wakes whoever waits to dial it again."""
+        self._takes: set[str] = set()
+        """Names of those that want to know what bandits have learned."""
 
     def tell(self, event: Event) -> None:
         """An event, to all."""
@@ -374,13 +405,16 @@ class Peers:
             for line in (line_of(event_document(event)) for event in self.events()):
                 if len(line) <= MAX_LINE:
                     link.send(line)
-            due_s = _time.monotonic()
+            due_s, told = _time.monotonic(), dict[str, Documented]()
             while self._dialled.get(name) == address:
                 if _time.monotonic() >= due_s:
                     due_s = _time.monotonic() + self.interval_s
                     beat = self.beat()
                     if beat is not None:
                         link.send(line_of(beat_document(beat)))
+                    if beat is not None and beat.role is Role.LEADER:
+                        # After its heartbeat, or nobody would know that it is the leader who says so.
+                        told = self._send_learned(link, name, told)
                 while outbox.lines:
                     link.send(outbox.lines.popleft())
                 if link.is_readable(max(0.0, due_s - _time.monotonic()), outbox.bell):
@@ -394,6 +428,18 @@ class Peers:
             outbox.close()
             link.close()
         return False
+
+    def _send_learned(self, link: PeerLink, name: str, told: dict[str, Documented]) -> dict[str, Documented]:
+        """What bandits have learned since; what was told up to now. A few at a time, for heartbeats go before."""
+        learned = self.learned() if name in self._takes else {}
+        if not learned:
+            return told
+        new = [flow for flow, each in learned.items() if told.get(flow) is not each][:LEARNED_AT_ONCE]
+        for flow in new:
+            line = line_of({"type": LEARNED, "flow": flow, "document": learned[flow].document()})
+            if len(line) <= MAX_LINE:
+                link.send(line)
+        return {flow: each for flow, each in told.items() if flow in learned} | {flow: learned[flow] for flow in new}
 
     # -- reading
 
@@ -426,8 +472,12 @@ class Peers:
                 document = lines.next()
                 if document.get("type") == "event":
                     self.event(parse_event(document))
+                elif document.get("type") == LEARNED:
+                    self.learns(name, *parse_learned_line(document))
                 else:
                     self.heard(parse_beat(name, document))
+                    takes = document.get("takes")
+                    (self._takes.add if isinstance(takes, list) and LEARNED in takes else self._takes.discard)(name)
         except EOFError:
             by_end = True
         except OSError as error:

@@ -299,8 +299,9 @@ def restored(
     constrained: Mapping[Key, Constrained],
     places: Mapping[str, Place | None],
 ) -> State:
-    """Flows and places of clients are those that were saved; what is known of devices stays."""
-    declared = {flow.spec.id: flow for flow in flows}
+    """Flows and places of clients are those that were saved; what is known of devices, and of other regions, stays."""
+    declared = {name: flow for name, flow in state.flows.items() if flow.origin is Origin.REGION}
+    declared |= {flow.spec.id: flow for flow in flows}
     return _changed(state, flows=declared, constrained=dict(constrained), places=dict(places))
 
 

@@ -51,6 +51,8 @@ SIGN_OF_LIFE_S = 0.5
 LARGE = 200
 STARTING_SLOTS = 5
 """One of so many slots is carried out while a large network starts."""
+# Better paths are looked for once all is in force, or after this time.
+BRING_UP_S = 30.0
 STEP_S = 0.005
 """Work that is done in one go, before others may run."""
 BUSY_S = 0.01
@@ -188,6 +190,7 @@ class EventLoop:
         self.settled = False
         self._dirty, self._hurry, self._has_news = True, False, False
         self._turned_s = self._paused_s = self._others_s = 0.0
+        self._settled_s = -BRING_UP_S
         self._slots_begun = 0
         self._ticked_s = -TICK_S
         """When switches were last looked at whether they are late."""
@@ -344,7 +347,7 @@ class EventLoop:
             what = "silent" if link in self.state.silent else "heard again"
             LOG.warning("link %s is %s", link, what + (", held down" if link in self.state.held else ""))
 
-    def agent_report(self, session: Session, report: dict[str, Any]) -> None:
+    def agent_report(self, session: Session, report: Mapping[str, Any]) -> None:
         """Counters of an agent."""
         self.reports.take(session.node, report)
         if self.markers.reported(session.node, report):
@@ -397,7 +400,7 @@ class EventLoop:
                     self._slot()
                 except Exception as error:  # noqa: BLE001 - the next slot is another try; it is counted and shown
                     self.exception("the slot", error)
-            self._garbage.after_slot(self.clock())
+            self._garbage.after_slot(self.clock(), is_urged=self.saver.pending)
 
     @property
     def is_starting(self) -> bool:
@@ -430,7 +433,7 @@ class EventLoop:
             self._is_overtaken()
         if self.settled:
             before = self.plan
-            better = self.live.improve(self.reports, self.clock())
+            better = self._improve()
             if better is not None:
                 log_plan(before, better, self.events)
                 self.saver.note()
@@ -440,6 +443,23 @@ class EventLoop:
                 self.wake(now=True)
         self.saver.begin()
         self.progress.notify()
+
+    def _improve(self) -> Plan | None:
+        """Where it takes long to find better paths, cuts and devices that come back do not wait for it."""
+        now_s = self.clock()
+        if not self._is_large:
+            return self.live.improve(self.reports, now_s)
+        is_bringing_up = now_s < self._settled_s + BRING_UP_S and bool(self.unsynced())
+        if self.live.may_improve(now_s) and not is_bringing_up:
+            shim.spawn(self._look_for_better)
+        return self.live.move_to_better(self.reports, now_s)
+
+    def _look_for_better(self) -> None:
+        try:
+            self.live.look_for_better(self.clock())
+        except Exception as error:  # noqa: BLE001 - the loop outlives a defect in planning; it is counted and shown
+            self.exception("the search for better paths", error)
+        self.wake(now=True)
 
     def _refresh(self) -> None:
         """Where flows that were there before go other ways, rates for all of them do not wait for the next slot."""
@@ -490,7 +510,7 @@ class EventLoop:
         self._dirty |= self.agents.retry_due()
         heard = (self.live.is_complete and all(is_here() for is_here in self.awaited)) or age_s > timings.grace_s
         if not self.settled and heard and model.is_settled(self.state):
-            self.settled = True
+            self.settled, self._settled_s = True, now_s
             self.live.begin()
             self._tried_version = -1
             self._dirty = True

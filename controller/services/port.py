@@ -44,6 +44,10 @@ class ControllerPort(Protocol):
         """Whether enough switches and agents have joined since the start for plans to be deployed."""
 
     @property
+    def leads(self) -> bool:
+        """Whether this controller changes devices; another one does if not."""
+
+    @property
     def switches(self) -> Mapping[str, SwitchSession]:
         """Sessions of the connected switches, by node."""
 

@@ -197,8 +197,8 @@ def _check_together(settings: Settings, top: Section) -> None:
     """What goes with some values of other settings only."""
     if settings.ha is not None and settings.state_file is not None:
         top["state_file"].fail("with ha the state is in etcd; hyroads ha import takes a state file over")
-    if settings.region is not None and settings.ha is not None:
-        top["region"].fail("not with ha: a region has one controller")
+    if settings.region is not None and settings.ha is not None and settings.region.listen in (None, settings.peer):
+        top["region"].fail("with ha needs listen, because controllers of this region dial listen.peer")
     if settings.region is not None and settings.capacities == MEASURED:
         top["region"].fail("needs capacities: file, because no region measures the links of others")
     if settings.pair_tests == IDLE and settings.capacities != MEASURED:
@@ -281,7 +281,9 @@ def _check_exposure(settings: Settings, plaintext: bool, listen: Place) -> None:
         listen.problems.add("sfnet.host", "beyond loopback needs api_tokens")
     if settings.ha is not None and not settings.peer.is_loopback and settings.ha.tls is None:
         listen.key("peer", None).fail("beyond loopback needs ha.tls")
-    if settings.region is not None and not settings.peer.is_loopback and settings.region.tls is None:
-        listen.key("peer", None).fail("beyond loopback needs region.tls")
+    region = settings.region
+    if region is not None and region.tls is None and not (region.listen or settings.peer).is_loopback:
+        where = listen.key("peer", None) if region.listen is None else Place(None, listen.problems, "region.listen")
+        where.fail("beyond loopback needs region.tls")
     if not settings.rest.is_loopback and not settings.api_tokens:
         listen.key("rest", None).fail("beyond loopback needs api_tokens")

@@ -62,9 +62,10 @@ class HaSettings:
         own = {self.peer.host.lower(), urlsplit(self.rest).hostname}
         return tuple(sorted(self.etcd, key=lambda url: urlsplit(url).hostname not in own))
 
-    def prefix(self, network: Network, document: str) -> str:
-        """What all keys of this network begin with; ``document`` is the name of its file."""
+    def prefix(self, network: Network, document: str, region: str | None = None) -> str:
+        """What all keys of this network begin with, or of one region of it; ``document`` is the name of its file."""
         name = self.network or network.name or Path(document).stem
+        name = name if region is None else f"{name}@{region}"
         return f"/hyroads/{quote(name, safe='')}/"
 
 

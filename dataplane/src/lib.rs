@@ -3,6 +3,7 @@ pub mod client;
 pub mod edge;
 pub mod ip;
 pub mod medium;
+pub mod messages;
 pub mod planner;
 pub mod rates;
 pub mod rng;

@@ -2,22 +2,31 @@
 
 FlowVisor speaks OpenFlow 1.0: twelve fields, exact but for prefixes of IPv4 addresses. What it can't express is
 refused before anything is sent; what it does other than one would expect is a warning.
+
+Slices that share packets are refused if the lower one may write rules. FlowVisor cuts a rule to the entries of its own
+slice, not by entries of others above them, so a rule of the lower slice would carry packets of the upper one. What is
+left by other slices can't be written as entries instead: all but one port or protocol has no match in OpenFlow 1.0.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address
+from itertools import combinations
 
 from hyroads.slices.core.fields import VLAN_PRESENT
 from hyroads.slices.core.match import TernaryMatch
 from hyroads.slices.core.model import PRODUCTION, FlowspaceRule, Limits, Permission, Slice, SliceModel
 from hyroads.slices.core.notation import write
 
-from .entries import READ, WRITE, FlowVisorError, FvRule, FvSlice, Value
+from .entries import ADMIN, READ, WRITE, FlowVisorError, FvRule, FvSlice, Value, dpid_text, indexed
 
 UNTAGGED = 65535
+MAX_SLICE_NAME = 44
+"""So no name of an entry is longer than the 64 characters of FlowVisor's data base."""
+MAX_DPID = (1 << 63) - 1
+_IPV6 = 0x86DD
 MAX_RULES = 5000
 """An entry takes a request and a poll, so many entries take minutes; more is a mistake."""
 
@@ -61,6 +70,7 @@ def desired_of(model: SliceModel) -> Desired:
         _remark(each, notes)
         rules |= {rule.name: rule for rule in _rules(each, notes)}
     _check_endpoints(slices, notes)
+    _check_isolation(rules.values(), notes)
     if len(rules) > MAX_RULES:
         notes.refusals.append(f"{len(rules)} flowspace entries, expected at most {MAX_RULES}")
     if notes.refusals:
@@ -70,6 +80,10 @@ def desired_of(model: SliceModel) -> Desired:
 
 def _slice(each: Slice, notes: _Notes) -> FvSlice | None:
     where = f"slice {each.name}"
+    if each.name == ADMIN:
+        notes.refusals.append(f"{where}: this name is that of FlowVisor's operator")
+    if len(each.name) > MAX_SLICE_NAME:
+        notes.refusals.append(f"{where}: expected a name of at most {MAX_SLICE_NAME} characters")
     if len(each.controllers) != 1:
         notes.refusals.append(f"{where}: expected exactly one controller, got {len(each.controllers)}")
         return None
@@ -100,8 +114,10 @@ def _remark(each: Slice, notes: _Notes) -> None:
         notes.warnings.append(f"{where}: its SSIDs are not FlowVisor's business")
     if any(rule.ports is not None and all(not match.mask for match in rule.matches) for rule in each.flowspace):
         notes.warnings.append(f"{where}: a rule by ports alone breaks this slice's packet-outs in FlowVisor")
-    if any(match.field("vlan_vid")[1] for rule in each.flowspace for match in rule.matches):
-        notes.warnings.append(f"{where}: FlowVisor lets a slice rewrite VLAN numbers out of its flowspace")
+    names = {of.name for rule in each.flowspace for match in rule.matches for of, _, _ in match.fields()}
+    written = sorted(names & _REWRITTEN)
+    if written and Permission.WRITE in each.permissions:
+        notes.warnings.append(f"{where}: FlowVisor lets a slice rewrite {', '.join(written)} out of its flowspace")
 
 
 def _check_endpoints(slices: Mapping[str, FvSlice], notes: _Notes) -> None:
@@ -115,6 +131,26 @@ def _check_endpoints(slices: Mapping[str, FvSlice], notes: _Notes) -> None:
             )
 
 
+def _check_isolation(rules: Iterable[FvRule], notes: _Notes) -> None:
+    by_slice: dict[str, list[FvRule]] = {}
+    for rule in rules:
+        by_slice.setdefault(rule.slice_name, []).append(rule)
+    indexes = [(mine, indexed(mine)) for mine in by_slice.values()]
+    for (one, index), (other, other_index) in combinations(indexes, 2):
+        if not (one[0].permission | other[0].permission) & WRITE:
+            continue
+        for number, _, second, _ in index.overlaps(other_index):
+            pair = (one[number], other[second])
+            lower, upper = sorted(pair, key=lambda rule: (rule.priority, -(rule.permission & WRITE)))
+            if lower.permission & WRITE:
+                notes.refusals.append(
+                    f"slices {lower.slice_name} ({lower}) and {upper.slice_name} ({upper}) share packets: FlowVisor "
+                    f"would let rules of {lower.slice_name} carry them; make the flowspaces disjoint, "
+                    f"or give {lower.slice_name} no write"
+                )
+                break
+
+
 def _rules(each: Slice, notes: _Notes) -> Iterator[FvRule]:
     permission = READ * (Permission.READ in each.permissions) | WRITE * (Permission.WRITE in each.permissions)
     if each.name == PRODUCTION:
@@ -122,6 +158,7 @@ def _rules(each: Slice, notes: _Notes) -> Iterator[FvRule]:
         return
     for number, rule in enumerate(each.flowspace):
         where = f"slice {each.name}, rule {number}"
+        _check_switches(rule, where, notes)
         for port in _ports(rule, where, notes):
             for match in rule.matches:
                 fields = _match(match, where, notes)
@@ -131,6 +168,12 @@ def _rules(each: Slice, notes: _Notes) -> Iterator[FvRule]:
                     fields["in_port"] = port
                 for dpid in sorted(rule.switches) if rule.switches is not None else (None,):
                     yield FvRule(each.name, permission, rule.priority, dpid, fields)
+
+
+def _check_switches(rule: FlowspaceRule, where: str, notes: _Notes) -> None:
+    wrong = [dpid for dpid in sorted(rule.switches or ()) if dpid > MAX_DPID]
+    if wrong:
+        notes.refusals.append(f"{where}: switch {dpid_text(wrong[0])}: FlowVisor takes no datapath id above 2^63 - 1")
 
 
 def _ports(rule: FlowspaceRule, where: str, notes: _Notes) -> tuple[int | None, ...]:
@@ -144,9 +187,14 @@ def _ports(rule: FlowspaceRule, where: str, notes: _Notes) -> tuple[int | None, 
 
 def _match(match: TernaryMatch, where: str, notes: _Notes) -> dict[str, Value] | None:
     fields: dict[str, Value] = {}
+    over_ipv6 = match.field("eth_type") == (_IPV6, 0xFFFF)
     for each, value, mask in match.fields():
         length = mask.bit_count()
         problem = "OpenFlow 1.0 has no such field"
+        if over_ipv6 and each.name in _OVER_IP:
+            problem = "FlowVisor looks into IPv4 only, and this is over IPv6; add eth_type: 0x0800 to leave that out"
+            notes.refusals.append(f"{where}: {each.name}={write(each, value, mask)}: {problem}")
+            return None
         if each.name in _PREFIXES and mask == 0xFFFFFFFF & ~((1 << 32 - length) - 1):
             fields[_PREFIXES[each.name]] = f"{IPv4Address(value)}" + (f"/{length}" if length < 32 else "")
             continue
@@ -175,6 +223,10 @@ def _number(value: int) -> int:
     return value
 
 
+_ADDRESSES = ("eth_src", "eth_dst", "ipv4_src", "ipv4_dst")
+_REWRITTEN = frozenset((*_ADDRESSES, "vlan_vid", "vlan_pcp", "ip_dscp", "tcp_src", "tcp_dst", "udp_src", "udp_dst"))
+_OVER_IP = ("ip_dscp", "ip_ecn", "ip_proto")
+"""One of these is in every match of something in an IP packet."""
 _PREFIXES = {"ipv4_src": "nw_src", "ipv4_dst": "nw_dst", "arp_spa": "nw_src", "arp_tpa": "nw_dst"}
 _NUMBERS = {
     "eth_type": "dl_type", "vlan_pcp": "dl_vpcp", "ip_proto": "nw_proto", "arp_op": "nw_proto",

@@ -6,14 +6,17 @@ switch" is called ``all_dpids``. :func:`rule_of` undoes that, so that what is th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from hashlib import sha256
 from ipaddress import IPv4Network
 from types import MappingProxyType
 from typing import Any
 
 from hyroads.slices.core.errors import SliceError
+from hyroads.slices.core.match import TernaryMatch
+from hyroads.slices.core.model import OverlapIndex
 
 ADMIN = "fvadmin"
 OURS = "hr-"
@@ -25,6 +28,11 @@ _SIXTEEN_BITS = ("dl_type", "dl_vlan", "tp_src", "tp_dst", "in_port")
 _TEXTS = ("dl_src", "dl_dst")
 _KEYS = (*_SIXTEEN_BITS, *_TEXTS, *_NETWORKS, "dl_vpcp", "nw_proto", "nw_tos")
 
+# Where each field is in the bits of an entry, and how many it has; the datapath id is in the lowest 64.
+_BITS = {"dl_src": 48, "dl_dst": 48, "nw_src": 32, "nw_dst": 32, **dict.fromkeys(_SIXTEEN_BITS, 16)}
+_WIDTH = 48
+_PLACES = {key: (64 + _WIDTH * place, _BITS.get(key, 8)) for place, key in enumerate(_KEYS)}
+
 Value = int | str
 
 
@@ -34,6 +42,10 @@ class FlowVisorError(SliceError):
     def __init__(self, problem: str, code: int | None = None) -> None:
         self.problem, self.code = problem, code
         super().__init__(problem)
+
+
+class FailedInsideError(FlowVisorError):
+    """FlowVisor met something that it does not handle, and gave no reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +78,28 @@ class FvRule:
         text = repr((self.slice_name, self.permission, self.priority, self.dpid, tuple(self.match.items())))
         return f"{OURS}{self.slice_name}-{sha256(text.encode()).hexdigest()[:16]}"
 
+    @cached_property
+    def packets(self) -> TernaryMatch:
+        """The switches, ports and packets of the entry as bits, to find entries that share some."""
+        value, mask = (0, 0) if self.dpid is None else (self.dpid, (1 << 64) - 1)
+        for key, given in self.match.items():
+            shift, bits = _PLACES[key]
+            ones, number = (1 << bits) - 1, given
+            if key in _NETWORKS:
+                network = IPv4Network(str(given), strict=False)
+                number, ones = int(network.network_address), int(network.netmask)
+            elif key in _TEXTS:
+                number = int(str(given).replace(":", ""), 16)
+            value |= int(number) << shift
+            mask |= ones << shift
+        return TernaryMatch(value, mask)
+
+    def __str__(self) -> str:
+        """What it matches, in FlowVisor's words."""
+        fields = [f"{key}={value}" for key, value in self.match.items()]
+        where = [] if self.dpid is None else [f"dpid={dpid_text(self.dpid)}"]
+        return f"{', '.join([*where, *fields]) or 'every packet'}, priority {self.priority}"
+
     def document(self) -> dict[str, Any]:
         """The entry of ``add-flowspace``."""
         return {
@@ -92,23 +126,30 @@ def dpid_of(text: object) -> int | None:
     return int(digits, 16)
 
 
-def rule_of(entry: Mapping[str, Any]) -> FvRule | None:
-    """An entry of ``list-flowspace``; None if it gives packets to several slices, which ours never do."""
+def rules_of(entry: Mapping[str, Any]) -> tuple[FvRule, ...]:
+    """An entry of ``list-flowspace``, as one for each slice that it gives packets to."""
     actions, match = entry.get("slice-action"), entry.get("match", {})
     if not isinstance(actions, list) or not isinstance(match, Mapping):
         raise FlowVisorError(f"FlowVisor: a flowspace entry was expected, got {str(entry)[:80]!r}")
-    if len(actions) != 1 or not isinstance(actions[0], Mapping):
-        return None
     try:
-        return FvRule(
-            str(actions[0]["slice-name"]),
-            int(actions[0]["permission"]),
-            int(entry["priority"]),
-            dpid_of(entry["dpid"]),
-            {key: _value(key, match[key]) for key in _KEYS if key in match},
+        dpid, priority = dpid_of(entry["dpid"]), int(entry["priority"])
+        fields = {key: _value(key, match[key]) for key in _KEYS if key in match}
+        return tuple(
+            FvRule(str(action["slice-name"]), int(action["permission"]), priority, dpid, fields) for action in actions
         )
     except (KeyError, TypeError, ValueError) as error:
         raise FlowVisorError(f"FlowVisor: a flowspace entry can't be read: {error}") from error
+
+
+def shared(some: Sequence[FvRule], others: Sequence[FvRule]) -> Iterator[tuple[int, int]]:
+    """The places of all pairs, one of each, that have packets in common, whatever their priorities."""
+    for number, _, other, _ in indexed(some).overlaps(indexed(others)):
+        yield number, other
+
+
+def indexed(rules: Sequence[FvRule]) -> OverlapIndex:
+    """An index of what entries match, by their places, in which all priorities count as one."""
+    return OverlapIndex((0, rule.packets, number) for number, rule in enumerate(rules))
 
 
 def _value(key: str, value: Any) -> Value:

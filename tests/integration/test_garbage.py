@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import sys
+import time
 import weakref
 from collections.abc import Iterator
 
@@ -53,6 +55,34 @@ def test_a_cycle_that_ended_between_two_looks_is_freed(garbage: Garbage) -> None
     assert trace() is None
 
 
+def test_frozen_objects_are_not_counted_while_there_are_few(garbage: Garbage, monkeypatch: pytest.MonkeyPatch) -> None:
+    garbage.begin(0.0)
+    counted: list[bool] = []
+
+    def count() -> int:
+        counted.append(True)
+        return 0
+
+    monkeypatch.setattr(gc, "get_freeze_count", count)
+    kept = [[number] for number in range(100)]
+    for look in range(1, 6):
+        garbage.after_slot(5.0 * look)
+    assert not counted, "this walks through all of them"
+    assert kept
+
+
+def test_who_waits_has_it_first_but_not_for_ever(garbage: Garbage) -> None:
+    garbage.begin(0.0)
+    knot = Knot()
+    trace = weakref.ref(knot)
+    gc.collect(1)
+    del knot
+    garbage.after_slot(9.9, is_urged=True)
+    assert trace() is not None
+    garbage.after_slot(10.0, is_urged=True)
+    assert trace() is None
+
+
 def test_cycles_frozen_alive_are_freed_once_there_are_many(garbage: Garbage) -> None:
     garbage.begin(0.0)
     knot = Knot()
@@ -61,9 +91,47 @@ def test_cycles_frozen_alive_are_freed_once_there_are_many(garbage: Garbage) -> 
     del knot
     garbage.after_slot(10.0)
     assert trace() is not None, "it is frozen"
-    kept = [[number] for number in range(gc.get_freeze_count() + 2000)]
+    kept = [[number] for number in range(sys.getallocatedblocks() + 2000)]
     garbage.after_slot(15.0)
-    assert trace() is not None, "these have just been frozen"
-    garbage.after_slot(20.0)
     assert trace() is None
     assert kept
+
+
+def test_a_look_that_takes_long_is_followed_sooner_by_the_next(
+    garbage: Garbage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    garbage.begin(0.0)
+    took_s, now_s = iter((0.001, 0.1, 3.0)), 0.0
+
+    def clock() -> float:
+        nonlocal now_s, begins
+        begins = not begins
+        now_s += 0.0 if begins else next(took_s)
+        return now_s
+
+    begins = False
+    monkeypatch.setattr("hyroads.controller.runtime.garbage._now_s", clock)
+    looks = []
+    for tenth in range(50, 130):
+        before = gc.get_stats()[2]["collections"]
+        garbage.after_slot(tenth / 10)
+        if gc.get_stats()[2]["collections"] > before:
+            looks.append(tenth / 10)
+        if len(looks) == 3:
+            break
+    assert looks == [5.0, 10.0, 11.0]
+
+
+def test_frozen_objects_are_not_counted(garbage: Garbage) -> None:
+    """Python walks through all of them for it."""
+    kept = [[number] for number in range(1_000_000)]
+    garbage.begin(0.0)
+    began_s = time.perf_counter()
+    gc.get_freeze_count()
+    counted_s = time.perf_counter() - began_s
+    took_s = []
+    for each in range(1, 6):
+        began_s = time.perf_counter()
+        garbage.after_slot(5.0 * each)
+        took_s.append(time.perf_counter() - began_s)
+    assert kept and min(took_s) < counted_s / 2

@@ -9,13 +9,14 @@ import ssl
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from controller_process import ControllerProcess, eventually, free_ports
 
+from hyroads.controller.core.checking import TlsFiles
 from hyroads.controller.files.tls import client_side, own_certificate, server_side
 from hyroads.mininet.run_directory import find_network
 
@@ -128,6 +129,7 @@ def refused(south: South, hello: Mapping[str, Any]) -> str:
         ({"version": "2"}, "expected a hello"),
         ({"region": []}, "expected a hello"),
         ({"type": "wanted"}, "expected a hello"),
+        *(({"epoch": epoch}, "a hello with an epoch") for epoch in (-1, True, 1.5, "7", 2**63, None)),
     ],
 )
 def test_who_is_no_neighbour_is_told_why(south: South, hello: Any, change: Any, problem: str) -> None:
@@ -210,6 +212,28 @@ def test_a_neighbour_that_is_silent_gives_way(south: South, hello: Any) -> None:
     silent.close()
 
 
+def test_of_several_controllers_of_a_neighbour_the_greatest_epoch_is_heard(tmp_path: Path) -> None:
+    with running(tmp_path, token=TOKEN) as south:
+        hello = south.hello()
+        first = neighbour(south, {**hello, "epoch": 3})
+        # It lives, and the next one is heard at once; it wants nothing more of what the first one wanted.
+        line = Line(south)
+        line.say({**hello, "epoch": 4}, NOTHING)
+        eventually(lambda: "down@north" not in south.flows(), 2)
+        with suppress(OSError):
+            first.say({**WANTED, "seq": 3})
+        until_s = time.monotonic() + 2
+        while first.next() is not None:
+            assert time.monotonic() < until_s
+        assert "epoch 3 is over, who leads with 4 is heard" in refused(south, {**hello, "epoch": 3})
+        assert "connected already" in refused(south, {**hello, "epoch": 4})
+        line.close()
+        # Also once nobody is connected.
+        assert "epoch 0 is over" in refused(south, hello)
+        assert "down@north" not in south.flows()
+        first.close()
+
+
 def broken(rng: random.Random, value: Any, depth: int = 0) -> Any:
     """A document in which some things are others."""
     odd = [None, True, -1, 2**70, 1e308, "", "\ud800", "x" * 5_000, [], {}, [[[]]], {"": {}}]
@@ -239,34 +263,74 @@ def test_no_message_of_a_neighbour_is_a_defect(south: South, hello: Any) -> None
     assert south.exceptions() == [] and not any("Error:" in what for what in south.problems())
 
 
-@pytest.mark.parametrize("how", ["plain", "stranger", "nobody"])
+@dataclass(frozen=True)
+class Trust:
+    """Certificates of one address: of both regions and of ``other``, which all are signed, and of a stranger."""
+
+    files: Mapping[str, TlsFiles]
+
+    @classmethod
+    def of(cls, folder: Path) -> Trust:
+        names = ("north", "south", "other")
+        made = {name: own_certificate(folder, name, "127.0.0.1") for name in names}
+        authority = folder / "ca.pem"
+        authority.write_text("".join(Path(each.certificate).read_text() for each in made.values()))
+        made["stranger"] = own_certificate(folder / "stranger", "north", "127.0.0.1")
+        return cls({name: replace(each, ca=str(authority)) for name, each in made.items()})
+
+    def tls(self, name: str) -> dict[str, str]:
+        """As in the settings."""
+        files = self.files[name]
+        return {"key": files.key, "certificate": files.certificate, "ca": str(files.ca)}
+
+    def client(self, name: str) -> ssl.SSLContext:
+        return client_side(self.files[name], "test", "tls")
+
+    def server(self, name: str) -> ssl.SSLContext:
+        return server_side(self.files[name], "test")
+
+
+OTHER = "is the certificate of 'other', and not of region 'north'"
+
+
+@pytest.mark.parametrize("how", ["plain", "stranger", "nobody", "other"])
 def test_without_the_right_certificate_nobody_is_a_neighbour(tmp_path: Path, how: str) -> None:
-    folders = [tmp_path / name for name in ("ours", "other", "controller")]
-    for folder in folders:
-        folder.mkdir()
-    ours, other = (own_certificate(folder, "one", "127.0.0.1") for folder in folders[:2])
-    files = replace(ours, ca=ours.certificate)
-    tls = {"key": str(ours.key), "certificate": str(ours.certificate), "ca": str(ours.certificate)}
-    with running(folders[2], tls=tls) as south:
-        hello = south.hello(server_side(files, "test"))
-        stranger = client_side(replace(other, ca=ours.certificate), "test", "tls")
-        nobody = ssl.create_default_context(cafile=str(ours.certificate))
-        context = {"plain": None, "stranger": stranger, "nobody": nobody}[how]
+    trust = Trust.of(tmp_path / "tls")
+    (tmp_path / "controller").mkdir()
+    with running(tmp_path / "controller", tls=trust.tls("south")) as south:
+        hello = south.hello(trust.server("north"))
+        nobody = ssl.create_default_context(cafile=trust.tls("north")["ca"])
+        context = {"plain": None, "nobody": nobody}[how] if how in ("plain", "nobody") else trust.client(how)
         answer = None
         with suppress(OSError, ValueError):
             line = Line(south, context)
             line.say(hello, WANTED)
             answer = line.next()
-        assert answer is None
+        # Who shows a good certificate of somebody else is told both names, whoever it says it is.
+        assert (OTHER in answer["message"]) if how == "other" else answer is None
         assert "down@north" not in south.flows()
-        # With ours it is one, and says what it was refused meanwhile.
-        neighbour(south, hello, client_side(files, "test", "tls")).close()
+        # With that of the region it is one, and says what it was refused meanwhile.
+        neighbour(south, hello, trust.client("north")).close()
         # The other way round: whoever answers where a neighbour should be shows a wrong certificate, or none.
         connection, _ = south.listener.accept()
         with suppress(OSError):
             if how == "plain":
                 connection.sendall(b"{}\n")
             else:
-                server_side(replace(other, ca=ours.certificate), "test").wrap_socket(connection, server_side=True)
+                shown = trust.server("other" if how == "other" else "stranger")
+                with shown.wrap_socket(connection, server_side=True) as line:
+                    assert line.recv(1) == b"", "nothing is said to whom it is not for"
         connection.close()
-        eventually(lambda: any("our hello: " in what for what in south.problems()), 10)
+        said = OTHER if how == "other" else "our hello: "
+        eventually(lambda: any(said in what for what in south.problems()), 10)
+
+
+def test_a_region_does_not_start_with_the_certificate_of_another(tmp_path: Path) -> None:
+    trust = Trust.of(tmp_path / "tls")
+    (tmp_path / "controller").mkdir()
+    south = South(tmp_path / "controller", tls=trust.tls("other"))
+    with south.listener, pytest.raises(AssertionError), south.controller:
+        pass
+    log = south.controller.log.read_text()
+    assert "region.tls.certificate: is the certificate of 'other', and not of region 'south'" in log
+    assert "Traceback" not in log

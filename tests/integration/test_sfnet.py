@@ -114,7 +114,7 @@ def test_too_many_connections_and_one_that_does_not_read(controller: ControllerP
     with contextlib.ExitStack() as stack:
         for _ in range(64):
             stack.enter_context(client.Controller("127.0.0.1", port, token=ADMIN))
-        with pytest.raises(OSError):
+        with pytest.raises(RequestError, match="too many connections"):
             client.Controller("127.0.0.1", port, token=ADMIN)
     eventually(lambda: works(port))
     with socket.create_connection(("127.0.0.1", port), 10) as lazy:

@@ -118,10 +118,11 @@ def moves(emulation: Emulation) -> dict[str, Any]:
     """The client has moved when the others are started again, and then the leader is killed."""
     from hyroads.mininet.standbys import Standbys
 
-    standbys, differs = Standbys(emulation), []
+    standbys = Standbys(emulation)
     applications = standbys.anybody(timeout_s=5.0)
     for flow, ends in (("down", ("g", "c")), ("up", ("c", "g"))):
         applications.declare_flow(flow, *ends)
+    differs = []
     for places in MOVES:
         for place in places:
             applications.handover("c", place, manager="hard")
@@ -130,22 +131,50 @@ def moves(emulation: Emulation) -> dict[str, Any]:
         for name in [name for name in standbys.programs if name != leader]:
             standbys.programs[name].stop(10.0)
             standbys.restart(name)
-        standbys.wait_warm()
-        time.sleep(3.0)
-        before, epoch = standbys.devices(), standbys.epoch()
-        standbys.kill(leader)
-        standbys.await_epoch(epoch, 10.0)
-        time.sleep(2.0)
-        after = standbys.devices()
-        differs += [f"{places}: {device}" for device in before if before[device] != after[device]]
-        standbys.restart(leader)
-        standbys.wait_warm()
+        differs += [f"{places}: {device}" for device in changed_by_a_kill(standbys)]
     return {"differs": differs}
+
+
+def changed_by_a_kill(standbys: Any) -> list[str]:
+    """Devices that have something else once another controller leads than before the leader was killed."""
+    standbys.wait_warm()
+    time.sleep(3.0)
+    before, epoch, leader = standbys.devices(), standbys.epoch(), standbys.leader()
+    standbys.kill(leader)
+    standbys.await_epoch(epoch, 10.0)
+    time.sleep(2.0)
+    after = standbys.devices()
+    standbys.restart(leader)
+    standbys.wait_warm()
+    return [device for device in before if before[device] != after[device]]
+
+
+def copies(emulation: Emulation) -> dict[str, Any]:
+    """A flow of the client is sent by two interfaces at once when the leader is killed, and by one later on."""
+    from hyroads.mininet.standbys import Standbys
+    from hyroads.mininet.traffic import Traffic
+
+    standbys, differs, said = Standbys(emulation), [], []
+    applications = standbys.anybody(timeout_s=5.0)
+    for flow, ends in (("down", ("g", "c")), ("up", ("c", "g"))):
+        applications.declare_flow(flow, *ends)
+    time.sleep(2.0)
+
+    def during() -> None:
+        applications.request("POST", "/ncasts", {"flow": "down", "copies": 2})
+        time.sleep(2.0)
+        said.append(applications.request("GET", "/ncasts").document)
+        differs.extend(changed_by_a_kill(standbys))
+        said.append(applications.request("GET", "/ncasts").document)
+        applications.request("DELETE", "/ncasts/down")
+
+    stream = Traffic(emulation, "g", "c", lambda: None).stream(25.0, 0.001, 200, during)
+    return {"differs": differs, "said": said, "lost": len(stream.lost), "sent": stream.sent}
 
 
 def scene(out: Path) -> int:
     """Which one is in the name of the file."""
-    body = {"kills": kills, "upgrade": upgrade, "moves": moves}[out.stem]
+    body = {"kills": kills, "upgrade": upgrade, "moves": moves, "copies": copies}[out.stem]
     network = yaml.safe_load(find_network("roaming").read_text())
     del network["flows"]
     return make(network, f"t-ha-{out.stem}", body, out, THREE)
@@ -175,3 +204,12 @@ def test_an_upgrade_of_one_after_another_loses_nothing(tmp_path: Path) -> None:
 def test_a_takeover_changes_nothing_after_the_client_has_moved(tmp_path: Path) -> None:
     found = see(__file__, tmp_path / "moves.json", lambda seen: not seen["differs"], tries=1, timeout_s=300.0)
     assert found["differs"] == []
+
+
+@pytest.mark.nightly
+def test_copies_go_on_under_the_next_leader(tmp_path: Path) -> None:
+    found = see(__file__, tmp_path / "copies.json", lambda seen: not seen["differs"], tries=1, timeout_s=300.0)
+    print(found, file=sys.stderr)
+    assert found["differs"] == [] and found["lost"] == 0 and found["sent"] > 20_000
+    before, after = (each["ncasts"] for each in found["said"])
+    assert before == after and before[0]["phase"] == "copying"

@@ -22,7 +22,7 @@ from hyroads.controller.control.telemetry import TelemetryIngest
 from hyroads.controller.core.addressing import Numbers
 from hyroads.controller.core.network import FlowSpec, Network
 from hyroads.controller.core.topologies import campus
-from hyroads.controller.framework.ryu_shim import Signal
+from hyroads.controller.framework.ryu_shim import Signal, sleep
 from hyroads.controller.model.events import EventLog
 from hyroads.controller.model.state import DeclaredFlow, Origin, TopologyContext, initial
 from hyroads.controller.ofp import wire
@@ -204,6 +204,9 @@ class CampusLoop:
         """The loop turns until there is nothing left to do."""
         for _ in range(10_000):
             self._answer()
+            if not self.loop._dirty and not self.answers:
+                # Whoever works beside the loop has its turn.
+                sleep(0)
             if not self.loop._dirty and not self.answers:
                 return
             self.loop._dirty = self.loop._hurry = False

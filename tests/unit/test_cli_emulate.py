@@ -14,6 +14,7 @@ from hyroads.controller.cli import emulate
 from hyroads.controller.cli.main import add_all
 from hyroads.controller.core.errors import HyroadsError
 from hyroads.controller.files.documents import read_file
+from hyroads.controller.settings.controller import parse
 
 pytest.importorskip("mininet")
 
@@ -104,3 +105,31 @@ def is_free(port: int) -> bool:
     except OSError:
         return False
     return True
+
+
+@pytest.mark.parametrize(("each", "members"), [(None, 0), (1, 0), (2, 1)])
+def test_each_region_has_as_many_controllers_that_stand_by_for_each_other(
+    tmp_path: Path, each: int | None, members: int
+) -> None:
+    parser = argparse.ArgumentParser()
+    add_all(parser, emulate.RUN_ARGUMENTS)
+    more = [] if each is None else ["--controllers", str(each)]
+    args = parser.parse_args(["--regions", *more])
+    emulate.check_options(args)
+    network = read_file(find_network("two-buildings"))
+    emulate.use_regions(network, "two-buildings", args)
+    options = emulate.options(args).emulation
+    assert (options.controllers, options.etcd_members) == (2 * (each or 1), members)
+    made = Emulation(network, "regions", tmp_path, options)
+    found = [parse(json.loads(path.read_text()), str(path), {}) for path in sorted(tmp_path.glob("controller*.json"))]
+    assert len(found) == len(made.controllers) == options.controllers
+    listens: dict[str, set[int]] = {"north": set(), "south": set()}
+    for settings in found:
+        assert settings.region is not None and (settings.ha is not None) == bool(members)
+        listens[settings.region.name].add((settings.region.listen or settings.peer).port)
+    for settings in found:
+        assert settings.region is not None
+        (other,) = listens.keys() - {settings.region.name}
+        assert {endpoint.port for endpoint in settings.region.peers[other]} == listens[other]
+    ports = [port.port for each in found for port in (each.openflow, each.agents, each.rest, each.peer)]
+    assert len(set(ports)) == len(ports)

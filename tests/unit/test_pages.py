@@ -31,7 +31,7 @@ OF_OTHER_MACHINES = {"access-point-debian", "access-point-openwrt", "packages"}
 UNTYPED = {
     *("apt", "apt-get", "dpkg", "opkg", "uci", "systemctl", "systemd-sysusers", "journalctl", "ovs-vsctl", "ip"),
     *("chown", "podman", "logread", "/etc/init.d/hyroads-edge", "/etc/init.d/hyroads-ap"),
-    *("make", "git", "cd", "cp", "ln", "mkdir", "install", "export", "kill", "curl", "openssl", "mptcpize"),
+    *("make", "git", "cd", "cp", "ln", "mkdir", "install", "export", "kill", "curl", "openssl", "mptcpize", "rm"),
     *("python3", ".venv/bin/python", "scripts/guest.sh", "scripts/cross.sh", "hyroads", "hyroads-edge"),
 }
 

@@ -24,6 +24,7 @@ from hyroads.controller.model.events import EventLog
 from hyroads.controller.model.state import DeclaredFlow, Origin, TopologyContext, initial
 from hyroads.controller.runtime.event_loop import EventLoop
 from hyroads.controller.settings.controller import load
+from hyroads.controller.settings.controller import parse as parse_settings
 from hyroads.controller.settings.region import RegionSettings
 
 NAMES = ("north", "middle", "south")
@@ -59,7 +60,7 @@ class Controllers:
                 save=lambda *_: None,
             )  # fmt: skip
             loop.saver.begin = lambda: None  # type: ignore[method-assign]
-            peers = {other: Endpoint("127.0.0.1", 1) for other in NAMES}
+            peers = {other: (Endpoint("127.0.0.1", 1),) for other in NAMES}
             self.regions[name] = Regions(loop, RegionSettings(name, peers), Endpoint("127.0.0.1", 0), "settings")
             loop._cycle()
 
@@ -91,7 +92,7 @@ def controllers(tmp_path: Path) -> Iterator[Controllers]:
     found = Controllers(tmp_path)
     yield found
     for regions in found.regions.values():
-        regions._listener.close()
+        regions.links.listener.close()
 
 
 def test_regions_that_start_together_tell_each_other_what_they_planned_from_the_ends_of_the_tree_on(
@@ -141,9 +142,61 @@ def test_refused_rates_are_shown_and_answer_nothing_else(controllers: Controller
     far_end.answer, far_end.asked_in = answers.append, 1
     with pytest.raises(RegionError, match="our rates: too many"):
         controllers.take("middle", "north", {"type": "error", "of": "rates", "seq": 9, "message": "too many"})
-    assert answers == [] and controllers.regions["north"].neighbours["middle"].refused_seq == -1
+    assert answers == []
     controllers.take("middle", "north", {"type": "error", "of": "wanted", "seq": 9, "message": "no such node"})
     assert answers == ["no such node"]
+
+
+def test_who_follows_takes_what_is_wanted_and_confirms_it_once_it_leads(controllers: Controllers) -> None:
+    middle, outbox, epochs = controllers.regions["middle"], deque[bytes](), [None, 7]
+    controllers.settle("middle")
+    middle.epoch = lambda: epochs[0]
+    north = middle.neighbours["north"]
+    middle._take(north, {"type": "wanted", "seq": 1, "segments": [], "silent": [], "away": []}, outbox)
+    middle.follow()
+    assert north.told is not None and north.told.seq == 1 and not outbox
+    epochs.reverse()
+    middle.follow()
+    assert [json.loads(line) for line in outbox] == [{"type": "ok", "seq": 1, "node": "m1"}]
+
+
+BESIDE_HA: dict[str, Any] = {
+    "etcd": ["http://127.0.0.1:2379"],
+    "name": "a",
+    "advertise": {"rest": "http://127.0.0.1:8080", "peer": "127.0.0.1:6655"},
+}
+
+
+@pytest.mark.parametrize(
+    ("region", "more", "problem"),
+    [
+        ({"peers": {"south": []}}, {}, "region.peers.south: expected 1 to 9 different controllers"),
+        ({"peers": {"south": [{"port": 7000}, {"port": 7000}]}}, {}, "expected 1 to 9 different controllers"),
+        ({"peers": {"south": [{"port": 7000}, {"port": 0}]}}, {}, r"region.peers.south\[1\].port"),
+        ({"peers": {"south": [{"host": "192.0.2.1"}]}}, {}, r"region.peers.south\[0\]: beyond loopback needs"),
+        ({"listen": {"host": "192.0.2.1"}}, {}, "region.listen: beyond loopback needs region.tls"),
+        ({}, {"ha": BESIDE_HA}, "region: with ha needs listen"),
+        ({"listen": {"port": 6655}}, {"ha": BESIDE_HA}, "region: with ha needs listen"),
+    ],
+)
+def test_settings_of_several_controllers_that_cannot_be_are_refused(region: Any, more: Any, problem: str) -> None:
+    document = {"network": "n.yaml", "region": {"name": "north", **region}, **more}
+    with pytest.raises(ConfigError, match=problem):
+        parse_settings(document, "hyroads.yaml", {})
+
+
+def test_a_region_with_several_controllers_has_keys_of_its_own_in_etcd() -> None:
+    peers = {"south": [{"port": 7000}, {"port": 7100}], "east": {"port": 7200}}
+    region = {"name": "north", "peers": peers, "listen": {"port": 6658}}
+    found = parse_settings({"network": "n.yaml", "region": region, "ha": BESIDE_HA}, "hyroads.yaml", {})
+    assert found.region is not None and found.ha is not None
+    assert {name: [each.port for each in of] for name, of in found.region.peers.items()} == {
+        "south": [7000, 7100], "east": [7200]
+    }  # fmt: skip
+    network = parse(ROW, "row")
+    prefixes = [found.ha.prefix(network, "row.yaml", name) for name in (None, "north", "south")]
+    assert len({prefix.rstrip("/") for prefix in prefixes}) == 3
+    assert not any(one != other and one.startswith(other) for one in prefixes for other in prefixes)
 
 
 SEGMENT: dict[str, Any] = {

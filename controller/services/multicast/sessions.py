@@ -34,7 +34,9 @@ class SessionService(SessionSupervisor):
 
     def document(self, name: str) -> Document:
         """The session of this id; NotFoundError if there is none."""
-        return session_view(self._get(name), self.media, self.rates, self.waits_for(name))
+        # What is confirmed to another controller, which leads, is not known here: as far as we know, all is.
+        waits_for = self.waits_for(name) if self._port.leads else []
+        return session_view(self._get(name), self.media, self.rates, waits_for)
 
     def declare(self, document: Mapping[str, Any], *, wait: bool) -> tuple[Document, bool]:
         """The session, declared now if it is new, and whether it is. ConfigError, ConflictError, TooBusyError,

@@ -58,6 +58,11 @@ impl Epoll {
         Ok(Epoll { descriptor: unsafe { OwnedFd::from_raw_fd(descriptor) }, raw, has_pwait2: true })
     }
 
+    /// Itself readable while something is ready.
+    pub fn descriptor(&self) -> RawFd {
+        self.descriptor.as_raw_fd()
+    }
+
     fn control(&self, operation: libc::c_int, fd: RawFd, token: u64, interest: Interest) -> io::Result<()> {
         let mut event = libc::epoll_event { events: interest.bits(), u64: token };
         // SAFETY: `event` lives over the call; the kernel checks the descriptors.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -365,29 +365,6 @@ def test_several_overrides_are_one_and_the_first_that_names_a_flow_decides() -> 
     assert flow_document(loop, "f1")["decided_by"] == "solver"
     loop.override.alerted((Change("ab-plc", 10.0, 0.0),), 1.0)
     assert first.alerts == second.alerts != []
-
-
-def test_changes_are_looked_at_again_if_something_was_planned_while_they_were() -> None:
-    plans: list[State] = []
-
-    def in_thread(function: Callable[..., Any], *arguments: object) -> Any:
-        found = function(*arguments)
-        if plans:
-            live.replan(plans.pop(), NO_REPORTS, 1.0)
-        return found
-
-    loop = LiveLoop(CONTEXT.network, ConfiguredSource(CONTEXT.network))
-    live = Live(CONTEXT, Numbers(), Options(), loop, in_thread=in_thread)
-    state = start()
-    live.replan(state, NO_REPORTS, 0.0)
-    cut = links_heard(state, CONTEXT, "b", {"ab-plc": False}, 1.0)
-    live.replan(cut, NO_REPORTS, 1.0)
-    assert live._pending
-    plans.append(flow_declared(cut, DeclaredFlow(RIVAL, Origin.API)))
-    assert live.improve(NO_REPORTS, 1.0) is None
-    assert live._pending and set(live.in_force.flows) == {"f1", "g"}
-    live.improve(NO_REPORTS, 1.0)
-    assert not live._pending and set(live.in_force.flows) == {"f1", "g"}
 
 
 def test_what_is_prepared_is_what_the_plan_is_made_of() -> None:

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from campus_loop import CampusLoop
 
+from hyroads.controller.api.service import ControllerService
 from hyroads.controller.control import live as live_module
 from hyroads.controller.control.live import Live
 from hyroads.controller.control.loop import MIN_FLOW_MBPS, LiveLoop, LoopOptions
@@ -156,11 +157,11 @@ def test_a_flow_that_loses_its_path_gets_no_more_than_it_had(tmp_path: Path) -> 
 
 
 def test_many_flows_that_move_in_parts_wait_for_one_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live_module, "MOVED_AT_ONCE", 4)
+    monkeypatch.setattr(live_module, "MOVED_AT_ONCE", 1)
     live, state, turns, parts = live_of(in_parts=True), started(FLOWS), [], 0
     live.replan(state, NO_REPORTS, 0.0)
     used = Counter(link for route in live.routes.values() for path in route.paths for link in path)
-    cut = [CONTEXT.network.links[CONTEXT.network.link_index[link]] for link, _ in used.most_common(20)]
+    cut = [CONTEXT.network.links[CONTEXT.network.link_index[link]] for link, _ in used.most_common(60)]
     for up in (False, True):
         for link in cut:
             state = model.links_heard(state, CONTEXT, link.target, {link.id: up}, 1.0)
@@ -176,6 +177,72 @@ def test_many_flows_that_move_in_parts_wait_for_one_turn(monkeypatch: pytest.Mon
     assert turns and {flow: plan.rate_mbps for flow, plan in live.in_force.flows.items()} == {
         flow: pytest.approx(sum(rates)) for flow, rates in live.loop.rates.items()
     }
+
+
+def test_flows_that_are_looked_at_and_stay_are_not_planned_anew() -> None:
+    live, state = live_of(in_parts=True), started(FLOWS)
+    live.replan(state, NO_REPORTS, 0.0)
+    used = Counter(link for route in live.routes.values() for path in route.paths for link in path)
+    cut = [CONTEXT.network.links[CONTEXT.network.link_index[link]] for link, _ in used.most_common(20)]
+    for up in (False, True):
+        for link in cut:
+            state = model.links_heard(state, CONTEXT, link.target, {link.id: up}, 1.0)
+        live.replan(state, NO_REPORTS, 1.0)
+    routes, plans = live.routes, live.in_force.flows
+    while live.improve(NO_REPORTS, 1.0):
+        pass
+    moved = {flow for flow in routes if live.routes[flow] != routes[flow]}
+    assert differing(routes, live.routes) == moved and differing(plans, live.in_force.flows) <= moved
+    assert len(moved) < len(routes) / 2
+
+
+def test_better_paths_count_though_others_planned_while_they_were_looked_for() -> None:
+    """Else a search that takes longer than it is quiet begins anew for ever."""
+    meanwhile: list[State] = []
+
+    def in_thread(function: Callable[..., Any], *arguments: object) -> Any:
+        found = function(*arguments)
+        while meanwhile:
+            disturbed.replan(meanwhile.pop(0), NO_REPORTS, 1.0)
+        return found
+
+    quiet, disturbed, state = live_of(in_parts=True), live_of(in_parts=True), started(FLOWS)
+    disturbed._in_thread = in_thread
+    for live in (quiet, disturbed):
+        live.replan(state, NO_REPORTS, 0.0)
+    used = Counter(link for route in quiet.routes.values() for path in route.paths for link in path)
+    cut = [CONTEXT.network.links[CONTEXT.network.link_index[link]] for link, _ in used.most_common(60)]
+    for up in (False, True):
+        for link in cut:
+            state = model.links_heard(state, CONTEXT, link.target, {link.id: up}, 1.0)
+        for live in (quiet, disturbed):
+            live.replan(state, NO_REPORTS, 1.0)
+            live.refresh(NO_REPORTS, 1.0)
+    before = disturbed.routes
+    new = specs(3, random.Random(5), "new")
+    for spec in new:
+        state = model.flow_declared(state, DeclaredFlow(spec, Origin.API))
+        meanwhile.append(state)
+    while quiet.improve(NO_REPORTS, 1.0):
+        pass
+    # Of the links that heal before they are looked for some are cut while they are: no flow may move to one.
+    found = quiet.routes
+    in_use = Counter(link for route in found.values() for path in route.paths for link in path)
+    again = min((link for link in cut if in_use[link.id]), key=lambda link: in_use[link.id])
+    state = model.links_heard(state, CONTEXT, again.target, {again.id: False}, 1.0)
+    meanwhile.append(state)
+    disturbed.look_for_better(1.0)
+    assert disturbed.has_better and not meanwhile
+    # Nothing more is asked for: what is moved now was found before the others planned.
+    disturbed._pending = ()
+    while disturbed.improve(NO_REPORTS, 1.0):
+        pass
+    routes = disturbed.routes
+    assert {spec.id for spec in new} <= routes.keys()
+    assert not any(again.id in path for route in routes.values() for path in route.paths)
+    crossed = {f for f in before if any(again.id in path for path in (*before[f].paths, *found[f].paths))}
+    moved = differing(before, found) - crossed
+    assert len(moved) > 2 and {f: routes[f] for f in moved} == {f: found[f] for f in moved}
 
 
 class Meanwhile:
@@ -341,6 +408,21 @@ def test_nobody_else_runs_while_the_loop_turns_with_the_flows_of_before(running:
     assert meanwhile.work and running.loop.live._is_laid_out
 
 
+def test_whoever_declares_a_flow_does_not_wait_until_the_loop_is_laid_out_for_it(running: CampusLoop) -> None:
+    spec = running.specs(1, random.Random(3), "new", 30_000)[0]
+    running.declare(spec)
+    live, service = running.loop.live, ControllerService(running.loop, "campus")
+    assert not live._is_laid_out
+    before = service.flow(spec.id)
+    assert not live._is_laid_out, "it was laid out for all flows"
+    assert before["state"] == "multipath" and before["rate_mbps"] > 0
+    running.slot()
+    after = service.flow(spec.id)
+    assert live._is_laid_out
+    rates = {"rate_mbps", "multipath"}
+    assert {k: v for k, v in after.items() if k not in rates} == {k: v for k, v in before.items() if k not in rates}
+
+
 def test_rates_that_an_agent_has_wait_for_the_turn(running: CampusLoop) -> None:
     """When this controller begins to lead, the agents' rates count, and not those that are worked out just then."""
     meanwhile, live = Meanwhile(running), running.loop.live
@@ -436,3 +518,27 @@ def test_saved_routes_are_worked_out_from_those_of_before() -> None:
         found = document.of("x", live.routes, live.numbers)
         assert found == routes_document("x", live.routes, live.numbers)
         assert found["paths"]
+
+
+def test_a_cut_does_not_wait_for_the_search_of_better_paths(running: CampusLoop) -> None:
+    loop, ends = running.loop, shim.Signal()
+    waited: list[float] = []
+
+    def in_thread(function: Callable[..., Any], *arguments: object) -> Any:
+        if getattr(function, "__name__", "") == "_better":
+            ends.wait(5.0)
+            waited.append(running.now_s)
+        return function(*arguments)
+
+    loop.live._in_thread = in_thread
+    first, second = random.Random(4).sample(running.used(), 2)
+    for link in (first, second):
+        tell_link(running, link, up=False)
+        running.turn()
+        shim.sleep(0)
+        assert loop.live._is_looking and not waited
+        assert not any(link in path.links for flow in loop.live.in_force.flows.values() for path in flow.paths)
+    ends.notify()
+    running.settle()
+    assert waited
+    check(running)

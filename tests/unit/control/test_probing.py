@@ -16,7 +16,8 @@ from hyroads.controller.control.arm_airtime import (
     measured_airtime,
     modelled_airtime,
 )
-from hyroads.controller.control.learner import Saturation, Trust
+from hyroads.controller.control.learned import Trust
+from hyroads.controller.control.learner import Saturation
 from hyroads.controller.control.probing import (
     MOST_LATE,
     PART_SLOTS,

@@ -63,15 +63,17 @@ def test_flows_have_the_paths_that_they_had_and_are_not_planned_again(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     restored = restored_routes(world.saved(), PRINT, specs(), world.numbers)
-    planned = [flow for flow, route in world.routes.items() if route.reason is None and not route.spec.policy.learns]
+    planned = [flow for flow, route in world.routes.items() if route.reason is None]
     assert sorted(restored) == sorted(planned) and len(planned) > 5
     asked: list[str] = []
     multipath = LiveNetwork._best
     monkeypatch.setattr(LiveNetwork, "_best", lambda self, *a: (asked.append(a[0]), multipath(self, *a))[1])
     again = World(restored)
     assert again.routes == world.routes
-    # Those that learn are planned as ever, nobody else.
-    assert set(asked) <= {spec.source for spec in specs() if spec.policy.learns}
+    # One that is private and has no way, or has a technology less than it could, looks for more.
+    assert set(asked) <= {spec.source for spec in specs() if spec.policy in (Policy.LATENCY, Policy.PRIVATE)}
+    learning = [again.routes[spec.id].arms for spec in specs() if spec.policy.learns and spec.id in restored]
+    assert len(learning) > 1 and all(learning)
     asked.clear()
     fresh = Cache(CONTEXT).live(again.state)
     warm(fresh, (spec for spec in specs() if spec.id in restored), restored)
@@ -95,7 +97,10 @@ def test_of_another_network_nothing_is_taken_over(world: World) -> None:
 @pytest.mark.parametrize(
     "document",
     [None, 7, [], {}, {"network": PRINT}, {"network": PRINT, "paths": [1]}, {"network": PRINT, "paths": {"f0": 1}}]
-    + [{"network": PRINT, "paths": {"f0": ids}} for ids in ([], [True], ["1"], [-1], [999], [[1]], [None])],
+    + [{"network": PRINT, "paths": {"f0": ids}} for ids in ([], [True], ["1"], [-1], [999], [[1]], [None])]
+    # Flow f4 has a bandit, f0 has none.
+    + [{"network": PRINT, "paths": {"f4": {"paths": [0], "arms": arms}}} for arms in (None, [], [[]], [[1]], [[True]])]
+    + [{"network": PRINT, "paths": {"f4": [0]}}, {"network": PRINT, "paths": {"f0": {"paths": [0], "arms": [[0]]}}}],
 )
 def test_what_makes_no_sense_is_left_out(world: World, document: Any) -> None:
     assert restored_routes(document, PRINT, specs(), world.numbers) == {}

@@ -28,7 +28,7 @@ class Rig:
 
     def __init__(self, seed: int = 2) -> None:
         self.context = TopologyContext.of(ring(seed))
-        self.settled, self.plan = True, object()
+        self.settled, self.leads, self.plan = True, True, object()
         self.live = SimpleNamespace(
             network=LiveNetwork(self.context, Basis(frozenset())),
             loop=SimpleNamespace(groups=None),
@@ -95,6 +95,15 @@ def test_a_session_is_active_once_switches_have_confirmed(rig: Rig) -> None:
     assert declared(rig) == (document, False)
     with pytest.raises(ConflictError):
         declared(rig, participants=("n0", "n1"))
+
+
+def test_what_another_controller_has_confirmed_is_not_pending_here(rig: Rig) -> None:
+    declared(rig)
+    rig.confirmed = {}
+    assert rig.service.document("s")["state"] == "activating"
+    rig.leads = False
+    document = rig.service.document("s")
+    assert document["state"] == "active" and document["pending"] == []
 
 
 def test_what_can_not_be_saved_is_as_if_it_had_not_been_asked_for(rig: Rig) -> None:

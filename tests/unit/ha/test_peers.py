@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ from hyroads.controller.ha.peers import (
     listen,
     parse_beat,
     parse_event,
+    parse_learned_line,
 )
 from hyroads.controller.model.events import Event
 
@@ -85,6 +86,54 @@ def test_each_hears_the_other_and_its_events(pair: tuple[End, End]) -> None:
     # What was told before comes first, to whoever is reached.
     eventually(lambda: len(second.events) >= 2, 10)
     assert [event.id for event in second.events] == [EVENT.id, EVENT.id + 1] and second.events[0] == EVENT
+
+
+@dataclass(eq=False)
+class Knowledge:
+    """What a bandit has learned."""
+
+    value: Any
+    times: int = 0
+
+    def document(self) -> dict[str, Any]:
+        self.times += 1
+        return {"value": self.value}
+
+
+def test_what_bandits_have_learned_is_told_once_and_again_when_it_is_other() -> None:
+    first, second = End("a", Security(token=TOKEN)), End("b", Security(token=TOKEN))
+    heard: list[tuple[str, str, Any]] = []
+    learned = {f"f{number}": Knowledge(number) for number in range(40)}
+    too_long = learned["f7"] = Knowledge("x" * MAX_LINE)
+    first.peers.learned = lambda: learned
+    second.peers.learns = lambda *told: heard.append(told)
+    first.peers.dial({"b": second.address})
+    eventually(lambda: len(second.beats) > 5, 10)
+    # It has not asked for it, as those of before.
+    assert not heard
+    second.peers.dial({"a": first.address})
+    eventually(lambda: len(first.beats) > 5, 10)
+    # Only the leader knows.
+    assert not heard
+    first.beat = replace(first.beat, role=Role.LEADER)
+    eventually(lambda: len(heard) == 39, 10)
+    assert sorted(heard) == sorted(("a", flow, {"value": each.value}) for flow, each in learned.items() if flow != "f7")
+    beats = len(second.beats)
+    eventually(lambda: len(second.beats) > beats + 5, 10)
+    assert len(heard) == 39 and {each.times for each in learned.values()} == {1} and too_long.times == 1
+    learned = {**learned, "f3": Knowledge("other")}
+    eventually(lambda: len(heard) == 40, 10)
+    assert heard[-1] == ("a", "f3", {"value": "other"})
+    first.close()
+    second.close()
+
+
+@pytest.mark.parametrize("changed", [{"flow": 5}, {"flow": "f" * 257}, {"document": []}, {"document": None}])
+def test_what_bandits_have_learned_is_so_or_refused(changed: dict[str, Any]) -> None:
+    good = {"type": "learned", "flow": "f", "document": {}}
+    assert parse_learned_line(good) == ("f", {})
+    with pytest.raises(PeerError):
+        parse_learned_line({**good, **changed})
 
 
 def test_events_that_there_were_come_before_the_first_heartbeat() -> None:

@@ -1,0 +1,111 @@
+"""Many sockets read by the library (``dataplane/src/messages``): lines of devices, and the numbers of frequent ones."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from . import load_library
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+ABI_VERSION = 1
+LINE, END, FAILED, PONG, CHANGES = range(5)
+"""Kinds of events; see ``reader.rs``."""
+_EVENT = np.dtype([("fd", "i4"), ("kind", "u4"), ("line", "u8"), ("length", "u8"), ("first", "u8"), ("count", "u8")])
+
+Event = tuple[int, int, bytes, int, "NDArray[np.float64]"]
+"""Descriptor, kind, line, number (of a pong, or of an error), and the numbers of changes."""
+
+
+class _Place(ctypes.Structure):
+    _fields_ = (
+        ("events", ctypes.c_void_p), ("event_count", ctypes.c_uint64), ("lines", ctypes.c_void_p),
+        ("line_bytes", ctypes.c_uint64), ("values", ctypes.c_void_p), ("value_count", ctypes.c_uint64),
+    )  # fmt: skip
+
+
+_LIBRARY: ctypes.CDLL | None = load_library("hyroads_messages_abi", ABI_VERSION)
+if _LIBRARY is not None:
+    _pointer, _size, _fd = ctypes.c_void_p, ctypes.c_uint64, ctypes.c_int32
+    for _name, _result, *_arguments in (
+        ("new", _pointer, _size),
+        ("free", None, _pointer),
+        ("descriptor", _fd, _pointer),
+        ("add", _fd, _pointer, _fd, ctypes.c_char_p, _size),
+        ("remove", None, _pointer, _fd),
+        ("report", None, _pointer, _fd, _pointer, _size, _pointer, _size),
+        ("reading", None, _pointer, _fd, ctypes.c_char_p, _size),
+        ("poll", ctypes.c_int64, _pointer, _pointer),
+    ):
+        _function = getattr(_LIBRARY, f"hyroads_messages_{_name}")
+        _function.restype, _function.argtypes = _result, _arguments
+
+
+class MessageReader:
+    """Reads sockets by their descriptors; only one thread may use it."""
+
+    def __init__(self, library: ctypes.CDLL, longest: int) -> None:
+        self._library = library
+        self._reader = library.hyroads_messages_new(longest)
+        if not self._reader:
+            raise OSError("the system gives no epoll descriptor")
+        self._place = _Place()
+        self.descriptor: int = library.hyroads_messages_descriptor(self._reader)
+        """Readable while something is to be read."""
+
+    def __del__(self) -> None:
+        """Free what the library has."""
+        if getattr(self, "_reader", None):
+            self._library.hyroads_messages_free(self._reader)
+            self._reader = None
+
+    def add(self, descriptor: int, data: bytes) -> None:
+        """Read a socket from now on; ``data`` was read of it before. OSError."""
+        if not self._library.hyroads_messages_add(self._reader, descriptor, data, len(data)):
+            raise OSError(f"descriptor {descriptor} can't be waited for")
+
+    def remove(self, descriptor: int) -> None:
+        """Forget a socket, before it is closed."""
+        self._library.hyroads_messages_remove(self._reader, descriptor)
+
+    def refer_to_report(self, descriptor: int, shape: NDArray[np.uint64], values: NDArray[np.float64]) -> None:
+        """Changes refer to this report from now on (``WholeReport::new``)."""
+        arrays = shape.ctypes.data, len(shape), values.ctypes.data, len(values)
+        self._library.hyroads_messages_report(self._reader, descriptor, *arrays)
+
+    def refer_to_reading(self, descriptor: int, technologies: Sequence[str]) -> None:
+        """Changes refer to a reading of these technologies from now on."""
+        names = "\n".join(technologies).encode()
+        self._library.hyroads_messages_reading(self._reader, descriptor, names, len(names))
+
+    def poll(self) -> tuple[int, Iterator[Event]]:
+        """Read what is there: of how many sockets, and what it was, in order."""
+        place = self._place
+        count = self._library.hyroads_messages_poll(self._reader, ctypes.byref(place))
+        if count < 0:
+            raise OSError("waiting for messages failed")
+        if not place.event_count:
+            return count, iter(())
+        events = np.frombuffer(ctypes.string_at(place.events, place.event_count * _EVENT.itemsize), _EVENT).tolist()
+        lines = ctypes.string_at(place.lines, place.line_bytes) if place.line_bytes else b""
+        values = np.frombuffer(ctypes.string_at(place.values, 8 * place.value_count) if place.value_count else b"")
+        return count, _events(events, lines, values)
+
+
+def _events(
+    events: list[tuple[int, int, int, int, int, int]], lines: bytes, values: NDArray[np.float64]
+) -> Iterator[Event]:
+    nothing = values[:0]
+    for descriptor, kind, line, length, first, count in events:
+        numbers = values[first : first + count] if kind == CHANGES else nothing
+        yield descriptor, kind, lines[line : line + length], first if kind == PONG else count, numbers
+
+
+def message_reader(longest: int) -> MessageReader | None:
+    """A reader of lines of at most ``longest`` bytes; None without the library."""
+    return MessageReader(_LIBRARY, longest) if _LIBRARY is not None else None

@@ -1,0 +1,211 @@
+//! Frequent lines to numbers. Pure.
+use super::scan::Scan;
+use super::whole::{Flow, Whole, WholeReport};
+
+const CHANGES: &[u8] = b"{\"type\":\"changes\",";
+const RADIO_CHANGES: &[u8] = b"{\"type\":\"radio-changes\",";
+/// As `MAX_COUNTER` and `_number` of `agents/telemetry.py` bound it; counters beyond 2^53 are left to Python.
+const MOST_TIME_S: f64 = 1e15;
+
+/// What a line is, by its beginning.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    Changes,
+    RadioChanges,
+    Other,
+}
+
+/// What a line is; two of one kind that is not `Other` replace each other.
+pub fn kind(line: &[u8]) -> Kind {
+    if line.starts_with(CHANGES) {
+        Kind::Changes
+    } else if line.starts_with(RADIO_CHANGES) {
+        Kind::RadioChanges
+    } else {
+        Kind::Other
+    }
+}
+
+/// Whether a line may be a whole report or reading, however it is spelled: then changes refer to something else.
+pub fn may_be_whole(line: &[u8]) -> bool {
+    let has = |part: &[u8]| line.windows(part.len()).any(|window| window == part);
+    line.contains(&b'\\') || has(b"report") || has(b"radio\"")
+}
+
+/// The number of a pong.
+pub fn pong(line: &[u8]) -> Option<u64> {
+    let mut scan = Scan::new(line);
+    scan.expect(b'{')?;
+    if scan.name()? != b"type" || scan.text()? != b"pong" {
+        return None;
+    }
+    scan.expect(b',')?;
+    if scan.name()? != b"seq" {
+        return None;
+    }
+    let seq = scan.whole()?;
+    scan.expect(b'}')?;
+    at_end(scan, seq)
+}
+
+fn at_end<T>(mut scan: Scan, value: T) -> Option<T> {
+    if scan.is_at_end() {
+        Some(value)
+    } else {
+        None
+    }
+}
+
+/// A message of changes: appends its time, and the columns of what it refers to with what has changed. On None `into`
+/// may have been appended to.
+pub fn changes(line: &[u8], whole: &Whole, into: &mut Vec<f64>) -> Option<()> {
+    match (kind(line), whole) {
+        (Kind::Changes, Whole::Report(whole)) => report(&line[CHANGES.len()..], whole, into),
+        (Kind::RadioChanges, Whole::Reading(technologies)) => reading(&line[RADIO_CHANGES.len()..], technologies, into),
+        _ => None,
+    }
+}
+
+fn report(rest: &[u8], whole: &WholeReport, into: &mut Vec<f64>) -> Option<()> {
+    let from = into.len();
+    into.push(f64::NAN);
+    into.extend_from_slice(&whole.values);
+    let values = into.get_mut(from..)?;
+    let mut scan = Scan::new(rest);
+    let mut told = [false; 2];
+    loop {
+        match scan.name()? {
+            b"time_s" => values[0] = scan.number()?,
+            b"ingress" => side(&mut scan, 0, whole, &mut told, &mut values[1..])?,
+            b"egress" => side(&mut scan, 1, whole, &mut told, &mut values[1..])?,
+            b"unclassified" | b"malformed" | b"cpu_s" | b"revision" => {
+                scan.number_or_null()?;
+            }
+            _ => return None,
+        }
+        if scan.takes(b'}') {
+            break;
+        }
+        scan.expect(b',')?;
+    }
+    if values[0].is_nan() {
+        return None;
+    }
+    at_end(scan, ())
+}
+
+fn side(scan: &mut Scan, side: usize, whole: &WholeReport, told: &mut [bool; 2], values: &mut [f64]) -> Option<()> {
+    if std::mem::replace(&mut told[side], true) {
+        return None;
+    }
+    let mut seen: Vec<u64> = Vec::new();
+    scan.members(b'[', b']', |scan| {
+        scan.expect(b'{')?;
+        // Devices name the number first, so that what follows has its place.
+        if scan.name()? != b"number" {
+            return None;
+        }
+        let number = scan.whole()?;
+        let flow = whole.flow(side, number)?;
+        if seen.contains(&number) {
+            return None;
+        }
+        seen.push(number);
+        flow_members(scan, side, flow, whole, values)
+    })
+}
+
+fn flow_members(scan: &mut Scan, side: usize, flow: &Flow, whole: &WholeReport, values: &mut [f64]) -> Option<()> {
+    let mut has_paths = false;
+    while !scan.takes(b'}') {
+        scan.expect(b',')?;
+        let column = match scan.name()? {
+            b"number" => return None,
+            b"paths" if has_paths => return None,
+            b"paths" => {
+                has_paths = true;
+                paths(scan, side, flow, whole, values)?;
+                continue;
+            }
+            b"queued" if side == 0 => Some(0),
+            b"queued_bytes" if side == 0 => Some(1),
+            b"dropped" if side == 0 => Some(2),
+            _ => None,
+        };
+        let value = scan.number_or_null()?;
+        if let Some(column) = column {
+            *values.get_mut(column * whole.flows + flow.at)? = value;
+        }
+    }
+    Some(())
+}
+
+fn paths(scan: &mut Scan, side: usize, flow: &Flow, whole: &WholeReport, values: &mut [f64]) -> Option<()> {
+    let mut seen: Vec<u64> = Vec::new();
+    let first = 3 * whole.flows + if side == 0 { 0 } else { 3 * whole.sent };
+    scan.members(b'[', b']', |scan| {
+        scan.expect(b'{')?;
+        if scan.name()? != b"id" {
+            return None;
+        }
+        let id = scan.whole()?;
+        let &(_, row) = flow.paths.iter().find(|&&(known, _)| known == id)?;
+        if seen.contains(&id) {
+            return None;
+        }
+        seen.push(id);
+        while !scan.takes(b'}') {
+            scan.expect(b',')?;
+            let column = match scan.name()? {
+                b"id" => return None,
+                b"sent_bytes" if side == 0 => Some(0),
+                b"sent_frames" if side == 0 => Some(1),
+                b"rate_mbps" if side == 0 => Some(2),
+                b"received_bytes" if side == 1 => Some(0),
+                _ => None,
+            };
+            let value = scan.number_or_null()?;
+            if let Some(column) = column {
+                *values.get_mut(first + column * whole.sent + row)? = value;
+            }
+        }
+        Some(())
+    })
+}
+
+/// The time, then busy and active microseconds of each interface.
+fn reading(rest: &[u8], technologies: &[Vec<u8>], into: &mut Vec<f64>) -> Option<()> {
+    let mut scan = Scan::new(rest);
+    if scan.name()? != b"time_s" {
+        return None;
+    }
+    let time_s = scan.number()?;
+    if !(0.0..=MOST_TIME_S).contains(&time_s) {
+        return None;
+    }
+    into.push(time_s);
+    scan.expect(b',')?;
+    if scan.name()? != b"interfaces" {
+        return None;
+    }
+    let mut told = technologies.iter();
+    scan.members(b'[', b']', |scan| {
+        scan.expect(b'{')?;
+        if scan.name()? != b"technology" || scan.text()? != told.next()?.as_slice() {
+            return None;
+        }
+        for wanted in [b"busy_us".as_slice(), b"active_us"] {
+            scan.expect(b',')?;
+            if scan.name()? != wanted {
+                return None;
+            }
+            into.push(scan.whole()? as f64);
+        }
+        scan.expect(b'}')
+    })?;
+    scan.expect(b'}')?;
+    if told.next().is_some() {
+        return None;
+    }
+    at_end(scan, ())
+}

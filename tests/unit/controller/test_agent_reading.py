@@ -1,0 +1,287 @@
+"""The agents' port with and without the compiled library: over real sockets both tell listeners the same."""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import pytest
+
+from hyroads.controller.agents.clients import ClientAccess
+from hyroads.controller.agents.markers import SequenceMarkers
+from hyroads.controller.agents.server import MAX_LINE, AgentServer, Radios
+from hyroads.controller.framework import ryu_shim as shim
+from hyroads.controller.framework import shared_poll
+from hyroads.controller.native.messages import MessageReader, message_reader
+from hyroads.controller.settings.controller import Timings
+
+HELLO = {"type": "hello", "version": 1, "node": "a", "program": "test 1", "boot": "1", "token": None, "revision": 0,
+         "changes": True}  # fmt: skip
+PATHS = [{"id": 0, "rate_mbps": 5.5, "sent_frames": 10, "sent_bytes": 14000}, {"id": 1, "sent_bytes": 0}]
+WHOLE = {"type": "report", "time_s": 1.0, "revision": 5, "links": [{"link": "l", "up": True}],
+         "ingress": [{"number": 7, "queued": 3, "paths": PATHS}, {"number": 8, "paths": []}],
+         "egress": [{"number": 9, "paths": [{"id": 2, "received_bytes": 100}]}]}  # fmt: skip
+NEIGHBOUR = {"mac": "02:00:00:00:00:01", "tx_mbps": 5.0, "loss": 0.0, "last_heard_ms": 3}
+READING = {"type": "radio", "seq": None, "time_s": 1.0, "interfaces": [
+    {"technology": "w5", "busy_us": 1, "active_us": 2, "neighbours": []},
+    {"technology": "w2", "busy_us": 3, "active_us": 4, "neighbours": [NEIGHBOUR]}]}  # fmt: skip
+PAD = b"x" * 40
+WITHIN_S = 5.0
+
+
+class Listener:
+    """Writes down what it is told; of reports all that they say."""
+
+    def __init__(self) -> None:
+        self.told: list[Any] = []
+        self.is_starting = False
+
+    def agent_report(self, _session: Any, report: Mapping[str, Any]) -> None:
+        self.told.append(("report", dict(report)))
+
+    def agent_links(self, _session: Any, up: Mapping[str, bool]) -> None:
+        self.told.append(("links", dict(up)))
+
+    def agent_misbehaved(self, _peer: str, what: str) -> None:
+        self.told.append(("misbehaved", what))
+
+    def radio_report(self, _session: Any, report: Any) -> None:
+        self.told.append(("reading", report))
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        return lambda *_: self.told.append(name)
+
+
+class Port:
+    """A server that listens, with one device that has said hello."""
+
+    def __init__(self, hello: Mapping[str, Any]) -> None:
+        self.now_s = 0.0
+        self.listener: Any = Listener()
+        self.device: Any = None
+        self.server = AgentServer(
+            self.listener, frozenset("a"), Timings(), None, lambda: self.now_s,
+            radios=Radios(self.listener, self.listener, frozenset("a"), 100), markers=SequenceMarkers(),
+            clients=ClientAccess(self.listener, {}),
+        )  # fmt: skip
+        self.hello = hello
+
+    def dial(self) -> None:
+        """A session after its welcome."""
+        if self.device is not None:
+            self.device.close()
+        here, self.device = shim.socket_pair()
+        shim.spawn(self.server._serve_one, here, "test")
+        self.say(json.dumps(self.hello).encode() + b"\n")
+
+    @property
+    def session(self) -> Any:
+        known = self.server.radios if self.hello.get("role") == "radio" else self.server.sessions
+        return known.get("a")
+
+    def say(self, data: bytes) -> None:
+        """At once; returns when all of it is read, and what comes of it is done."""
+        told = len(self.listener.told)
+        self.device.sendall(data)
+        until_s = time.monotonic() + WITHIN_S
+        while time.monotonic() < until_s:
+            session = self.session
+            shim.sleep(0)
+            if (len(self.listener.told) > told) if session is None else not session.has_unread():
+                break
+        for _ in range(4):
+            shim.sleep(0)
+
+    def close(self) -> None:
+        if self.device is not None:
+            self.device.close()
+        shim.sleep(0.005)
+
+
+Ports = Callable[..., tuple[Port, Port]]
+
+
+@pytest.fixture
+def ports(monkeypatch: pytest.MonkeyPatch) -> Iterator[Ports]:
+    """Two ports that differ in who reads: the library, Python."""
+    made: list[Port] = []
+    # These sockets are not of TCP: what is sent can be read at once.
+    monkeypatch.setattr(shim, "no_delay", lambda _: None)
+
+    def make(**hello: Any) -> tuple[Port, Port]:
+        if message_reader(MAX_LINE) is None:
+            pytest.skip("the library is not built")
+        made.append(Port({**HELLO, **hello}))
+        monkeypatch.setattr(shared_poll, "message_reader", lambda _: None)
+        made.append(Port({**HELLO, **hello}))
+        return made[0], made[1]
+
+    yield make
+    for port in made:
+        port.close()
+
+
+def line_of(document: Any) -> bytes:
+    return json.dumps(document, separators=(",", ":")).encode()
+
+
+def agent_line(rng: random.Random, i: int) -> bytes:
+    """Most of what an agent says is right, some is not; the time grows."""
+    counter = rng.choice([5, 1.25, None, 0, 2**53 + 1]) if rng.random() < 0.9 else rng.choice(["x", True, 1e301])
+    flow = {"number": rng.choice([7] * 8 + [8, 6]), "queued": counter, "paths": [{"id": 1, "sent_bytes": counter}]}
+    changes = {"type": "changes", "time_s": 2.0 + i, "ingress": [flow], "egress": [{"number": 9, "paths": [{"id": 2}]}]}
+    return rng.choice([
+        *[line_of(changes)] * 6, *[line_of({"type": "pong", "seq": i})] * 2, line_of({**WHOLE, "time_s": 2.0 + i}),
+        line_of({**changes, "links": [{"link": "l", "up": False}]}), line_of({"type": "link", "link": "l", "up": True}),
+        b'{"type": "pong", "seq": %d, "epoch": 3}' % i, b'{"type":"ok","seq":null}', b'{"type":"something"}',
+        line_of({**WHOLE, "seq": 4, "time_s": 2.0 + i}), line_of({**WHOLE, "more": True}),
+    ])  # fmt: skip
+
+
+def radio_line(rng: random.Random, i: int) -> bytes:
+    """The same of radios."""
+    rows = [{"technology": name, "busy_us": rng.choice([i, 2**53 + 1]), "active_us": i} for name in ("w5", "w2")]
+    changes = {"type": "radio-changes", "time_s": 2.0 + i, "interfaces": rows}
+    odd = {**changes, "interfaces": rows[: rng.randint(0, 2)]}
+    heard = {**changes, "interfaces": [rows[0], {**rows[1], "neighbours": [NEIGHBOUR]}]}
+    return rng.choice([
+        *[line_of(changes)] * 6, *[line_of({"type": "pong", "seq": i})] * 2, line_of({**READING, "time_s": 2.0 + i}),
+        line_of(odd), line_of(heard), line_of({**READING, "seq": i, "time_s": 2.0 + i}),
+    ])  # fmt: skip
+
+
+def hostile(line: bytes, rng: random.Random) -> bytes:
+    """A line, with bytes changed, cut off or added."""
+    text = bytearray(line)
+    for _ in range(rng.randint(1, 3)):
+        at, what = rng.randrange(len(text)), rng.random()
+        if what < 0.5:
+            text[at] = rng.choice(b'{}[],:"\\-+.019eE tn\xff\0')
+        elif what < 0.75:
+            del text[at:]
+            text += b"}"
+        else:
+            text.insert(at, rng.choice(b'{}[],:"-.0e9 '))
+    return bytes(text)
+
+
+def is_same(ours: Port, reference: Port) -> bool:
+    """Compares what was told since the last time; whether the session lives."""
+    # A report that does not name a counter that is None is the same.
+    assert ours.listener.told == reference.listener.told
+
+    for port in (ours, reference):
+        port.listener.told.clear()
+    assert (ours.session is None) == (reference.session is None)
+    if ours.session is None:
+        return False
+    assert ours.session.rtt_ms == reference.session.rtt_ms
+    assert ours.session.heard_s == reference.session.heard_s
+    return True
+
+
+@pytest.mark.parametrize("role", ["agent", "radio"])
+@pytest.mark.parametrize("share_hostile", [0.0, 0.1])
+def test_listeners_are_told_the_same_in_the_same_order(ports: Ports, role: str, share_hostile: float) -> None:
+    rng = random.Random(7)
+    both = ports(**({} if role == "agent" else {"role": role}))
+    first, say = (WHOLE, agent_line) if role == "agent" else (READING, radio_line)
+    reports, refused, i = 0, 0, 0
+    for _ in range(60):
+        for port in both:
+            port.dial()
+            port.say(line_of(first) + b"\n")
+        assert is_same(*both), both
+        assert both[0].server._poll._library_reads and not both[0].server._poll._reads
+        assert both[1].server._poll._reads and not both[1].server._poll._library_reads
+        rest = b""
+        for _ in range(8):
+            lines = []
+            for _ in range(rng.randint(1, 6)):
+                i += 1
+                line = say(rng, i)
+                lines.append(hostile(line, rng) if rng.random() < share_hostile else line)
+            data = rest + b"\n".join(lines) + b"\n"
+            end = len(data) - rng.choice([0, 0, rng.randrange(len(lines[-1]) + 1)])
+            data, rest = data[:end], data[end:]
+            for port in both:
+                port.now_s += 0.01
+                if port.session is not None:
+                    port.session.ping()
+                port.say(data)
+            reports += sum(told[0] in {"report", "reading"} for told in both[1].listener.told)
+            refused += sum(told[0] == "misbehaved" for told in both[1].listener.told)
+            if not is_same(*both):
+                break
+    assert reports > 100 and refused > 3
+
+
+def test_what_comes_often_is_decoded_by_the_library_and_nothing_else(
+    ports: Ports, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours, _ = ports()
+    taken: list[bytes] = []
+    take = ours.server._take
+    monkeypatch.setattr(ours.server, "_take", lambda session, line: (taken.append(line), take(session, line)))
+    ours.dial()
+    link = b'{"type":"link","link":"l","up":true}'
+    ours.say(b"\n".join([line_of(WHOLE), b'{"type":"changes","time_s":2}', b'{"type": "pong", "seq": 1}', link, b""]))
+    # Changes that come with the whole report that they refer to are not, later ones are.
+    assert taken == [line_of(WHOLE), b'{"type":"changes","time_s":2}', link]
+    ours.say(b'{"type":"changes","time_s":3}\n')
+    assert len(taken) == 3
+    assert [told[1]["time_s"] for told in ours.listener.told if told[0] == "report"] == [1.0, 2, 3]
+
+
+@pytest.mark.parametrize("ended", [b"\n", b"x"])
+def test_a_line_over_the_limit_ends_the_session_in_both(ports: Ports, ended: bytes) -> None:
+    both = ports()
+    for port in both:
+        port.dial()
+        data = PAD * (MAX_LINE // len(PAD) + 1)
+        for at in range(0, len(data), 1 << 15):
+            port.say(data[at : at + (1 << 15)])
+        if port.session is not None:
+            port.say(ended)
+    assert both[0].session is None and both[1].session is None
+    assert both[0].listener.told == both[1].listener.told
+    assert ("misbehaved", f"a line has more than {MAX_LINE} bytes") in both[0].listener.told
+
+
+def test_nothing_is_told_of_a_session_after_it_is_closed_amid_what_came_together(ports: Ports) -> None:
+    both = ports()
+    for port in both:
+        port.listener.agent_links = lambda session, _: session.close("test")
+        port.dial()
+        port.say(b'{"type":"link","link":"l","up":false}\n' + line_of(WHOLE) + b'\n{"type":"changes","time_s":2}\n')
+        shim.sleep(0.02)
+    assert both[0].listener.told == both[1].listener.told == ["agent_up", "agent_down"]
+
+
+def test_while_all_come_back_both_leave_out_the_same(ports: Ports) -> None:
+    both = ports()
+    for port in both:
+        port.dial()
+        port.say(line_of(WHOLE) + b"\n")
+        port.listener.is_starting = True
+    for i in range(30):
+        for port in both:
+            port.now_s += 0.1
+            port.say(b'{"type":"changes","time_s":%d}\n{"type":"link","link":"l","up":true}\n' % (i + 2))
+        assert is_same(*both), both
+
+
+def test_many_sockets_end_and_others_get_their_descriptors(ports: Ports) -> None:
+    ours, _ = ports()
+    for i in range(40):
+        ours.dial()
+        ours.say(line_of({**WHOLE, "time_s": 1.0 + i}) + b'\n{"type":"changes","time_s":%d}\n{"ty' % (i + 2))
+    times = [told[1]["time_s"] for told in ours.listener.told if told[0] == "report"]
+    assert times == [t for i in range(40) for t in (1.0 + i, i + 2)]
+    ours.device.close()
+    shim.sleep(0.02)
+    assert not ours.server._poll._library_reads
+    assert isinstance(ours.server._poll.library, MessageReader)
