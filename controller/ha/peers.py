@@ -98,6 +98,8 @@ class PeerLink:
             server = host is None
             self._tls = context.wrap_bio(self._in, self._out, server_side=server, server_hostname=host)
             self._run(self._tls.do_handshake)
+            if self._tls.version() is None:
+                raise ConnectionResetError("the other end ends the connection in the handshake")
 
     @property
     def certificate(self) -> bytes | None:
