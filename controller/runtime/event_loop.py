@@ -155,6 +155,7 @@ class EventLoop:
         self.counters: Counter[str] = Counter()
         self.faults = FaultLog(clock, self.counters, self.events)
         self.fault, self.exception = self.faults.fault, self.faults.exception
+        self.stranger = self.faults.stranger
         told = (self.counters, self.fault, lambda: self.wake(now=True))
         self.agents = AgentDeployer(clock, *told, self._greater_epoch_seen)
         attended = self.attended or clock
@@ -355,7 +356,7 @@ class EventLoop:
     def agent_misbehaved(self, peer: str, what: str) -> None:
         """Someone at the agents' port did what the protocol does not allow."""
         self.counters["malformed_agent"] += 1
-        self.fault(f"agents' port, {peer}", what)
+        self.stranger(f"agents' port, {peer}", what)
 
     # -- the loop
 
