@@ -175,7 +175,8 @@ class ControllerService(NetworkDocuments):
             "ingress": plan.ingress,
             "egress": plan.egress,
             "rate_mbps": plan.rate_mbps,
-            **loop_flow(self.event_loop.live.loop, plan.spec.id),
+            # Of a flow that is new the loop knows nothing, and whoever declared it need not wait until it does.
+            **loop_flow(self.event_loop.live.laid_out, plan.spec.id),
             "multipath": [{"id": p.id, "links": list(p.links), "rate_mbps": p.rate_mbps} for p in plan.paths],
         }
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Protocol
 
 import numpy as np
@@ -192,10 +194,12 @@ class ControllerMode:
         self._state = state = step(problem, state, self._settings)
         rates = np.where(problem.demand_mbps[problem.layout.path_flow] > 0, state.path_rates_mbps, 0.0)
         flows = problem.layout.flow_rates(rates)
-        with np.errstate(divide="ignore"):
-            airtime = float((problem.airtime(rates) + problem.external).max(initial=0.0))
-        utility = problem.utilities.total(flows)
-        return Allocation(problem.layout, rates, flows, state.link_prices, utility, np.inf, airtime, 1, 0)
+        utility, busiest = problem.utilities.total(flows), partial(problem.busiest, rates)
+        return Allocation(problem.layout, rates, flows, state.link_prices, utility, _unknown, busiest, 1, 0)
+
+
+def _unknown() -> float:
+    return math.inf
 
 
 def _carried(

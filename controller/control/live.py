@@ -152,6 +152,11 @@ class Live:
                 self._lay_out()
         return self._loop
 
+    @property
+    def laid_out(self) -> LiveLoop:
+        """The loop as it was laid out last: flows of now may be missing. Nobody waits for it."""
+        return self._loop
+
     def between_turns(self, work: Callable[[LiveLoop], None]) -> None:
         """Do what must not happen while the loop turns."""
         with self._turns:
@@ -324,10 +329,10 @@ class Live:
         """What of :meth:`replan` takes longest and depends on nothing else: may run in another thread before it."""
         live = self._cache.live(state)
         flows = self._segments(state)
-        known = self._routes.keys() & flows.keys()
+        known = self._routes
         # Of this very network all is known but what new flows need.
-        asked = flows.keys() - known if live is self._network else flows.keys()
-        return partial(warm, live, [declared.spec for flow, declared in flows.items() if flow in asked], known)
+        asked = [flow for flow in flows if flow not in known] if live is self._network else flows
+        return partial(warm, live, [flows[flow].spec for flow in asked], known)
 
     def _segments(self, state: State) -> Mapping[str, DeclaredFlow]:
         """Flows as far as this controller carries them; those that did not change are the very objects of before."""

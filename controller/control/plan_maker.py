@@ -77,6 +77,8 @@ class PlanMaker:
         if live is not self._made_in:
             asked |= {flow for flow, plan in last.items() if plan.mode != MULTIPATH}
         if before is None or before.numbers.flows is not renumbered.flows:
+            asked |= differing(before.numbers.flows, renumbered.flows) if before is not None else set()
+        if is_adopted:
             asked |= {flow for flow, plan in last.items() if numbers.flows.get(flow) != plan.number}
         if before is not None and is_adopted:
             asked |= {flow for flow in last if numbers.paths.get(flow) != before.numbers.paths.get(flow)}

@@ -93,7 +93,8 @@ class RouteMaker:
                 return None
             if _takes_frames(route):
                 self._taken.setdefault(key, flow)
-        remaining = {flow: found.get(flow, route) for flow, route in before.items() if flow in state.flows}
+        gone = before.keys() - state.flows.keys()
+        remaining = {flow: route for flow, route in before.items() if flow not in gone} if gone else before
         routes = {**remaining, **found}
         # New flows are declared last.
         return routes if list(routes) == list(state.flows) else None

@@ -294,15 +294,23 @@ class Numbers:
     def with_flows(self, flows: Iterable[str], span: tuple[int, int] = (FIRST_FLOW, LAST_FLOW)) -> Numbers:
         """Numbers for exactly these flows, from a range; those numbered before keep theirs if they are in it."""
         wanted, (first, last) = list(flows), span
-        inside = all(first <= number <= last for number in self.flows.values())
-        if inside and wanted == list(self.flows) and self.paths.keys() <= self.flows.keys():
+        is_inside = not self.flows or (first <= min(self.flows.values()) and max(self.flows.values()) <= last)
+        # Mostly flows are the same, or new ones come last.
+        are_first = is_inside and wanted[: len(self.flows)] == list(self.flows)
+        if are_first and len(wanted) == len(self.flows) and self.paths.keys() <= self.flows.keys():
             return self
-        remaining = {flow: n for flow in wanted if first <= (n := self.flows.get(flow, -1)) <= last}
+        if are_first:
+            remaining, fresh = dict(self.flows), wanted[len(self.flows) :]
+        else:
+            remaining = {flow: n for flow in wanted if first <= (n := self.flows.get(flow, -1)) <= last}
+            fresh = [flow for flow in wanted if flow not in remaining]
         taken = set(remaining.values())
-        for flow in wanted:
+        for flow in fresh:
             if flow not in remaining:
                 remaining[flow] = _free((flow,), first, last, taken)
                 taken.add(remaining[flow])
+        if self.paths.keys() <= remaining.keys():
+            return Numbers(remaining, self.paths)
         return Numbers(remaining, {flow: paths for flow, paths in self.paths.items() if flow in remaining})
 
     def with_paths(self, paths: Mapping[str, Iterable[PathName]]) -> Numbers:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import chain
 from types import MappingProxyType
 
@@ -226,7 +227,7 @@ def plus(problem: RateProblem, allocation: Allocation, spare: Allocation) -> All
         allocation,
         path_rates_mbps=rates,
         flow_rates_mbps=problem.layout.flow_rates(rates),
-        max_airtime=problem.busiest(rates),
+        busiest=partial(problem.busiest, rates),
     )
 
 

@@ -206,12 +206,12 @@ def spawn(function: Callable[..., object], *arguments: object) -> Any:
     return hub.spawn(function, *arguments)
 
 
-def cooperatively(items: Iterable[Item], every: int = 50) -> Iterator[Item]:
-    """The items; lets other green threads run now and then."""
+def cooperatively(items: Iterable[Item], every: int = 50, pause_s: float = 0.0) -> Iterator[Item]:
+    """The items; lets other green threads run now and then, and leaves the processor to them for ``pause_s``."""
     for number, item in enumerate(items, start=1):
         yield item
         if number % every == 0:
-            sleep(0)
+            sleep(pause_s)
 
 
 # How long a thread may keep the green threads waiting each time that they want to go on.

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 from hyroads.controller.core.netfile_sections import flow_document
 from hyroads.controller.core.network import FlowSpec
 
+from .plan import differing
 from .state import DeclaredFlow, Origin, Presence, State, TopologyContext
 
 Document = Mapping[str, Any]
@@ -334,13 +335,15 @@ def _differing(was: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
 def _flows(before: State, after: State) -> Iterator[Change]:
     if before.flows is after.flows:
         return
-    was, now = _users(before), _users(after)
-    for flow in sorted(now.keys() - was.keys()):
+    changed = sorted(differing(before.flows, after.flows))
+    was, now = _users(before, changed), _users(after, changed)
+    for flow in [flow for flow in changed if flow in now and flow not in was]:
         yield _DECLARED, flow_document(now[flow].spec)
-    for flow in sorted(was.keys() - now.keys()):
+    for flow in [flow for flow in changed if flow in was and flow not in now]:
         yield _REMOVED, {"id": flow}
 
 
-def _users(state: State) -> dict[str, DeclaredFlow]:
-    """Flows that somebody else declared."""
-    return {flow: declared for flow, declared in state.flows.items() if declared.origin is not Origin.TEST}
+def _users(state: State, flows: Iterable[str]) -> dict[str, DeclaredFlow]:
+    """Those of some flows that somebody else declared."""
+    found = ((flow, state.flows.get(flow)) for flow in flows)
+    return {flow: declared for flow, declared in found if declared is not None and declared.origin is not Origin.TEST}

@@ -399,7 +399,7 @@ class EventLoop:
                     self._slot()
                 except Exception as error:  # noqa: BLE001 - the next slot is another try; it is counted and shown
                     self.exception("the slot", error)
-            self._garbage.after_slot(self.clock())
+            self._garbage.after_slot(self.clock(), is_urged=self.saver.pending)
 
     @property
     def is_starting(self) -> bool:

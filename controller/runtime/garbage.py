@@ -9,6 +9,9 @@ doubled all of them are looked through once.
 
 What there is to look through grows with the time between two looks: where a look takes long the next one is sooner.
 Frozen objects are never counted, as Python walks through all of them for it (3 million: 0.3 s, three slots).
+
+Python's thresholds of the young generations are kept. It counts objects made less objects freed, also old ones: with a
+threshold of 10,000 so many objects were young after all that one look took 58 ms.
 """
 
 from __future__ import annotations
@@ -45,9 +48,11 @@ class Garbage:
         gc.set_threshold(young, middle, NEVER)
         self._all(now_s)
 
-    def after_slot(self, now_s: float) -> None:
-        """There is time until the next slot; does something each ``every_s`` seconds at most."""
-        if self._due_s is None or now_s < self._due_s:
+    def after_slot(self, now_s: float, *, is_urged: bool = False) -> None:
+        """There is time until the next slot; does something each ``every_s`` seconds at most. While somebody waits for
+        something else (``is_urged``) it is put off, for as long again at most.
+        """
+        if self._due_s is None or now_s < self._due_s + (self.every_s if is_urged else 0.0):
             return
         in_use = sys.getallocatedblocks()
         if in_use > 2 * self._whole + self.spare_objects:

@@ -28,6 +28,7 @@ from hyroads.controller.core.network import Place as Attached
 from hyroads.controller.files.state import Content, Document, Format, JsonText, StateFile
 from hyroads.controller.framework import ryu_shim as shim
 from hyroads.controller.model.handover import Constrained, Key, places_of
+from hyroads.controller.model.plan import differing
 from hyroads.controller.model.state import DeclaredFlow, Origin
 from hyroads.rest.contract import NotConfirmedError, NotSavedError
 
@@ -93,37 +94,74 @@ def decode(document: Document, name: str, network: Network) -> tuple[Saved, list
     return Saved(flows, removed, numbers, places, document.get("services", {})), problems + misplaced
 
 
+class _Texts:
+    """The JSON of a mapping. An item that is the very object of the last time is not encoded again. ``encode`` makes
+    the text of an item from its key and its value.
+    """
+
+    def __init__(self, encode: Callable[[str, Any], str]) -> None:
+        self._encode = encode
+        self._items: Mapping[str, Any] = {}
+        self._texts: dict[str, str] = {}
+        self._sorted: list[str] = []
+
+    def of(self, items: Mapping[str, Any]) -> Iterator[str]:
+        """The texts of the items, in their order."""
+        self._encode_changed(items)
+        return map(self._texts.__getitem__, items)
+
+    def _encode_changed(self, items: Mapping[str, Any]) -> None:
+        for key in differing(self._items, items):
+            if key in items:
+                self._texts[key] = self._encode(key, items[key])
+            else:
+                del self._texts[key]
+        self._items = dict(items)
+
+    def whole(self, items: Mapping[str, Any]) -> JsonText:
+        """The text of the mapping, in the order of its keys."""
+        if items.keys() != self._items.keys():
+            known = [key for key in self._sorted if key in items]
+            # What is sorted but for a few at its end is sorted fast.
+            self._sorted = sorted([*known, *(items.keys() - self._items.keys())])
+        self._encode_changed(items)
+        return JsonText(f"{{{', '.join(map(self._texts.__getitem__, self._sorted))}}}")
+
+
 class Encoder:
     """Makes the sections of the file. What has not changed since the last time is not encoded again: with 5,000 flows
     that is nearly all of a file of 2 MB, and the process does nothing else meanwhile.
     """
 
     def __init__(self) -> None:
-        self._flows: dict[str, tuple[FlowSpec, str]] = {}
-        self._paths: dict[str, tuple[Mapping[PathName, int], str]] = {}
+        self._flows = _Texts(lambda _, flow: json.dumps(flow_document(flow)))
+        self._paths = _Texts(lambda flow, paths: f"{json.dumps(flow)}: {_path_text(paths)}")
+        self._numbers, self._routes = _Texts(_member), _Texts(_member)
 
     def encode(self, saved: Saved) -> Document:
         """The sections of the file."""
-        self._flows = {
-            flow.id: last
-            if (last := self._flows.get(flow.id)) is not None and last[0] is flow
-            else (flow, json.dumps(flow_document(flow)))
-            for flow in saved.flows
-        }
-        self._paths = {
-            flow: known
-            if (known := self._paths.get(flow)) is not None and known[0] is paths
-            else (paths, f"{json.dumps(flow)}: {_path_text(paths)}")
-            for flow, paths in sorted(saved.numbers.paths.items(), key=itemgetter(0))
-        }
         return {
-            "flows": JsonText(f"[{', '.join(text for _, text in self._flows.values())}]"),
+            "flows": JsonText(f"[{', '.join(self._flows.of({flow.id: flow for flow in saved.flows}))}]"),
             "removed": sorted(saved.removed),
-            "numbers": dict(sorted(saved.numbers.flows.items())),
-            "paths": JsonText(f"{{{', '.join(text for _, text in self._paths.values())}}}"),
+            "numbers": self._numbers.whole(saved.numbers.flows),
+            "paths": self._paths.whole(saved.numbers.paths),
             "places": places_document(saved.constrained),
-            "services": dict(sorted(saved.services.items())),
+            "services": JsonText(f"{{{', '.join(self._services(saved.services))}}}"),
         }
+
+    def _services(self, services: Mapping[str, Any]) -> Iterator[str]:
+        for name, content in sorted(services.items()):
+            match content:
+                # Of these there are as many as flows.
+                case {"network": str(network), "paths": dict(paths), **others} if name == "routes" and not others:
+                    text = f'{{"network": {json.dumps(network)}, "paths": {self._routes.whole(paths)}}}'
+                    yield f"{json.dumps(name)}: {text}"
+                case _:
+                    yield _member(name, content)
+
+
+def _member(name: str, value: object) -> str:
+    return f"{json.dumps(name)}: {json.dumps(value)}"
 
 
 def places_document(constrained: Mapping[Key, Constrained]) -> list[dict[str, str | None]]:

@@ -55,6 +55,34 @@ def test_a_cycle_that_ended_between_two_looks_is_freed(garbage: Garbage) -> None
     assert trace() is None
 
 
+def test_frozen_objects_are_not_counted_while_there_are_few(garbage: Garbage, monkeypatch: pytest.MonkeyPatch) -> None:
+    garbage.begin(0.0)
+    counted: list[bool] = []
+
+    def count() -> int:
+        counted.append(True)
+        return 0
+
+    monkeypatch.setattr(gc, "get_freeze_count", count)
+    kept = [[number] for number in range(100)]
+    for look in range(1, 6):
+        garbage.after_slot(5.0 * look)
+    assert not counted, "this walks through all of them"
+    assert kept
+
+
+def test_who_waits_has_it_first_but_not_for_ever(garbage: Garbage) -> None:
+    garbage.begin(0.0)
+    knot = Knot()
+    trace = weakref.ref(knot)
+    gc.collect(1)
+    del knot
+    garbage.after_slot(9.9, is_urged=True)
+    assert trace() is not None
+    garbage.after_slot(10.0, is_urged=True)
+    assert trace() is None
+
+
 def test_cycles_frozen_alive_are_freed_once_there_are_many(garbage: Garbage) -> None:
     garbage.begin(0.0)
     knot = Knot()

@@ -10,7 +10,9 @@ bounds what any other allocation could gain.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property, partial
 
 import numpy as np
 
@@ -39,11 +41,23 @@ class Allocation:
     flow_rates_mbps: FloatArray
     link_prices: FloatArray
     utility: float
-    gap_utility: float
-    max_airtime: float
+    certificate: Callable[[], float]
+    """Works out ``gap_utility``: that takes as long as several steps, and slots do without."""
+    busiest: Callable[[], float]
+    """Works out ``max_airtime``."""
     steps: int
     rows: int
     bound_prices: BoundPrices | None = None
+
+    @cached_property
+    def gap_utility(self) -> float:
+        """See the class."""
+        return self.certificate()
+
+    @cached_property
+    def max_airtime(self) -> float:
+        """See the class."""
+        return self.busiest()
 
 
 def transferred(old: Allocation, layout: Layout) -> Allocation:
@@ -127,8 +141,8 @@ def allocation(
         flow_rates,
         link_prices,
         problem.utilities.total(flow_rates),
-        duality_gap(reduced, rates_mbps, row_prices),
-        reduced.busiest(problem, rates_mbps),
+        partial(duality_gap, reduced, rates_mbps, row_prices),
+        partial(reduced.busiest, problem, rates_mbps),
         steps,
         rows,
         BoundPrices(reduced.set_of[bounds], reduced.limiting_link[bounds], per_airtime[bounds])

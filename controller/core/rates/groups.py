@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 from scipy import sparse
@@ -143,7 +144,7 @@ class Merged:
             path_rates_mbps=rates,
             flow_rates_mbps=flows,
             link_prices=prices,
-            max_airtime=problem.busiest(rates),
+            busiest=partial(problem.busiest, rates),
         )
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from campus_loop import CampusLoop
 
+from hyroads.controller.api.service import ControllerService
 from hyroads.controller.control import live as live_module
 from hyroads.controller.control.live import Live
 from hyroads.controller.control.loop import MIN_FLOW_MBPS, LiveLoop, LoopOptions
@@ -405,6 +406,21 @@ def test_nobody_else_runs_while_the_loop_turns_with_the_flows_of_before(running:
     running.loop.slots.late_s = 2 * BUSY_S
     running.slot()
     assert meanwhile.work and running.loop.live._is_laid_out
+
+
+def test_whoever_declares_a_flow_does_not_wait_until_the_loop_is_laid_out_for_it(running: CampusLoop) -> None:
+    spec = running.specs(1, random.Random(3), "new", 30_000)[0]
+    running.declare(spec)
+    live, service = running.loop.live, ControllerService(running.loop, "campus")
+    assert not live._is_laid_out
+    before = service.flow(spec.id)
+    assert not live._is_laid_out, "it was laid out for all flows"
+    assert before["state"] == "multipath" and before["rate_mbps"] > 0
+    running.slot()
+    after = service.flow(spec.id)
+    assert live._is_laid_out
+    rates = {"rate_mbps", "multipath"}
+    assert {k: v for k, v in after.items() if k not in rates} == {k: v for k, v in before.items() if k not in rates}
 
 
 def test_rates_that_an_agent_has_wait_for_the_turn(running: CampusLoop) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import time
 from pathlib import Path
 from typing import Any
@@ -61,6 +62,31 @@ def test_path_ids_fit_a_byte_and_room_is_made() -> None:
         Numbers().with_flows(["f"]).with_paths({"f": [(str(i),) for i in range(300)]})
 
 
+NAMES = st.lists(st.text(min_size=1, max_size=3), unique=True, max_size=12)
+
+
+@given(NAMES, NAMES, st.randoms(use_true_random=False))
+def test_numbers_depend_on_who_has_one_and_not_on_the_order_of_the_others(
+    first: list[str], more: list[str], rng: random.Random
+) -> None:
+    before = Numbers().with_flows(first).with_paths({flow: [("ab-wifi",)] for flow in first})
+    fresh = [flow for flow in more if flow not in first]
+    together, mixed = [*first, *fresh], [*first, *fresh]
+    rng.shuffle(mixed)
+    after = before.with_flows(together)
+    assert list(after.flows) == together and len(set(after.flows.values())) == len(together)
+    assert {flow: after.flows[flow] for flow in first} == before.flows and after.paths == before.paths
+    # New flows last, or between the others: who had a number keeps it, and nobody has that of another.
+    between = before.with_flows(mixed)
+    assert {flow: between.flows[flow] for flow in first} == before.flows and between.flows.keys() == after.flows.keys()
+    assert len(set(between.flows.values())) == len(together)
+    remaining = [flow for flow in mixed if rng.random() < 0.5]
+    less = after.with_flows(remaining)
+    assert less.flows == {flow: after.flows[flow] for flow in remaining}
+    assert less.paths.keys() == set(first) & set(remaining)
+    assert all(50_000 <= n <= 50_100 for n in after.with_flows(together, (50_000, 50_100)).flows.values())
+
+
 def test_file_gives_back_what_was_saved(tmp_path: Path) -> None:
     voice = FlowSpec("voice", "c", "a", Utility.ALPHA, 2.0, (("bc-wifi~", "ab-plc~"),), 2.0, Policy.SINGLE,
                      {"eth_type": 0x800, "ip_proto": 17, "udp_dst": 5})  # fmt: skip
@@ -78,14 +104,22 @@ def test_file_gives_back_what_was_saved(tmp_path: Path) -> None:
 
 IDS = st.sampled_from(["f1", "voice", 'a "quoted" one', "ü", "x"])
 PATHS = st.dictionaries(st.sampled_from([("ab-wifi",), ("bc-wifi~", "ab-plc~")]), st.integers(1, 255), max_size=2)
+ROUTES = st.fixed_dictionaries(
+    {"network": st.sampled_from(["1f", "2f"]), "paths": st.dictionaries(IDS, st.lists(st.integers(1, 255), max_size=2))}
+)
+SERVICES = st.fixed_dictionaries(
+    {"members": st.just([])}, optional={"routes": ROUTES | st.sampled_from([None, {"paths": {}}])}
+)
 SAVED = st.builds(
-    lambda weights, numbers, paths: Saved(
+    lambda weights, numbers, paths, services: Saved(
         tuple(FlowSpec(name, "c", "a", weight=weight) for name, weight in weights.items()),
         numbers=Numbers(numbers, paths),
+        services=services,
     ),
     st.dictionaries(IDS, st.sampled_from([1.0, 2.5])),
     st.dictionaries(IDS, st.integers(16, 65535)),
     st.dictionaries(IDS, PATHS),
+    SERVICES,
 )
 
 
@@ -93,7 +127,10 @@ SAVED = st.builds(
 def test_what_was_encoded_before_changes_nothing(states: list[Saved]) -> None:
     encoder = Encoder()
     for saved in [*states, states[0]]:
-        assert text_of(FORMAT, encoder.encode(saved)) == text_of(FORMAT, Encoder().encode(saved))
+        text = text_of(FORMAT, encoder.encode(saved))
+        assert text == text_of(FORMAT, Encoder().encode(saved))
+        document = json.loads(text)
+        assert document["services"] == saved.services and document["numbers"] == saved.numbers.flows
 
 
 def test_only_what_changed_is_encoded_again() -> None:
