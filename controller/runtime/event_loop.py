@@ -222,7 +222,7 @@ class EventLoop:
 
     def lead(self, epoch: int) -> None:
         """Change devices from now on; they obey us as the leader of this epoch, and are told what differs."""
-        if self.live.lead_from_here():
+        if self.live.lead_from_here(self.clock()):
             self._tried_version = -1
             self._plan_if_changed()
         self.leads = True
