@@ -14,7 +14,7 @@ from flask import Response, g, request
 
 from hyroads.controller.core.token_bucket import TokenBucket
 
-from .contract import IDENTITY, PREFIX, Token
+from .contract import IDENTITY, PLACE, PREFIX, Token
 from .resource import problem
 
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
@@ -115,11 +115,11 @@ class Access:
             # A web page that names us in its own domain (DNS rebinding) must not steer the network of its reader.
             if _host() not in LOOPBACK_NAMES:
                 return problem(403, "without api_tokens only loopback may be named as host")
-        elif request.path not in OPEN and not request.path.startswith(_PAGE):
+        elif not _is_open(request.path):
             refused = self._check_token()
             if refused is not None:
                 return refused
-        return self._count(self._buckets, g.principal)
+        return _too_many_connections() or self._count(self._buckets, g.principal)
 
     def _check_token(self) -> Response | None:
         scheme, _, given = request.headers.get("Authorization", "").partition(" ")
@@ -141,6 +141,20 @@ class Access:
         answer = problem(429, "too many requests")
         answer.headers["Retry-After"] = str(int(wait_s) + 1)
         return answer
+
+
+def _is_open(path: str) -> bool:
+    return path in OPEN or path.startswith(_PAGE)
+
+
+def _too_many_connections() -> Response | None:
+    """Whoever may ask keeps its connection, unless it has too many. Pages that anybody may open prove nothing."""
+    place = request.environ.get(PLACE)
+    if place is None or _is_open(request.path) or place.authenticated(g.principal):
+        return None
+    answer = problem(429, "too many connections")
+    answer.headers["Connection"] = "close"
+    return answer
 
 
 def may(role: str) -> bool:

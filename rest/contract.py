@@ -13,6 +13,9 @@ PREFIX = "/api/v1"
 IDENTITY = "hyroads.identity"
 """Key of the WSGI environment that holds the :class:`Token` of who asks from inside the controller: plugins, SFNet."""
 
+PLACE = "hyroads.place"
+"""Key of the WSGI environment: the place of the connection, with ``authenticated(name)``; False: it has too many."""
+
 Document = dict[str, Any]
 
 

@@ -13,8 +13,10 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
-from flask import Response, request
+from flask import Response, g, request
 from flask.typing import ResponseReturnValue
+
+from hyroads.controller.core.admission import FairPlaces
 
 from .contract import PREFIX, TooBusyError
 from .live import LiveText
@@ -50,7 +52,7 @@ def blueprint(
     """The resource ``events``; ``visible`` makes the filter of what the principal may see."""
     blueprint = Resource("events", url_prefix=f"{PREFIX}/events", description="What happens, as it happens")
     # Who listens, by a number each: a reader that ends twice must not free two places.
-    listening: set[int] = set()
+    listening = FairPlaces(max_listeners)
     numbers = count()
 
     @blueprint.get("")
@@ -63,19 +65,29 @@ def blueprint(
         given = request.headers.get("Last-Event-ID", "")
         if given and not (given.isascii() and given.isdigit() and len(given) <= 18):
             return problem(400, "Last-Event-ID: expected the id of an event")
-        if len(listening) >= max_listeners:
-            raise TooBusyError(f"{max_listeners} listen already")
         number = next(numbers)
-        listening.add(number)
+        _take_place(listening, number, getattr(g, "principal", ""))
         last = int(given) if given else log.last if query["follow"] else log.first - 1
         kinds = tuple(kind for kind in query["kinds"].split(",") if kind)
         each_second = _LiveEvents(live, clock) if live is not None and LIVE in kinds else None
-        text = _stream(log, last, _filter(kinds, visible()), heartbeat_s if query["follow"] else None, each_second)
+        follows_s = heartbeat_s if query["follow"] else None
+        text = _stream(log, last, _filter(kinds, visible()), follows_s, each_second)
+        text = _while(text, lambda: number in listening)
         answer = Response(text, content_type=f"{MEDIA_TYPE}; charset=utf-8", headers={"Cache-Control": "no-store"})
-        answer.call_on_close(lambda: listening.discard(number))
+        answer.call_on_close(lambda: listening.leave(number))
         return answer
 
     return blueprint
+
+
+def _take_place(listening: FairPlaces, number: int, name: str) -> None:
+    """A place for one more listener of a token. If there is none, the token that has clearly more gives one up."""
+    displaced = listening.gives_way(name) if listening.most else number
+    if displaced is not None:
+        if displaced not in listening or not listening.may_displace(displaced, name):
+            raise TooBusyError(f"{listening.most} listen already")
+        listening.leave(displaced)
+    listening.enter(number, name)
 
 
 class _LiveEvents:
@@ -131,6 +143,17 @@ def _stream(
         elif not log.wait(last, heartbeat_s):
             # Also finds out whether the reader is still there, and keeps its place in the log.
             yield f"id: {last}\n: alive\n\n"
+
+
+def _while(text: Iterator[str], has_place: Callable[[], bool]) -> Iterator[str]:
+    """The stream as long as its reader has a place."""
+    for part in text:
+        yield part
+        if not has_place():
+            # Without an id: the reader comes back to the last event that it has got.
+            told = {"detail": "the place went to somebody who listens less often"}
+            yield f"event: dropped\ndata: {json.dumps(told)}\n\n"
+            return
 
 
 def _filter(kinds: tuple[str, ...], visible: Filter) -> Filter:

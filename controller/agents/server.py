@@ -14,7 +14,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
+from hyroads.controller.core.admission import Limits
 from hyroads.controller.framework import ryu_shim as shim
+from hyroads.controller.framework.connections import Connections, Place
 from hyroads.controller.framework.shared_poll import SharedPoll
 from hyroads.controller.native.messages import CHANGES, PONG
 from hyroads.controller.settings.controller import Timings
@@ -117,9 +119,7 @@ class Radios:
 LOG = logging.getLogger("hyroads.agents")
 HELLO_WITHIN_S = 2.0
 JOIN_WITHIN_S = 0.3
-SPARE_CONNECTIONS = 32
-ACCEPTED_AT_ONCE = 16
-"""After so many others may run before the next are accepted."""
+SPARE_CONNECTIONS = 128
 # Who says something anyway is pinged only to know how long that takes, and to let it know that we live.
 PING_WITHIN_S = 0.6
 
@@ -164,7 +164,9 @@ class AgentServer:
         self._token = token
         self._clock, self._attended = clock, attended or clock
         self._poll = SharedPoll(MAX_LINE)
-        self._connections = 0
+        places = 2 * (len(nodes) + len(radios.nodes) + len(clients.tokens)) + SPARE_CONNECTIONS
+        limits = Limits(places, places, HELLO_WITHIN_S)
+        self._connections = Connections(limits, self._attended, listener.agent_misbehaved)
         self._epoch_seen = epoch_seen
         self._epoch: int | None = None
         self._follows = False
@@ -209,10 +211,6 @@ class AgentServer:
             CLIENT: {**common, **clients.handlers()},
         }
 
-    @property
-    def _most_connections(self) -> int:
-        return 2 * (len(self._nodes) + len(self._radios.nodes) + len(self._clients.tokens)) + SPARE_CONNECTIONS
-
     def use_tokens(self, agents: str | None, clients: Mapping[str, str]) -> None:
         """Other tokens from now on. Agents that are connected stay; a client whose token is not valid any more goes."""
         before = self._clients.tokens
@@ -239,25 +237,13 @@ class AgentServer:
     def serve(self, listener: Any) -> None:
         """Accept for ever, in the calling green thread."""
         shim.spawn(self._tick_loop)
-        accepted = 0
-        while True:
-            connection, address = shim.accept(listener)
-            peer = f"{address[0]}:{address[1]}"
-            if self._connections >= self._most_connections:
-                self._listener.agent_misbehaved(peer, "too many connections")
-                connection.close()
-                continue
-            self._connections += 1
-            shim.spawn(self._serve_one, connection, peer)
-            accepted += 1
-            if accepted % ACCEPTED_AT_ONCE == 0:
-                shim.sleep(0)
+        self._connections.serve(listener, self._serve_one)
 
-    def _serve_one(self, connection: Any, peer: str) -> None:
+    def _serve_one(self, connection: Any, place: Place) -> None:
         session: Session | None = None
-        lines = shim.LineReader(connection, MAX_LINE)
+        peer, lines = place.peer, shim.LineReader(connection, MAX_LINE)
         try:
-            session = self._greet(connection, lines, peer)
+            session = self._greet(connection, lines, place)
             if session is not None:
                 shim.spawn(session.write_loop)
                 self._read_loop(session, connection, lines)
@@ -267,13 +253,10 @@ class AgentServer:
         except OSError as error:
             LOG.debug("agent connection %s: %s", peer, error)
         finally:
-            self._connections -= 1
-            shim.shut(connection)
-            connection.close()
             if session is not None:
                 self._ended(session)
 
-    def _greet(self, connection: Any, lines: shim.LineReader, peer: str) -> Session | None:
+    def _greet(self, connection: Any, lines: shim.LineReader, place: Place) -> Session | None:
         shim.no_delay(connection)
         line = lines.next(HELLO_WITHIN_S)
         if line is None:
@@ -283,7 +266,9 @@ class AgentServer:
             # A slow answer makes guessing slow.
             shim.sleep(0.5)
             raise ProtocolError("wrong token")
-        session = Session(hello, peer, connection, self._attended, heard_s=self._attended())
+        if not place.authenticated(f"{hello.role} {hello.node}"):
+            return None
+        session = Session(hello, place.peer, connection, self._attended, heard_s=self._attended())
         welcome = {RADIO: self._welcome_radio, CLIENT: self._welcome_client}.get(hello.role, self._welcome_agent)
         return welcome(session)
 

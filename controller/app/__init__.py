@@ -30,23 +30,26 @@ from hyroads.controller.control.restored_routes import RoutesDocument, fingerpri
 from hyroads.controller.control.routes import Routes
 from hyroads.controller.control.source import Source
 from hyroads.controller.core.addressing import Numbers
+from hyroads.controller.core.admission import Limits
 from hyroads.controller.core.attention import AttendedClock
 from hyroads.controller.core.checking import Endpoint
-from hyroads.controller.core.errors import ConfigError, OpenFlowError
+from hyroads.controller.core.errors import ConfigError, GuardError, OpenFlowError
 from hyroads.controller.core.network import Network
 from hyroads.controller.files.documents import read_file
 from hyroads.controller.files.state import Origin
 from hyroads.controller.files.tls import certificate_ends, server_side
 from hyroads.controller.framework import ryu_shim as shim
+from hyroads.controller.framework.connections import Connections
+from hyroads.controller.framework.http_server import serve_wsgi
 from hyroads.controller.framework.service_manager import ServiceManager
 from hyroads.controller.model.events import EventLog
 from hyroads.controller.model.state import State, TopologyContext, initial
-from hyroads.controller.ofp import guard, wire
+from hyroads.controller.ofp import guard, handshake, wire
 from hyroads.controller.ofp.access import SYN_COOKIES
 from hyroads.controller.ofp.pipeline import Table
 from hyroads.controller.ofp.readback import cookie_of_packet_in, table_of
 from hyroads.controller.runtime.event_loop import EventLoop, loop_options_of
-from hyroads.controller.runtime.faults import JsonLines, WarningLimit
+from hyroads.controller.runtime.faults import JsonLines, LogLimit
 from hyroads.controller.runtime.persistence import Store, to_save
 from hyroads.controller.runtime.telemetry import Telemetry
 from hyroads.controller.services.pair_tests import PairTestService, testable_links
@@ -67,6 +70,7 @@ if TYPE_CHECKING:
 
 LOG = logging.getLogger("hyroads.controller")
 MAX_BAD_MESSAGES = 20
+REST_LIMITS = Limits(strangers=512, known=256, within_s=10.0, each=512)
 TURN_S, ATTENDED_S = 0.05, 0.15
 """How often the process notes that it reads what comes in, and how long it may be kept from it unnoticed."""
 ECHO_S, SWITCH_DEAD_S = 2.0, 5.0
@@ -243,12 +247,14 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
         context = server_side(tls, _document()) if tls else None
         self._listeners = {name: _listen(name, getattr(self.settings, name)) for name in ("openflow", "agents", "rest")}
         switches = len(self.context.own_switches)
-        server = SwitchServer(self._listeners["openflow"], context, switches, self._bad_connection, self.attended)
+        ours = self.context.node_of_dpid
+        openflow = self._listeners["openflow"], context, switches, ours.__contains__
+        server = SwitchServer(*openflow, self._bad_connection, self.attended)
         shim.replace_switch_server(server.serve)
         shim.end_silent_switches(LargeReads.silence_s, echo_s=ECHO_S, dead_s=SWITCH_DEAD_S)
         # Without a port the framework would listen on the old one, too.
         shim.set_defaults(ofp_tcp_listen_port=self.settings.openflow.port)
-        shim.guard_parser(self._may_parse)
+        shim.guard_parser(self._may_parse, self._malformed)
 
     def start(self) -> None:
         """Called by the framework once all applications are there."""
@@ -261,7 +267,8 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
         self.services.requests.use(web)
         self.services.start()
         shim.spawn(self.agents.serve, self._listeners["agents"])
-        shim.spawn(shim.serve_wsgi, self._listeners["rest"], web, logging.getLogger("hyroads.rest.access"))
+        places = Connections(REST_LIMITS, self.attended, self._bad_client)
+        shim.spawn(serve_wsgi, self._listeners["rest"], web, logging.getLogger("hyroads.rest.access"), places)
         if self.standby is not None:
             from .standby import watch_leader
 
@@ -342,6 +349,9 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
         """A switch finished its handshake, or its connection ended."""
         if event.state == shim.MAIN:
             connection = shim.Connection(event.datapath)
+            if not connection.authenticated(self.context.node_of_dpid[connection.dpid]):
+                connection.close()
+                return
             self._connections[connection.key] = connection
             self.event_loop.switch_up(connection)
         else:
@@ -378,26 +388,29 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
 
     def _may_parse(self, datapath: Any, message: bytes) -> bool:
         """In front of the framework's parser: keeps malformed messages from it, and statistics, which are ours."""
+        if datapath.state != shim.MAIN and not handshake.needs(message):
+            return False
         try:
-            if (
-                len(message) >= 10
-                and _KIND.unpack_from(message) == _RULES
-                and not self.queries.awaits(datapath, message)
-            ):
-                # Statistics of rules come by the hundred; their reader bounds every length by itself.
-                self._hear(datapath, message, self._flow_stats)
-                return False
-            guard.check(message)
-            if message[1] == wire.PACKET_IN:
-                return self._punted(datapath, message)
-            if len(message) >= 12 and self.queries.take(datapath, message):
-                return False
-            handler = self._statistics.get(_KIND.unpack_from(message)) if len(message) >= 10 else None
-            if handler is not None:
-                self._hear(datapath, message, handler)
-                return False
+            return self._is_for_parser(datapath, message)
         except OpenFlowError as error:
             self._malformed(datapath, error)
+            return False
+
+    def _is_for_parser(self, datapath: Any, message: bytes) -> bool:
+        if len(message) >= 10 and _KIND.unpack_from(message) == _RULES and not self.queries.awaits(datapath, message):
+            # Statistics of rules come by the hundred; their reader bounds every length by itself.
+            self._hear(datapath, message, self._flow_stats)
+            return False
+        guard.check(message)
+        if message[0] != wire.VERSION:
+            raise GuardError(f"message: version {message[0]}, expected {wire.VERSION}")
+        if message[1] == wire.PACKET_IN:
+            return self._punted(datapath, message)
+        if len(message) >= 12 and self.queries.take(datapath, message):
+            return False
+        handler = self._statistics.get(_KIND.unpack_from(message)) if len(message) >= 10 else None
+        if handler is not None:
+            self._hear(datapath, message, handler)
             return False
         return True
 
@@ -441,7 +454,10 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
 
     def _bad_connection(self, peer: str, what: str) -> None:
         self.event_loop.counters["malformed_openflow"] += 1
-        self.event_loop.fault(f"OpenFlow peer {peer}", what)
+        self.event_loop.stranger(f"OpenFlow peer {peer}", what)
+
+    def _bad_client(self, peer: str, what: str) -> None:
+        self.event_loop.stranger(f"REST client {peer}", what)
 
     def _save(self, state: State, numbers: Numbers) -> None:
         if self.standby is not None:
@@ -462,7 +478,7 @@ def _set_up_log() -> None:
     # Every request of a poller is no event.
     logging.getLogger("hyroads.rest.access").setLevel(logging.WARNING)
     shim.let_threads_log()
-    limit, is_json = WarningLimit(), os.environ.get("HYROADS_LOG_FORMAT") == "json"
+    limit, is_json = LogLimit(), os.environ.get("HYROADS_LOG_FORMAT") == "json"
     for handler in logging.getLogger().handlers:
         handler.addFilter(limit)
         if is_json:

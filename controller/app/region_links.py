@@ -15,10 +15,13 @@ from typing import Any
 
 from hyroads.controller.agents.lead import MAX_EPOCH
 from hyroads.controller.agents.sessions import Answer, Session
+from hyroads.controller.core.admission import Limits
 from hyroads.controller.core.checking import Endpoint
+from hyroads.controller.core.token_bucket import LimitedReports, TokenBucket
 from hyroads.controller.files.tls import certificate_names
 from hyroads.controller.framework import ryu_shim as shim
-from hyroads.controller.ha.peers import PeerError, PeerLines, PeerLink, Security, line_of
+from hyroads.controller.framework.connections import Connections, Place
+from hyroads.controller.ha.peers import STRANGERS, PeerError, PeerLines, PeerLink, Security, line_of
 
 from .region_messages import SegmentMaker, Told, Wanted
 
@@ -32,6 +35,10 @@ LIVES_S = 2.5
 FOLLOWS: Mapping[str, Any] = {"follows": True}
 _socket, _time = shim.original("socket"), shim.original("time")
 _threading = shim.original("threading")
+
+
+def _tell(peer: str, what: str) -> None:
+    LOG.info("regions, %s: %s", peer, what)
 
 
 class FarEnd(Session):
@@ -129,7 +136,10 @@ class RegionLinks:
     epoch: Callable[[], int | None]
 
     def __post_init__(self) -> None:
-        self._lock, self._accepted = _threading.Lock(), 0
+        self._lock = _threading.Lock()
+        self._stranger = LimitedReports(_tell, _time.monotonic, TokenBucket(*STRANGERS))
+        limits = Limits(MAX_CONNECTIONS, MAX_CONNECTIONS, WITHIN_S, each=MAX_CONNECTIONS)
+        self._connections = Connections(limits, _time.monotonic, self._stranger, _threading.Lock())
 
     def start(self, peers: Mapping[str, Iterable[Endpoint]]) -> None:
         """Accept connections, and dial all controllers of neighbours."""
@@ -222,21 +232,18 @@ class RegionLinks:
                 LOG.warning("regions: can't accept a connection: %s", error.strerror)
                 _time.sleep(0.1)
                 continue
-            with self._lock:
-                is_full = self._accepted >= MAX_CONNECTIONS
-                self._accepted += not is_full
-            if is_full:
-                connection.close()
-                continue
-            shim.start_thread(self._read, connection, f"{address[0]}:{address[1]}", name="a region")
+            place = self._connections.enter(connection, address)
+            shim.start_thread(self._read, connection, place, name="a region")
 
-    def _read(self, connection: Any, address: str) -> None:
+    def _read(self, connection: Any, place: Place) -> None:
         neighbour, session, epoch = None, object(), 0
         try:
             connection.settimeout(WITHIN_S)
             link = PeerLink(connection, self.security.server, within_s=WITHIN_S)
             lines = PeerLines(link)
             neighbour, epoch = self._met(link, lines.next(), session)
+            if not place.authenticated(neighbour.name):
+                raise PeerError(f"region {neighbour.name} has all its connections")
             link.met(WITHIN_S)
             lines.most = MAX_LINE
             if self.epoch() is None:
@@ -249,11 +256,13 @@ class RegionLinks:
                 while outbox:
                     link.send(outbox.popleft())
         except (OSError, EOFError) as error:
-            LOG.log(logging.INFO if isinstance(error, PeerError) else logging.DEBUG, "regions, %s: %s", address, error)
+            if isinstance(error, PeerError):
+                self._stranger(place.peer, str(error))
+            LOG.debug("regions, %s: %s", place.peer, error)
         finally:
             connection.close()
+            self._connections.leave(place)
             with self._lock:
-                self._accepted -= 1
                 if neighbour is not None and neighbour.session is session:
                     neighbour.session = None
 

@@ -43,6 +43,8 @@ REST_AFTER_S = 0.5
 TOGETHER_S = 0.3
 # Failures of long ago are forgotten this often while nothing else happens.
 FORGET_EACH_S = 1.0
+UNSAVED_S = 2.0
+"""A leader saves better routes some milliseconds after it has pushed them. Its end is noticed within a second."""
 MOST_PUT_OFF = 2
 """So many turns go on without new flows while somebody waits for something else."""
 MOVED_AT_ONCE = 100
@@ -97,6 +99,8 @@ class Live:
         self._has_begun = False
         self._leaders: Routes = {}
         """Routes of the controller that leads, if that is another one."""
+        self._found: dict[str, tuple[FlowRoute, float, FlowRoute | None]] = {}
+        """Better routes that were found lately, when, and what the leader had saved by then."""
         self._measures = measures
         self._damps = damps
         self._together_s = together_s
@@ -190,11 +194,32 @@ class Live:
         if not self._has_begun:
             self._restored = dict(routes)
 
-    def lead_from_here(self) -> bool:
-        """From now on routes are ours, and begin as they were; whether that is something to plan."""
+    def lead_from_here(self, now_s: float) -> bool:
+        """From now on routes are ours, and begin as they were; whether that is something to plan.
+
+        Better routes that we have found just now the leader before us has found, too. It may have pushed them, and not
+        saved them any more.
+        """
+        self._leaders = {**self._leaders, **self._unsaved(now_s)}
         differs = self._as_leader()
         self._leaders = {}
         return differs
+
+    def _unsaved(self, now_s: float) -> Routes:
+        """Better routes of flows for which the leader before us has saved nothing since we found them."""
+        live, found = self._network, {}
+        for flow, (route, found_s, before) in self._found.items():
+            saved = self._leaders.get(flow)
+            if live is None or before is None or saved is None or now_s - found_s >= UNSAVED_S:
+                continue
+            is_new = saved.is_alike(before) and saved.spec == route.spec
+            if is_new and all(lives(live, path) for path in route.known):
+                found[flow] = route
+        return found
+
+    def _note_found(self, routes: Routes, now_s: float) -> None:
+        lately = {flow: found for flow, found in self._found.items() if now_s - found[1] < UNSAVED_S}
+        self._found = lately | {flow: (route, now_s, self._leaders.get(flow)) for flow, route in routes.items()}
 
     def _as_leader(self) -> bool:
         """Take the routes of the leader where ours are others; whether there were any. Clients' places are ours."""
@@ -422,6 +447,7 @@ class Live:
         }
         if not moved:
             return None
+        self._note_found(moved, now_s)
         routes = {**routes, **moved}
         self._route_maker.improved(routes)
         self._use(live, routes, self.in_force.version, reports, now_s)

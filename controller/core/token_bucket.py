@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 
 class TokenBucket:
@@ -49,3 +50,21 @@ class TokenBucket:
             self._filled_s = max(now_s, self._filled_s)
         else:
             self._filled_s = now_s
+
+
+class LimitedReports:
+    """Passes reports of (where, what) on to ``tell``, as many as a token bucket allows. The next one that passes says
+    how many did not: whoever gives cause for many must not hide what others give cause for.
+    """
+
+    def __init__(self, tell: Callable[[str, str], None], clock: Callable[[], float], bucket: TokenBucket) -> None:
+        self._tell, self._clock, self._bucket = tell, clock, bucket
+        self._left_out = 0
+
+    def __call__(self, where: str, what: str) -> None:
+        """Tell, or count."""
+        if not self._bucket.take(self._clock()):
+            self._left_out += 1
+            return
+        left_out, self._left_out = self._left_out, 0
+        self._tell(where, f"{what} ({left_out} more before)" if left_out else what)

@@ -1,14 +1,13 @@
 """The only module that imports Ryu; os-ken has the same shape and takes its place when Ryu is not installed.
 
-Gives the rest of the controller: the base class of the application, :func:`on` for handlers, green threads, sockets
-and a WSGI server, the OpenFlow connection as a small :class:`Connection`, and :func:`guard_parser`, which stands in
-front of the framework's message parser.
+Gives the rest of the controller: the base class of the application, :func:`on` for handlers, green threads and sockets,
+the OpenFlow connection as a small :class:`Connection`, and :func:`guard_parser`, which stands in front of the
+framework's message parser.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import os
 import signal
@@ -16,12 +15,12 @@ import socket
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from http import HTTPStatus
 from importlib import import_module
 from typing import Any, TypeVar
 
+from hyroads.controller.core.errors import OpenFlowError
+
 from .launcher import FRAMEWORK, prepare_eventlet
-from .request_framing import refusal
 
 prepare_eventlet()
 
@@ -33,11 +32,10 @@ def _load(name: str) -> Any:
 eventlet = import_module("eventlet")
 _select: Any = eventlet.patcher.original("select")
 import_module("eventlet.tpool")
-_wsgi = import_module("eventlet.wsgi")
-_HttpBase: Any = _wsgi.HttpProtocol
 hub = _load("lib.hub")
 _ofproto_parser = _load("ofproto.ofproto_parser")
 ofproto = _load("ofproto.ofproto_v1_3")
+_parser = _load("ofproto.ofproto_v1_3_parser")
 ofp_event = _load("controller.ofp_event")
 _handler = _load("controller.handler")
 # Before the controller, which it imports: the other way round is a circle.
@@ -93,6 +91,10 @@ class Connection:
         """Queue bytes (whole messages); False if the connection is closing."""
         return bool(self.datapath.send(data))
 
+    def authenticated(self, name: str) -> bool:
+        """The switch is this one of ours. False: another connection has taken its place, and it ends."""
+        return bool(self.datapath.socket.place.authenticated(name))
+
     def has_unread(self) -> bool:
         """Whether the switch has said something that was not read yet."""
         return has_unread(self.datapath.socket)
@@ -104,28 +106,36 @@ class Connection:
             self.datapath.socket.shutdown(socket.SHUT_RDWR)
 
 
-def guard_parser(check: Callable[[Any, bytes], bool]) -> None:
+def guard_parser(check: Callable[[Any, bytes], bool], failed: Callable[[Any, OpenFlowError], None]) -> None:
     """Put ``check(datapath, message)`` in front of the parser: False means that the message must not be parsed.
 
-    The framework calls the parser through its module, so that replacing the name there is enough. What the parser
-    itself raises ends the connection, as before; it cannot end the application.
+    The framework calls the parser through its module, so that replacing the name there is enough. It would log all of a
+    message that its parser fails with, and more; instead ``failed(datapath, error)`` is told.
     """
-    parse = getattr(_ofproto_parser.msg, "unguarded", _ofproto_parser.msg)
 
     def guarded(  # noqa: PLR0917 - the framework's signature
         datapath: Any, version: int, kind: int, length: int, xid: int, data: Any
     ) -> Any:
-        return parse(datapath, version, kind, length, xid, data) if check(datapath, bytes(data)) else None
+        message = bytes(data)
+        if not check(datapath, message):
+            return None
+        try:
+            return parse_message(datapath, message)
+        except OpenFlowError as error:
+            failed(datapath, error)
+            return None
 
-    guarded.unguarded = parse  # type: ignore[attr-defined]
     _ofproto_parser.msg = guarded
 
 
 def parse_message(datapath: Any, message: bytes) -> Any:
-    """A message that the guard let through, as the framework's parser gives it."""
+    """A message that the guard let through, as the framework's parser gives it; OpenFlowError if that fails."""
     version, kind, length, xid = _ofproto_parser.header(message)
-    parse = getattr(_ofproto_parser.msg, "unguarded", _ofproto_parser.msg)
-    return parse(datapath, version, kind, length, xid, message)
+    try:
+        return _parser.msg_parser(datapath, version, kind, length, xid, message)
+    except Exception as error:
+        what = f"{type(error).__name__}: {error}"[:200]
+        raise OpenFlowError(f"type {kind}, {length} bytes: the parser fails: {what}") from error
 
 
 _CONTROLLER_2 = 37
@@ -133,10 +143,9 @@ _CONTROLLER_2 = 37
 
 def parse_flow(message: bytes, place: int) -> Any:
     """One rule of an answer with statistics of rules."""
-    parsers = _load("ofproto.ofproto_v1_3_parser")
     # It fails on an action ``controller`` with a meter. One that it does not know it shows with its bytes.
-    parsers.NXActionController2.__base__._subtypes.pop(_CONTROLLER_2, None)
-    rule = parsers.OFPFlowStats.parser(message, place)
+    _parser.NXActionController2.__base__._subtypes.pop(_CONTROLLER_2, None)
+    rule = _parser.OFPFlowStats.parser(message, place)
     for instruction in rule.instructions:
         for action in getattr(instruction, "actions", ()):
             # The framework knows Open vSwitch's encap and decap, but has no words for them and asks for their bytes.
@@ -488,52 +497,3 @@ class Timer:
         self._timer.cancel()
         self.fired = error is self._timer
         return self.fired
-
-
-class _Remembering:
-    """The lines that are read, as they are."""
-
-    def __init__(self, file: Any, lines: list[bytes]) -> None:
-        self._file = file
-        self._lines = lines
-
-    def readline(self, size: int = -1) -> bytes:
-        """The next line."""
-        line: bytes = self._file.readline(size)
-        self._lines.append(line)
-        return line
-
-
-class _HttpProtocol(_HttpBase):  # type: ignore[misc]
-    """Refuses with a problem document, and ends the connection: what follows may be anything."""
-
-    rfile: Any
-
-    def parse_request(self) -> bool:
-        lines: list[bytes] = []
-        self.rfile = _Remembering(self.rfile, lines)
-        if not super().parse_request():
-            return False
-        refused = refusal(self.raw_requestline, lines)
-        if refused is not None:
-            self.send_error(*refused)
-        return refused is None
-
-    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        status = HTTPStatus(code)
-        told = {"type": "about:blank", "title": status.phrase, "status": int(status), "detail": message or ""}
-        body = json.dumps(told).encode() + b"\n"
-        head = f"HTTP/1.1 {int(status)} {status.phrase}\r\nContent-Type: application/problem+json\r\n"
-        self.wfile.write(f"{head}Content-Length: {len(body)}\r\nConnection: close\r\n\r\n".encode() + body)
-        self.close_connection = 1
-
-    def log_message(self, *_: object) -> None:
-        """Strangers can't fill the disk with what they send."""
-
-
-def serve_wsgi(listener: Any, application: Callable[..., Any], log: logging.Logger) -> None:
-    """Serve a WSGI application for ever in the calling green thread."""
-    # Half-open connections hold a place for 10 s; there are more places than a careless client opens.
-    # What an application gives goes out at once: events must not wait for 16 KiB of them.
-    options = {"protocol": _HttpProtocol, "socket_timeout": 10, "max_size": 1024, "minimum_chunk_size": 1}
-    _wsgi.server(listener, application, log=log, log_output=False, debug=False, **options)

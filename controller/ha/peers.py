@@ -26,7 +26,10 @@ from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, Protocol
 
+from hyroads.controller.core.admission import Limits
+from hyroads.controller.core.token_bucket import LimitedReports, TokenBucket
 from hyroads.controller.framework import ryu_shim as shim
+from hyroads.controller.framework.connections import Connections, Place
 from hyroads.controller.model.events import Event
 
 from .election import Beat, Identity, Role
@@ -35,7 +38,10 @@ LOG = logging.getLogger("hyroads.ha")
 VERSION = 1
 LEARNED = "learned"
 MAX_LINE, MAX_CONNECTIONS, MAX_WAITING = 64 * 1024, 32, 8192
+"""A line; connections of strangers, and of each instance; waiting lines."""
 HELLO_WITHIN_S, SILENT_S, SEND_WITHIN_S, DIAL_WITHIN_S = 2.0, 10.0, 1.0, 1.0
+STRANGERS = 2.0, 40.0
+"""Of what they do wrong is told: so much a second, and so much at once."""
 REDIAL_S, REDIAL_MOST_S = 0.1, 2.0
 LEARNED_AT_ONCE, MAX_NAME = 16, 256
 _socket, _select, _threading = shim.original("socket"), shim.original("select"), shim.original("threading")
@@ -46,10 +52,14 @@ class PeerError(OSError):
     """The other end said what the protocol does not allow."""
 
 
+def _tell(peer: str, what: str) -> None:
+    LOG.info("instance %s: %s", peer, what)
+
+
 def listen(host: str, port: int) -> Any:
     """A listening socket for threads of the system; OSError."""
     family = _socket.AF_INET6 if ":" in host else _socket.AF_INET
-    return _socket.create_server((host, port), family=family, backlog=16)
+    return _socket.create_server((host, port), family=family, backlog=1024)
 
 
 @dataclass(frozen=True)
@@ -88,6 +98,8 @@ class PeerLink:
             server = host is None
             self._tls = context.wrap_bio(self._in, self._out, server_side=server, server_hostname=host)
             self._run(self._tls.do_handshake)
+            if self._tls.version() is None:
+                raise ConnectionResetError("the other end ends the connection in the handshake")
 
     @property
     def certificate(self) -> bytes | None:
@@ -304,7 +316,9 @@ class Peers:
         """By name: the address that a thread keeps dialling."""
         self._ended: set[str] = set()
         """Names of which a connection was ended by the other end since one was made."""
-        self._accepted = 0
+        self._stranger = LimitedReports(_tell, _time.monotonic, TokenBucket(*STRANGERS))
+        limits = Limits(MAX_CONNECTIONS, MAX_CONNECTIONS, HELLO_WITHIN_S, each=MAX_CONNECTIONS)
+        self._connections = Connections(limits, _time.monotonic, self._stranger, _threading.Lock())
         self._outboxes: dict[str, _Outbox] = {}
         self._wakes: dict[str, Any] = {}
         """By name: wakes whoever waits to dial it again."""
@@ -439,21 +453,19 @@ class Peers:
                 LOG.warning("instances: can't accept a connection: %s", error.strerror)
                 _time.sleep(0.1)
                 continue
-            with self._lock:
-                is_full = self._accepted >= MAX_CONNECTIONS
-                self._accepted += not is_full
-            if is_full:
-                connection.close()
-                continue
-            shim.start_thread(self._read, connection, f"{address[0]}:{address[1]}", name="heartbeats of an instance")
+            place = self._connections.enter(connection, address)
+            shim.start_thread(self._read, connection, place, name="heartbeats of an instance")
 
-    def _read(self, connection: Any, address: str) -> None:
+    def _read(self, connection: Any, place: Place) -> None:
         name, by_end = None, False
         try:
             connection.settimeout(HELLO_WITHIN_S)
             link = PeerLink(connection, self.security.server, within_s=HELLO_WITHIN_S)
             lines = PeerLines(link)
-            name = self._greeted(lines.next())
+            said = self._greeted(lines.next())
+            if not place.authenticated(said):
+                raise PeerError(f"instance {said} has all its connections")
+            name = said
             link.met(SILENT_S)
             self._linked(name)
             if name in self._wakes:
@@ -472,10 +484,11 @@ class Peers:
             by_end = True
         except OSError as error:
             by_end = _is_end(error)
-            LOG.log(logging.INFO if isinstance(error, PeerError) else logging.DEBUG, "instance %s: %s", address, error)
+            if isinstance(error, PeerError):
+                self._stranger(place.peer, str(error))
+            LOG.debug("instance %s: %s", place.peer, error)
         finally:
-            with self._lock:
-                self._accepted -= 1
+            self._connections.leave(place)
             connection.close()
             if name is not None:
                 self._unlinked(name, by_end=by_end)

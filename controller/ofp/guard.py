@@ -3,8 +3,10 @@
 Ryu's parser walks lists of elements by the length that each element claims, so an element of length zero keeps it
 busy for ever, and one that is too long makes it read beyond its list (Ryu issues 188 to 196). ``check`` walks the
 same structures (OpenFlow Switch Specification 1.3.5, section 7) with every length bounded: each element is at least
-as long as its header, ends inside its list, and is a multiple of the alignment the format prescribes. What it lets
-through, the parser ends with.
+as long as its header, ends inside its list, and is a multiple of the alignment the format prescribes. Kinds of
+instructions, actions, bands and properties are those that the parser knows, and values of fields have the length that
+it expects.
+What it lets through, the parser ends with, and but for the inside of experimenters' actions it does not fail.
 """
 
 from __future__ import annotations
@@ -103,8 +105,43 @@ def _list(name: str, length_at: int, minimum: int, checker: _Checker, skip: int 
     return check_list
 
 
+# Bytes of a value by class and field: OpenFlow 1.3.5, table 12, and Open vSwitch's extensions of it.
+_FIELD_SIZES: dict[int, dict[int, int]] = {
+    0x8000: {
+        **dict.fromkeys((0, 1, 11, 12, 22, 23, 28, 34), 4),
+        **dict.fromkeys((3, 4, 24, 25, 32, 33), 6),
+        **dict.fromkeys((5, 6, *range(13, 19), 21, 39), 2),
+        **dict.fromkeys((7, 8, 9, 10, 19, 20, 29, 30, 35, 36), 1),
+        **dict.fromkeys((2, 38), 8),
+        **dict.fromkeys((26, 27, 31), 16),
+        37: 3,
+    },
+    0x0000: dict(enumerate((2, 6, 6, 2, 2, 1, 1, 4, 4, 2, 2, 2, 2, 1, 1, 2, 4, 4))),
+    0x0001: {
+        **dict.fromkeys((*range(16), 27, 31, 32, 33, 36, 37, 105, 107), 4),
+        **dict.fromkeys((17, 18, 24, 25), 6),
+        **dict.fromkeys((19, 20, 23, *range(108, 115)), 16),
+        **dict.fromkeys((21, 22, 26, 28, 29, 30, 39), 1),
+        **dict.fromkeys((34, 38, 104, 106), 2),
+        16: 8,
+    },
+}
+
+
+_FIELD_HEADERS = frozenset(
+    bytes((*oxm_class.to_bytes(2, "big"), field << 1 | has_mask, size << has_mask))
+    for oxm_class, sizes in _FIELD_SIZES.items()
+    for field, size in sizes.items()
+    for has_mask in (0, 1)
+)
+"""Of all fields that are known, with a value of the length that they have."""
+
+
 def _oxm_fields(data: bytes, start: int, end: int, where: str) -> None:
     while start < end:
+        if data[start : start + 4] in _FIELD_HEADERS and start + 4 + data[start + 3] <= end:
+            start += 4 + data[start + 3]
+            continue
         _need(data, start, end, 4, f"{where}: field")
         (oxm_class, field, length) = (_U16.unpack_from(data, start)[0], data[start + 2], data[start + 3])
         has_mask = field & 1
@@ -115,6 +152,8 @@ def _oxm_fields(data: bytes, start: int, end: int, where: str) -> None:
             raise GuardError(f"{where}: field at byte {start}: length {length}, expected at least {least}")
         if start + 4 + length > end:
             raise GuardError(f"{where}: field at byte {start}: length {length} exceeds the list")
+        if field >> 1 in _FIELD_SIZES.get(oxm_class, ()):
+            raise GuardError(f"{where}: field at byte {start}: length {length} is none that it has")
         start += 4 + length
 
 
@@ -136,6 +175,9 @@ def _match(data: bytes, start: int, end: int, where: str) -> int:
 _ACTION_SIZES = {0: 16, **dict.fromkeys((11, 12, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 26, 27), 8)}
 
 
+_SET_FIELD, _EXPERIMENTER = 25, 0xFFFF
+
+
 def _actions(data: bytes, start: int, end: int, where: str, depth: int = 0) -> None:
     if depth > _MAX_DEPTH:
         raise GuardError(f"{where}: actions nested more than {_MAX_DEPTH} deep")
@@ -143,19 +185,21 @@ def _actions(data: bytes, start: int, end: int, where: str, depth: int = 0) -> N
     for first, last in _elements(data, start, end, where, 2, 8):
         (kind,) = _U16.unpack_from(data, first)
         expected = _ACTION_SIZES.get(kind)
+        if expected is None and kind not in {_SET_FIELD, _EXPERIMENTER}:
+            raise GuardError(f"{where} at byte {first}: type {kind} is none that is known")
         if expected is not None and last - first != expected:
             raise GuardError(f"{where} at byte {first}: type {kind} has {last - first} bytes, expected {expected}")
-        if kind == 25:
+        if kind == _SET_FIELD:
             _set_field(data, first, last, where)
-        elif kind == 0xFFFF:
+        elif kind == _EXPERIMENTER:
             _experimenter_action(data, first, last, where, depth)
 
 
 def _set_field(data: bytes, start: int, end: int, where: str) -> None:
     _need(data, start, end, 16, f"{where}: set-field")
     field_end = start + 8 + data[start + 7]
-    if field_end > end:
-        raise GuardError(f"{where} at byte {start}: set-field: the field exceeds the action")
+    if field_end > end or data[start + 6] & 1:
+        raise GuardError(f"{where} at byte {start}: set-field: expected one field without a mask inside the action")
     _oxm_fields(data, start + 4, field_end, f"{where}: set-field")
 
 
@@ -189,9 +233,8 @@ def _instructions(data: bytes, start: int, end: int, where: str) -> None:
         (kind,) = _U16.unpack_from(data, first)
         if kind in {3, 4, 5}:  # write, apply, clear actions
             _actions(data, first + 8, last, where)
-        expected = {1: 8, 2: 24, 6: 8}.get(kind)
-        if expected is not None and last - first != expected:
-            raise GuardError(f"{where} at byte {first}: type {kind} has {last - first} bytes, expected {expected}")
+        elif (last - first) != {1: 8, 2: 24, 6: 8}.get(kind):
+            raise GuardError(f"{where} at byte {first}: type {kind} of {last - first} bytes is none that is known")
 
 
 def _flow(data: bytes, start: int, end: int, where: str) -> None:
@@ -228,6 +271,28 @@ def _table_property(data: bytes, kind: int, start: int, end: int, where: str) ->
             raise GuardError(f"{where}: OXM id: the last one exceeds its property")
 
 
+def _band(data: bytes, start: int, end: int, where: str) -> None:
+    _fixed(16)(data, start, end, where)
+    _check_kind(data, start, where, _BANDS)
+
+
+def _queue_property(data: bytes, start: int, end: int, where: str) -> None:
+    _fixed(16)(data, start, end, where)
+    _check_kind(data, start, where, _RATES)
+
+
+_BANDS = frozenset({1, 2})
+"""Drop, and remark."""
+_RATES = frozenset({1, 2})
+"""The least and the greatest rate of a queue."""
+
+
+def _check_kind(data: bytes, start: int, where: str, known: frozenset[int]) -> None:
+    (kind,) = _U16.unpack_from(data, start)
+    if kind not in known:
+        raise GuardError(f"{where} at byte {start}: type {kind} is none that is known")
+
+
 _MULTIPART: dict[int, tuple[str, _Checker]] = {
     0: ("description", _fixed(1056)),
     1: ("flow stats", _list("flow", 0, 56, _flow)),
@@ -239,7 +304,7 @@ _MULTIPART: dict[int, tuple[str, _Checker]] = {
     7: ("group descriptions", _list("group", 0, 8, _list("bucket", 0, 16, _bucket), 8)),
     8: ("group features", _fixed(40)),
     9: ("meter stats", _list("meter", 4, 40, _array(16, "bands"), 40)),
-    10: ("meter configurations", _list("meter", 0, 8, _list("band", 2, 16, _fixed(16)), 8)),
+    10: ("meter configurations", _list("meter", 0, 8, _list("band", 2, 16, _band), 8)),
     11: ("meter features", _fixed(16)),
     12: ("table features", _list("table", 0, 64, _table)),
     13: ("port descriptions", _array(64)),
@@ -274,7 +339,7 @@ def _queues(data: bytes, start: int, end: int, where: str) -> None:
     _QUEUES(data, start + 8, end, where)
 
 
-_QUEUES = _list("queue", 8, 16, _list("property", 2, 8, _at_least(0)), 16)
+_QUEUES = _list("queue", 8, 16, _list("property", 2, 8, _queue_property), 16)
 _ANY_VERSION = frozenset({0, 1})
 """HELLO and ERROR come before both sides agree on a version."""
 

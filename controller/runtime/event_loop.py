@@ -155,6 +155,7 @@ class EventLoop:
         self.counters: Counter[str] = Counter()
         self.faults = FaultLog(clock, self.counters, self.events)
         self.fault, self.exception = self.faults.fault, self.faults.exception
+        self.stranger = self.faults.stranger
         told = (self.counters, self.fault, lambda: self.wake(now=True))
         self.agents = AgentDeployer(clock, *told, self._greater_epoch_seen)
         attended = self.attended or clock
@@ -221,7 +222,7 @@ class EventLoop:
 
     def lead(self, epoch: int) -> None:
         """Change devices from now on; they obey us as the leader of this epoch, and are told what differs."""
-        if self.live.lead_from_here():
+        if self.live.lead_from_here(self.clock()):
             self._tried_version = -1
             self._plan_if_changed()
         self.leads = True
@@ -355,7 +356,7 @@ class EventLoop:
     def agent_misbehaved(self, peer: str, what: str) -> None:
         """Someone at the agents' port did what the protocol does not allow."""
         self.counters["malformed_agent"] += 1
-        self.fault(f"agents' port, {peer}", what)
+        self.stranger(f"agents' port, {peer}", what)
 
     # -- the loop
 

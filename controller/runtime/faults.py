@@ -1,7 +1,7 @@
-"""Faults and warnings: the latest faults for health and events, log lines about new plans, a limit on warnings, and
-the log's JSON format.
+"""Faults and warnings: the latest faults for health and events, log lines about new plans, a limit on the log, and its
+JSON format.
 
-The limit prevents that hostile peers fill the disk: warnings beyond a burst are counted instead of written.
+The limit prevents that hostile peers fill the disk: what is beyond it is counted instead of written.
 :func:`wait_until` is the one loop for those who wait for a confirmation, :func:`repeat` for what is done regularly.
 """
 
@@ -17,13 +17,14 @@ from datetime import UTC, datetime
 from typing import Protocol
 
 from hyroads.controller.core.errors import HyroadsError
-from hyroads.controller.core.token_bucket import TokenBucket
+from hyroads.controller.core.token_bucket import LimitedReports, TokenBucket
 from hyroads.controller.framework import ryu_shim as shim
 from hyroads.controller.model.events import EventLog
 from hyroads.controller.model.plan import FlowPlan, Plan, differing
 
 LOG = logging.getLogger("hyroads.controller")
 MAX_FAULTS = 50
+STRANGERS_BURST, STRANGERS_PER_S = 40, 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,8 @@ class FaultLog:
 
     def __post_init__(self) -> None:
         self._faults: deque[Fault] = deque(maxlen=MAX_FAULTS)
+        self.stranger = LimitedReports(self.fault, self.clock, TokenBucket(STRANGERS_PER_S, STRANGERS_BURST))
+        """Note what somebody did who may not do it, now and then."""
 
     def __iter__(self) -> Iterator[Fault]:
         return iter(tuple(self._faults))
@@ -88,29 +91,50 @@ def _paths(plan: FlowPlan) -> list[str]:
     return ["+".join(path.links) + rate for path, rate in zip(plan.paths, rates, strict=True)]
 
 
-BURST = 100
-PER_SECOND = 5.0
+BURST, PER_SECOND = 100, 5.0
+"""Warnings."""
+BURST_BYTES, BYTES_PER_S = 262_144, 12_288
+"""Of each level."""
+MOST_BYTES = 8192
+"""Of one record."""
+_LEVELS = (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR)
 
 
-class WarningLimit(logging.Filter):
-    """A token bucket for records of level WARNING; the next one that passes tells how many did not."""
+class LogLimit(logging.Filter):
+    """Bounds what is written of each level, in bytes, and of warnings also in records. The next record of that level
+    that passes tells how many did not. A record that is very long is cut.
+    """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
         self._clock = clock
-        self._bucket, self._left_out = TokenBucket(PER_SECOND, BURST), 0
+        self._bytes = {level: TokenBucket(BYTES_PER_S, BURST_BYTES) for level in _LEVELS}
+        self._warnings = TokenBucket(PER_SECOND, BURST)
+        self._left_out = dict.fromkeys(_LEVELS, 0)
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Whether the record is written."""
-        if record.levelno != logging.WARNING:
-            return True
-        if not self._bucket.take(self._clock()):
-            self._left_out += 1
+        level = max((each for each in _LEVELS if each <= record.levelno), default=logging.DEBUG)
+        now_s, size = self._clock(), self._bytes[level]
+        if size.wait_s(now_s) > 0 or (level == logging.WARNING and not self._warnings.take(now_s)):
+            self._left_out[level] += 1
             return False
-        if self._left_out:
-            record.msg, record.args = f"{record.getMessage()} ({self._left_out} warnings before were left out)", None
-            self._left_out = 0
+        message = record.getMessage()
+        if self._left_out[level]:
+            message += f" ({self._left_out[level]} before at this level were left out)"
+            self._left_out[level] = 0
+        if record.exc_info and not record.exc_text:
+            record.exc_text = _FORMAT.formatException(record.exc_info)
+        if record.exc_text and len(record.exc_text) > MOST_BYTES:
+            record.exc_text = f"...{record.exc_text[-MOST_BYTES:]}"
+        record.msg, record.args = message if len(message) <= MOST_BYTES else f"{message[:MOST_BYTES]}...", None
+        size.spend(LINE_BYTES + len(record.msg) + len(record.exc_text or ""))
         return True
+
+
+LINE_BYTES = 80
+"""What comes before a message."""
+_FORMAT = logging.Formatter()
 
 
 class JsonLines(logging.Formatter):
@@ -128,7 +152,7 @@ class JsonLines(logging.Formatter):
             "message": record.getMessage(),
         }
         if record.exc_info:
-            document["exception"] = self.formatException(record.exc_info)
+            document["exception"] = record.exc_text or self.formatException(record.exc_info)
         return json.dumps(document)
 
 

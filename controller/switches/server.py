@@ -12,70 +12,86 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+from hyroads.controller.core.admission import Limits
+from hyroads.controller.core.errors import OpenFlowError
 from hyroads.controller.framework import ryu_shim as shim
+from hyroads.controller.framework.connections import Connections, Place
 from hyroads.controller.model.state import TopologyContext
+from hyroads.controller.ofp import wire
+from hyroads.controller.ofp.handshake import HELLO, PLAIN_HELLO, Handshake
 from hyroads.controller.ofp.vlan_tags import TagRules
 
 from .roles import SwitchRole
 from .sessions import SwitchSession
 
-HANDSHAKE_WITHIN_S = 5.0
-SPARE_CONNECTIONS = 32
-ACCEPTED_AT_ONCE = 16
-"""After so many others may run before the next are accepted."""
+HANDSHAKE_WITHIN_S, TLS_WITHIN_S = 10.0, 5.0
+SPARE_CONNECTIONS = 128
 READ_AT_ONCE, PLACE_S = 16, 1.0
 _CHUNK = 65536
 _AT_ONCE = 16_384
 SMALL_BYTES, BUSY_READS, WINDOW_S, PAUSE_S = 2048, 15, 0.1, 0.004
+_OUR_HANDSHAKE = (wire.HELLO, wire.FEATURES_REQUEST)
 
 Handle = Callable[[Any, Any], None]
 """Serves one connection (socket, address) until it ends."""
 
 
 class SwitchServer:
-    """``nodes`` bounds the connections; ``tell`` hears (peer, what) of every one that ends badly."""
+    """``nodes`` bounds the connections; ``is_ours`` tells of a datapath id whether it is in the network; ``tell`` hears
+    (peer, what) of every connection that ends badly.
+    """
 
-    def __init__(
-        self, listener: Any, context: Any, nodes: int, tell: Callable[[str, str], None], clock: Callable[[], float]
+    def __init__(  # noqa: PLR0917
+        self,
+        listener: Any,
+        context: Any,
+        nodes: int,
+        is_ours: Callable[[int], bool],
+        tell: Callable[[str, str], None],
+        clock: Callable[[], float],
     ) -> None:
         self._clock = clock
         self._listener = listener
         self._context = context
-        self._most = 2 * nodes + SPARE_CONNECTIONS
+        self._is_ours = is_ours
         self._tell = tell
-        self._connections = 0
+        places = 2 * nodes + SPARE_CONNECTIONS
+        self._connections = Connections(Limits(places, places, HANDSHAKE_WITHIN_S), clock, tell)
 
     def serve(self, handle: Handle) -> None:
-        """Accept for ever, in the calling green thread."""
-        accepted = 0
-        while True:
-            connection, address = shim.accept(self._listener)
-            if self._connections >= self._most:
-                self._tell(_name(address), "too many connections")
-                connection.close()
-                continue
-            self._connections += 1
-            shim.spawn(self._serve_one, connection, address, handle)
-            accepted += 1
-            if accepted % ACCEPTED_AT_ONCE == 0:
-                shim.sleep(0)
+        """Accept for ever, in the calling green thread. What is handed on is a switch of ours by its datapath id."""
+        self._connections.serve(self._listener, lambda connection, place: self._serve_one(connection, place, handle))
 
-    def _serve_one(self, connection: Any, address: Any, handle: Handle) -> None:
+    def _serve_one(self, connection: Any, place: Place, handle: Handle) -> None:
         try:
             if self._context is not None:
                 connection = TlsSocket(connection, self._context)
-                connection.handshake(HANDSHAKE_WITHIN_S)
-            handle(LargeReads(connection, self._clock), address)
+                connection.handshake(TLS_WITHIN_S)
+            first = self._handshake(connection)
+            if first:
+                host, _, port = place.peer.rpartition(":")
+                handle(LargeReads(connection, self._clock, place, first), (host, int(port)))
         except Exception as error:  # noqa: BLE001 - the framework passes on whatever its parsers raise
-            self._tell(_name(address), f"connection ended: {type(error).__name__}: {error}")
-        finally:
-            self._connections -= 1
-            shim.shut(connection)
-            connection.close()
+            what = str(error) if isinstance(error, OpenFlowError) else f"{type(error).__name__}: {error}"
+            self._tell(place.peer, f"connection ended: {what}")
 
-
-def _name(address: Any) -> str:
-    return f"{address[0]}:{address[1]}"
+    def _handshake(self, connection: Any) -> bytes:
+        """What the framework has to read first: a HELLO that holds no surprise, FEATURES_REPLY and what came after it.
+        Nothing if the peer has gone again.
+        """
+        shim.no_delay(connection)
+        connection.sendall(HELLO)
+        handshake = Handshake()
+        while not handshake.features:
+            data = connection.recv(_AT_ONCE)
+            if not data:
+                return b""
+            answer = handshake.take(data)
+            if answer:
+                connection.sendall(answer)
+        if not self._is_ours(handshake.dpid):
+            raise OpenFlowError(f"switch {handshake.dpid:#x} is not in the network")
+        return PLAIN_HELLO + handshake.features + handshake.rest
 
 
 class LargeReads:
@@ -86,10 +102,18 @@ class LargeReads:
 
     To wake up for each costs more than to read it. So after a window with many small reads there is a pause before each
     one, as network interfaces moderate their interrupts: what came meanwhile is read at once.
+
+    ``first`` is read before anything else: the handshake, which is over already. So the framework's own part of it is
+    not sent.
     """
 
-    def __init__(self, connection: Any, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, connection: Any, clock: Callable[[], float], place: Place | None = None, first: bytes = b""
+    ) -> None:
         self._socket = connection
+        self.place = place
+        self._first = first
+        self._unsent = list(_OUR_HANDSHAKE) if first else []
         self._clock = clock
         self._asked_s: float | None = None
         """Since when somebody reads, and nothing comes."""
@@ -98,6 +122,9 @@ class LargeReads:
 
     def recv(self, size: int) -> bytes:
         """Something, also more than ``size`` bytes; none at the end of the stream."""
+        if self._first:
+            first, self._first = self._first, b""
+            return first
         if self._is_busy:
             shim.sleep(PAUSE_S)
         now_s = self._clock()
@@ -109,6 +136,13 @@ class LargeReads:
         self._asked_s = None
         self._small += len(data) < SMALL_BYTES
         return data
+
+    def sendall(self, data: bytes) -> None:
+        """Send one message of the framework."""
+        if self._unsent and data[1] == self._unsent[0]:
+            del self._unsent[0]
+        else:
+            self._socket.sendall(data)
 
     def silence_s(self) -> float:
         """For how long nothing came while somebody read; 0 while what came before is still being worked on."""

@@ -11,12 +11,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from hyroads.controller.ofp import wire
+from hyroads.controller.ofp.handshake import HELLO, HELLO_FAILED, speaks_1_3
 from hyroads.slices.core.errors import SliceError
 from hyroads.slices.core.model import Controller
 from hyroads.slices.native.layout import Sent
 from hyroads.slices.proxy.session import FastGuest, SwitchSession, Tenant
 
-from .stream import HELLO, HELLO_FAILED, MessageStream, speaks_1_3
+from .stream import MessageStream
 from .switch_link import SwitchLink
 
 if TYPE_CHECKING:

@@ -244,23 +244,3 @@ class MessageStream(asyncio.BufferedProtocol):
         if silent_s >= ECHO_AFTER_S:
             self.send(_ECHO_REQUEST)
         self._echo = self.loop.call_later(ECHO_AFTER_S, self._check_alive)
-
-
-def speaks_1_3(hello: bytes) -> bool:
-    """Whether a HELLO offers OpenFlow 1.3: by its bitmap, else by its version, which is the highest."""
-    at = 8
-    while at + 8 <= len(hello):
-        kind, length = int.from_bytes(hello[at : at + 2], "big"), hello[at + 2] << 8 | hello[at + 3]
-        if length < 4:
-            break
-        if kind == 1:
-            return bool(int.from_bytes(hello[at + 4 : at + 8], "big") >> 4 & 1)
-        at += (length + 7) // 8 * 8
-    return hello[0] >= 4
-
-
-HELLO = bytes((4, 0, 0, 16, 0, 0, 0, 1, 0, 1, 0, 8, 0, 0, 0, 1 << 4))
-"""With the bitmap that says: 1.3 only."""
-
-HELLO_FAILED = bytes((4, 1, 0, 12, 0, 0, 0, 1, 0, 0, 0, 0))
-"""Incompatible."""

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 
 from hyroads.controller.core.errors import HyroadsError
 from hyroads.controller.ofp import guard, wire
+from hyroads.controller.ofp.handshake import FEATURES_REQUEST, HELLO, HELLO_FAILED, speaks_1_3
 from hyroads.slices.core.errors import SliceError
 from hyroads.slices.proxy.xids import FIRST_OWN
 
-from .stream import HELLO, HELLO_FAILED, LOG, MessageStream, speaks_1_3
+from .stream import LOG, MessageStream
 
 if TYPE_CHECKING:
     from hyroads.slices.proxy.session import SwitchSession
@@ -107,7 +108,7 @@ class SwitchLink(MessageStream):
             raise SliceError("expected a switch that speaks OpenFlow 1.3")
         guard.check(message)
         self._stage = self._features
-        self.send(wire.message(b"", 2, wire.FEATURES_REQUEST))
+        self.send(FEATURES_REQUEST)
 
     def _features(self, message: bytes) -> None:
         guard.check(message)

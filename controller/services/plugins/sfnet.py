@@ -12,9 +12,11 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 from hyroads.controller import version
+from hyroads.controller.core.admission import Limits
 from hyroads.controller.core.errors import ConfigError
-from hyroads.controller.core.token_bucket import TokenBucket
+from hyroads.controller.core.token_bucket import LimitedReports, TokenBucket
 from hyroads.controller.framework import ryu_shim as shim
+from hyroads.controller.framework.connections import Connections, Place
 from hyroads.controller.model.events import EventLog
 from hyroads.controller.settings.plugins import SfnetSettings
 from hyroads.plugins.sfnet import messages
@@ -24,17 +26,21 @@ from hyroads.rest.contract import Token
 from .requests import Requests
 
 LOG = logging.getLogger("hyroads.sfnet")
-MAX_CONNECTIONS = 64
 MAX_AT_ONCE = 8
 REQUESTS_PER_S, REQUESTS_BURST = 50.0, 100.0
 ANSWERS_PER_S, ANSWERS_BURST = 20.0, 40.0
 HELLO_S = 5.0
+LIMITS = Limits(strangers=64, known=64, within_s=HELLO_S, each=64)
 KEEPALIVE_S = 60
 SEND_S = 5.0
 WAIT_S = 1.0
 EVERYWHERE = "0.0.0.0"  # noqa: S104 - compared
 IP_MULTICAST_ALL, IP_PKTINFO = 49, 8
 _ANYBODY = Token("sfnet", "", "admin")
+
+
+def _tell(peer: str, what: str) -> None:
+    LOG.warning("%s: %s", peer, what)
 
 
 @dataclass(eq=False)
@@ -50,7 +56,8 @@ class SfnetService:
     document: str = "settings"
 
     def __post_init__(self) -> None:
-        self._connections = 0
+        self._stranger = LimitedReports(_tell, self.clock, TokenBucket(2.0, 40.0))
+        self._connections = Connections(LIMITS, self.clock, self._stranger)
         self._answers = TokenBucket(ANSWERS_PER_S, ANSWERS_BURST)
         settings = self.settings
         where = f"{settings.host}:{settings.port}"
@@ -66,7 +73,7 @@ class SfnetService:
 
     def start(self) -> None:
         """Serves from now on."""
-        shim.spawn(self._accept)
+        shim.spawn(self._connections.serve, self._listener, self._serve)
         if self._discovery is not None:
             shim.spawn(self._discover)
 
@@ -100,29 +107,17 @@ class SfnetService:
                 return socket.inet_ntoa(here) if host == EVERYWHERE else host
         return None
 
-    def _accept(self) -> None:
-        while True:
-            connection, address = shim.accept(self._listener)
-            if self._connections >= MAX_CONNECTIONS:
-                connection.close()
-                continue
-            self._connections += 1
-            shim.spawn(self._serve, connection, address)
-
-    def _serve(self, connection: Any, address: Sequence[Any]) -> None:
+    def _serve(self, connection: Any, place: Place) -> None:
         try:
             shim.no_delay(connection)
             # Who is gone without a word makes room for others after some minutes.
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, KEEPALIVE_S)
-            Session(connection, self).run()
+            Session(connection, self, place).run()
         except OSError:
             pass
         except MessageError as error:
-            LOG.warning("%s: %s", address[0], error)
-        finally:
-            self._connections -= 1
-            connection.close()
+            self._stranger(place.peer, str(error))
 
     def who(self, token: str | None) -> Token | None:
         """Whom a token stands for; without tokens in the settings, anybody (we listen on loopback only)."""
@@ -136,8 +131,8 @@ class SfnetService:
 class Session:
     """One connection."""
 
-    def __init__(self, connection: Any, service: SfnetService) -> None:
-        self._connection = connection
+    def __init__(self, connection: Any, service: SfnetService, place: Place) -> None:
+        self._connection, self._place = connection, place
         self._service = service
         self._sending = shim.new_lock()
         self._bucket = TokenBucket(REQUESTS_PER_S, REQUESTS_BURST)
@@ -164,6 +159,9 @@ class Session:
         who = self._service.who(messages.hello(first))
         if who is None:
             self._send(messages.line_of({"type": "error", "status": 401, "detail": "expected a token"}))
+            return
+        if not self._place.authenticated(who.name):
+            self._send(messages.line_of({"type": "error", "status": 429, "detail": "too many connections"}))
             return
         welcome = {"type": "welcome", "version": messages.VERSION, "role": who.role, "program": f"HyRoads {version()}"}
         self._send(messages.line_of(welcome))

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ from hyroads.controller.core.network import FlowSpec
 from hyroads.controller.core.topologies import campus
 from hyroads.controller.framework import ryu_shim as shim
 from hyroads.controller.model import state as model
-from hyroads.controller.model.plan import Options, differing
+from hyroads.controller.model.plan import Options, Plan, differing
 from hyroads.controller.model.state import DeclaredFlow, Origin, State, TopologyContext
 from hyroads.controller.runtime.event_loop import BUSY_S
 
@@ -447,7 +447,7 @@ def test_routes_of_another_leader_are_planned_before_the_loop_turns_with_them(ru
 
     def takes_over() -> None:
         loop.live.follow_routes(theirs)
-        assert loop.live.lead_from_here()
+        assert loop.live.lead_from_here(loop.clock())
 
     meanwhile.to_lay_out()
     meanwhile.work = [*(before * [lambda: None]), takes_over]
@@ -459,6 +459,47 @@ def test_routes_of_another_leader_are_planned_before_the_loop_turns_with_them(ru
     loop.wake()
     running.settle()
     check(running)
+
+
+def planned(lives: Iterable[Live], state: State, now_s: float) -> None:
+    for live in lives:
+        live.replan(state, NO_REPORTS, now_s)
+        while live.improve(NO_REPORTS, now_s):
+            pass
+
+
+def busiest(live: Live) -> str:
+    """The node that most paths pass on their way."""
+    links = CONTEXT.network.link_index
+    passed = Counter(CONTEXT.network.links[links[link]].target for route in live.routes.values()
+                     for path in route.paths for link in path[:-1])  # fmt: skip
+    return passed.most_common(1)[0][0]
+
+
+def ids(plan: Plan, flow: str) -> list[int]:
+    return [path.id for path in plan.flows[flow].paths]
+
+
+@pytest.mark.parametrize(("led_s", "is_lately"), [(9.1, True), (60.0, False)])
+def test_a_new_leader_keeps_better_routes_that_both_had_found_just_now(led_s: float, is_lately: bool) -> None:
+    before, after, whole = live_of(in_parts=False), live_of(in_parts=False), started(FLOWS)
+    both = before, after
+    planned(both, whole, 0.0)
+    node = busiest(before)
+    planned(both, model.links_heard(whole, CONTEXT, node, {each.id: False for each in CONTEXT.network.links
+                                                           if each.target == node}, 1.0), 1.0)  # fmt: skip
+    saved = {flow: route for flow, route in before.routes.items() if route.paths}
+    old = before.in_force
+    after.adopt_numbers(before.numbers)
+    after.follow_routes(saved)
+    healed = replace(whole, version=whole.version + 9)
+    planned(both, healed, 9.0)
+    better = {flow for flow, route in saved.items() if route.paths != before.routes[flow].paths}
+    assert better
+    after.lead_from_here(led_s)
+    now, runs = after.replan(healed, NO_REPORTS, led_s), before.in_force if is_lately else old
+    # Nothing that changes anything is to be sent.
+    assert {flow: ids(now, flow) for flow in better} == {flow: ids(runs, flow) for flow in better}
 
 
 def test_a_plan_meanwhile_leaves_new_flows_the_rates_that_they_have(running: CampusLoop) -> None:

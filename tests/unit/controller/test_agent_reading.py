@@ -74,7 +74,8 @@ class Port:
         if self.device is not None:
             self.device.close()
         here, self.device = shim.socket_pair()
-        shim.spawn(self.server._serve_one, here, "test")
+        place = self.server._connections.enter(here, ("test", 1))
+        shim.spawn(self.server._serve_one, here, place)
         self.say(json.dumps(self.hello).encode() + b"\n")
 
     @property

@@ -259,6 +259,29 @@ def check(parse: Callable[[], object]) -> None:
         parse()
 
 
+@pytest.mark.parametrize("security", [Security(token=TOKEN), Security()], ids=["token", "none"])
+def test_an_instance_gets_in_while_strangers_take_all_places(security: Security, monkeypatch: Any) -> None:
+    """They say nothing; each newer one takes the place of the oldest, and all of them have two seconds."""
+    monkeypatch.setattr(peers, "HELLO_WITHIN_S", 30.0)
+    end = End("a", security)
+    host, port = end.address.split(":")
+    strangers = []
+    try:
+        for _ in range(4 * peers.MAX_CONNECTIONS):
+            stranger = socket.socket()
+            stranger.bind(("127.0.0.2", 0))
+            stranger.connect((host, int(port)))
+            strangers.append(stranger)
+        other = End("b", security)
+        other.peers.dial({"a": end.address})
+        eventually(lambda: len(end.beats) > 20, 10)
+        assert end.resets == [], "its connection was not ended"
+        other.close()
+    finally:
+        for stranger in strangers:
+            stranger.close()
+
+
 def test_no_thread_is_left_dialling() -> None:
     end = End("a", Security())
     end.peers.dial({"b": "127.0.0.1:1"})

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from flask import Flask
+from flask import Flask, g
 from flask_smorest import Api
 
 from hyroads.controller.model.events import Event, EventLog
@@ -70,6 +70,34 @@ def test_kept_events_filtered_by_kind() -> None:
     assert [kind for _, kind, _ in some] == ["link.down", "link.up", "agent.up"]
     after = parsed(web.get("?follow=false", last=everything[1][0]).get_data(as_text=True))
     assert [kind for _, kind, _ in after] == ["link.up", "agent.up"]
+
+
+def test_nobody_listens_where_nobody_may() -> None:
+    assert Web(max_listeners=0).get().status_code == 503
+
+
+def test_a_token_with_many_listeners_gives_a_place_to_one_with_few() -> None:
+    web = Web(max_listeners=4)
+    asks = [""]
+    web.client.application.before_request(lambda: setattr(g, "principal", asks[0]))
+    asks[0] = "viewer"
+    viewers = [web.get() for _ in range(4)]
+    streams = [chunks(answer) for answer in viewers]
+    assert web.get().status_code == 503, "its own many are no reason to end one"
+    asks[0] = "admin"
+    admins = [web.get() for _ in range(2)]
+    assert [answer.status_code for answer in admins] == [200, 200]
+    assert web.get().status_code == 503, "two and two are fair"
+    for stream in streams[:2]:
+        next(stream)
+        told = next(stream)
+        assert "event: dropped" in told
+        assert "id:" not in told, "the reader comes back to what it has got"
+        with pytest.raises(StopIteration):
+            next(stream)
+    assert "listening" in next(streams[2])
+    asks[0] = "viewer"
+    assert web.get().status_code == 503
 
 
 def test_a_listener_hears_what_happens_and_a_heartbeat() -> None:

@@ -18,7 +18,11 @@ from hyroads.controller.framework.request_framing import refusal
 # The controller's own server, in a process of its own: green threads can't be woken from elsewhere.
 SERVER = """
 import logging, sys
+import time
+from hyroads.controller.core.admission import Limits
 from hyroads.controller.framework import ryu_shim as shim
+from hyroads.controller.framework.connections import Connections
+from hyroads.controller.framework.http_server import serve_wsgi
 from hyroads.rest.api import create_app
 from hyroads.rest.contract import NotFoundError
 
@@ -34,7 +38,8 @@ class Network:
 
 listener = shim.listen("127.0.0.1", 0)
 print(listener.getsockname()[1], flush=True)
-shim.serve_wsgi(listener, create_app(Network()), logging.getLogger("test"))
+places = Connections(Limits(64, 64, 5.0), time.monotonic, lambda peer, why: None)
+serve_wsgi(listener, create_app(Network()), logging.getLogger("test"), places)
 """
 HIDDEN = b"GET /api/v1/health HTTP/1.1\r\nHost: localhost\r\n\r\n"
 CHUNKED = b"Transfer-Encoding: chunked\r\n"
