@@ -46,8 +46,9 @@ SOCKETS: tuple[ListeningSocket, ...] = (
         "switches whose datapath id is in the network file; with `tls.ca` only with a certificate of that authority. "
         "Beyond loopback needs `tls`, or `allow_plaintext: true`",
         "be a switch: send frames of hosts, answer what it is asked",
-        f"twice the switches and {{{_SWITCHES}:SPARE_CONNECTIONS}} connections; TLS handshake within "
-        f"{{{_SWITCHES}:HANDSHAKE_WITHIN_S}} s; messages are checked before they are parsed",
+        f"as strangers, and again as switches of ours, twice the switches and {{{_SWITCHES}:SPARE_CONNECTIONS}} "
+        f"connections, the oldest stranger ends first; handshake within {{{_SWITCHES}:HANDSHAKE_WITHIN_S}} s; "
+        "messages are checked before they are parsed",
         (_APPLICATION, "controller/framework/ryu_shim.py:listen"),
     ),
     ListeningSocket(
@@ -57,7 +58,8 @@ SOCKETS: tuple[ListeningSocket, ...] = (
         "agents and access points with the one `agent_token`, clients with their own of `clients`. "
         "Beyond loopback needs `agent_token`. Not encrypted",
         "be the agent, the radios or the client of a node: get its configuration, report rates, stations, policies",
-        f"twice the nodes and clients and {{{_AGENTS}.server:SPARE_CONNECTIONS}} connections; hello within "
+        "as strangers, and again as agents of ours, twice the nodes and clients and "
+        f"{{{_AGENTS}.server:SPARE_CONNECTIONS}} connections, the oldest stranger ends first; hello within "
         f"{{{_AGENTS}.server:HELLO_WITHIN_S}} s; a line has {{{_AGENTS}.protocol:MAX_LINE}} bytes at most",
         (_APPLICATION, "controller/framework/ryu_shim.py:listen"),
     ),
@@ -68,7 +70,10 @@ SOCKETS: tuple[ListeningSocket, ...] = (
         "without `api_tokens` " + LOOPBACK_ONLY + "; with them who has a token. Beyond loopback needs `api_tokens`. "
         "Not encrypted: put a proxy with TLS before it",
         "what the role of its token may: viewer, application, slice-owner, admin; without tokens everything",
-        "1024 connections, 10 s for a request; bodies of {hyroads.rest.api:MAX_BODY} bytes; requests per token as "
+        "{hyroads.controller.app:REST_LIMITS.strangers} strangers, the oldest ends first, and "
+        "{hyroads.controller.app:REST_LIMITS.known} with a token; "
+        "{hyroads.controller.app:REST_LIMITS.within_s} s for a request; "
+        "bodies of {hyroads.rest.api:MAX_BODY} bytes; requests per token as "
         "`api_limits` says, {hyroads.rest.access:STRANGERS.per_s} a second from strangers",
         (_APPLICATION, "controller/framework/ryu_shim.py:listen"),
     ),
@@ -94,7 +99,8 @@ SOCKETS: tuple[ListeningSocket, ...] = (
         "without `api_tokens` " + LOOPBACK_ONLY + "; with them who has a token. Beyond loopback needs `api_tokens`. "
         "Not encrypted",
         "what the REST API allows its role",
-        f"{{{_SFNET}:MAX_CONNECTIONS}} connections, {{{_SFNET}:MAX_AT_ONCE}} requests at once and "
+        f"{{{_SFNET}:LIMITS.strangers}} strangers and {{{_SFNET}:LIMITS.known}} with a token, "
+        f"{{{_SFNET}:MAX_AT_ONCE}} requests at once and "
         f"{{{_SFNET}:REQUESTS_PER_S}} a second of each; hello within {{{_SFNET}:HELLO_S}} s",
         ("controller/services/plugins/sfnet.py:SfnetService.__post_init__", "controller/framework/ryu_shim.py:listen"),
     ),
