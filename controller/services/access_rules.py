@@ -123,7 +123,8 @@ class AccessRuleService:
     def document(self, name: str) -> Document:
         """The rule of this id; NotFoundError."""
         rule = self._get(name)
-        pending = self.pending(name)
+        # What is confirmed to another controller, which leads, is not known here: as far as we know, all is.
+        pending = self.pending(name) if self.port.leads else []
         state = "activating" if pending else "active"
         left_s = None if rule.expires_s is None else max(0.0, rule.expires_s - self.clock())
         document = rule.document()

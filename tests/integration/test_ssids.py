@@ -50,6 +50,7 @@ class Campus:
             for name in OWNERS
         }
         settings = {"listen": VISOR, "audit_file": "audit.jsonl", "devices": {"ap1": device}, "slices": users}
+        self.file.touch(mode=0o600)
         self.file.write_text(json.dumps(settings))
 
     def ssids(self, *words: str) -> subprocess.CompletedProcess[str]:
