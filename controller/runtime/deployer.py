@@ -7,6 +7,7 @@ only rates where nothing else differs. What is confirmed is recorded, and lets t
 from __future__ import annotations
 
 import logging
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -26,6 +27,8 @@ LOG = logging.getLogger("hyroads.controller")
 # What deserves to be sent was decided with the rates (core.closed_loop.to_push); this is only rounding.
 RATE_TOLERANCE = 1e-6
 RETRY_AFTER_S = 1.0
+TOLD_AT_LEAST = 100
+"""Switches that are told something in each cycle, whatever happens meanwhile."""
 
 Fill = dict[tuple[int, int], float]
 """(flow number, path id) -> what dummies make up at least, Mb/s."""
@@ -377,6 +380,7 @@ class Deployer:
         """Nodes of which something changed that is not in ``_wanted`` and ``_seen`` yet."""
         self._untold: set[str] = set()
         """Nodes whose switches may have to be told something."""
+        self._told_last = ""
         self._permitted_for: Mapping[str, frozenset[str]] = {}
         """Flows that switches may classify, as they were told last."""
 
@@ -485,7 +489,11 @@ class Deployer:
     def _push_switches(self, orders: Orders) -> None:
         self._untold |= differing(self._permitted_for, orders.classified)
         self._permitted_for = orders.classified
-        for node, session in [(node, self.switches.get(node)) for node in sorted(self._untold)]:
+        # Who was told last comes last: where plans change all the time the first ones would keep the others waiting.
+        nodes = sorted(self._untold)
+        first = bisect_right(nodes, self._told_last)
+        told = 0
+        for node, session in [(node, self.switches.get(node)) for node in nodes[first:] + nodes[:first]]:
             permitted, now = orders.classified.get(node), self.switches.get(node)
             if now is None or not now.is_read or node not in self._wanted:
                 # It is marked again once it was read.
@@ -498,5 +506,8 @@ class Deployer:
             self._untold.discard(node)
             # Rules of a switch take milliseconds where there are many: a slot may pass between two of them. If
             # something else happened meanwhile, the next cycle asks the update ordering again and goes on from here.
-            if is_new and self.is_overtaken():
-                return
+            # In a large network something happens all the time, so some are told nevertheless.
+            if is_new:
+                self._told_last, told = node, told + 1
+                if self.is_overtaken() and told >= TOLD_AT_LEAST:
+                    return
