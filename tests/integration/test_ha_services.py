@@ -55,7 +55,11 @@ def test_copies_groups_reservations_and_slices_cost_nothing(tmp_path: Path) -> N
         asked(rig.leader, "/sessions", {"id": "video", "group": "239.1.2.3", "participants": members})
         asked(rig.leader, "/ncasts", {"flow": "f1", "copies": 2})
         asked(rig.leader, "/reservations", {"id": "r", "flow": "f2", "rate_mbps": 0.5})
-        asked(rig.leader, "/access-rules", {"id": "no-mail", "action": "deny", "match": {"eth_type": 0x0800, "tcp_dst": 25}})
+        asked(
+            rig.leader,
+            "/access-rules",
+            {"id": "no-mail", "action": "deny", "match": {"eth_type": 0x0800, "tcp_dst": 25}},
+        )
         rig.in_force(rig.leader)
         now, ways = kept(rig.leader), rig.ways(rig.leader)
         assert [len(now[name]) for name in SERVICES] == [1, 1, 1, 0, 1] and now["ncasts"][0]["phase"] == "copying"

@@ -120,6 +120,7 @@ class World:
             switches=self.switches,
             saver=instant_saver(save)[0],
             progress=progress,
+            leads=True,
             note_unsaved=lambda: None,
             events=SimpleNamespace(publish=lambda kind, document: self.events.append((kind, document))),
         )
