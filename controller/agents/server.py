@@ -380,16 +380,15 @@ class AgentServer:
         is_replaced = kind == CHANGES or line.startswith(_REPLACED)
         if is_replaced and self._listener.is_starting and self._sheds(session):
             return
-        if kind == PONG:
-            session.heard_s = self._attended()
-            self._handlers[session.hello.role]["pong"](session, {"seq": number, **_PONG})
-        elif kind != CHANGES:
+        if kind not in {PONG, CHANGES}:
             self._take(session, line)
+            return
+        session.heard_s = self._attended()
+        if kind == PONG:
+            self._handlers[session.hello.role]["pong"](session, {"seq": number, **_PONG})
         elif session.hello.role == RADIO:
-            session.heard_s = self._attended()
             self._radios.listener.radio_report(session, session.reading.decoded(numbers.tolist()))
         else:
-            session.heard_s = self._attended()
             self._reported(session, session.whole.decoded(line, numbers), [])
 
     def _take(self, session: Session, line: bytes) -> None:

@@ -225,14 +225,7 @@ class RegionLinks:
                     self._put(neighbour, document, deque())
 
     def _accept(self) -> None:
-        while True:
-            try:
-                connection, address = self.listener.accept()
-            except OSError as error:
-                LOG.warning("regions: can't accept a connection: %s", error.strerror)
-                _time.sleep(0.1)
-                continue
-            place = self._connections.enter(connection, address)
+        for connection, place in self._connections.accepted(self.listener, LOG, "regions"):
             shim.start_thread(self._read, connection, place, name="a region")
 
     def _read(self, connection: Any, place: Place) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +12,7 @@ from hyroads.controller.core.admission import Admission, Limits
 
 from . import ryu_shim as shim
 
+_time = shim.original("time")
 ACCEPTED_AT_ONCE = 16
 """After so many others may run before the next are accepted."""
 SWEEP_S = 0.25
@@ -85,6 +87,17 @@ class Connections:
         if connection is not None:
             shim.shut(connection)
             self._ended(peer, why)
+
+    def accepted(self, listener: Any, log: logging.Logger, who: str) -> Iterator[tuple[Any, Place]]:
+        """Accept for ever, in the calling thread of the system; whoever takes a connection also ends it."""
+        while True:
+            try:
+                connection, address = listener.accept()
+            except OSError as error:
+                log.warning("%s: can't accept a connection: %s", who, error.strerror)
+                _time.sleep(0.1)
+                continue
+            yield connection, self.enter(connection, address)
 
     def serve(self, listener: Any, serve: Serve) -> None:
         """Accept for ever, in the calling green thread; each connection is served in one of its own."""

@@ -446,14 +446,7 @@ class Peers:
     # -- reading
 
     def _accept(self, listener: Any) -> None:
-        while True:
-            try:
-                connection, address = listener.accept()
-            except OSError as error:
-                LOG.warning("instances: can't accept a connection: %s", error.strerror)
-                _time.sleep(0.1)
-                continue
-            place = self._connections.enter(connection, address)
+        for connection, place in self._connections.accepted(listener, LOG, "instances"):
             shim.start_thread(self._read, connection, place, name="heartbeats of an instance")
 
     def _read(self, connection: Any, place: Place) -> None:

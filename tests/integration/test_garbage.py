@@ -27,6 +27,14 @@ def garbage() -> Iterator[Garbage]:
     gc.unfreeze()
 
 
+def ended_cycle() -> weakref.ref[Knot]:
+    """A cycle that has grown old, and that nobody needs any more."""
+    knot = Knot()
+    trace = weakref.ref(knot)
+    gc.collect(1)
+    return trace
+
+
 def test_before_it_begins_nothing_happens(garbage: Garbage) -> None:
     frozen = gc.get_freeze_count()
     garbage.after_slot(1e9)
@@ -44,10 +52,7 @@ def test_old_objects_are_never_walked_through_of_their_own_accord(garbage: Garba
 
 def test_a_cycle_that_ended_between_two_looks_is_freed(garbage: Garbage) -> None:
     garbage.begin(0.0)
-    knot = Knot()
-    trace = weakref.ref(knot)
-    gc.collect(1)
-    del knot
+    trace = ended_cycle()
     garbage.after_slot(4.9)
     assert trace() is not None
     garbage.after_slot(5.0)
@@ -72,10 +77,7 @@ def test_frozen_objects_are_not_counted(garbage: Garbage, monkeypatch: pytest.Mo
 
 def test_who_waits_has_it_first_but_not_for_ever(garbage: Garbage) -> None:
     garbage.begin(0.0)
-    knot = Knot()
-    trace = weakref.ref(knot)
-    gc.collect(1)
-    del knot
+    trace = ended_cycle()
     garbage.after_slot(9.9, is_urged=True)
     assert trace() is not None
     garbage.after_slot(10.0, is_urged=True)

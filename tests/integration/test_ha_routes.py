@@ -8,23 +8,17 @@ from pathlib import Path
 
 import pytest
 from controller_process import eventually
-from not_made import needs_etcd
 
 pytest.importorskip("mininet")
 pytest.importorskip("etcd3gw")
 
-from ha_rig import NOTHING, QUIET_S, HaRig
+from ha_rig import NOTHING, QUIET_S, HaRig, ha_rig
 
 
 @pytest.fixture
 def rig(tmp_path: Path) -> Iterator[HaRig]:
-    needs_etcd()
-    found = HaRig(tmp_path)
-    try:
-        found.in_force(found.leader)
+    with ha_rig(tmp_path) as found:
         yield found
-    finally:
-        found.close()
 
 
 def test_who_was_started_later_goes_on_where_flows_went_after_links_were_cut_and_came_back(rig: HaRig) -> None:

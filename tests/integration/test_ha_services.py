@@ -10,23 +10,17 @@ from typing import Any
 import pytest
 from controller_process import eventually
 from ha_lab import Instance
-from not_made import needs_etcd
 
 pytest.importorskip("mininet")
 pytest.importorskip("etcd3gw")
 
-from ha_rig import NOTHING, HaRig
+from ha_rig import NOTHING, HaRig, ha_rig
 
 
 @pytest.fixture
 def rig(tmp_path: Path) -> Iterator[HaRig]:
-    needs_etcd()
-    found = HaRig(tmp_path)
-    try:
-        found.in_force(found.leader)
+    with ha_rig(tmp_path) as found:
         yield found
-    finally:
-        found.close()
 
 
 SERVICES = ("ncasts", "sessions", "reservations", "handovers", "access-rules")
@@ -44,10 +38,7 @@ def asked(one: Instance, path: str, document: dict[str, Any]) -> None:
 
 
 def test_copies_groups_reservations_and_slices_cost_nothing(tmp_path: Path) -> None:
-    needs_etcd()
-    rig = HaRig(tmp_path, slices=SHARES)
-    try:
-        rig.in_force(rig.leader)
+    with ha_rig(tmp_path, slices=SHARES) as rig:
         rig.warm()
         for name, ends in {"research": ("b1-3", "b1-1"), "guests": ("b1-7", "b1-1")}.items():
             asked(rig.leader, "/flows?wait=false", {"id": name, "from": ends[0], "to": ends[1], "slice": name})
@@ -73,8 +64,6 @@ def test_copies_groups_reservations_and_slices_cost_nothing(tmp_path: Path) -> N
         assert rig.standby.answer("DELETE", "/sessions/video")[0] in (202, 204)
         rig.in_force(rig.standby)
         assert [len(each) for each in kept(rig.standby).values()] == [0, 0, 1, 0, 1]
-    finally:
-        rig.close()
 
 
 def test_a_bandit_waits_for_its_next_probe_as_it_would_have_done(rig: HaRig) -> None:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import random
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from campus_devices import Devices
 from controller_process import eventually, free_ports
 from ha_lab import Instance
+from not_made import needs_etcd
 
 from hyroads.controller.core.netfile import to_document
 from hyroads.controller.core.topologies import campus
@@ -84,3 +87,15 @@ class HaRig:
         eventually(lambda: self.standby.leads)
         self.in_force(self.standby)
         return {name: count - before[name] for name, count in self.changes().items()}
+
+
+@contextmanager
+def ha_rig(folder: Path, **more: Any) -> Iterator[HaRig]:
+    """Where all is in force, and one controller leads."""
+    needs_etcd()
+    found = HaRig(folder, **more)
+    try:
+        found.in_force(found.leader)
+        yield found
+    finally:
+        found.close()

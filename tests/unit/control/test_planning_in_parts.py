@@ -23,7 +23,7 @@ from hyroads.controller.control.reports import ReportRegistry
 from hyroads.controller.control.restored_routes import RoutesDocument, routes_document
 from hyroads.controller.control.source import ConfiguredSource
 from hyroads.controller.core.addressing import Numbers
-from hyroads.controller.core.network import FlowSpec
+from hyroads.controller.core.network import FlowSpec, Link
 from hyroads.controller.core.topologies import campus
 from hyroads.controller.framework import ryu_shim as shim
 from hyroads.controller.model import state as model
@@ -66,6 +66,20 @@ def changes(rng: random.Random) -> Iterator[Callable[[State], State]]:
             up = rng.random() < 0.4
             yield lambda state: model.links_heard(state, CONTEXT, link.target, {link.id: up}, 0.0)  # noqa: B023
         yield lambda state: model.flow_declared(state, DeclaredFlow(spec, Origin.API))  # noqa: B023
+
+
+def cut_and_healed(state: State, count: int, *lives: Live, refreshes: bool = True) -> tuple[State, list[Link]]:
+    """The links that most paths go by fall silent together, and are heard again together; which these are."""
+    used = Counter(link for route in lives[0].routes.values() for path in route.paths for link in path)
+    cut = [CONTEXT.network.links[CONTEXT.network.link_index[link]] for link, _ in used.most_common(count)]
+    for up in (False, True):
+        for link in cut:
+            state = model.links_heard(state, CONTEXT, link.target, {link.id: up}, 1.0)
+        for live in lives:
+            live.replan(state, NO_REPORTS, 1.0)
+            if refreshes:
+                live.refresh(NO_REPORTS, 1.0)
+    return state, cut
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -160,13 +174,7 @@ def test_many_flows_that_move_in_parts_wait_for_one_turn(monkeypatch: pytest.Mon
     monkeypatch.setattr(live_module, "MOVED_AT_ONCE", 1)
     live, state, turns, parts = live_of(in_parts=True), started(FLOWS), [], 0
     live.replan(state, NO_REPORTS, 0.0)
-    used = Counter(link for route in live.routes.values() for path in route.paths for link in path)
-    cut = [CONTEXT.network.links[CONTEXT.network.link_index[link]] for link, _ in used.most_common(60)]
-    for up in (False, True):
-        for link in cut:
-            state = model.links_heard(state, CONTEXT, link.target, {link.id: up}, 1.0)
-        live.replan(state, NO_REPORTS, 1.0)
-        live.refresh(NO_REPORTS, 1.0)
+    state, _ = cut_and_healed(state, 60, live)
     monkeypatch.setattr(live_module, "MOST_IN_PARTS", 8)
     turn = live.loop.turn
     live.loop.turn = lambda *arguments, **named: (turns.append(parts), turn(*arguments, **named))[1]  # type: ignore[method-assign]
@@ -182,12 +190,7 @@ def test_many_flows_that_move_in_parts_wait_for_one_turn(monkeypatch: pytest.Mon
 def test_flows_that_are_looked_at_and_stay_are_not_planned_anew() -> None:
     live, state = live_of(in_parts=True), started(FLOWS)
     live.replan(state, NO_REPORTS, 0.0)
-    used = Counter(link for route in live.routes.values() for path in route.paths for link in path)
-    cut = [CONTEXT.network.links[CONTEXT.network.link_index[link]] for link, _ in used.most_common(20)]
-    for up in (False, True):
-        for link in cut:
-            state = model.links_heard(state, CONTEXT, link.target, {link.id: up}, 1.0)
-        live.replan(state, NO_REPORTS, 1.0)
+    state, _ = cut_and_healed(state, 20, live, refreshes=False)
     routes, plans = live.routes, live.in_force.flows
     while live.improve(NO_REPORTS, 1.0):
         pass
@@ -210,14 +213,7 @@ def test_better_paths_count_though_others_planned_while_they_were_looked_for() -
     disturbed._in_thread = in_thread
     for live in (quiet, disturbed):
         live.replan(state, NO_REPORTS, 0.0)
-    used = Counter(link for route in quiet.routes.values() for path in route.paths for link in path)
-    cut = [CONTEXT.network.links[CONTEXT.network.link_index[link]] for link, _ in used.most_common(60)]
-    for up in (False, True):
-        for link in cut:
-            state = model.links_heard(state, CONTEXT, link.target, {link.id: up}, 1.0)
-        for live in (quiet, disturbed):
-            live.replan(state, NO_REPORTS, 1.0)
-            live.refresh(NO_REPORTS, 1.0)
+    state, cut = cut_and_healed(state, 60, quiet, disturbed)
     before = disturbed.routes
     new = specs(3, random.Random(5), "new")
     for spec in new:
