@@ -139,7 +139,7 @@ def lab(tmp_path: Path) -> Iterator[Lab]:
 
 
 def test_switches_over_tls(lab: Lab) -> None:
-    assert eventually(lambda: lab.health()["switches"] != [])
+    assert eventually(lambda: lab.health()["switches"] != [], 60)
     lab.trust("stranger")
     lab.dial()
     assert eventually(lambda: lab.health()["counters"].get("malformed_openflow", 0) >= 2)
