@@ -8,15 +8,20 @@ from __future__ import annotations
 import json
 import socket
 import ssl
+import threading
 import time
-from collections.abc import Iterator
-from contextlib import closing, suppress
+from collections.abc import Collection, Iterator
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from controller_process import ControllerProcess, eventually
 from identities import Device, context_of, made, server_tls, token_of
 from scripted_switch import ScriptedSwitch
+
+from hyroads.controller.access_point.channel import Channel
+from hyroads.controller.framework.tls_client import ClientTls, client_context
 
 ADMIN, SHARED = "admin-" + "b" * 32, "shared-" + "s" * 32
 PROBE_S = 1.0
@@ -125,6 +130,46 @@ def test_a_half_open_session_keeps_nobody_out_longer_than_the_probe(
         began_s = time.monotonic()
         assert first(controller, "a", token, context=a) == "welcome"
         assert time.monotonic() - began_s < 2 * PROBE_S
+
+
+class Nothing:
+    """Readings of a node without interfaces."""
+
+    def collect(self, nodes: Collection[str], patience_s: float) -> dict[str, dict[str, Any]]:
+        return {node: {"time_s": time.monotonic(), "interfaces": []} for node in nodes}
+
+
+@contextmanager
+def radios(controller: ControllerProcess, folder: Path, certified: str, name: str) -> Iterator[list[str]]:
+    """The radios of a by the access point's own program; what it complains of."""
+    said: list[str] = []
+    files = (str(folder / certified / file) for file in ("node.pem", "node.key"))
+    context = client_context(str(folder / "ca.pem"), *files)
+    channel = Channel(
+        [("127.0.0.1", controller.agents)], token_of(folder, "a", "radio"), ["a"], Nothing(), said.append,
+        secured=lambda address: ClientTls(context, name),
+    )  # fmt: skip
+    over = threading.Event()
+    thread = threading.Thread(target=channel.run, args=(over.is_set,))
+    thread.start()
+    try:
+        yield said
+    finally:
+        over.set()
+        thread.join(5)
+        channel.close()
+
+
+def test_radios_speak_tls_and_know_the_controller(controller: ControllerProcess, folder: Path) -> None:
+    size = controller.log.stat().st_size
+    with radios(controller, folder, "a", "127.0.0.1") as said:
+        assert eventually(lambda: "radios of a connected" in controller.log.read_text()[size:])
+        # Pings, readings and those of what changed go on for a while.
+        time.sleep(1.5)
+        assert not said and "radios of a (" not in controller.log.read_text()[size:]
+    for certified, name, why in (("b", "127.0.0.1", "is of 'b'"), ("a", "192.0.2.1", "IP address mismatch")):
+        with radios(controller, folder, certified, name) as said:
+            assert eventually(lambda: why in "".join(said), 5), (why, said)  # noqa: B023 - called at once
 
 
 def switch(controller: ControllerProcess, folder: Path, node: str, dpid: int) -> ScriptedSwitch:
