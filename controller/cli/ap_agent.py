@@ -174,9 +174,7 @@ COMMAND = Command(
     argument("--log", metavar="FILE", help="where --pass-persist writes complaints (default: nowhere)"),
     argument("--with-parent", type=int, metavar="PID", help="with --wireless: end when this parent ends"),
     argument("--token-file", metavar="FILE", help="with --channel: what the controller knows this node by"),
-    argument(
-        "--ca", metavar="FILE", help="with --channel: TLS, and trust controllers that this authority knows (PEM)"
-    ),
+    argument("--ca", metavar="FILE", help="with --channel: TLS, and trust controllers that this authority knows (PEM)"),
     argument("--cert", metavar="FILE", help="with --ca: the certificate of this node (PEM)"),
     argument("--key", metavar="FILE", help="with --cert: its key (mode 0600)"),
     either(

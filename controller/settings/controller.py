@@ -39,7 +39,17 @@ from .ha import DEFAULT_PEER_PORT, HaSettings, parse_ha
 from .mptcp import MptcpSettings, parse_mptcp
 from .plugins import PluginSetting, SfnetSettings, parse_placement, parse_plugins, parse_policies, parse_sfnet
 from .region import RegionSettings, parse_region
-from .rest import DEFAULT_LIMITS, ApiLimits, ApiToken, SlicerPlace, api_limits, api_tokens, slicer_place, token_of
+from .rest import (
+    DEFAULT_LIMITS,
+    ApiLimits,
+    ApiToken,
+    SlicerPlace,
+    any_switch,
+    api_limits,
+    api_tokens,
+    slicer_place,
+    token_of,
+)
 from .slices import NO_SLICES, SliceSettings, parse_slices
 
 DEFAULT_FILE = "/etc/hyroads/hyroads.yaml"
@@ -180,7 +190,7 @@ def parse(document: object, name: str, environment: Mapping[str, str]) -> Settin
         agents=_endpoint(listen, "agents", 6654, environment)[0],
         rest=_endpoint(listen, "rest", 8080, environment)[0],
         tls=tls_files(top, "tls", base),
-        any_switch=_any_switch(top.optional("any_switch")),
+        any_switch=any_switch(top.optional("any_switch")),
         agents_tls=tls_files(top, "agents_tls", base),
         rest_tls=_rest_tls(top, base),
         identities=_identities(top, base),
@@ -254,10 +264,6 @@ def _agent_token(top: Section, base: Path, problems: Problems) -> str | None:
 def _identities(top: Section, base: Path) -> Mapping[tuple[str, str], str]:
     name = path_of(top, "identities", base)
     return {} if name is None else parse_identities(name)
-
-
-def _any_switch(place: Place | None) -> frozenset[str]:
-    return frozenset(one.identifier() for one in place.items()) if place is not None else frozenset()
 
 
 def _rest_tls(top: Section, base: Path) -> TlsFiles | None:

@@ -1,4 +1,4 @@
-"""The settings of the REST API: tokens with roles, and how much may be asked."""
+"""The settings of the REST API: tokens with roles, and how much may be asked; and whose certificates are a slicer's."""
 
 from __future__ import annotations
 
@@ -93,6 +93,11 @@ def api_limits(place: Place) -> ApiLimits:
         number_of(section, "burst", default.burst, 1, 1e6),
         integer_of(section, "listeners", default.listeners, 0, 512),
     )
+
+
+def any_switch(place: Place | None) -> frozenset[str]:
+    """Names of certificates that may speak for every switch."""
+    return frozenset(one.identifier() for one in place.items()) if place is not None and place.value else frozenset()
 
 
 def slicer_place(place: Place, base: Path) -> SlicerPlace | None:
