@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from hyroads.controller.core.admission import Limits
 from hyroads.controller.core.identity import DeviceTokens, not_of_node
+from hyroads.controller.files.tls import certificate_names
 from hyroads.controller.framework import ryu_shim as shim
 from hyroads.controller.framework.connections import Connections, Place
 from hyroads.controller.framework.shared_poll import SharedPoll
@@ -314,8 +315,8 @@ class AgentServer:
         """Why somebody is not whom its hello names; "" if it is: by its certificate if they are asked for, and by its
         token.
         """
-        names = connection.names if isinstance(connection, TlsSocket) else None
-        problem = "" if names is None else not_of_node(names, hello.node)
+        shown = connection.certificate if isinstance(connection, TlsSocket) else None
+        problem = "" if shown is None else not_of_node(certificate_names(shown), hello.node)
         if problem:
             return problem
         if hello.role == CLIENT:

@@ -120,8 +120,8 @@ SOCKETS: tuple[ListeningSocket, ...] = (
         "slicer",
         "`listen.openflow`",
         f"TCP 127.0.0.1:{{{_SLICER}.settings:OPENFLOW_PORT}}",
-        "switches; with `tls.ca` only with a certificate of that authority that names the datapath id. A second session "
-        "of a living switch is refused. Beyond loopback needs `tls`, or `allow_plaintext: true`",
+        "switches; with `tls.ca` only with a certificate of that authority that names the datapath id. A second "
+        "session of a living switch is refused. Beyond loopback needs `tls`, or `allow_plaintext: true`",
         "be a switch of the slices that have flowspace there",
         f"as strangers `most_switches` and {{{_SLICER}.switch_port:SPARE_CONNECTIONS}} connections, the oldest ends "
         f"first, and `most_switches` switches; TLS within {{{_SLICER}.switch_port:TLS_WITHIN_S}} s, handshake within "

@@ -8,8 +8,6 @@ import ssl
 from collections.abc import Callable
 from typing import Any
 
-from hyroads.controller.files.tls import certificate_names
-
 from . import ryu_shim as shim
 
 _CHUNK = 65536
@@ -36,10 +34,9 @@ class TlsSocket:
             raise ConnectionError("no TLS handshake in time")
 
     @property
-    def names(self) -> tuple[str, ...] | None:
-        """Whom the peer's certificate names; None if it has shown none."""
-        shown = self._tls.getpeercert(binary_form=True)
-        return None if shown is None else certificate_names(shown)
+    def certificate(self) -> bytes | None:
+        """What the peer has shown, DER; None if it has shown none."""
+        return self._tls.getpeercert(binary_form=True)
 
     def recv(self, size: int) -> bytes:
         """What is there, at least something, and more than ``size`` bytes if so much has come; none at the end."""

@@ -15,6 +15,7 @@ from typing import Any
 from hyroads.controller.core.admission import Limits
 from hyroads.controller.core.errors import OpenFlowError
 from hyroads.controller.core.identity import not_of_switch
+from hyroads.controller.files.tls import certificate_names
 from hyroads.controller.framework import ryu_shim as shim
 from hyroads.controller.framework.connections import Connections, Place
 from hyroads.controller.framework.tls_socket import TlsSocket
@@ -117,7 +118,8 @@ class SwitchServer:
         if node is None:
             raise OpenFlowError(f"switch {dpid:#x} is not in the network")
         if identity.certified:
-            problem = not_of_switch(connection.names or (), dpid, node, any_switch=identity.any_switch)
+            names = certificate_names(connection.certificate or b"")
+            problem = not_of_switch(names, dpid, node, any_switch=identity.any_switch)
             if problem:
                 raise OpenFlowError(problem)
 

@@ -1,7 +1,7 @@
 """The port where switches dial: who has a place there, and who is which switch.
 
-Places are those of ``core.admission``, as at the controller's ports: strangers have a bounded number of them and a time,
-and the oldest of the address with most goes first. They count from the moment on at which a connection is there, so
+Places are those of ``core.admission``, as at the controller's ports: strangers have a bounded number and a time, and
+the oldest of the address with most goes first. They count from the moment on at which a connection is there, so
 that whoever begins TLS and stops has one, too.
 """
 

@@ -1,8 +1,8 @@
 """Attacks of a hostile controller on the slices beside it: on a real Open vSwitch, through the process.
 
 After each attack everything of the others is as before: flow entries, groups, meters and ports of the switch, their
-connections, their forwarding; and nothing of the attacker's hosts arrives at anybody else's. All of it is done twice: in
-the clear, and with TLS towards the switch and all controllers, where other code reads and writes.
+connections, their forwarding; and nothing of the attacker's hosts arrives at anybody else's. All of it is done twice:
+in the clear, and with TLS towards the switch and all controllers, where other code reads and writes.
 """
 
 from __future__ import annotations
@@ -462,7 +462,7 @@ def text(name: str, value: int) -> str | int:
 def test_no_field_can_be_rewritten_into_anothers_flowspace(lab: Lab, name: str) -> None:
     """At port 8 the slices are told apart by this field alone."""
     mine, theirs = FIELDS[name]
-    for each, value in ((EVIL, mine), (GOOD, theirs)):
+    for each, value in ((lab.slices["evil"], mine), (lab.slices["good"], theirs)):
         rule = {"ports": ["p8"], "priority": 300, "match": {name: text(name, value)}}
         lab.control.ask("PUT", "slices", each["name"], document={**each, "flowspace": [*each["flowspace"], rule]})
     try:
@@ -577,7 +577,8 @@ def test_a_guest_that_does_not_read_hears_less_and_others_all(lab: Lab) -> None:
 
 
 def test_packet_ins_beyond_the_rate_are_dropped_for_that_slice(lab: Lab) -> None:
-    lab.control.ask("PUT", "slices", "evil", document={**EVIL, "limits": {**EVIL["limits"], "packet_ins_per_s": 100}})
+    limited = {**lab.slices["evil"], "limits": {**EVIL["limits"], "packet_ins_per_s": 100}}
+    lab.control.ask("PUT", "slices", "evil", document=limited)
     lab.evil.tell(flow(apply(output(CONTROLLER)), priority=1))
     lab.evil.listen_for(0.2)
     for _ in range(500):
@@ -585,7 +586,7 @@ def test_packet_ins_beyond_the_rate_are_dropped_for_that_slice(lab: Lab) -> None
     assert 10 <= sum(each[1] == 10 for each in lab.evil.listen_for(0.5)) <= 100
     there = lab.control.ask("GET", "slices", "evil")["switches"]["0x1"]
     assert there["dropped_packet_ins"] > 100
-    lab.control.ask("PUT", "slices", "evil", document=EVIL)
+    lab.control.ask("PUT", "slices", "evil", document=lab.slices["evil"])
     lab.check()
 
 
@@ -608,12 +609,12 @@ def test_a_slice_gets_its_rate_and_no_more(lab: Lab) -> None:
         return 10 <= count <= min(400, 1.5 * allowed + 10)
 
     assert not lab.evil.errors(flow(apply(output(2)), MINE))
-    limited = {**EVIL, "limits": {**EVIL["limits"], "rate_in_mbps": 1}}
+    limited = {**lab.slices["evil"], "limits": {**EVIL["limits"], "rate_in_mbps": 1}}
     lab.control.ask("PUT", "slices", "evil", document=limited)
     assert not lab.evil.errors(flow(apply(output(2)), MINE))
     assert "kbps" in lab.rig.ofctl("dump-meters", "s1") and within()
     assert not lab.evil.errors(meter_mod(2, ANY, b"")) and within(), "no guest deletes it"
-    lab.control.ask("PUT", "slices", "evil", document=EVIL)
+    lab.control.ask("PUT", "slices", "evil", document=lab.slices["evil"])
     assert received()[0] >= 300
     lab.check()
 

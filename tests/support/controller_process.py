@@ -20,7 +20,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 NETWORK = ROOT / "mininet" / "networks" / "triangle.yaml"
 PROGRAM = "from hyroads.controller.framework.launcher import run_controller; raise SystemExit(run_controller())"
-WITHIN_S = 30.0
+WITHIN_S = 60.0
 PORTS = (18_000, 32_000)
 
 
