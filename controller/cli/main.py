@@ -47,6 +47,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "ncast": ("services:NCAST", "send live flows by several paths at once"),
     "session": ("services:SESSION", "multicast sessions: declare, join, leave"),
     "reservation": ("services:RESERVATION", "reserve least rates for flows and sessions"),
+    "quotas": ("services:QUOTAS", "list how much each token may have, and has"),
     "access-rule": ("services:ACCESS_RULE", "allow, deny or limit what enters the network"),
     "events": ("network:EVENTS", "print what happens in the network"),
     "plugins": ("network:PLUGINS", "list, enable and disable plugins"),

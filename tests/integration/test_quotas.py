@@ -17,7 +17,12 @@ TOKENS = {
 
 
 def declare(controller: ControllerProcess, number: int, token: str = APP) -> tuple[int, Any]:
-    body = {"id": f"q{number}", "from": "a", "to": "c", "match": {"ip_proto": 17, "udp_dst": 5000 + number}}
+    body = {
+        "id": f"q{number}",
+        "from": "a",
+        "to": "c",
+        "match": {"eth_type": 0x0800, "ip_proto": 17, "udp_dst": 5000 + number},
+    }
     return controller.rest("POST", "/flows?wait=false", body, token=token)
 
 
