@@ -126,7 +126,7 @@ SOCKETS: tuple[ListeningSocket, ...] = (
         f"as strangers `most_switches` and {{{_SLICER}.switch_port:SPARE_CONNECTIONS}} connections, the oldest ends "
         f"first, and `most_switches` switches; TLS within {{{_SLICER}.switch_port:TLS_WITHIN_S}} s, handshake within "
         f"{{{_SLICER}.switch_link:HANDSHAKE_WITHIN_S}} s; silent for `patience_s` at most",
-        ("slices/server/switch_port.py:SwitchPort.listen",),
+        ("slices/server/switch_port.py:SwitchPort.listen", "slices/server/run.py:Server._listen"),
     ),
     ListeningSocket(
         "slicer",
