@@ -80,6 +80,19 @@ def _of_node(
     return {"node": node, "folder": str(files.folder), "new": new}
 
 
+def _clients(args: argparse.Namespace) -> Iterator[Report]:
+    """Multi-homed clients have their tokens in the controller's settings."""
+    from hyroads.controller.files.authority import Authority, DeviceFiles
+
+    authority = Authority.of(Path(args.folder))
+    for name in args.names:
+        files = DeviceFiles.of(authority.folder, name)
+        files.folder.mkdir(mode=0o700, exist_ok=True)
+        is_new = authority.issue([name], files.tls, dialled=False, days=args.days, renew=args.renew)
+        shutil.copyfile(authority.folder / "ca.pem", files.folder / "ca.pem")
+        yield {"node": name, "folder": str(files.folder), "new": ["node.pem"] * is_new}
+
+
 def _remove(args: argparse.Namespace) -> Iterator[Report]:
     known = _identities(args)
     for node in args.nodes:
@@ -126,6 +139,11 @@ _VERBS: dict[str, tuple[str, Callable[[argparse.Namespace], Iterator[Report]], t
             _DAYS,
             _RENEW,
         ),
+    ),
+    "client": (
+        "certificates of multi-homed clients, in a folder of each",
+        _clients,
+        (argument("names", nargs="+", metavar="CLIENT", help="ids in the setting clients"), _FOLDER, _DAYS, _RENEW),
     ),
     "remove": (
         "nodes have no tokens any more: after a reload the controller lets them go",

@@ -36,7 +36,8 @@ class TlsSocket:
     @property
     def certificate(self) -> bytes | None:
         """What the peer has shown, DER; None if it has shown none."""
-        return self._tls.getpeercert(binary_form=True)
+        shown: bytes | None = self._tls.getpeercert(binary_form=True)
+        return shown
 
     def recv(self, size: int) -> bytes:
         """What is there, at least something, and more than ``size`` bytes if so much has come; none at the end."""

@@ -5,6 +5,7 @@ On loopback, with the real controller.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
 import ssl
@@ -21,9 +22,11 @@ from identities import Device, context_of, made, server_tls, token_of
 from scripted_switch import ScriptedSwitch
 
 from hyroads.controller.access_point.channel import Channel
+from hyroads.controller.client.reporting import Callbacks, Reporter
+from hyroads.controller.client.reporting import Controller as ReportTo
 from hyroads.controller.framework.tls_client import ClientTls, client_context
 
-ADMIN, SHARED = "admin-" + "b" * 32, "shared-" + "s" * 32
+ADMIN, SHARED, LAPTOP = "admin-" + "b" * 32, "shared-" + "s" * 32, "laptop-" + "l" * 32
 PROBE_S = 1.0
 """By default a living agent is asked for 0.6 s, a switch for 1 s."""
 
@@ -40,6 +43,7 @@ def controller(folder: Path) -> Iterator[ControllerProcess]:
         "identities": str(folder / "identities.json"),
         "agent_token": SHARED,
         "api_tokens": {"admin": {"token": ADMIN}},
+        "clients": {"laptop": {"token": LAPTOP}},
         "tls": server_tls(folder, ca=True),
         "agents_tls": server_tls(folder, ca=True),
         "rest_tls": server_tls(folder, ca=False),
@@ -170,6 +174,36 @@ def test_radios_speak_tls_and_know_the_controller(controller: ControllerProcess,
     for certified, name, why in (("b", "127.0.0.1", "is of 'b'"), ("a", "192.0.2.1", "IP address mismatch")):
         with radios(controller, folder, certified, name) as said:
             assert eventually(lambda: why in "".join(said), 5), (why, said)  # noqa: B023 - called at once
+
+
+def reporter(controller: ControllerProcess, folder: Path, certified: str, said: list[str]) -> Reporter:
+    """A multi-homed client's own program, with the certificate of somebody."""
+    files = (str(folder / certified / name) for name in ("node.pem", "node.key"))
+    context = client_context(str(folder / "ca.pem"), *files)
+    where = ReportTo("127.0.0.1", controller.agents, "laptop", LAPTOP, tls=context)
+    return Reporter(where, Callbacks(dict, dict, *[None] * 3), said.append)  # type: ignore[arg-type]
+
+
+async def enters(found: Reporter) -> bool:
+    """Whether the controller lets it in, within some seconds."""
+    task = asyncio.create_task(found.keep())
+    try:
+        for _ in range(150):
+            await asyncio.sleep(0.02)
+            if found.connected:
+                return True
+            if found.problem:
+                return False
+    finally:
+        task.cancel()
+    return False
+
+
+def test_a_client_needs_a_certificate_of_its_own(controller: ControllerProcess, folder: Path) -> None:
+    said: list[str] = []
+    assert asyncio.run(enters(reporter(controller, folder, "laptop", said))), said
+    assert not asyncio.run(enters(reporter(controller, folder, "a", said)))
+    assert "certificate is of 'a'" in "".join(said), said
 
 
 def switch(controller: ControllerProcess, folder: Path, node: str, dpid: int) -> ScriptedSwitch:

@@ -24,6 +24,7 @@ def made(folder: Path) -> Path:
     assert main(["identity", "authority", "--folder", str(where)]) == 0
     assert main(["identity", "server", SERVER, "127.0.0.1", "localhost", "--folder", str(where)]) == 0
     assert main(["identity", "node", "a", "b", "--network", str(NETWORK), "--folder", str(where)]) == 0
+    assert main(["identity", "client", "laptop", "--folder", str(where)]) == 0
     return where
 
 
