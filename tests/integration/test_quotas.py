@@ -7,7 +7,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from controller_process import ControllerProcess
+import pytest
+from controller_process import NETWORK, ControllerProcess, eventually, free_ports
+from ha_lab import Instance
+from not_made import needs_etcd
+
+from hyroads.mininet.etcd import Etcd
 
 APP, ADMIN = "app-" + "a" * 32, "admin-" + "b" * 32
 TOKENS = {
@@ -59,3 +64,44 @@ def test_quotas_hold_for_many_at_once_and_over_a_restart(tmp_path: Path) -> None
         assert used(controller)["flows"] == (5, 4)
         assert declare(controller, 200)[0] == 202 and declare(controller, 201)[0] == 403
         assert controller.rest("GET", "/health", token=ADMIN)[1]["counters"]["exceptions"] == 0
+
+
+def test_quotas_hold_over_a_takeover(tmp_path: Path) -> None:
+    pytest.importorskip("etcd3gw")
+    needs_etcd()
+    etcd = Etcd(tmp_path / "etcd", [tuple(free_ports(2))], bound_to_parent=True)  # type: ignore[list-item]
+    etcd.start()
+    etcd.wait_ready()
+    settings = {"network": str(NETWORK), "api_tokens": TOKENS}
+    pair = [Instance(tmp_path / name, name, etcd, settings) for name in "ab"]
+    try:
+        for each in pair:
+            each.__enter__()
+        leader = eventually(lambda: leading(pair))
+        (other,) = (each for each in pair if each is not leader)
+        with ThreadPoolExecutor(8) as pool:
+            answers = list(pool.map(lambda number: declare(leader, number), range(24)))
+        assert Counter(status for status, _ in answers) == {202: 5, 403: 19}
+        assert eventually(lambda: used(other)["flows"] == (5, 5))
+        leader.process.kill()
+        leader.process.wait()
+        assert eventually(lambda: leading([other]))
+        assert used(other)["flows"] == (5, 5)
+        assert eventually(lambda: declare(other, 100)[0] not in {0, 503}) and declare(other, 100)[0] == 403
+        mine = next(number for number, (status, _) in enumerate(answers) if status == 202)
+        assert other.rest("DELETE", f"/flows/q{mine}?wait=false", token=ADMIN)[0] in {202, 204}
+        assert declare(other, 100)[0] == 202 and declare(other, 101)[0] == 403
+    finally:
+        for each in pair:
+            if hasattr(each, "process"):
+                each.__exit__()
+        etcd.stop()
+
+
+def leading(instances: list[Instance]) -> Instance | None:
+    """The one that leads, if any of these does."""
+    for each in instances:
+        status, document = each.rest("GET", "/ha", token=ADMIN)
+        if status == 200 and document["role"] == "leader":
+            return each
+    return None
