@@ -339,17 +339,20 @@ class AgentServer:
         known[session.node] = session
 
     def _lives(self, old: Session) -> bool:
-        """Whether a session says anything after it was asked to."""
+        """Whether a session says anything after it was asked to, and does not end with it: what it had said before may
+        come first.
+        """
         within_s = min(self._timings.agent_dead_ms / 1e3, PROBE_S)
         asked_s, before = self._attended(), old.heard_s
         old.ping()
         while not old.closed:
-            if old.heard_s != before:
-                return True
-            waited_s = self._attended() - asked_s
-            # What it said may be there, and it is us who are late.
-            if waited_s > within_s and not (old.has_unread() and waited_s < 2 * within_s):
-                return False
+            waited_s, is_late = self._attended() - asked_s, old.has_unread()
+            if old.heard_s != before and not is_late:
+                # An end that is already here is seen meanwhile.
+                shim.sleep(LOOK_S)
+                return not old.closed
+            if waited_s > (2 * within_s if is_late else within_s):
+                return old.heard_s != before
             shim.sleep(LOOK_S)
         return False
 

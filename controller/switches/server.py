@@ -145,15 +145,19 @@ class SwitchServer:
         self._sessions[dpid] = session
 
     def _lives(self, dpid: int, old: LargeReads) -> bool:
-        """Whether a connection says anything after it was asked to. By the clock that counts only while we read."""
+        """Whether a connection says anything after it was asked to, and does not end with it: what it had said before
+        may come first. By the clock that counts only while we read.
+        """
         asked_s, before = self._clock(), old.reads
         self._identity.ask(dpid)
         while self._sessions.get(dpid) is old:
-            if old.reads != before:
-                return True
-            waited_s = self._clock() - asked_s
-            if waited_s > PROBE_S and not (old.has_unread() and waited_s < 2 * PROBE_S):
-                return False
+            waited_s, is_late = self._clock() - asked_s, old.has_unread()
+            if old.reads != before and not is_late:
+                # An end that is already here is seen meanwhile.
+                shim.sleep(LOOK_S)
+                return self._sessions.get(dpid) is old
+            if waited_s > (2 * PROBE_S if is_late else PROBE_S):
+                return old.reads != before
             shim.sleep(LOOK_S)
         return False
 

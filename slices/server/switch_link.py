@@ -92,7 +92,9 @@ class SwitchLink(MessageStream):
         self.send(_ECHO_REQUEST)
         while self.transport is not None and not self.transport.is_closing():
             if self.line.heard_s != before:
-                return True
+                # What it had said before may come first, and its end behind it.
+                await asyncio.sleep(_LOOK_S)
+                return self.transport is not None and not self.transport.is_closing()
             if self.loop.time() > until_s:
                 return False
             await asyncio.sleep(_LOOK_S)

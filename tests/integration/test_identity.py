@@ -286,3 +286,18 @@ def test_a_token_that_is_taken_away_ends_its_session(controller: ControllerProce
     # The shared token lets in whoever has none of its own.
     assert first(controller, "b", token, context=b) == "wrong token"
     assert first(controller, "b", SHARED, context=b) == "welcome"
+
+
+def test_one_that_dials_anew_right_after_it_has_spoken_and_hung_up_is_let_in(
+    controller: ControllerProcess, folder: Path
+) -> None:
+    """What the old connection had still to say is no sign of life."""
+    a, token = context_of(folder, "a"), token_of(folder, "a")
+    assert eventually(lambda: first(controller, "a", token, context=a) == "welcome")
+    for _ in range(20):
+        device = Device(controller.agents, "a", token, context=a)
+        assert device.answer().get("type") == "welcome"
+        for seq in range(20):
+            device.say({"type": "ping", "seq": seq})
+        device.close()
+        assert first(controller, "a", token, context=a) == "welcome"
