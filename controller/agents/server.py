@@ -256,6 +256,11 @@ class AgentServer:
             if session is not None:
                 self._ended(session)
 
+    @property
+    def is_behind(self) -> bool:
+        """Whether what agents and radios say waits to be read: nobody can be said to be silent."""
+        return self._poll.is_behind
+
     def _greet(self, connection: Any, lines: shim.LineReader, place: Place) -> Session | None:
         shim.no_delay(connection)
         line = lines.next(HELLO_WITHIN_S)

@@ -289,10 +289,11 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
         )
 
     def _attend(self) -> None:
-        """Whenever this goes on, everything that had come since it slept was read."""
+        """Whenever this goes on, everything that had come since it slept was read, unless that was too much."""
         while True:
             shim.sleep(TURN_S)
-            self.attended.turned()
+            if not self.agents.is_behind:
+                self.attended.turned()
 
     def _web(self) -> Flask:
         """The REST API."""

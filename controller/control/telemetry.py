@@ -34,7 +34,7 @@ HEARD_MS = 3000
 DISAGREE_RATIO = 0.3
 DISAGREE_POLLS = 3
 # What was lost longer ago has been read by now.
-LOST_S = 3.0
+LOST_S = 10.0
 _NOTHING: IndexArray = np.zeros(0, dtype=np.intp)
 
 

@@ -43,6 +43,23 @@ TakeEvent = Callable[[int, bytes, int, "NDArray[np.float64]"], None]
 """Takes what the library has read: kind, line, number, numbers of changes. As :data:`Take` otherwise."""
 
 
+class _Round:
+    """Whether whoever had something to say was read since it began to speak: nothing is left, or each socket that was
+    ready has been read once. Sockets that are always ready do not keep a round from its end.
+    """
+
+    def __init__(self) -> None:
+        self.is_over = True
+        self._count = 0
+
+    def read(self, count: int, of: int) -> None:
+        """So many sockets were read, of so many that there are; 0: none of them had anything left."""
+        self._count += count
+        self.is_over = not count or self._count >= of
+        if self.is_over:
+            self._count = 0
+
+
 class SharedPoll:
     """Begins with the first socket; the green thread then lives as long as the process. ``longest`` bounds the lines
     that the library reads; without it Python reads everything.
@@ -53,9 +70,15 @@ class SharedPoll:
         """Reads plain sockets."""
         self._library_reads: dict[int, tuple[TakeEvent, Any]] = {}
         self._library_runs = False
+        self._library_round, self._round = _Round(), _Round()
         self._epoll = _select.epoll()
         self._reads: dict[int, tuple[Any, Take, Any]] = {}
         self._runs = False
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether something was left unread because others had to run: who seems to be silent may not be."""
+        return not (self._library_round.is_over and self._round.is_over)
 
     def serve(self, connection: Any, take: Take) -> None:
         """Read until the stream ends; raises what ``take`` raises, and OSError as the socket's. Nobody else may read
@@ -109,6 +132,7 @@ class SharedPoll:
             until_s = time.monotonic() + WORK_S
             while True:
                 count, events = reader.poll()
+                self._library_round.read(count, len(self._library_reads))
                 for descriptor, kind, line, number, numbers in events:
                     self._take_event(descriptor, kind, line, number, numbers)
                 if not count or time.monotonic() > until_s:
@@ -138,10 +162,12 @@ class SharedPoll:
         while True:
             shim.wait_readable(self._epoll.fileno())
             until_s = time.monotonic() + WORK_S
-            while ready := self._epoll.poll(0, AT_ONCE):
+            while True:
+                ready = self._epoll.poll(0, AT_ONCE)
+                self._round.read(len(ready), len(self._reads))
                 for descriptor, _ in ready:
                     self._read(descriptor)
-                if time.monotonic() > until_s:
+                if not ready or time.monotonic() > until_s:
                     break
             shim.sleep(0)
 

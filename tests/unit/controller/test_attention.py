@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import socket
+import time
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from hyroads.controller.core import strict_json
 from hyroads.controller.core.attention import AttendedClock
 from hyroads.controller.core.strict_json import JsonError
 from hyroads.controller.framework import ryu_shim as shim
+from hyroads.controller.framework import shared_poll
 from hyroads.controller.framework.shared_poll import SharedPoll
 from hyroads.controller.switches import server
 from hyroads.controller.switches.server import LargeReads
@@ -171,3 +173,30 @@ def test_a_type_is_named_once() -> None:
     with pytest.raises(ProtocolError):
         parse_line(b'{"type":"report","time_s":1,"type":"client-report","status":1e999}')
     assert parse_line(json.dumps({"type": "ping", "seq": 1}).encode())["seq"] == 1
+
+
+def test_whoever_has_not_read_all_knows_that_he_is_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shared_poll, "AT_ONCE", 2)
+    poll, seen = SharedPoll(), []
+    pairs = [shim.socket_pair() for _ in range(8)]
+    for here, _ in pairs:
+        # Each takes longer than others are kept waiting.
+        shim.spawn(poll.serve, here, lambda data: time.sleep(1.2 * shared_poll.WORK_S))
+    shim.sleep(0)
+    assert not poll.is_behind
+    others = [there for _, there in pairs]
+    for there in others:
+        there.sendall(b"x")
+    for _ in range(200):
+        shim.sleep(0.001)
+        seen.append(poll.is_behind)
+    assert any(seen[:4]) and not seen[-1]
+    # One that never stops is read in turn with the others, and does not hide that these are silent.
+    for _ in range(30):
+        others[0].sendall(b"x")
+        shim.sleep(0.001)
+        seen.append(poll.is_behind)
+    assert not all(seen[-30:])
+    for here, there in pairs:
+        there.close()
+        here.close()
