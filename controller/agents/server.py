@@ -256,10 +256,9 @@ class AgentServer:
             if session is not None:
                 self._ended(session)
 
-    @property
-    def is_behind(self) -> bool:
-        """Whether what agents and radios say waits to be read: nobody can be said to be silent."""
-        return self._poll.is_behind
+    def has_read_all(self) -> bool:
+        """Whether all that agents and radios had said when this last gave True was read since."""
+        return self._poll.has_read_all()
 
     def _greet(self, connection: Any, lines: shim.LineReader, place: Place) -> Session | None:
         shim.no_delay(connection)

@@ -292,7 +292,7 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
         """Whenever this goes on, everything that had come since it slept was read, unless that was too much."""
         while True:
             shim.sleep(TURN_S)
-            if not self.agents.is_behind:
+            if self.agents.has_read_all():
                 self.attended.turned()
 
     def _web(self) -> Flask:

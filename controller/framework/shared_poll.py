@@ -44,20 +44,26 @@ TakeEvent = Callable[[int, bytes, int, "NDArray[np.float64]"], None]
 
 
 class _Round:
-    """Whether whoever had something to say was read since it began to speak: nothing is left, or each socket that was
-    ready has been read once. Sockets that are always ready do not keep a round from its end.
+    """Whether whoever had something to say has been read: nothing is left, or each socket was ready and was read once.
+    Sockets that are always ready do not keep a round from its end.
     """
 
     def __init__(self) -> None:
         self.is_over = True
+        """Whether one has ended since this was set to False, or nothing is left."""
+        self._is_anything_left = False
         self._count = 0
 
     def read(self, count: int, of: int) -> None:
         """So many sockets were read, of so many that there are; 0: none of them had anything left."""
         self._count += count
-        self.is_over = not count or self._count >= of
-        if self.is_over:
-            self._count = 0
+        self._is_anything_left = count > 0
+        if not count or self._count >= of:
+            self.is_over, self._count = True, 0
+
+    def begin(self) -> None:
+        """Another one."""
+        self.is_over = not self._is_anything_left
 
 
 class SharedPoll:
@@ -75,10 +81,16 @@ class SharedPoll:
         self._reads: dict[int, tuple[Any, Take, Any]] = {}
         self._runs = False
 
-    @property
-    def is_behind(self) -> bool:
-        """Whether something was left unread because others had to run: who seems to be silent may not be."""
-        return not (self._library_round.is_over and self._round.is_over)
+    def has_read_all(self) -> bool:
+        """Whether all that had come when this last gave True was read since. It is not where others had to run before
+        each socket was looked at: who seems to be silent may not be.
+        """
+        rounds = self._library_round, self._round
+        if not all(each.is_over for each in rounds):
+            return False
+        for each in rounds:
+            each.begin()
+        return True
 
     def serve(self, connection: Any, take: Take) -> None:
         """Read until the stream ends; raises what ``take`` raises, and OSError as the socket's. Nobody else may read
