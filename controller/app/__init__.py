@@ -117,7 +117,7 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
         self._routes_document = RoutesDocument()
         restored, problems = restored_in(self.store, self.context)
         self.attended = AttendedClock(time.monotonic, ATTENDED_S)
-        self.telemetry = Telemetry(self.context, self.settings, time.monotonic, self.attended)
+        self.telemetry = Telemetry(self.context, self.settings, time.monotonic, lambda: self.agents.late_s)
         self.event_log = EventLog(time.time, shim.Signal(), several=self.settings.ha is not None)
         source, tests = self._pair_tests()
         self.event_loop = self._new_event_loop(restored, source, tests)
@@ -289,11 +289,11 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
         )
 
     def _attend(self) -> None:
-        """Whenever this goes on, everything that had come since it slept was read, unless that was too much."""
+        """Whenever this goes on, everything that had come since it slept was read."""
         while True:
             shim.sleep(TURN_S)
-            if self.agents.has_read_all():
-                self.attended.turned()
+            self.attended.turned()
+            self.agents.look()
 
     def _web(self) -> Flask:
         """The REST API."""

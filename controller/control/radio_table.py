@@ -105,15 +105,15 @@ class RadioTable:
         """Whether what a node says is of before, while others are heard in time."""
         return node.delay_s - self.late_s > OLD_S
 
-    def judge(self, lost_s: float) -> None:
-        """See by how much we are late; ``lost_s`` of the last seconds nobody could be heard at all.
+    def judge(self, unread_s: float) -> None:
+        """See by how much we are late; for ``unread_s`` things may be waiting to be read.
 
         The lower quartile of all nodes' delays counts: what delays some of them is theirs, what delays most is ours. A
         node that says nothing has the delay of its last reading, so that silence is never taken for our lateness.
         """
         delays_s = sorted(node.delay_s for node in self._nodes.values() if node.up and node.read_s is not None)
         common_s = delays_s[len(delays_s) // 4] if len(delays_s) >= JUDGED_NODES else 0.0
-        self.late_s = max(common_s, lost_s)
+        self.late_s = max(common_s, unread_s)
 
     def up(self, node: str, boot: str, now_s: float) -> None:
         """A session began; one of the same boot goes on with the counters it had."""

@@ -7,7 +7,6 @@ the doubt is shown. Nothing here waits, and nothing but the latest is kept.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from statistics import median
 from typing import Any, Protocol
@@ -33,8 +32,6 @@ HEARD_MS = 3000
 # SNMP and channel tell of the same estimate, taken up to a second apart.
 DISAGREE_RATIO = 0.3
 DISAGREE_POLLS = 3
-# What was lost longer ago has been read by now.
-LOST_S = 10.0
 _NOTHING: IndexArray = np.zeros(0, dtype=np.intp)
 
 
@@ -61,14 +58,11 @@ class TelemetryIngest:
     """Listens to radios (``agents.server.RadioListener``) and the SNMP collector; a ``source.Source`` of the loop."""
 
     def __init__(
-        self, context: TopologyContext, clock: Callable[[], float], attended: Callable[[], float] | None = None
+        self, context: TopologyContext, clock: Callable[[], float], late_s: Callable[[], float] = lambda: 0.0
     ) -> None:
-        """``attended`` is the time in which we could hear others (``core.attention``); None: all of it."""
+        """``late_s`` says for how long what radios say may be waiting to be read."""
         addressing, network = context.addressing, context.network
-        self._clock, self._attended = clock, attended or clock
-        self._lost: deque[tuple[float, float]] = deque()
-        """When we had not heard anybody for a while, and for how long."""
-        self._looked_s = self._clock() - self._attended()
+        self._clock, self._late_s = clock, late_s
         self._nodes = tuple(addressing.dpid)
         self._interface_of = {mac: interface for interface, mac in addressing.interface_mac.items()}
         interfaces = frozenset(addressing.interface_mac)
@@ -139,7 +133,8 @@ class TelemetryIngest:
     def take(self, now_s: float) -> Measurements:
         """Samples and busy shares since the last call."""
         told, self._told = self._told, []
-        late_s = self._judge(now_s)
+        self.radios.judge(self._late_s())
+        late_s = self.radios.late_s
         polled = (each for each in self.snmp.take() if not self.radios.is_fresh(each.interface, now_s))
         tables: list[Fresh] = [*self.radios.take(now_s), *polled]
         # All of them first: what one end says is judged by what the other hears.
@@ -151,17 +146,6 @@ class TelemetryIngest:
         self._sensing.observed(busy)
         self._sensing.update(now_s - late_s)
         return Measurements(samples, busy, late_s=late_s)
-
-    def _judge(self, now_s: float) -> float:
-        """By how many seconds later than usual everybody is heard."""
-        behind_s = self._clock() - self._attended()
-        if behind_s > self._looked_s:
-            self._lost.append((now_s, behind_s - self._looked_s))
-        self._looked_s = behind_s
-        while self._lost and now_s - self._lost[0][0] > LOST_S:
-            self._lost.popleft()
-        self.radios.judge(sum(lost_s for _, lost_s in self._lost))
-        return self.radios.late_s
 
     def heard(self) -> Heard:
         """Who hears whom."""

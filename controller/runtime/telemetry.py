@@ -128,9 +128,9 @@ class Telemetry:
         context: TopologyContext,
         settings: Settings,
         clock: Callable[[], float],
-        attended: Callable[[], float] | None = None,
+        late_s: Callable[[], float] = lambda: 0.0,
     ) -> None:
-        self.ingest = TelemetryIngest(context, clock, attended)
+        self.ingest = TelemetryIngest(context, clock, late_s)
         self.traffic = TrafficMeter(context.network.links)
         """What links and paths really carry, for whoever shows it."""
         self._context = context
