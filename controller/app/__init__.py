@@ -117,7 +117,7 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
         self._routes_document = RoutesDocument()
         restored, problems = restored_in(self.store, self.context)
         self.attended = AttendedClock(time.monotonic, ATTENDED_S)
-        self.telemetry = Telemetry(self.context, self.settings, time.monotonic)
+        self.telemetry = Telemetry(self.context, self.settings, time.monotonic, lambda: self.agents.late_s)
         self.event_log = EventLog(time.time, shim.Signal(), several=self.settings.ha is not None)
         source, tests = self._pair_tests()
         self.event_loop = self._new_event_loop(restored, source, tests)
@@ -293,6 +293,7 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
         while True:
             shim.sleep(TURN_S)
             self.attended.turned()
+            self.agents.look()
 
     def _web(self) -> Flask:
         """The REST API."""
