@@ -106,6 +106,7 @@ class Rig:
         self.context = TopologyContext.of(network or read_file(ROAMING))
         self.now_s = 100.0
         self.unsaved = 0
+        self.leads = True
         self.saver = instant_saver(clock=lambda: self.now_s)[0]
         self.told: list[tuple[str, str]] = []
         self.events: list[tuple[str, dict[str, Any]]] = []
