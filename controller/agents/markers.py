@@ -129,10 +129,11 @@ class SequenceMarkers:
 
     def reported(self, node: str, report: Mapping[str, Any]) -> bool:
         """An agent's report says again what was told at once; whether somebody waits for any of it."""
-        numbers = {number for (_, number), sender in self._senders.items() if sender == node}
-        taken = [self._take_first(node, flow) for flow in (report["ingress"] if numbers else ()) if flow["number"] in numbers]
+        sent = {number for (_, number), sender in self._senders.items() if sender == node}
+        taken = [self._take_first(node, flow) for flow in (report["ingress"] if sent else ()) if flow["number"] in sent]
         if any(agent == node for agent, _ in self._markers):
-            taken += [self._take(node, flow["number"], tuple(map(_markers, flow["paths"]))) for flow in report["egress"]]
+            told = ((flow["number"], tuple(map(_markers, flow["paths"]))) for flow in report["egress"])
+            taken += [self._take(node, *each) for each in told]
         return any(taken)
 
     def left(self, node: str) -> None:

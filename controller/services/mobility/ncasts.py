@@ -62,7 +62,8 @@ class RestoredNCast:
     def constrained(self) -> Constrained:
         """What was wanted last."""
         known = tuple(dict.fromkeys((*self.before, *self.paths)))
-        return Constrained(known, self.paths, copies=True, waits=self.waits, hold_s=Timings().hold_s if self.waits else 0.0)
+        hold_s = Timings().hold_s if self.waits else 0.0
+        return Constrained(known, self.paths, copies=True, waits=self.waits, hold_s=hold_s)
 
 
 def ncast_document(saved: RestoredNCast) -> dict[str, Any]:
