@@ -21,7 +21,7 @@ from hyroads.controller.files.tls import client_side, server_side
 from hyroads.controller.framework import ryu_shim as shim
 from hyroads.controller.ha.etcd import Etcd
 from hyroads.controller.ha.instance import Instance
-from hyroads.controller.ha.peers import Security, listen
+from hyroads.controller.ha.peer_links import Security, listen
 from hyroads.controller.ha.standby import Standby
 from hyroads.controller.model import state as model
 from hyroads.controller.model.state import SAVED_ORIGINS, Origin

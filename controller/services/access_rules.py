@@ -24,7 +24,7 @@ from hyroads.controller.core.errors import ConfigError
 from hyroads.controller.model.state import Presence
 from hyroads.controller.ofp.access import METER_FIRST, METERS, PROTECTION, Entry, entry_of
 from hyroads.controller.runtime.faults import wait_until
-from hyroads.controller.runtime.persistence import Change
+from hyroads.controller.runtime.saver import Change
 from hyroads.controller.switches.sessions import SwitchSession
 from hyroads.rest.contract import (
     ConflictError,

@@ -13,7 +13,7 @@ from hyroads.controller.model.handover import Constrained, Key
 from hyroads.controller.model.plan import Plan
 from hyroads.controller.model.state import DeclaredFlow, State, TopologyContext
 from hyroads.controller.runtime.faults import Waits
-from hyroads.controller.runtime.persistence import Saver
+from hyroads.controller.runtime.saver import Saver
 from hyroads.controller.switches.sessions import SwitchSession
 
 Publish = Callable[[str, Mapping[str, Any]], object]

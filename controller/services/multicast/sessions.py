@@ -10,7 +10,7 @@ from hyroads.controller.control.sessions import Host, LiveSession, forgotten
 from hyroads.controller.core.errors import ConfigError
 from hyroads.controller.core.services.sessions import Participant, SessionSpec, session_document, session_spec
 from hyroads.controller.runtime.faults import wait_until
-from hyroads.controller.runtime.persistence import Change
+from hyroads.controller.runtime.saver import Change
 from hyroads.controller.services.port import pending_as_known
 from hyroads.rest.contract import ConflictError, Document, NotConfirmedError, NotFoundError, TooBusyError
 
