@@ -52,6 +52,7 @@ from hyroads.controller.runtime.event_loop import EventLoop, loop_options_of
 from hyroads.controller.runtime.faults import JsonLines, LogLimit
 from hyroads.controller.runtime.persistence import Store, to_save
 from hyroads.controller.runtime.telemetry import Telemetry
+from hyroads.controller.services.mptcp_saved import SavedConnections
 from hyroads.controller.services.pair_tests import PairTestService, testable_links
 from hyroads.controller.settings.controller import IDLE, MEASURED, load
 from hyroads.controller.switches.server import LargeReads, SwitchServer
@@ -115,7 +116,7 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
         self.store = Store(self.settings.state_file)
         self._fingerprints: tuple[Network, str] | None = None
         self._routes_document = RoutesDocument()
-        restored, problems = restored_in(self.store, self.context)
+        restored, problems = restored_in(self.store, self.context, SavedConnections(self.settings.mptcp.most_routed))
         self.attended = AttendedClock(time.monotonic, ATTENDED_S)
         self.telemetry = Telemetry(self.context, self.settings, time.monotonic, lambda: self.agents.late_s)
         self.event_log = EventLog(time.time, shim.Signal(), several=self.settings.ha is not None)

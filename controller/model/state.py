@@ -43,12 +43,12 @@ class Origin(StrEnum):
     TEST = "test"
     """The controller itself: gone with it."""
     MPTCP = "mptcp"
-    """The same, for a subflow of an MPTCP connection."""
+    """The controller itself, for a subflow of an MPTCP connection, which is saved."""
     REGION = "region"
     """Another region's controller: the rest of a flow that it sends here."""
 
 
-SAVED_ORIGINS = (Origin.FILE, Origin.API)
+SAVED_ORIGINS = (Origin.FILE, Origin.API, Origin.MPTCP)
 """Flows of others end with the controller."""
 
 
