@@ -62,9 +62,10 @@ class Priority(IntEnum):
     LABELLED = 30
     HELLO = 30
     LEARNED_SOURCE = 35
-    BARRED_SOURCE = 36
     STRAY = 39
     CLIENT = 40
+    BARRED_SOURCE = 41
+    ANSWER = 44
     DHCP_SERVER = 45
     BARRED_SERVER = 46
     SESSION_CLOSED = 50

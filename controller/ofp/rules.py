@@ -14,6 +14,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain
 
+from hyroads.controller.core.services.membership import MAC as ASKER
+
 from . import match as act
 from .intents import AccessPort, Hop, NodeRoute, SwitchIntent
 from .match import GROUP_ADDRESS, Match
@@ -61,9 +63,10 @@ def server_matches(number: int, mac: str | None = None) -> Iterator[Match]:
 
 def check_rules() -> Iterator[Rule]:
     """Claims go to the controller unless they are known to be true; a host that asks whether an address is free claims
-    none.
+    none. So does what answers the controller's own questions.
     """
     yield Rule(Table.CHECK, Priority.DEFAULT, Match(), _PASS)
+    yield Rule(Table.CHECK, Priority.ANSWER, Match(eth_dst=ASKER), _TO_CONTROLLER)
     arp = Match(eth_type=ETH_TYPE_ARP, arp_spa="0.0.0.0")  # noqa: S104 - nobody's address
     yield Rule(Table.CHECK, Priority.UNICAST, Match(eth_type=ETH_TYPE_ARP), _TO_CONTROLLER)
     yield Rule(Table.CHECK, Priority.UNICAST_VARIANT, arp, _PASS)

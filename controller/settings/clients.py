@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from hyroads.controller.core.checking import Place, Section, boolean_of, integer_of, number_of, path_of
-from hyroads.controller.core.services.clients import Limits
+from hyroads.controller.core.services.client_tables import Limits
 from hyroads.controller.core.services.membership import MAX_ROBUSTNESS, QueryTimes
 from hyroads.controller.files.text import read_private
 

@@ -127,7 +127,7 @@ class HostTables:
         """A host is at a place; ``arrived`` is called once it is let in there and the others were told."""
         old = self._entries.get(mac)
         waiting = [arrived] if arrived is not None else []
-        self._lift(spot.node, lambda bar: bar.mac == mac and not bar.serving and bar.ip in {None, *spot.addresses})
+        self.admit(spot.node, mac, spot.addresses)
         if old is not None and old.spot == spot:
             self._tell(mac, (spot.node,))
             if old.step is Step.DONE:
@@ -145,6 +145,11 @@ class HostTables:
         self._moving[mac] = None
         self._hold(mac, {*self._users.get(mac, ()), *former}, spot.node)
         self._tell(mac, (spot.node,))
+
+    def admit(self, node: str, mac: str, addresses: Iterable[str] = ()) -> None:
+        """A host may be at a node, and have these addresses: it is not barred for that any more."""
+        allowed = {None, *addresses}
+        self._lift(node, lambda bar: bar.mac == mac and not bar.serving and bar.ip in allowed)
 
     def remove(self, mac: str) -> None:
         """A host is nowhere."""

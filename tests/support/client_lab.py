@@ -95,12 +95,14 @@ class ClientLab(ovs_rig.Rig):
         self.labels = Labels.of(self.network, self.addressing)
         self.controller: subprocess.Popen[bytes] | None = None
         self.sockets: dict[str, socket.socket] = {}
+        self.hosts: dict[str, str] = {}
+        """Namespace of the host at each node."""
         self.log = self.folder / "controller.log"
 
     def __enter__(self) -> ClientLab:
         super().__enter__()
         try:
-            hosts = self.build(self.network, self.addressing)
+            hosts = self.hosts = self.build(self.network, self.addressing)
             for node, namespace in hosts.items():
                 self.sockets[node] = within(namespace, self._open)
             # A switch that dials in vain waits twice as long each time, up to eight seconds.
@@ -154,8 +156,9 @@ class ClientLab(ovs_rig.Rig):
         # What Open vSwitch has cached is looked at again within half a second.
         time.sleep(0.6)
 
-    def radio(self, node: str) -> socket.socket:
-        """A session of an access point's radios; lines of JSON go in."""
+    @contextlib.contextmanager
+    def radio(self, node: str) -> Iterator[socket.socket]:
+        """A session of an access point's radios, until the context ends; lines of JSON go in."""
 
         def dial() -> socket.socket:
             return socket.create_connection(("127.0.0.1", AGENTS), timeout=5)
@@ -173,7 +176,12 @@ class ClientLab(ovs_rig.Rig):
 
         session.settimeout(None)
         threading.Thread(target=answer, daemon=True).start()
-        return session
+        try:
+            yield session
+        finally:
+            # The thread's file would hold the connection open.
+            session.shutdown(socket.SHUT_RDWR)
+            session.close()
 
     def cpu_s(self) -> float:
         """Processor time of the controller so far."""

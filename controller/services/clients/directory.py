@@ -9,7 +9,7 @@ from typing import Any
 
 from hyroads.controller.core.errors import ConfigError
 from hyroads.controller.core.network import Place
-from hyroads.controller.core.services.clients import Interface
+from hyroads.controller.core.services.client_tables import Interface
 from hyroads.controller.runtime.faults import wait_until
 from hyroads.controller.runtime.persistence import Change
 from hyroads.controller.services.port import ControllerPort

@@ -18,7 +18,8 @@ from hyroads.controller.agents.telemetry import JOINED, LEFT, StationEvent
 from hyroads.controller.core.errors import HyroadsError
 from hyroads.controller.core.network import WIRED, Place
 from hyroads.controller.core.services import clients as core
-from hyroads.controller.core.services.clients import Change, Clients, Evidence, Happened, Notice
+from hyroads.controller.core.services.client_tables import Change, Clients, Evidence, Happened, Notice
+from hyroads.controller.core.services.membership import MAC
 from hyroads.controller.core.services.sightings import By, Claim, Sighting, sighting_of
 from hyroads.controller.framework import ryu_shim as shim
 from hyroads.controller.model.state import TopologyContext
@@ -31,6 +32,7 @@ from hyroads.controller.switches.host_tables import HostTables, Spot
 from hyroads.controller.switches.sessions import SwitchSession
 
 from .declared import first_place, place_document, reported_places
+from .questions import LAST_CALL_S, MAX_LAST_CALLS, Questions, addresses_of
 
 LOG = logging.getLogger("hyroads.clients")
 TICK_S = 0.1
@@ -43,6 +45,8 @@ COMPLAINT_EVERY_S = 30.0
 MAX_COMPLAINTS = 1024
 SERVER_BARRED_S = 5.0
 ROGUE_SERVER = "speaks as a DHCP server where none may be: dropped (access.dhcp_servers)"
+
+_ASKER = wire.mac_bytes(MAC)
 
 _KINDS: Mapping[Happened, str] = {
     Happened.JOINED: "client.joined",
@@ -96,6 +100,7 @@ class ClientService:
         self._wake = shim.Signal()
         self._is_awake = False
         self._due_s = clock() + EVERY_S
+        self._questions = Questions(context, self._ready, clock)
         self._complaints: dict[tuple[object, ...], float] = {}
         self._sent_on: Counter[str] = Counter()
 
@@ -119,6 +124,10 @@ class ClientService:
     def station(self, node: str, event: StationEvent) -> None:
         """What an access point says of a station of its own."""
         self._enqueue(partial(self._station, node, event))
+
+    def tells(self, place: Place) -> None:
+        """An access point tells who associates at a place."""
+        self.state = core.tells(self.state, place)
 
     def untold(self, node: str) -> None:
         """A node's access point tells nothing any more."""
@@ -176,12 +185,30 @@ class ClientService:
             self._due_s = now_s + EVERY_S
             self._each_second(now_s)
         self._ask_some()
+        self._decide()
         self.tables.advance()
         self.progress.notify()
         shim.sleep(0)
 
+    def _decide(self) -> None:
+        """Who was asked and did not answer is not there any more; not before all that came was looked at."""
+        if not self.state.questions:
+            return
+        if not self._queue:
+            before = self.state.questions
+            self._take(core.decided(self.state, self.clock(), is_heard=self._questions.is_heard))
+            for key in before.keys() - self.state.questions.keys():
+                if before[key].ip is not None:
+                    self._refresh(before[key].mac)
+                    self._refresh(before[key].by)
+        self._questions.repeat(self.state)
+
     def _each_second(self, now_s: float) -> None:
         self._sent_on.clear()
+        silent = core.expiring(self.state, now_s, LAST_CALL_S)
+        for interface in silent[:MAX_LAST_CALLS]:
+            if interface.place is not None:
+                self._questions.probe(interface.mac, interface.place, addresses_of(self.state, interface.mac))
         self._take(core.expired(self.state, now_s))
         for client, places in reported_places(self.context, self.port.state).items():
             self._take(core.reported(self.state, client, places, now_s))
@@ -260,38 +287,58 @@ class ClientService:
         if place is None or self._ready.get(session.node) is not session:
             return
         sighting = sighting_of(packet.frame)
-        if sighting is None:
+        if sighting is None or (place.technology != WIRED and sighting.mac not in self._plain):
             return
+        if packet.frame[:6] == _ASKER:
+            self.state = core.heard(self.state, place, [sighting.mac], self.clock())
+            return
+        port = names[packet.in_port]
+        send_on = partial(self._send_on, session, packet.in_port, sighting.mac, packet.frame)
         if place.technology != WIRED:
-            if sighting.mac in self._plain:
-                self._take(core.seen(self.state, sighting.mac, place, self.clock()))
+            self._seen(sighting.mac, place, port)
         elif sighting.serves_dhcp:
-            self._serves(sighting, place, names[packet.in_port])
-        elif self._seen(sighting.mac, place, names[packet.in_port]) and self._believed(sighting, place):
-            send_on = partial(self._send_on, session, packet.in_port, sighting.mac, packet.frame)
+            self._serves(sighting, place, port)
+        elif self._seen(sighting.mac, place, port, send_on) and self._believed(sighting, place):
             self.tables.place(sighting.mac, self._spot(sighting.mac, place), send_on)
 
-    def _seen(self, mac: str, place: Place, port: str) -> bool:
-        """Whether a host may be at a place; else what it sends there is dropped for a while."""
+    def _seen(self, mac: str, place: Place, port: str, send_on: Callable[[], None] | None = None) -> bool:
+        """Whether a host may be at a place; else what it sends there is dropped for a while. ``send_on`` waits for the
+        answer if another place has to be asked first.
+        """
         home = Place(self._fixed.get(mac, ""), WIRED)
         if home == place:
             # It came before the rule that lets it in.
             return False
-        if mac in self._fixed:
+        if mac in self._fixed and (mac not in self._plain or place.technology == WIRED):
             change = Change(self.state, (Notice(Happened.SPOOFED_MAC, mac, place, home),), allowed=False)
         else:
             change = core.seen(self.state, mac, place, self.clock())
         self._take(change)
         if not change.allowed:
-            self.tables.bar(place.node, Barred(mac, port), self.state.limits.quiet_s)
+            if change.asks and send_on is not None:
+                self._questions.hold(mac, send_on)
+            self.tables.bar(place.node, Barred(mac, port), self._barred_s(mac, None))
         return change.allowed
+
+    def _barred_s(self, owner: str, ip: str | None) -> float:
+        """How long somebody is barred who uses what another has: until that one has answered, or was silent for long
+        enough to be asked.
+        """
+        limits, interface = self.state.limits, self.state.interfaces.get(owner)
+        if (owner, ip) in self.state.questions:
+            return limits.answer_s + TICK_S
+        if interface is None or interface.is_held:
+            return limits.quiet_s
+        return min(limits.quiet_s, max(limits.answer_s, interface.heard_s + limits.quiet_s - self.clock()))
 
     def _believed(self, sighting: Sighting, place: Place) -> bool:
         """Whether all that a host claims may be true; else such claims are dropped for a while."""
         port = self.context.addressing.access_port[place.node]
         for claim in sighting.claims:
             if not self._claim(claim, place):
-                self.tables.bar(place.node, Barred(claim.mac, port, claim.ip), self.state.limits.quiet_s)
+                owner = self.state.addresses.get(claim.ip)
+                for_s = self._barred_s(owner.mac if owner is not None else "", claim.ip)
+                self.tables.bar(place.node, Barred(claim.mac, port, claim.ip), for_s)
                 return False
         return True
 
@@ -332,6 +379,7 @@ class ClientService:
         place, now_s = Place(node, event.technology), self.clock()
         if not self.knows(place) or (event.mac in self._fixed and event.mac not in self._plain):
             raise HyroadsError(f"access point {node}: station {event.mac} at {event.technology[:32]!r} can't be")
+        self.tells(place)
         if event.what == LEFT:
             self._take(core.left(self.state, event.mac, place, now_s))
         elif event.what == JOINED:
@@ -358,6 +406,8 @@ class ClientService:
     def _take(self, change: Change) -> None:
         """A new state: rules and listeners follow it."""
         self.state = change.state
+        if change.asks:
+            self._questions.repeat(self.state)
         for notice in change.notices:
             self._follow(notice)
             if notice.what in _FAULTS:
@@ -372,10 +422,11 @@ class ClientService:
         # Clients of the network file have rules of their own, which follow from links.
         if notice.mac in self._plain and notice.place is not None and notice.what in {Happened.JOINED, Happened.MOVED}:
             self.port.place_client(self._plain[notice.mac], notice.place)
+            self.tables.admit(notice.place.node, notice.mac)
         if notice.mac in self._fixed or (notice.place is not None and notice.place.technology != WIRED):
             return
         if notice.what in {Happened.JOINED, Happened.MOVED} and notice.place is not None:
-            self.tables.place(notice.mac, self._spot(notice.mac, notice.place))
+            self.tables.place(notice.mac, self._spot(notice.mac, notice.place), self._questions.moved(notice.mac))
         elif notice.what is Happened.LEFT:
             self.tables.remove(notice.mac)
 
