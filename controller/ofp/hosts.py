@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from enum import Enum
 from ipaddress import ip_address
 
 from . import match as act
@@ -16,7 +17,7 @@ from .diff import Installed
 from .match import Match
 from .pipeline import Priority, Table
 from .rule import Rule
-from .rules import claim_matches, server_matches
+from .rules import claim_matches, router_matches, server_matches
 from .sessions import behind
 from .vlan_tags import TagRules, with_tag_rules
 
@@ -58,9 +59,23 @@ class Here:
         if self.hairpin:
             match = Match(in_port=number, eth_dst=self.mac)
             rules += (Rule(Table.DELIVER, Priority.LEARNED_VARIANT, match, (act.Output(act.IN_PORT),)),)
-        claims = (match for ip in self.addresses for match in claim_matches(number, self.mac, ip))
-        through = (act.Resubmit(Table.ACCESS),)
-        return rules + tuple(Rule(Table.CHECK, Priority.LEARNED_SOURCE, match, through) for match in claims)
+        return rules + _claim_rules(number, self.mac, self.addresses)
+
+
+@dataclass(frozen=True, slots=True)
+class Claims:
+    """A plain client of the network file at own medium ``port`` has learned ``addresses``, besides that of the file;
+    everything else of it follows from the intent.
+    """
+
+    mac: str
+    port: str
+    addresses: tuple[str, ...]
+
+    def rules(self, ports: Mapping[str, int]) -> tuple[Rule, ...]:
+        """None if the port is missing."""
+        number = ports.get(self.port)
+        return () if number is None else _claim_rules(number, self.mac, self.addresses)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,32 +96,47 @@ class There:
         return tuple(Rule(table, Priority.LEARNED, match, actions) for table in tables)
 
 
+class Serving(Enum):
+    """As what somebody speaks."""
+
+    DHCP = "DHCP server"
+    ROUTER = "IPv6 router"
+
+
 @dataclass(frozen=True, slots=True)
 class Barred:
-    """Somebody at own ``port`` uses the MAC of a host that is elsewhere; claims an ``ip`` of another; or, ``serving``,
-    speaks as a DHCP server without being allowed to.
+    """Somebody at own ``port`` uses the MAC of a host that is elsewhere; claims an ``ip`` of another; or speaks as what
+    it must not be (``serving``). ``is_station``: it is a plain client of the network file.
     """
 
     mac: str
     port: str
     ip: str | None = None
-    serving: bool = False
+    serving: Serving | None = None
+    is_station: bool = False
 
     def rules(self, ports: Mapping[str, int]) -> tuple[Rule, ...]:
         """None if the port is missing."""
         number = ports.get(self.port)
         if number is None:
             return ()
-        if self.serving:
-            servers = server_matches(number, self.mac)
-            return tuple(Rule(Table.PORT, Priority.BARRED_SERVER, match) for match in servers)
+        if self.serving is not None:
+            matches = (server_matches if self.serving is Serving.DHCP else router_matches)(number, self.mac)
+            table = Table.CHECK if self.is_station else Table.PORT
+            return tuple(Rule(table, Priority.BARRED_SERVER, match) for match in matches)
         if self.ip is not None:
             claims = claim_matches(number, self.mac, self.ip)
             return tuple(Rule(Table.CHECK, Priority.BARRED_SOURCE, match) for match in claims)
         return (Rule(Table.PORT, Priority.BARRED_SOURCE, Match(in_port=number, eth_src=self.mac)),)
 
 
-HostIntent = Here | There | Barred
+HostIntent = Here | There | Claims | Barred
+
+
+def _claim_rules(number: int, mac: str, addresses: Iterable[str]) -> tuple[Rule, ...]:
+    claims = (match for ip in addresses for match in claim_matches(number, mac, ip))
+    through = (act.Resubmit(Table.ACCESS),)
+    return tuple(Rule(Table.CHECK, Priority.LEARNED_SOURCE, match, through) for match in claims)
 
 
 def host_rules(

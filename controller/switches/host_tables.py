@@ -26,7 +26,17 @@ from typing import Protocol
 
 from hyroads.controller.ofp import wire
 from hyroads.controller.ofp.diff import Batch, Installed, batch_of, difference
-from hyroads.controller.ofp.hosts import Barred, Here, HostIntent, There, claim_of, host_of, host_rules, source_of
+from hyroads.controller.ofp.hosts import (
+    Barred,
+    Claims,
+    Here,
+    HostIntent,
+    There,
+    claim_of,
+    host_of,
+    host_rules,
+    source_of,
+)
 from hyroads.controller.ofp.pipeline import Table
 from hyroads.controller.ofp.readback import FlowStat
 from hyroads.controller.ofp.rule import Rule, RuleKey
@@ -104,6 +114,9 @@ class HostTables:
         self._entries: dict[str, _Entry] = {}
         self._moving: dict[str, None] = {}
         self._barred: dict[str, dict[Barred, float]] = {}
+        self._stations: dict[str, tuple[str, Claims]] = {}
+        """Plain clients of the network file that have learned addresses: node, and what is known there of them."""
+        self._admitted: dict[tuple[str, str], list[Callable[[], None]]] = {}
         self.routes: RouteHolder | None = None
         self.are_all_known = False
         """Whether all hosts are placed that switches let in before we began."""
@@ -146,10 +159,40 @@ class HostTables:
         self._hold(mac, {*self._users.get(mac, ()), *former}, spot.node)
         self._tell(mac, (spot.node,))
 
+    def place_station(self, node: str, claims: Claims, arrived: Callable[[], None] | None = None) -> None:
+        """A plain client of the network file is at a node, and has these addresses besides that of the file;
+        ``arrived`` is called once its switch has confirmed that.
+        """
+        mac = claims.mac
+        self.admit(node, mac, claims.addresses)
+        old = self._stations.get(mac)
+        self._stations[mac] = (node, claims)
+        if old is not None and old[0] != node:
+            self._tell(mac, (old[0],))
+        self._tell(mac, (node,))
+        waiting = self._admitted.setdefault((node, mac), [])
+        if arrived is not None and len(waiting) < MAX_ARRIVALS:
+            waiting.append(arrived)
+
+    def has_station(self, mac: str) -> bool:
+        """Whether a plain client has been placed."""
+        return mac in self._stations
+
+    def remove_station(self, mac: str) -> None:
+        """A plain client is nowhere."""
+        old = self._stations.pop(mac, None)
+        if old is not None:
+            self._tell(mac, (old[0],))
+
+    def known_at(self, node: str) -> frozenset[str]:
+        """Hosts of whom a node's switch has rules, or shall have."""
+        stations = (mac for mac, (at, _) in self._stations.items() if at == node)
+        return frozenset((*self._entries, *stations))
+
     def admit(self, node: str, mac: str, addresses: Iterable[str] = ()) -> None:
         """A host may be at a node, and have these addresses: it is not barred for that any more."""
         allowed = {None, *addresses}
-        self._lift(node, lambda bar: bar.mac == mac and not bar.serving and bar.ip in allowed)
+        self._lift(node, lambda bar: bar.mac == mac and bar.serving is None and bar.ip in allowed)
 
     def remove(self, mac: str) -> None:
         """A host is nowhere."""
@@ -236,7 +279,9 @@ class HostTables:
     def switch_ready(self, node: str) -> None:
         """A switch connected, or its ports have changed: it is told of all."""
         known = self._entries if self.routes is None else self._told.get(node, {})
-        hosts = {**dict.fromkeys(known), **dict.fromkeys(bar.mac for bar in self._barred.get(node, ()))}
+        stations = (mac for mac, (at, _) in self._stations.items() if at == node)
+        barred = (bar.mac for bar in self._barred.get(node, ()))
+        hosts = {**dict.fromkeys(known), **dict.fromkeys(stations), **dict.fromkeys(barred)}
         for mac in hosts:
             self._tell(mac, (node,))
 
@@ -251,6 +296,9 @@ class HostTables:
             self._step(mac, self._entries[mac], now_s)
         for switch in self._switches.values():
             switch.hosts.flush()
+        for node, mac in [key for key in self._admitted if self._is_confirmed(key[1], (key[0],))]:
+            for call in self._admitted.pop((node, mac)):
+                call()
 
     def pending(self, mac: str) -> list[str]:
         """Switches that have not confirmed what is wanted of them for a host."""
@@ -309,8 +357,10 @@ class HostTables:
                 told[mac] = None
 
     def _rules(self, mac: str, node: str, ports: Mapping[str, int]) -> tuple[Rule, ...]:
-        entry = self._entries.get(mac)
+        entry, station = self._entries.get(mac), self._stations.get(mac)
         intents: list[HostIntent] = [barred for barred in self._barred.get(node, ()) if barred.mac == mac]
+        if station is not None and station[0] == node:
+            intents.append(station[1])
         if entry is None or entry.spot.node == node:
             if entry is not None:
                 intents.append(Here(mac, entry.spot.port, entry.spot.hairpin, entry.spot.addresses))

@@ -138,7 +138,7 @@ class ClientLab(ovs_rig.Rig):
             environment = {**os.environ, "HYROADS_CONFIG": str(settings)}
             self.controller = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
         try:
-            eventually(lambda: (health := self.rest("GET", "/health")[1]).get("ok") or (alone and health), 30)
+            eventually(lambda: (health := self.rest("GET", "/health")[1]).get("ok") or (alone and health), 90)
         except AssertionError as error:
             raise AssertionError(self.log.read_text()[-3000:]) from error
 
@@ -228,6 +228,15 @@ class ClientLab(ovs_rig.Rig):
         """Rules of a switch."""
         dump = self.ofctl("--no-stats", "dump-flows", node)
         return [line.strip() for line in dump.splitlines() if "actions=" in line]
+
+    def text_of(self, path: str) -> str:
+        """What a GET answers, as text."""
+
+        def call() -> str:
+            with urllib.request.urlopen(f"http://127.0.0.1:{REST}/api/v1{path}", timeout=10) as answer:
+                return str(answer.read(), "utf-8")
+
+        return within(self.namespace, call)
 
     def rest(self, method: str, path: str, body: object = None) -> tuple[int, Any]:
         """A request from inside; (0, {}) while nobody answers."""

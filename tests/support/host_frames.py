@@ -33,3 +33,16 @@ def advertisement(source: str, ip: str) -> dict[str, Any]:
     body = b"\x88\0\0\0" + b"\x20\0\0\0" + target + option
     head = struct.pack("!IHBB", 0x60000000, len(body), 58, 255) + target + socket.inet_pton(socket.AF_INET6, "ff02::1")
     return {"payload": head + body, "eth_type": 0x86DD}
+
+
+def router_advertisement(source: str, *, behind_options: bool = False) -> dict[str, Any]:
+    """Somebody says that it is a router; ``behind_options``: after a header of hop-by-hop options."""
+    body = b"\x86\0\0\0" + b"\x40\0" + struct.pack("!HII", 1800, 0, 0) + b"\x01\x01" + _mac(source)
+    options = b"\x3a\0\x01\x04\0\0\0\0" if behind_options else b""
+    head = struct.pack("!IHBB", 0x60000000, len(options + body), 0 if behind_options else 58, 255)
+    ends = socket.inet_pton(socket.AF_INET6, "fe80::1") + socket.inet_pton(socket.AF_INET6, "ff02::1")
+    return {"payload": head + ends + options + body, "eth_type": 0x86DD}
+
+
+def _mac(text: str) -> bytes:
+    return bytes.fromhex(text.replace(":", ""))
