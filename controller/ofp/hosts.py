@@ -17,7 +17,7 @@ from .diff import Installed
 from .match import Match
 from .pipeline import Priority, Table
 from .rule import Rule
-from .rules import claim_matches, router_matches, server_matches
+from .rules import any_claim_matches, claim_matches, router_matches, server_matches
 from .sessions import behind
 from .vlan_tags import TagRules, with_tag_rules
 
@@ -28,6 +28,7 @@ _LEARNED = frozenset(
         Priority.LEARNED_SOURCE,
         Priority.BARRED_SOURCE,
         Priority.BARRED_SERVER,
+        Priority.HELD,
     }
 )
 _OXM_IN_PORT, _OXM_ETH_DST, _OXM_ETH_SRC = 0x80000004, 0x80000606, 0x80000806
@@ -130,7 +131,31 @@ class Barred:
         return (Rule(Table.PORT, Priority.BARRED_SOURCE, Match(in_port=number, eth_src=self.mac)),)
 
 
-HostIntent = Here | There | Claims | Barred
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Nobody new is let in at own ``port``, and no new claim passes; ``is_station``: at a medium port, where plain
+    clients alone are let in anyway.
+    """
+
+    port: str
+    is_station: bool = False
+
+    @property
+    def mac(self) -> str:
+        """It is about no host; rules without one go by this name."""
+        return NO_HOST
+
+    def rules(self, ports: Mapping[str, int]) -> tuple[Rule, ...]:
+        """None if the port is missing."""
+        number = ports.get(self.port)
+        if number is None:
+            return ()
+        claims = tuple(Rule(Table.CHECK, Priority.HELD, match) for match in any_claim_matches(number))
+        return claims if self.is_station else (Rule(Table.PORT, Priority.HELD, Match(in_port=number)), *claims)
+
+
+NO_HOST = ""
+HostIntent = Here | There | Claims | Barred | Held
 
 
 def _claim_rules(number: int, mac: str, addresses: Iterable[str]) -> tuple[Rule, ...]:
@@ -169,6 +194,13 @@ def source_of(rule: Rule | Installed) -> tuple[int, str] | None:
     mac = _address(rule.match_fields, _OXM_ETH_SRC)
     port = _field(rule.match_fields, _OXM_IN_PORT)
     return (int.from_bytes(port, "big"), mac) if mac is not None and port is not None else None
+
+
+def held_port_of(rule: Rule | Installed) -> int | None:
+    """Number of the port that a rule holds back; None for other rules."""
+    port = _field(rule.match_fields, _OXM_IN_PORT)
+    is_one = rule.table in {Table.PORT, Table.CHECK} and rule.priority == Priority.HELD
+    return int.from_bytes(port, "big") if is_one and port is not None else None
 
 
 def claim_of(rule: Rule | Installed) -> tuple[str, str] | None:

@@ -95,12 +95,19 @@ def check_rules() -> Iterator[Rule]:
     yield Rule(Table.CHECK, Priority.ANSWER, Match(eth_dst=CONTROLLER_MAC), _TO_CONTROLLER)
     arp = Match(eth_type=ETH_TYPE_ARP, arp_spa="0.0.0.0")  # noqa: S104 - nobody's address
     yield Rule(Table.CHECK, Priority.UNICAST, Match(eth_type=ETH_TYPE_ARP), _TO_CONTROLLER)
-    yield Rule(Table.CHECK, Priority.UNICAST_VARIANT, arp, _PASS)
+    yield Rule(Table.CHECK, Priority.NO_CLAIM, arp, _PASS)
     for kind in (NEIGHBOUR_SOLICITATION, NEIGHBOUR_ADVERTISEMENT):
         match = Match(eth_type=ETH_TYPE_IPV6, ip_proto=PROTOCOL_ICMPV6, icmpv6_type=kind)
         yield Rule(Table.CHECK, Priority.UNICAST, match, _TO_CONTROLLER)
     free = Match(eth_type=ETH_TYPE_IPV6, ip_proto=PROTOCOL_ICMPV6, icmpv6_type=NEIGHBOUR_SOLICITATION, ipv6_src="::")
-    yield Rule(Table.CHECK, Priority.UNICAST_VARIANT, free, _PASS)
+    yield Rule(Table.CHECK, Priority.NO_CLAIM, free, _PASS)
+
+
+def any_claim_matches(number: int) -> Iterator[Match]:
+    """Frames in which somebody at a port claims an address, or asks whether one is free."""
+    yield Match(in_port=number, eth_type=ETH_TYPE_ARP)
+    for kind in (NEIGHBOUR_SOLICITATION, NEIGHBOUR_ADVERTISEMENT):
+        yield Match(in_port=number, eth_type=ETH_TYPE_IPV6, ip_proto=PROTOCOL_ICMPV6, icmpv6_type=kind)
 
 
 def claim_matches(number: int, mac: str, ip: str) -> Iterator[Match]:

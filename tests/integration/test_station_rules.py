@@ -42,7 +42,7 @@ def lab() -> Iterator[ClientLab]:
 
 def events(lab: ClientLab, kind: str) -> list[dict[str, Any]]:
     """Those of a kind that are stored."""
-    text = lab.text_of(f"/events?follow=false&kinds={kind}")
+    text = lab.text_of(f"/api/v1/events?follow=false&kinds={kind}")
     return [json.loads(line[5:]) for line in text.splitlines() if line.startswith("data:")]
 
 

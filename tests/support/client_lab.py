@@ -233,10 +233,14 @@ class ClientLab(ovs_rig.Rig):
         """What a GET answers, as text."""
 
         def call() -> str:
-            with urllib.request.urlopen(f"http://127.0.0.1:{REST}/api/v1{path}", timeout=10) as answer:
+            with urllib.request.urlopen(f"http://127.0.0.1:{REST}{path}", timeout=10) as answer:
                 return str(answer.read(), "utf-8")
 
         return within(self.namespace, call)
+
+    def metrics(self) -> str:
+        """The page for Prometheus."""
+        return self.text_of("/metrics")
 
     def rest(self, method: str, path: str, body: object = None) -> tuple[int, Any]:
         """A request from inside; (0, {}) while nobody answers."""

@@ -267,6 +267,15 @@ def expired(state: Clients, now_s: float) -> Change:
     return Change(without(state, (i.mac for i in old)), notices) if old else Change(state)
 
 
+def cleared(state: Clients, place: Place, since_s: float) -> Change:
+    """Who was learned at a place since then, by a single frame, is forgotten."""
+    new = [
+        i for i in state.at(place) if i.evidence is Evidence.TRAFFIC and i.since_s >= since_s and i.heard_s <= i.since_s
+    ]
+    notices = tuple(Notice(Happened.LEFT, i.mac, None, i.place) for i in new)
+    return Change(without(state, (i.mac for i in new)), notices) if new else Change(state)
+
+
 def expiring(state: Clients, now_s: float, within_s: float) -> list[Interface]:
     """Who will be forgotten within this time unless it is heard again: may be asked whether it is still there."""
     before_s = now_s - state.limits.forget_s + within_s

@@ -69,6 +69,8 @@ class FrameGuard:
 
     def _judge(self, sighting: Sighting, place: Place, port: str, send_on: Callable[[], None]) -> None:
         service, mac = self._service, sighting.mac
+        if self._is_new(sighting) and not service.floods.arrived(place, port):
+            return
         if sighting.serves_dhcp:
             self._serves(sighting, place, port)
         elif sighting.routes and not (place.technology == WIRED and place.node in service.context.routers):
@@ -81,6 +83,13 @@ class FrameGuard:
             was_here = known is not None and known.place == place
             if self._seen(mac, place, port) and self._believed(sighting, place, port) and was_here:
                 service.refresh(mac, send_on)
+
+    def _is_new(self, sighting: Sighting) -> bool:
+        """Whether anything in a frame is not known yet."""
+        state, fixed = self._service.state, self._service.fixed
+        if sighting.mac not in state.interfaces and sighting.mac not in fixed:
+            return True
+        return any(claim.ip not in state.addresses and claim.ip not in self._own_ips for claim in sighting.claims)
 
     def _seen(self, mac: str, place: Place, port: str, send_on: Callable[[], None] | None = None) -> bool:
         """Whether a host may be at a place; else what it sends there is dropped for a while. ``send_on`` waits for the

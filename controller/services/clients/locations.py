@@ -29,13 +29,16 @@ from hyroads.controller.switches.host_tables import HostTables, Spot
 from hyroads.controller.switches.sessions import SwitchSession
 
 from .declared import first_place, place_document, reported_places
+from .floods import FloodGuard
 from .frames import FrameGuard
 from .questions import LAST_CALL_S, MAX_LAST_CALLS, Questions, addresses_of
 
 LOG = logging.getLogger("hyroads.clients")
 TICK_S = 0.1
 EVERY_S = 1.0
-MAX_QUEUED = 1024
+MAX_EVENTS = 1024
+"""Of stations."""
+MAX_FRAMES_OF_NODE = 64
 AT_ONCE = 32
 COMPLAINT_EVERY_S = 30.0
 MAX_COMPLAINTS = 1024
@@ -88,19 +91,21 @@ class ClientService:
         self._ask_at_once = 0
         self.fixed: dict[str, str] = {mac: node for (node, _), mac in addressing.interface_mac.items()}
         self.fixed.update({mac: node for node, mac in addressing.host_mac.items()})
-        self._queue: deque[Callable[[], None]] = deque()
+        self._queue: deque[tuple[str, Callable[[], None]]] = deque()
+        self._queued: Counter[str] = Counter()
         self._wake = shim.Signal()
         self._is_awake = False
         self._due_s = clock() + EVERY_S
         self.questions = Questions(context, self._ready, clock)
         self._complaints: dict[tuple[object, ...], float] = {}
         self._frames = FrameGuard(self)
+        self.floods = FloodGuard(self)
 
     # -- evidence: all of it comes through the queue
 
     def packet_in(self, session: SwitchSession, message: bytes) -> None:
         """A frame of a source that a switch does not know."""
-        self._enqueue(partial(self._frames.take, session, message))
+        self._enqueue(session.node, MAX_FRAMES_OF_NODE, partial(self._frames.take, session, message))
 
     def heard(self, session: SwitchSession, sources: list[tuple[int, str]]) -> None:
         """Port and address of hosts that have sent something lately, by the counters of a switch."""
@@ -115,7 +120,7 @@ class ClientService:
 
     def station(self, node: str, event: StationEvent) -> None:
         """What an access point says of a station of its own."""
-        self._enqueue(partial(self._station, node, event))
+        self._enqueue("", MAX_EVENTS, partial(self._station, node, event))
 
     def tells(self, place: Place) -> None:
         """An access point tells who associates at a place."""
@@ -134,6 +139,12 @@ class ClientService:
         """The place behind a port of a switch that is read; None: there is none, or the session was replaced."""
         known = self._ready.get(session.node) is session
         return self._place_of.get((session.node, port)) if known else None
+
+    def port_name(self, place: Place) -> str:
+        """The name of a place's port."""
+        addressing = self.context.addressing
+        wired = place.technology == WIRED
+        return addressing.access_port[place.node] if wired else addressing.interface_name[place.node, place.technology]
 
     def knows(self, place: Place) -> bool:
         """Whether there is such a place."""
@@ -173,10 +184,13 @@ class ClientService:
     def _turn(self) -> None:
         self._look_at_switches()
         for _ in range(min(AT_ONCE, len(self._queue))):
+            source, work = self._queue.popleft()
+            self._queued[source] -= 1
             try:
-                self._queue.popleft()()
+                work()
             except HyroadsError as error:
                 self.complain(("evidence",), "clients", str(error))
+            shim.sleep(0)
         now_s = self.clock()
         if now_s >= self._due_s:
             self._due_s = now_s + EVERY_S
@@ -202,6 +216,7 @@ class ClientService:
 
     def _each_second(self, now_s: float) -> None:
         self._frames.sent_on.clear()
+        self.floods.each_second()
         silent = core.expiring(self.state, now_s, LAST_CALL_S)
         for interface in silent[:MAX_LAST_CALLS]:
             if interface.place is not None:
@@ -222,11 +237,13 @@ class ClientService:
             if session is not None:
                 session.hosts.ask_packets()
 
-    def _enqueue(self, work: Callable[[], None]) -> None:
-        if len(self._queue) >= MAX_QUEUED:
+    def _enqueue(self, source: str, most: int, work: Callable[[], None]) -> None:
+        """So much of a source may wait: none takes the room of others."""
+        if self._queued[source] >= most:
             self.counters["dropped"] += 1
             return
-        self._queue.append(work)
+        self._queued[source] += 1
+        self._queue.append((source, work))
         self._wake.notify()
 
     # -- switches
@@ -245,6 +262,9 @@ class ClientService:
                     if (node, name) in self._place_of:
                         self.take(core.place_down(self.state, self._place_of[node, name], self.clock()))
                 self.tables.switch_ready(node)
+                for entry_name, entry in self.floods.entries(node).items():
+                    session.access.want(entry_name, entry)
+                session.access.flush()
         self._end_waiting()
 
     def _end_waiting(self) -> None:
