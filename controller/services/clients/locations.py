@@ -81,6 +81,8 @@ class ClientService:
         self._place_of = {(node, name): Place(node, WIRED) for node, name in addressing.access_port.items()}
         self._place_of.update({(n, name): Place(n, k) for (n, k), name in addressing.interface_name.items()})
         self.plain = {addressing.host_mac[client]: client for client in addressing.attachments}
+        for mac, bound in context.network.hosts.items():
+            self.state = core.binding(self.state, mac, bound).state
         for mac, client in self.plain.items():
             place = first_place(context, self.port.state, client)
             if place is not None:
@@ -159,6 +161,10 @@ class ClientService:
         """A plain client of the network file is there from now on, unless an association holds it elsewhere."""
         mac = self.context.addressing.host_mac[client]
         self.take(core.handed_over(self.state, mac, place, self.clock()))
+
+    def bind(self, mac: str, place: Place | None) -> None:
+        """An interface may be at this place alone; None: where the network file binds it, or anywhere."""
+        self.take(core.binding(self.state, mac, place or self.context.network.hosts.get(mac)))
 
     def forget(self, mac: str) -> bool:
         """As if a client had never been here; False if nobody knows it."""
