@@ -23,6 +23,8 @@ import flood
 from client_lab import ClientLab, eventually, mesh
 from host_frames import arp
 
+from hyroads.controller.ofp.access import PORT_METER_FIRST, PORT_METERS
+
 pytestmark = [pytest.mark.root, pytest.mark.alone]
 NETWORK = mesh(3).replace(
     "links:\n",
@@ -111,3 +113,21 @@ def test_a_flood_harms_its_own_port_alone(lab: ClientLab, rate: int, kind: str) 
     assert learned_after_s(lab, "n0") < 5.0
     learned = [client["id"] for client in lab.rest("GET", "/clients?limit=1000")[1]["clients"]]
     assert len(learned) < 200
+
+
+def test_a_new_controller_leaves_the_meters_of_ports_as_they_are(lab: ClientLab) -> None:
+    def meters() -> dict[str, float]:
+        text = lab.ofctl("meter-stats", "n0")
+        return {number: float(age_s) for number, age_s in re.findall(r"meter:(\d+) .*?duration:([0-9.]+)s", text)}
+
+    before = meters()
+    assert len(before) >= 2, "one of the access port, and one of the station's"
+    rates = lab.ofctl("dump-meters", "n0")
+    lab.stop_controller()
+    stopped_s = time.monotonic()
+    lab.start_controller()
+    time.sleep(1.0)
+    past_s, after = time.monotonic() - stopped_s, meters()
+    assert lab.ofctl("dump-meters", "n0") == rates
+    own = [number for number in before if PORT_METER_FIRST <= int(number) < PORT_METER_FIRST + PORT_METERS]
+    assert len(own) == 2 and all(after[number] > past_s for number in own)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from examples import examples
 from hypothesis import given
@@ -11,12 +13,13 @@ from hyroads.controller.core.network import Place
 from hyroads.controller.core.services.client_tables import Clients, Happened
 from hyroads.controller.core.services.clients import associated, cleared, heard, seen
 from hyroads.controller.core.services.floods import FloodLimits, FloodWatch
-from hyroads.controller.ofp.access import is_access
+from hyroads.controller.ofp.access import PORT_METER_FIRST, is_access
 from hyroads.controller.ofp.hosts import Held, held_port_of, is_learned
 from hyroads.controller.ofp.intents import AccessPort
 from hyroads.controller.ofp.pipeline import Table
 from hyroads.controller.ofp.port_meters import FRAMES_PER_S, metered_access_port, metered_station_port
 from hyroads.controller.ofp.rules import check_rules, claim_matches, port_rules
+from hyroads.controller.switches.access_layer import AccessLayer
 
 HERE, THERE = Place("a", "host"), Place("b", "host")
 LIMITS = FloodLimits(at_once=20, per_s=5.0)
@@ -118,3 +121,45 @@ def test_a_held_port_lets_in_whom_it_knows(is_station: bool) -> None:
     by_match = {(rule.table, rule.match): rule.priority for rule in entry.rules}
     assert all(by_match[rule.table, rule.match] < rule.priority for rule in rules)
     assert next(claim_matches(100, "02:00:00:00:00:01", "10.0.0.1")).in_port == 100
+
+
+class Layer:
+    """The layer of a switch that carries out all that it is sent, and counts it by kind."""
+
+    def __init__(self) -> None:
+        self.sent: list[bytes] = []
+        self.xid = 0
+        self.layer = AccessLayer(self._send, self._next, lambda: 0.0, pytest.fail)
+        self.layer.start([])
+
+    def _next(self, count: int) -> int:
+        self.xid += count
+        return self.xid - count + 1
+
+    def _send(self, data: bytes) -> bool:
+        while data:
+            length = int.from_bytes(data[2:4], "big")
+            self.sent.append(data[:length])
+            data = data[length:]
+        return True
+
+    def kinds(self) -> list[tuple[int, int]]:
+        """Kind and command of what was sent."""
+        return [(message[1], int.from_bytes(message[8:10], "big")) for message in self.sent if message[1] == 29]
+
+
+def test_a_switch_is_not_told_again_of_meters_that_it_has() -> None:
+    entry = metered_access_port(100, AccessPort("h", (), guarded=True), 0)
+    assert entry.meter is not None
+    new = Layer()
+    new.layer.meters_are({})
+    new.layer.want_all({"port": entry})
+    assert new.kinds() == [(29, 0), (29, 1)], "it is added, or changed"
+    again, other = Layer(), b"\0\x08\0\0" + (PORT_METER_FIRST + 5).to_bytes(4, "big")
+    again.layer.meters_are({entry.meter.number: entry.meter.config, PORT_METER_FIRST + 5: other})
+    again.layer.want_all({"port": entry})
+    assert again.kinds() == [(29, 2)], "only that goes which nobody wants any more"
+    different = Layer()
+    different.layer.meters_are({entry.meter.number: replace(entry.meter, packets_per_s=7).config})
+    different.layer.want_all({"port": entry})
+    assert different.kinds() == [(29, 0), (29, 1)]
