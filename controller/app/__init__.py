@@ -110,6 +110,7 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
             self.settings.network,
             guards=ports.guard,
             dhcp=ports.dhcp_servers,
+            routers=ports.routers,
             all_routes_nodes=self.settings.all_routes_nodes,
             region=self.settings.region.name if self.settings.region is not None else None,
         )

@@ -251,6 +251,7 @@ class Services:
         self.access_rules = AccessRuleService(
             event_loop, tokens=self.tokens, guarded=self.settings.access.guard, clock=time.time
         )
+        self.access_rules.others.append(self.clients.floods.entries)
         event_loop.followers.append(self.access_rules.follow)
 
     def _begin_mptcp(self, document: str, traffic: TrafficMeter) -> None:

@@ -27,7 +27,7 @@ from hyroads.controller.core.mptcp_connections import (
     Subflow,
 )
 from hyroads.controller.core.mptcp_connections import Reason as Refused
-from hyroads.controller.core.services.clients import Clients
+from hyroads.controller.core.services.client_tables import Clients
 from hyroads.controller.core.subflows import MptcpConnection
 from hyroads.controller.core.token_bucket import TokenBucket
 from hyroads.controller.ofp.access import Entry, syn_copy, syn_no_copy
