@@ -54,6 +54,7 @@ from hyroads.controller.services.plugins.discovery import discover
 from hyroads.controller.services.plugins.requests import Requests
 from hyroads.controller.services.plugins.service import PluginService, plugin_metrics
 from hyroads.controller.services.plugins.sfnet import SfnetService
+from hyroads.controller.services.quotas import QuotaService
 from hyroads.controller.services.reservations import ReservationService
 from hyroads.controller.services.steering.actuators import HandoverActuator, SteeringActuator, network_view
 from hyroads.controller.services.steering.placements import RadioPlacements
@@ -69,6 +70,7 @@ from hyroads.rest import (
     multihomed,
     ncasts,
     plugins,
+    quotas,
     reservations,
     sessions,
 )
@@ -123,7 +125,14 @@ LOG = logging.getLogger("hyroads.controller")
 def tokens_of(settings: Settings) -> list[Token]:
     """The tokens of the REST API."""
     return [
-        Token(each.name, each.token, each.role, clients=each.clients, access_rules=each.access_rules)
+        Token(
+            each.name,
+            each.token,
+            each.role,
+            clients=each.clients,
+            access_rules=each.access_rules,
+            quotas=each.quotas,
+        )
         for each in settings.api_tokens
     ]
 
@@ -253,6 +262,15 @@ class Services:
         )
         self.access_rules.others.append(self.clients.floods.entries)
         event_loop.followers.append(self.access_rules.follow)
+        self.quotas = QuotaService(
+            self.tokens,
+            {
+                "flows": lambda name: name in event_loop.state.flows,
+                "sessions": lambda name: name in self.sessions.sessions,
+                "reservations": self.reservations.has,
+                "ncasts": lambda name: name in self.ncasts.names(),
+            },
+        )
 
     def _begin_mptcp(self, document: str, traffic: TrafficMeter) -> None:
         event_loop, settings = self.event_loop, self.settings.mptcp
@@ -309,6 +327,7 @@ class Services:
             ("reservations", self.reservations.restore),
             ("access_rules", self.access_rules.restore),
             ("preferences", self.directory.restore),
+            ("quotas", self.quotas.restore),
         ):
             try:
                 problems += restore(restored.services.get(name))
@@ -331,6 +350,7 @@ class Services:
             ("reservations", self.reservations.become),
             ("access_rules", self.access_rules.become),
             ("preferences", self.directory.become),
+            ("quotas", self.quotas.become),
         ):
             if before is None or saved.get(name) != before.get(name):
                 problems += become(saved.get(name))
@@ -362,6 +382,7 @@ class Services:
             "ncasts": self.ncasts.to_save(),
             "connections": self.mptcp.to_save(self.subflow_routes.routed),
             "preferences": self.directory.to_save(),
+            "quotas": self.quotas.to_save(),
             "places": saved_places(state.places),
         }
 
@@ -379,6 +400,7 @@ class Services:
             clients.blueprint(self.directory),
             connections.blueprint(self.mptcp),
             multihomed.blueprint(self.multihomed),
+            quotas.blueprint(self.quotas),
         ]
 
     def _leading(self, work: Callable[[], object]) -> Callable[[], None]:

@@ -113,8 +113,9 @@ class SharedPoll:
             shim.spawn(self._run)
         ended = event.Event()
         descriptor = connection.fileno()
-        # The socket below the green one, which does not block.
-        self._reads[descriptor] = (connection.fd.recv, take, ended)
+        # The socket below the green one, which does not block; TLS knows by itself how.
+        receive = getattr(connection, "receive_now", None) or connection.fd.recv
+        self._reads[descriptor] = (receive, take, ended)
         self._epoll.register(descriptor, _select.EPOLLIN)
         try:
             ended.wait()
