@@ -79,10 +79,11 @@ class TopologyContext:
         dhcp: Iterable[str] | None = None,
         all_routes_nodes: int = ALL_ROUTES_NODES,
         region: str | None = None,
+        label_secret: bytes = b"",
     ) -> TopologyContext:
         """Derive addresses and labels; ``guards`` access ports or leaves them open. DHCP servers may be at gateways, or
         at the nodes that are named. With more than ``all_routes_nodes`` switches, these have rules on demand. The
-        controller of a ``region`` commands only the nodes of that.
+        controller of a ``region`` commands only the nodes of that. Labels are hashed with ``label_secret``.
         """
         addressing = Addressing.of(network, document)
         guarded = frozenset(addressing.access_port) if guards else frozenset()
@@ -91,7 +92,7 @@ class TopologyContext:
         unknown = sorted(servers - addressing.access_port.keys())
         if unknown:
             raise ConfigError("settings", "access.dhcp_servers", f"{unknown[0][:64]!r} is no node with an access port")
-        labels, on_demand = Labels.of(network, addressing), len(addressing.dpid) > all_routes_nodes
+        labels, on_demand = Labels.of(network, addressing, label_secret), len(addressing.dpid) > all_routes_nodes
         view = None
         if region is not None:
             view, network = region_view(network, region, (FIRST_FLOW, LAST_FLOW), document)

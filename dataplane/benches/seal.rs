@@ -21,7 +21,10 @@ fn main() {
     for len in [60, 300, 1514] {
         println!("{:<24}{:>10.1}", format!("{len} bytes"), seal_ns(len));
     }
-    println!("{:<24}{:>10}{:>10}{:>14}{:>12}", "ns a frame, two agents", "bare", "sealed", "throughput", "added to one");
+    println!(
+        "{:<24}{:>10}{:>10}{:>14}{:>12}",
+        "ns a frame, two agents", "bare", "sealed", "throughput", "added to one"
+    );
     for len in [60, 300, 1514] {
         let mut pairs = [Pair::new(""), Pair::new(KEY)];
         let mut took: [Vec<f64>; 2] = [Vec::new(), Vec::new()];

@@ -197,7 +197,10 @@ fn a_resume_names_its_own_path_wherever_it_branches() {
     let (buf, mut fx) = (world.frame(1, &bytes), Effects::default());
     world.engines[1].from_network(0, buf, &mut fx);
     let shims = fx.network.iter().map(|(_, buf)| parse_network(buf.bytes()));
-    assert!(shims.clone().count() == 2 && shims.into_iter().all(|s| s == FromNetwork::Shim { shim, seal: None, inner_at: 26 }));
+    assert!(
+        shims.clone().count() == 2
+            && shims.into_iter().all(|s| s == FromNetwork::Shim { shim, seal: None, inner_at: 26 })
+    );
 }
 
 #[test]

@@ -3,7 +3,8 @@
 use super::branch::Branches;
 use super::buffer::{Buf, Pool};
 use super::frame::{
-    outer_header, parse_access, parse_network, put_tags_back, FromAccess, FromNetwork, Hello, Kind, Seal, Shim, INNER_AT,
+    outer_header, parse_access, parse_network, put_tags_back, FromAccess, FromNetwork, Hello, Kind, Seal, Shim,
+    INNER_AT,
 };
 use super::frame::{BROADCAST, ETHERNET_LEN, SHIM_LEN, TYPE_HELLO};
 use super::guard::{Checked, Guards, Refused, Signing, Signings};
@@ -192,13 +193,13 @@ impl Engine {
             let slot = &mut self.senders[usize::from(flow.number)];
             let first = match slot {
                 Some(sender) => {
-                    sender.set_signing(signing);
+                    sender.set_signing(now_ns, signing);
                     sender.update(now_ns, flow, &exits, &mut self.pool, &mut fx.network)
                 }
                 None => {
                     let (first, seed) = (random(), u64::from(random()) << 32 | u64::from(random()));
                     let mut sender = Sender::new(now_ns, flow, &exits, first, seed, self.burst_ns, &mut self.pool);
-                    sender.set_signing(signing);
+                    sender.set_signing(now_ns, signing);
                     *slot = Some(Box::new(sender));
                     Some(first)
                 }

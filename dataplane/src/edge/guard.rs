@@ -23,6 +23,10 @@ const GENERATIONS: u64 = 3;
 const FIRST_HIGHS: u32 = 40;
 /// Frames without a seal are taken for so long where none was needed before: some are on slow paths.
 const LENIENT_NS: u64 = 1_000_000_000;
+/// Where a running flow gets a key of another origin, its sender goes on with the old one for so long, and its receiver
+/// takes both for so long: they need not be told at the same time.
+const SEND_OLD_NS: u64 = 300_000_000;
+const TAKE_OLD_NS: u64 = 2_000_000_000;
 /// What is known of keys that are not in use now.
 const MOST_REMEMBERED: usize = 1 << 16;
 /// Hello frames of one sender may be so many numbers late.
@@ -148,6 +152,28 @@ pub struct Guard {
     lives: Vec<Life>,
     /// Until when frames without a seal are taken.
     lenient_ns: u64,
+    /// The key before this one, and until when it counts.
+    before: Option<(u64, Box<Guard>)>,
+}
+
+impl Guard {
+    fn check(
+        &mut self,
+        now_ns: u64,
+        shim: &Shim,
+        seal: Seal,
+        bytes: &[u8; SHIM_LEN],
+        inner: &[u8],
+    ) -> Result<Checked, Refused> {
+        let life = self.lives.iter_mut().find(|life| life.generation % 4 == u64::from(seal.generation));
+        let life = life.ok_or(Refused::Forged)?;
+        let condensed = life.key.condense(inner);
+        let stamp = life.stamp_of(now_ns, shim, bytes, condensed, seal.tag).ok_or(Refused::Forged)?;
+        match life.take(now_ns, shim, stamp) {
+            true => Ok(Checked { key: Rc::clone(&life.key), generation: life.generation, high: high_of(stamp) }),
+            false => Err(Refused::Replayed),
+        }
+    }
 }
 
 /// What is known of a sealed frame that was taken: what its seal is made of, for those who send it on.
@@ -175,13 +201,7 @@ fn counting(generation: u64) -> impl Iterator<Item = u64> {
 
 impl Guards {
     /// These flows are sealed from now on, with these keys, and `open` are those that were taken without seals before.
-    pub fn configure(
-        &mut self,
-        now_ns: u64,
-        generation: u64,
-        wanted: &HashMap<u16, Base>,
-        was_open: &HashSet<u16>,
-    ) {
+    pub fn configure(&mut self, now_ns: u64, generation: u64, wanted: &HashMap<u16, Base>, was_open: &HashSet<u16>) {
         if self.by_flow.is_empty() && !wanted.is_empty() {
             self.by_flow.resize_with(1 << 16, || None);
         }
@@ -189,12 +209,17 @@ impl Guards {
             let base = wanted.get(&(number as u16));
             if let Some(guard) = slot.as_ref().map_or(false, |g| base != Some(&g.base)).then(|| slot.take()).flatten() {
                 guard.lives.iter().for_each(|life| remember(&mut self.remembered, guard.base, life));
+                if let Some(base) = base {
+                    let before = Some((now_ns.saturating_add(TAKE_OLD_NS), Box::new(Guard { before: None, ..*guard })));
+                    *slot = Some(Box::new(Guard { base: *base, lives: Vec::new(), lenient_ns: 0, before }));
+                }
             }
         }
         for (number, base) in wanted {
             let slot = &mut self.by_flow[usize::from(*number)];
             let lenient_ns = if was_open.contains(number) { now_ns.saturating_add(LENIENT_NS) } else { 0 };
-            let guard = slot.get_or_insert_with(|| Box::new(Guard { base: *base, lives: Vec::new(), lenient_ns }));
+            let guard = slot
+                .get_or_insert_with(|| Box::new(Guard { base: *base, lives: Vec::new(), lenient_ns, before: None }));
             let mut lives = Vec::new();
             for each in counting(generation) {
                 let known = guard.lives.iter().position(|life| life.generation == each);
@@ -231,14 +256,12 @@ impl Guards {
             None if now_ns < guard.lenient_ns => return Ok(None),
             None => return Err(Refused::Forged),
         };
-        let life = guard.lives.iter_mut().find(|life| life.generation % 4 == u64::from(seal.generation));
-        let life = life.ok_or(Refused::Forged)?;
-        let condensed = life.key.condense(inner);
-        let stamp = life.stamp_of(now_ns, shim, bytes, condensed, seal.tag).ok_or(Refused::Forged)?;
-        if !life.take(now_ns, shim, stamp) {
-            return Err(Refused::Replayed);
+        match (guard.check(now_ns, shim, seal, bytes, inner), &mut guard.before) {
+            (Err(Refused::Forged), Some((until_ns, before))) if now_ns < *until_ns => {
+                before.check(now_ns, shim, seal, bytes, inner).map(Some)
+            }
+            (result, _) => result.map(Some),
         }
-        Ok(Some(Checked { key: Rc::clone(&life.key), generation: life.generation, high: high_of(stamp) }))
     }
 }
 
@@ -256,11 +279,14 @@ pub struct Sealer {
     pub flow: u16,
     last_us: u64,
     signing: Option<Signing>,
+    /// Another one, and when it takes the place of that.
+    next: Option<(u64, Signing)>,
 }
 
 /// A key to seal with.
 #[derive(Clone, Debug)]
 pub struct Signing {
+    base: Base,
     key: Rc<Key>,
     generation: u64,
     /// How often the time had begun anew when we got the key.
@@ -286,19 +312,40 @@ impl Signings {
             self.known.retain(|(_, each), _| *each + 1 >= generation);
         }
         let origin = high_of(now_ns / 1000);
-        let signing =
-            self.known.entry((base, generation)).or_insert_with(|| Signing { key: Key::of(base, generation), generation, origin });
+        let signing = self.known.entry((base, generation)).or_insert_with(|| Signing {
+            base,
+            key: Key::of(base, generation),
+            generation,
+            origin,
+        });
         signing.clone()
     }
 }
 
 impl Sealer {
     pub fn new(flow: u16) -> Self {
-        Sealer { flow, last_us: 0, signing: None }
+        Sealer { flow, last_us: 0, signing: None, next: None }
     }
 
-    pub fn set(&mut self, signing: Option<Signing>) {
-        self.signing = signing;
+    pub fn set(&mut self, now_ns: u64, signing: Option<Signing>) {
+        self.turn(now_ns);
+        match (&self.signing, signing) {
+            (Some(old), Some(new)) if old.base != new.base => {
+                let known = self.next.take().filter(|(_, next)| next.base == new.base);
+                let at_ns = known.map_or(now_ns.saturating_add(SEND_OLD_NS), |(at_ns, _)| at_ns);
+                self.next = Some((at_ns, new));
+            }
+            (_, signing) => {
+                self.signing = signing;
+                self.next = None;
+            }
+        }
+    }
+
+    fn turn(&mut self, now_ns: u64) {
+        if self.next.as_ref().map_or(false, |(at_ns, _)| *at_ns <= now_ns) {
+            self.signing = self.next.take().map(|(_, signing)| signing);
+        }
     }
 
     /// The send time of a frame. With a key all of them differ.
@@ -313,6 +360,7 @@ impl Sealer {
 
     /// Writes shim and seal into a frame that is sent now, at `shim_at`; the inner frame is there.
     pub fn write(&mut self, now_ns: u64, mut shim: Shim, frame: &mut [u8], shim_at: usize) {
+        self.turn(now_ns);
         let stamp = self.stamp(now_ns);
         shim.sent_us = stamp as u32;
         match &self.signing {

@@ -30,7 +30,8 @@ impl Ends {
     }
 
     fn send(&mut self, now_ns: u64, base: Base, generation: u64) {
-        self.sealer.set(Some(self.signings.of(now_ns, base, generation)));
+        let signing = self.signings.of(now_ns, base, generation);
+        self.sealer.set(now_ns, Some(signing));
     }
 
     /// A whole frame as it arrives.
@@ -206,9 +207,32 @@ fn a_flow_that_ends_and_comes_again_takes_nothing_of_before() {
 }
 
 #[test]
+fn a_key_of_another_origin_takes_the_place_of_one_without_loss() {
+    for receiver_first in [true, false] {
+        let mut ends = Ends::new(0, 1);
+        for ms in 0..4_000 {
+            let (now_ns, told_ms) = (ms * MS, [1_000, 1_200]);
+            if ms == told_ms[usize::from(!receiver_first)] {
+                ends.receive(now_ns, OTHER, 1);
+            }
+            if ms == told_ms[usize::from(receiver_first)] {
+                ends.send(now_ns, OTHER, 1);
+            }
+            let frame = ends.data(now_ns, 1, ms as u32);
+            assert_eq!(ends.check(now_ns, &frame), Ok(()), "{ms}");
+            assert_eq!(ends.check(now_ns, &frame), Err(Refused::Replayed));
+        }
+        ends.sealer = Sealer::new(16);
+        ends.send(4_000 * MS, BASE, 1);
+        let old = ends.data(4_000 * MS, 1, 0);
+        assert_eq!(ends.check(4_000 * MS, &old), Err(Refused::Forged), "the old key counts no more");
+    }
+}
+
+#[test]
 fn where_no_seal_was_needed_none_is_for_a_moment() {
     let mut ends = Ends::new(0, 1);
-    ends.sealer.set(None);
+    ends.sealer.set(0, None);
     let mut bare = vec![0; 14 + 12];
     bare[12..14].copy_from_slice(&[0x88, 0xb5]);
     bare.extend_from_slice(&[9; 60]);

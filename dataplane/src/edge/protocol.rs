@@ -373,7 +373,9 @@ impl Config {
         if self.generation > MAX_GENERATION {
             return Err(format!("generation {}: expected at most {MAX_GENERATION}", self.generation));
         }
-        if let Some(at) = self.hello.send.iter().position(|s| s.mac.is_none() && s.interface.is_none() && self.hello.key.is_some()) {
+        if let Some(at) =
+            self.hello.send.iter().position(|s| s.mac.is_none() && s.interface.is_none() && self.hello.key.is_some())
+        {
             return Err(format!("hello.send[{at}]: mac: expected an address, as hello frames have a key"));
         }
         for (i, send) in self.hello.send.iter().enumerate() {

@@ -29,11 +29,9 @@ fn golden_seals() {
     let key = Key::of(Base::new(BASE), GENERATION);
     let short: Vec<u8> = (0..60).collect();
     let long: Vec<u8> = (0..1514u32).map(|i| (i * 7) as u8).collect();
-    for (inner, wanted) in [
-        (&[][..], 0x9805_5f3d_8d42_79ca),
-        (&short, 0x244f_5358_f4f5_3abf),
-        (&long, 0x18dc_2493_a112_da0d),
-    ] {
+    for (inner, wanted) in
+        [(&[][..], 0x9805_5f3d_8d42_79ca), (&short, 0x244f_5358_f4f5_3abf), (&long, 0x18dc_2493_a112_da0d)]
+    {
         assert_eq!(key.seal(key.condense(inner), &shim(), 1), wanted, "{} bytes", inner.len());
     }
     assert_eq!(key.seal_hello(&[2, 0, 1, 1, 0, 5], 40, 77), 0x8e62_bb76_01bd_0cb7);
@@ -96,7 +94,9 @@ fn a_key_is_read_and_never_shown() {
     let base: Base = serde_json::from_str("\"101112131415161718191a1b1c1d1E1F\"").unwrap();
     assert_eq!(base, Base::new(BASE));
     assert_eq!(format!("{base:?} {:?}", Key::of(base, 1)), "Base(...) Key(...)");
-    for wrong in ["\"\"", "\"10\"", "\"+0111213141516171819aabbccddeeff00\"", "\"1011121314151617é1b1c1d1e1f00000\"", "7"] {
+    for wrong in
+        ["\"\"", "\"10\"", "\"+0111213141516171819aabbccddeeff00\"", "\"1011121314151617é1b1c1d1e1f00000\"", "7"]
+    {
         let error = serde_json::from_str::<Base>(wrong).unwrap_err().to_string();
         assert!(wrong == "7" || (error.contains("32 hexadecimal digits") && !error.contains("1213")), "{error}");
     }

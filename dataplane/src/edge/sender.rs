@@ -121,8 +121,8 @@ impl Sender {
     }
 
     /// With which key frames are sealed from now on; None: with none.
-    pub fn set_signing(&mut self, signing: Option<Signing>) {
-        self.sealer.set(signing);
+    pub fn set_signing(&mut self, now_ns: u64, signing: Option<Signing>) {
+        self.sealer.set(now_ns, signing);
     }
 
     /// The first number under the paths in use now.
