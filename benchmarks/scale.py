@@ -38,6 +38,7 @@ import psutil
 from hyroads.controller.core.netfile import to_document
 from hyroads.controller.core.network import Network
 from hyroads.controller.core.topologies import campus
+from hyroads.controller.runtime.persistence import Saved, Store
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
 from campus_devices import Devices
@@ -121,6 +122,8 @@ def until_in_force(controller: ControllerProcess, within_s: float, say: bool) ->
 def started(folder: Path, network: Network, flows: int, *, radios: bool) -> Iterator[tuple[ControllerProcess, Path]]:
     """A controller of a network with so many flows in its file."""
     path, settings = prepared(folder, network, flows, radios=radios)
+    # One from before labels had a secret: the scripted devices know them from the network file.
+    Store(str(folder / "state")).save(Saved())
     with ControllerProcess(folder, {**settings, "state_file": str(folder / "state")}) as controller:
         yield controller, path
 

@@ -106,6 +106,9 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
         self.settings = load(os.environ)
         network = read_file(self.settings.network, measured=self.settings.capacities == MEASURED)
         ports = self.settings.access
+        self.store = Store(self.settings.state_file)
+        # Controllers of other regions write labels of this one.
+        secret = self.store.label_secret() if self.settings.region is None else None
         self.context = TopologyContext.of(
             network,
             self.settings.network,
@@ -114,8 +117,8 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
             routers=ports.routers,
             all_routes_nodes=self.settings.all_routes_nodes,
             region=self.settings.region.name if self.settings.region is not None else None,
+            label_secret=bytes.fromhex(secret or ""),
         )
-        self.store = Store(self.settings.state_file)
         self._fingerprints: tuple[Network, str] | None = None
         self._routes_document = RoutesDocument()
         restored, problems = restored_in(self.store, self.context, SavedConnections(self.settings.mptcp.most_routed))

@@ -16,6 +16,7 @@ from typing import Any
 
 from flask_smorest import Blueprint
 
+from hyroads.controller.agents.frame_keys import is_secret, new_secret
 from hyroads.controller.agents.sessions import Session
 from hyroads.controller.core.addressing import Numbers
 from hyroads.controller.core.errors import ConfigError
@@ -154,6 +155,8 @@ class Services:
         self.tokens = tokens_of(self.settings)
         self._publish = event_loop.events.publish
         self._preferred: dict[str, str] = {}
+        self.secret: str | None = None
+        """Of the network: what agents seal their frames with comes from it."""
         self._before_became: Mapping[str, Any] | None = None
         """What services became last, if they have not changed by themselves since."""
         self.left_out: list[ConfigError] = []
@@ -336,10 +339,28 @@ class Services:
                 problems.append(ConfigError("state file", f"services.{name}", "expected what can be taken in"))
         self.membership.restore(restored.services.get("members"))
         self._become_connections(restored)
+        problems += self._take_secret(restored)
+        if self.secret is None and self.settings.ha is None:
+            self._use_secret(self.context.labels.secret.hex() or new_secret())
 
     def _become_connections(self, restored: RestoredState) -> None:
         self.mptcp.become(restored.connections)
         self.subflow_routes.become([connection.id for connection in restored.connections])
+
+    def _take_secret(self, restored: RestoredState) -> list[ConfigError]:
+        """The secret of the network that was saved, if there is one."""
+        match restored.services.get("seals"):
+            case None:
+                return []
+            case {"secret": str(secret)} if is_secret(secret):
+                self._use_secret(secret)
+                return []
+        return [ConfigError("state file", "services.seals", "expected a secret")]
+
+    def _use_secret(self, secret: str) -> None:
+        self.secret = secret
+        if self.settings.seal_frames:
+            self.event_loop.keys.use(secret)
 
     def become(self, restored: RestoredState) -> list[ConfigError]:
         """What services have is what another controller, which leads, has saved; what of it does not fit."""
@@ -361,6 +382,8 @@ class Services:
             self.ncasts.restore(restored.ncasts)
         if before is None or saved.get("connections") != before.get("connections"):
             self._become_connections(restored)
+        if before is None or saved.get("seals") != before.get("seals"):
+            problems += self._take_secret(restored)
         if before is None:
             self.handovers.forget()
         self._before_became = dict(saved)
@@ -371,6 +394,9 @@ class Services:
         self._before_became = None
         for service in (self.membership, self.mptcp, self.subflow_routes):
             service.lead()
+        if self.secret is None:
+            self._use_secret(new_secret())
+            self.event_loop.saver.note()
 
     def to_save(self, state: State) -> dict[str, Any]:
         """What a new controller needs, by service."""
@@ -384,6 +410,11 @@ class Services:
             "preferences": self.directory.to_save(),
             "quotas": self.quotas.to_save(),
             "places": saved_places(state.places),
+            **(
+                {}
+                if self.secret is None
+                else {"seals": {"secret": self.secret, "labels": bool(self.context.labels.secret)}}
+            ),
         }
 
     # -- running

@@ -92,16 +92,18 @@ class TopologyContext:
         routers: Iterable[str] | None = None,
         all_routes_nodes: int = ALL_ROUTES_NODES,
         region: str | None = None,
+        label_secret: bytes = b"",
     ) -> TopologyContext:
         """Derive addresses and labels; ``guards`` access ports or leaves them open. DHCP servers and
         IPv6 routers may be at gateways, or at the nodes that are named. With more than ``all_routes_nodes`` switches,
-        these have rules on demand. The controller of a ``region`` commands only the nodes of that.
+        these have rules on demand. The controller of a ``region`` commands only the nodes of that. Labels are hashed
+        with ``label_secret``.
         """
         addressing = Addressing.of(network, document)
         guarded = frozenset(addressing.access_port) if guards else frozenset()
         servers = _allowed(network, addressing, dhcp, "access.dhcp_servers")
         routing = _allowed(network, addressing, routers, "access.routers")
-        labels, on_demand = Labels.of(network, addressing), len(addressing.dpid) > all_routes_nodes
+        labels, on_demand = Labels.of(network, addressing, label_secret), len(addressing.dpid) > all_routes_nodes
         view = None
         if region is not None:
             view, network = region_view(network, region, (FIRST_FLOW, LAST_FLOW), document)

@@ -14,6 +14,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
+from hyroads.controller.agents.frame_keys import is_secret, new_secret
 from hyroads.controller.core.addressing import FIRST_FLOW, FIRST_PATH, LAST_FLOW, LAST_PATH, Numbers, PathName
 from hyroads.controller.core.checking import Place, Problems
 from hyroads.controller.core.errors import ConfigError
@@ -246,14 +247,32 @@ class Store:
         self.file = None if path is None else StateFile(Path(path), FORMAT)
         self.content = Content()
         """What was found at the start."""
+        self._is_read = False
         self._encoder = Encoder()
+
+    def read(self) -> None:
+        """Read the file, once."""
+        if self.file is not None and not self._is_read:
+            self._is_read, self.content = True, self.file.load()
+
+    def label_secret(self) -> str | None:
+        """The secret with which labels are hashed: that of the file, or a new one for a network that has no file yet.
+        None: labels are those that the network file tells, as before there were secrets.
+        """
+        if self.file is None:
+            return None
+        self.read()
+        if self.content.document is None:
+            return new_secret()
+        match self.content.document.get("services"):
+            case {"seals": {"secret": str(secret), "labels": True}} if is_secret(secret):
+                return secret
+        return None
 
     def load(self, network: Network) -> tuple[Saved, list[ConfigError]]:
         """What was saved, as far as it is sound, and what of it does not fit the network; nothing without a file."""
-        if self.file is None:
-            return Saved(), []
-        self.content = self.file.load()
-        if self.content.document is None:
+        self.read()
+        if self.file is None or self.content.document is None:
             return Saved(), []
         return decode(self.content.document, str(self.file.path), network)
 

@@ -24,7 +24,7 @@ from typing import Any, TypeVar
 import ovs_rig
 from whole_frames import keep_tags, receive_whole
 
-from hyroads.controller.core.addressing import Addressing, Labels
+from hyroads.controller.core.addressing import Addressing
 from hyroads.controller.core.netfile import load_text
 from hyroads.mininet.isolation import enter_network_namespace
 
@@ -92,7 +92,6 @@ class ClientLab(ovs_rig.Rig):
         self.settings = settings or {}
         self.network = load_text(network, "lab")
         self.addressing = Addressing.of(self.network)
-        self.labels = Labels.of(self.network, self.addressing)
         self.controller: subprocess.Popen[bytes] | None = None
         self.sockets: dict[str, socket.socket] = {}
         self.hosts: dict[str, str] = {}
