@@ -129,6 +129,8 @@ JOIN_WITHIN_S = 0.3
 SPARE_CONNECTIONS = 128
 # Who says something anyway is pinged only to know how long that takes, and to let it know that we live.
 PING_WITHIN_S = 0.6
+USUAL_S = 0.15
+"""So long whatever comes may wait to be read, on any machine."""
 
 STARTING_S = 0.5
 """How often a report of what changed is read of each session while so many come back."""
@@ -284,6 +286,15 @@ class AgentServer:
         finally:
             if session is not None:
                 self._ended(session)
+
+    def look(self) -> None:
+        """To be called again and again, so that :attr:`late_s` is known."""
+        self._poll.look()
+
+    @property
+    def late_s(self) -> float:
+        """So late is what agents and radios say read at worst, beyond what is usual."""
+        return max(0.0, self._poll.late_s - USUAL_S)
 
     def _secured(self, connection: Any) -> TlsSocket:
         secured = TlsSocket(connection, self._context)

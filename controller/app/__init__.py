@@ -53,6 +53,7 @@ from hyroads.controller.runtime.event_loop import EventLoop, loop_options_of
 from hyroads.controller.runtime.faults import JsonLines, LogLimit
 from hyroads.controller.runtime.persistence import Store, to_save
 from hyroads.controller.runtime.telemetry import Telemetry
+from hyroads.controller.services.mptcp_saved import SavedConnections
 from hyroads.controller.services.pair_tests import PairTestService, testable_links
 from hyroads.controller.settings.controller import IDLE, MEASURED, load
 from hyroads.controller.switches.server import LargeReads, SwitchIdentity, SwitchServer
@@ -105,20 +106,24 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
         self.settings = load(os.environ)
         network = read_file(self.settings.network, measured=self.settings.capacities == MEASURED)
         ports = self.settings.access
+        self.store = Store(self.settings.state_file)
+        # Controllers of other regions write labels of this one.
+        secret = self.store.label_secret() if self.settings.region is None else None
         self.context = TopologyContext.of(
             network,
             self.settings.network,
             guards=ports.guard,
             dhcp=ports.dhcp_servers,
+            routers=ports.routers,
             all_routes_nodes=self.settings.all_routes_nodes,
             region=self.settings.region.name if self.settings.region is not None else None,
+            label_secret=bytes.fromhex(secret or ""),
         )
-        self.store = Store(self.settings.state_file)
         self._fingerprints: tuple[Network, str] | None = None
         self._routes_document = RoutesDocument()
-        restored, problems = restored_in(self.store, self.context)
+        restored, problems = restored_in(self.store, self.context, SavedConnections(self.settings.mptcp.most_routed))
         self.attended = AttendedClock(time.monotonic, ATTENDED_S)
-        self.telemetry = Telemetry(self.context, self.settings, time.monotonic)
+        self.telemetry = Telemetry(self.context, self.settings, time.monotonic, lambda: self.agents.late_s)
         self.event_log = EventLog(time.time, shim.Signal(), several=self.settings.ha is not None)
         source, tests = self._pair_tests()
         self.event_loop = self._new_event_loop(restored, source, tests)
@@ -302,6 +307,7 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
         while True:
             shim.sleep(TURN_S)
             self.attended.turned()
+            self.agents.look()
 
     def _web(self) -> Flask:
         """The REST API."""

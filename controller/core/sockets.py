@@ -90,7 +90,7 @@ SOCKETS: tuple[ListeningSocket, ...] = (
         f"{{{_PEERS}:MAX_CONNECTIONS}} connections "
         f"({{{_REGION}:MAX_CONNECTIONS}} between regions); hello within {{{_PEERS}:HELLO_WITHIN_S}} s",
         (
-            "controller/ha/peers.py:listen",
+            "controller/ha/peer_links.py:listen",
             "controller/app/standby.py:_listener",
             "controller/app/regions.py:Regions._listener",
         ),

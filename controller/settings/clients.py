@@ -13,7 +13,7 @@ from pathlib import Path
 from hyroads.controller.core.checking import Place, Problems, Section, boolean_of, integer_of, number_of, path_of
 from hyroads.controller.core.document import load_document
 from hyroads.controller.core.identity import DEVICE_ROLES
-from hyroads.controller.core.services.clients import Limits
+from hyroads.controller.core.services.client_tables import Limits
 from hyroads.controller.core.services.membership import MAX_ROBUSTNESS, QueryTimes
 from hyroads.controller.files.text import read_private
 
@@ -27,6 +27,8 @@ class AccessSettings:
     guard: bool = True
     dhcp_servers: tuple[str, ...] | None = None
     """Nodes at whose access port DHCP servers may be; None: gateways."""
+    routers: tuple[str, ...] | None = None
+    """Nodes at whose access port IPv6 routers may be; None: gateways."""
     limits: Limits = field(default_factory=Limits)
 
 
@@ -34,15 +36,17 @@ def parse_access(top: Section) -> AccessSettings:
     """The section of the settings, if there is one."""
     if top.values.get("access") is None:
         return AccessSettings()
-    section = top["access"].section(("guard", "quiet_s", "forget_s", "interfaces", "dhcp_servers"))
+    section = top["access"].section(("guard", "quiet_s", "forget_s", "interfaces", "dhcp_servers", "routers"))
     default = Limits()
     limits = Limits(
         interfaces=integer_of(section, "interfaces", default.interfaces, 1, 100_000),
         quiet_s=number_of(section, "quiet_s", default.quiet_s, 0.1, 3600),
         forget_s=number_of(section, "forget_s", default.forget_s, 1, 86_400),
     )
-    servers = section.optional("dhcp_servers")
-    return AccessSettings(boolean_of(section, "guard", True), None if servers is None else _nodes(servers), limits)
+    servers, routers = (
+        None if (place := section.optional(name)) is None else _nodes(place) for name in ("dhcp_servers", "routers")
+    )
+    return AccessSettings(boolean_of(section, "guard", True), servers, routers, limits)
 
 
 def _nodes(place: Place) -> tuple[str, ...]:

@@ -57,8 +57,8 @@ _TOP = (
     "network", "state_file", "margin", "agent_token", "agent_token_file", "api_tokens", "listen", "tls", "timings",
     "link_mtu", "queue_ms", "max_hold_ms", "capacities", "snmp", "mode", "slot_ms", "tcp_margin", "flap_damping",
     "plugins", "policies", "sfnet", "api_limits", "access", "querier", "pair_tests", "group_frames", "burst_ms",
-    "slices", "slicer", "clients", "mptcp", "placement", "all_routes_nodes", "ha", "region", "identities", "agents_tls",
-    "rest_tls", "any_switch",
+    "seal_frames", "slices", "slicer", "clients", "mptcp", "placement", "all_routes_nodes", "ha", "region",
+    "identities", "agents_tls", "rest_tls", "any_switch",
 )  # fmt: skip
 FILE, MEASURED = "file", "measured"
 _MODES = ("solver", "controller")
@@ -115,6 +115,8 @@ class Settings:
     tcp_margin: float = 0.05
     flap_damping: bool = True
     group_frames: bool = True
+    seal_frames: bool = True
+    """Agents that can seal their frames get keys."""
     all_routes_nodes: int = ALL_ROUTES_NODES
     """With more switches these have rules for the nodes and hosts that their own hosts talk to."""
     pair_tests: str = OFF
@@ -205,6 +207,7 @@ def parse(document: object, name: str, environment: Mapping[str, str]) -> Settin
         tcp_margin=number_of(top, "tcp_margin", 0.05, 0.0, 0.9),
         flap_damping=boolean_of(top, "flap_damping", True),
         group_frames=boolean_of(top, "group_frames", True),
+        seal_frames=boolean_of(top, "seal_frames", True),
         all_routes_nodes=integer_of(top, "all_routes_nodes", ALL_ROUTES_NODES, 0, 65_535),
         snmp=_snmp(top, base, name),
         plugins=parse_plugins(top.optional("plugins"), base),

@@ -12,6 +12,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -22,6 +23,10 @@ NETWORK = ROOT / "mininet" / "networks" / "triangle.yaml"
 PROGRAM = "from hyroads.controller.framework.launcher import run_controller; raise SystemExit(run_controller())"
 WITHIN_S = 60.0
 PORTS = (18_000, 32_000)
+# Not of a seed: tests that run side by side may have the same.
+_RANDOM = random.SystemRandom()
+_TAKEN: deque[socket.socket] = deque(maxlen=256)
+"""Says to other processes of tests which ports this one was given last; the kernel forgets it with the process."""
 
 
 def eventually(what: Callable[[], Any], within_s: float = WITHIN_S) -> Any:
@@ -34,12 +39,19 @@ def eventually(what: Callable[[], Any], within_s: float = WITHIN_S) -> Any:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of loopback that nobody uses now, and that no connection is given while nobody listens there."""
+    """Ports of loopback that nobody uses now, that no other process of tests is given, and that no connection is given
+    while nobody listens there.
+    """
     sockets: list[socket.socket] = []
     while len(sockets) < count:
         # Below those of the kernel for connections: who dials such a port in vain may end up with itself.
+        port = _RANDOM.randrange(*PORTS)
         with suppress(OSError):
-            sockets.append(socket.create_server(("127.0.0.1", random.randrange(*PORTS))))
+            mark = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+            # Whoever is to listen there may take seconds until it does.
+            mark.bind(f"\0hyroads-test-port-{port}")
+            sockets.append(socket.create_server(("127.0.0.1", port)))
+            _TAKEN.append(mark)
     ports = [one.getsockname()[1] for one in sockets]
     for one in sockets:
         one.close()

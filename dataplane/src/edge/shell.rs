@@ -115,6 +115,7 @@ impl Handler for Agent {
             token: self.token.as_deref(),
             revision: self.engine.revision,
             changes: true,
+            seals: true,
             epoch,
         }
         .line()
@@ -163,6 +164,10 @@ fn read_config(path: &std::path::Path) -> io::Result<Config> {
     let shown = path.display();
     let text = read_text(path)?;
     match parse_request(&text) {
+        // What was sealed before with the same key could be said again.
+        Ok((_, Request::Config(config))) if config.has_keys() => {
+            Err(invalid(format!("{shown}: expected no keys: none may be used by two starts of an agent")))
+        }
         Ok((_, Request::Config(config))) => Ok(*config),
         Ok(_) => Err(invalid(format!("{shown}: expected a message of type \"config\""))),
         Err(Refusal::Malformed(message) | Refusal::Invalid { message, .. }) => {
