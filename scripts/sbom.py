@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
 import sys
 import tomllib
 import uuid
@@ -16,20 +15,23 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pins
+
 ROOT = Path(__file__).resolve().parents[1]
-PINNED = re.compile(r"(?m)^([A-Za-z0-9._-]+)==([^\s\\;]+)")
 Component = dict[str, Any]
 
 
 def python_packages() -> Iterator[Component]:
-    """What runs is ``required``; what only tests and builds need is ``excluded``."""
+    """What runs is ``required``, what only tests and builds need ``excluded``; with the hashes of all files that may be
+    installed.
+    """
     seen = set()
-    for file, scope in (("requirements.txt", "required"), ("requirements-dev.txt", "excluded")):
-        for name, version in PINNED.findall((ROOT / file).read_text(encoding="utf-8")):
-            normal = re.sub(r"[-_.]+", "-", name).lower()
-            if normal not in seen:
-                seen.add(normal)
-                yield component("pypi", normal, version, scope)
+    for file, scope in zip(pins.FILES, ("required", "excluded"), strict=True):
+        for pin in pins.read(ROOT / file)[1]:
+            if pin.key not in seen:
+                seen.add(pin.key)
+                found = component("pypi", pin.key, pin.version, scope)
+                yield {**found, "hashes": [{"alg": "SHA-256", "content": each} for each in pin.hashes]}
 
 
 def rust_packages() -> Iterator[Component]:
