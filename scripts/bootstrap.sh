@@ -11,7 +11,7 @@ set -Eeuo pipefail
 cd "$(dirname "$0")/.."
 
 RUN_PACKAGES=(openvswitch-switch mininet iperf3 ethtool iproute2 nftables dnsmasq-base udhcpc iputils-ping procps util-linux python3-venv gcc libc6-dev)
-DEV_PACKAGES=(aria2 curl openssl tcpdump snmpd snmp smitools hostapd wpasupplicant iw shellcheck groff-base mmdebstrap chromium)
+DEV_PACKAGES=(aria2 curl g++ openssl tcpdump snmpd snmp smitools hostapd wpasupplicant iw shellcheck groff-base mmdebstrap chromium)
 STAMPS=.venv/.hyroads
 # Packs the .deb and .ipk of scripts/packages.py; it is built by Go where there is one, else their tests are skipped.
 NFPM=v2.41.3
@@ -85,9 +85,17 @@ pip_install() {
 SOURCES=ryu,ovs
 DEV_SOURCES=argparse-manpage
 
+# What only fuzzing needs, in a folder of its own. There is no Atheris for other processors.
+fuzzers() {
+    local without=()
+    [ "$(uname -m)" = x86_64 ] || { without=(--without atheris); say "no Atheris for $(uname -m): Python's decoders can't be fuzzed"; }
+    rm -rf .venv/fuzz
+    pip_install --only-binary=:all: --target=.venv/fuzz requirements-fuzz.txt "${without[@]}"
+}
+
 virtual_environment() {
     local key
-    key=$(digest requirements.txt requirements-dev.txt scripts/bootstrap.sh scripts/pins.py)-$dev
+    key=$(digest requirements*.txt scripts/bootstrap.sh scripts/pins.py)-$dev
     fresh venv "$key" || fresh venv "${key%-false}-true" && [ -x .venv/bin/pip ] && return
     local python
     python=$(find_python)
@@ -107,6 +115,7 @@ virtual_environment() {
     fi
     pip_install --only-binary=:all: "${files[@]}" --without "$apart"
     pip_install --no-build-isolation "${files[@]}" --only "$sources"
+    if $dev; then fuzzers; fi
     .venv/bin/pip check || fail "a package needs one that is not pinned (above): add it to requirements.txt or requirements-dev.txt, then make hashes"
     stamp venv "$key"
     rm -f "$STAMPS/package"

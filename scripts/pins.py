@@ -1,11 +1,12 @@
 """The Python packages that are pinned, with the hashes of the files that may be installed.
 
-``requirements.txt`` and ``requirements-dev.txt`` name each package once: ``name==version``, then a line for each file.
+``requirements.txt``, ``requirements-dev.txt`` and ``requirements-fuzz.txt`` name each package once: ``name==version``,
+then a line for each file.
 Whoever changes a version makes the hashes anew (``make hashes``); that asks the registry through ``uv``, the only step
 that needs it. Files are wheels for Linux with glibc, the processors and the versions of Python below, and for every
 machine; of a package that has none for one of these, its source.
 
-    scripts/pins.py --remake                      the hashes of both files anew
+    scripts/pins.py --remake                      the hashes of all three anew
     scripts/pins.py FILE... [--only A,B] [--without A,B] [--no-hashes]
                                                   prints their packages, for pip install -r; needs no package itself
 """
@@ -25,7 +26,7 @@ from typing import Any
 from urllib.parse import unquote
 
 ROOT = Path(__file__).resolve().parents[1]
-FILES = ("requirements.txt", "requirements-dev.txt")
+FILES = ("requirements.txt", "requirements-dev.txt", "requirements-fuzz.txt")
 PYTHONS = (11, 12, 13)
 """Minor versions of Python 3."""
 PROCESSORS = ("x86_64", "aarch64")
@@ -161,7 +162,7 @@ def main() -> int:
     """See the module."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", nargs="*", type=Path)
-    parser.add_argument("--remake", action="store_true", help="write the hashes of both files anew")
+    parser.add_argument("--remake", action="store_true", help="write the hashes of all three anew")
     parser.add_argument("--only", default="", help="names, with commas between them")
     parser.add_argument("--without", default="", help="names, with commas between them")
     parser.add_argument("--no-hashes", action="store_true", help="print names and versions alone")

@@ -26,7 +26,7 @@ def python_packages() -> Iterator[Component]:
     installed.
     """
     seen = set()
-    for file, scope in zip(pins.FILES, ("required", "excluded"), strict=True):
+    for file, scope in zip(pins.FILES, ("required", "excluded", "excluded"), strict=True):
         for pin in pins.read(ROOT / file)[1]:
             if pin.key not in seen:
                 seen.add(pin.key)
@@ -35,12 +35,16 @@ def python_packages() -> Iterator[Component]:
 
 
 def rust_packages() -> Iterator[Component]:
-    """The crates of the data plane, with the hashes of their sources."""
-    lock = tomllib.loads((ROOT / "dataplane" / "Cargo.lock").read_text(encoding="utf-8"))
-    for package in lock["package"]:
-        if "source" in package:
-            found = component("cargo", package["name"], package["version"], "required")
-            yield {**found, "hashes": [{"alg": "SHA-256", "content": package["checksum"]}]}
+    """The crates of the data plane, and those that only its fuzzers need, with the hashes of their sources."""
+    seen = set()
+    for folder, scope in (("dataplane", "required"), ("dataplane/fuzz", "excluded")):
+        lock = tomllib.loads((ROOT / folder / "Cargo.lock").read_text(encoding="utf-8"))
+        for package in lock["package"]:
+            key = package["name"], package["version"]
+            if "source" in package and key not in seen:
+                seen.add(key)
+                found = component("cargo", *key, scope)
+                yield {**found, "hashes": [{"alg": "SHA-256", "content": package["checksum"]}]}
 
 
 def component(kind: str, name: str, version: str, scope: str) -> Component:

@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 @pytest.mark.parametrize("name", pins.FILES)
 def test_every_package_has_a_version_and_hashes(name: str) -> None:
     comment, found = pins.read(ROOT / name)
-    assert comment and len(found) > 50 and len({pin.key for pin in found}) == len(found)
+    assert comment and len(found) > (1 if "fuzz" in name else 50) and len({pin.key for pin in found}) == len(found)
     assert [pin.key for pin in found if not pin.hashes] == []
     assert all(len(set(pin.hashes)) == len(pin.hashes) for pin in found)
     # Nothing is lost between reading and writing.
