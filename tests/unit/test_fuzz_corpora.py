@@ -49,15 +49,14 @@ def test_every_corpus_is_of_a_target_and_every_target_of_the_data_plane_is_built
     assert sorted(each["name"] for each in crate["bin"]) == fuzz.rust_names()
 
 
-def test_a_target_is_declared_where_its_fuzzer_looks_for_it() -> None:
-    for name, home in targets.HOMES.items():
-        found = targets.load(name)
-        assert fuzz._longest(name) == found.longest
-        text = (fuzz.HERE / f"{home}.py").read_text()
-        assert re.search(rf'@target\("{name}", "', text), name
-        for package in found.watched:
-            path = ROOT / package.removeprefix("hyroads.").replace(".", "/")
-            assert path.is_dir() or path.with_suffix(".py").is_file(), package
+@pytest.mark.parametrize("name", PYTHON)
+def test_a_target_is_declared_where_its_fuzzer_looks_for_it(name: str) -> None:
+    found = targets.load(name)
+    assert fuzz._longest(name) == found.longest
+    assert re.search(rf'@target\("{name}", "', (fuzz.HERE / f"{targets.HOMES[name]}.py").read_text())
+    for package in found.watched:
+        path = ROOT / package.removeprefix("hyroads.").replace(".", "/")
+        assert path.is_dir() or path.with_suffix(".py").is_file(), package
 
 
 def test_the_lock_of_the_fuzzers_has_the_versions_of_the_data_plane() -> None:
