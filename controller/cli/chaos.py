@@ -42,11 +42,10 @@ def _run(args: argparse.Namespace) -> int:
     from hyroads.mininet.chaos.run import ChaosOptions, events_of, run_chaos
 
     Addressing.of(network, args.network)
-    how, run_options = ChaosOptions(args.minutes, args.seed, out), options(args)
+    how, run_options = ChaosOptions(args.minutes, args.seed, args.only, out), options(args)
     if args.plan:
         events, lacking = events_of(network, how, run_options.emulation)
-        for kind, why in lacking.items():
-            print(f"left out: {kind}: {why}")
+        print("".join(f"left out: {words}\n" for words in lacking), end="")
         for event in events:
             print(f"{event.number:4}  {event.hold_s:4.1f} s  {event}")
         return 0
@@ -75,6 +74,7 @@ COMMAND = Command(
     argument("network", help=f"network file, the name of one that comes with HyRoads (triangle), or {OFFICE}"),
     argument("--minutes", type=float, default=MINUTES, help=f"how long, about (default {MINUTES:g})"),
     argument("--seed", type=int, default=SEED, help=f"the same seed, the same sequence of events (default {SEED})"),
+    argument("--only", metavar="WORDS", default="", help="only faults whose names contain this, as 'agent: kill'"),
     argument("--out", metavar="FILE", help="write a report as JSON"),
     argument("--plan", action="store_true", help="only print what would be broken, on this machine"),
     *RUN_ARGUMENTS,

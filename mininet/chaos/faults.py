@@ -32,7 +32,7 @@ from hyroads.mininet.emulation import (
 )
 from hyroads.mininet.programs import EmulationError, Program, run
 
-from .plan import OPENFLOW, Fault, Group, Kind, Part, both_directions
+from .plan import NATURES, OPENFLOW, Fault, Group, Kind, Part, Way, both_directions
 
 CLOCK_LIBRARY = "libfaketimeMT.so.1"
 CLOCK_PACKAGE = "libfaketime"
@@ -52,13 +52,13 @@ def clock_library() -> str | None:
     return None
 
 
-def left_out() -> dict[Kind, str]:
+def left_out() -> dict[Way, str]:
     """What cannot be done on this machine, and why."""
     found = {}
     if clock_library() is None:
-        found[Kind.JUMP] = f"needs Debian's package {CLOCK_PACKAGE}"
+        found |= {way: f"needs Debian's package {CLOCK_PACKAGE}" for way in NATURES if way[1] is Kind.JUMP}
     if shutil.which("nft") is None:
-        found[Kind.LOSE] = "of control links needs Debian's package nftables"
+        found |= {way: "needs Debian's package nftables" for way in NATURES if way[0] is Group.CONTROL}
     return found
 
 

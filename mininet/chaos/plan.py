@@ -227,35 +227,48 @@ def connected(network: Network, without: Collection[str]) -> bool:
     """Whether all switches still reach each other when links, and their reverses, are gone."""
     switches = Addressing.of(network).dpid.keys()
     gone = {each for link in without for each in both_directions(network, link)}
-    beside: dict[str, set[str]] = {node: set() for node in switches}
-    for link in network.links:
-        if link.id not in gone and link.source in beside and link.target in beside:
-            beside[link.source].add(link.target)
-    for start in beside:
-        seen, left = {start}, [start]
-        while left:
-            new = beside[left.pop()] - seen
-            seen |= new
-            left += new
-        if seen != beside.keys():
-            return False
-    return True
+    left = [(link.source, link.target) for link in network.links if link.id not in gone]
+    return all(_reached(switches, ends) == switches for ends in (left, [(target, source) for source, target in left]))
+
+
+def _reached(nodes: Collection[str], ends: Sequence[tuple[str, str]]) -> Collection[str]:
+    """The nodes that the first of them reaches over links with these ends, and it."""
+    beside: dict[str, set[str]] = {node: set() for node in nodes}
+    for source, target in ends:
+        if source in beside and target in beside:
+            beside[source].add(target)
+    seen = set(list(beside)[:1])
+    left = list(seen)
+    while left:
+        new = beside[left.pop()] - seen
+        seen |= new
+        left += new
+    return seen
+
+
+Way = tuple[Group, Kind]
+"""A kind of fault at a group of parts."""
+
+
+def ways(words: str = "") -> tuple[Way, ...]:
+    """All kinds of faults whose names contain some words, as ``ovsdb-server: kill`` contains ``kill``."""
+    return tuple(way for way in NATURES if words in f"{way[0]}: {way[1]}")
 
 
 def plan(
-    network: Network, minutes: float, seed: int, parts: Sequence[Part], kinds: Collection[Kind] = tuple(Kind)
+    network: Network, minutes: float, seed: int, parts: Sequence[Part], among: Collection[Way] = tuple(NATURES)
 ) -> tuple[Event, ...]:
-    """The events of a run of ``minutes`` on a network, the same for the same arguments.
+    """The events of a run of ``minutes`` on a network, the same for the same arguments; none if nothing fits.
 
-    ``parts`` is what can be broken (:func:`parts_of`), ``kinds`` what this machine can do.
+    ``parts`` is what can be broken (:func:`parts_of`), ``among`` how.
     """
     rng = random.Random(f"{network.name} {minutes:g} {seed}")  # noqa: S311 - no secret
-    deck = _deck(rng, parts, kinds)
+    deck = _deck(rng, parts, among)
     now_s = SETTLE_S
     events: list[Event] = []
-    while True:
+    for first in deck:
         number = len(events) + 1
-        faults = [next(deck)]
+        faults = [first]
         if number % PAIR_EACH == 0:
             faults += _beside(faults[0], deck, network)
         natures = [NATURES[fault.part.group, fault.kind] for fault in faults]
@@ -263,17 +276,18 @@ def plan(
         stagger_s = round(rng.uniform(*STAGGER_S), 1) if len(faults) > 1 else 0.0
         now_s += hold_s + stagger_s + max(nature.usual_s for nature in natures) + QUIET_S
         if now_s > minutes * MINUTE_S:
-            return tuple(events)
+            break
         events.append(Event(number, tuple(faults), hold_s, stagger_s))
+    return tuple(events)
 
 
-def _deck(rng: random.Random, parts: Sequence[Part], kinds: Collection[Kind]) -> Iterator[Fault]:
+def _deck(rng: random.Random, parts: Sequence[Part], among: Collection[Way]) -> Iterator[Fault]:
     """Faults without end: all pairs of group and kind in a random order, then in another."""
     by_group: dict[Group, list[Part]] = {}
     for part in parts:
         by_group.setdefault(part.group, []).append(part)
-    found = [(group, kind) for group, kind in NATURES if group in by_group and kind in kinds]
-    while True:
+    found = [way for way in NATURES if way[0] in by_group and way in among]
+    while found:
         rng.shuffle(found)
         for group, kind in found:
             yield Fault(rng.choice(by_group[group]), kind, _amount(rng, kind))

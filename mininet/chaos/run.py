@@ -19,7 +19,7 @@ from hyroads.rest.client import ApiError, ClientError
 
 from .faults import ChaosEmulation, Faults, left_out
 from .invariants import Invariants
-from .plan import ALL, QUIET_S, SETTLE_S, Allowance, Event, Group, Kind, allowance, parts_of, plan
+from .plan import ALL, MINUTE_S, QUIET_S, SETTLE_S, Allowance, Event, Group, Kind, allowance, parts_of, plan, ways
 from .streams import PING, TCP, UDP, Streams, Told
 
 Say = Callable[[str], None]
@@ -95,11 +95,16 @@ class Chaos:
         self.began_s = time.monotonic()
         self.outcomes: list[Outcome] = []
 
-    def run(self, events: Sequence[Event], quiet_s: float) -> None:
-        """All events, one after the other."""
+    def run(self, events: Sequence[Event], most_s: float) -> None:
+        """One event after the other, while there is time: on a slow machine not all are reached, and that is said."""
         for event in events:
-            time.sleep(quiet_s)
+            time.sleep(QUIET_S)
             elapsed_s = time.monotonic() - self.began_s
+            if elapsed_s > most_s:
+                self.say(
+                    f"{elapsed_s:6.1f} s  the time is over: events {event.number} to {len(events)} are not reached"
+                )
+                return
             self.say(f"{elapsed_s:6.1f} s  {event.number:3} of {len(events)}: {event}, {event.hold_s:g} s")
             self.outcomes.append(self._one(event))
             self.say(f"       {self.outcomes[-1].line()}")
@@ -283,10 +288,11 @@ def write_report(path: Path, head: dict[str, Any], outcomes: Sequence[Outcome], 
 
 @dataclass(frozen=True)
 class ChaosOptions:
-    """How long, which sequence, and where the report goes (None: nowhere)."""
+    """How long, which sequence, among faults whose names contain ``only``, and where the report goes."""
 
     minutes: float
     seed: int
+    only: str = ""
     out: Path | None = None
 
 
@@ -300,18 +306,17 @@ def run_chaos(network: Network, name: str, how: ChaosOptions, options: RunOption
     def body(emulation: Emulation) -> int:
         if not isinstance(emulation, ChaosEmulation):
             raise EmulationError("chaos needs disks and clocks that can be broken")
-        for kind, why in lacking.items():
-            print(f"left out: {kind}: {why}")
+        print("".join(f"left out: {words}\n" for words in lacking), end="")
         with Streams(emulation) as streams, MachineWatch(emulation) as watch:
             opened = open_streams(emulation, network, streams)
             print(f"{len(events)} events (seed {how.seed}) under {len(opened)} streams of packets", flush=True)
             chaos = _warm(emulation, streams, watch)
             try:
-                chaos.run(events, QUIET_S)
+                chaos.run(events, how.minutes * MINUTE_S)
             finally:
                 chaos.faults.undo_all()
                 head = {"network": network.name or name, "minutes": how.minutes, "seed": how.seed}
-                head["left_out"] = {kind.value: why for kind, why in lacking.items()}
+                head["left_out"] = lacking
                 if how.out is not None:
                     write_report(how.out, head, chaos.outcomes, watch)
         return _conclude(chaos.outcomes)
@@ -319,10 +324,8 @@ def run_chaos(network: Network, name: str, how: ChaosOptions, options: RunOption
     return run_network(network, name, body, options, say, ChaosEmulation)
 
 
-def events_of(
-    network: Network, how: ChaosOptions, emulation: EmulationOptions
-) -> tuple[tuple[Event, ...], dict[Kind, str]]:
-    """The plan of a run on this machine, and what is left out of it; EmulationError if there is no time for any."""
+def events_of(network: Network, how: ChaosOptions, emulation: EmulationOptions) -> tuple[tuple[Event, ...], list[str]]:
+    """The plan of a run on this machine, and what is left out of it and why; EmulationError if there is no event."""
     parts = parts_of(
         network,
         controllers=emulation.controllers,
@@ -331,11 +334,15 @@ def events_of(
         snmp=emulation.snmp,
         sliced=emulation.sliced,
     )
-    lacking = left_out()
-    events = plan(network, how.minutes, how.seed, parts, [kind for kind in Kind if kind not in lacking])
+    groups = {part.group for part in parts}
+    among = [way for way in ways(how.only) if way[0] in groups]
+    if not among:
+        raise EmulationError(f"--only {how.only!a}: no fault of this network has that in its name (see --plan)")
+    lacking = {way: why for way, why in left_out().items() if way in among}
+    events = plan(network, how.minutes, how.seed, parts, [way for way in among if way not in lacking])
     if not events:
-        raise EmulationError(f"--minutes {how.minutes:g}: too short for any event")
-    return events, lacking
+        raise EmulationError(f"--minutes {how.minutes:g}: too short for any event that this machine can do")
+    return events, [f"{group}: {kind}: {why}" for (group, kind), why in lacking.items()]
 
 
 def _warm(emulation: ChaosEmulation, streams: Streams, watch: MachineWatch) -> Chaos:

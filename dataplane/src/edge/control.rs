@@ -330,7 +330,7 @@ impl Control {
                         let dialled = &mut self.controllers[which];
                         dialled.backoff_ns = FIRST_BACKOFF_NS;
                         dialled.was_connected = true;
-                        eprintln!("hyroads-edge: controller {} welcomed us", dialled.address);
+                        crate::tell!("hyroads-edge: controller {} welcomed us", dialled.address);
                     }
                     handler.link_lines()
                 }
@@ -350,7 +350,7 @@ impl Control {
                     vec![stale(seq, self.epochs)]
                 }
                 Ok((seq, request)) => handler.request(seq, request).unwrap_or_else(|message| {
-                    eprintln!("hyroads-edge: refused: {message}");
+                    crate::tell!("hyroads-edge: refused: {message}");
                     vec![Reply::Error { seq, message: &message }.line()]
                 }),
                 Err(Refusal::Invalid { seq, message }) => vec![Reply::Error { seq, message: &message }.line()],
@@ -391,7 +391,7 @@ impl Control {
                 let dialled = &mut self.controllers[which];
                 if std::mem::take(&mut dialled.was_connected) {
                     let address = dialled.address;
-                    eprintln!(
+                    crate::tell!(
                         "hyroads-edge: controller {address} lost ({error}); going on with the configuration in force"
                     );
                 }

@@ -50,7 +50,7 @@ impl Agent {
         let from =
             self.engine.apply(monotonic_ns(), config, &exit_of, &mut || next_random(random) as u32, &mut self.fx);
         if let Err(error) = self.devices.set_access_is_host(self.engine.has_default_flow()) {
-            eprintln!("hyroads-edge: warning: {error}");
+            crate::tell!("hyroads-edge: warning: {error}");
         }
         Ok(from)
     }
@@ -200,7 +200,7 @@ pub fn run(options: &Options) -> io::Result<()> {
     let listener = options.control.as_deref().map(ControlSocket::listen).transpose()?;
     let control = Control::new(&options.controllers, listener, next_random(&mut agent.random), &epoll.borrow())?;
     if let Some(warning) = low_latency(options.realtime) {
-        eprintln!("hyroads-edge: warning: {warning}");
+        crate::tell!("hyroads-edge: warning: {warning}");
     }
     turn(agent, control, &signals)
 }
