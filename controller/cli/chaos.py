@@ -42,7 +42,7 @@ def _run(args: argparse.Namespace) -> int:
     from hyroads.mininet.chaos.run import ChaosOptions, events_of, run_chaos
 
     Addressing.of(network, args.network)
-    how, run_options = ChaosOptions(args.minutes, args.seed, args.only, out), options(args)
+    how, run_options = ChaosOptions(args.minutes, args.seed, tuple(args.only), out), options(args)
     if args.plan:
         events, lacking = events_of(network, how, run_options.emulation)
         print("".join(f"left out: {words}\n" for words in lacking), end="")
@@ -74,7 +74,13 @@ COMMAND = Command(
     argument("network", help=f"network file, the name of one that comes with HyRoads (triangle), or {OFFICE}"),
     argument("--minutes", type=float, default=MINUTES, help=f"how long, about (default {MINUTES:g})"),
     argument("--seed", type=int, default=SEED, help=f"the same seed, the same sequence of events (default {SEED})"),
-    argument("--only", metavar="WORDS", default="", help="only faults whose names contain this, as 'agent: kill'"),
+    argument(
+        "--only",
+        nargs="+",
+        metavar="WORDS",
+        default=[],
+        help="only faults whose names contain one of these, as 'agent: kill'",
+    ),
     argument("--out", metavar="FILE", help="write a report as JSON"),
     argument("--plan", action="store_true", help="only print what would be broken, on this machine"),
     *RUN_ARGUMENTS,

@@ -288,11 +288,11 @@ def write_report(path: Path, head: dict[str, Any], outcomes: Sequence[Outcome], 
 
 @dataclass(frozen=True)
 class ChaosOptions:
-    """How long, which sequence, among faults whose names contain ``only``, and where the report goes."""
+    """How long, which sequence, among which faults (``plan.ways``), and where the report goes."""
 
     minutes: float
     seed: int
-    only: str = ""
+    only: tuple[str, ...] = ()
     out: Path | None = None
 
 
@@ -337,7 +337,9 @@ def events_of(network: Network, how: ChaosOptions, emulation: EmulationOptions) 
     groups = {part.group for part in parts}
     among = [way for way in ways(how.only) if way[0] in groups]
     if not among:
-        raise EmulationError(f"--only {how.only!a}: no fault of this network has that in its name (see --plan)")
+        raise EmulationError(
+            f"--only {' '.join(how.only)!a}: no fault of this network has that in its name (see --plan)"
+        )
     lacking = {way: why for way, why in left_out().items() if way in among}
     events = plan(network, how.minutes, how.seed, parts, [way for way in among if way not in lacking])
     if not events:

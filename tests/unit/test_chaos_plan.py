@@ -86,10 +86,10 @@ def test_no_event_parts_the_network_or_breaks_a_part_twice_or_takes_too_long(
 def test_only_parts_that_are_there_are_broken_and_only_as_the_machine_can() -> None:
     parts = parts_of(TRIANGLE, radios=False)
     assert {part.group for part in parts}.isdisjoint({Group.RADIOS, Group.SLICER, Group.ETCD, Group.SNMPD})
-    found = plan(TRIANGLE, 10.0, 1, parts, ways("kill"))
+    found = plan(TRIANGLE, 10.0, 1, parts, ways(["kill"]))
     assert {fault.kind for event in found for fault in event.faults} == {Kind.KILL}
     assert {fault.part for event in found for fault in event.faults} <= set(parts)
-    assert plan(TRIANGLE, 10.0, 1, parts, ways("radios")) == ()
+    assert plan(TRIANGLE, 10.0, 1, parts, ways(["radios"])) == ()
 
 
 def test_the_only_link_between_two_switches_is_never_broken() -> None:
