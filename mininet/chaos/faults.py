@@ -20,7 +20,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from hyroads.controller.core.errors import HyroadsError
 from hyroads.controller.core.network import Network
+from hyroads.mininet.control_sockets import EdgeClient
 from hyroads.mininet.emulation import (
     AGENTS_PORT,
     OPENFLOW_PORT,
@@ -41,6 +43,8 @@ _DISK_BYTES, _ETCD_BYTES, _SWITCHES_BYTES = 16 << 20, 512 << 20, 64 << 20
 _TRIES, _TRY_AGAIN_S = 20, 0.02
 _CLOCKS = "clocks"
 _TABLE = "chaos"
+# Rates of a flow that no agent has.
+_REFUSED = {"type": "rates", "rates": {"17": {"255": 1.0}}}
 _LIBRARIES = ("/usr/lib", "/usr/lib64", "/usr/local/lib")
 
 
@@ -54,7 +58,7 @@ def clock_library() -> str | None:
 
 def left_out() -> dict[Way, str]:
     """What cannot be done on this machine, and why."""
-    found = {}
+    found: dict[Way, str] = {}
     if clock_library() is None:
         found |= {way: f"needs Debian's package {CLOCK_PACKAGE}" for way in NATURES if way[1] is Kind.JUMP}
     if shutil.which("nft") is None:
@@ -232,14 +236,20 @@ class Faults:
         if program in self.emulation.controllers and self.emulation.etcd is None:
             folders.append(self.emulation.state_disk)
         undo = [_filled(folder) for folder in folders]
+        self._make_talk(program)
 
         def mend() -> None:
             for each in undo:
                 each()
-            # Who has ended of it is started again, as by a service manager.
-            program.start()
 
         return mend
+
+    def _make_talk(self, program: Program) -> None:
+        """Has an agent write a line into its log; others have something to write anyway."""
+        for node, agent in self.emulation.agents().items():
+            if agent is program:
+                with suppress(HyroadsError), EdgeClient(self.emulation.directory / f"edge-{node}.sock", 2.0) as client:
+                    client.request(_REFUSED)
 
     def _read_only(self, _program: Program) -> Callable[[], None]:
         folder = self.emulation.state_disk
