@@ -1,8 +1,8 @@
 """How parts are broken and mended: signals to their processes, packets dropped, disks filled, clocks moved.
 
 Each program has a disk of its own, a small tmpfs in the mount namespace of the run, with its log; a controller has
-another with its state file. A disk is full when its size is set to what it holds. Clocks are those that libfaketime
-shows to a program (CLOCK_REALTIME alone), each by a file of its own.
+another with its state file. A disk is full when its size is set to what it holds. The time of day that a program sees
+is moved by a small library before it (``clock.c``), for each program by a file of its own.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import shutil
 import signal
+import struct
 import subprocess
 import threading
 import time
@@ -36,31 +37,22 @@ from hyroads.mininet.programs import EmulationError, Program, run
 
 from .plan import NATURES, OPENFLOW, Fault, Group, Kind, Part, Way, both_directions
 
-CLOCK_LIBRARY = "libfaketimeMT.so.1"
-CLOCK_PACKAGE = "libfaketime"
+CLOCK_SOURCE = Path(__file__).with_name("clock.c")
+COMPILER = "cc"
 LAG_S = 0.1
 _DISK_BYTES, _ETCD_BYTES, _SWITCHES_BYTES = 16 << 20, 512 << 20, 64 << 20
 _TRIES, _TRY_AGAIN_S = 20, 0.02
-_CLOCKS = "clocks"
 _TABLE = "chaos"
 # Rates of a flow that no agent has.
 _REFUSED = {"type": "rates", "rates": {"17": {"255": 1.0}}}
-_LIBRARIES = ("/usr/lib", "/usr/lib64", "/usr/local/lib")
-
-
-def clock_library() -> str | None:
-    """The library that shows a program another clock, if it is installed."""
-    for folder in _LIBRARIES:
-        for found in sorted(Path(folder).glob(f"**/faketime/{CLOCK_LIBRARY}")):
-            return str(found)
-    return None
+_OFFSET = struct.Struct("=q")
 
 
 def left_out() -> dict[Way, str]:
     """What cannot be done on this machine, and why."""
     found: dict[Way, str] = {}
-    if clock_library() is None:
-        found |= {way: f"needs Debian's package {CLOCK_PACKAGE}" for way in NATURES if way[1] is Kind.JUMP}
+    if shutil.which(COMPILER) is None:
+        found |= {way: "needs a C compiler (Debian's package gcc)" for way in NATURES if way[1] is Kind.JUMP}
     if shutil.which("nft") is None:
         found |= {way: "needs Debian's package nftables" for way in NATURES if way[0] is Group.CONTROL}
     return found
@@ -73,11 +65,13 @@ class ChaosEmulation(Emulation):
         self.disks: dict[str, Path] = {}
         """By program: where its log is."""
         self.state_disk = directory / "state"
-        self._library = clock_library()
+        self._clocks = directory / "clocks"
+        self._library = self._compiled()
         self._mount(self.state_disk, _DISK_BYTES)
-        (directory / _CLOCKS).mkdir()
-        settings = {"state_file": str(self.state_disk / "controller-state.json"), **options.settings}
-        super().__init__(network, name, directory, replace(options, settings=settings))
+        if not options.etcd_members:
+            settings = {**options.settings, "state_file": str(self.state_disk / "controller-state.json")}
+            options = replace(options, settings=settings)
+        super().__init__(network, name, directory, options)
         for program in self.controllers:
             self._break_able(program)
         if self.slicer is not None:
@@ -115,26 +109,28 @@ class ChaosEmulation(Emulation):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         run("mount", "-t", "tmpfs", "-o", f"size={size},mode=0700", "hyroads-chaos", str(folder))
 
-    def _own_clock(self, program: Program) -> None:
-        if self._library is None:
-            return
-        self.set_clock(program, 0.0)
-        program.environment = {
-            "LD_PRELOAD": self._library,
-            "FAKETIME_TIMESTAMP_FILE": str(self._clock(program)),
-            "FAKETIME_DONT_FAKE_MONOTONIC": "1",
-            "FAKETIME_CACHE_DURATION": "1",
-        }
+    def _compiled(self) -> Path | None:
+        """The library that moves the time of day; None where nothing can compile it."""
+        self._clocks.mkdir()
+        if shutil.which(COMPILER) is None:
+            return None
+        library = self._clocks / "clock.so"
+        run(COMPILER, "-shared", "-fPIC", "-O2", "-o", str(library), str(CLOCK_SOURCE))
+        return library
 
-    def set_clock(self, program: Program, offset_s: float) -> None:
-        """From now on (within a second) a program's wall clock shows so much more than the machine's."""
-        path = self._clock(program)
-        new = path.with_suffix(".new")
-        new.write_text(f"{offset_s:+.0f}s\n", encoding="ascii")
-        new.replace(path)
+    def _own_clock(self, program: Program) -> None:
+        if self._library is not None:
+            self.set_clock(program, 0)
+            program.environment = {"LD_PRELOAD": str(self._library), "HYROADS_CHAOS_CLOCK": str(self._clock(program))}
+
+    def set_clock(self, program: Program, offset_s: int) -> None:
+        """From now on the time of day that a program sees is so much later than the machine's."""
+        # The program has the file in its memory: it must stay the same file.
+        with self._clock(program).open("r+b" if self._clock(program).exists() else "wb") as file:
+            file.write(_OFFSET.pack(offset_s))
 
     def _clock(self, program: Program) -> Path:
-        return self.directory / _CLOCKS / re.sub(r"[^A-Za-z0-9_.-]", "_", program.name)
+        return self._clocks / re.sub(r"[^A-Za-z0-9_.-]", "_", program.name)
 
     def program(self, part: Part) -> Program:
         """The process of a part; EmulationError if there is none."""
@@ -228,8 +224,8 @@ class Faults:
         return ways[fault.kind](self.emulation.program(part))
 
     def _jump(self, offset_s: float, program: Program) -> Callable[[], None]:
-        self.emulation.set_clock(program, offset_s)
-        return partial(self.emulation.set_clock, program, 0.0)
+        self.emulation.set_clock(program, round(offset_s))
+        return partial(self.emulation.set_clock, program, 0)
 
     def _full(self, program: Program) -> Callable[[], None]:
         folders = [self.emulation.disks[program.name]]

@@ -55,6 +55,16 @@ class Invariants:
         """One for each controller."""
         return [self.emulation.rest.only(url) for url in self.emulation.rest_urls]
 
+    @property
+    def leader(self) -> Client:
+        """That of the controller that leads: others do not know what devices have confirmed."""
+        for client in self.clients:
+            with suppress(ClientError):
+                told = client.health()["ha"]
+                if told is None or told.get("role") == "leader":
+                    return client
+        raise EmulationError("no controller leads")
+
     # As before?
 
     def missing(self) -> str:
@@ -66,7 +76,7 @@ class Invariants:
             for client in self.clients:
                 if why := _unhealthy(client.health()):
                     return why
-            return self._not_up(self.emulation.rest.get("/topology")) or self._other_flows()
+            return self._not_up(self.leader.get("/topology")) or self._other_flows()
         except HyroadsError as error:
             return str(error)
 
@@ -82,20 +92,23 @@ class Invariants:
 
     def _flows(self) -> dict[str, tuple[str, int]]:
         """State and number of each flow."""
-        return {flow["id"]: (flow["state"], flow["number"]) for flow in self.emulation.rest.flows()}
+        return {flow["id"]: (flow["state"], flow["number"]) for flow in self.leader.flows()}
 
     # What holds
 
     def violations(self) -> list[str]:
         """All that does not hold; only when nothing is broken, and all is as before."""
-        return [*self.wrong_rules(), *self.untrue(), *self.leaks(), *self.defects()]
+        try:
+            return [*self.wrong_rules(), *self.untrue(), *self.leaks(), *self.defects()]
+        except HyroadsError as error:
+            return [f"no answer any more: {error}"]
 
     def wrong_rules(self) -> list[str]:
         """Rules of switches beside those that were there at first, when the plan was the same, and their number beside
         what the controller says.
         """
         found = []
-        said = {switch["node"]: switch["rules"] for switch in self._leader_health()["switches"]}
+        said = {switch["node"]: switch["rules"] for switch in self.leader.health()["switches"]}
         for node, rules in self._rules().items():
             gone, new = self.rules[node] - rules, rules - self.rules[node]
             if gone or new:
@@ -114,19 +127,12 @@ class Invariants:
             found[node] = frozenset(row for row in rows if "cookie=" in row or row.startswith("group_id="))
         return found
 
-    def _leader_health(self) -> Mapping[str, Any]:
-        for client in self.clients:
-            health = client.health()
-            if health["ha"] is None or health["ha"].get("role") == "leader":
-                return health
-        raise EmulationError("no controller leads")
-
     def untrue(self) -> list[str]:
         """What REST says, beside what the medium and the agents say themselves."""
         found = []
         with self.emulation.shared.client() as client:
             truth = {name: link.up for name, link in client.stats().links.items()}
-        for link in self.emulation.rest.get("/topology")["links"]:
+        for link in self.leader.get("/topology")["links"]:
             name = self._links.get((link["from"], link["to"], link["technology"]))
             if name in truth and link["up"] != truth[name]:
                 found.append(f"REST: link {link['id']} {'up' if link['up'] else 'down'}, in truth not")
@@ -135,7 +141,7 @@ class Invariants:
             for node in self.emulation.agents()
         }
         told: dict[str, set[int]] = {node: set() for node in sent}
-        for flow in self.emulation.rest.flows():
+        for flow in self.leader.flows():
             if flow["state"] == "multipath":
                 told[flow["ingress"]].add(flow["number"])
         for node, numbers in sent.items():
@@ -197,8 +203,11 @@ class Invariants:
         found = []
         for match in _DEFECT.finditer(text):
             rest = text[match.start() :].decode("utf-8", "replace").splitlines()
-            last = next((line for line in rest[1:] if line and not line.startswith((" ", "\t"))), "")
-            found.append(f"{log.name}: {rest[0][:200]} {last[:200]}".strip())
+            end = next((n for n, line in enumerate(rest) if n and line and not line.startswith((" ", "\t"))), len(rest))
+            where = next((line.strip() for line in reversed(rest[:end]) if line.startswith("  File ")), "")
+            found.append(
+                " ".join([f"{log.name}:", rest[0][:200], where[:200], *(each[:200] for each in rest[end : end + 1])])
+            )
         return found
 
 
