@@ -82,11 +82,11 @@ class Invariants:
 
     def _not_up(self, topology: Mapping[str, Any]) -> str:
         down = [f"{link['id']} ({link['reason']})" for link in topology["links"] if not link["up"]]
-        return f"links down: {_some(down)}" if down else ""
+        return f"links down: {some(down)}" if down else ""
 
     def _other_flows(self) -> str:
         now = self._flows()
-        return _some(
+        return some(
             [f"flow {flow} is {now.get(flow)}, was {was}" for flow, was in self.flows.items() if now.get(flow) != was]
         )
 
@@ -112,7 +112,7 @@ class Invariants:
         for node, rules in self._rules().items():
             gone, new = self.rules[node] - rules, rules - self.rules[node]
             if gone or new:
-                found.append(f"rules of {node}: {len(gone)} missing, {len(new)} too many: {_some([*gone, *new])}")
+                found.append(f"rules of {node}: {len(gone)} missing, {len(new)} too many: {some([*gone, *new])}")
             flows = sum(not rule.startswith("group_id=") for rule in rules)
             if self.emulation.slicer is None and said[node] != flows:
                 found.append(f"rules of {node}: {flows}, and the controller says {said[node]}")
@@ -189,7 +189,7 @@ class Invariants:
         if count <= before:
             return []
         errors = [f"{error['where']}: {error['what']}" for error in health["last_errors"][-_SHOWN:]]
-        return [f"{count - before} exceptions: {_some(errors)}"]
+        return [f"{count - before} exceptions: {some(errors)}"]
 
     def _new_lines(self, log: Path) -> list[str]:
         seen = self._logs.get(log, 0)
@@ -213,14 +213,14 @@ class Invariants:
 
 def _unhealthy(health: Mapping[str, Any]) -> str:
     if health["pending"]:
-        return f"not in force at {_some(health['pending'])}"
+        return f"not in force at {some(health['pending'])}"
     if health["settling"]:
         return "the controller settles"
     if health["state_file"] is not None and not health["state_file"]["ok"]:
         return f"state file: {health['state_file']['reason']}"
     away = [switch["node"] for switch in health["switches"] if not switch["connected"]]
     away += [f"agent {agent['node']}" for agent in health["agents"] if not agent["up"]]
-    return f"not connected: {_some(away)}" if away else ""
+    return f"not connected: {some(away)}" if away else ""
 
 
 def _level(program: Program) -> Level | None:
@@ -234,6 +234,7 @@ def _level(program: Program) -> Level | None:
         return None
 
 
-def _some(words: list[str]) -> str:
+def some(words: list[str]) -> str:
+    """The first few, and how many more."""
     more = f" and {len(words) - _SHOWN} more" if len(words) > _SHOWN else ""
     return ", ".join(map(str, words[:_SHOWN])) + more

@@ -18,7 +18,7 @@ from hyroads.mininet.runner import RunOptions, run_network
 from hyroads.rest.client import ApiError, ClientError
 
 from .faults import ChaosEmulation, Faults, left_out
-from .invariants import Invariants
+from .invariants import Invariants, some
 from .plan import ALL, MINUTE_S, QUIET_S, SETTLE_S, Allowance, Event, Group, Kind, allowance, parts_of, plan, ways
 from .streams import PING, TCP, UDP, Streams, Told
 
@@ -110,9 +110,9 @@ class Chaos:
             self.say(f"       {self.outcomes[-1].line()}")
 
     def _one(self, event: Event) -> Outcome:
-        allowed, spans = allowance(event), len(self.watch.result().spans)
-        before = self._died()
-        wrong = [f"{part} had ended by itself" for part in before]
+        """One event, from the first fault until all is as before."""
+        allowed, looks = allowance(event), len(self.watch.result().spans)
+        wrong = [f"{part} had ended by itself" for part in self._died()]
         began_s = time.monotonic()
         try:
             wrong += self._break(event)
@@ -122,21 +122,14 @@ class Chaos:
         mended_s = time.monotonic()
         wrong += [f"{part} ended of it" for part in self._died() if part not in allowed.ends]
         back_s, missing = self._heal(allowed, mended_s)
-        if back_s is not None:
-            wrong += self._rest_again(event)
+        wrong += self._rest_again(event) if back_s is not None else []
         time.sleep(LATE_S)
-        until_s = time.monotonic() - LATE_S if back_s is None else back_s
-        lost, lost_back = (self.streams.tell(*span) for span in ((began_s, mended_s), (mended_s, until_s)))
-        slow = next((each for each in self.watch.result().spans[spans:] if each.slow), None)
-        losses = _losses(allowed, lost, lost_back, mended_s - began_s)
-        if back_s is not None and back_s - mended_s > allowed.back_s:
-            losses.append(f"back only after {back_s - mended_s:.1f} s, {allowed.back_s:.0f} s are allowed")
-        if slow is None:
-            wrong += losses
-        if back_s is not None:
-            wrong += self.invariants.violations()
-        else:
-            wrong += self.invariants.defects()
+        lost = self.streams.tell(began_s, mended_s)
+        lost_back = self.streams.tell(mended_s, back_s or time.monotonic() - LATE_S)
+        short = _losses(allowed, lost, lost_back, mended_s - began_s) + _lateness(allowed, back_s, mended_s)
+        slow = next((each for each in self.watch.result().spans[looks:] if each.slow), None)
+        wrong += short if slow is None else []
+        wrong += self.invariants.violations() if back_s is not None else self.invariants.defects()
         return Outcome(
             event,
             began_s - self.began_s,
@@ -146,7 +139,7 @@ class Chaos:
             _worst(lost),
             _worst(lost_back),
             wrong,
-            f"{slow.taken:.0%} taken by others; {'; '.join(losses)}" if slow is not None and losses else "",
+            f"{slow.taken:.0%} taken by others; {some(short)}" if slow is not None and short else "",
         )
 
     def _break(self, event: Event) -> list[str]:
@@ -242,6 +235,13 @@ def _losses(allowed: Allowance, lost: Sequence[Told], lost_back: Sequence[Told],
             if each.kind != TCP and each.lost_s > most_s + _SAME_RANGE_S:
                 found.append(f"{each.name}: {each.lost_s:.2f} s lost {when}, {_limit(most_s, hold_s)} are allowed")
     return found
+
+
+def _lateness(allowed: Allowance, back_s: float | None, mended_s: float) -> list[str]:
+    """What healed, and took longer than is allowed."""
+    if back_s is None or back_s - mended_s <= allowed.back_s:
+        return []
+    return [f"back only after {back_s - mended_s:.1f} s, {allowed.back_s:.0f} s are allowed"]
 
 
 def _limit(most_s: float, hold_s: float) -> str:
