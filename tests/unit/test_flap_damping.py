@@ -21,6 +21,7 @@ from hyroads.controller.core.addressing import Numbers
 from hyroads.controller.core.estimate.filters import EstimateError
 from hyroads.controller.core.estimate.flap_damping import DampingSettings, FlapDamping, HelloGraph
 from hyroads.controller.core.netfile import parse
+from hyroads.controller.core.network import Link
 from hyroads.controller.core.routes import all_routes, broadcast_tree
 from hyroads.controller.model.plan import Options
 from hyroads.controller.model.state import (
