@@ -67,8 +67,8 @@ class Invariants:
 
     # As before?
 
-    def missing(self) -> str:
-        """What is not yet as before, in a few words; empty if all is."""
+    def missing(self, *, changed: bool = True) -> str:
+        """What is not up, nor (``changed``) as before, in a few words; empty if all is."""
         try:
             for part, program in self.emulation.programs():
                 if not program.alive:
@@ -76,7 +76,7 @@ class Invariants:
             for client in self.clients:
                 if why := _unhealthy(client.health()):
                     return why
-            return self._not_up(self.leader.get("/topology")) or self._other_flows()
+            return self._not_up(self.leader.get("/topology")) or (self._other_flows() if changed else "")
         except HyroadsError as error:
             return str(error)
 

@@ -356,8 +356,21 @@ def _warm(emulation: ChaosEmulation, streams: Streams, watch: MachineWatch) -> C
 
     wait_until("traffic", flowing, _NETWORK_READY_S, interval_s=POLL_S)
     emulation.wait_ready()
-    time.sleep(SETTLE_S)
+    _wait_quiet(emulation)
     return Chaos(emulation, streams, watch, lambda words: print(words, flush=True))
+
+
+def _wait_quiet(emulation: ChaosEmulation) -> None:
+    """Waits until everything has been up for a while: that is what must be so again after each event."""
+    first = Invariants(emulation)
+    quiet_s = [time.monotonic()]
+
+    def quiet() -> bool:
+        if first.missing(changed=False):
+            quiet_s[0] = time.monotonic()
+        return time.monotonic() > quiet_s[0] + SETTLE_S
+
+    wait_until("the network", quiet, _NETWORK_READY_S, interval_s=POLL_S)
 
 
 def _conclude(outcomes: Sequence[Outcome]) -> int:
