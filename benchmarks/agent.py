@@ -1,16 +1,18 @@
 """The edge agent: throughput, added delay, processor time, and TCP over unequal paths (root).
 
-    python benchmarks/agent.py [speed] [paced] [delays] [copies]
+    python benchmarks/agent.py [speed] [paced] [delays] [copies] [seals]
 
 `speed` compares a pair of agents over two unshaped veth pairs with a direct veth pair in the same run; the direct is
 given with and without segmentation offload, because the agent sees every frame. `paced` and `delays` run TCP over the
 shared-medium emulator; what is possible is the paced rate times TCP payload per L2 payload (1448 of 1526 bytes).
-`copies` is the cost of sending each frame on both paths, at both ends, beside that of sharing them.
+`copies` is the cost of sending each frame on both paths, at both ends, beside that of sharing them. `seals` compares a
+pair whose frames are sealed with itself without, in turn.
 """
 
 from __future__ import annotations
 
 import os
+import secrets
 import statistics
 import sys
 import tempfile
@@ -22,6 +24,7 @@ from edge_pair import EdgePair, EmulatedPath
 
 DIRECT, OURS = "10.9.0.2", "10.8.0.2"
 PAYLOAD_SHARE = 1448 / 1526
+TURNS = 7
 Row = tuple[str, float, str, str]
 
 
@@ -110,7 +113,43 @@ def copies() -> Iterator[Row]:
                 yield f"{kind}: {name} agent, CPU per frame", 1e6 * (report["cpu_s"] - begin_s) / frames, "us", ""
 
 
+def seals() -> Iterator[Row]:
+    with pair() as bench, bench.client("a") as sender, bench.client("b") as receiver:
+        bench.iperf_server()
+        ends = {"a": sender, "b": receiver}
+        found: dict[bool, list[tuple[float, float, float]]] = {False: [], True: []}
+        for turn in range(TURNS):
+            for sealed in (turn % 2 == 0, turn % 2 == 1):
+                keys = {number: secrets.token_hex(16) for number in (16, 17)}
+                for side in ("b", "a"):
+                    config = bench.config(side)
+                    for flow in (*config["ingress"], *config["egress"]) if sealed else ():
+                        flow["key"] = keys[flow["number"]]
+                    ends[side].configure(config)
+                for end in ends.values():
+                    end.reset_counters()
+                before = [end.stats()["cpu_s"] for end in ends.values()]
+                mbps = bench.tcp_mbps(OURS, 2)
+                reports = [end.stats() for end in ends.values()]
+                frames = reports[0]["ingress"][0]["sent"] + reports[0]["egress"][0]["delivered_frames"]
+                costs = (1e6 * (r["cpu_s"] - b) / frames for r, b in zip(reports, before, strict=True))
+                found[sealed].append((mbps, *costs))
+        bare, sealed_ = ([statistics.median(each) for each in zip(*found[key], strict=True)] for key in (False, True))
+        yield "TCP cubic, without seals", bare[0], "Mb/s", ""
+        yield "TCP cubic, sealed", sealed_[0], "Mb/s", ""
+        pairs = zip(found[True], found[False], strict=True)
+        yield (
+            "TCP cubic, sealed / without, median of pairs",
+            statistics.median(s[0] / b[0] for s, b in pairs),
+            "",
+            ">= 0.95",
+        )
+        for name, at in (("sending", 1), ("receiving", 2)):
+            yield f"{name} agent, CPU per frame, added by seals", sealed_[at] - bare[at], "us", "<= 0.3"
+
+
 SECTIONS: dict[str, Callable[[], Iterator[Row]]] = {"speed": speed, "paced": paced, "delays": delays, "copies": copies}
+SECTIONS["seals"] = seals
 
 
 def main() -> int:

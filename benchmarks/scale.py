@@ -22,6 +22,7 @@ import json
 import os
 import random
 import resource
+import signal
 import statistics
 import sys
 import tempfile
@@ -37,6 +38,7 @@ import psutil
 from hyroads.controller.core.netfile import to_document
 from hyroads.controller.core.network import Network
 from hyroads.controller.core.topologies import campus
+from hyroads.controller.runtime.persistence import Saved, Store
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
 from campus_devices import Devices
@@ -120,6 +122,8 @@ def until_in_force(controller: ControllerProcess, within_s: float, say: bool) ->
 def started(folder: Path, network: Network, flows: int, *, radios: bool) -> Iterator[tuple[ControllerProcess, Path]]:
     """A controller of a network with so many flows in its file."""
     path, settings = prepared(folder, network, flows, radios=radios)
+    # One from before labels had a secret: the scripted devices know them from the network file.
+    Store(str(folder / "state")).save(Saved())
     with ControllerProcess(folder, {**settings, "state_file": str(folder / "state")}) as controller:
         yield controller, path
 
@@ -325,6 +329,8 @@ def main() -> int:
     parser.add_argument("--standby", type=int, default=0, metavar="TIMES", help="measure what a standby costs")
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()
+    # Whatever was started ends with it.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
     network = campus(random.Random(1), asked.nodes)
     figures: dict[str, Any] = {"nodes": asked.nodes, "flows": asked.flows}

@@ -94,6 +94,8 @@ class AgentReportSchema(Schema):
     revision = _count("of the configuration that it runs")
     unclassified = _count("frames of no flow")
     malformed = _count()
+    forged = _maybe("frames that no agent with the key has sealed; null: it does not tell")
+    replayed = _maybe("sealed frames that had come before; null: it does not tell")
     cpu_s = _maybe("processor time so far")
     woken_late = fields.Nested(WokenLateSchema, **required("null: it does not tell", allow_none=True))
 

@@ -73,6 +73,10 @@ class BranchFlow:
     id: str
     path: int
     copies: tuple[PathConfig, ...]
+    sealers: tuple[str, ...] = ()
+    """The nodes whose agents must be able to seal its frames: first edge, last edge, those where copies branch (not
+    sent).
+    """
 
     @property
     def key(self) -> tuple[str, int]:
@@ -103,6 +107,11 @@ class IngressFlow:
     burst_ms: int = 0
     """After silence it may send so much at its greatest rates, and ``BURST_BYTES`` at most."""
     branches: tuple[tuple[str, BranchFlow], ...] = ()
+
+    @property
+    def sealers(self) -> tuple[str, ...]:
+        """The other nodes whose agents must be able to seal its frames: last edge, those where copies branch."""
+        return (self.egress, *(node for node, _ in self.branches))
 
     def unbranched(self) -> IngressFlow:
         """The same with each copy sent by a path of its own."""
@@ -148,6 +157,8 @@ class EgressFlow:
     """Paths of which the agent tells at once what they have passed."""
     drop_late: bool = False
     """What comes after it was given up is dropped, so that nothing is ever out of order."""
+    sealers: tuple[str, ...] = ()
+    """As of :class:`BranchFlow`; none if it comes from another region."""
 
     def document(self) -> dict[str, Any]:
         """As in the message ``config``."""
@@ -298,6 +309,8 @@ class Hello:
     """The greatest epoch that it has seen; 0: it knows of one controller only."""
     changes: bool = False
     """It can report what changed, if it is asked to."""
+    seals: bool = False
+    """It can seal frames, if it gets keys."""
 
 
 def parse_line(line: bytes) -> dict[str, Any]:
@@ -326,7 +339,7 @@ def parse_hello(message: Mapping[str, Any]) -> Hello:
         raise ProtocolError("the first line is not hello")
     if message["version"] != VERSION:
         raise ProtocolError(f"protocol version {message['version']} is not {VERSION}")
-    names = ("node", "program", "boot", "token", "revision", "role", "epoch", "changes")
+    names = ("node", "program", "boot", "token", "revision", "role", "epoch", "changes", "seals")
     return Hello(*(message[name] for name in names))
 
 
@@ -366,6 +379,7 @@ def _hello(message: Mapping[str, Any]) -> dict[str, Any]:
         "role": role,
         "epoch": epoch_of(message),
         "changes": message.get("changes") is True,
+        "seals": message.get("seals") is True,
     }
 
 
@@ -404,7 +418,7 @@ _PATH_COUNTERS = {
     "ingress": ("id", "rate_mbps", "sent_frames", "sent_bytes", "skipped"),
     "egress": ("id", "received_frames", "received_bytes", "delay_ms", "last_heard_ms", "passed", "arrived"),
 }
-_REPORT_NUMBERS = ("time_s", "revision", "unclassified", "malformed", "cpu_s")
+_REPORT_NUMBERS = ("time_s", "revision", "unclassified", "malformed", "forged", "replayed", "cpu_s")
 _WOKEN_LATE = ("max_ms", "over_5_ms_s", "over_20_ms_s", "over_100_ms_s")
 
 

@@ -205,6 +205,8 @@ class NetworkMetrics:
         for source in ("openflow", "agent"):
             malformed.add_metric((source,), counters[f"malformed_{source}"])
         yield malformed
+        conflicts = "Second sessions of devices whose first one lived"
+        yield Counter("hyroads_identity_conflicts", conflicts, value=counters["identity_conflicts"])
 
     def _agents(self) -> Families:
         event_loop, node = self.event_loop, ("node",)
@@ -219,7 +221,10 @@ class NetworkMetrics:
         cpu = Counter("hyroads_agent_cpu_seconds", "Processor time of an agent", labels=node)
         unknown = Counter("hyroads_agent_unclassified_frames", "Frames that belong to no flow", labels=node)
         malformed = Counter("hyroads_agent_malformed_frames", "Frames that could not be read", labels=node)
+        forged = Counter("hyroads_agent_forged_frames", "Frames that no agent with the key has sealed", labels=node)
+        replayed = Counter("hyroads_agent_replayed_frames", "Sealed frames that had come before", labels=node)
         counted = {"cpu_s": cpu, "unclassified": unknown, "malformed": malformed}
+        counted |= {"forged": forged, "replayed": replayed}
         for name, age_s, report in event_loop.reports.latest():
             age.add_metric((name,), age_s)
             _add(counted, (name,), report)

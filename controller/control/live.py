@@ -24,7 +24,7 @@ from hyroads.controller.core.addressing import Numbers
 from hyroads.controller.core.closed_loop import GroupAirtime
 from hyroads.controller.core.errors import PlanningError
 from hyroads.controller.core.estimate.flap_damping import FlapDamping, HelloGraph
-from hyroads.controller.core.infer.change import Change, ChangeDetector, FloatArray, domain_changes
+from hyroads.controller.core.infer.change import Change, ChangeDetector, FloatArray, domain_changes, merged
 from hyroads.controller.core.network import Link
 from hyroads.controller.model.plan import Options, Plan, differing
 from hyroads.controller.model.state import DeclaredFlow, Presence, State, TopologyContext, links_held
@@ -435,7 +435,7 @@ class Live:
         if not self.may_improve(now_s) or self._network is None:
             return
         rests = self._should_rest(now_s)
-        changes, self._pending = self._pending, ()
+        changes, self._pending = merged(self._pending), ()
         before, network, moved = self._routes, self._network, self._moved
         self._is_looking = True
         try:

@@ -149,6 +149,8 @@ class PlanMaker:
             branching = _Branching(self._context, paths, egress, self._options.link_mtu)
             paths = branching.sent(route.use.legs)
             branches = tuple(branching.branches(number, spec.id, route.use.legs))
+            sealers = (route.ingress or "", egress, *(node for node, _ in branches))
+            branches = tuple((node, replace(branch, sealers=sealers)) for node, branch in branches)
         switches = _switches(self._context, route.paths)
         ends = route.ingress, egress
         return FlowPlan(spec, number, MULTIPATH, None, *ends, paths, switches, route.use, standby, branches)
@@ -329,8 +331,9 @@ def _egress(plan: FlowPlan, options: model.Options) -> EgressFlow:
     ordered = plan.spec.policy is not Policy.LATENCY or plan.spec.is_tcp
     common = (plan.number, plan.spec.id, tuple(sorted(path.id for path in plan.known)), options.max_hold_ms)
     use = plan.use
+    sealers = (plan.ingress or "", plan.egress or "", *(node for node, _ in plan.branches))
     if use is None:
-        return EgressFlow(*common, ordered)
+        return EgressFlow(*common, ordered, sealers=sealers)
     return EgressFlow(
         *common,
         ordered or use.is_moving,
@@ -338,4 +341,5 @@ def _egress(plan: FlowPlan, options: model.Options) -> EgressFlow:
         hold_ms=use.hold_ms,
         watched=tuple(sorted(ids)) if use.is_moving else (),
         drop_late=True,
+        sealers=sealers,
     )

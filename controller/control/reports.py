@@ -134,6 +134,7 @@ class ReportRegistry:
                     "node": node,
                     "age_s": now_s - reports.taken_s,
                     **{key: reports.last[key] for key in ("revision", "unclassified", "malformed", "cpu_s")},
+                    **{key: reports.last.get(key) for key in ("forged", "replayed")},
                     "woken_late": reports.last.get("woken_late"),
                 }
                 for node, reports in self._by_node.items()

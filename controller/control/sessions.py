@@ -237,7 +237,7 @@ def _labelled(world: World, session: str, plan: TreePlan, before: Rollout, used:
             return old
     name = ("tree", session, plan.source, json.dumps([plan.transmissions, sorted(plan.receivers)]))
     attempt, labels = 0, world.context.labels.all
-    while (label := hashed(name, attempt)) in used or label in labels:
+    while (label := hashed(name, attempt, world.context.labels.secret)) in used or label in labels:
         attempt += 1
     return world.rooted(plan, label)
 

@@ -3,8 +3,9 @@
 *Addresses* (docs/reference/openflow.md, section 1) are datapath ids, MACs, IPs, interface and port names. Node number i
 is the position in the file from 1, technology number k the order of first appearance from 1.
 
-*MPLS labels* (section 2) have 20 bits, 16 and up. Each is the hash of what it names, so that adding a node changes
-another label only if the two collide. Collisions are resolved by hashing again with a counter, in order of the names.
+*MPLS labels* (section 2) have 20 bits, 16 and up. Each is the hash of what it names, with a secret of the network if
+there is one, so that adding a node changes another label only if the two collide. Collisions are resolved by hashing
+again with a counter, in order of the names.
 
 *Flow numbers and path ids* are hashes, too, so that a restarted controller finds the same ones. What is numbered keeps
 its number; a new name whose hash is taken gets the next free number. So the numbers are part of the saved state.
@@ -231,6 +232,8 @@ class Labels:
     node: Mapping[str, int]
     hello: Mapping[tuple[str, str], int]
     flood: int
+    secret: bytes = field(default=b"", repr=False)
+    """With which names are hashed; empty: who has the network file can tell all labels."""
 
     @cached_property
     def all(self) -> frozenset[int]:
@@ -239,7 +242,7 @@ class Labels:
         return frozenset(label for labels in named for label in labels.values()) | {self.flood}
 
     @classmethod
-    def of(cls, network: Network, addressing: Addressing) -> Labels:
+    def of(cls, network: Network, addressing: Addressing, secret: bytes = b"") -> Labels:
         """Labels of all links whose source has a switch, of all agents, nodes and hello interfaces."""
         links = [link.id for link in network.links if addressing.has_switch(link.source)]
         hellos = [(node, k) for node, k in addressing.interface_mac if addressing.has_agent(node)]
@@ -248,36 +251,38 @@ class Labels:
         names += [("agent", node) for node in addressing.agents]
         names += [("node", node) for node in network.nodes]
         names += [("hello", *interface) for interface in hellos]
-        label = assign(names)
+        label = assign(names, secret)
         return cls(
             link={link: label["link", link] for link in links},
             agent={node: label["agent", node] for node in addressing.node_number if addressing.has_agent(node)},
             node={node: label["node", node] for node in network.nodes},
             hello={interface: label["hello", *interface] for interface in hellos},
             flood=label["flood",],
+            secret=secret,
         )
 
 
-def assign(names: Iterable[PathName]) -> dict[PathName, int]:
+def assign(names: Iterable[PathName], secret: bytes = b"") -> dict[PathName, int]:
     """Distinct labels in [16, 2^20) for distinct names; the result doesn't depend on the order of the names."""
     distinct = set(names)
     if len(distinct) > MAX_LABELS:
         raise ConfigError("network", "", f"expected at most {MAX_LABELS} labels, got {len(distinct)}")
     taken: dict[int, PathName] = {}
     for name in sorted(distinct):
-        taken[next(label for attempt in count() if (label := hashed(name, attempt)) not in taken)] = name
+        taken[next(label for attempt in count() if (label := hashed(name, attempt, secret)) not in taken)] = name
     return {name: label for label, name in taken.items()}
 
 
-def hashed(name: PathName, attempt: int = 0) -> int:
-    """The label that a name hashes to; ``attempt`` counts the collisions before."""
-    return FIRST_LABEL + _hash((*name, str(attempt)), b"hyroads-label") % (LABEL_SPACE - FIRST_LABEL)
+def hashed(name: PathName, attempt: int = 0, secret: bytes = b"") -> int:
+    """The label that a name hashes to with a secret of at most 64 bytes; ``attempt`` counts the collisions before."""
+    return FIRST_LABEL + _hash((*name, str(attempt)), b"hyroads-label", secret) % (LABEL_SPACE - FIRST_LABEL)
 
 
-def _hash(name: PathName, purpose: bytes) -> int:
+def _hash(name: PathName, purpose: bytes, secret: bytes = b"") -> int:
     """64 bits. Every part is preceded by its length, so that no two names give the same bytes."""
     text = "".join(f"{len(part)}:{part}" for part in name)
-    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8, person=purpose).digest(), "big")
+    digest = hashlib.blake2b(text.encode(), key=secret, digest_size=8, person=purpose).digest()
+    return int.from_bytes(digest, "big")
 
 
 FIRST_FLOW, LAST_FLOW = 16, 65535

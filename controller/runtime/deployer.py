@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from hyroads.controller.agents.frame_keys import FrameKeys
 from hyroads.controller.agents.lead import STALE, InForce, in_force_of, lead_document
 from hyroads.controller.agents.protocol import AgentConfig, rates_document
 from hyroads.controller.agents.sessions import NO_ANSWER, Session
@@ -56,6 +57,8 @@ class AgentLink:
     """What it runs while it has no configuration."""
     is_asked: bool = False
     """It was told that we lead, and has not answered."""
+    keyed: int = 0
+    """Which keys (:meth:`FrameKeys.version`) the configuration that it confirmed has."""
 
     def may_send(self, number: int, path: int) -> bool | None:
         """Whether it sends by a path, as far as it confirmed and whatever is on its way; None: that is not certain."""
@@ -82,6 +85,7 @@ class AgentDeployer:
     greater_epoch_seen: Callable[[int, str], None] = lambda epoch, who: None
     runs: Callable[[str, Mapping[tuple[int, int], float]], None] = lambda node, rates: None
     """Told the rates with which an agent goes on when we begin to lead, by flow number and path id."""
+    keys: FrameKeys = field(default_factory=FrameKeys)
 
     def __post_init__(self) -> None:
         self._links: dict[str, AgentLink] = {}
@@ -160,6 +164,7 @@ class AgentDeployer:
         self._links[session.node] = link
         session.epoch_told = lambda epoch: self.epoch_seen(epoch, f"agent {session.node}")
         self.epoch_seen(session.hello.epoch, f"agent {session.node}")
+        self.keys.heard(session.hello)
         self._ask(link)
 
     def left(self, session: Session) -> bool:
@@ -188,7 +193,7 @@ class AgentDeployer:
         link = self._links.get(node)
         if link is None or link.acked is None or link.sent is not None:
             return False
-        return link.acked.revision == plan.agents[node].revision
+        return link.acked.revision == plan.agents[node].revision and link.keyed == self.keys.version(node)
 
     def carries(self, flow: FlowPlan) -> bool:
         """Whether the first edge of a multipath sends by the planned paths and no others, as far as it confirmed. It
@@ -224,8 +229,9 @@ class AgentDeployer:
             if link is None or link.sent is not None or link.is_asked or link.retry_at_s > now_s:
                 continue
             if not link.known:
-                _recognise(link, (plan.agents[node], config))
-            if link.acked is not config and (link.acked is None or link.acked.revision != config.revision):
+                self._recognise(link, (plan.agents[node], config))
+            other = link.acked is not config and (link.acked is None or link.acked.revision != config.revision)
+            if other or link.keyed != self.keys.version(node):
                 self._send(link, config)
                 sent = True
                 # New rates that a slot has sent meanwhile are not taken back.
@@ -289,8 +295,21 @@ class AgentDeployer:
     def _send(self, link: AgentLink, config: AgentConfig) -> None:
         link.sent = config
         self.counters["agent_configs"] += 1
-        document = {**config.document(), "revision": config.revision}
-        link.session.request(document, lambda problem: self._answered(link, config, problem))
+        node = link.session.node
+        document, keyed = self.keys.document(node, config), self.keys.version(node)
+        link.session.request(document, lambda problem: self._answered(link, config, keyed, problem))
+
+    def _recognise(self, link: AgentLink, candidates: tuple[AgentConfig, ...]) -> None:
+        """An agent that ran before says by its revision whether it has what we want.
+
+        If it did not say its rates, they are sent once more, which disturbs nothing.
+        """
+        link.known, node = True, link.session.node
+        same = (config for config in candidates if self.keys.revision(node, config) == link.revision)
+        link.acked = next(same, None)
+        if link.acked is not None:
+            link.keyed = self.keys.version(node)
+            LOG.info("agent %s runs the wanted configuration", node)
 
     def _refused(self, link: AgentLink, what: str, problem: str) -> None:
         link.errors += 1
@@ -301,24 +320,14 @@ class AgentDeployer:
         elif not link.session.closed:
             self.fault(f"agent {link.session.node}", f"{what} refused: {problem}")
 
-    def _answered(self, link: AgentLink, config: AgentConfig, problem: str | None) -> None:
+    def _answered(self, link: AgentLink, config: AgentConfig, keyed: int, problem: str | None) -> None:
         link.sent = None
         if problem is None:
+            link.keyed = keyed
             link.acked, link.rates, link.fill, link.compared = config, dict(config.rates), {}, None
         else:
             self._refused(link, "configuration", problem)
         self.wake()
-
-
-def _recognise(link: AgentLink, candidates: tuple[AgentConfig, ...]) -> None:
-    """An agent that ran before says by its revision whether it has what we want.
-
-    If it did not say its rates, they are sent once more, which disturbs nothing.
-    """
-    link.known = True
-    link.acked = next((config for config in candidates if config.revision == link.revision), None)
-    if link.acked is not None:
-        LOG.info("agent %s runs the wanted configuration", link.session.node)
 
 
 def _differs(have: float | None, want: float) -> bool:

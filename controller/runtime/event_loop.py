@@ -7,6 +7,7 @@ do. Services use it as their ``services.port.ControllerPort``.
 from __future__ import annotations
 
 import logging
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import KW_ONLY, InitVar, dataclass, replace
@@ -14,6 +15,7 @@ from functools import partial
 from operator import is_
 from typing import Any
 
+from hyroads.controller.agents.frame_keys import FrameKeys
 from hyroads.controller.agents.markers import SequenceMarkers
 from hyroads.controller.agents.protocol import AgentConfig
 from hyroads.controller.agents.sessions import Session
@@ -40,10 +42,12 @@ from hyroads.rest.contract import NotSavedError
 from .deployer import AgentDeployer, Deployer
 from .faults import FaultLog, log_plan
 from .garbage import Garbage
-from .persistence import Saver
+from .saver import Saver
 
 LOG = logging.getLogger("hyroads.controller")
 TICK_S = 0.2
+KEYS_S = 60.0
+"""How often it is looked whether agents get other keys."""
 # A killed agent dials again after 0.1 s; a switch answers within milliseconds.
 BOTH_GONE_S = 0.3
 SIGN_OF_LIFE_S = 0.5
@@ -126,6 +130,8 @@ class EventLoop:
     attended: Callable[[], float] | None = None
     """The clock by which switches are awaited (``core.attention``); None: the same."""
     events: EventLog
+    wall_s: Callable[[], float] = time.time
+    """The time of day, which controllers of a network share."""
     save: InitVar[Callable[[State, Numbers], None]]
     saved_in: InitVar[tuple[str, type[NotSavedError]]] = ("state file", NotSavedError)
     """Where state is saved, and what is raised where it can't be."""
@@ -157,7 +163,8 @@ class EventLoop:
         self.fault, self.exception = self.faults.fault, self.faults.exception
         self.stranger = self.faults.stranger
         told = (self.counters, self.fault, lambda: self.wake(now=True))
-        self.agents = AgentDeployer(clock, *told, self._greater_epoch_seen)
+        self.keys = FrameKeys(context.addressing.interface_mac, self.wall_s)
+        self.agents = AgentDeployer(clock, *told, self._greater_epoch_seen, keys=self.keys)
         attended = self.attended or clock
         self.registry = SwitchRegistry(context, attended, *told, greater_epoch_seen=self._greater_epoch_seen)
         self.switches, self.session_of = self.registry.sessions, self.registry.of
@@ -194,6 +201,7 @@ class EventLoop:
         self._slots_begun = 0
         self._ticked_s = -TICK_S
         """When switches were last looked at whether they are late."""
+        self._keys_s = self.started_s
         self._tried_version = -1
         self._asked: tuple[object, ...] = ()
         """Flows, constraints and places that were planned last."""
@@ -507,6 +515,9 @@ class EventLoop:
         if now_s >= self._ticked_s + TICK_S:
             self._ticked_s = now_s
             self.registry.tick()
+        if now_s >= self._keys_s + KEYS_S:
+            self._keys_s = now_s
+            self._dirty |= self.keys.tick()
         self._dirty |= self.agents.retry_due()
         heard = (self.live.is_complete and all(is_here() for is_here in self.awaited)) or age_s > timings.grace_s
         if not self.settled and heard and model.is_settled(self.state):

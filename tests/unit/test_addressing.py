@@ -169,6 +169,21 @@ def test_labels_are_distinct_and_in_range() -> None:
     assert labels.link.keys() == {link.id for link in net.links}
 
 
+def test_labels_with_a_secret_are_not_those_that_the_network_file_tells() -> None:
+    net = enterprise(random.Random(3))
+    addressing = Addressing.of(net)
+    told, secret, other = (all_labels(Labels.of(net, addressing, key)) for key in (b"", b"\1" * 32, b"\2" * 32))
+    assert len(set(secret)) == len(secret) == len(told)
+    assert secret == all_labels(Labels.of(net, addressing, b"\1" * 32))
+    # By chance one in 2^20 / n is met.
+    for mine, guessed in ((secret, told), (secret, other)):
+        assert sum(a == b for a, b in zip(mine, guessed, strict=True)) == 0
+        assert len(set(mine) & set(guessed)) <= 3
+    # What there was before there were secrets stays: labels of a golden name.
+    assert hashed(("link", "ab-plc")) == 41_205
+    assert "\\x01" not in repr(Labels.of(net, addressing, b"\1" * 32))
+
+
 def test_plain_clients_have_no_labels() -> None:
     net = network(TRIANGLE_NODES, TRIANGLE_LINKS)
     labels = Labels.of(net, Addressing.of(net))

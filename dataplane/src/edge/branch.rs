@@ -5,9 +5,11 @@
 
 use super::buffer::{Buf, Pool};
 use super::egress_config::check_paths;
-use super::frame::{Kind, Shim, ETHERNET_LEN, SHIM_LEN};
+use super::frame::{Kind, Shim, SHIM_LEN};
+use super::guard::{write_sealed, Checked};
 use super::outpath::{path_header, Exit, Outgoing};
 use super::protocol::{OutPath, FIRST_FLOW};
+use super::seal::{Base, SEAL_LEN};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
@@ -17,6 +19,9 @@ pub struct Branch {
     pub number: u16,
     pub path: u8,
     pub copies: Vec<OutPath>,
+    /// Of the flow, if it is sealed.
+    #[serde(default)]
+    pub key: Option<Base>,
 }
 
 impl Branch {
@@ -69,24 +74,42 @@ impl Branches {
         !self.by_path.is_empty() && self.of(shim).next().is_some()
     }
 
+    /// Whether anything of a flow branches here.
+    pub fn has_flow(&self, number: u16) -> bool {
+        self.by_path.range((number, 0)..=(number, u8::MAX)).next().is_some()
+    }
+
     fn of(&self, shim: &Shim) -> impl Iterator<Item = &Copy> {
         let resumes = shim.kind == Kind::Resume;
         let paths = if resumes { 0..=u8::MAX } else { shim.path..=shim.path };
         self.by_path.range((shim.flow, *paths.start())..=(shim.flow, *paths.end())).flat_map(|(_, copies)| copies)
     }
 
-    /// Sends a frame on, by all its copies. Without a buffer, or where it does not fit, a copy is left out.
-    pub fn send(&mut self, mut buf: Buf, shim: Shim, pool: &mut Pool, out: &mut Vec<Outgoing>) {
-        buf.strip(ETHERNET_LEN + SHIM_LEN);
+    /// Sends a frame on, by all its copies; what is before `inner_at` is written anew, and sealed again if it was.
+    /// Without a buffer, or where it does not fit, a copy is left out.
+    pub fn send(
+        &mut self,
+        mut buf: Buf,
+        (shim, inner_at): (Shim, usize),
+        checked: Option<&Checked>,
+        pool: &mut Pool,
+        out: &mut Vec<Outgoing>,
+    ) {
+        buf.strip(inner_at);
+        let shim_len = SHIM_LEN + checked.map_or(0, |_| SEAL_LEN);
         let mut sent = 0;
         for copy in self.of(&shim).filter(|copy| buf.len() <= copy.most_inner) {
             if let Some(mut copied) = pool.take_with(buf.bytes()) {
                 // What a resume says is of the path that it names.
                 let path = if shim.kind == Kind::Resume { shim.path } else { copy.id };
                 let head = copy.header.len();
-                if let Some(room) = copied.prepend(head + SHIM_LEN) {
+                if let Some(room) = copied.prepend(head + shim_len) {
                     room[..head].copy_from_slice(&copy.header);
-                    Shim { path, ..shim }.encode(&mut room[head..]);
+                    let (shim, frame) = (Shim { path, ..shim }, copied.bytes_mut());
+                    match checked {
+                        Some(sealed) => write_sealed(&sealed.key, sealed.generation, sealed.high, shim, frame, head),
+                        None => shim.encode(&mut frame[head..]),
+                    }
                 }
                 out.push((copy.exit, copied));
                 sent += 1;

@@ -61,6 +61,18 @@ impl World {
         World { engines, wires, data: [0; 5], pauses: 0, offered, got, rng: Rng::new(7) }
     }
 
+    /// The flow has a key from now on, before anything was sent.
+    fn seal(&mut self) {
+        const KEY: &str = r#""key":"000102030405060708090a0b0c0d0e0f""#;
+        let sealed = [&sending(TRUNK), AT_X, AT_Y, r#""egress":[{"number":16,"paths":[1,2,3]}]"#];
+        for (engine, text) in self.engines.iter_mut().zip(sealed) {
+            let text = text.replacen("{\"number\"", &format!("{{{KEY},\"number\""), 1);
+            let mut fx = Effects::default();
+            apply(engine, 0, &format!("\"generation\":4,{text}"), &mut fx);
+            fx.network.into_iter().for_each(|(_, buf)| engine.pool.give(buf));
+        }
+    }
+
     fn frame(&mut self, at: usize, bytes: &[u8]) -> Buf {
         self.engines[at].pool.take_with(bytes).unwrap()
     }
@@ -92,7 +104,7 @@ impl World {
             apply(&mut self.engines[0], now, &sending(paths), &mut fx);
         }
         if step % 10 == 0 && (400..6_000).contains(&step) {
-            let mut bytes: Vec<u8> = (0..14 + self.rng.below(1400)).map(|_| self.rng.next() as u8).collect();
+            let mut bytes: Vec<u8> = (0..60 + self.rng.below(1350)).map(|_| self.rng.next() as u8).collect();
             bytes[13] = 0;
             let buf = self.frame(0, &bytes);
             self.offered.push(bytes);
@@ -136,6 +148,23 @@ fn what_copies_share_is_travelled_once_and_each_copy_arrives() {
 }
 
 #[test]
+fn sealed_copies_are_sealed_again_where_they_branch() {
+    let mut world = World::new(TRUNK);
+    world.seal();
+    (0..8_000).for_each(|step| world.step(step, None, &[]));
+    world.check();
+    let forged: u64 = world.engines.iter().map(|e| e.counters.forged + e.counters.replayed).sum();
+    assert_eq!((world.data, forged), ([world.offered.len(); 5], 0));
+    // Without the key an agent on the way sends nothing on.
+    let mut frame = outer_header([1; 6], [2; 6], &[], TYPE_AGENT);
+    frame.extend_from_slice(&[1, 1, 0, 16, 0, 0, 0, 1, 0, 0, 0, 1]);
+    frame.extend_from_slice(&[0; 60]);
+    let (buf, mut fx) = (world.frame(1, &frame), Effects::default());
+    world.engines[1].from_network(2_000 * MS, buf, &mut fx);
+    assert_eq!((fx.network.len(), world.engines[1].counters.forged), (0, 1));
+}
+
+#[test]
 fn what_a_branch_loses_comes_by_another() {
     let mut world = World::new(TRUNK);
     (0..8_000).for_each(|step| world.step(step, None, &[2, 4]));
@@ -168,7 +197,10 @@ fn a_resume_names_its_own_path_wherever_it_branches() {
     let (buf, mut fx) = (world.frame(1, &bytes), Effects::default());
     world.engines[1].from_network(0, buf, &mut fx);
     let shims = fx.network.iter().map(|(_, buf)| parse_network(buf.bytes()));
-    assert!(shims.clone().count() == 2 && shims.into_iter().all(|s| s == FromNetwork::Shim { shim, inner_at: 26 }));
+    assert!(
+        shims.clone().count() == 2
+            && shims.into_iter().all(|s| s == FromNetwork::Shim { shim, seal: None, inner_at: 26 })
+    );
 }
 
 #[test]

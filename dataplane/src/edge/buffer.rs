@@ -1,7 +1,7 @@
 //! Frame buffers with headroom, and the bounded pool they come from.
 
-/// Bytes kept free in front of a frame as it is read, enough for an Ethernet header, the shim and 24 labels.
-pub const HEADROOM: usize = 128;
+/// Bytes kept free in front of a frame as it is read, enough for an Ethernet header, the shim, its seal and 24 labels.
+pub const HEADROOM: usize = 136;
 
 /// A frame in a buffer of fixed size. Headers are put in front of it without moving it.
 #[derive(Debug)]
@@ -67,6 +67,15 @@ impl Buf {
     /// Drops what is behind the first `len` bytes.
     pub fn truncate(&mut self, len: usize) {
         self.end = self.end.min(self.start + len);
+    }
+
+    /// Grows the frame at the end, by zeros, to this length if there is room.
+    pub fn pad_to(&mut self, len: usize) {
+        let end = (self.start + len).min(self.data.len());
+        if end > self.end {
+            self.data[self.end..end].fill(0);
+            self.end = end;
+        }
     }
 
     /// Drops bytes from the front.

@@ -1,5 +1,6 @@
 //! What the last edge of a flow is told to do, and the checks of it. See docs/reference/dataplane.md section 2.
 
+use super::seal::Base;
 use serde::Deserialize;
 use std::collections::HashSet;
 
@@ -22,6 +23,9 @@ pub struct Egress {
     /// Paths of which the agent tells at once.
     #[serde(default)]
     pub watch: Vec<u8>,
+    /// With which its frames must be sealed.
+    #[serde(default)]
+    pub key: Option<Base>,
 }
 
 /// Paths that are waited for even if they are silent, until their pause came.

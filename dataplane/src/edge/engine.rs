@@ -3,18 +3,22 @@
 use super::branch::Branches;
 use super::buffer::{Buf, Pool};
 use super::frame::{
-    outer_header, parse_access, parse_network, put_tags_back, FromAccess, FromNetwork, Hello, Kind, INNER_AT,
+    outer_header, parse_access, parse_network, put_tags_back, FromAccess, FromNetwork, Hello, Kind, Seal, Shim,
+    INNER_AT,
 };
-use super::frame::{BROADCAST, ETHERNET_LEN, TYPE_HELLO};
+use super::frame::{BROADCAST, ETHERNET_LEN, SHIM_LEN, TYPE_HELLO};
+use super::guard::{Checked, Guards, Refused, Signing, Signings};
 use super::liveness::{Change, Liveness};
 use super::mtu::{too_big_reply, RateLimit};
 use super::outpath::{Exit, Outgoing, SWITCH_MAC};
-use super::protocol::{Config, Egress, HelloConfig, RateChange};
+use super::protocol::{Config, Egress, RateChange};
 use super::receiver::{Receiver, ReceiverOptions, Released};
+use super::seal::Base;
 use super::sender::{Offer, Sender};
 use super::timers::Timers;
 use super::watch::PathNotice;
-use std::collections::BTreeMap;
+use crate::sys::interface::Mac;
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 const MS: u64 = 1_000_000;
 /// Frames that one flow may send before others get their turn.
@@ -41,6 +45,17 @@ pub struct Counters {
     pub malformed: u64,
     pub unknown_flow: u64,
     pub overrun: u64,
+    pub forged: u64,
+    pub replayed: u64,
+}
+
+impl Counters {
+    fn refuse(&mut self, why: Refused) {
+        match why {
+            Refused::Forged => self.forged += 1,
+            Refused::Replayed => self.replayed += 1,
+        }
+    }
 }
 
 /// A hello to say regularly on one interface.
@@ -48,6 +63,8 @@ pub struct Counters {
 struct HelloSender {
     header: Vec<u8>,
     exit: usize,
+    /// With which address it leaves.
+    mac: Mac,
 }
 
 #[derive(Debug)]
@@ -59,6 +76,9 @@ pub struct Engine {
     senders: Vec<Option<Box<Sender>>>,
     receivers: Vec<Option<Box<Receiver>>>,
     pub branches: Branches,
+    guards: Guards,
+    signings: Signings,
+    hello_signing: Option<Signing>,
     default_flow: Option<u16>,
     timers: Timers,
     liveness: Liveness,
@@ -85,6 +105,9 @@ impl Engine {
             senders: Vec::new(),
             receivers: Vec::new(),
             branches: Branches::default(),
+            guards: Guards::default(),
+            signings: Signings::default(),
+            hello_signing: None,
             default_flow: None,
             timers: Timers::default(),
             liveness: Liveness::default(),
@@ -128,12 +151,28 @@ impl Engine {
         random: &mut dyn FnMut() -> u32,
         fx: &mut Effects,
     ) -> FirstNumbers {
+        self.apply_keys(now_ns, config);
         let from = self.apply_ingress(now_ns, config, exit_of, random, fx);
         self.apply_egress(now_ns, &config.egress, fx);
         self.branches.configure(&config.branch, exit_of);
-        self.apply_hello(now_ns, &config.hello, exit_of);
+        self.apply_hello(now_ns, config, exit_of);
         self.revision = config.revision;
         from
+    }
+
+    /// Which flows must be sealed here, and how hello frames are.
+    fn apply_keys(&mut self, now_ns: u64, config: &Config) {
+        let ends = config.egress.iter().map(|flow| (flow.number, flow.key));
+        let keys = ends.chain(config.branch.iter().map(|branch| (branch.number, branch.key)));
+        let wanted: HashMap<u16, Base> = keys.filter_map(|(number, key)| Some((number, key?))).collect();
+        let (receivers, branches) = (&self.receivers, &self.branches);
+        let was_open: HashSet<u16> = wanted
+            .keys()
+            .copied()
+            .filter(|n| !self.guards.has(*n) && (receivers[usize::from(*n)].is_some() || branches.has_flow(*n)))
+            .collect();
+        self.guards.configure(now_ns, config.generation, &wanted, &was_open);
+        self.hello_signing = config.hello.key.map(|key| self.signings.of(now_ns, key, config.generation));
     }
 
     fn apply_ingress(
@@ -150,12 +189,17 @@ impl Engine {
         for flow in &config.ingress {
             wanted[usize::from(flow.number)] = true;
             let exits: Vec<Exit> = flow.paths.iter().map(|p| exit_of(p.interface.as_deref())).collect();
+            let signing = flow.key.map(|key| self.signings.of(now_ns, key, config.generation));
             let slot = &mut self.senders[usize::from(flow.number)];
             let first = match slot {
-                Some(sender) => sender.update(now_ns, flow, &exits, &mut self.pool, &mut fx.network),
+                Some(sender) => {
+                    sender.set_signing(now_ns, signing);
+                    sender.update(now_ns, flow, &exits, &mut self.pool, &mut fx.network)
+                }
                 None => {
                     let (first, seed) = (random(), u64::from(random()) << 32 | u64::from(random()));
-                    let sender = Sender::new(now_ns, flow, &exits, first, seed, self.burst_ns, &mut self.pool);
+                    let mut sender = Sender::new(now_ns, flow, &exits, first, seed, self.burst_ns, &mut self.pool);
+                    sender.set_signing(now_ns, signing);
                     *slot = Some(Box::new(sender));
                     Some(first)
                 }
@@ -195,7 +239,8 @@ impl Engine {
         self.discard();
     }
 
-    fn apply_hello(&mut self, now_ns: u64, hello: &HelloConfig, exit_of: &dyn Fn(Option<&str>) -> Exit) {
+    fn apply_hello(&mut self, now_ns: u64, config: &Config, exit_of: &dyn Fn(Option<&str>) -> Exit) {
+        let hello = &config.hello;
         self.hello_senders = hello
             .send
             .iter()
@@ -205,10 +250,11 @@ impl Engine {
                     Some(label) => outer_header(SWITCH_MAC, mac, &[label], TYPE_HELLO),
                     None => outer_header(BROADCAST, mac, &[], TYPE_HELLO),
                 };
-                HelloSender { header, exit }
+                HelloSender { header, exit, mac: send.mac.unwrap_or(mac) }
             })
             .collect();
         self.hello_interval_ms = hello.interval_ms;
+        self.liveness.set_keys(now_ns, hello, config.generation);
         self.liveness.configure(now_ns, hello);
         self.timers.arm(HELLO_KEY, Some(now_ns));
     }
@@ -299,43 +345,72 @@ impl Engine {
     }
 
     /// A frame from the network side.
-    pub fn from_network(&mut self, now_ns: u64, mut buf: Buf, fx: &mut Effects) {
+    pub fn from_network(&mut self, now_ns: u64, buf: Buf, fx: &mut Effects) {
         match parse_network(buf.bytes()) {
             FromNetwork::Malformed => {
                 self.counters.malformed += 1;
                 self.pool.give(buf);
             }
-            FromNetwork::Hello { mac, hello } => {
-                self.liveness.heard(now_ns, mac, hello, &mut fx.changes);
+            FromNetwork::Hello { mac, hello, seal } => {
+                match self.liveness.check(now_ns, mac, &hello, seal) {
+                    Ok(()) => drop(self.liveness.heard(now_ns, mac, hello, &mut fx.changes)),
+                    Err(why) => self.counters.refuse(why),
+                }
                 self.pool.give(buf);
             }
-            FromNetwork::Shim { shim, .. } if self.branches.has(&shim) => {
-                self.branches.send(buf, shim, &mut self.pool, &mut fx.network);
-            }
-            FromNetwork::Shim { shim, inner_at } => {
-                let receiver = match &mut self.receivers[usize::from(shim.flow)] {
-                    Some(receiver) => receiver,
-                    None => {
-                        self.counters.unknown_flow += 1;
-                        return self.pool.give(buf);
-                    }
-                };
-                let wire_bytes = buf.len() - ETHERNET_LEN;
-                let inner = if shim.kind == Kind::Data {
-                    buf.strip(inner_at);
-                    Some(buf)
-                } else {
+            FromNetwork::Shim { shim, seal, inner_at } => match self.check(now_ns, &shim, seal, inner_at, &buf) {
+                Ok(checked) if self.branches.has(&shim) => {
+                    self.branches.send(buf, (shim, inner_at), checked.as_ref(), &mut self.pool, &mut fx.network);
+                }
+                Ok(_) => self.receive(now_ns, shim, inner_at, buf, fx),
+                Err(why) => {
+                    self.counters.refuse(why);
                     self.pool.give(buf);
-                    None
-                };
-                receiver.on_frame(now_ns, shim, inner, wire_bytes, &mut self.released);
-                fx.access.append(&mut self.released.deliver);
-                fx.notices.extend(receiver.notice(now_ns).map(|paths| (shim.flow, paths)));
-                let due = receiver.next_due(now_ns);
-                self.timers.arm(RECEIVER_KEY + u32::from(shim.flow), due);
-                self.discard();
-            }
+                }
+            },
         }
+    }
+
+    /// Whether a frame is one of an agent that has the flow's key, and new.
+    fn check(
+        &mut self,
+        now_ns: u64,
+        shim: &Shim,
+        seal: Option<Seal>,
+        inner_at: usize,
+        buf: &Buf,
+    ) -> Result<Option<Checked>, Refused> {
+        let bytes = buf.bytes();
+        let inner = if shim.kind == Kind::Data { bytes.get(inner_at..).unwrap_or(&[]) } else { &[] };
+        match bytes.get(ETHERNET_LEN..ETHERNET_LEN + SHIM_LEN).and_then(|head| head.try_into().ok()) {
+            Some(head) => self.guards.check(now_ns, shim, seal, head, inner),
+            None => Err(Refused::Forged),
+        }
+    }
+
+    /// A frame for this end of its flow.
+    fn receive(&mut self, now_ns: u64, shim: Shim, inner_at: usize, mut buf: Buf, fx: &mut Effects) {
+        let receiver = match &mut self.receivers[usize::from(shim.flow)] {
+            Some(receiver) => receiver,
+            None => {
+                self.counters.unknown_flow += 1;
+                return self.pool.give(buf);
+            }
+        };
+        let wire_bytes = buf.len() - ETHERNET_LEN;
+        let inner = if shim.kind == Kind::Data {
+            buf.strip(inner_at);
+            Some(buf)
+        } else {
+            self.pool.give(buf);
+            None
+        };
+        receiver.on_frame(now_ns, shim, inner, wire_bytes, &mut self.released);
+        fx.access.append(&mut self.released.deliver);
+        fx.notices.extend(receiver.notice(now_ns).map(|paths| (shim.flow, paths)));
+        let due = receiver.next_due(now_ns);
+        self.timers.arm(RECEIVER_KEY + u32::from(shim.flow), due);
+        self.discard();
     }
 
     fn discard(&mut self) {
@@ -383,10 +458,13 @@ impl Engine {
             // Late by more than an interval: no burst to catch up.
             self.hello_ns = if now_ns - planned < interval_ns { planned } else { now_ns };
             self.hello_sequence = self.hello_sequence.wrapping_add(1);
-            let hello = Hello { interval_ms: self.hello_interval_ms, sequence: self.hello_sequence }.encode();
+            let hello = Hello { interval_ms: self.hello_interval_ms, sequence: self.hello_sequence };
             for sender in &self.hello_senders {
                 if let Some(mut buf) = self.pool.take() {
-                    buf.set(&hello);
+                    buf.set(&match &self.hello_signing {
+                        Some(signing) => signing.hello(&sender.mac, &hello),
+                        None => hello.encode(),
+                    });
                     if let Some(room) = buf.prepend(sender.header.len()) {
                         room.copy_from_slice(&sender.header);
                     }
@@ -422,6 +500,9 @@ impl Engine {
 #[cfg(test)]
 #[path = "handover_tests.rs"]
 mod handover_tests;
+#[cfg(test)]
+#[path = "engine_seal_tests.rs"]
+mod seal_tests;
 #[cfg(test)]
 #[path = "engine_tests.rs"]
 mod tests;

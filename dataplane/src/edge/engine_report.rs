@@ -116,6 +116,8 @@ pub fn lines(engine: &Engine, now_ns: u64, seq: Option<u64>, cpu_ns: u64, woken_
             malformed: engine.counters.malformed,
             unknown_flow: engine.counters.unknown_flow,
             overrun: engine.counters.overrun,
+            forged: engine.counters.forged,
+            replayed: engine.counters.replayed,
             cpu_s: rounded(cpu_ns as f64 / 1e9),
             woken_late,
         };

@@ -3,6 +3,7 @@
 //!
 //! Everything here reads hostile bytes: decoding never panics and never loops over more than the frame holds.
 
+use super::seal::SEAL_LEN;
 use crate::sys::interface::Mac;
 
 pub const ETHERNET_LEN: usize = 14;
@@ -18,6 +19,11 @@ const TTL: u32 = 64;
 /// Bottom-of-stack bit of a label entry.
 const BOTTOM: u32 = 0x100;
 const HELLO_VERSION: u8 = 1;
+/// Of the first byte of a shim, and of the eighth of a hello: a seal follows, made in the generation whose last two bits
+/// are in `GENERATION`.
+const SEALED: u8 = 0x80;
+const GENERATION: u8 = 0x60;
+const HELLO_SEAL_AT: usize = 7;
 /// Where the user's frame begins behind the flow number.
 pub const INNER_AT: usize = ETHERNET_LEN + LABEL_LEN;
 const ADDRESSES_LEN: usize = 12;
@@ -42,6 +48,29 @@ pub enum Kind {
     Resume = 5,
 }
 
+/// What shows that a frame is from an agent that has the key (`seal`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seal {
+    /// The last two bits of the key's generation.
+    pub generation: u8,
+    pub tag: u64,
+}
+
+impl Seal {
+    fn flags(generation: u64) -> u8 {
+        SEALED | (generation as u8 & 3) << 5
+    }
+
+    /// If `flags` say that there is one at `at`.
+    fn decode(flags: u8, bytes: &[u8], at: usize) -> Option<Option<Seal>> {
+        if flags & SEALED == 0 {
+            return Some(None);
+        }
+        let (high, low) = (be32(bytes, at)?, be32(bytes, at + 4)?);
+        Some(Some(Seal { generation: (flags & GENERATION) >> 5, tag: u64::from(high) << 32 | u64::from(low) }))
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shim {
     pub kind: Kind,
@@ -58,6 +87,24 @@ impl Shim {
         out[2..4].copy_from_slice(&self.flow.to_be_bytes());
         out[4..8].copy_from_slice(&self.sequence.to_be_bytes());
         out[8..12].copy_from_slice(&self.sent_us.to_be_bytes());
+    }
+
+    /// In a frame with a seal.
+    pub fn encode_sealed(&self, generation: u64) -> [u8; SHIM_LEN] {
+        let mut out = [0; SHIM_LEN];
+        self.encode(&mut out);
+        out[0] |= Seal::flags(generation);
+        out
+    }
+
+    /// With the seal, if there is one.
+    pub fn decode_sealed(bytes: &[u8]) -> Option<(Shim, Option<Seal>)> {
+        let seal = Seal::decode(*bytes.first()?, bytes, SHIM_LEN)?;
+        let mut shim: [u8; SHIM_LEN] = bytes.get(..SHIM_LEN)?.try_into().ok()?;
+        if seal.is_some() {
+            shim[0] &= !(SEALED | GENERATION);
+        }
+        Some((Shim::decode(&shim)?, seal))
     }
 
     pub fn decode(bytes: &[u8]) -> Option<Shim> {
@@ -90,6 +137,19 @@ impl Hello {
         out
     }
 
+    /// The same with a seal where others have padding: who knows of none reads it as before.
+    pub fn encode_sealed(&self, generation: u64, tag: u64) -> [u8; HELLO_LEN] {
+        let mut out = self.encode();
+        out[HELLO_SEAL_AT] = Seal::flags(generation);
+        out[HELLO_SEAL_AT + 1..HELLO_SEAL_AT + 1 + SEAL_LEN].copy_from_slice(&tag.to_be_bytes());
+        out
+    }
+
+    pub fn decode_sealed(bytes: &[u8]) -> Option<(Hello, Option<Seal>)> {
+        let flags = bytes.get(HELLO_SEAL_AT).copied().unwrap_or(0);
+        Some((Hello::decode(bytes)?, Seal::decode(flags, bytes, HELLO_SEAL_AT + 1)?))
+    }
+
     pub fn decode(bytes: &[u8]) -> Option<Hello> {
         if *bytes.first()? != HELLO_VERSION {
             return None;
@@ -102,23 +162,26 @@ impl Hello {
 /// A frame that arrived on the network side. An inner frame is what follows `inner_at`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FromNetwork {
-    Shim { shim: Shim, inner_at: usize },
-    Hello { mac: Mac, hello: Hello },
+    Shim { shim: Shim, seal: Option<Seal>, inner_at: usize },
+    Hello { mac: Mac, hello: Hello, seal: Option<Seal> },
     Malformed,
 }
 
 pub fn parse_network(frame: &[u8]) -> FromNetwork {
     match ether_type(frame) {
-        Some(TYPE_AGENT) => match Shim::decode(&frame[ETHERNET_LEN..]) {
-            // A user frame has at least its own Ethernet header.
-            Some(shim) if shim.kind == Kind::Data && frame.len() < 2 * ETHERNET_LEN + SHIM_LEN => {
-                FromNetwork::Malformed
+        Some(TYPE_AGENT) => match Shim::decode_sealed(&frame[ETHERNET_LEN..]) {
+            Some((shim, seal)) => {
+                let inner_at = ETHERNET_LEN + SHIM_LEN + if seal.is_some() { SEAL_LEN } else { 0 };
+                // A user frame has at least its own Ethernet header.
+                match shim.kind == Kind::Data && frame.len() < inner_at + ETHERNET_LEN {
+                    true => FromNetwork::Malformed,
+                    false => FromNetwork::Shim { shim, seal, inner_at },
+                }
             }
-            Some(shim) => FromNetwork::Shim { shim, inner_at: ETHERNET_LEN + SHIM_LEN },
             None => FromNetwork::Malformed,
         },
-        Some(TYPE_HELLO) => match Hello::decode(&frame[ETHERNET_LEN..]) {
-            Some(hello) => FromNetwork::Hello { mac: mac_at(frame, 6), hello },
+        Some(TYPE_HELLO) => match Hello::decode_sealed(&frame[ETHERNET_LEN..]) {
+            Some((hello, seal)) => FromNetwork::Hello { mac: mac_at(frame, 6), hello, seal },
             None => FromNetwork::Malformed,
         },
         _ => FromNetwork::Malformed,
@@ -266,6 +329,25 @@ mod tests {
     }
 
     #[test]
+    fn seals_follow_a_shim_and_lie_in_the_padding_of_a_hello() {
+        let shim = Shim { kind: Kind::Data, path: 3, flow: 0x1234, sequence: 0x0506_0708, sent_us: 0x090a_0b0c };
+        let mut bytes = shim.encode_sealed(7).to_vec();
+        assert_eq!(bytes, [0xe1, 3, 0x12, 0x34, 5, 6, 7, 8, 9, 10, 11, 12]);
+        bytes.extend_from_slice(&[1, 2, 3, 4, 5, 6, 7, 8]);
+        let seal = Seal { generation: 3, tag: 0x0102_0304_0506_0708 };
+        assert_eq!(Shim::decode_sealed(&bytes), Some((shim, Some(seal))));
+        assert_eq!(Shim::decode_sealed(&bytes[..19]), None);
+        // An agent that knows of no seals refuses the shim, and reads the hello.
+        assert_eq!(Shim::decode(&bytes), None);
+        let hello = Hello { interval_ms: 40, sequence: 77 };
+        let bytes = hello.encode_sealed(7, seal.tag);
+        assert_eq!(&bytes[..17], &[1, 0, 40, 0, 0, 0, 77, 0xe0, 1, 2, 3, 4, 5, 6, 7, 8, 0]);
+        assert_eq!((Hello::decode_sealed(&bytes), Hello::decode(&bytes)), (Some((hello, Some(seal))), Some(hello)));
+        assert_eq!(Hello::decode_sealed(&hello.encode()), Some((hello, None)));
+        assert_eq!(Hello::decode_sealed(&bytes[..15]), None);
+    }
+
+    #[test]
     fn every_label_is_a_stack_of_its_own() {
         let header = outer_header([1; 6], [2; 6], &[111, 222], TYPE_AGENT);
         assert_eq!(ether_type(&header), Some(TYPE_MPLS));
@@ -368,10 +450,14 @@ mod tests {
                 put_tags_back(&mut bytes.clone(), tags);
             }
             put_tags_back(&mut bytes.clone(), 1 + rng.below(2));
-            if let FromNetwork::Shim { shim, inner_at } = parse_network(&bytes) {
+            if let FromNetwork::Shim { shim, seal, inner_at } = parse_network(&bytes) {
                 let mut out = [0; SHIM_LEN];
                 shim.encode(&mut out);
-                assert_eq!(&out[..], &bytes[inner_at - SHIM_LEN..inner_at]);
+                if let Some(seal) = seal {
+                    out = shim.encode_sealed(seal.generation.into());
+                    assert_eq!(bytes[inner_at - SEAL_LEN..inner_at], seal.tag.to_be_bytes());
+                }
+                assert_eq!((&out[..], seal.is_some()), (&bytes[14..14 + SHIM_LEN], inner_at == 34));
             }
         }
     }

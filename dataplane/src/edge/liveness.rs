@@ -10,14 +10,15 @@
 //! chance about once a day, p^k / interval <= 1 / day, where p is the share of hellos that were missing lately. At 3 %
 //! these are 5 instead of 3. (The idea of accrual failure detectors: Hayashibara et al., SRDS 2004.)
 //!
-//! Anybody may have sent a hello. How long silence lasts is the configuration's business, which is the same at both
+//! Where agents have keys, hello frames are sealed (`guard`) and each counts once. Else anybody may have sent a hello. How long silence lasts is the configuration's business, which is the same at both
 //! ends: the interval that a hello tells counts for nothing, and what is missing makes at most `LONGEST` times the dead
 //! time.
 
-use super::frame::Hello;
+use super::frame::{Hello, Seal};
+use super::guard::{HelloGuard, Refused};
 use super::protocol::HelloConfig;
 use crate::sys::interface::Mac;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 const MS: u64 = 1_000_000;
 /// Hellos in a row after which a link is up again.
@@ -77,6 +78,10 @@ pub type Change = (String, bool);
 pub struct Liveness {
     links: Vec<Link>,
     by_mac: HashMap<Mac, Vec<usize>>,
+    /// Of senders whose hello frames must be sealed, or once had to be.
+    guards: HashMap<Mac, HelloGuard>,
+    /// Which of them now.
+    guarded: HashSet<Mac>,
     interval_ns: u64,
     dead_ns: u64,
 }
@@ -109,6 +114,28 @@ impl Liveness {
             link.dead_at_ns = link.dead_at_ns.max(heard_ns).min(latest_ns);
             self.links.push(link);
             self.by_mac.entry(entry.mac).or_default().push(i);
+        }
+    }
+
+    /// Which hello frames must be sealed; to be called before `configure`. What is known of a key stays.
+    pub fn set_keys(&mut self, now_ns: u64, hello: &HelloConfig, generation: u64) {
+        let wanted = hello.expect.iter().filter_map(|entry| Some((entry.mac, entry.key?)));
+        self.guarded.clear();
+        for (mac, base) in wanted {
+            self.guarded.insert(mac);
+            let was_open = self.by_mac.contains_key(&mac) && !self.guards.contains_key(&mac);
+            let known = self.guards.remove(&mac).filter(|guard| guard.base() == base);
+            let mut guard = known.unwrap_or_else(|| HelloGuard::new(base, was_open.then_some(now_ns)));
+            guard.set_generation(generation);
+            self.guards.insert(mac, guard);
+        }
+    }
+
+    /// Whether a hello frame is to be looked at.
+    pub fn check(&mut self, now_ns: u64, mac: Mac, hello: &Hello, seal: Option<Seal>) -> Result<(), Refused> {
+        match self.guards.get_mut(&mac) {
+            Some(guard) if self.guarded.contains(&mac) => guard.check(now_ns, &mac, hello, seal),
+            _ => Ok(()),
         }
     }
 
@@ -186,7 +213,7 @@ mod tests {
     const MAC: Mac = [2, 0, 0, 0, 0, 1];
 
     fn config(interval_ms: u16, dead_ms: u64, links: &[&str]) -> HelloConfig {
-        let expect = links.iter().map(|link| HelloExpect { link: link.to_string(), mac: MAC }).collect();
+        let expect = links.iter().map(|link| HelloExpect { link: link.to_string(), mac: MAC, key: None }).collect();
         HelloConfig { interval_ms, dead_ms, expect, ..HelloConfig::default() }
     }
 

@@ -2,9 +2,11 @@
 
 use super::buffer::{Buf, Pool};
 use super::frame::{outer_header, Kind, Shim, ETHERNET_LEN, SHIM_LEN, TYPE_AGENT};
+use super::guard::Sealer;
 use super::pace::Pacer;
 use super::probe_traffic::ProbeTraffic;
 use super::protocol::OutPath;
+use super::seal::SEAL_LEN;
 use super::sequence_markers::SequenceMarkers;
 use crate::sys::interface::Mac;
 
@@ -13,6 +15,8 @@ use crate::sys::interface::Mac;
 const STAGED_MS: f64 = 40.0;
 /// Where frames go if the switch fills in the addresses.
 pub const SWITCH_MAC: Mac = [2, 0x48, 0x79, 0, 0, 0];
+/// With a shorter inner frame real Ethernet pads the whole one, and no seal would be right any more.
+const LEAST_SEALED: usize = 60 - ETHERNET_LEN - SHIM_LEN - SEAL_LEN;
 
 /// Where a path's frames leave: index of the interface and its MAC.
 pub type Exit = (usize, Mac);
@@ -101,19 +105,23 @@ pub fn path_header(spec: &OutPath, exit: Exit) -> Vec<u8> {
 /// A frame to put on an interface.
 pub type Outgoing = (usize, Buf);
 
-fn put_headers(buf: &mut Buf, path: &PathOut, shim: Shim) {
+fn put_headers(buf: &mut Buf, now_ns: u64, path: &PathOut, shim: Shim, sealer: &mut Sealer) {
     let head = path.header.len();
+    let seal = if sealer.is_sealing() { SEAL_LEN } else { 0 };
+    if seal > 0 && shim.kind == Kind::Data {
+        buf.pad_to(LEAST_SEALED);
+    }
     // The headroom holds MAX_LABELS labels, which the configuration was checked for.
-    if let Some(room) = buf.prepend(head + SHIM_LEN) {
+    if let Some(room) = buf.prepend(head + SHIM_LEN + seal) {
         room[..head].copy_from_slice(&path.header);
-        shim.encode(&mut room[head..]);
+        sealer.write(now_ns, shim, buf.bytes_mut(), head);
     }
 }
 
 /// A user's frame on its way.
-pub fn launch(path: &mut PathOut, now_ns: u64, flow: u16, sequence: u32, buf: Buf) -> Outgoing {
+pub fn launch(path: &mut PathOut, now_ns: u64, sealer: &mut Sealer, sequence: u32, buf: Buf) -> Outgoing {
     path.sent_ns = now_ns;
-    send(path, now_ns, Kind::Data, flow, sequence, buf)
+    send(path, now_ns, Kind::Data, sealer, sequence, buf)
 }
 
 /// A frame without an inner frame; it counts for the pacing, but does not wait for it.
@@ -121,11 +129,11 @@ pub fn signal(
     path: &mut PathOut,
     now_ns: u64,
     kind: Kind,
-    flow: u16,
+    sealer: &mut Sealer,
     sequence: u32,
     pool: &mut Pool,
 ) -> Option<Outgoing> {
-    Some(send(path, now_ns, kind, flow, sequence, pool.take()?))
+    Some(send(path, now_ns, kind, sealer, sequence, pool.take()?))
 }
 
 /// Tells over `carrier` that path `resumed` is used again, from `sequence` on.
@@ -133,25 +141,22 @@ pub fn announce(
     carrier: &mut PathOut,
     resumed: u8,
     now_ns: u64,
-    flow: u16,
+    sealer: &mut Sealer,
     sequence: u32,
     pool: &mut Pool,
 ) -> Option<Outgoing> {
-    let shim = Shim { kind: Kind::Resume, path: resumed, flow, sequence, sent_us: micros(now_ns) };
-    Some(emit(carrier, now_ns, shim, pool.take()?))
+    let shim = Shim { kind: Kind::Resume, path: resumed, flow: sealer.flow, sequence, sent_us: 0 };
+    Some(emit(carrier, now_ns, shim, sealer, pool.take()?))
 }
 
-pub fn send(path: &mut PathOut, now_ns: u64, kind: Kind, flow: u16, sequence: u32, buf: Buf) -> Outgoing {
-    let shim = Shim { kind, path: path.spec.id, flow, sequence, sent_us: micros(now_ns) };
-    emit(path, now_ns, shim, buf)
+pub fn send(path: &mut PathOut, now_ns: u64, kind: Kind, sealer: &mut Sealer, sequence: u32, buf: Buf) -> Outgoing {
+    let shim = Shim { kind, path: path.spec.id, flow: sealer.flow, sequence, sent_us: 0 };
+    emit(path, now_ns, shim, sealer, buf)
 }
 
-fn micros(now_ns: u64) -> u32 {
-    (now_ns / 1000) as u32
-}
-
-fn emit(path: &mut PathOut, now_ns: u64, shim: Shim, mut buf: Buf) -> Outgoing {
-    put_headers(&mut buf, path, shim);
+/// `sealer` gives the frame its send time.
+fn emit(path: &mut PathOut, now_ns: u64, shim: Shim, sealer: &mut Sealer, mut buf: Buf) -> Outgoing {
+    put_headers(&mut buf, now_ns, path, shim, sealer);
     let bytes = buf.len() - ETHERNET_LEN;
     path.pacer.sent(now_ns, bytes);
     path.probe.sent(now_ns, bytes);

@@ -11,6 +11,7 @@ pub use super::egress_config::Egress;
 use super::epochs::MAX_EPOCH;
 use super::frame::{LABEL_LEN, MAX_LABEL, SHIM_LEN};
 use super::report::Report;
+use super::seal::{Base, SEAL_LEN};
 use super::split_config::SplitMode;
 use super::watch::PathNotice;
 
@@ -22,6 +23,7 @@ pub const MAX_RATE_MBPS: f64 = 1e6;
 /// Of times that the controller names, in ms.
 const MAX_TIME_MS: u64 = 600_000;
 const MAX_BURST_BYTES: u32 = 10_000_000;
+const MAX_GENERATION: u64 = u32::MAX as u64;
 
 /// A line from the controller (or from whoever uses the Unix socket).
 #[derive(Debug)]
@@ -72,6 +74,9 @@ pub struct Welcome {
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct Config {
     pub revision: u64,
+    /// Of all keys in it.
+    #[serde(default)]
+    pub generation: u64,
     #[serde(default)]
     pub hello: HelloConfig,
     #[serde(default)]
@@ -92,6 +97,9 @@ pub struct HelloConfig {
     pub send: Vec<HelloSend>,
     #[serde(default)]
     pub expect: Vec<HelloExpect>,
+    /// With which ours are sealed.
+    #[serde(default)]
+    pub key: Option<Base>,
 }
 
 impl Default for HelloConfig {
@@ -101,6 +109,7 @@ impl Default for HelloConfig {
             dead_ms: default_dead_ms(),
             send: Vec::new(),
             expect: Vec::new(),
+            key: None,
         }
     }
 }
@@ -114,6 +123,9 @@ pub struct HelloSend {
     pub label: Option<u32>,
     #[serde(default)]
     pub interface: Option<String>,
+    /// The address with which the switch sends it, for the seal; with an interface of one's own it is that one's.
+    #[serde(default, deserialize_with = "optional_mac")]
+    pub mac: Option<Mac>,
 }
 
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
@@ -121,6 +133,9 @@ pub struct HelloExpect {
     pub link: String,
     #[serde(deserialize_with = "mac")]
     pub mac: Mac,
+    /// With which they must be sealed.
+    #[serde(default)]
+    pub key: Option<Base>,
 }
 
 #[derive(Clone, Debug, Deserialize, PartialEq)]
@@ -137,6 +152,9 @@ pub struct Ingress {
     #[serde(default)]
     pub burst: BurstConfig,
     pub paths: Vec<OutPath>,
+    /// With which its frames are sealed.
+    #[serde(default)]
+    pub key: Option<Base>,
 }
 
 #[derive(Clone, Debug, Deserialize, PartialEq)]
@@ -159,12 +177,15 @@ pub struct OutPath {
     /// What goes on that path is copied to this one on the way: nothing is sent on it here.
     #[serde(default)]
     pub copied_from: Option<u8>,
+    /// Its frames are sealed, as the flow has a key.
+    #[serde(skip)]
+    pub sealed: bool,
 }
 
 impl OutPath {
     /// Bytes of L2 payload that a frame has beyond the inner frame.
     pub fn overhead(&self) -> usize {
-        self.labels.len() * LABEL_LEN + SHIM_LEN
+        self.labels.len() * LABEL_LEN + SHIM_LEN + if self.sealed { SEAL_LEN } else { 0 }
     }
 }
 
@@ -245,7 +266,8 @@ pub fn parse_request(line: &str) -> Result<(Option<u64>, Request), Refusal> {
             Request::Welcome(welcome)
         }
         "config" => {
-            let config: Config = serde_json::from_str(line).map_err(|e| invalid(format!("config: {e}")))?;
+            let mut config: Config = serde_json::from_str(line).map_err(|e| invalid(format!("config: {e}")))?;
+            config.settle();
             config.check().map_err(|e| invalid(format!("config: {e}")))?;
             Request::Config(Box::new(config))
         }
@@ -325,12 +347,37 @@ impl Welcome {
 }
 
 impl Config {
+    /// Paths of flows with keys have less room for inner frames.
+    fn settle(&mut self) {
+        for flow in self.ingress.iter_mut().filter(|flow| flow.key.is_some()) {
+            flow.paths.iter_mut().for_each(|path| path.sealed = true);
+        }
+        for branch in self.branch.iter_mut().filter(|branch| branch.key.is_some()) {
+            branch.copies.iter_mut().for_each(|path| path.sealed = true);
+        }
+    }
+
+    /// Whether it holds any key.
+    pub fn has_keys(&self) -> bool {
+        let flows = self.ingress.iter().map(|f| f.key).chain(self.egress.iter().map(|f| f.key));
+        let hellos = self.hello.expect.iter().map(|e| e.key).chain([self.hello.key]);
+        flows.chain(self.branch.iter().map(|b| b.key)).chain(hellos).any(|key| key.is_some())
+    }
+
     /// Everything that serde does not see.
     pub fn check(&self) -> Result<(), String> {
         if self.hello.interval_ms == 0 || self.hello.dead_ms < u64::from(self.hello.interval_ms) {
             return Err("hello: expected 0 < interval_ms <= dead_ms".into());
         }
         check_time("hello: dead_ms", self.hello.dead_ms)?;
+        if self.generation > MAX_GENERATION {
+            return Err(format!("generation {}: expected at most {MAX_GENERATION}", self.generation));
+        }
+        if let Some(at) =
+            self.hello.send.iter().position(|s| s.mac.is_none() && s.interface.is_none() && self.hello.key.is_some())
+        {
+            return Err(format!("hello.send[{at}]: mac: expected an address, as hello frames have a key"));
+        }
         for (i, send) in self.hello.send.iter().enumerate() {
             match send.label {
                 Some(label) if label > MAX_LABEL => {
@@ -442,6 +489,8 @@ pub enum Reply<'a> {
         revision: u64,
         /// It can report what changed.
         changes: bool,
+        /// It can seal frames.
+        seals: bool,
         /// The greatest that was ever named.
         #[serde(skip_serializing_if = "is_zero")]
         epoch: u64,

@@ -21,6 +21,10 @@ pub struct Report {
     pub unknown_flow: u64,
     /// Frames that could not be taken in or passed on: buffers used up, or a device without room.
     pub overrun: u64,
+    /// Shims and hello frames that nobody with the key has sealed.
+    pub forged: u64,
+    /// Those that had come before.
+    pub replayed: u64,
     pub cpu_s: f64,
     /// How late the machine woke the agent.
     pub woken_late: Lateness,

@@ -5,6 +5,7 @@ use super::buffer::{Buf, Pool};
 use super::burst::Burst;
 use super::copies::Copies;
 use super::frame::Kind;
+use super::guard::{Sealer, Signing};
 use super::outpath::{launch, send, signal, Exit, Outgoing, PathOut};
 use super::private::Private;
 use super::probe_traffic::PROBE_LEN;
@@ -47,6 +48,7 @@ pub struct Sender {
     pub dummies: u64,
     /// Frames that went again because their path was gone.
     pub resent: u64,
+    sealer: Sealer,
     paths: Vec<PathOut>,
     mode: SplitMode,
     split: Split,
@@ -89,6 +91,7 @@ impl Sender {
             sent: 0,
             dummies: 0,
             resent: 0,
+            sealer: Sealer::new(spec.number),
             paths: Vec::new(),
             mode: SplitMode::default(),
             split: Split::default(),
@@ -115,6 +118,11 @@ impl Sender {
         let fresh = vec![None; sender.paths.len()];
         sender.reweigh(now_ns, &fresh, pool);
         sender
+    }
+
+    /// With which key frames are sealed from now on; None: with none.
+    pub fn set_signing(&mut self, now_ns: u64, signing: Option<Signing>) {
+        self.sealer.set(now_ns, signing);
     }
 
     /// The first number under the paths in use now.
@@ -219,7 +227,7 @@ impl Sender {
         }
         let (sequence, buf) = self.take(index, now_ns, pool)?;
         self.split.sent(index, len);
-        let outgoing = launch(&mut self.paths[index], now_ns, self.number, sequence, buf);
+        let outgoing = launch(&mut self.paths[index], now_ns, &mut self.sealer, sequence, buf);
         if self.burst.spend(len) {
             self.pace(now_ns);
         }
@@ -270,7 +278,7 @@ impl Sender {
         let (sequence, buf) = private.take(index)?;
         self.queued_bytes -= buf.len();
         self.sent += 1;
-        Some(launch(&mut self.paths[index], now_ns, self.number, sequence, buf))
+        Some(launch(&mut self.paths[index], now_ns, &mut self.sealer, sequence, buf))
     }
 
     /// Every number before this one has left on a path, or never will.
@@ -294,7 +302,7 @@ impl Sender {
             if let Some(mut buf) = pool.take() {
                 buf.zeroed(len);
                 self.dummies += 1;
-                out.push(send(path, now_ns, Kind::Padding, self.number, self.sequence, buf));
+                out.push(send(path, now_ns, Kind::Padding, &mut self.sealer, self.sequence, buf));
             }
         }
     }
@@ -313,13 +321,13 @@ impl Sender {
             };
             let sequence = self.passed(index);
             for _ in 0..frames {
-                let (path, number) = (&mut self.paths[index], self.number);
+                let (path, sealer) = (&mut self.paths[index], &mut self.sealer);
                 let len = PROBE_LEN.min(path.spec.mtu - path.spec.overhead());
                 if let Some(mut buf) = pool.take() {
                     buf.zeroed(len);
                     self.dummies += 1;
                     path.sent_ns = now_ns;
-                    out.push(send(path, now_ns, Kind::Padding, number, sequence, buf));
+                    out.push(send(path, now_ns, Kind::Padding, sealer, sequence, buf));
                 }
             }
         }
@@ -342,11 +350,11 @@ impl Sender {
 
     /// Says on a path which number it has reached, and whether it is used.
     fn mark(&mut self, index: usize, now_ns: u64, pool: &mut Pool) -> Option<Outgoing> {
-        let (number, sequence) = (self.number, self.passed(index));
+        let sequence = self.passed(index);
         let path = &mut self.paths[index];
         path.sent_ns = now_ns;
         let kind = if path.usable() { Kind::KeepAlive } else { Kind::Pause };
-        signal(path, now_ns, kind, number, sequence, pool)
+        signal(path, now_ns, kind, &mut self.sealer, sequence, pool)
     }
 
     /// When a frame may leave, or a keep-alive is due.
@@ -379,7 +387,7 @@ impl Sender {
     /// Gives everything back.
     pub fn dismiss(mut self, now_ns: u64, pool: &mut Pool, out: &mut Vec<Outgoing>) {
         for path in self.paths.iter_mut().filter(|p| p.usable()) {
-            out.extend(signal(path, now_ns, Kind::Pause, self.number, self.sequence, pool));
+            out.extend(signal(path, now_ns, Kind::Pause, &mut self.sealer, self.sequence, pool));
         }
         for (_, buf) in self.queue.drain(..) {
             pool.give(buf);

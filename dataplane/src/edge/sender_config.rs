@@ -65,7 +65,7 @@ impl Sender {
         }
         let mut gone: Vec<PathOut> = old.into_iter().flatten().filter(PathOut::usable).collect();
         for path in &mut gone {
-            out.extend(signal(path, now_ns, Kind::Pause, self.number, self.sequence, pool));
+            out.extend(signal(path, now_ns, Kind::Pause, &mut self.sealer, self.sequence, pool));
         }
         let lost: Vec<u8> = gone.iter().map(|path| path.spec.id).collect();
         self.sent_lately.lost(now_ns, &lost, pool);
@@ -111,10 +111,10 @@ impl Sender {
     /// Tells the other end over the paths that were in use `before` of those that are used again: their first frames
     /// may take longer than what follows on the others.
     fn announce(&mut self, now_ns: u64, before: &Used, now: &Used, pool: &mut Pool, out: &mut Vec<Outgoing>) {
-        let (number, sequence) = (self.number, self.sequence);
+        let (sealer, sequence) = (&mut self.sealer, self.sequence);
         for carrier in self.paths.iter_mut().filter(|p| p.usable() && before.ids.contains(&p.spec.id)) {
             let resumed = now.ids.difference(&before.ids);
-            out.extend(resumed.filter_map(|id| announce(carrier, *id, now_ns, number, sequence, pool)));
+            out.extend(resumed.filter_map(|id| announce(carrier, *id, now_ns, sealer, sequence, pool)));
         }
     }
 
@@ -137,7 +137,7 @@ impl Sender {
             match path {
                 Some(index) => {
                     self.sent += 1;
-                    out.push(launch(&mut self.paths[index], now_ns, self.number, sequence, buf));
+                    out.push(launch(&mut self.paths[index], now_ns, &mut self.sealer, sequence, buf));
                 }
                 None => {
                     self.dropped += 1;

@@ -61,7 +61,7 @@ impl Sender {
             self.copies.as_mut()?.take(&mut self.paths, index, pool)?
         };
         self.drop_copies();
-        Some(launch(&mut self.paths[index], now_ns, self.number, sequence, buf))
+        Some(launch(&mut self.paths[index], now_ns, &mut self.sealer, sequence, buf))
     }
 
     /// The flow's next frame gets its number, and path `index` sends it first.

@@ -10,7 +10,17 @@ use std::collections::BTreeMap;
 
 pub(super) fn path(id: u8, rate_mbps: Option<f64>, labels: &[u32]) -> OutPath {
     let labels = labels.to_vec();
-    OutPath { id, labels, rate_mbps, weight: 1.0, mtu: 1600, interface: None, dst_mac: None, copied_from: None }
+    OutPath {
+        id,
+        labels,
+        rate_mbps,
+        weight: 1.0,
+        mtu: 1600,
+        interface: None,
+        dst_mac: None,
+        copied_from: None,
+        sealed: false,
+    }
 }
 
 pub(super) fn flow(paths: Vec<OutPath>) -> Ingress {
@@ -22,6 +32,7 @@ pub(super) fn flow(paths: Vec<OutPath>) -> Ingress {
         split: SplitMode::Proportional,
         burst: BurstConfig::default(),
         paths,
+        key: None,
     }
 }
 

@@ -1,7 +1,7 @@
 //! The agent's shell: one thread, one epoll loop around the engine.
 
 use super::buffer::{Buf, Pool};
-use super::control::{Control, Handler, LISTENER_TOKEN};
+use super::control::{Control, Handler, Security, LISTENER_TOKEN};
 use super::devices::{Devices, ACCESS_TOKEN, FIRST_NETWORK_TOKEN, LAST_NETWORK_TOKEN};
 use super::engine::{Effects, Engine, FirstNumbers};
 use super::engine_report;
@@ -13,6 +13,7 @@ use crate::sys::file::{read_private, read_text};
 use crate::sys::lateness::Lateness;
 use crate::sys::process::{die_with_parent, low_latency, Signals};
 use crate::sys::service_manager::ServiceManager;
+use crate::sys::tls::Context;
 use crate::sys::unix::ControlSocket;
 use crate::sys::{context, invalid};
 use std::cell::RefCell;
@@ -114,6 +115,7 @@ impl Handler for Agent {
             token: self.token.as_deref(),
             revision: self.engine.revision,
             changes: true,
+            seals: true,
             epoch,
         }
         .line()
@@ -162,6 +164,10 @@ fn read_config(path: &std::path::Path) -> io::Result<Config> {
     let shown = path.display();
     let text = read_text(path)?;
     match parse_request(&text) {
+        // What was sealed before with the same key could be said again.
+        Ok((_, Request::Config(config))) if config.has_keys() => {
+            Err(invalid(format!("{shown}: expected no keys: none may be used by two starts of an agent")))
+        }
         Ok((_, Request::Config(config))) => Ok(*config),
         Ok(_) => Err(invalid(format!("{shown}: expected a message of type \"config\""))),
         Err(Refusal::Malformed(message) | Refusal::Invalid { message, .. }) => {
@@ -198,11 +204,26 @@ pub fn run(options: &Options) -> io::Result<()> {
         agent.apply(&config).map_err(invalid)?;
     }
     let listener = options.control.as_deref().map(ControlSocket::listen).transpose()?;
-    let control = Control::new(&options.controllers, listener, next_random(&mut agent.random), &epoll.borrow())?;
+    let security = security(&options)?;
+    let seed = next_random(&mut agent.random);
+    let control = Control::new(&options.controllers, security, listener, seed, &epoll.borrow())?;
     if let Some(warning) = low_latency(options.realtime) {
         crate::tell!("hyroads-edge: warning: {warning}");
     }
     turn(agent, control, &signals)
+}
+
+/// With what controllers are dialled over TLS, if that was asked for. The key is a secret as tokens are.
+fn security(options: &Options) -> io::Result<Option<Security>> {
+    let ca = match &options.ca {
+        Some(ca) => ca,
+        None => return Ok(None),
+    };
+    if let Some((_, key)) = &options.own {
+        read_private(key)?;
+    }
+    let own = options.own.as_ref().map(|(certificate, key)| (certificate.as_path(), key.as_path()));
+    Ok(Some(Security { context: Context::client(ca, own)?, names: options.controller_names.clone() }))
 }
 
 /// The loop: wait, read, do what is due, write.

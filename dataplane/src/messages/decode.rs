@@ -78,7 +78,7 @@ fn report(rest: &[u8], whole: &WholeReport, into: &mut Vec<f64>) -> Option<()> {
             b"time_s" => values[0] = scan.number()?,
             b"ingress" => side(&mut scan, 0, whole, &mut told, &mut values[1..])?,
             b"egress" => side(&mut scan, 1, whole, &mut told, &mut values[1..])?,
-            b"unclassified" | b"malformed" | b"cpu_s" | b"revision" => {
+            b"unclassified" | b"malformed" | b"forged" | b"replayed" | b"cpu_s" | b"revision" => {
                 scan.number_or_null()?;
             }
             _ => return None,

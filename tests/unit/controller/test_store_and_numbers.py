@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hyroads.controller.agents.frame_keys import is_secret
 from hyroads.controller.core.addressing import Numbers
 from hyroads.controller.core.errors import ConfigError, PlanningError
 from hyroads.controller.core.network import FlowSpec, Place, Policy, Utility
@@ -100,6 +101,23 @@ def test_file_gives_back_what_was_saved(tmp_path: Path) -> None:
     flows = declared(NETWORK, saved)
     assert [(flow.spec.id, flow.origin) for flow in flows] == [("voice", FlowOrigin.API)]
     assert to_save(NETWORK, flows, numbers) == saved
+
+
+def test_a_new_file_begins_with_a_secret_and_an_old_one_keeps_its_labels(tmp_path: Path) -> None:
+    path = str(tmp_path / "state.json")
+    assert Store(None).label_secret() is None
+    first, second = Store(path).label_secret(), Store(path).label_secret()
+    assert first is not None and second is not None
+    assert is_secret(first) and first != second
+    for services, wanted in (
+        ({"seals": {"secret": first, "labels": True}}, first),
+        ({"seals": {"secret": first, "labels": False}}, None),
+        ({"seals": {"secret": "short", "labels": True}}, None),
+        ({}, None),
+    ):
+        Store(path).save(Saved(services=services))
+        assert Store(path).label_secret() == wanted
+        assert Path(path).stat().st_mode & 0o777 == 0o600
 
 
 IDS = st.sampled_from(["f1", "voice", 'a "quoted" one', "ü", "x"])

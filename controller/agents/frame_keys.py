@@ -1,0 +1,209 @@
+"""Keys with which agents seal their frames (docs/reference/dataplane.md, "Seals"), and configurations with them.
+
+All keys come from one secret of the network, and from what agents said when they joined: each start of an agent has a
+name of its own (``boot``), and no key outlives it. So another controller with the same secret gives the same keys, and
+a takeover or a restart of the controller changes none.
+
+An agent that cannot seal gets no keys, and neither do those at the other ends of its flows and links for these.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import time
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from .protocol import AgentConfig, Hello
+
+PERIOD_S = 86_400.0
+"""How long a generation of keys is in force; those before and after it count, too."""
+SECRET_BYTES = 32
+_KEY_BYTES = 16
+
+
+@dataclass(frozen=True, slots=True)
+class _Keys:
+    """What of a configuration is sealed: by the place in its document, the key."""
+
+    generation: int
+    own: str | None
+    expect: tuple[str | None, ...]
+    ingress: Mapping[str, str]
+    egress: Mapping[str, str]
+    branch: Mapping[tuple[str, int], str]
+
+    @property
+    def is_empty(self) -> bool:
+        return self.own is None and not any(self.expect) and not (self.ingress or self.egress or self.branch)
+
+
+class FrameKeys:
+    """The keys of all agents that this controller commands. ``interface_mac`` has the address of each interface by node
+    and technology, ``wall_s`` tells the time of day, which controllers share.
+
+    Without a secret there are none (:meth:`use`).
+    """
+
+    def __init__(
+        self,
+        interface_mac: Mapping[tuple[str, str], str] | None = None,
+        wall_s: Callable[[], float] = time.time,
+        period_s: float = PERIOD_S,
+    ) -> None:
+        self._mac_of = interface_mac or {}
+        self._node_of_mac = {mac: node for (node, _), mac in self._mac_of.items()}
+        self._wall_s, self._period_s = wall_s, period_s
+        self._secret: bytes | None = None
+        self._boots: dict[str, str] = {}
+        """By node: the start of its agent, of those that can seal."""
+        self._used_by: dict[str, set[str]] = {}
+        """By node: whose configurations were made with what is known of it."""
+        self._generations: dict[str, int] = {}
+        self._versions: dict[str, int] = {}
+
+    # -- what is known
+
+    @property
+    def secret(self) -> str | None:
+        """The secret of the network, in hexadecimal digits."""
+        return None if self._secret is None else self._secret.hex()
+
+    def use(self, secret: str) -> None:
+        """Derive keys from a secret of the network; ValueError if it is none."""
+        if not is_secret(secret):
+            raise ValueError(f"expected {2 * SECRET_BYTES} hexadecimal digits")
+        found = bytes.fromhex(secret)
+        if found != self._secret:
+            self._secret = found
+            self._changed(set(self._boots))
+
+    def heard(self, hello: Hello) -> None:
+        """An agent joined."""
+        boot = hello.boot if hello.seals else None
+        if boot == self._boots.get(hello.node):
+            return
+        if boot is None:
+            del self._boots[hello.node]
+        else:
+            self._boots[hello.node] = boot
+        self._changed({hello.node, *self._used_by.get(hello.node, ())})
+
+    def tick(self) -> bool:
+        """Look at the clock; whether somebody's keys are of another generation now."""
+        changed = {node for node, known in self._generations.items() if self._generation_now(node) != known}
+        for node in changed:
+            self._generations[node] = self._generation_now(node)
+        self._changed(changed & self._boots.keys())
+        return bool(changed and self._secret)
+
+    def _changed(self, nodes: set[str]) -> None:
+        if self._secret is not None:
+            for node in nodes:
+                self._versions[node] = self._versions.get(node, 0) + 1
+
+    def _generation_now(self, node: str) -> int:
+        """Agents change at different times of the day, so that not all of them are told at once."""
+        offset_s = zlib.crc32(node.encode()) % max(1, int(self._period_s))
+        return int((self._wall_s() + offset_s) // self._period_s) % (1 << 32)
+
+    # -- configurations
+
+    def version(self, node: str) -> int:
+        """Another number whenever a node's configuration may have other keys than before."""
+        return self._versions.get(node, 0)
+
+    def revision(self, node: str, config: AgentConfig) -> int:
+        """The revision of a configuration with its keys."""
+        return self._revision(config, self._keys(node, config))
+
+    def document(self, node: str, config: AgentConfig) -> dict[str, Any]:
+        """The message ``config`` with its keys and its revision."""
+        keys, document = self._keys(node, config), config.document()
+        document["revision"] = self._revision(config, keys)
+        if keys is None:
+            return document
+        document["generation"] = keys.generation
+        hello = document["hello"]
+        if keys.own is not None:
+            hello["key"] = keys.own
+            for send in hello["send"]:
+                send["mac"] = self._mac_of[node, send["technology"]]
+        for entry, key in zip(hello["expect"], keys.expect, strict=True):
+            if key is not None:
+                entry["key"] = key
+        for side, known in (("ingress", keys.ingress), ("egress", keys.egress)):
+            for flow in document[side]:
+                if flow["id"] in known:
+                    flow["key"] = known[flow["id"]]
+        for (_, branch), entry in zip(sorted(config.branch.items()), document.get("branch", ()), strict=True):
+            if branch.key in keys.branch:
+                entry["key"] = keys.branch[branch.key]
+        return document
+
+    def _revision(self, config: AgentConfig, keys: _Keys | None) -> int:
+        """That of the configuration itself if it has no keys."""
+        if keys is None:
+            return config.revision
+        parts = [str(config.revision), str(keys.generation), keys.own or "", *(key or "" for key in keys.expect)]
+        for known in (keys.ingress, keys.egress, keys.branch):
+            parts += known.values()
+        return 1 + int.from_bytes(hashlib.blake2b(_text(parts), digest_size=8).digest(), "big") % (2**31 - 1)
+
+    def _keys(self, node: str, config: AgentConfig) -> _Keys | None:
+        """None if there are none."""
+        self._use(node, node)
+        if self._secret is None or node not in self._boots:
+            return None
+        generation = self._generations.setdefault(node, self._generation_now(node))
+        begin = ((flow.id, flow.id, flow.number, (node, *flow.sealers)) for flow in config.ingress.values())
+        end = ((flow.id, flow.id, flow.number, flow.sealers) for flow in config.egress.values())
+        between = ((flow.key, flow.id, flow.number, flow.sealers) for flow in config.branch.values())
+        keys = _Keys(
+            generation,
+            self._hello_key(node) if config.hello.send else None,
+            tuple(self._hello_key(self._use(node, self._node_of_mac.get(mac, ""))) for _, mac in config.hello.expect),
+            *(dict(sorted(self._flow_keys(node, side))) for side in (begin, end, between)),
+        )
+        return None if keys.is_empty else keys
+
+    def _use(self, node: str, other: str) -> str:
+        """What is known of another node goes into a node's configuration."""
+        self._used_by.setdefault(other, set()).add(node)
+        return other
+
+    def _hello_key(self, sender: str) -> str | None:
+        boot = self._boots.get(sender)
+        return None if boot is None else self._derived("hello", sender, boot)
+
+    def _flow_keys(
+        self, node: str, flows: Iterator[tuple[Any, str, int, tuple[str, ...]]]
+    ) -> Iterator[tuple[Any, str]]:
+        """Of those flows whose frames all concerned can seal: first edge, last edge, and those between."""
+        for name, flow, number, nodes in flows:
+            boots = [self._boots.get(self._use(node, each)) for each in nodes]
+            if len(boots) >= 2 and None not in boots:
+                ends = (part for pair in zip(nodes[:2], boots[:2], strict=True) for part in pair)
+                yield name, self._derived("flow", flow, str(number), *(str(part) for part in ends))
+
+    def _derived(self, *parts: str) -> str:
+        key = self._secret or b""
+        return hashlib.blake2b(_text(parts), key=key, digest_size=_KEY_BYTES, person=b"hyroads-seal").hexdigest()
+
+
+def _text(parts: Any) -> bytes:
+    """Every part is preceded by its length, so that no two lists give the same bytes."""
+    return "".join(f"{len(part)}:{part}" for part in parts).encode()
+
+
+def is_secret(text: str) -> bool:
+    """Whether a text is a secret of a network."""
+    return len(text) == 2 * SECRET_BYTES and all(digit in "0123456789abcdef" for digit in text)
+
+
+def new_secret() -> str:
+    """A secret of a network that has none yet."""
+    return secrets.token_hex(SECRET_BYTES)

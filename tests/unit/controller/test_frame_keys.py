@@ -1,0 +1,186 @@
+"""Keys of sealed frames: who gets which, that both ends get the same, and what changes them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from hyroads.controller.agents.frame_keys import PERIOD_S, FrameKeys, is_secret, new_secret
+from hyroads.controller.agents.protocol import (
+    AgentConfig,
+    BranchFlow,
+    EgressFlow,
+    Hello,
+    HelloConfig,
+    IngressFlow,
+    PathConfig,
+    encode,
+    parse_hello,
+    parse_line,
+)
+
+SECRET = "5e" * 32
+MACS = {("a", "plc"): "02:00:01:01:00:01", ("b", "plc"): "02:00:01:01:00:02", ("c", "plc"): "02:00:01:01:00:03"}
+HELLOS = {
+    node: HelloConfig(40, 140, (("plc", 1000),), tuple((f"{other}{node}", MACS[other, "plc"]) for other in others))
+    for node, others in {"a": "bc", "b": "ac", "c": "ab"}.items()
+}
+PATHS = (PathConfig(1, (20, 30), 5.0, 1600),)
+BRANCH = BranchFlow(17, "f2", 1, PATHS, ("a", "c", "b"))
+CONFIGS = {
+    "a": AgentConfig(
+        HELLOS["a"],
+        {
+            "f1": IngressFlow(16, "f1", "b", 60, PATHS),
+            "f2": IngressFlow(17, "f2", "c", 60, PATHS, branches=(("b", BRANCH),)),
+        },
+    ),
+    "b": AgentConfig(
+        HELLOS["b"], {}, {"f1": EgressFlow(16, "f1", (1,), 100, sealers=("a", "b"))}, {BRANCH.key: BRANCH}
+    ),
+    "c": AgentConfig(HELLOS["c"], {}, {"f2": EgressFlow(17, "f2", (1,), 100, sealers=("a", "c", "b"))}),
+}
+
+
+class Network:
+    """Keys at a time of day, and agents that have joined."""
+
+    def __init__(self, secret: str | None = SECRET) -> None:
+        self.now_s = 1_795_000_000.0
+        self.keys = FrameKeys(MACS, lambda: self.now_s)
+        if secret is not None:
+            self.keys.use(secret)
+        self.join(a="a1", b="b1", c="c1")
+
+    def join(self, *, seals: bool = True, **boots: str) -> None:
+        for node, boot in boots.items():
+            self.keys.heard(Hello(node, "hyroads-edge", boot, None, 0, seals=seals))
+
+    def document(self, node: str) -> dict[str, Any]:
+        return self.keys.document(node, CONFIGS[node])
+
+    def flow(self, node: str, side: str, flow: str) -> str | None:
+        return {entry.get("id", "f2"): entry.get("key") for entry in self.document(node)[side]}[flow]
+
+
+def found_keys(document: Any) -> list[str]:
+    """All keys in a document."""
+    if isinstance(document, dict):
+        return [v for k, v in document.items() if k == "key"] + [k for v in document.values() for k in found_keys(v)]
+    return [key for each in document for key in found_keys(each)] if isinstance(document, list) else []
+
+
+def test_all_who_handle_a_frame_get_the_same_key_and_nobody_else_does() -> None:
+    net = Network()
+    f1 = {net.flow("a", "ingress", "f1"), net.flow("b", "egress", "f1")}
+    f2 = {net.flow("a", "ingress", "f2"), net.flow("c", "egress", "f2"), net.flow("b", "branch", "f2")}
+    assert len(f1) == len(f2) == 1
+    assert f1 != f2
+    assert all(key is not None and len(key) == 32 for key in f1 | f2)
+    own = {node: net.document(node)["hello"]["key"] for node in "abc"}
+    assert len({*own.values(), *f1, *f2}) == 5
+    for node in "abc":
+        hello = net.document(node)["hello"]
+        assert hello["send"] == [{"technology": "plc", "label": 1000, "mac": MACS[node, "plc"]}]
+        assert [entry["key"] for entry in hello["expect"]] == [own[entry["link"][0]] for entry in hello["expect"]]
+    assert not {*found_keys(net.document("c"))} & f1
+
+
+def test_another_controller_with_the_same_secret_gives_the_same_keys() -> None:
+    first, second, other = Network(), Network(None), Network(new_secret())
+    # It learns the secret, and hears the agents, in another order.
+    second.join(c="c1", a="a1")
+    second.keys.use(SECRET)
+    for node in "abc":
+        assert first.document(node) == second.document(node)
+        assert first.document(node)["revision"] == first.keys.revision(node, CONFIGS[node])
+        assert not {*found_keys(first.document(node))} & {*found_keys(other.document(node))}
+
+
+def test_without_a_secret_or_an_agent_that_can_seal_a_document_is_as_before() -> None:
+    for net in (Network(None), Network()):
+        net.join(seals=False, a="a1", b="b1", c="c1")
+        for node, config in CONFIGS.items():
+            assert net.document(node) == {**config.document(), "revision": config.revision}
+
+
+def test_one_old_agent_takes_the_keys_of_its_own_flows_and_links_alone() -> None:
+    net = Network()
+    net.join(seals=False, b="b1")
+    assert found_keys(net.document("b")) == []
+    # f2 branches at b.
+    assert [net.flow("a", "ingress", flow) for flow in ("f1", "f2")] == [None, None]
+    assert net.flow("c", "egress", "f2") is None
+    expected = {entry["link"]: "key" in entry for entry in net.document("a")["hello"]["expect"]}
+    assert expected == {"ba": False, "ca": True}
+
+
+def test_a_start_changes_the_keys_of_those_whom_it_concerns_and_only_once() -> None:
+    net = Network()
+    before = {node: net.document(node) for node in "abc"}
+    versions = {node: net.keys.version(node) for node in "abc"}
+    net.join(b="b1", a="a1", c="c1")
+    assert versions == {node: net.keys.version(node) for node in "abc"}
+    net.join(b="b2")
+    assert all(net.keys.version(node) > versions[node] for node in "abc")
+    after = {node: net.document(node) for node in "abc"}
+    for node in "abc":
+        assert after[node]["revision"] != before[node]["revision"]
+    gone = {*found_keys(before["b"])} - {*found_keys(after["b"])}
+    # Those of a's and c's hello frames, and of the flow between these, stay.
+    kept = {before[node]["hello"]["key"] for node in "ac"} | {net.flow("c", "egress", "f2")}
+    assert {*found_keys(before["b"])} - gone == kept
+    net.join(b="b1")
+    assert net.document("b") == before["b"]
+
+
+def test_what_an_agent_has_nothing_to_do_with_does_not_concern_it() -> None:
+    net = Network()
+    alone = AgentConfig(HelloConfig(40, 140, (("plc", 1000),), (("ba", MACS["b", "plc"]),)))
+    net.keys.document("a", alone)
+    version = net.keys.version("a")
+    net.join(c="c2")
+    assert net.keys.version("a") == version
+    net.join(b="b2")
+    assert net.keys.version("a") == version + 1
+
+
+def test_generations_follow_the_time_of_day_at_different_times() -> None:
+    net = Network()
+    generations = {node: net.document(node)["generation"] for node in "abc"}
+    assert not net.keys.tick()
+    changed = dict.fromkeys("abc", 0)
+    for _ in range(48):
+        net.now_s += PERIOD_S / 48
+        versions = {node: net.keys.version(node) for node in "abc"}
+        net.keys.tick()
+        for node in "abc":
+            changed[node] += net.keys.version(node) - versions[node]
+        now = [net.document(node)["generation"] for node in "abc"]
+        assert max(now) - min(now) <= 1, "a receiver takes the one before and the one after"
+    assert changed == dict.fromkeys("abc", 1)
+    assert all(net.document(node)["generation"] == generations[node] + 1 for node in "abc")
+
+
+def test_revisions_tell_of_keys_but_do_not_follow_rates() -> None:
+    net = Network()
+    config = CONFIGS["a"]
+    assert net.keys.revision("a", config) != config.revision
+    faster = config.with_ingress({"f1": config.ingress["f1"].with_rates({1: 9.0})})
+    assert net.keys.revision("a", faster) == net.keys.revision("a", config)
+
+
+def test_a_hello_says_whether_an_agent_can_seal() -> None:
+    line = {"type": "hello", "version": 1, "node": "a", "boot": "1", "revision": 0}
+    assert not parse_hello(parse_line(encode(line))).seals
+    assert parse_hello(parse_line(encode({**line, "seals": True}))).seals
+    assert not parse_hello(parse_line(encode({**line, "seals": 1}))).seals
+
+
+def test_what_is_no_secret_is_refused() -> None:
+    for wrong in ("", "5e" * 31, "5E" * 32, "zz" * 32, "5e" * 33):
+        assert not is_secret(wrong)
+        with pytest.raises(ValueError, match="hexadecimal"):
+            FrameKeys().use(wrong)
+    assert is_secret(new_secret())
