@@ -335,7 +335,9 @@ def events_of(network: Network, how: ChaosOptions, emulation: EmulationOptions) 
         sliced=emulation.sliced,
     )
     groups = {part.group for part in parts}
-    among = [way for way in ways(how.only) if way[0] in groups]
+    # With etcd no state is on a disk of the controller's.
+    aside = {(Group.CONTROLLER, Kind.READ_ONLY)} if emulation.etcd_members else set()
+    among = [way for way in ways(how.only) if way[0] in groups and way not in aside]
     if not among:
         raise EmulationError(
             f"--only {' '.join(how.only)!a}: no fault of this network has that in its name (see --plan)"
