@@ -367,7 +367,7 @@ impl Control {
                         let dialled = &mut self.controllers[which];
                         dialled.backoff_ns = FIRST_BACKOFF_NS;
                         dialled.was_connected = true;
-                        eprintln!("hyroads-edge: controller {} welcomed us", dialled.address);
+                        crate::tell!("hyroads-edge: controller {} welcomed us", dialled.address);
                     }
                     handler.link_lines()
                 }
@@ -387,7 +387,7 @@ impl Control {
                     vec![stale(seq, self.epochs)]
                 }
                 Ok((seq, request)) => handler.request(seq, request).unwrap_or_else(|message| {
-                    eprintln!("hyroads-edge: refused: {message}");
+                    crate::tell!("hyroads-edge: refused: {message}");
                     vec![Reply::Error { seq, message: &message }.line()]
                 }),
                 Err(Refusal::Invalid { seq, message }) => vec![Reply::Error { seq, message: &message }.line()],
@@ -429,10 +429,10 @@ impl Control {
                 let dialled = &mut self.controllers[which];
                 let address = dialled.address;
                 if error.kind() == io::ErrorKind::InvalidInput && !dialled.was_connected {
-                    eprintln!("hyroads-edge: controller {address}: {error}");
+                    crate::tell!("hyroads-edge: controller {address}: {error}");
                 }
                 if std::mem::take(&mut dialled.was_connected) {
-                    eprintln!(
+                    crate::tell!(
                         "hyroads-edge: controller {address} lost ({error}); going on with the configuration in force"
                     );
                 }

@@ -51,7 +51,7 @@ impl Agent {
         let from =
             self.engine.apply(monotonic_ns(), config, &exit_of, &mut || next_random(random) as u32, &mut self.fx);
         if let Err(error) = self.devices.set_access_is_host(self.engine.has_default_flow()) {
-            eprintln!("hyroads-edge: warning: {error}");
+            crate::tell!("hyroads-edge: warning: {error}");
         }
         Ok(from)
     }
@@ -208,7 +208,7 @@ pub fn run(options: &Options) -> io::Result<()> {
     let seed = next_random(&mut agent.random);
     let control = Control::new(&options.controllers, security, listener, seed, &epoll.borrow())?;
     if let Some(warning) = low_latency(options.realtime) {
-        eprintln!("hyroads-edge: warning: {warning}");
+        crate::tell!("hyroads-edge: warning: {warning}");
     }
     turn(agent, control, &signals)
 }
