@@ -347,6 +347,8 @@ class AgentServer:
                 raise ProtocolError(f"{session.hello.role} {session.node} is connected already, and lives")
             old.close("replaced by a new connection")
             self._ended(old)
+        # It has waited for the answer of the old one, and could say nothing meanwhile.
+        session.heard_s = self._attended()
         known[session.node] = session
 
     def _lives(self, old: Session) -> bool:
