@@ -97,7 +97,7 @@ def rust(*, asan: bool = False) -> Engine:
     environment = {**os.environ, "CARGO_TARGET_DIR": str(home), "RUSTFLAGS": " ".join(flags)}
     command = ["cargo", *(["+nightly"] if asan else []), "build", "--release", "--locked", "--quiet", "--target", host]
     if subprocess.run(command, cwd=CRATE, env=environment, check=False).returncode:
-        raise FuzzError("the data plane: its targets could not be built (they need rustc 1.63 and a C++ compiler)")
+        raise FuzzError("the data plane: its targets could not be built (they need rustc 1.70 and a C++ compiler)")
     folder = home / host / "release"
     return Engine(
         rust_names(),

@@ -4,12 +4,23 @@ use hyroads_dataplane::edge::frame::*;
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {
     match parse_network(data) {
-        FromNetwork::Shim { shim, inner_at } => {
+        FromNetwork::Shim { shim, seal, inner_at } => {
             let mut written = [0; SHIM_LEN];
-            shim.encode(&mut written);
-            assert_eq!(written, data[inner_at - SHIM_LEN..inner_at]);
+            match seal {
+                Some(seal) => written = shim.encode_sealed(seal.generation.into()),
+                None => shim.encode(&mut written),
+            }
+            assert!(inner_at <= data.len());
+            assert_eq!(written, data[ETHERNET_LEN..ETHERNET_LEN + SHIM_LEN]);
         }
-        FromNetwork::Hello { hello, .. } => assert_eq!(hello.encode()[..7], data[ETHERNET_LEN..ETHERNET_LEN + 7]),
+        FromNetwork::Hello { hello, seal, .. } => {
+            let written = hello.encode();
+            assert_eq!(written[..7], data[ETHERNET_LEN..ETHERNET_LEN + 7]);
+            if let Some(seal) = seal {
+                let again = Hello::decode_sealed(&hello.encode_sealed(seal.generation.into(), seal.tag));
+                assert_eq!(again, Some((hello, Some(seal))));
+            }
+        }
         FromNetwork::Malformed => {}
     }
     match parse_access(data) {
