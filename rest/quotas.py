@@ -35,8 +35,8 @@ class TokenQuotasSchema(Schema):
     """The quotas of a token."""
 
     name = fields.String(**required("of the token"))
-    role = fields.String(**required())
-    quotas = fields.List(fields.Nested(QuotaSchema), **required())
+    role = fields.String(**required("what its owner may do"))
+    quotas = fields.List(fields.Nested(QuotaSchema), **required("one of each kind"))
 
 
 def blueprint(service: Listed) -> Resource:

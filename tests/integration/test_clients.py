@@ -359,7 +359,7 @@ def test_a_station_is_where_it_associated(roaming):
         session.sendall(json.dumps(event).encode() + b"\n")
         assert eventually(lambda: place_of(roaming) == ("n1", "association"))
         assert eventually(lambda: reaches(roaming, b"at n1"))
-        assert not any(f"dl_src={mac} actions=goto_table:7" in rule for rule in roaming.flows("n0"))
+        assert not any(f"dl_src={mac} actions=goto_table:6" in rule for rule in roaming.flows("n0"))
         # Nobody takes its place by sending.
         roaming.roam("p", "n0", "wifi")
         roaming.send("p", mac, payload=b"not associated here")
@@ -411,7 +411,7 @@ def hand_over(lab: ClientLab, node: str, **more: Any) -> tuple[int, Any]:
 def lets_in(lab: ClientLab, node: str) -> bool:
     """Whether a switch takes the station's frames for a user's."""
     mac = lab.addressing.host_mac["p"]
-    return any(f"dl_src={mac} actions=goto_table:7" in rule for rule in lab.flows(node))
+    return any(f"dl_src={mac} actions=goto_table:6" in rule for rule in lab.flows(node))
 
 
 def test_a_station_is_handed_over_by_request_and_stays_there_over_a_restart(roaming):

@@ -204,7 +204,7 @@ pub fn run(options: &Options) -> io::Result<()> {
         agent.apply(&config).map_err(invalid)?;
     }
     let listener = options.control.as_deref().map(ControlSocket::listen).transpose()?;
-    let security = security(&options)?;
+    let security = security(options)?;
     let seed = next_random(&mut agent.random);
     let control = Control::new(&options.controllers, security, listener, seed, &epoll.borrow())?;
     if let Some(warning) = low_latency(options.realtime) {

@@ -50,7 +50,11 @@ macro_rules! functions {
             /// `library` is a handle of OpenSSL's libssl, which is never closed.
             unsafe fn of(library: Object) -> io::Result<Functions> {
                 // SAFETY: each symbol of OpenSSL has the type that its header says, which is the one declared here.
-                Ok(Functions { $($name: unsafe { mem::transmute(symbol(library, stringify!($name))?) },)* })
+                Ok(Functions { $($name: unsafe {
+                    mem::transmute::<Object, unsafe extern "C" fn($($argument),*) $(-> $result)?>(
+                        symbol(library, stringify!($name))?,
+                    )
+                },)* })
             }
         }
     };
