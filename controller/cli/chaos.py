@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from hyroads.controller.core.network import Network
 
 MINUTES, SEED = 10.0, 1
-OFFICE = "office"
+DEMO = "office"
 _MINUTES = (0.2, 1440.0)
 # What runs on media of the kernel's, or is no part of one network with one kind of controllers.
 _NOT_HERE = ("regions", "radio")
@@ -57,11 +57,11 @@ def _network(given: str) -> tuple[Network, str]:
     from hyroads.controller.files.documents import read_file
     from hyroads.mininet.run_directory import find_network, network_name
 
-    if given == OFFICE and not Path(given).is_file():
+    if given == DEMO and not Path(given).is_file():
         from hyroads.mininet.demos.checks import DemoOptions
         from hyroads.mininet.demos.office import network
 
-        return network(DemoOptions()), OFFICE
+        return network(DemoOptions()), DEMO
     path = find_network(given)
     return read_file(path), network_name(path)
 
@@ -71,7 +71,7 @@ COMMAND = Command(
     "is as before after each (needs root). Exit status 0: all healed and nothing was wrong, 1: not so, 2: it could not "
     "run.",
     _run,
-    argument("network", help=f"network file, the name of one that comes with HyRoads (triangle), or {OFFICE}"),
+    argument("network", help=f"network file, the name of one that comes with HyRoads (triangle), or {DEMO}"),
     argument("--minutes", type=float, default=MINUTES, help=f"how long, about (default {MINUTES:g})"),
     argument("--seed", type=int, default=SEED, help=f"the same seed, the same sequence of events (default {SEED})"),
     argument(
