@@ -5,13 +5,14 @@
 SHELL := /bin/bash
 PYTHON := .venv/bin/python
 .DEFAULT_GOAL := help
-.PHONY: sbom audit help setup setup-dev demo check test nightly lint docs types unit rust-test integration scenario radio packaging bench clean
+.PHONY: sbom audit hashes help setup setup-dev demo check test nightly lint docs types unit rust-test integration scenario radio packaging fuzz bench clean
 
 help:
 	@sed -n 's/^# make /make /p' Makefile
-	@echo "make lint|docs|types|unit|rust-test|integration|scenario|radio|packaging    the parts of 'make test'"
+	@echo "make lint|docs|types|unit|rust-test|integration|scenario|radio|packaging|fuzz    the parts of 'make test'"
 	@echo "make bench    all benchmarks; make clean    removes what was built"
 	@echo "make sbom     build/sbom.json, what HyRoads is made of (CycloneDX); make audit    known weaknesses of that"
+	@echo "make hashes   the hashes of requirements*.txt anew, after a change of versions (needs uv)"
 
 setup:
 	@scripts/bootstrap.sh
@@ -25,7 +26,7 @@ demo: setup
 test: setup-dev
 	@scripts/test.sh all
 
-check nightly lint docs types unit rust-test integration scenario radio packaging: setup-dev
+check nightly lint docs types unit rust-test integration scenario radio packaging fuzz: setup-dev
 	@scripts/test.sh $@
 
 bench: setup-dev
@@ -36,6 +37,9 @@ sbom:
 
 audit:
 	@scripts/audit.sh
+
+hashes:
+	@$(PYTHON) scripts/pins.py --remake
 
 clean:
 	rm -rf build dist .venv dataplane/target *.egg-info

@@ -71,7 +71,7 @@ class NativeDistribution(Distribution):
 setup(
     packages=packages(),
     package_dir={f"hyroads.{part}": part for part in PARTS},
-    package_data={"hyroads.mininet": ["networks/*.yaml", "examples/*"]},
+    package_data={"hyroads.mininet": ["networks/*.yaml", "examples/*"], "hyroads.mininet.chaos": ["*.c"]},
     cmdclass={"build_py": BuildWithNative, "bdist_wheel": PlatformWheel},
     distclass=NativeDistribution,
 )

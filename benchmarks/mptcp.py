@@ -30,7 +30,7 @@ from hyroads.controller.core.addressing import Addressing
 from hyroads.controller.core.mptcp import parse_syn
 from hyroads.controller.core.mptcp_connections import At, ConnectionTable
 from hyroads.controller.core.netfile import load_text
-from hyroads.controller.core.services.clients import Clients
+from hyroads.controller.core.services.client_tables import Clients
 from hyroads.controller.ofp import wire
 from hyroads.controller.ofp.access import SYN_COOKIES
 from hyroads.controller.ofp.guard import check

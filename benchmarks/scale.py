@@ -22,6 +22,7 @@ import json
 import os
 import random
 import resource
+import signal
 import statistics
 import sys
 import tempfile
@@ -328,6 +329,8 @@ def main() -> int:
     parser.add_argument("--standby", type=int, default=0, metavar="TIMES", help="measure what a standby costs")
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()
+    # Whatever was started ends with it.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
     network = campus(random.Random(1), asked.nodes)
     figures: dict[str, Any] = {"nodes": asked.nodes, "flows": asked.flows}

@@ -356,12 +356,16 @@ class Emulation:
                 port = controller_ports(number)["openflow"] if self.slicer is None else SLICER_PORT
                 net.addController(f"controller{number or ''}", ListeningController, port=port)
         net.build()
+        self._built()
         self._wait_listening()
         net.start()
         self.shared = shared
         self.cells = {node.technology: node for node in net.switches if isinstance(node, RadioCell)}
         for node in self.network.nodes:
             run("ip", "netns", "attach", self.namespace(node), str(self.node(node).pid))
+
+    def _built(self) -> None:
+        """Called when all nodes exist, and no agent runs yet."""
 
     def _wait_listening(self) -> None:
         """Waits until the switches can connect: one that dials in vain waits twice as long each time, up to 8 s."""

@@ -76,7 +76,7 @@ class OpenVSwitch:
 
     def start(self) -> None:
         """Starts both; from then on every ovs-* tool of this process and its children talks to them."""
-        self.directory.mkdir(parents=True)
+        self.directory.mkdir(parents=True, exist_ok=True)
         for variable in ("OVS_RUNDIR", "OVS_DBDIR", "OVS_LOGDIR", "OVS_SYSCONFDIR"):
             os.environ[variable] = str(self.directory)
         run("ovsdb-tool", "create", str(self.directory / "conf.db"), str(SCHEMA))

@@ -9,9 +9,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
@@ -179,6 +179,8 @@ class Program:
     pass_fds: tuple[int, ...] = ()
     # Less is more urgent, as for nice(1).
     niceness: int = 0
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """More variables than this process has."""
     _process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
@@ -195,6 +197,7 @@ class Program:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
                 pass_fds=self.pass_fds,
+                env={**os.environ, **self.environment},
             )
 
     def wait_for(self, socket: Path, timeout_s: float) -> None:

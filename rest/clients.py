@@ -96,6 +96,7 @@ class ClientSchema(Schema):
     declared = fields.Boolean(**about("a node of the network file"))
     manager = fields.String(allow_none=True, **about("of its handovers; null: the default"))
     steering = fields.Boolean(**about("whether policies may move it"))
+    bound_to = fields.Nested(PlaceSchema, allow_none=True, **about("where alone it may be; null: anywhere"))
     multihomed = fields.Nested(DaemonSchema, allow_none=True, **about("null: it does not report by itself"))
     attachments = fields.List(fields.Nested(AttachmentSchema))
 
@@ -111,6 +112,7 @@ class ClientWishes(Strict):
 
     manager = identifier("of its handovers; null: the default", 41, allow_none=True)
     steering = fields.Boolean(**about("whether policies may move it"))
+    bound_to = fields.Nested(PlaceSchema, allow_none=True, **about("where alone it may be; null: anywhere"))
 
 
 def blueprint(service: Clients) -> Resource:
@@ -122,7 +124,9 @@ def blueprint(service: Clients) -> Resource:
 
     @found.operation("patch", found.one, {200: None, 404: None, 422: None}, body=ClientWishes)
     def prefer(body: dict[str, Any], client: str) -> ResponseReturnValue:
-        """Which manager serves its handovers, and whether policies may move it; what is not named stays."""
+        """Which manager serves its handovers, whether policies may move it, and where alone it may be; what is not
+        named stays.
+        """
         return reply(service.prefer(client, body))
 
     @found.operation(

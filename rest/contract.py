@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Protocol
@@ -154,6 +155,25 @@ class ForbiddenError(HyroadsError):
     """Who asks may not do this, or not to this."""
 
 
+class QuotaError(ForbiddenError):
+    """Who asks has as many things of a kind as its token may have."""
+
+    def __init__(self, who: str, quota: str, limit: int) -> None:
+        self.details = {"quota": quota, "limit": limit, "used": limit}
+        super().__init__(f"token {who}: quota {quota}: all {limit} are in use; remove one, or ask for more")
+
+
+QUOTAS = ("flows", "sessions", "reservations", "ncasts")
+"""Kinds of things that tokens have quotas of; each is a resource of that name."""
+
+
+class Claims(Protocol):
+    """Who counts what tokens have."""
+
+    def claim(self, kind: str, name: str, who: Token) -> AbstractContextManager[None]:
+        """While something is made; QuotaError if ``who`` has as many already."""
+
+
 class AnsweredError(HyroadsError):
     """Somebody whom we asked has refused; ``problem`` is the document to hand on."""
 
@@ -175,3 +195,5 @@ class Token:
     """Of an application: hosts (node id or MAC address) for whose frames it may make access rules."""
     access_rules: int = 64
     """Of an application: how many access rules it may have."""
+    quotas: tuple[tuple[str, int], ...] = ()
+    """How many things of a kind (``QUOTAS``) it may have; of others as many as there is room for."""

@@ -13,6 +13,7 @@ from hyroads.controller.core.network import Policy, Traffic
 
 from .contract import Service
 from .operations import UNCONFIRMED, confirmed, removed
+from .quotas import FULL, claimed
 from .resource import Collection, Resource, reply
 from .schemas import Number, Strict, about, identifier, rate, required
 
@@ -90,6 +91,7 @@ def blueprint(service: Service) -> Resource:
             201: "new, and confirmed by agents and switches",
             200: "was declared like this before; confirmed",
             202: UNCONFIRMED,
+            403: FULL,
             409: "the id exists with other content",
         },
     )
@@ -99,7 +101,8 @@ def blueprint(service: Service) -> Resource:
         flow, address = document["id"], found.address(document["id"])
 
         def declare() -> Response:
-            declared, new = service.declare_flow(document, wait=query["wait"])
+            with claimed("flows", flow):
+                declared, new = service.declare_flow(document, wait=query["wait"])
             return reply(declared, 201 if new else 200, location=address)
 
         pending = partial(service.flow_pending, flow)

@@ -12,6 +12,7 @@ from marshmallow import Schema, fields, validate
 
 from .contract import Document, Listed
 from .operations import UNCONFIRMED, confirmed
+from .quotas import FULL, claimed
 from .resource import Collection, Resource, reply
 from .schemas import Strict, about, identifier, required
 
@@ -70,13 +71,15 @@ def blueprint(service: NCasts) -> Resource:
         {
             201: "copies are sent, confirmed by both agents",
             202: UNCONFIRMED,
+            403: FULL,
             409: "it is n-cast already, or has a single path only",
             503: "too many n-casts",
         },
     )
     def switch_on(body: dict[str, Any], query: dict[str, Any]) -> ResponseReturnValue:
         """Switch an n-cast on; answered once copies are sent."""
-        document = service.switch_on(body, wait_s=WAIT_S if query["wait"] else 0.0)
+        with claimed("ncasts", body["flow"]):
+            document = service.switch_on(body, wait_s=WAIT_S if query["wait"] else 0.0)
         flow, address = document["flow"], found.address(document["flow"])
         is_on = document["copying_after_s"] is not None and not service.pending(flow)
 

@@ -10,6 +10,7 @@ from flask.typing import ResponseReturnValue
 from marshmallow import Schema, fields, validate
 
 from .contract import Document, Listed
+from .quotas import FULL, claimed
 from .resource import Collection, Resource, reply
 from .schemas import Number, Strict, identifier, required
 
@@ -72,13 +73,15 @@ def blueprint(service: Reservations) -> Resource:
         {
             201: "admitted; kept from the next slot on",
             200: "was made like this before",
+            403: FULL,
             409: _FULL,
             503: "too many, or the controller is starting",
         },
     )
     def reserve(body: dict[str, Any]) -> ResponseReturnValue:
         """Reserve a least rate; admitted if and only if some allocation keeps all that was promised."""
-        document, new = service.reserve(body)
+        with claimed("reservations", body["id"]):
+            document, new = service.reserve(body)
         return reply(document, 201 if new else 200, location=found.address(document["id"]))
 
     @found.operation(

@@ -40,6 +40,7 @@ from .contract import (
     NotConfirmedError,
     NotFoundError,
     NotSavedError,
+    QuotaError,
     StoreAwayError,
     TooBusyError,
     TooOftenError,
@@ -188,7 +189,7 @@ _STATUS: Mapping[type[HyroadsError], int] = {
 
 def _hyroads(error: HyroadsError) -> Response:
     status = next((_STATUS[kind] for kind in type(error).__mro__ if kind in _STATUS), 500)
-    answer = problem(status, str(error), **(error.details if isinstance(error, ConflictError) else {}))
+    answer = problem(status, str(error), **(error.details if isinstance(error, ConflictError | QuotaError) else {}))
     if status == 503:
         answer.headers["Retry-After"] = "1"
     if isinstance(error, TooOftenError):

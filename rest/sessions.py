@@ -12,6 +12,7 @@ from marshmallow import Schema, fields, validate
 
 from .contract import Document, Listed
 from .operations import UNCONFIRMED, confirmed, removed
+from .quotas import FULL, claimed
 from .resource import Collection, Resource, reply
 from .schemas import Number, Strict, about, identifier, required
 
@@ -131,6 +132,7 @@ def _declares_and_removes(found: Collection, service: Sessions) -> None:
             201: "new, and confirmed by all switches",
             200: "was declared like this before; confirmed",
             202: UNCONFIRMED,
+            403: FULL,
             409: "id or group taken, or somebody can't be reached",
             503: "too many sessions, or the controller is starting",
         },
@@ -140,7 +142,8 @@ def _declares_and_removes(found: Collection, service: Sessions) -> None:
         name, address = body["id"], found.address(body["id"])
 
         def declare() -> Response:
-            document, new = service.declare(body, wait=query["wait"])
+            with claimed("sessions", name):
+                document, new = service.declare(body, wait=query["wait"])
             return reply(document, 201 if new else 200, location=address)
 
         pending = partial(service.pending, name)

@@ -16,14 +16,14 @@ list() {
 }
 
 if command -v pip-audit >/dev/null; then
-    pip-audit --disable-pip --no-deps --progress-spinner off -r requirements.txt -r requirements-dev.txt
+    pip-audit --disable-pip --no-deps --progress-spinner off -r requirements.txt -r requirements-dev.txt -r requirements-fuzz.txt
     case $? in 0) ;; *) status=1 ;; esac
 else
     echo "audit: no pip-audit (pipx install pip-audit)" >&2
     list
 fi
 if cargo audit --version >/dev/null 2>&1; then
-    (cd dataplane && cargo audit) || status=1
+    (cd dataplane && cargo audit && cd fuzz && cargo audit) || status=1
 else
     echo "audit: no cargo-audit (cargo install cargo-audit)" >&2
     list

@@ -4,11 +4,14 @@
 #
 #   scripts/bootstrap.sh          everything needed to run
 #   scripts/bootstrap.sh --dev    and the tools of 'make test'
+#
+# Of Python packages only files are installed whose hashes are in requirements*.txt. HYROADS_WITHOUT_HASHES=yes installs
+# the same versions without comparing them, for a Python or a processor that has no hashes there.
 set -Eeuo pipefail
 cd "$(dirname "$0")/.."
 
 RUN_PACKAGES=(openvswitch-switch mininet iperf3 ethtool iproute2 nftables dnsmasq-base udhcpc iputils-ping procps util-linux python3-venv gcc libc6-dev)
-DEV_PACKAGES=(aria2 curl openssl tcpdump snmpd snmp smitools hostapd wpasupplicant iw shellcheck groff-base mmdebstrap chromium)
+DEV_PACKAGES=(aria2 curl g++ openssl tcpdump snmpd snmp smitools hostapd wpasupplicant iw shellcheck groff-base mmdebstrap chromium)
 STAMPS=.venv/.hyroads
 # Packs the .deb and .ipk of scripts/packages.py; it is built by Go where there is one, else their tests are skipped.
 NFPM=v2.41.3
@@ -68,25 +71,52 @@ find_python() {
     fail "no Python 3.11 or newer with venv found (python3 is $(python3 --version 2>&1))"
 }
 
+# The pinned packages of FILES..., as scripts/pins.py takes them, into .venv: no file whose hash is not written down.
+pip_install() {
+    local options=()
+    while [[ ${1:-} == --* && $1 != --only && $1 != --without ]]; do options+=("$1"); shift; done
+    if [ -n "${HYROADS_WITHOUT_HASHES:-}" ]; then set -- "$@" --no-hashes; else options+=(--require-hashes); fi
+    .venv/bin/python scripts/pins.py "$@" > .venv/requirements.txt
+    .venv/bin/pip --disable-pip-version-check install -q --no-deps "${options[@]}" -r .venv/requirements.txt ||
+        fail "pip could not install what is pinned. Where a file has another hash, or there is none for this Python ($(.venv/bin/python --version), $(uname -m)), nothing else is taken in its place."
+}
+
+# Packages without wheels. They are built with the pinned setuptools, and pip gets nothing more for that.
+SOURCES=ryu,ovs
+DEV_SOURCES=argparse-manpage
+
+# What only fuzzing needs, in a folder of its own. There is no Atheris for other processors.
+fuzzers() {
+    local without=()
+    [ "$(uname -m)" = x86_64 ] || { without=(--without atheris); say "no Atheris for $(uname -m): Python's decoders can't be fuzzed"; }
+    rm -rf .venv/fuzz
+    pip_install --only-binary=:all: --target=.venv/fuzz requirements-fuzz.txt "${without[@]}"
+}
+
 virtual_environment() {
     local key
-    key=$(digest requirements.txt requirements-dev.txt scripts/bootstrap.sh)-$dev
+    key=$(digest requirements*.txt scripts/bootstrap.sh scripts/pins.py)-$dev
     fresh venv "$key" || fresh venv "${key%-false}-true" && [ -x .venv/bin/pip ] && return
     local python
     python=$(find_python)
     [ -x .venv/bin/pip ] || { say "virtual environment .venv ($python)"; "$python" -m venv .venv; }
-    local pip=(.venv/bin/pip --disable-pip-version-check install -q)
-    say "Python packages (pinned)"
+    if [ -n "${HYROADS_WITHOUT_HASHES:-}" ]; then say "Python packages (pinned, NOT compared with their hashes)"; else say "Python packages (pinned, with hashes)"; fi
     # Ryu's build uses names that newer setuptools dropped, so it is built against this one, whatever pip's version does
     # with build constraints; 67 still works on Python 3.12.
-    "${pip[@]}" setuptools==67.8.0 wheel==0.45.1 pbr==7.1.3
-    grep -v '^ryu==' requirements.txt > .venv/requirements.txt
-    local files=(-r .venv/requirements.txt)
-    if $dev; then files+=(-r requirements-dev.txt); fi
-    # All that is needed is pinned, and nothing has to be resolved; unless another version of Python needs more.
-    "${pip[@]}" --no-deps "${files[@]}"
-    "${pip[@]}" --no-build-isolation --no-deps "$(grep '^ryu==' requirements.txt)"
-    .venv/bin/pip check >/dev/null || "${pip[@]}" "${files[@]}"
+    pip_install --only-binary=:all: requirements.txt requirements-dev.txt --only setuptools,wheel,pbr
+    # All that is needed is pinned, and nothing has to be resolved.
+    local files=(requirements.txt) sources=$SOURCES apart
+    if $dev; then files+=(requirements-dev.txt) sources+=,$DEV_SOURCES; fi
+    apart=$sources
+    if $dev && [ "$(uname -m)" != x86_64 ]; then
+        apart+=,pymetis
+        say "pymetis has no wheel for $(uname -m): its source is pinned, what pip gets to build it is not"
+        pip_install "${files[@]}" --only pymetis
+    fi
+    pip_install --only-binary=:all: "${files[@]}" --without "$apart"
+    pip_install --no-build-isolation "${files[@]}" --only "$sources"
+    if $dev; then fuzzers; fi
+    .venv/bin/pip check || fail "a package needs one that is not pinned (above): add it to requirements.txt or requirements-dev.txt, then make hashes"
     stamp venv "$key"
     rm -f "$STAMPS/package"
 }

@@ -27,6 +27,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import pins
 import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -36,6 +37,8 @@ PACKAGING, UNITS = ROOT / "deploy" / "packages", ROOT / "deploy" / "systemd"
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64", "armv7l": "armhf", "mips": "mipsel"}
 ROLES = ("all", "dashboard", "ha")
 """The extras of pyproject.toml whose libraries ``hyroads`` brings."""
+SOURCES = ("ryu", "ovs")
+"""Libraries that have no wheels."""
 HOME = Path("/opt/hyroads")
 AP_HOME = Path("/usr/lib/hyroads-ap")
 AP_ROOTS = ("hyroads.controller.cli.ap_agent", "hyroads.controller.cli.__main__")
@@ -166,8 +169,12 @@ def stage_hyroads(job: Job, stage: Path) -> None:
         "install",
         "-q",
     ]
-    libraries = ["--find-links", _wheels(job.out), *pinned(ROLES)] if job.libraries is None else []
-    run(*pip, "--no-deps", "--no-compile", *libraries, _wheel(job))
+    if job.libraries is None:
+        needed = fresh(job.out / "pins") / "requirements.txt"
+        needed.write_text("".join(f"{pin.text()}\n" for pin in pinned(ROLES) if pin.key not in SOURCES))
+        run(*pip, "--no-deps", "--no-compile", "--only-binary=:all:", "--require-hashes", "-r", needed)
+        run(*pip, "--no-deps", "--no-compile", *_wheels(job.out).glob("*.whl"))
+    run(*pip, "--no-deps", "--no-compile", _wheel(job))
     _keep_only(home / "bin", {"hyroads", "ryu-manager", "python", "python3"})
     for folder in [each for name in _LIBRARY_TESTS for each in home.glob(f"lib/*/site-packages/{name}/**/tests")]:
         shutil.rmtree(folder, ignore_errors=True)
@@ -199,14 +206,13 @@ def stage_hyroads(job: Job, stage: Path) -> None:
     maintain(job, "hyroads", names, "hyroads.conf", folders=folders, caches=HOME)
 
 
-def pinned(roles: Iterable[str]) -> list[str]:
+def pinned(roles: Iterable[str]) -> list[pins.Pin]:
     """The libraries of these extras, with what those need, as this environment's two files pin them."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    text = "".join((ROOT / name).read_text() for name in ("requirements-dev.txt", "requirements.txt"))
-    pins = {canonicalize_name(line.split("==")[0]): line for line in text.splitlines() if "==" in line}
+    known = {pin.key: pin for name in pins.FILES for pin in pins.read(ROOT / name)[1]}
     extras = project["optional-dependencies"]
     waiting = [*project["dependencies"], *(each for role in roles for each in extras.get(role, ()))]
-    found: dict[str, str] = {}
+    found: dict[str, pins.Pin] = {}
     while waiting:
         wanted = Requirement(waiting.pop())
         name = canonicalize_name(wanted.name)
@@ -216,20 +222,23 @@ def pinned(roles: Iterable[str]) -> list[str]:
             # Named by pbr, which builds with it.
             if name == "setuptools":
                 continue
-            if name not in pins:
+            if name not in known:
                 sys.exit(f"packages: requirements.txt does not pin {name}")
-            found[name] = pins[name]
+            found[name] = known[name]
             waiting += metadata.requires(name) or []
-    return sorted(found.values())
+    return sorted(found.values(), key=lambda pin: pin.key)
 
 
 def _wheels(out: Path) -> Path:
-    """Ryu's, which has to be built with an old setuptools: that of this environment."""
+    """Those of packages that have none, made of sources whose hashes are checked, with this environment's setuptools:
+    Ryu needs an old one.
+    """
     folder = out / "wheels"
-    (ryu,) = re.findall(r"(?m)^ryu==.*$", (ROOT / "requirements.txt").read_text())
-    if not list(folder.glob("ryu-*.whl")):
+    if len(list(folder.glob("*.whl"))) < len(SOURCES):
+        wanted = fresh(out / "pins") / "sources.txt"
+        wanted.write_text("".join(f"{pin.text()}\n" for pin in pinned(ROLES) if pin.key in SOURCES))
         pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "wheel", "-q")
-        run(*pip, "--no-deps", "--no-build-isolation", "-w", folder, ryu)
+        run(*pip, "--no-deps", "--no-build-isolation", "--require-hashes", "-w", folder, "-r", wanted)
     return folder
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
 import sys
 import tomllib
 import uuid
@@ -16,29 +15,36 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pins
+
 ROOT = Path(__file__).resolve().parents[1]
-PINNED = re.compile(r"(?m)^([A-Za-z0-9._-]+)==([^\s\\;]+)")
 Component = dict[str, Any]
 
 
 def python_packages() -> Iterator[Component]:
-    """What runs is ``required``; what only tests and builds need is ``excluded``."""
+    """What runs is ``required``, what only tests and builds need ``excluded``; with the hashes of all files that may be
+    installed.
+    """
     seen = set()
-    for file, scope in (("requirements.txt", "required"), ("requirements-dev.txt", "excluded")):
-        for name, version in PINNED.findall((ROOT / file).read_text(encoding="utf-8")):
-            normal = re.sub(r"[-_.]+", "-", name).lower()
-            if normal not in seen:
-                seen.add(normal)
-                yield component("pypi", normal, version, scope)
+    for file, scope in zip(pins.FILES, ("required", "excluded", "excluded"), strict=True):
+        for pin in pins.read(ROOT / file)[1]:
+            if pin.key not in seen:
+                seen.add(pin.key)
+                found = component("pypi", pin.key, pin.version, scope)
+                yield {**found, "hashes": [{"alg": "SHA-256", "content": each} for each in pin.hashes]}
 
 
 def rust_packages() -> Iterator[Component]:
-    """The crates of the data plane, with the hashes of their sources."""
-    lock = tomllib.loads((ROOT / "dataplane" / "Cargo.lock").read_text(encoding="utf-8"))
-    for package in lock["package"]:
-        if "source" in package:
-            found = component("cargo", package["name"], package["version"], "required")
-            yield {**found, "hashes": [{"alg": "SHA-256", "content": package["checksum"]}]}
+    """The crates of the data plane, and those that only its fuzzers need, with the hashes of their sources."""
+    seen = set()
+    for folder, scope in (("dataplane", "required"), ("dataplane/fuzz", "excluded")):
+        lock = tomllib.loads((ROOT / folder / "Cargo.lock").read_text(encoding="utf-8"))
+        for package in lock["package"]:
+            key = package["name"], package["version"]
+            if "source" in package and key not in seen:
+                seen.add(key)
+                found = component("cargo", *key, scope)
+                yield {**found, "hashes": [{"alg": "SHA-256", "content": package["checksum"]}]}
 
 
 def component(kind: str, name: str, version: str, scope: str) -> Component:

@@ -18,6 +18,7 @@ lint() {
         cd dataplane
         cargo clippy --release --locked --all-targets --quiet -- -D warnings -D clippy::undocumented_unsafe_blocks -D clippy::missing_safety_doc
         cargo fmt --check
+        cargo fmt --manifest-path fuzz/Cargo.toml --check
     )
 }
 types() {
@@ -53,6 +54,18 @@ trap finish EXIT
 passed() { echo "== all parts passed in $SECONDS s$([ ! -s "$not_made" ] || echo ", but for $(sort -u "$not_made" | wc -l) tests that were not made")"; }
 unit() { tested -n "$(nproc)" --durations 10 --durations-min 0.5 tests/unit; }
 rust-test() { (cd dataplane && cargo test --profile tests --lib --locked --quiet); }
+# A minute for all decoders that read strangers' bytes, hours at night (scripts/fuzz.py, docs/contributing/testing.md).
+# What can't run here is listed as not made.
+fuzz() {
+    local status=0 part_status=0
+    local seconds=${HYROADS_FUZZ_S:-$([ -n "${HYROADS_NIGHTLY:-}" ] && echo 7200 || echo 60)}
+    .venv/bin/python scripts/fuzz.py run --seconds "$seconds" || status=$?
+    [ -z "${HYROADS_NIGHTLY:-}" ] || ! rustc +nightly --version >/dev/null 2>&1 ||
+        .venv/bin/python scripts/fuzz.py run --asan --seconds $((seconds / 4)) || status=$?
+    .venv/bin/python scripts/fuzz.py compare || part_status=$?
+    [ "$status" != 3 ] && [ "$part_status" != 3 ] || echo "fuzz: a part can't run here, see above" >>"$not_made"
+    { [ "$status" = 0 ] || [ "$status" = 3 ]; } && { [ "$part_status" = 0 ] || [ "$part_status" = 3 ]; }
+}
 # Files side by side: most of the time is waiting for switches and agents. Then, one by one, what must not be late.
 integration() {
     need_root integration
@@ -166,7 +179,7 @@ everything() {
     # Whoever ends one part by Ctrl-C means all of them.
     trap 'exit 130' INT TERM
     # Each in a shell of its own, which ends at its first error.
-    for each in lint docs types unit rust-test packaging integration scenario; do scripts/test.sh "$each" || failed+=("$each"); done
+    for each in lint docs types unit rust-test packaging integration scenario fuzz; do scripts/test.sh "$each" || failed+=("$each"); done
     part=radio
     end_beside_in_time
     show_beside || failed+=(radio)
@@ -179,7 +192,7 @@ case "${1:-all}" in
     # More examples of each law, others each time, and what takes minutes.
     nightly) need_root nightly; export HYROADS_NIGHTLY=yes HYROADS_BUILD_GUEST=yes HYPOTHESIS_PROFILE=${HYPOTHESIS_PROFILE:-search}; everything; passed ;;
     check) check; passed ;;
-    lint | docs | types | unit | rust-test | integration | scenario | packaging | radio) run "$1" ;;
+    lint | docs | types | unit | rust-test | integration | scenario | packaging | radio | fuzz) run "$1" ;;
     in-guest-air | in-guest-openflow) "$1" ;;
-    *) echo "usage: scripts/test.sh [all|nightly|check|lint|docs|types|unit|rust-test|integration|scenario|packaging|radio]" >&2; exit 2 ;;
+    *) echo "usage: scripts/test.sh [all|nightly|check|lint|docs|types|unit|rust-test|integration|scenario|packaging|radio|fuzz]" >&2; exit 2 ;;
 esac

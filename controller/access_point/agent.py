@@ -6,6 +6,7 @@ answer: snmpd waits for its ``pass_persist`` program. What fails is said on stde
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import sys
@@ -185,4 +186,6 @@ class Complaints:
             if len(self._until_s) >= MAX_KNOWN:
                 self._until_s.clear()
             self._until_s[what] = now_s + COMPLAIN_EVERY_S
-        print(f"{self._program}: {what}", file=sys.stderr, flush=True)
+        # The log may be full, or its reader gone; that is no reason to end.
+        with contextlib.suppress(OSError):
+            print(f"{self._program}: {what}", file=sys.stderr, flush=True)

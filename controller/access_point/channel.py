@@ -17,7 +17,7 @@ import socket
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from hyroads.controller.core import strict_json
 from hyroads.controller.core.errors import ConfigError
@@ -25,6 +25,9 @@ from hyroads.controller.core.errors import ConfigError
 from .hostapd import Document, HostapdFollower, is_neighbour, is_ssid
 from .model import Reading
 from .reading_changes import Changes
+
+if TYPE_CHECKING:
+    from hyroads.controller.framework.tls_client import ClientTls
 
 VERSION = 1
 PROGRAM = "hyroads-radio 0.2.0"
@@ -44,6 +47,10 @@ STANDBY_S = 1.0
 ASK_LEADER_S = 0.02
 
 Address = tuple[str, int]
+
+
+Secured = Callable[[Address], "ClientTls"]
+"""TLS for a new connection to a controller."""
 
 
 class Readings(Protocol):
@@ -93,6 +100,9 @@ class _Session:
     heard_s: float = 0.0
     received: bytearray = field(default_factory=bytearray)
     unsent: bytearray = field(default_factory=bytearray)
+    tls: ClientTls | None = None
+    sealed: bytearray = field(default_factory=bytearray)
+    """With TLS, what of it is on its way."""
     asked: list[int | None] = field(default_factory=list)
     changes: Changes | None = None
     """If the controller asked for readings of what changed."""
@@ -101,7 +111,8 @@ class _Session:
 class Channel:
     """Sessions of some nodes with each of some controllers; :meth:`run` serves them for ever.
 
-    Once a controller has said that it leads, only that of the greatest epoch may ask for anything to be changed.
+    Once a controller has said that it leads, only that of the greatest epoch may ask for anything to be changed. With
+    ``secured`` they are over TLS.
     """
 
     def __init__(
@@ -113,7 +124,9 @@ class Channel:
         complain: Callable[[str], None],
         *,
         followers: Sequence[HostapdFollower] = (),
+        secured: Secured | None = None,
     ) -> None:
+        self._secured = secured
         self._followers = followers
         self._token = token
         self._readings = readings
@@ -253,6 +266,8 @@ class Channel:
         session.heard_s, session.epoch = now_s - DEAD_S + DIAL_S, 0
         session.received.clear()
         session.unsent.clear()
+        session.sealed.clear()
+        session.tls = None if self._secured is None else self._secured(session.address)
         session.asked.clear()
         status = connection.connect_ex(session.address)
         if status not in (0, errno.EINPROGRESS):
@@ -302,6 +317,10 @@ class Channel:
         if not chunk:
             raise ConnectionResetError("the controller closed the connection")
         session.heard_s = time.monotonic()
+        if session.tls is not None:
+            chunk = session.tls.received(chunk)
+            # Both ends may agree by now.
+            self._flush(session)
         session.received += chunk
         while (end := session.received.find(b"\n")) >= 0:
             line = bytes(session.received[:end])
@@ -336,7 +355,7 @@ class Channel:
 
     def _queue(self, session: _Session, message: Document, *, send: bool = True) -> None:
         session.unsent += json.dumps(message, separators=(",", ":"), allow_nan=False).encode() + b"\n"
-        if len(session.unsent) > MAX_UNSENT:
+        if len(session.unsent) + len(session.sealed) > MAX_UNSENT:
             raise ValueError("the controller does not read")
         if send:
             self._flush(session)
@@ -344,10 +363,14 @@ class Channel:
     def _flush(self, session: _Session) -> None:
         if session.socket is None or not session.connected:
             return
+        waiting = session.unsent
+        if session.tls is not None:
+            session.sealed += session.tls.send(session.unsent)
+            waiting = session.sealed
         with contextlib.suppress(BlockingIOError):
-            while session.unsent:
-                del session.unsent[: session.socket.send(session.unsent)]
-        wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if session.unsent else 0)
+            while waiting:
+                del waiting[: session.socket.send(waiting)]
+        wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if waiting else 0)
         self._selector.modify(session.socket, wanted, session)
 
     def _report(self) -> None:
@@ -367,7 +390,7 @@ class Channel:
         for session in up:
             asked, session.asked = session.asked or [None], []
             document = found.get(session.node)
-            if document is None or (session.unsent and asked == [None]):
+            if document is None or ((session.unsent or session.sealed) and asked == [None]):
                 continue
             self._tell(session, [_reading(session, seq, document, now_s) for seq in asked])
 

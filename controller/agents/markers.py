@@ -87,6 +87,8 @@ class SequenceMarkers:
         self._first: dict[_Flow, int] = {}
         self._markers: dict[_Flow, dict[int, PathMarkers]] = {}
         self._waiting: Counter[_Flow] = Counter()
+        self._senders: dict[_Flow, str] = {}
+        """First edges of the flows that somebody waits for, by last edge and number."""
 
     def first_numbers(self, node: str, first: Mapping[int, int]) -> None:
         """The agent of a flow's first edge changed its paths in use: flow number -> first number under the new ones.
@@ -101,9 +103,12 @@ class SequenceMarkers:
         if self._take(node, flow, paths):
             self._news()
 
-    def await_(self, node: str, number: int) -> None:
-        """From now on, markers of a flow at its last edge count; earlier ones don't."""
+    def await_(self, node: str, number: int, sender: str) -> None:
+        """From now on, markers of a flow at its last edge ``node`` count; earlier ones don't. ``sender`` is its first
+        edge: what its reports say counts where it has told another controller alone.
+        """
         self._markers[node, number] = {}
+        self._senders[node, number] = sender
         self._waiting[node, number] += 1
 
     def forget(self, node: str, number: int) -> None:
@@ -112,6 +117,7 @@ class SequenceMarkers:
         if self._waiting[node, number] <= 0:
             del self._waiting[node, number]
             self._markers.pop((node, number), None)
+            self._senders.pop((node, number), None)
 
     def of(self, node: str, number: int, path: int) -> PathMarkers:
         """The latest of a path at the last edge of its flow."""
@@ -123,15 +129,24 @@ class SequenceMarkers:
 
     def reported(self, node: str, report: Mapping[str, Any]) -> bool:
         """An agent's report says again what was told at once; whether somebody waits for any of it."""
-        if all(agent != node for agent, _ in self._markers):
-            return False
-        taken = [self._take(node, flow["number"], tuple(map(_markers, flow["paths"]))) for flow in report["egress"]]
+        sent = {number for (_, number), sender in self._senders.items() if sender == node}
+        taken = [self._take_first(node, flow) for flow in (report["ingress"] if sent else ()) if flow["number"] in sent]
+        if any(agent == node for agent, _ in self._markers):
+            told = ((flow["number"], tuple(map(_markers, flow["paths"]))) for flow in report["egress"])
+            taken += [self._take(node, *each) for each in told]
         return any(taken)
 
     def left(self, node: str) -> None:
         """An agent is gone: what it told is void."""
         self._first = {flow: number for flow, number in self._first.items() if flow[0] != node}
         self._markers = {flow: {} if flow[0] == node else markers for flow, markers in self._markers.items()}
+
+    def _take_first(self, node: str, flow: Mapping[str, Any]) -> bool:
+        known, first = (node, flow["number"]), flow["from"]
+        if type(first) is not int or not 0 <= first < NUMBERS or self._first.get(known) == first:
+            return False
+        self._first[known] = first
+        return True
 
     def _take(self, node: str, number: int, paths: tuple[PathMarkers, ...]) -> bool:
         markers = self._markers.get((node, number))

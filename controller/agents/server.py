@@ -15,9 +15,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from hyroads.controller.core.admission import Limits
+from hyroads.controller.core.identity import DeviceTokens, not_of_node
+from hyroads.controller.files.tls import certificate_names
 from hyroads.controller.framework import ryu_shim as shim
 from hyroads.controller.framework.connections import Connections, Place
 from hyroads.controller.framework.shared_poll import SharedPoll
+from hyroads.controller.framework.tls_socket import TlsSocket
 from hyroads.controller.native.messages import CHANGES, PONG
 from hyroads.controller.settings.controller import Timings
 
@@ -50,6 +53,8 @@ from .telemetry import (
 )
 
 if TYPE_CHECKING:
+    import ssl
+
     import numpy as np
     from numpy.typing import NDArray
 
@@ -117,11 +122,15 @@ class Radios:
 
 
 LOG = logging.getLogger("hyroads.agents")
-HELLO_WITHIN_S = 2.0
+HELLO_WITHIN_S, TLS_WITHIN_S = 2.0, 5.0
+PROBE_S, LOOK_S = 1.0, 0.01
+"""Who is connected has so long at most to show that it lives when another connection says it is the same node."""
 JOIN_WITHIN_S = 0.3
 SPARE_CONNECTIONS = 128
 # Who says something anyway is pinged only to know how long that takes, and to let it know that we live.
 PING_WITHIN_S = 0.6
+USUAL_S = 0.15
+"""So long whatever comes may wait to be read, on any machine."""
 
 STARTING_S = 0.5
 """How often a report of what changed is read of each session while so many come back."""
@@ -133,9 +142,16 @@ _PONG: Mapping[str, Any] = {"type": "pong", "epoch": 0, "heard_ms": None}
 _Handler = Callable[[Session, dict[str, Any]], None]
 
 
+class NoTlsError(Exception):
+    """The other end does not agree to TLS, or has no certificate of the authority."""
+
+
 class AgentServer:
     """Accepts agents. ``nodes`` are those that have one; times come from ``clock`` (monotonic seconds). By ``attended``
     (``core.attention``; the same if it is not given) it is judged who is silent and does not answer.
+
+    With a ``context`` the port speaks TLS; if that asks for certificates, each must name the node of its agent.
+    ``conflict(role, node, peer, holder)`` is told of a second session of a node whose first one lives.
     """
 
     def __init__(
@@ -143,7 +159,7 @@ class AgentServer:
         listener: Listener,
         nodes: frozenset[str],
         timings: Timings,
-        token: str | None,
+        tokens: DeviceTokens,
         clock: Callable[[], float],
         *,
         radios: Radios,
@@ -151,6 +167,8 @@ class AgentServer:
         clients: ClientAccess,
         epoch_seen: Callable[[int, str], None] = lambda epoch, who: None,
         attended: Callable[[], float] | None = None,
+        context: ssl.SSLContext | None = None,
+        conflict: Callable[[str, str, str, str], None] = lambda role, node, peer, holder: None,
     ) -> None:
         self.sessions: dict[str, Session] = {}
         self.radios: dict[str, Session] = {}
@@ -161,11 +179,12 @@ class AgentServer:
         self._listener = listener
         self._nodes = nodes
         self._timings = timings
-        self._token = token
+        self._tokens = tokens
+        self._context, self._conflict = context, conflict
         self._clock, self._attended = clock, attended or clock
         self._poll = SharedPoll(MAX_LINE)
         places = 2 * (len(nodes) + len(radios.nodes) + len(clients.tokens)) + SPARE_CONNECTIONS
-        limits = Limits(places, places, HELLO_WITHIN_S)
+        limits = Limits(places, places, HELLO_WITHIN_S if context is None else HELLO_WITHIN_S + TLS_WITHIN_S)
         self._connections = Connections(limits, self._attended, listener.agent_misbehaved)
         self._epoch_seen = epoch_seen
         self._epoch: int | None = None
@@ -211,10 +230,17 @@ class AgentServer:
             CLIENT: {**common, **clients.handlers()},
         }
 
-    def use_tokens(self, agents: str | None, clients: Mapping[str, str]) -> None:
-        """Other tokens from now on. Agents that are connected stay; a client whose token is not valid any more goes."""
-        before = self._clients.tokens
-        self._token, self._clients = agents, replace(self._clients, tokens=clients)
+    def use_tokens(self, devices: DeviceTokens, clients: Mapping[str, str]) -> None:
+        """Other tokens from now on. Who had one of its own that is not valid any more goes; others that are connected
+        stay.
+        """
+        before, own = self._clients.tokens, self._tokens.own
+        for session in [*self.sessions.values(), *self.radios.values()]:
+            key = session.hello.role, session.node
+            if key in own and devices.own.get(key) != own[key]:
+                session.close("its token is not valid any more")
+                self._ended(session)
+        self._tokens, self._clients = devices, replace(self._clients, tokens=clients)
         for client in [name for name in self.clients if clients.get(name) != before.get(name)]:
             session = self.clients[client]
             session.close("its token is not valid any more")
@@ -241,12 +267,17 @@ class AgentServer:
 
     def _serve_one(self, connection: Any, place: Place) -> None:
         session: Session | None = None
-        peer, lines = place.peer, shim.LineReader(connection, MAX_LINE)
+        peer = place.peer
         try:
+            if self._context is not None:
+                connection = self._secured(connection)
+            lines = shim.LineReader(connection, MAX_LINE)
             session = self._greet(connection, lines, place)
             if session is not None:
                 shim.spawn(session.write_loop)
                 self._read_loop(session, connection, lines)
+        except NoTlsError as error:
+            self._listener.agent_misbehaved(peer, str(error))
         except ProtocolError as error:
             self._listener.agent_misbehaved(peer, str(error))
             self._refuse(connection, session, str(error))
@@ -256,42 +287,91 @@ class AgentServer:
             if session is not None:
                 self._ended(session)
 
+    def look(self) -> None:
+        """To be called again and again, so that :attr:`late_s` is known."""
+        self._poll.look()
+
+    @property
+    def late_s(self) -> float:
+        """So late is what agents and radios say read at worst, beyond what is usual."""
+        return max(0.0, self._poll.late_s - USUAL_S)
+
+    def _secured(self, connection: Any) -> TlsSocket:
+        secured = TlsSocket(connection, self._context)
+        try:
+            secured.handshake(TLS_WITHIN_S)
+        except ConnectionError as error:
+            raise NoTlsError(str(error)) from error
+        return secured
+
     def _greet(self, connection: Any, lines: shim.LineReader, place: Place) -> Session | None:
         shim.no_delay(connection)
         line = lines.next(HELLO_WITHIN_S)
         if line is None:
             return None
         hello = parse_hello(parse_line(line))
-        if not self._may_enter(hello):
+        problem = self._problem_of(hello, connection)
+        if problem:
             # A slow answer makes guessing slow.
             shim.sleep(0.5)
-            raise ProtocolError("wrong token")
+            raise ProtocolError(problem)
         if not place.authenticated(f"{hello.role} {hello.node}"):
             return None
         session = Session(hello, place.peer, connection, self._attended, heard_s=self._attended())
+        session.by_library = self._poll.can_read(connection)
         welcome = {RADIO: self._welcome_radio, CLIENT: self._welcome_client}.get(hello.role, self._welcome_agent)
         return welcome(session)
 
-    def _may_enter(self, hello: Hello) -> bool:
-        """Whether a token is the right one: of agents and radios that of all, of a client its own."""
-        wanted = self._clients.tokens.get(hello.node, "") if hello.role == CLIENT else self._token
-        if wanted is None:
-            return True
-        return bool(wanted) and hmac.compare_digest((hello.token or "").encode(), wanted.encode())
+    def _problem_of(self, hello: Hello, connection: Any) -> str:
+        """Why somebody is not whom its hello names; "" if it is: by its certificate if they are asked for, and by its
+        token.
+        """
+        shown = connection.certificate if isinstance(connection, TlsSocket) else None
+        problem = "" if shown is None else not_of_node(certificate_names(shown), hello.node)
+        if problem:
+            return problem
+        if hello.role == CLIENT:
+            wanted = self._clients.tokens.get(hello.node, "")
+            is_right = bool(wanted) and hmac.compare_digest((hello.token or "").encode(), wanted.encode())
+        else:
+            is_right = self._tokens.admits(hello.role, hello.node, hello.token)
+        return "" if is_right else "wrong token"
 
-    def _replace(self, known: dict[str, Session], session: Session) -> None:
-        """The newest connection of a node counts: the old one may be of a machine that lost its power."""
-        old = known.get(session.node)
-        if old is not None:
+    def _take_place(self, known: dict[str, Session], session: Session) -> None:
+        """A node has one session. That which lives stays, ProtocolError for another one; else the new one counts: the
+        old one may be of a machine that lost its power.
+        """
+        while (old := known.get(session.node)) is not None:
+            if self._lives(old):
+                self._conflict(session.hello.role, session.node, session.peer, old.peer)
+                raise ProtocolError(f"{session.hello.role} {session.node} is connected already, and lives")
             old.close("replaced by a new connection")
             self._ended(old)
         known[session.node] = session
+
+    def _lives(self, old: Session) -> bool:
+        """Whether a session says anything after it was asked to, and does not end with it: what it had said before may
+        come first.
+        """
+        within_s = min(self._timings.agent_dead_ms / 1e3, PROBE_S)
+        asked_s, before = self._attended(), old.heard_s
+        old.ping()
+        while not old.closed:
+            waited_s, is_late = self._attended() - asked_s, old.has_unread()
+            if old.heard_s != before and not is_late:
+                # An end that is already here is seen meanwhile.
+                shim.sleep(LOOK_S)
+                return not old.closed
+            if waited_s > (2 * within_s if is_late else within_s):
+                return old.heard_s != before
+            shim.sleep(LOOK_S)
+        return False
 
     def _welcome_radio(self, session: Session) -> Session:
         radios = self._radios
         if session.node not in radios.nodes:
             raise ProtocolError("no such node with radios in the network")
-        self._replace(self.radios, session)
+        self._take_place(self.radios, session)
         times = {"interval_ms": radios.interval_ms}
         if session.hello.changes:
             times["whole_ms"] = max(WHOLE_MS, radios.interval_ms)
@@ -306,7 +386,7 @@ class AgentServer:
         return session
 
     def _welcome_client(self, session: Session) -> Session:
-        self._replace(self.clients, session)
+        self._take_place(self.clients, session)
         session.send({"type": "welcome", "version": VERSION, "report_ms": REPORT_MS})
         LOG.info("client %s connected from %s, %s", session.node, session.peer, session.hello.program)
         session.allowance = allowance()
@@ -318,7 +398,7 @@ class AgentServer:
         hello, timings = session.hello, self._timings
         if hello.node not in self._nodes:
             raise ProtocolError("no such node with an agent in the network")
-        self._replace(self.sessions, session)
+        self._take_place(self.sessions, session)
         times = {"report_ms": timings.report_ms, "ping_ms": timings.ping_ms}
         if hello.changes:
             times["whole_ms"] = max(WHOLE_MS, timings.report_ms)
@@ -341,7 +421,7 @@ class AgentServer:
     def _read_loop(self, session: Session, connection: Any, lines: shim.LineReader) -> None:
         for line in lines.given(b""):
             self._take(session, line)
-        if session.hello.role != CLIENT and self._poll.can_read(connection):
+        if session.hello.role != CLIENT and session.by_library:
             self._poll.serve_by_library(connection, lines.rest(), lambda *told: self._take_told(session, *told))
             return
         if session.hello.role != CLIENT:
@@ -433,7 +513,7 @@ class AgentServer:
             # Reports that refer to the old one may still be read.
             session.whole = WholeReport()
             session.whole.take(report)
-        reader = self._poll.library
+        reader = self._poll.library if session.by_library else None
         found = session.whole.columns if reader is not None else None
         if reader is not None and found is not None:
             session.refer(reader.refer_to_report, *found[1:])
@@ -442,7 +522,7 @@ class AgentServer:
     def _on_radio(self, session: Session, message: dict[str, Any]) -> None:
         report = session.reading.take(message)
         technologies = session.reading.technologies
-        if self._poll.library is not None and technologies is not None:
+        if session.by_library and self._poll.library is not None and technologies is not None:
             session.refer(self._poll.library.refer_to_reading, technologies)
         self._radios.listener.radio_report(session, report)
 

@@ -50,6 +50,8 @@ class Session:
     join_by_s: float = 0.0
     skip_until_s: float = 0.0
     """Until when reports that others take the place of may be left out."""
+    by_library: bool = False
+    """The compiled library reads its socket."""
     allowance: TokenBucket | None = None
     may_change: bool = True
     """Of radios: another controller leads if not, and they would refuse what we say."""

@@ -205,6 +205,8 @@ class NetworkMetrics:
         for source in ("openflow", "agent"):
             malformed.add_metric((source,), counters[f"malformed_{source}"])
         yield malformed
+        conflicts = "Second sessions of devices whose first one lived"
+        yield Counter("hyroads_identity_conflicts", conflicts, value=counters["identity_conflicts"])
 
     def _agents(self) -> Families:
         event_loop, node = self.event_loop, ("node",)

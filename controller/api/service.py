@@ -18,7 +18,8 @@ from hyroads.controller.framework import ryu_shim as shim
 from hyroads.controller.model.plan import MULTIPATH, FlowPlan
 from hyroads.controller.model.state import DeclaredFlow, Origin, Presence
 from hyroads.controller.runtime.faults import wait_until
-from hyroads.controller.runtime.persistence import Change, parse_flow
+from hyroads.controller.runtime.persistence import parse_flow
+from hyroads.controller.runtime.saver import Change
 from hyroads.controller.switches.sessions import SwitchSession
 from hyroads.rest.contract import ConflictError, Document, NotConfirmedError, NotFoundError
 from hyroads.rest.metrics import Exposition, RequestTimes

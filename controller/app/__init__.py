@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import ssl
 import struct
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -32,7 +33,7 @@ from hyroads.controller.control.source import Source
 from hyroads.controller.core.addressing import Numbers
 from hyroads.controller.core.admission import Limits
 from hyroads.controller.core.attention import AttendedClock
-from hyroads.controller.core.checking import Endpoint
+from hyroads.controller.core.checking import Endpoint, TlsFiles
 from hyroads.controller.core.errors import ConfigError, GuardError, OpenFlowError
 from hyroads.controller.core.network import Network
 from hyroads.controller.files.documents import read_file
@@ -52,9 +53,10 @@ from hyroads.controller.runtime.event_loop import EventLoop, loop_options_of
 from hyroads.controller.runtime.faults import JsonLines, LogLimit
 from hyroads.controller.runtime.persistence import Store, to_save
 from hyroads.controller.runtime.telemetry import Telemetry
+from hyroads.controller.services.mptcp_saved import SavedConnections
 from hyroads.controller.services.pair_tests import PairTestService, testable_links
 from hyroads.controller.settings.controller import IDLE, MEASURED, load
-from hyroads.controller.switches.server import LargeReads, SwitchServer
+from hyroads.controller.switches.server import LargeReads, SwitchIdentity, SwitchServer
 from hyroads.controller.switches.sessions import SwitchSession
 from hyroads.rest import access, events, ha, identity, live, pair_tests, reload, ryu, slices
 from hyroads.rest.access import Access
@@ -68,7 +70,7 @@ from .regions import Regions
 if TYPE_CHECKING:
     from hyroads.controller.ha.standby import Standby
 
-LOG = logging.getLogger("hyroads.controller")
+LOG, REST_LOG = logging.getLogger("hyroads.controller"), logging.getLogger("hyroads.rest.access")
 MAX_BAD_MESSAGES = 20
 REST_LIMITS = Limits(strangers=512, known=256, within_s=10.0, each=512)
 TURN_S, ATTENDED_S = 0.05, 0.15
@@ -112,15 +114,16 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
             self.settings.network,
             guards=ports.guard,
             dhcp=ports.dhcp_servers,
+            routers=ports.routers,
             all_routes_nodes=self.settings.all_routes_nodes,
             region=self.settings.region.name if self.settings.region is not None else None,
             label_secret=bytes.fromhex(secret or ""),
         )
         self._fingerprints: tuple[Network, str] | None = None
         self._routes_document = RoutesDocument()
-        restored, problems = restored_in(self.store, self.context)
+        restored, problems = restored_in(self.store, self.context, SavedConnections(self.settings.mptcp.most_routed))
         self.attended = AttendedClock(time.monotonic, ATTENDED_S)
-        self.telemetry = Telemetry(self.context, self.settings, time.monotonic)
+        self.telemetry = Telemetry(self.context, self.settings, time.monotonic, lambda: self.agents.late_s)
         self.event_log = EventLog(time.time, shim.Signal(), several=self.settings.ha is not None)
         source, tests = self._pair_tests()
         self.event_loop = self._new_event_loop(restored, source, tests)
@@ -223,9 +226,11 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
             self.event_loop,
             self.context.own_agents,
             self.settings.timings,
-            self.settings.agent_token,
+            self.settings.device_tokens,
             time.monotonic,
             attended=self.attended,
+            context=_tls(self.settings.agents_tls, "agents_tls"),
+            conflict=self.event_loop.faults.conflict,
             radios=self.telemetry.radios(self.services.steering),
             markers=self.event_loop.markers,
             clients=ClientAccess(self.services.multihomed, self.settings.clients),
@@ -246,12 +251,18 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
         }
         self._connections: dict[int, shim.Connection] = {}
         self._bad: dict[int, int] = {}
-        tls = self.settings.tls
-        context = server_side(tls, _document()) if tls else None
+        context = _tls(self.settings.tls, "tls")
+        self._rest_context = _tls(self.settings.rest_tls, "rest_tls")
         self._listeners = {name: _listen(name, getattr(self.settings, name)) for name in ("openflow", "agents", "rest")}
         switches = len(self.context.own_switches)
-        ours = self.context.node_of_dpid
-        openflow = self._listeners["openflow"], context, switches, ours.__contains__
+        identity = SwitchIdentity(
+            self.context.node_of_dpid.get,
+            certified=self.settings.tls is not None and self.settings.tls.ca is not None,
+            any_switch=self.settings.any_switch,
+            ask=self._ask_for_life,
+            conflict=partial(self.event_loop.faults.conflict, "switch"),
+        )
+        openflow = self._listeners["openflow"], context, switches, identity
         server = SwitchServer(*openflow, self._bad_connection, self.attended)
         shim.replace_switch_server(server.serve)
         shim.end_silent_switches(LargeReads.silence_s, echo_s=ECHO_S, dead_s=SWITCH_DEAD_S)
@@ -271,7 +282,7 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
         self.services.start()
         shim.spawn(self.agents.serve, self._listeners["agents"])
         places = Connections(REST_LIMITS, self.attended, self._bad_client)
-        shim.spawn(serve_wsgi, self._listeners["rest"], web, logging.getLogger("hyroads.rest.access"), places)
+        shim.spawn(serve_wsgi, self._listeners["rest"], web, REST_LOG, places, self._rest_context)
         if self.standby is not None:
             from .standby import watch_leader
 
@@ -296,12 +307,12 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
         while True:
             shim.sleep(TURN_S)
             self.attended.turned()
+            self.agents.look()
 
     def _web(self) -> Flask:
         """The REST API."""
         settings = self.settings
-        parts = {f"{name}.tls": part.tls for name, part in (("ha", settings.ha), ("region", settings.region)) if part}
-        ends = certificate_ends({"tls": settings.tls, **parts})
+        ends = certificate_ends(settings.tls_places)
         self.event_loop.collectors += [partial(certificates, ends), partial(refused_changes, self.event_loop.counters)]
         shown = LiveDocument(self.event_loop, self.telemetry.traffic, self.services.directory.places)
         service = ControllerService(
@@ -334,6 +345,7 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
             requests=service.requests,
             replies=self.standby,
             saved=(lambda: None) if self.standby is None else self.event_loop.saver.wait_all,
+            quotas=self.services.quotas,
             elsewhere=(lambda: None) if self.standby is None else partial(ha.elsewhere, self.standby),
         )
         self._access: Access = web.extensions[access.EXTENSION]
@@ -459,6 +471,11 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
         self.event_loop.counters["malformed_openflow"] += 1
         self.event_loop.stranger(f"OpenFlow peer {peer}", what)
 
+    def _ask_for_life(self, dpid: int) -> None:
+        session = self.event_loop.switches.get(self.context.node_of_dpid.get(dpid, ""))
+        if session is not None:
+            session.connection.send(wire.message(b"", session.xid(), wire.ECHO_REQUEST))
+
     def _bad_client(self, peer: str, what: str) -> None:
         self.event_loop.stranger(f"REST client {peer}", what)
 
@@ -479,7 +496,7 @@ def _set_up_log() -> None:
     """One line per event; ours from INFO on, whatever the framework's level is."""
     logging.getLogger("hyroads").setLevel(min(logging.INFO, logging.getLogger().level or logging.INFO))
     # Every request of a poller is no event.
-    logging.getLogger("hyroads.rest.access").setLevel(logging.WARNING)
+    REST_LOG.setLevel(logging.WARNING)
     shim.let_threads_log()
     limit, is_json = LogLimit(), os.environ.get("HYROADS_LOG_FORMAT") == "json"
     for handler in logging.getLogger().handlers:
@@ -493,6 +510,10 @@ def _set_up_log() -> None:
 def _document() -> str:
     """What an error in the settings names."""
     return os.environ.get("HYROADS_CONFIG") or "settings"
+
+
+def _tls(files: TlsFiles | None, place: str) -> ssl.SSLContext | None:
+    return None if files is None else server_side(files, _document(), place)
 
 
 def _listen(name: str, endpoint: Endpoint) -> Any:

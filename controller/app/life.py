@@ -55,12 +55,13 @@ class Followers:
         self.access().use(tokens, limit_of(settings))
         self.services.tokens = tokens
         self.services.access_rules.use(tokens)
+        self.services.quotas.tokens = tokens
         if self.services.sfnet is not None:
             self.services.sfnet.tokens = tokens
 
     def _clients(self, settings: Settings) -> None:
         # Those that may not connect any more end their sessions while they are still known.
-        self.agents.use_tokens(settings.agent_token, settings.clients)
+        self.agents.use_tokens(settings.device_tokens, settings.clients)
         self.services.multihomed.allow(settings.clients)
 
     def _policies(self, settings: Settings) -> None:

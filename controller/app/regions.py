@@ -37,7 +37,7 @@ from hyroads.controller.core.checking import Endpoint
 from hyroads.controller.core.errors import ConfigError, HyroadsError
 from hyroads.controller.files.tls import client_side, server_side
 from hyroads.controller.framework import ryu_shim as shim
-from hyroads.controller.ha.peers import Security, line_of, listen
+from hyroads.controller.ha.peer_links import Security, line_of, listen
 from hyroads.controller.model import state as model
 from hyroads.controller.runtime.event_loop import EventLoop
 from hyroads.controller.settings.region import RegionSettings

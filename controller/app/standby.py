@@ -21,12 +21,13 @@ from hyroads.controller.files.tls import client_side, server_side
 from hyroads.controller.framework import ryu_shim as shim
 from hyroads.controller.ha.etcd import Etcd
 from hyroads.controller.ha.instance import Instance
-from hyroads.controller.ha.peers import Security, listen
+from hyroads.controller.ha.peer_links import Security, listen
 from hyroads.controller.ha.standby import Standby
 from hyroads.controller.model import state as model
 from hyroads.controller.model.state import SAVED_ORIGINS, Origin
 from hyroads.controller.runtime.event_loop import EventLoop
 from hyroads.controller.runtime.persistence import Saved, to_save
+from hyroads.controller.services.mptcp_saved import SavedConnections
 from hyroads.controller.settings.ha import HaSettings
 
 LOG = logging.getLogger("hyroads.ha")
@@ -85,6 +86,7 @@ def begin_standby(
 ) -> Standby:
     """This controller as one of several, which follows until it is elected; ConfigError."""
     settings, mailbox, routes = event_loop.settings, shim.Mailbox(), LeaderRoutes()
+    connections = SavedConnections(settings.mptcp.most_routed)
     region = settings.region.name if settings.region is not None else None
     prefix = ha.prefix(event_loop.declared, settings.network, region)
 
@@ -102,7 +104,7 @@ def begin_standby(
         return to_save(declared, state.flows.values(), numbers, state.constrained, services_saved), present
 
     def adopt(saved: Saved) -> None:
-        restored, left_out = ready(saved, event_loop.context, event_loop.declared)
+        restored, left_out = ready(saved, event_loop.context, connections, event_loop.declared)
         parts = {"flows": restored.flows, "constrained": restored.constrained, "places": restored.places}
         of_leader = routes.of(paths_in(saved.services, fingerprint(event_loop.declared)), restored)
         event_loop.adopt(partial(model.restored, **parts), restored.numbers, of_leader)  # type: ignore[arg-type]

@@ -20,13 +20,14 @@ from hyroads.controller.agents.frame_keys import is_secret, new_secret
 from hyroads.controller.agents.sessions import Session
 from hyroads.controller.core.addressing import Numbers
 from hyroads.controller.core.errors import ConfigError
+from hyroads.controller.core.mptcp_connections import Connection
 from hyroads.controller.core.multicast import GroupRate
 from hyroads.controller.core.network import Network, Place
 from hyroads.controller.core.services.view import NetworkView
 from hyroads.controller.core.traffic_meter import TrafficMeter
 from hyroads.controller.framework import ryu_shim as shim
 from hyroads.controller.model.handover import Constrained, Key
-from hyroads.controller.model.state import DeclaredFlow, State, TopologyContext
+from hyroads.controller.model.state import DeclaredFlow, Origin, State, TopologyContext
 from hyroads.controller.runtime.event_loop import EventLoop
 from hyroads.controller.runtime.faults import repeat
 from hyroads.controller.runtime.persistence import Saved, Store, declared
@@ -46,6 +47,7 @@ from hyroads.controller.services.mptcp import MptcpService
 from hyroads.controller.services.mptcp_ends import SubflowEnds
 from hyroads.controller.services.mptcp_routes import TICK_S as ROUTES_TICK_S
 from hyroads.controller.services.mptcp_routes import SubflowRoutes
+from hyroads.controller.services.mptcp_saved import SavedConnections
 from hyroads.controller.services.multicast.membership import TICK_S, MembershipService, QuerierService
 from hyroads.controller.services.multicast.meter import INTERVAL_S, SessionMeter, known_hosts, ports_of_hosts
 from hyroads.controller.services.multicast.sessions import SessionService
@@ -53,6 +55,7 @@ from hyroads.controller.services.plugins.discovery import discover
 from hyroads.controller.services.plugins.requests import Requests
 from hyroads.controller.services.plugins.service import PluginService, plugin_metrics
 from hyroads.controller.services.plugins.sfnet import SfnetService
+from hyroads.controller.services.quotas import QuotaService
 from hyroads.controller.services.reservations import ReservationService
 from hyroads.controller.services.steering.actuators import HandoverActuator, SteeringActuator, network_view
 from hyroads.controller.services.steering.placements import RadioPlacements
@@ -68,6 +71,7 @@ from hyroads.rest import (
     multihomed,
     ncasts,
     plugins,
+    quotas,
     reservations,
     sessions,
 )
@@ -84,27 +88,36 @@ class RestoredState:
     constrained: Mapping[Key, Constrained]
     places: Mapping[str, Place | None]
     ncasts: list[RestoredNCast]
+    connections: list[Connection]
     services: Mapping[str, Any]
     """What the other services saved, by service."""
 
 
-def restored_in(store: Store, context: TopologyContext) -> tuple[RestoredState, list[ConfigError]]:
+def restored_in(
+    store: Store, context: TopologyContext, connections: SavedConnections
+) -> tuple[RestoredState, list[ConfigError]]:
     """The content of the file, and what is left out of it."""
     saved, problems = store.load(context.network)
-    restored, more = ready(saved, context)
+    restored, more = ready(saved, context, connections)
     return restored, problems + more
 
 
 def ready(
-    saved: Saved, context: TopologyContext, network: Network | None = None
+    saved: Saved, context: TopologyContext, mptcp: SavedConnections, network: Network | None = None
 ) -> tuple[RestoredState, list[ConfigError]]:
-    """What was saved, on this network, and what is left out of it. ``network`` is the file, if it was read again."""
+    """What was saved, on this network, and what is left out of it. ``network`` is the file, if it was read again;
+    ``mptcp`` reads MPTCP connections.
+    """
     flows = declared(network or context.network, saved)
+    connections, problems = mptcp.of(saved.services.get("connections"), context, time.monotonic())
+    taken = {flow.spec.id: flow for flow in flows}
+    flows += [DeclaredFlow(spec, Origin.MPTCP) for spec in mptcp.flows(connections, taken)]
     specs = {flow.spec.id: flow.spec for flow in flows}
     ncasts, no_ncasts = ncasts_from(saved.services.get("ncasts"), context.network, specs)
     places, no_places = places_from(saved.services.get("places"), context)
     constrained = {**saved.constrained, **{ncast.key: ncast.constrained for ncast in ncasts}}
-    return RestoredState(flows, saved.numbers, constrained, places, ncasts, saved.services), no_ncasts + no_places
+    restored = RestoredState(flows, saved.numbers, constrained, places, ncasts, connections, saved.services)
+    return restored, problems + no_ncasts + no_places
 
 
 LOG = logging.getLogger("hyroads.controller")
@@ -113,7 +126,14 @@ LOG = logging.getLogger("hyroads.controller")
 def tokens_of(settings: Settings) -> list[Token]:
     """The tokens of the REST API."""
     return [
-        Token(each.name, each.token, each.role, clients=each.clients, access_rules=each.access_rules)
+        Token(
+            each.name,
+            each.token,
+            each.role,
+            clients=each.clients,
+            access_rules=each.access_rules,
+            quotas=each.quotas,
+        )
         for each in settings.api_tokens
     ]
 
@@ -243,7 +263,17 @@ class Services:
         self.access_rules = AccessRuleService(
             event_loop, tokens=self.tokens, guarded=self.settings.access.guard, clock=time.time
         )
+        self.access_rules.others.append(self.clients.floods.entries)
         event_loop.followers.append(self.access_rules.follow)
+        self.quotas = QuotaService(
+            self.tokens,
+            {
+                "flows": lambda name: name in event_loop.state.flows,
+                "sessions": lambda name: name in self.sessions.sessions,
+                "reservations": self.reservations.has,
+                "ncasts": lambda name: name in self.ncasts.names(),
+            },
+        )
 
     def _begin_mptcp(self, document: str, traffic: TrafficMeter) -> None:
         event_loop, settings = self.event_loop, self.settings.mptcp
@@ -300,6 +330,7 @@ class Services:
             ("reservations", self.reservations.restore),
             ("access_rules", self.access_rules.restore),
             ("preferences", self.directory.restore),
+            ("quotas", self.quotas.restore),
         ):
             try:
                 problems += restore(restored.services.get(name))
@@ -307,9 +338,14 @@ class Services:
                 self.event_loop.exception(f"taking in the saved {name}", error)
                 problems.append(ConfigError("state file", f"services.{name}", "expected what can be taken in"))
         self.membership.restore(restored.services.get("members"))
+        self._become_connections(restored)
         problems += self._take_secret(restored)
         if self.secret is None and self.settings.ha is None:
             self._use_secret(self.context.labels.secret.hex() or new_secret())
+
+    def _become_connections(self, restored: RestoredState) -> None:
+        self.mptcp.become(restored.connections)
+        self.subflow_routes.become([connection.id for connection in restored.connections])
 
     def _take_secret(self, restored: RestoredState) -> list[ConfigError]:
         """The secret of the network that was saved, if there is one."""
@@ -335,6 +371,7 @@ class Services:
             ("reservations", self.reservations.become),
             ("access_rules", self.access_rules.become),
             ("preferences", self.directory.become),
+            ("quotas", self.quotas.become),
         ):
             if before is None or saved.get(name) != before.get(name):
                 problems += become(saved.get(name))
@@ -343,6 +380,8 @@ class Services:
         if before is None or saved.get("ncasts") != before.get("ncasts"):
             self.ncasts.forget()
             self.ncasts.restore(restored.ncasts)
+        if before is None or saved.get("connections") != before.get("connections"):
+            self._become_connections(restored)
         if before is None or saved.get("seals") != before.get("seals"):
             problems += self._take_secret(restored)
         if before is None:
@@ -353,6 +392,8 @@ class Services:
     def lead(self) -> None:
         """From now on services change by themselves."""
         self._before_became = None
+        for service in (self.membership, self.mptcp, self.subflow_routes):
+            service.lead()
         if self.secret is None:
             self._use_secret(new_secret())
             self.event_loop.saver.note()
@@ -365,7 +406,9 @@ class Services:
             "reservations": self.reservations.to_save(),
             "access_rules": self.access_rules.to_save(),
             "ncasts": self.ncasts.to_save(),
+            "connections": self.mptcp.to_save(self.subflow_routes.routed),
             "preferences": self.directory.to_save(),
+            "quotas": self.quotas.to_save(),
             "places": saved_places(state.places),
             **(
                 {}
@@ -388,6 +431,7 @@ class Services:
             clients.blueprint(self.directory),
             connections.blueprint(self.mptcp),
             multihomed.blueprint(self.multihomed),
+            quotas.blueprint(self.quotas),
         ]
 
     def _leading(self, work: Callable[[], object]) -> Callable[[], None]:

@@ -16,6 +16,7 @@ from .main import Command, argument, either
 
 if TYPE_CHECKING:
     from hyroads.controller.access_point.agent import LiveObjects
+    from hyroads.controller.access_point.channel import Address, Secured
     from hyroads.controller.access_point.config import AgentConfig
 
 MAX_CONFIG_BYTES = 1 << 20
@@ -58,11 +59,27 @@ def _run_channel(args: argparse.Namespace, config: AgentConfig) -> int:
     complain = Complaints("hyroads ap-agent")
     readings = OwnReadings(config, make_radios(config, MAKERS), complain)
     followers = [HostapdFollower(entry.socket, entry.technology, complain) for entry in config.hostapd]
-    channel = Channel(addresses_of(args.channel), token, [config.node], readings, complain, followers=followers)
+    addresses = addresses_of(args.channel)
+    secured = _secured(args, addresses)
+    channel = Channel(addresses, token, [config.node], readings, complain, followers=followers, secured=secured)
     manager = ServiceManager()
     manager.ready()
     channel.run(each_turn=manager.turned)
     return 0
+
+
+def _secured(args: argparse.Namespace, addresses: list[Address]) -> Secured | None:
+    """TLS, if an authority is named: a controller's certificate must have the name by which it is dialled."""
+    if args.ca is None:
+        if args.cert is not None or args.key is not None:
+            raise ConfigError("command line", "--cert", "expected --ca, by which controllers are trusted")
+        return None
+    from hyroads.controller.framework.tls_client import ClientTls, client_context
+
+    context = client_context(args.ca, args.cert, args.key)
+    hosts = [each.rpartition(":")[0].strip().strip("[]") for each in args.channel.split(",")]
+    names = dict(zip(addresses, hosts, strict=True))
+    return lambda address: ClientTls(context, names[address])
 
 
 def _run_wireless(args: argparse.Namespace, config: AgentConfig) -> int:
@@ -156,7 +173,10 @@ COMMAND = Command(
     ),
     argument("--log", metavar="FILE", help="where --pass-persist writes complaints (default: nowhere)"),
     argument("--with-parent", type=int, metavar="PID", help="with --wireless: end when this parent ends"),
-    argument("--token-file", metavar="FILE", help="with --channel: the controller's agent_token"),
+    argument("--token-file", metavar="FILE", help="with --channel: what the controller knows this node by"),
+    argument("--ca", metavar="FILE", help="with --channel: TLS, and trust controllers that this authority knows (PEM)"),
+    argument("--cert", metavar="FILE", help="with --ca: the certificate of this node (PEM)"),
+    argument("--key", metavar="FILE", help="with --cert: its key (mode 0600)"),
     either(
         argument("--channel", metavar="HOST:PORT,...", help="no SNMP: tell each controller what is read"),
         argument("--pass-persist", action="store_true", help="what snmpd runs: serve on stdin and stdout"),

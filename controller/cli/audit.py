@@ -178,15 +178,15 @@ def _read_controller(name: str, environment: Mapping[str, str]) -> dict[str, Any
     from hyroads.controller.runtime.files import read_files
 
     files = read_files({**environment, "HYROADS_CONFIG": name})
-    settings, ha, region = files.settings, files.settings.ha, files.settings.region
-    ha_tls, region_tls = ha.tls if ha else None, region.tls if region else None
+    settings, ha = files.settings, files.settings.ha
     snmp = settings.snmp.targets if settings.snmp is not None else ()
-    agents = sum(1 for node in files.network.nodes.values() if node.agent)
+    agents = [("agent", node.id) for node in files.network.nodes.values() if node.agent]
     return {
         "ports": tuple(_ports_of(settings)),
-        "certificates": _certificates({"tls": settings.tls, "ha.tls": ha_tls, "region.tls": region_tls}),
+        "certificates": _certificates(settings.tls_places),
         "plugins": tuple(PluginFacts(one.name, one.bounds.user, _uid(one.bounds.user)) for one in settings.plugins),
-        "agent_nodes": agents,
+        "agent_nodes": len(settings.device_tokens.sharing(agents)),
+        "any_switch": tuple(sorted(settings.any_switch)),
         "plain_etcd": tuple(url for url in (ha.etcd if ha else ()) if url.startswith("http:")),
         "communities": tuple(
             f"snmp.targets.{one.name}"
@@ -199,8 +199,9 @@ def _read_controller(name: str, environment: Mapping[str, str]) -> dict[str, Any
 def _ports_of(settings: Settings) -> Iterator[Port]:
     tokens = bool(settings.api_tokens)
     yield _tls("listen.openflow", settings.openflow, settings.tls)
-    yield _port("listen.agents", settings.agents, tokens=settings.agent_token is not None)
-    yield _port("listen.rest", settings.rest, tokens=tokens)
+    agents = settings.device_tokens.are_asked_for
+    yield _tls("listen.agents", settings.agents, settings.agents_tls, tokens=agents)
+    yield _tls("listen.rest", settings.rest, settings.rest_tls, tokens=tokens)
     ha, region = settings.ha, settings.region
     if ha is not None:
         yield _tls("listen.peer", settings.peer, ha.tls, tokens=ha.peer_token is not None)
@@ -226,7 +227,8 @@ def _read_slicer(name: str, _: Mapping[str, str]) -> dict[str, Any]:
     if settings.rest is not None:
         ports.append(_tls("listen.rest", settings.rest, settings.rest_tls, tokens=bool(settings.api_tokens)))
     places = {place: getattr(settings, place) for place in ("tls", "controllers_tls", "rest_tls")}
-    return {"ports": tuple(ports), "certificates": _certificates(places)}
+    found = {"ports": tuple(ports), "certificates": _certificates(places)}
+    return {**found, "any_switch": tuple(sorted(settings.any_switch))}
 
 
 def _read_snmpvisor(name: str, _: Mapping[str, str]) -> dict[str, Any]:

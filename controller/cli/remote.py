@@ -138,7 +138,7 @@ def add_connection(parser: argparse.ArgumentParser, *, as_json: bool = True, **o
 def connect(args: argparse.Namespace) -> Client:
     """A client for the controller that arguments and environment name."""
     url, token = connection(args)
-    return Client(url, token, ca=getattr(args, "ca", None))
+    return Client(url, token, ca=getattr(args, "ca", None) or os.environ.get("HYROADS_CA"))
 
 
 def connection(args: argparse.Namespace) -> tuple[str, str | None]:

@@ -5,9 +5,11 @@ running controller, over REST.
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from typing import Any
 
 from hyroads.rest.client import Client, Document, address
+from hyroads.rest.contract import QUOTAS as QUOTAS_OF
 
 from .main import argument, either
 from .remote import NO_WAIT, Cell, VerbCommand, changes, does, given, lists, named, path, place, shows
@@ -155,6 +157,21 @@ RESERVATION = VerbCommand(
     does("add", "reserve a rate", _add_reservation, named("id"), _MBPS, _SUBJECT),
     does("change", "reserve more or less", _change_reservation, named("reservation"), _MBPS),
     changes("release", "give it up", "DELETE", "reservations/reservation", "id", waits=False),
+)
+
+
+def _quota(kind: str) -> Callable[[Document], str]:
+    def cell(token: Document) -> str:
+        one = next(each for each in token["quotas"] if each["quota"] == kind)
+        return f"{one['used']}" if one["limit"] is None else f"{one['used']} of {one['limit']}"
+
+    return cell
+
+
+QUOTAS = VerbCommand(
+    "List how many flows, sessions, reservations and n-casts each token has made, and may.",
+    lists("all", "quotas", "token=name | role", {kind: _quota(kind) for kind in QUOTAS_OF}),
+    shows("one", "quotas", "token", "name"),
 )
 
 

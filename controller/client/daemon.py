@@ -20,6 +20,7 @@ from pathlib import Path
 from hyroads.controller.core.checking import describe, one_of
 from hyroads.controller.core.errors import ConfigError, HyroadsError
 from hyroads.controller.files.text import read_text
+from hyroads.controller.framework.tls_client import client_context
 
 from .host import ClientPlan, HostError, default_gateways
 from .json_lines import ControlServer, Document
@@ -213,7 +214,9 @@ class Daemon(Process):
         if controller.token_file is None:
             raise ConfigError(policy.document, "controller.token_file", "is missing")
         name = (policy.waypoint.name if policy.waypoint is not None else None) or socket.gethostname()
-        where = Controller(controller.address, controller.port, name, read_token(controller.token_file))
+        files = controller.tls
+        tls = None if files is None else client_context(files.ca, files.certificate, files.key)
+        where = Controller(controller.address, controller.port, name, read_token(controller.token_file), tls=tls)
         callbacks = Callbacks(
             self.status, lambda: dict(self._policy.raw), self._use_document, self._migrate, self._choose_mode
         )

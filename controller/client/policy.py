@@ -92,12 +92,22 @@ class WaypointPolicy:
 
 
 @dataclass(frozen=True, slots=True)
+class ControllerTls:
+    """Files by which a controller is checked, and which it is shown."""
+
+    ca: str
+    certificate: str | None = None
+    key: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class ControllerPolicy:
     """Agent address of a campus controller, to which the client reports."""
 
     address: str
     port: int
     token_file: str | None = None
+    tls: ControllerTls | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -365,9 +375,15 @@ def _fingerprint(place: Place) -> str | None:
 
 def _controller(place: Place, base: Path) -> ControllerPolicy | None:
     raw: dict[str, Any] = {"address": place.value} if isinstance(place.value, str) else place.value
-    section = Place(raw, place.problems, place.path).section(("address", "port", "token_file"), ("address",))
+    known = ("address", "port", "token_file", "ca", "certificate", "key")
+    section = Place(raw, place.problems, place.path).section(known, ("address",))
     if "address" not in section:
         return None
     address = _address(section["address"], "the controller's address")
     port = integer_of(section, "port", CONTROLLER_PORT, 1, 65535)
-    return None if address is None else ControllerPolicy(address, port, path_of(section, "token_file", base))
+    ca, certificate, key = (path_of(section, name, base) for name in ("ca", "certificate", "key"))
+    if (certificate is None) != (key is None) or (certificate is not None and ca is None):
+        section.place.fail("expected certificate and key together, and ca with them")
+        return None
+    tls = None if ca is None else ControllerTls(ca, certificate, key)
+    return None if address is None else ControllerPolicy(address, port, path_of(section, "token_file", base), tls)

@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import json
 import secrets
+import ssl
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -77,6 +78,7 @@ class Controller:
     client: str
     token: str = field(repr=False)
     program: str = "hyroads-client"
+    tls: ssl.SSLContext | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +147,8 @@ class Reporter:
         self._send({"type": "client-event", "event": kind, **told})
 
     async def _session(self) -> None:
-        opening = asyncio.open_connection(self._controller.address, self._controller.port, limit=MAX_LINE)
+        where = self._controller
+        opening = asyncio.open_connection(where.address, where.port, limit=MAX_LINE, ssl=where.tls)
         reader, writer = await asyncio.wait_for(opening, CONNECT_WITHIN_S)
         tasks: list[asyncio.Task[None]] = []
         try:

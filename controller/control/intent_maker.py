@@ -51,6 +51,7 @@ class IntentMaker:
             places=places,
             guarded=context.guarded,
             dhcp=context.dhcp,
+            routers=context.routers,
             relays=self._relays,
         )
 
@@ -64,6 +65,7 @@ class IntentMaker:
                 context.labels,
                 guarded=context.guarded,
                 dhcp=context.dhcp,
+                routers=context.routers,
                 relays=self._relays,
             )
         return self._bare.of(places, tree)

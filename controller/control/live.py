@@ -9,7 +9,8 @@ The event loop calls these and deploys what they give. No I/O, no clock: times a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+import math
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
@@ -23,7 +24,7 @@ from hyroads.controller.core.addressing import Numbers
 from hyroads.controller.core.closed_loop import GroupAirtime
 from hyroads.controller.core.errors import PlanningError
 from hyroads.controller.core.estimate.flap_damping import FlapDamping, HelloGraph
-from hyroads.controller.core.infer.change import Change, ChangeDetector, FloatArray, domain_changes
+from hyroads.controller.core.infer.change import Change, ChangeDetector, FloatArray, domain_changes, merged
 from hyroads.controller.core.network import Link
 from hyroads.controller.model.plan import Options, Plan, differing
 from hyroads.controller.model.state import DeclaredFlow, Presence, State, TopologyContext, links_held
@@ -43,6 +44,11 @@ REST_AFTER_S = 0.5
 TOGETHER_S = 0.3
 # Failures of long ago are forgotten this often while nothing else happens.
 FORGET_EACH_S = 1.0
+# What is forgotten is looked for so often: each report of a link would else cost what the network has of them.
+PRUNE_EACH_S = 0.1
+# Which of many suppressed links can be held is asked for again after so much for each of them beyond a few: some twenty
+# times of what the answer takes. Hundreds that come back one by one would keep the loop for ten seconds.
+FEW_SUPPRESSED, PAUSE_PER_LINK_S = 32, 0.0005
 UNSAVED_S = 2.0
 """A leader saves better routes some milliseconds after it has pushed them. Its end is noticed within a second."""
 MOST_PUT_OFF = 2
@@ -106,7 +112,7 @@ class Live:
         self._together_s = together_s
         # Holds are looked at when one ends, or when something changes that they depend on.
         self._damped_for: tuple[object, ...] = (None,) * 6
-        self._next_release_s = 0.0
+        self._next_release_s, self._pruned_s, self._holds_until_s = 0.0, -math.inf, -math.inf
         self._context = context
         agents = [node for node in context.network.nodes if context.addressing.has_agent(node)]
         self._graph = HelloGraph.of(context.network, agents)
@@ -292,28 +298,46 @@ class Live:
         same = all(now is before for now, before in zip(basis, self._damped_for, strict=True))
         if same and now_s < self._next_release_s:
             return state
-        self._note_silence(state, now_s)
-        self.damping = self.damping.pruned(now_s)
+        heard = self._note_silence(state, now_s)
+        if now_s < self._holds_until_s:
+            return self._holds_for_now(state, heard, basis, now_s)
+        if now_s >= self._pruned_s + PRUNE_EACH_S:
+            self._pruned_s, self.damping = now_s, self.damping.pruned(now_s)
         suppressed = self.damping.held_down(now_s)
         held = self._graph.holdable(suppressed, partial(self._is_usable, replace(state, held=frozenset())))
         # A link that others need now is used until it fails again, so that plans do not follow every turn.
         self.damping = self.damping.released(suppressed.keys() - held)
         self._next_release_s = min((suppressed[link] for link in held), default=now_s + FORGET_EACH_S)
+        self._holds_until_s = now_s + PAUSE_PER_LINK_S * max(0, len(suppressed) - FEW_SUPPRESSED)
         result = links_held(state, held)
         self._damped_for = (result.silent, result.held, *basis[2:])
         return result
 
-    def _note_silence(self, state: State, now_s: float) -> None:
-        """Tells damping which links are silent. Those that fell silent together at one node are excused."""
+    def _holds_for_now(self, state: State, heard: Sequence[str], basis: tuple[object, ...], now_s: float) -> State:
+        """The state with the links held that were, and with those suppressed ones that were heard just now, until it is
+        asked for again who needs them."""
+        back = (link for link in heard if not self.damping.usable(link, now_s))
+        held = (state.held | frozenset(back)) - state.silent
+        self._next_release_s = self._holds_until_s
+        result = links_held(state, held) if held != state.held else state
+        self._damped_for = (result.silent, result.held, *basis[2:])
+        return result
+
+    def _note_silence(self, state: State, now_s: float) -> list[str]:
+        """Tells damping which links are silent. Those that fell silent together at one node are excused. The links that
+        are heard again.
+        """
         known = self.damping.histories
         fell = [link for link in state.silent if link not in known or known[link].up]
-        for link in [*fell, *(link for link, history in known.items() if not history.up and link not in state.silent)]:
+        heard = [link for link, history in known.items() if not history.up and link not in state.silent]
+        for link in [*fell, *heard]:
             self.damping = self.damping.after(link, up=link not in state.silent, now_s=now_s)
         if fell:
             since_s = now_s - self._together_s
             failed = {link for link, history in self.damping.histories.items() if history.failed_s >= since_s}
             for link in fell:
                 self.damping = self.damping.excused(self._graph.together(link, failed, partial(self._is_heard, state)))
+        return heard
 
     def _is_heard(self, state: State, link: Link) -> bool:
         """Whether hello frames of a link arrive, as far as is known."""
@@ -411,7 +435,7 @@ class Live:
         if not self.may_improve(now_s) or self._network is None:
             return
         rests = self._should_rest(now_s)
-        changes, self._pending = self._pending, ()
+        changes, self._pending = merged(self._pending), ()
         before, network, moved = self._routes, self._network, self._moved
         self._is_looking = True
         try:

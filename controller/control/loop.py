@@ -412,7 +412,7 @@ class LiveLoop:
         offers = Offers.of(agents.offers)
         offers = offers.without({flow for flow in offers.flows if flow not in self._order or flow in self.fixed})
         most_mbps, rates = self._recent.most(now_s), self._rates_of_groups(PathRates.of(agents.path_mbps))
-        return Measurements(taken.samples, taken.busy, {}, offers, most_mbps, self.groups, rates)
+        return Measurements(taken.samples, taken.busy, {}, offers, most_mbps, self.groups, rates, taken.late_s)
 
     def _rates_of_groups(self, told: PathRates) -> FloatArray:
         """What path groups carried, in the order of the problem; nan if one of the paths of a group is not known."""

@@ -28,12 +28,14 @@ ACTIVE_TOLERANCE = 1.25
 ACTIVE_SLACK_S = 0.1
 # Readings of an interface that are kept: about two seconds, with those that a probe asks for.
 HISTORY = 32
+# With fewer nodes it can't be told whether readings are late because of them or because of us.
+JUDGED_NODES = 4
 
 FLAGS: Mapping[str, str] = {
     "absent": "no radio session so far",
     "gone": "the radio session ended",
     "silent": "the session is up, but nothing is read",
-    "old": "readings arrive late",
+    "old": "readings arrive later than others'",
     "clock": "the reader's clock went back",
     "restarted": "the reader started anew: no differences for this interval",
     "frozen": "readings arrive, but the counters do not move",
@@ -84,7 +86,8 @@ class _Node:
     read_s: float | None = None
     offset_s: float = 0.0
     offset_until_s: float = 0.0
-    old: bool = False
+    delay_s: float = 0.0
+    """How much longer than the fastest of the last minute the last reading was under way."""
     noted: dict[str, float] = field(default_factory=dict)
     tracks: dict[str, _Track] = field(default_factory=dict)
 
@@ -95,6 +98,22 @@ class RadioTable:
     def __init__(self, interfaces: frozenset[Interface]) -> None:
         self._interfaces = interfaces
         self._nodes: dict[str, _Node] = {}
+        self.late_s = 0.0
+        """By so much readings of most nodes are late: it is we who read them late, and silence begins later."""
+
+    def _is_old(self, node: _Node) -> bool:
+        """Whether what a node says is of before, while others are heard in time."""
+        return node.delay_s - self.late_s > OLD_S
+
+    def judge(self, unread_s: float) -> None:
+        """See by how much we are late; for ``unread_s`` things may be waiting to be read.
+
+        The lower quartile of all nodes' delays counts: what delays some of them is theirs, what delays most is ours. A
+        node that says nothing has the delay of its last reading, so that silence is never taken for our lateness.
+        """
+        delays_s = sorted(node.delay_s for node in self._nodes.values() if node.up and node.read_s is not None)
+        common_s = delays_s[len(delays_s) // 4] if len(delays_s) >= JUDGED_NODES else 0.0
+        self.late_s = max(common_s, unread_s)
 
     def up(self, node: str, boot: str, now_s: float) -> None:
         """A session began; one of the same boot goes on with the counters it had."""
@@ -126,7 +145,7 @@ class RadioTable:
         offset_s = now_s - report.time_s
         if now_s >= known.offset_until_s or offset_s < known.offset_s:
             known.offset_s, known.offset_until_s = offset_s, now_s + CLOCK_WINDOW_S
-        known.old = offset_s - known.offset_s > OLD_S
+        known.delay_s = offset_s - known.offset_s
         for interface in report.interfaces:
             if (node, interface.technology) in self._interfaces:
                 self._interface(known, interface, report.time_s, now_s)
@@ -166,7 +185,9 @@ class RadioTable:
 
     def take(self, now_s: float) -> list[Fresh]:
         """What came in since the last time and can be used."""
-        return [fresh for name, node in self._nodes.items() if not node.old for fresh in self._take(name, node)]
+        return [
+            fresh for name, node in self._nodes.items() if not self._is_old(node) for fresh in self._take(name, node)
+        ]
 
     def _take(self, name: str, node: _Node) -> Iterator[Fresh]:
         for technology, track in node.tracks.items():
@@ -180,8 +201,8 @@ class RadioTable:
     def is_fresh(self, interface: Interface, now_s: float) -> bool:
         """Whether the interface was read a moment ago, without a doubt of its values."""
         node = self._nodes.get(interface[0])
-        track = node.tracks.get(interface[1]) if node is not None and node.up and not node.old else None
-        return track is not None and not track.frozen and now_s - track.time_s <= SILENT_S + OLD_S
+        track = node.tracks.get(interface[1]) if node is not None and node.up and not self._is_old(node) else None
+        return track is not None and not track.frozen and now_s - self.late_s - track.time_s <= SILENT_S + OLD_S
 
     def readings(self, interface: Interface) -> tuple[BusyReading, ...]:
         """The counters of an interface as they were read lately, oldest first; none if its radios are gone."""
@@ -204,9 +225,9 @@ class RadioTable:
         if known is None:
             return ("absent",)
         found = [] if known.up else ["gone"]
-        if known.up and now_s - max(known.since_s, known.heard_s or 0.0) > SILENT_S:
+        if known.up and now_s - self.late_s - max(known.since_s, known.heard_s or 0.0) > SILENT_S:
             found.append("silent")
-        if known.old:
+        if self._is_old(known):
             found.append("old")
         if any(track.frozen for track in known.tracks.values()):
             found.append("frozen")

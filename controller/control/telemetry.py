@@ -57,9 +57,12 @@ class RadioSession(Protocol):
 class TelemetryIngest:
     """Listens to radios (``agents.server.RadioListener``) and the SNMP collector; a ``source.Source`` of the loop."""
 
-    def __init__(self, context: TopologyContext, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, context: TopologyContext, clock: Callable[[], float], late_s: Callable[[], float] = lambda: 0.0
+    ) -> None:
+        """``late_s`` says for how long what radios say may be waiting to be read."""
         addressing, network = context.addressing, context.network
-        self._clock = clock
+        self._clock, self._late_s = clock, late_s
         self._nodes = tuple(addressing.dpid)
         self._interface_of = {mac: interface for interface, mac in addressing.interface_mac.items()}
         interfaces = frozenset(addressing.interface_mac)
@@ -130,17 +133,19 @@ class TelemetryIngest:
     def take(self, now_s: float) -> Measurements:
         """Samples and busy shares since the last call."""
         told, self._told = self._told, []
+        self.radios.judge(self._late_s())
+        late_s = self.radios.late_s
         polled = (each for each in self.snmp.take() if not self.radios.is_fresh(each.interface, now_s))
         tables: list[Fresh] = [*self.radios.take(now_s), *polled]
         # All of them first: what one end says is judged by what the other hears.
         for table in tables:
             self._sensing.table(table.interface, table.neighbours, table.time_s)
         configured = tuple(Sample(link.id, Source.CONFIGURED, link.capacity_mbps, now_s) for link in told)
-        samples = self._samples(tables, configured, now_s)
+        samples = self._samples(tables, configured, now_s - late_s)
         busy = {table.interface: table.busy for table in tables if table.busy is not None}
         self._sensing.observed(busy)
-        self._sensing.update(now_s)
-        return Measurements(samples, busy)
+        self._sensing.update(now_s - late_s)
+        return Measurements(samples, busy, late_s=late_s)
 
     def heard(self) -> Heard:
         """Who hears whom."""

@@ -103,7 +103,9 @@ class Installation:
     """Place of the settings -> secret; not shown."""
     plugins: tuple[PluginFacts, ...] = ()
     agent_nodes: int = 0
-    """How many nodes share the one agent token."""
+    """How many nodes share the one agent token, because they have none of their own."""
+    any_switch: tuple[str, ...] = ()
+    """Names of certificates that may speak for every switch."""
     plain_etcd: tuple[str, ...] = ()
     communities: tuple[str, ...] = ()
     """Where SNMP communities leave this machine in the clear."""
@@ -157,6 +159,9 @@ _WITHOUT_TOKENS = {
 }
 
 
+_REST = ("controller", "listen.rest")
+
+
 def _in_the_clear(found: Installation) -> Iterator[Finding]:
     for port in found.ports:
         if port.is_loopback or not port.stream:
@@ -168,19 +173,24 @@ def _in_the_clear(found: Installation) -> Iterator[Finding]:
         elif openflow and not port.tls:
             what = "switches speak in the clear beyond this machine, and whoever reaches the port can be one"
             yield Finding(WEAK, port.place, what, "give tls with ca instead of allow_plaintext")
-        elif port.place == "listen.agents":
-            what = "agents speak in the clear beyond this machine, their token too"
-            yield Finding(NOTE, port.place, what, "keep the port to a network of the access points alone")
+        elif port.place == "listen.agents" and not port.tls:
+            what = "agents speak in the clear beyond this machine, their tokens too"
+            yield Finding(WEAK, port.place, what, "give agents_tls, and each node a certificate: hyroads identity")
         elif not port.tls:
             what = "tokens travel in the clear beyond this machine"
-            yield Finding(WEAK, port.place, what, "listen on loopback, behind a proxy with TLS")
+            has_tls = (found.program, port.place) == _REST
+            do = "give rest_tls" if has_tls else "listen on loopback, behind a proxy with TLS"
+            yield Finding(WEAK, port.place, what, do)
 
 
 def _shared(found: Installation) -> Iterator[Finding]:
     agents = any(port.place == "listen.agents" and port.tokens for port in found.ports)
     if agents and found.agent_nodes > 1:
         what = f"one token is shared by {found.agent_nodes} nodes: who reads it on one of them can be any of them"
-        yield Finding(NOTE, "agent_token", what, "give another one after an access point was lost")
+        yield Finding(WEAK, "agent_token", what, "give each its own: hyroads identity, and the setting identities")
+    if "*" in found.any_switch:
+        what = "each certificate of the authority may speak for every switch"
+        yield Finding(WEAK, "any_switch", what, "give each switch a certificate that names it: hyroads identity")
 
 
 def _secrets(found: Installation) -> Iterator[Finding]:

@@ -54,6 +54,7 @@ class Measurements:
     ``path_mbps`` is what paths carried (received rates; those sent where none is known): it gives our own airtime.
     ``path_rates_mbps`` (shape P, nan where a rate is not known) takes its place if it is given.
     Where that is in doubt because rates have just changed, our traffic on a link may be up to ``most_mbps`` (shape L).
+    All of it was heard ``late_s`` seconds later than usual, as we were busy: nobody is taken to be silent for that.
     """
 
     samples: Sequence[Sample] = ()
@@ -63,6 +64,7 @@ class Measurements:
     most_mbps: FloatArray | None = None
     groups: GroupAirtime | None = None
     path_rates_mbps: FloatArray | None = None
+    late_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,14 +134,15 @@ def slot(
     """
     layout = state.problem.layout
     estimator = state.estimator.after(measured.samples)
-    estimates = estimator.estimates(now_s)
+    heard_s = now_s - measured.late_s
+    estimates = estimator.estimates(heard_s)
     # Estimates as they are, stale ones at a share, unknown links out (0).
     capacity = estimates.planned_mbps(state.settings.stale_share, state.network.link_index)
     external = _external(state, measured, capacity, now_s)
     demands = state.demands.carried(measured.offers, now_s, layout.flow_ids)
     problem = state.problem.changed(
         capacity_mbps=capacity,
-        external=external.per_link(now_s) + (0.0 if measured.groups is None else measured.groups.reserved),
+        external=external.per_link(heard_s) + (0.0 if measured.groups is None else measured.groups.reserved),
         demand_mbps=demands.demands_mbps(layout.flow_ids),
     )
     allocation = allocate_around(problem, fixed, state.allocation, allocate)
@@ -156,7 +159,7 @@ def slot(
         spare=spare,
         pushed={**state.pushed, **push},
     )
-    return SlotResult(after, given, push, estimates, external.stale(now_s))
+    return SlotResult(after, given, push, estimates, external.stale(heard_s))
 
 
 def _external(state: LoopState, measured: Measurements, capacity: FloatArray, now_s: float) -> ExternalAirtime:

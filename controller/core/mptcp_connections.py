@@ -12,7 +12,7 @@ fills a table loses its own entries, and others lose none.
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterable, Iterator, MutableMapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple, TypeVar
@@ -209,6 +209,21 @@ class ConnectionTable:
         if (found := self._find(key)) is not None:
             self._leave(*found)
 
+    def become(self, connections: Iterable[Connection]) -> None:
+        """From now on these are all connections, as an earlier controller knew them; nobody is told of that. Their ids
+        and the keys of their subflows differ.
+        """
+        for old in list(self.connections.values()):
+            self._forget(old)
+        for connection in connections:
+            subflows, begun = list(connection.subflows.values()), connection.begun
+            connection.subflows = {}
+            self._list(connection)
+            for subflow in subflows:
+                self._add(connection, subflow)
+            connection.begun = begun
+        self.notices.clear()
+
     def _find(self, key: bytes) -> tuple[Connection, Subflow] | None:
         return self._by_key.get(key) or self._by_key.get(turned(key))
 
@@ -367,14 +382,18 @@ class ConnectionTable:
         connection = Connection(
             self._free_id(token), asked.syn.version, token, client, peer, now_s, now_s, asked.syn.token
         )
-        self.connections[connection.id] = connection
-        self._of_client.setdefault(client, OrderedDict())[connection.id] = connection
-        for one in {token, token if asked.syn.token is None else asked.syn.token}:
-            self._by_token.setdefault(one, {})[connection.id] = connection
+        self._list(connection)
         subflow = Subflow(0, asked.syn.key, False, 0, False, asked.at, answer.at, now_s)
         self._add(connection, subflow)
         self.notices.append(Notice(Happened.CONNECTION, client, connection, subflow))
         return Outcome.CONNECTION
+
+    def _list(self, connection: Connection) -> None:
+        self.connections[connection.id] = connection
+        self._of_client.setdefault(connection.client, OrderedDict())[connection.id] = connection
+        other = connection.token if connection.client_token is None else connection.client_token
+        for token in {connection.token, other}:
+            self._by_token.setdefault(token, {})[connection.id] = connection
 
     def _join(self, connection: Connection, asked: _Half, answer: _Half, now_s: float) -> Outcome:
         if len(connection.subflows) >= MAX_SUBFLOWS:

@@ -29,7 +29,9 @@ from .netfile_sections import (
     candidates,
     check_technologies,
     flow_document,
+    hosts_document,
     parse_flows,
+    parse_hosts,
     parse_regions,
     parse_technologies,
     technologies_document,
@@ -40,7 +42,7 @@ MAX_NODES = 10_000
 MAX_LINKS = 200_000
 MAX_TECHNOLOGIES = 255
 
-_TOP_KEYS = ("name", "margin", "nodes", "links", "technologies", "interference", "regions", "flows")
+_TOP_KEYS = ("name", "margin", "nodes", "links", "technologies", "interference", "regions", "flows", "hosts")
 _NODE_KEYS = ("role", "position", "agent", "dpid", "mac", "ip", "ports", "technologies", "attached_to", "waypoint")
 _LINK_KEYS = ("id", "from", "to", "technology", "capacity_mbps", "delay_ms", "loss", "both")
 _LINK_REQUIRED = ("id", "from", "to", "technology")
@@ -74,6 +76,7 @@ def parse(document: object, document_name: str, *, measured: bool = False) -> Ne
     build = _interference(top, nodes, links, technologies.unshared)
     flows = parse_flows(top, nodes, links)
     regions = parse_regions(top, nodes)
+    hosts = parse_hosts(top, nodes, links.values())
     name = top["name"].identifier() if "name" in top else ""
     margin = top["margin"].number(0.0, 0.0, 0.99, what="a share of airtime from 0 to 0.99") if "margin" in top else None
     problems.raise_if_any()
@@ -93,6 +96,7 @@ def parse(document: object, document_name: str, *, measured: bool = False) -> Ne
         technologies.radios,
         technologies.metered,
         regions,
+        hosts,
     )
 
 
@@ -114,6 +118,8 @@ def to_document(network: Network) -> dict[str, Any]:
     document["interference"] = network.interference.declaration()
     if network.regions:
         document["regions"] = {name: sorted(nodes) for name, nodes in network.regions.items()}
+    if network.hosts:
+        document["hosts"] = hosts_document(network)
     if network.flows:
         document["flows"] = [flow_document(flow) for flow in network.flows]
     return document

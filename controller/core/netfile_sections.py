@@ -2,6 +2,7 @@
 
 *Flows*: utility, weight, fixed paths, match, policy and group of each. *Technologies*: which media are shared, what
 contention costs on them, and which can run on 802.11 radios. *Regions*: which nodes have a controller of their own.
+*Hosts*: who is bound to a place.
 *Links to discover* (``links: discover``,
 docs/explanation/live.md): nodes name their technologies, and every ordered pair of nodes with a common technology is a
 candidate without capacity.
@@ -15,9 +16,11 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from .checking import Place, Section, describe, one_of
+from . import network as model
+from .checking import Place, Section, describe, interface_mac, one_of
 from .network import (
     PRODUCTION,
+    WIRED,
     Contention,
     FlowSpec,
     Link,
@@ -33,6 +36,7 @@ from .network import (
 
 MAX_FLOWS = 40_000
 MAX_REGIONS = 200
+MAX_HOSTS = 4096
 ETH_TYPE_IPV4 = 0x0800
 ETH_TYPE_IPV6 = 0x86DD
 IP_PROTO_TCP = 6
@@ -82,6 +86,43 @@ def parse_regions(top: Section, nodes: Collection[str]) -> dict[str, frozenset[s
     if len(found) > MAX_REGIONS:
         place.fail(f"expected at most {MAX_REGIONS} regions, got {len(found)}")
     return found
+
+
+def parse_hosts(top: Section, nodes: Mapping[str, Node], links: Iterable[Link]) -> dict[str, model.Place]:
+    """Read the section: hosts that are bound to places, by MAC; errors are recorded in the problems of the document."""
+    if "hosts" not in top or top.values["hosts"] is None:
+        return {}
+    place = top["hosts"]
+    found: dict[str, model.Place] = {}
+    technologies: dict[str, dict[str, None]] = {}
+    for link in links:
+        for node in (link.source, link.target):
+            technologies.setdefault(node, {})[link.technology] = None
+    for name, entry in place.entries():
+        mac = interface_mac(name)
+        section = entry.section(("at", "technology"), ("at",))
+        if mac is None or mac in found:
+            entry.fail("expected a key that is the MAC address of an interface, each once")
+        if "at" not in section:
+            continue
+        node = section["at"].reference(nodes, "node")
+        if node in nodes and nodes[node].is_plain_client:
+            section["at"].fail("expected a node with a switch")
+        technology = WIRED
+        if "technology" in section:
+            technology = section["technology"].identifier()
+            if technology not in {WIRED, *technologies.get(node, ())}:
+                section["technology"].expected(f"{WIRED} (the access port), or a technology of {describe(node)}")
+        if mac is not None:
+            found[mac] = model.Place(node, technology)
+    if len(found) > MAX_HOSTS:
+        place.fail(f"expected at most {MAX_HOSTS} hosts, got {len(found)}")
+    return found
+
+
+def hosts_document(network: Network) -> dict[str, Any]:
+    """What :func:`parse_hosts` reads."""
+    return {mac: {"at": at.node, "technology": at.technology} for mac, at in network.hosts.items()}
 
 
 def flow_document(flow: FlowSpec) -> dict[str, Any]:

@@ -194,7 +194,8 @@ class Network:
     0 until somebody measures it); ``discovered`` says that the links are not declared at all: they are all that there
     could be. ``contention`` has the technologies that are not ideal, ``radios`` those that an emulation can run on
     802.11 radios, ``metered`` those whose use costs money by volume. ``regions``
-    says which nodes each region has, all of them if there are any.
+    says which nodes each region has, all of them if there are any. ``hosts`` are bound to places, by the MAC
+    address of their interface.
     """
 
     nodes: Mapping[str, Node]
@@ -210,6 +211,7 @@ class Network:
     radios: Mapping[str, RadioUse] = field(default_factory=dict)
     metered: frozenset[str] = frozenset()
     regions: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    hosts: Mapping[str, Place] = field(default_factory=dict)
 
     @cached_property
     def technologies(self) -> tuple[str, ...]:

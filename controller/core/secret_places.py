@@ -16,7 +16,7 @@ SECRETS = frozenset(
 """Keys whose values are secrets."""
 FILES = frozenset(f"{name}_file" for name in SECRETS)
 """Keys whose values are names of files with secrets."""
-_WRITTEN_BY_US = frozenset(("state_file",))
+_WRITTEN_BY_US = frozenset(("state_file", "identities"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,7 +43,8 @@ SOCKETS: tuple[ListeningSocket, ...] = (
         "controller",
         "`listen.openflow`",
         f"TCP 127.0.0.1:{{{_SETTINGS}:Settings.openflow.port}}",
-        "switches whose datapath id is in the network file; with `tls.ca` only with a certificate of that authority. "
+        "switches whose datapath id is in the network file; with `tls.ca` only with a certificate of that authority "
+        "that names the datapath id or the node. A second session of a living switch is refused. "
         "Beyond loopback needs `tls`, or `allow_plaintext: true`",
         "be a switch: send frames of hosts, answer what it is asked",
         f"as strangers, and again as switches of ours, twice the switches and {{{_SWITCHES}:SPARE_CONNECTIONS}} "
@@ -55,20 +56,22 @@ SOCKETS: tuple[ListeningSocket, ...] = (
         "controller",
         "`listen.agents`",
         f"TCP 127.0.0.1:{{{_SETTINGS}:Settings.agents.port}}",
-        "agents and access points with the one `agent_token`, clients with their own of `clients`. "
-        "Beyond loopback needs `agent_token`. Not encrypted",
+        "agents and access points, each with the token of its node and role (`identities`; `agent_token` is that of "
+        "nodes without), clients with their own of `clients`; with `agents_tls` over TLS, with its `ca` only with a "
+        "certificate that names the node. A second session of a living node is refused. Beyond loopback needs tokens "
+        "or certificates",
         "be the agent, the radios or the client of a node: get its configuration, report rates, stations, policies",
         "as strangers, and again as agents of ours, twice the nodes and clients and "
         f"{{{_AGENTS}.server:SPARE_CONNECTIONS}} connections, the oldest stranger ends first; hello within "
-        f"{{{_AGENTS}.server:HELLO_WITHIN_S}} s; a line has {{{_AGENTS}.protocol:MAX_LINE}} bytes at most",
+        f"{{{_AGENTS}.server:HELLO_WITHIN_S}} s (TLS: {{{_AGENTS}.server:TLS_WITHIN_S}} s more); "
+        f"a line has {{{_AGENTS}.protocol:MAX_LINE}} bytes at most",
         (_APPLICATION, "controller/framework/ryu_shim.py:listen"),
     ),
     ListeningSocket(
         "controller",
         "`listen.rest`",
-        f"TCP 127.0.0.1:{{{_SETTINGS}:Settings.rest.port}}, HTTP",
-        "without `api_tokens` " + LOOPBACK_ONLY + "; with them who has a token. Beyond loopback needs `api_tokens`. "
-        "Not encrypted: put a proxy with TLS before it",
+        f"TCP 127.0.0.1:{{{_SETTINGS}:Settings.rest.port}}, HTTP; with `rest_tls` HTTPS",
+        "without `api_tokens` " + LOOPBACK_ONLY + "; with them who has a token. Beyond loopback needs `api_tokens`",
         "what the role of its token may: viewer, application, slice-owner, admin; without tokens everything",
         "{hyroads.controller.app:REST_LIMITS.strangers} strangers, the oldest ends first, and "
         "{hyroads.controller.app:REST_LIMITS.known} with a token; "
@@ -87,7 +90,7 @@ SOCKETS: tuple[ListeningSocket, ...] = (
         f"{{{_PEERS}:MAX_CONNECTIONS}} connections "
         f"({{{_REGION}:MAX_CONNECTIONS}} between regions); hello within {{{_PEERS}:HELLO_WITHIN_S}} s",
         (
-            "controller/ha/peers.py:listen",
+            "controller/ha/peer_links.py:listen",
             "controller/app/standby.py:_listener",
             "controller/app/regions.py:Regions._listener",
         ),
@@ -117,12 +120,13 @@ SOCKETS: tuple[ListeningSocket, ...] = (
         "slicer",
         "`listen.openflow`",
         f"TCP 127.0.0.1:{{{_SLICER}.settings:OPENFLOW_PORT}}",
-        "switches; with `tls.ca` only with a certificate of that authority. Beyond loopback needs `tls`, or "
-        "`allow_plaintext: true`",
+        "switches; with `tls.ca` only with a certificate of that authority that names the datapath id. A second "
+        "session of a living switch is refused. Beyond loopback needs `tls`, or `allow_plaintext: true`",
         "be a switch of the slices that have flowspace there",
-        f"`most_switches` and {{{_SLICER}.run:SPARE_CONNECTIONS}} connections; TLS within "
-        f"{{{_SLICER}.run:TLS_WITHIN_S}} s; silent for `patience_s` at most",
-        ("slices/server/run.py:Server._listen",),
+        f"as strangers `most_switches` and {{{_SLICER}.switch_port:SPARE_CONNECTIONS}} connections, the oldest ends "
+        f"first, and `most_switches` switches; TLS within {{{_SLICER}.switch_port:TLS_WITHIN_S}} s, handshake within "
+        f"{{{_SLICER}.switch_link:HANDSHAKE_WITHIN_S}} s; silent for `patience_s` at most",
+        ("slices/server/switch_port.py:SwitchPort.listen", "slices/server/run.py:Server._listen"),
     ),
     ListeningSocket(
         "slicer",

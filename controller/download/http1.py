@@ -65,7 +65,11 @@ class Url:
 
     def joined(self, location: str) -> Url:
         """Where a redirect of this resource leads; never from https to http. Raises :class:`InputError`."""
-        url = parse_url(urljoin(str(self), location))
+        try:
+            joined = urljoin(str(self), location)
+        except ValueError as error:
+            raise InputError(f"{self.short}: redirected to {location[:120]!a}: {error}") from error
+        url = parse_url(joined)
         if self.origin.scheme == "https" and url.origin.scheme != "https":
             raise InputError(f"{self.short}: redirected from https to {url.short}, which is not encrypted")
         return url

@@ -1,5 +1,8 @@
 """Files that hold secrets, or what must survive a loss of power: only their owner can read them, and nobody ever sees
 half of one. Needs the standard library alone, so that every program of ours can write with it.
+
+Files are opened as without green threads: theirs would make a hub, with a descriptor for good, in each thread of the
+system that saves.
 """
 
 from __future__ import annotations
@@ -7,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import posix
 from pathlib import Path
 
 
@@ -19,9 +23,9 @@ def write_beside(path: Path, text: str) -> Path:
     """A new file with the text, on the disk, to be put in the place of ``path``; nothing is left if that fails."""
     new = path.with_name(path.name + ".new")
     new.unlink(missing_ok=True)
-    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    descriptor = posix.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
     try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as handle:
+        with open(descriptor, "w", encoding="utf-8") as handle:  # noqa: PTH123 - it has no path
             handle.write(text)
             handle.flush()
             os.fsync(handle.fileno())
@@ -41,7 +45,7 @@ def put_in_place(new: Path, path: Path) -> None:
 
 def sync_folder(folder: Path) -> None:
     """Names in a folder are on the disk."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    descriptor = posix.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
     except OSError as error:

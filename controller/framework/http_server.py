@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import ssl
 from collections.abc import Callable
 from http import HTTPStatus
 from importlib import import_module
@@ -13,6 +14,7 @@ from hyroads.rest.contract import PLACE
 
 from .connections import Connections, Place
 from .request_framing import refusal
+from .tls_socket import TlsSocket
 
 _wsgi = import_module("eventlet.wsgi")
 _HttpBase: Any = _wsgi.HttpProtocol
@@ -67,9 +69,16 @@ class _HttpProtocol(_HttpBase):  # type: ignore[misc]
         """Strangers can't fill the disk with what they send."""
 
 
-def serve_wsgi(listener: Any, application: Callable[..., Any], log: logging.Logger, connections: Connections) -> None:
-    """Serve a WSGI application for ever in the calling green thread. Whoever may go on after the head of a request has
-    to be told to the connection's place (:data:`PLACE`): others end when their time is over.
+def serve_wsgi(
+    listener: Any,
+    application: Callable[..., Any],
+    log: logging.Logger,
+    connections: Connections,
+    context: ssl.SSLContext | None = None,
+) -> None:
+    """Serve a WSGI application for ever in the calling green thread, over TLS with a ``context``. Whoever may go on
+    after the head of a request has to be told to the connection's place (:data:`PLACE`): others end when their time is
+    over.
     """
     # What an application gives goes out at once: events must not wait for 16 KiB of them.
     server = _wsgi.Server(
@@ -89,6 +98,9 @@ def serve_wsgi(listener: Any, application: Callable[..., Any], log: logging.Logg
         connection.settimeout(SILENT_S)
         address, _, port = place.peer.rpartition(":")
         try:
+            if context is not None:
+                connection = TlsSocket(connection, context)
+                connection.handshake(SILENT_S)
             server.process_request([(address, int(port)), connection, _wsgi.STATE_IDLE, place])
         except OSError as error:
             log.debug("%s: %s", place.peer, error)

@@ -32,6 +32,8 @@ AT_ONCE = 64
 # Others may go first after so much work. More would keep slots waiting; with less, what thousands of devices say grows
 # old while others work.
 WORK_S = 0.02
+# What has been waiting for longer than this is read for longer at a time: reading must not fall behind for ever.
+LATE_S, LATE_WORK_S = 0.5, 0.1
 PAUSE_S = 0.002
 # So many batches in a row are read at once.
 WITHOUT_PAUSE = 20
@@ -41,6 +43,36 @@ Take = Callable[[bytes], None]
 """Takes what came in; must not wait for anything. What it raises ends the reading of that socket."""
 TakeEvent = Callable[[int, bytes, int, "NDArray[np.float64]"], None]
 """Takes what the library has read: kind, line, number, numbers of changes. As :data:`Take` otherwise."""
+
+
+class _Round:
+    """Looks at sockets one after the other, again and again: all that came before ``until_s`` was read. Sockets that
+    are always ready do not keep a round from its end.
+    """
+
+    def __init__(self) -> None:
+        self.until_s = self._began_s = time.monotonic()
+        self.waits = 0
+        """How often it has waited for sockets; negative while it does not wait."""
+        self._count = 0
+
+    def wait(self, descriptor: int) -> float:
+        """Until a socket is ready; until when to work then."""
+        self.waits = abs(self.waits) + 1
+        shim.wait_readable(descriptor)
+        self.waits = -self.waits
+        now_s = time.monotonic()
+        return now_s + (LATE_WORK_S if now_s - self.until_s > LATE_S else WORK_S)
+
+    def read(self, count: int, of: int) -> None:
+        """So many sockets were read, of so many that there are; 0: none of them had anything left."""
+        now_s = time.monotonic()
+        self._count += count
+        if not count:
+            self.until_s = self._began_s = now_s
+            self._count = 0
+        elif self._count >= of:
+            self.until_s, self._began_s, self._count = self._began_s, now_s, 0
 
 
 class SharedPoll:
@@ -53,9 +85,24 @@ class SharedPoll:
         """Reads plain sockets."""
         self._library_reads: dict[int, tuple[TakeEvent, Any]] = {}
         self._library_runs = False
+        self._rounds = self._library_round, self._round = _Round(), _Round()
+        self._looked_s, self._waited = time.monotonic(), (0, 0)
         self._epoll = _select.epoll()
         self._reads: dict[int, tuple[Any, Take, Any]] = {}
         self._runs = False
+
+    def look(self) -> None:
+        """To be called again and again by a green thread: who waits since the last time has nothing to read."""
+        waits = self._library_round.waits, self._round.waits
+        for each, before, now in zip(self._rounds, self._waited, waits, strict=True):
+            if now == before >= 0:
+                each.until_s = max(each.until_s, self._looked_s)
+        self._looked_s, self._waited = time.monotonic(), waits
+
+    @property
+    def late_s(self) -> float:
+        """For so long things may have been waiting to be read: who seems to be silent since may not be."""
+        return time.monotonic() - min(each.until_s for each in self._rounds)
 
     def serve(self, connection: Any, take: Take) -> None:
         """Read until the stream ends; raises what ``take`` raises, and OSError as the socket's. Nobody else may read
@@ -66,8 +113,9 @@ class SharedPoll:
             shim.spawn(self._run)
         ended = event.Event()
         descriptor = connection.fileno()
-        # The socket below the green one, which does not block.
-        self._reads[descriptor] = (connection.fd.recv, take, ended)
+        # The socket below the green one, which does not block; TLS knows by itself how.
+        receive = getattr(connection, "receive_now", None) or connection.fd.recv
+        self._reads[descriptor] = (receive, take, ended)
         self._epoll.register(descriptor, _select.EPOLLIN)
         try:
             ended.wait()
@@ -105,10 +153,10 @@ class SharedPoll:
     def _run_library(self, reader: MessageReader) -> None:
         pauses = TokenBucket(1 / PAUSE_S, WITHOUT_PAUSE)
         while True:
-            shim.wait_readable(reader.descriptor)
-            until_s = time.monotonic() + WORK_S
+            until_s = self._library_round.wait(reader.descriptor)
             while True:
                 count, events = reader.poll()
+                self._library_round.read(count, len(self._library_reads))
                 for descriptor, kind, line, number, numbers in events:
                     self._take_event(descriptor, kind, line, number, numbers)
                 if not count or time.monotonic() > until_s:
@@ -136,12 +184,13 @@ class SharedPoll:
 
     def _run(self) -> None:
         while True:
-            shim.wait_readable(self._epoll.fileno())
-            until_s = time.monotonic() + WORK_S
-            while ready := self._epoll.poll(0, AT_ONCE):
+            until_s = self._round.wait(self._epoll.fileno())
+            while True:
+                ready = self._epoll.poll(0, AT_ONCE)
+                self._round.read(len(ready), len(self._reads))
                 for descriptor, _ in ready:
                     self._read(descriptor)
-                if time.monotonic() > until_s:
+                if not ready or time.monotonic() > until_s:
                     break
             shim.sleep(0)
 

@@ -19,7 +19,8 @@ from hyroads.controller.settings.ha import HaSettings
 
 from .election import Action, Beat, Campaign, Election, Follow, HandOver, Identity, Lead, Member, Restore, Role, Rules
 from .etcd import Etcd, EtcdError
-from .peers import Documented, Peers, Security
+from .peer_links import Security
+from .peers import Documented, Peers
 from .store import SCHEMA
 
 LOG = logging.getLogger("hyroads.ha")

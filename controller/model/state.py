@@ -43,13 +43,23 @@ class Origin(StrEnum):
     TEST = "test"
     """The controller itself: gone with it."""
     MPTCP = "mptcp"
-    """The same, for a subflow of an MPTCP connection."""
+    """The controller itself, for a subflow of an MPTCP connection, which is saved."""
     REGION = "region"
     """Another region's controller: the rest of a flow that it sends here."""
 
 
-SAVED_ORIGINS = (Origin.FILE, Origin.API)
+SAVED_ORIGINS = (Origin.FILE, Origin.API, Origin.MPTCP)
 """Flows of others end with the controller."""
+
+
+def _allowed(network: Network, addressing: Addressing, named: Iterable[str] | None, where: str) -> frozenset[str]:
+    """Nodes at whose access port something may be that is refused elsewhere: those that are named, else gateways."""
+    gateways = (node.id for node in network.nodes.values() if node.role is Role.GATEWAY)
+    nodes = frozenset(gateways if named is None else named)
+    unknown = sorted(nodes - addressing.access_port.keys())
+    if unknown:
+        raise ConfigError("settings", where, f"{unknown[0][:64]!r} is no node with an access port")
+    return nodes
 
 
 @dataclass(frozen=True)
@@ -64,6 +74,8 @@ class TopologyContext:
     """Nodes whose access port takes only frames of hosts that the controller has learned."""
     dhcp: frozenset[str] = frozenset()
     """Nodes at whose access port DHCP servers may be."""
+    routers: frozenset[str] = frozenset()
+    """Nodes at whose access port IPv6 routers may be."""
     on_demand: bool = False
     """Switches have rules for the nodes and hosts that their own hosts talk to, and not for all."""
     view: RegionView | None = None
@@ -77,27 +89,26 @@ class TopologyContext:
         *,
         guards: bool = False,
         dhcp: Iterable[str] | None = None,
+        routers: Iterable[str] | None = None,
         all_routes_nodes: int = ALL_ROUTES_NODES,
         region: str | None = None,
         label_secret: bytes = b"",
     ) -> TopologyContext:
-        """Derive addresses and labels; ``guards`` access ports or leaves them open. DHCP servers may be at gateways, or
-        at the nodes that are named. With more than ``all_routes_nodes`` switches, these have rules on demand. The
-        controller of a ``region`` commands only the nodes of that. Labels are hashed with ``label_secret``.
+        """Derive addresses and labels; ``guards`` access ports or leaves them open. DHCP servers and
+        IPv6 routers may be at gateways, or at the nodes that are named. With more than ``all_routes_nodes`` switches,
+        these have rules on demand. The controller of a ``region`` commands only the nodes of that. Labels are hashed
+        with ``label_secret``.
         """
         addressing = Addressing.of(network, document)
         guarded = frozenset(addressing.access_port) if guards else frozenset()
-        gateways = (node.id for node in network.nodes.values() if node.role is Role.GATEWAY)
-        servers = frozenset(gateways if dhcp is None else dhcp)
-        unknown = sorted(servers - addressing.access_port.keys())
-        if unknown:
-            raise ConfigError("settings", "access.dhcp_servers", f"{unknown[0][:64]!r} is no node with an access port")
+        servers = _allowed(network, addressing, dhcp, "access.dhcp_servers")
+        routing = _allowed(network, addressing, routers, "access.routers")
         labels, on_demand = Labels.of(network, addressing, label_secret), len(addressing.dpid) > all_routes_nodes
         view = None
         if region is not None:
             view, network = region_view(network, region, (FIRST_FLOW, LAST_FLOW), document)
             _check_attached(view, addressing, document)
-        return cls(network, addressing, labels, document, guarded, servers, on_demand, view)
+        return cls(network, addressing, labels, document, guarded, servers, routing, on_demand, view)
 
     @cached_property
     def own(self) -> frozenset[str]:

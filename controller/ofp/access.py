@@ -39,6 +39,8 @@ class Meter:
     rate_kbps: int = 0
     packets_per_s: int = 0
 
+    config: bytes = field(init=False, repr=False, compare=False)
+    """How a switch that has it describes it."""
     messages: tuple[bytes, bytes] = field(init=False, repr=False, compare=False)
     """Bodies that add it and change it: one of the two is refused, because it is there, or is not."""
 
@@ -50,6 +52,7 @@ class Meter:
         both = (wire.METER_ADD, wire.METER_MODIFY)
         messages = tuple(make(one, in_packets=bool(self.packets_per_s)) for one in both)
         object.__setattr__(self, "messages", messages)
+        object.__setattr__(self, "config", wire.meter_config(messages[0]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,13 +93,20 @@ PROTECTION = Entry(tuple(Rule(Table.ACCESS, PROTECTED, match, ENTER) for match i
 
 
 def is_access(table: int, priority: int) -> bool:
-    """Whether a rule of ours at this place belongs to an access rule, or copies SYNs."""
+    """Whether a rule of ours at this place belongs to an access rule, copies SYNs, or meters what a port sends to the
+    controller.
+    """
+    if table in {Table.PORT, Table.CHECK}:
+        return priority in _OF_PORTS
     return (table == Table.ACCESS and priority >= LOWEST) or (table == Table.CLASSIFY and priority >= Priority.SYN_COPY)
 
 
 SYN_METER = METER_FIRST + METERS
 END_METER = SYN_METER + 1
-LAST_METER = END_METER
+PORT_METER_FIRST, PORT_METERS = END_METER + 1, 32
+"""Of what one port may send to the controller (``port_meters``)."""
+LAST_METER = PORT_METER_FIRST + PORT_METERS - 1
+_OF_PORTS = frozenset({Priority.METERED, Priority.METERED_ANSWER, Priority.METERED_SERVER})
 _FIN, _SYN, _RST, _TCP, _COPIED = 0x01, 0x02, 0x04, 6, 1
 
 

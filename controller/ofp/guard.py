@@ -105,7 +105,8 @@ def _list(name: str, length_at: int, minimum: int, checker: _Checker, skip: int 
     return check_list
 
 
-# Bytes of a value by class and field: OpenFlow 1.3.5, table 12, and Open vSwitch's extensions of it.
+# Bytes of a value by class and field: OpenFlow 1.3.5, table 12, packet registers (1.5.1, table 13), and Open vSwitch's
+# extensions.
 _FIELD_SIZES: dict[int, dict[int, int]] = {
     0x8000: {
         **dict.fromkeys((0, 1, 11, 12, 22, 23, 28, 34), 4),
@@ -116,6 +117,7 @@ _FIELD_SIZES: dict[int, dict[int, int]] = {
         **dict.fromkeys((26, 27, 31), 16),
         37: 3,
     },
+    0x8001: dict.fromkeys(range(8), 8),
     0x0000: dict(enumerate((2, 6, 6, 2, 2, 1, 1, 4, 4, 2, 2, 2, 2, 1, 1, 2, 4, 4))),
     0x0001: {
         **dict.fromkeys((*range(16), 27, 31, 32, 33, 36, 37, 105, 107), 4),
@@ -127,6 +129,18 @@ _FIELD_SIZES: dict[int, dict[int, int]] = {
     },
 }
 
+
+_ONF, _NSH = 0x4F4E4600, 0x5AD650
+_EXPERIMENTERS_SIZES = {
+    (_ONF, 42): 2,
+    (_ONF, 43): 4,
+    (VENDOR_NICIRA, 0): 4,
+    **{(_NSH, field): 4 if field in {4, 6, 7, 8, 9} else 1 for field in range(1, 11)},
+}
+"""The same by experimenter and field: TCP flags and the output of the action set (ONF's extensions 109 and 233), the
+hash of Open vSwitch's datapath, headers of service chains."""
+_OLD_ONF_TYPE = 2560
+"""ONF's extension 256 has a type of two bytes before its one byte of value, in field 0."""
 
 _FIELD_HEADERS = frozenset(
     bytes((*oxm_class.to_bytes(2, "big"), field << 1 | has_mask, size << has_mask))
@@ -145,16 +159,30 @@ def _oxm_fields(data: bytes, start: int, end: int, where: str) -> None:
         _need(data, start, end, 4, f"{where}: field")
         (oxm_class, field, length) = (_U16.unpack_from(data, start)[0], data[start + 2], data[start + 3])
         has_mask = field & 1
-        least = 1 + has_mask
-        if oxm_class == _OXM_EXPERIMENTER_CLASS:
-            least += 6
-        if length < least or (has_mask and length % 2 and oxm_class != _OXM_EXPERIMENTER_CLASS):
+        experimenter = oxm_class == _OXM_EXPERIMENTER_CLASS
+        least = 1 + has_mask + 4 * experimenter
+        if length < least or (has_mask and length % 2 and not experimenter):
             raise GuardError(f"{where}: field at byte {start}: length {length}, expected at least {least}")
         if start + 4 + length > end:
             raise GuardError(f"{where}: field at byte {start}: length {length} exceeds the list")
-        if field >> 1 in _FIELD_SIZES.get(oxm_class, ()):
+        if experimenter:
+            _experimenters_field(data, start, where)
+        elif field >> 1 in _FIELD_SIZES.get(oxm_class, ()):
             raise GuardError(f"{where}: field at byte {start}: length {length} is none that it has")
         start += 4 + length
+
+
+def _experimenters_field(data: bytes, start: int, where: str) -> None:
+    """The parser fails with those that it does not know, and with values of another length than theirs."""
+    field, length, (experimenter,) = data[start + 2], data[start + 3], _U32.unpack_from(data, start + 4)
+    size, header = _EXPERIMENTERS_SIZES.get((experimenter, field >> 1)), 4
+    if (experimenter, field >> 1) == (_ONF, 0) and data[start + 8 : start + 10] == _OLD_ONF_TYPE.to_bytes(2, "big"):
+        size, header = 1, 6
+    if size is None or length != header + (size << (field & 1)):
+        raise GuardError(
+            f"{where}: field at byte {start}: experimenter {experimenter:#x}, field {field >> 1} of {length} bytes is "
+            "none that is known"
+        )
 
 
 def _match(data: bytes, start: int, end: int, where: str) -> int:

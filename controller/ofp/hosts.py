@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from enum import Enum
 from ipaddress import ip_address
 
 from . import match as act
@@ -16,7 +17,7 @@ from .diff import Installed
 from .match import Match
 from .pipeline import Priority, Table
 from .rule import Rule
-from .rules import claim_matches, server_matches
+from .rules import any_claim_matches, claim_matches, router_matches, server_matches
 from .sessions import behind
 from .vlan_tags import TagRules, with_tag_rules
 
@@ -27,6 +28,7 @@ _LEARNED = frozenset(
         Priority.LEARNED_SOURCE,
         Priority.BARRED_SOURCE,
         Priority.BARRED_SERVER,
+        Priority.HELD,
     }
 )
 _OXM_IN_PORT, _OXM_ETH_DST, _OXM_ETH_SRC = 0x80000004, 0x80000606, 0x80000806
@@ -58,9 +60,23 @@ class Here:
         if self.hairpin:
             match = Match(in_port=number, eth_dst=self.mac)
             rules += (Rule(Table.DELIVER, Priority.LEARNED_VARIANT, match, (act.Output(act.IN_PORT),)),)
-        claims = (match for ip in self.addresses for match in claim_matches(number, self.mac, ip))
-        through = (act.Resubmit(Table.ACCESS),)
-        return rules + tuple(Rule(Table.CHECK, Priority.LEARNED_SOURCE, match, through) for match in claims)
+        return rules + _claim_rules(number, self.mac, self.addresses)
+
+
+@dataclass(frozen=True, slots=True)
+class Claims:
+    """A plain client of the network file at own medium ``port`` has learned ``addresses``, besides that of the file;
+    everything else of it follows from the intent.
+    """
+
+    mac: str
+    port: str
+    addresses: tuple[str, ...]
+
+    def rules(self, ports: Mapping[str, int]) -> tuple[Rule, ...]:
+        """None if the port is missing."""
+        number = ports.get(self.port)
+        return () if number is None else _claim_rules(number, self.mac, self.addresses)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,32 +97,71 @@ class There:
         return tuple(Rule(table, Priority.LEARNED, match, actions) for table in tables)
 
 
+class Serving(Enum):
+    """As what somebody speaks."""
+
+    DHCP = "DHCP server"
+    ROUTER = "IPv6 router"
+
+
 @dataclass(frozen=True, slots=True)
 class Barred:
-    """Somebody at own ``port`` uses the MAC of a host that is elsewhere; claims an ``ip`` of another; or, ``serving``,
-    speaks as a DHCP server without being allowed to.
+    """Somebody at own ``port`` uses the MAC of a host that is elsewhere; claims an ``ip`` of another; or speaks as what
+    it must not be (``serving``). ``is_station``: it is a plain client of the network file.
     """
 
     mac: str
     port: str
     ip: str | None = None
-    serving: bool = False
+    serving: Serving | None = None
+    is_station: bool = False
 
     def rules(self, ports: Mapping[str, int]) -> tuple[Rule, ...]:
         """None if the port is missing."""
         number = ports.get(self.port)
         if number is None:
             return ()
-        if self.serving:
-            servers = server_matches(number, self.mac)
-            return tuple(Rule(Table.PORT, Priority.BARRED_SERVER, match) for match in servers)
+        if self.serving is not None:
+            matches = (server_matches if self.serving is Serving.DHCP else router_matches)(number, self.mac)
+            table = Table.CHECK if self.is_station else Table.PORT
+            return tuple(Rule(table, Priority.BARRED_SERVER, match) for match in matches)
         if self.ip is not None:
             claims = claim_matches(number, self.mac, self.ip)
             return tuple(Rule(Table.CHECK, Priority.BARRED_SOURCE, match) for match in claims)
         return (Rule(Table.PORT, Priority.BARRED_SOURCE, Match(in_port=number, eth_src=self.mac)),)
 
 
-HostIntent = Here | There | Barred
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Nobody new is let in at own ``port``, and no new claim passes; ``is_station``: at a medium port, where plain
+    clients alone are let in anyway.
+    """
+
+    port: str
+    is_station: bool = False
+
+    @property
+    def mac(self) -> str:
+        """It is about no host; rules without one go by this name."""
+        return NO_HOST
+
+    def rules(self, ports: Mapping[str, int]) -> tuple[Rule, ...]:
+        """None if the port is missing."""
+        number = ports.get(self.port)
+        if number is None:
+            return ()
+        claims = tuple(Rule(Table.CHECK, Priority.HELD, match) for match in any_claim_matches(number))
+        return claims if self.is_station else (Rule(Table.PORT, Priority.HELD, Match(in_port=number)), *claims)
+
+
+NO_HOST = ""
+HostIntent = Here | There | Claims | Barred | Held
+
+
+def _claim_rules(number: int, mac: str, addresses: Iterable[str]) -> tuple[Rule, ...]:
+    claims = (match for ip in addresses for match in claim_matches(number, mac, ip))
+    through = (act.Resubmit(Table.ACCESS),)
+    return tuple(Rule(Table.CHECK, Priority.LEARNED_SOURCE, match, through) for match in claims)
 
 
 def host_rules(
@@ -139,6 +194,13 @@ def source_of(rule: Rule | Installed) -> tuple[int, str] | None:
     mac = _address(rule.match_fields, _OXM_ETH_SRC)
     port = _field(rule.match_fields, _OXM_IN_PORT)
     return (int.from_bytes(port, "big"), mac) if mac is not None and port is not None else None
+
+
+def held_port_of(rule: Rule | Installed) -> int | None:
+    """Number of the port that a rule holds back; None for other rules."""
+    port = _field(rule.match_fields, _OXM_IN_PORT)
+    is_one = rule.table in {Table.PORT, Table.CHECK} and rule.priority == Priority.HELD
+    return int.from_bytes(port, "big") if is_one and port is not None else None
 
 
 def claim_of(rule: Rule | Installed) -> tuple[str, str] | None:

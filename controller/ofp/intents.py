@@ -26,6 +26,8 @@ class AccessPort:
     """Frames of other sources go to the controller, and nowhere else until it has learned them (``hosts``)."""
     serves_dhcp: bool = False
     """DHCP servers may be here; the controller gets a copy of what they say."""
+    routes: bool = False
+    """IPv6 routers may be here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +77,14 @@ class HelloLabel:
 
 @dataclass(frozen=True, slots=True)
 class AttachedClient:
-    """A plain client that is attached to own medium ``port``; ``label`` is its node label."""
+    """A plain client that is attached to own medium ``port``; ``label`` is its node label. It has the address ``ip`` of
+    the network file.
+    """
 
     mac: str
     port: str
     label: int
+    ip: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,6 +218,7 @@ def intents_for(
     places: Mapping[str, Place] | None = None,
     guarded: Container[str] = (),
     dhcp: Container[str] = (),
+    routers: Container[str] = (),
     relays: Container[str] = (),
 ) -> dict[str, SwitchIntent]:
     """Node id -> intent, for every node with a switch.
@@ -220,15 +226,15 @@ def intents_for(
     ``routes`` maps every node with a switch and every attached plain client to the routes towards it, which end on the
     attachment's link (a missing one is unreachable), ``flows`` an edge to the flows it splits, ``places`` plain clients
     to their attachment (default: ``default_places``; a client that is not in it is nowhere). ``guarded`` are nodes at
-    whose access port only known hosts are let in, ``dhcp`` those where DHCP servers may be, ``relays`` those at which
-    flows of other regions go on.
+    whose access port only known hosts are let in, ``dhcp`` those where DHCP servers may be, ``routers`` those where
+    IPv6 routers may be, ``relays`` those at which flows of other regions go on.
     """
     compiler = _Compiler(network, addressing, labels, relays)
     attached = compiler.attached(places if places is not None else default_places(addressing))
     trees = compiler.trees(tree)
     return {
         node: replace(
-            compiler.bare(node, guarded, dhcp),
+            compiler.bare(node, guarded, dhcp, routers),
             routes=compiler.routes(node, routes, attached),
             remote_hosts=attached.remote_hosts(node),
             tree=trees.get(node, ()),
@@ -253,12 +259,14 @@ class BareIntents:
         *,
         guarded: Container[str] = (),
         dhcp: Container[str] = (),
+        routers: Container[str] = (),
         relays: Container[str] = (),
     ) -> None:
         self._compiler = _Compiler(network, addressing, labels, relays)
         self._guarded = guarded
         self._last = {
-            node: replace(self._compiler.bare(node, guarded, dhcp), asks=True, strays=()) for node in addressing.dpid
+            node: replace(self._compiler.bare(node, guarded, dhcp, routers), asks=True, strays=())
+            for node in addressing.dpid
         }
 
     def of(self, places: Mapping[str, Place], tree: Iterable[TreeEdge]) -> dict[str, SwitchIntent]:
@@ -313,7 +321,7 @@ class _Compiler:
                 peers.setdefault(link.target, []).append(near)
         self._neighbours, self._peers, self._label_sources = neighbours, peers, label_sources
 
-    def bare(self, node: str, guarded: Container[str], dhcp: Container[str]) -> SwitchIntent:
+    def bare(self, node: str, guarded: Container[str], dhcp: Container[str], routers: Container[str]) -> SwitchIntent:
         """What depends on the network file alone."""
         addressing, labels = self._addressing, self._labels
         host, names, macs = addressing.host_mac[node], addressing.interface_name, addressing.interface_mac
@@ -324,7 +332,7 @@ class _Compiler:
             node_label=labels.node[node],
             flood_label=labels.flood,
             macs={names[node, k]: macs[node, k] for k in technologies},
-            access=(AccessPort(addressing.access_port[node], (host,), node in guarded, node in dhcp),),
+            access=(AccessPort(addressing.access_port[node], (host,), node in guarded, node in dhcp, node in routers),),
             agent=self._agent(node),
             relays=node in self._relays,
             neighbours=tuple(self._neighbours.get(node, ())),
@@ -359,7 +367,8 @@ class _Compiler:
 
     def _client(self, client: str, node: str, technology: str) -> AttachedClient:
         port = self._addressing.interface_name[node, technology]
-        return AttachedClient(self._addressing.host_mac[client], port, self._labels.node[client])
+        mac, ip = self._addressing.host_mac[client], self._addressing.host_ip[client]
+        return AttachedClient(mac, port, self._labels.node[client], ip)
 
     def routes(self, node: str, routes: Mapping[str, Routes], attached: _Attached) -> tuple[NodeRoute, ...]:
         found, places = [], attached.places

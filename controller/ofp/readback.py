@@ -18,6 +18,7 @@ _MULTIPART = Struct("!HH4x")
 _FLOW = Struct("!HBxIIHHHH4xQQQ")
 _MATCH = Struct("!HH")
 _GROUP = Struct("!HBxI")
+_METER = Struct("!HHI")
 _PORT_COUNTERS = Struct("!I4x12QII")
 _LAST_PHYSICAL = 0xFFFF_FF00
 
@@ -60,6 +61,21 @@ def parse_groups(message: bytes) -> tuple[tuple[int, ...], bool]:
         groups.append(number)
         offset += length
     return tuple(groups), more
+
+
+def parse_meters(message: bytes) -> tuple[dict[int, bytes], bool]:
+    """A whole OFPMP_METER_CONFIG reply message -> what each meter does, as the switch describes it, by its number, and
+    whether more parts follow.
+    """
+    more = _header(message, wire.MULTIPART_METER_CONFIG)
+    meters, offset, end = {}, 16, len(message)
+    while offset < end:
+        length, _, number = _METER.unpack_from(message, offset) if end - offset >= _METER.size else (0, 0, 0)
+        if length < _METER.size or offset + length > end:
+            raise ReadbackError(f"meter at byte {offset}: length {length}, expected {_METER.size}..{end - offset}")
+        meters[number] = message[offset : offset + length]
+        offset += length
+    return meters, more
 
 
 def _header(message: bytes, expected: int) -> bool:

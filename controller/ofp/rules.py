@@ -14,8 +14,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain
 
+from hyroads.controller.core.services.membership import MAC as CONTROLLER_MAC
+
 from . import match as act
-from .intents import AccessPort, Hop, NodeRoute, SwitchIntent
+from .intents import AccessPort, AttachedClient, Hop, NodeRoute, SwitchIntent
 from .match import GROUP_ADDRESS, Match
 from .pipeline import (
     ETH_TYPE_ARP,
@@ -28,6 +30,8 @@ from .pipeline import (
     NEIGHBOUR_SOLICITATION,
     PROTOCOL_ICMPV6,
     PROTOCOL_UDP,
+    REDIRECT,
+    ROUTER_ADVERTISEMENT,
     Priority,
     Table,
 )
@@ -51,6 +55,9 @@ def port_rules(number: int, port: AccessPort) -> Iterator[Rule]:
     for match in server_matches(number):
         goto = Table.ACCESS if port.serves_dhcp else None
         yield Rule(Table.PORT, Priority.DHCP_SERVER, match, _TO_CONTROLLER, goto=goto)
+    if not port.routes:
+        for match in router_matches(number):
+            yield Rule(Table.PORT, Priority.DHCP_SERVER, match, _TO_CONTROLLER)
 
 
 def server_matches(number: int, mac: str | None = None) -> Iterator[Match]:
@@ -59,19 +66,48 @@ def server_matches(number: int, mac: str | None = None) -> Iterator[Match]:
         yield Match(in_port=number, eth_src=mac, eth_type=eth_type, ip_proto=PROTOCOL_UDP, udp_src=udp)
 
 
+def router_matches(number: int, mac: str | None = None) -> Iterator[Match]:
+    """What IPv6 routers say of themselves and of others: advertisements and redirects (RFC 4861)."""
+    for kind in (ROUTER_ADVERTISEMENT, REDIRECT):
+        yield Match(in_port=number, eth_src=mac, eth_type=ETH_TYPE_IPV6, ip_proto=PROTOCOL_ICMPV6, icmpv6_type=kind)
+
+
+def client_rules(number: int, client: AttachedClient, *, guarded: bool) -> Iterator[Rule]:
+    """Frames of a plain client at a medium port; where ports are guarded what it claims is checked, as at these."""
+    match = Match(in_port=number, eth_src=client.mac)
+    yield Rule(Table.PORT, Priority.CLIENT, match, goto=Table.CHECK if guarded else Table.ACCESS)
+    if guarded and client.ip is not None:
+        for match in claim_matches(number, client.mac, client.ip):
+            yield Rule(Table.CHECK, Priority.CLIENT, match, _PASS)
+
+
+def station_port_rules(number: int) -> Iterator[Rule]:
+    """No plain client is a DHCP server or a router."""
+    for match in (*server_matches(number), *router_matches(number)):
+        yield Rule(Table.CHECK, Priority.DHCP_SERVER, match, _TO_CONTROLLER)
+
+
 def check_rules() -> Iterator[Rule]:
     """Claims go to the controller unless they are known to be true; a host that asks whether an address is free claims
-    none.
+    none. So does what answers the controller's own questions.
     """
     yield Rule(Table.CHECK, Priority.DEFAULT, Match(), _PASS)
+    yield Rule(Table.CHECK, Priority.ANSWER, Match(eth_dst=CONTROLLER_MAC), _TO_CONTROLLER)
     arp = Match(eth_type=ETH_TYPE_ARP, arp_spa="0.0.0.0")  # noqa: S104 - nobody's address
     yield Rule(Table.CHECK, Priority.UNICAST, Match(eth_type=ETH_TYPE_ARP), _TO_CONTROLLER)
-    yield Rule(Table.CHECK, Priority.UNICAST_VARIANT, arp, _PASS)
+    yield Rule(Table.CHECK, Priority.NO_CLAIM, arp, _PASS)
     for kind in (NEIGHBOUR_SOLICITATION, NEIGHBOUR_ADVERTISEMENT):
         match = Match(eth_type=ETH_TYPE_IPV6, ip_proto=PROTOCOL_ICMPV6, icmpv6_type=kind)
         yield Rule(Table.CHECK, Priority.UNICAST, match, _TO_CONTROLLER)
     free = Match(eth_type=ETH_TYPE_IPV6, ip_proto=PROTOCOL_ICMPV6, icmpv6_type=NEIGHBOUR_SOLICITATION, ipv6_src="::")
-    yield Rule(Table.CHECK, Priority.UNICAST_VARIANT, free, _PASS)
+    yield Rule(Table.CHECK, Priority.NO_CLAIM, free, _PASS)
+
+
+def any_claim_matches(number: int) -> Iterator[Match]:
+    """Frames in which somebody at a port claims an address, or asks whether one is free."""
+    yield Match(in_port=number, eth_type=ETH_TYPE_ARP)
+    for kind in (NEIGHBOUR_SOLICITATION, NEIGHBOUR_ADVERTISEMENT):
+        yield Match(in_port=number, eth_type=ETH_TYPE_IPV6, ip_proto=PROTOCOL_ICMPV6, icmpv6_type=kind)
 
 
 def claim_matches(number: int, mac: str, ip: str) -> Iterator[Match]:
@@ -139,10 +175,12 @@ class _Builder(Ports):
         for source in intent.label_sources:
             for name, number in self.numbered((source.port,)):
                 yield labelled_from(source, number, self.macs[name])
+        guarded = any(port.guarded for port in intent.access)
         for client in intent.clients:
             for number in self.number(client.port):
-                match = Match(in_port=number, eth_src=client.mac)
-                yield Rule(Table.PORT, Priority.CLIENT, match, goto=Table.ACCESS)
+                yield from client_rules(number, client, guarded=guarded)
+        for _, number in self.numbered(self.client_ports if guarded else ()):
+            yield from station_port_rules(number)
         for client in intent.strays:
             for number in self.number(client.port):
                 match = Match(in_port=number, eth_src=client.mac)

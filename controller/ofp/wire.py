@@ -377,6 +377,16 @@ def meter_mod_body(command: int, number: int, rate: int = 0, burst: int = 0, *, 
     return head if command == METER_DELETE else head + _METER_BAND.pack(1, 16, rate, burst)
 
 
+def meters_request(xid: int) -> bytes:
+    """Asks what all meters do."""
+    return message(_MULTIPART_REQUEST.pack(MULTIPART_METER_CONFIG) + _METER_ID.pack(ANY), xid, MULTIPART_REQUEST)
+
+
+def meter_config(add_body: bytes) -> bytes:
+    """How a switch describes the meter that a meter-mod adds (OpenFlow Switch Specification 1.3.5, section 7.3.5.8)."""
+    return len(add_body).to_bytes(2, "big") + add_body[2:]
+
+
 def barrier_request(xid: int) -> bytes:
     """Asks the switch to finish everything before and to say so."""
     return message(b"", xid, BARRIER_REQUEST)

@@ -42,7 +42,7 @@ from hyroads.rest.contract import NotSavedError
 from .deployer import AgentDeployer, Deployer
 from .faults import FaultLog, log_plan
 from .garbage import Garbage
-from .persistence import Saver
+from .saver import Saver
 
 LOG = logging.getLogger("hyroads.controller")
 TICK_S = 0.2

@@ -25,6 +25,8 @@ from hyroads.controller.model.plan import FlowPlan, Plan, differing
 LOG = logging.getLogger("hyroads.controller")
 MAX_FAULTS = 50
 STRANGERS_BURST, STRANGERS_PER_S = 40, 2.0
+CONFLICT_S = 10.0
+"""Of one device, conflicts are told no more often."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,7 @@ class FaultLog:
         self._faults: deque[Fault] = deque(maxlen=MAX_FAULTS)
         self.stranger = LimitedReports(self.fault, self.clock, TokenBucket(STRANGERS_PER_S, STRANGERS_BURST))
         """Note what somebody did who may not do it, now and then."""
+        self._conflict_s: dict[tuple[str, str], float] = {}
 
     def __iter__(self) -> Iterator[Fault]:
         return iter(tuple(self._faults))
@@ -56,6 +59,16 @@ class FaultLog:
         """Note something that went wrong."""
         self._note(where, what)
         LOG.warning("%s: %s", where, what)
+
+    def conflict(self, role: str, node: str, peer: str, holder: str) -> None:
+        """Somebody says that it is a device whose session, with ``holder``, lives: counted, and told now and then."""
+        self.counters["identity_conflicts"] += 1
+        now_s, key = self.clock(), (role, node)
+        if now_s - self._conflict_s.get(key, -CONFLICT_S) < CONFLICT_S:
+            return
+        self._conflict_s[key] = now_s
+        self.events.publish("identity.conflict", {"role": role, "node": node, "peer": peer, "holder": holder})
+        LOG.warning("%s %s: a second one at %s is refused; the first, at %s, lives", role, node, peer, holder)
 
     def exception(self, where: str, error: BaseException) -> None:
         """Note a defect: never swallowed, never fatal."""

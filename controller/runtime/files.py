@@ -17,6 +17,7 @@ def read_files(environment: Mapping[str, str]) -> Files:
     settings = load(environment)
     network = read_file(settings.network, measured=settings.capacities == MEASURED)
     access = settings.access
-    TopologyContext.of(network, settings.network, guards=access.guard, dhcp=access.dhcp_servers)
+    servers, routers = access.dhcp_servers, access.routers
+    TopologyContext.of(network, settings.network, guards=access.guard, dhcp=servers, routers=routers)
     settings.slices.check_network(network, settings.network)
     return Files(settings, network)

@@ -123,8 +123,14 @@ REPORT_AGE_S = 2.0
 class Telemetry:
     """One per controller. Radios are heard whatever the settings say; they count only with measured capacities."""
 
-    def __init__(self, context: TopologyContext, settings: Settings, clock: Callable[[], float]) -> None:
-        self.ingest = TelemetryIngest(context, clock)
+    def __init__(
+        self,
+        context: TopologyContext,
+        settings: Settings,
+        clock: Callable[[], float],
+        late_s: Callable[[], float] = lambda: 0.0,
+    ) -> None:
+        self.ingest = TelemetryIngest(context, clock, late_s)
         self.traffic = TrafficMeter(context.network.links)
         """What links and paths really carry, for whoever shows it."""
         self._context = context

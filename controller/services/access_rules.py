@@ -24,7 +24,7 @@ from hyroads.controller.core.errors import ConfigError
 from hyroads.controller.model.state import Presence
 from hyroads.controller.ofp.access import METER_FIRST, METERS, PROTECTION, Entry, entry_of
 from hyroads.controller.runtime.faults import wait_until
-from hyroads.controller.runtime.persistence import Change
+from hyroads.controller.runtime.saver import Change
 from hyroads.controller.switches.sessions import SwitchSession
 from hyroads.rest.contract import (
     ConflictError,
@@ -36,7 +36,7 @@ from hyroads.rest.contract import (
     TooBusyError,
 )
 
-from .port import ControllerPort
+from .port import ControllerPort, pending_as_known
 
 LOG = logging.getLogger("hyroads.access")
 MAX_RULES = 1024
@@ -123,8 +123,7 @@ class AccessRuleService:
     def document(self, name: str) -> Document:
         """The rule of this id; NotFoundError."""
         rule = self._get(name)
-        # What is confirmed to another controller, which leads, is not known here: as far as we know, all is.
-        pending = self.pending(name) if self.port.leads else []
+        pending = pending_as_known(self.port, partial(self.pending, name))
         state = "activating" if pending else "active"
         left_s = None if rule.expires_s is None else max(0.0, rule.expires_s - self.clock())
         document = rule.document()

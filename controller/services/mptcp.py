@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import socket
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
@@ -27,9 +27,8 @@ from hyroads.controller.core.mptcp_connections import (
     Subflow,
 )
 from hyroads.controller.core.mptcp_connections import Reason as Refused
-from hyroads.controller.core.services.clients import Clients
-from hyroads.controller.core.subflows import MptcpConnection, TcpEnd
-from hyroads.controller.core.subflows import Subflow as RoutedSubflow
+from hyroads.controller.core.services.client_tables import Clients
+from hyroads.controller.core.subflows import MptcpConnection
 from hyroads.controller.core.token_bucket import TokenBucket
 from hyroads.controller.ofp.access import Entry, syn_copy, syn_no_copy
 from hyroads.controller.ofp.readback import parse_packet_in
@@ -40,6 +39,7 @@ from hyroads.rest.metrics import Counter as CounterMetric
 from hyroads.rest.metrics import Gauge
 
 from .clients.declared import interfaces_of
+from .mptcp_saved import connection_document, routable
 from .port import ControllerPort
 
 LOG = logging.getLogger("hyroads.mptcp")
@@ -107,6 +107,23 @@ class MptcpService:
         self._window_s = 0.0
         self._left_out: dict[tuple[str, str], float] = {}
         """Until when nothing is copied of a host (its MAC), at a node."""
+
+    # -- the state file
+
+    def to_save(self, names: Iterable[str]) -> list[Document]:
+        """What ``mptcp_saved.connections_from`` needs of connections."""
+        known = self.table.connections
+        return [connection_document(known[name]) for name in names if name in known]
+
+    def become(self, connections: Iterable[Connection]) -> None:
+        """Connections are those that an earlier controller, or the one that leads, has saved."""
+        self.table.become(connections)
+
+    def lead(self) -> None:
+        """From now on connections are heard here."""
+        now_s = self.clock()
+        for connection in self.table.connections.values():
+            connection.heard_s = now_s
 
     # -- what switches copy
 
@@ -242,16 +259,9 @@ class MptcpService:
     # -- what routing needs
 
     def group(self, name: str) -> MptcpConnection | None:
-        """The subflows of a connection for ``core.subflows.subflow_flows``; None if none can be routed.
-
-        Routes lead from node to node, so subflows count whose both ends are hosts of nodes of the network file. Of two
-        connections with one token only that counts whose id is the token: the names of flows are made of it.
-        """
+        """The subflows of a connection as ``mptcp_saved.routable`` gives them; None if none can be routed."""
         known = self.table.connections.get(name)
-        if known is None or name != f"{known.token:08x}":
-            return None
-        subflows = tuple(found for each in known.subflows.values() if (found := _routable(each)) is not None)
-        return MptcpConnection(known.token, subflows) if subflows else None
+        return None if known is None else routable(known)
 
     def groups(self) -> list[MptcpConnection]:
         """All connections of which two subflows or more can be routed."""
@@ -295,14 +305,6 @@ class MptcpService:
 
 def _name(mac: str) -> str:
     return f"{COPIES} {mac}"
-
-
-def _routable(subflow: Subflow) -> RoutedSubflow | None:
-    client, peer, at = subflow.at.host, subflow.peer_at.host, ends(subflow.key)
-    if client is None or peer is None:
-        return None
-    here, there = TcpEnd(client, at.source, at.source_port), TcpEnd(peer, at.target, at.target_port)
-    return RoutedSubflow(subflow.number, here, there)
 
 
 def _ends_document(subflow: Subflow) -> Document:

@@ -7,7 +7,7 @@ connection takes the place of the one that has sent nothing for longest.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -70,6 +70,33 @@ class SubflowRoutes:
         self._routed: dict[str, _Known] = {}
         self.followers: list[Callable[[str, bool], None]] = []
         self._touched: dict[str, None] = {}
+
+    # -- the state file
+
+    @property
+    def routed(self) -> tuple[str, ...]:
+        """Ids of the connections that are routed, in the order in which they came."""
+        return tuple(self._routed)
+
+    def become(self, names: Iterable[str]) -> None:
+        """The connections that are routed are those that an earlier controller, or the one that leads, has routed."""
+        before, now_s = self._routed, self._clock()
+        self._waiting.clear()
+        self._touched.clear()
+        groups = ((name, group) for name in names if (group := self._group(name)) is not None)
+        # What they have carried so far nobody knows: they are not the first to give way.
+        self._routed = {name: _Known(group, now_s, now_s, _flows(group), used=True) for name, group in groups}
+        for name in dict.fromkeys((*before, *self._routed)):
+            for follower in self.followers:
+                follower(name, name in self._routed)
+
+    def lead(self) -> None:
+        """From now on connections are looked at here."""
+        now_s = self._clock()
+        for known in self._routed.values():
+            known.active_s = now_s
+
+    # -- connections come and go
 
     def changed(self, name: str) -> None:
         """A connection has other subflows, or is gone."""

@@ -13,7 +13,7 @@ from hyroads.controller.model.handover import Constrained, Key
 from hyroads.controller.model.plan import Plan
 from hyroads.controller.model.state import DeclaredFlow, State, TopologyContext
 from hyroads.controller.runtime.faults import Waits
-from hyroads.controller.runtime.persistence import Saver
+from hyroads.controller.runtime.saver import Saver
 from hyroads.controller.switches.sessions import SwitchSession
 
 Publish = Callable[[str, Mapping[str, Any]], object]
@@ -96,3 +96,10 @@ class ControllerPort(Protocol):
 
     def exception(self, where: str, error: BaseException) -> None:
         """Log and count a defect of the program."""
+
+
+def pending_as_known(port: ControllerPort, pending: Callable[[], list[str]]) -> list[str]:
+    """What a document tells of what is pending. What devices confirm to another controller, which leads, is not known
+    here: as far as we know, all is confirmed. ``pending`` gives what is not while we lead.
+    """
+    return pending() if port.leads else []

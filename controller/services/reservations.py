@@ -92,6 +92,10 @@ class ReservationService:
         """What :meth:`restore` needs to go on from here."""
         return [asdict(reservation) for reservation in self._reservations.values()]
 
+    def has(self, name: str) -> bool:
+        """Whether there is a reservation of this id."""
+        return name in self._reservations
+
     def names(self) -> Sequence[str]:
         """Ids of all reservations, the most important first."""
         return tuple(self._reservations)

@@ -1,16 +1,19 @@
-"""The parts ``access``, ``querier`` and ``clients`` of the settings: hosts at access ports, who asks which groups they
-want, and which multi-homed clients may connect.
+"""The parts ``access``, ``querier``, ``clients`` and ``identities`` of the settings: hosts at access ports, who asks
+which groups they want, which multi-homed clients may connect, and by which tokens agents and radios are known.
 """
 
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hyroads.controller.core.checking import Place, Section, boolean_of, integer_of, number_of, path_of
-from hyroads.controller.core.services.clients import Limits
+from hyroads.controller.core.checking import Place, Problems, Section, boolean_of, integer_of, number_of, path_of
+from hyroads.controller.core.document import load_document
+from hyroads.controller.core.identity import DEVICE_ROLES
+from hyroads.controller.core.services.client_tables import Limits
 from hyroads.controller.core.services.membership import MAX_ROBUSTNESS, QueryTimes
 from hyroads.controller.files.text import read_private
 
@@ -24,6 +27,8 @@ class AccessSettings:
     guard: bool = True
     dhcp_servers: tuple[str, ...] | None = None
     """Nodes at whose access port DHCP servers may be; None: gateways."""
+    routers: tuple[str, ...] | None = None
+    """Nodes at whose access port IPv6 routers may be; None: gateways."""
     limits: Limits = field(default_factory=Limits)
 
 
@@ -31,15 +36,17 @@ def parse_access(top: Section) -> AccessSettings:
     """The section of the settings, if there is one."""
     if top.values.get("access") is None:
         return AccessSettings()
-    section = top["access"].section(("guard", "quiet_s", "forget_s", "interfaces", "dhcp_servers"))
+    section = top["access"].section(("guard", "quiet_s", "forget_s", "interfaces", "dhcp_servers", "routers"))
     default = Limits()
     limits = Limits(
         interfaces=integer_of(section, "interfaces", default.interfaces, 1, 100_000),
         quiet_s=number_of(section, "quiet_s", default.quiet_s, 0.1, 3600),
         forget_s=number_of(section, "forget_s", default.forget_s, 1, 86_400),
     )
-    servers = section.optional("dhcp_servers")
-    return AccessSettings(boolean_of(section, "guard", True), None if servers is None else _nodes(servers), limits)
+    servers, routers = (
+        None if (place := section.optional(name)) is None else _nodes(place) for name in ("dhcp_servers", "routers")
+    )
+    return AccessSettings(boolean_of(section, "guard", True), servers, routers, limits)
 
 
 def _nodes(place: Place) -> tuple[str, ...]:
@@ -112,3 +119,27 @@ def _client_token(section: Section, base: Path) -> str | None:
     if name is None:
         return None
     return token_of(Place(read_private(name).strip(), section.place.problems, section["token_file"].path))
+
+
+_HASH = re.compile(r"[0-9a-f]{64}")
+
+
+def parse_identities(name: str) -> Mapping[tuple[str, str], str]:
+    """The file ``{agent: {NODE: SHA-256 of its token}, radio: {...}}``: hashes by (role, node). Nobody but its owner
+    may read or write it: whoever writes it decides who may be which node.
+    """
+    problems = Problems(name)
+    document = load_document(read_private(name), name)
+    section = Place({} if document is None else document, problems).section(DEVICE_ROLES)
+    found: dict[tuple[str, str], str] = {}
+    for role in DEVICE_ROLES:
+        for node, entry in section[role].entries() if role in section else ():
+            if not isinstance(entry.value, str) or not _HASH.fullmatch(entry.value):
+                # It may be the token itself, so it is not shown.
+                entry.fail("expected the SHA-256 of a token, 64 hex digits, as hyroads identity writes it")
+            elif entry.value in found.values():
+                entry.fail("expected a token that nobody else has")
+            else:
+                found[role, node] = entry.value
+    problems.raise_if_any()
+    return found

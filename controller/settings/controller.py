@@ -26,6 +26,7 @@ from hyroads.controller.core.checking import (
     tls_files,
 )
 from hyroads.controller.core.errors import ConfigError
+from hyroads.controller.core.identity import DeviceTokens
 from hyroads.controller.core.reverse_trees import ALL_ROUTES_NODES
 from hyroads.controller.files.text import read_private, read_settings
 from hyroads.controller.measure.targets import CollectorConfig
@@ -33,12 +34,22 @@ from hyroads.controller.measure.targets import parse as parse_targets
 from hyroads.plugins.policies.placement import POLICY as PLACEMENT
 from hyroads.plugins.policies.placement import Placement
 
-from .clients import AccessSettings, QuerierSettings, parse_access, parse_clients, parse_querier
+from .clients import AccessSettings, QuerierSettings, parse_access, parse_clients, parse_identities, parse_querier
 from .ha import DEFAULT_PEER_PORT, HaSettings, parse_ha
 from .mptcp import MptcpSettings, parse_mptcp
 from .plugins import PluginSetting, SfnetSettings, parse_placement, parse_plugins, parse_policies, parse_sfnet
 from .region import RegionSettings, parse_region
-from .rest import DEFAULT_LIMITS, ApiLimits, ApiToken, SlicerPlace, api_limits, api_tokens, slicer_place, token_of
+from .rest import (
+    DEFAULT_LIMITS,
+    ApiLimits,
+    ApiToken,
+    SlicerPlace,
+    any_switch,
+    api_limits,
+    api_tokens,
+    slicer_place,
+    token_of,
+)
 from .slices import NO_SLICES, SliceSettings, parse_slices
 
 DEFAULT_FILE = "/etc/hyroads/hyroads.yaml"
@@ -47,6 +58,7 @@ _TOP = (
     "link_mtu", "queue_ms", "max_hold_ms", "capacities", "snmp", "mode", "slot_ms", "tcp_margin", "flap_damping",
     "plugins", "policies", "sfnet", "api_limits", "access", "querier", "pair_tests", "group_frames", "burst_ms",
     "seal_frames", "slices", "slicer", "clients", "mptcp", "placement", "all_routes_nodes", "ha", "region",
+    "identities", "agents_tls", "rest_tls", "any_switch",
 )  # fmt: skip
 FILE, MEASURED = "file", "measured"
 _MODES = ("solver", "controller")
@@ -82,6 +94,14 @@ class Settings:
     rest: Endpoint = field(default=Endpoint("127.0.0.1", 8080))
     tls: TlsFiles | None = None
     """Of the OpenFlow listener; with ``ca`` switches are checked."""
+    any_switch: frozenset[str] = frozenset()
+    """Names of certificates that may speak for every switch; ``*``: all of the authority."""
+    agents_tls: TlsFiles | None = None
+    """Of the agents' listener; with ``ca`` agents, radios and clients need a certificate with their node's name."""
+    rest_tls: TlsFiles | None = None
+    """Of the REST listener."""
+    identities: Mapping[tuple[str, str], str] = field(default_factory=dict, repr=False)
+    """Hashes of the tokens of devices by (role, node)."""
     timings: Timings = Timings()
     link_mtu: int = 1600
     queue_ms: int = 60
@@ -125,6 +145,18 @@ class Settings:
     region: RegionSettings | None = None
     """The region that this controller runs; None: the whole network."""
 
+    @property
+    def device_tokens(self) -> DeviceTokens:
+        """By which tokens agents and radios are known."""
+        return DeviceTokens(self.identities, self.agent_token)
+
+    @property
+    def tls_places(self) -> dict[str, TlsFiles | None]:
+        """Our certificates, by place."""
+        of_ha, of_region = self.ha.tls if self.ha else None, self.region.tls if self.region else None
+        ours = {"tls": self.tls, "agents_tls": self.agents_tls, "rest_tls": self.rest_tls}
+        return {**ours, "ha.tls": of_ha, "region.tls": of_region}
+
 
 def load(environment: Mapping[str, str]) -> Settings:
     """Settings from the file that the environment names, or from a bare ``HYROADS_NETWORK``."""
@@ -160,6 +192,10 @@ def parse(document: object, name: str, environment: Mapping[str, str]) -> Settin
         agents=_endpoint(listen, "agents", 6654, environment)[0],
         rest=_endpoint(listen, "rest", 8080, environment)[0],
         tls=tls_files(top, "tls", base),
+        any_switch=any_switch(top.optional("any_switch")),
+        agents_tls=tls_files(top, "agents_tls", base),
+        rest_tls=_rest_tls(top, base),
+        identities=_identities(top, base),
         timings=_timings(top, slot_ms),
         link_mtu=integer_of(top, "link_mtu", 1600, 1280, 65000),
         queue_ms=integer_of(top, "queue_ms", 60, 1, 10_000),
@@ -228,6 +264,18 @@ def _agent_token(top: Section, base: Path, problems: Problems) -> str | None:
     return None if name is None else token_of(Place(read_private(name).strip(), problems, "agent_token_file"))
 
 
+def _identities(top: Section, base: Path) -> Mapping[tuple[str, str], str]:
+    name = path_of(top, "identities", base)
+    return {} if name is None else parse_identities(name)
+
+
+def _rest_tls(top: Section, base: Path) -> TlsFiles | None:
+    files = tls_files(top, "rest_tls", base)
+    if files is not None and files.ca is not None:
+        top["rest_tls"].key("ca", None).fail("not here: clients of REST show tokens, and no certificates")
+    return files
+
+
 def _snmp(top: Section, base: Path, name: str) -> CollectorConfig | None:
     """The collector's document (docs/reference/measurement.md, section 4), or the file that holds it."""
     if top.values.get("snmp") is None:
@@ -277,8 +325,10 @@ def _check_exposure(settings: Settings, plaintext: bool, listen: Place) -> None:
     """What others can reach must ask who they are."""
     if not settings.openflow.is_loopback and settings.tls is None and not plaintext:
         listen.key("openflow", None).fail("beyond loopback needs tls, or allow_plaintext: true on a trusted network")
-    if not settings.agents.is_loopback and settings.agent_token is None:
-        listen.key("agents", None).fail("beyond loopback needs agent_token or agent_token_file")
+    certified = settings.agents_tls is not None and settings.agents_tls.ca is not None
+    if not settings.agents.is_loopback and not settings.device_tokens.are_asked_for and not certified:
+        what = "beyond loopback needs agent_token or agent_token_file, or identities, or agents_tls with ca"
+        listen.key("agents", None).fail(what)
     if settings.sfnet is not None and not settings.sfnet.is_loopback and not settings.api_tokens:
         listen.problems.add("sfnet.host", "beyond loopback needs api_tokens")
     if settings.ha is not None and not settings.peer.is_loopback and settings.ha.tls is None:

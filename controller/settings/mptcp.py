@@ -26,6 +26,11 @@ class MptcpSettings:
     clients: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """By client: its interfaces, which are MAC addresses or nodes of the network file."""
 
+    @property
+    def most_routed(self) -> int:
+        """So many connections are routed at a time; none where none is recognised."""
+        return self.routed_connections if self.recognise else 0
+
     def owners(self, addressing: Addressing, document: str) -> dict[str, str]:
         """MAC -> the client that it belongs to; ConfigError if an interface is nobody's, or of two."""
         owners: dict[str, str] = {}

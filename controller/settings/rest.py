@@ -1,4 +1,4 @@
-"""The settings of the REST API: tokens with roles, and how much may be asked."""
+"""The settings of the REST API: tokens with roles, and how much may be asked; and whose certificates are a slicer's."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from hyroads.controller.core.checking import Place, Section, integer_of, interface_mac, number_of, path_of
+from hyroads.rest.contract import QUOTAS
 
 APPLICATION = "application"
 ROLES = ("admin", "slice-owner", APPLICATION, "viewer")
 MIN_TOKEN_LENGTH = 16
+MOST_OF_A_KIND = 1_000_000
 MOST_ACCESS_RULES = 64
 """Of each application, unless its token says otherwise."""
 
@@ -27,6 +29,8 @@ class ApiToken:
     """Of an application: hosts (node id or MAC address) for whose frames it may make access rules."""
     access_rules: int = MOST_ACCESS_RULES
     """Of an application: how many access rules it may have."""
+    quotas: tuple[tuple[str, int], ...] = ()
+    """How many things of a kind it may have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +65,8 @@ def token_of(place: Place) -> str | None:
 
 
 def api_tokens(place: Place, roles: Collection[str] = ROLES) -> tuple[ApiToken, ...]:
-    """``name: {token, role, clients, access_rules}``; the last two where there are applications."""
-    keys = ("token", "role", *(("clients", "access_rules") if APPLICATION in roles else ()))
+    """``name: {token, role, clients, access_rules, quotas}``; the last three where there are applications."""
+    keys = ("token", "role", *(("clients", "access_rules", "quotas") if APPLICATION in roles else ()))
     tokens: list[ApiToken] = []
     for name, entry in place.entries():
         section = entry.section(keys, ("token",))
@@ -72,8 +76,15 @@ def api_tokens(place: Place, roles: Collection[str] = ROLES) -> tuple[ApiToken, 
             section["token"].fail("expected a token that no other name has")
         elif token is not None:
             rules = integer_of(section, "access_rules", MOST_ACCESS_RULES, 0, 1024)
-            tokens.append(ApiToken(name, token, role, _clients(section), rules))
+            tokens.append(ApiToken(name, token, role, _clients(section), rules, _quotas(section)))
     return tuple(tokens)
+
+
+def _quotas(section: Section) -> tuple[tuple[str, int], ...]:
+    if section.values.get("quotas") is None:
+        return ()
+    part = section["quotas"].section(QUOTAS)
+    return tuple((kind, part[kind].integer(0, 0, MOST_OF_A_KIND)) for kind in QUOTAS if kind in part)
 
 
 def _clients(section: Section) -> frozenset[str]:
@@ -93,6 +104,11 @@ def api_limits(place: Place) -> ApiLimits:
         number_of(section, "burst", default.burst, 1, 1e6),
         integer_of(section, "listeners", default.listeners, 0, 512),
     )
+
+
+def any_switch(place: Place | None) -> frozenset[str]:
+    """Names of certificates that may speak for every switch."""
+    return frozenset(one.identifier() for one in place.items()) if place is not None and place.value else frozenset()
 
 
 def slicer_place(place: Place, base: Path) -> SlicerPlace | None:

@@ -49,6 +49,8 @@ class AccessLayer:
     _keys: dict[RuleKey, None] = field(default_factory=dict)
     _meters: dict[int, Meter] = field(default_factory=dict)
     """Meters that the switch has, as far as is known."""
+    _there: dict[int, bytes] | None = None
+    """How the switch describes those that it had when it connected; None: it has not said."""
     _stale: dict[int, None] = field(default_factory=dict)
     _dirty: dict[str, None] = field(default_factory=dict)
     _refused: dict[str, float] = field(default_factory=dict)
@@ -70,6 +72,10 @@ class AccessLayer:
         self._installed = {rule.key: rule for rule in rules}
         self._is_read = True
 
+    def meters_are(self, there: Mapping[int, bytes]) -> None:
+        """What the switch's meters do, as it describes them, by number."""
+        self._there = {**(self._there or {}), **there}
+
     def want_all(self, entries: Mapping[str, Entry]) -> None:
         """All entries of this switch; whatever else is there goes."""
         for name in [*self._wanted.keys() - entries.keys()]:
@@ -79,7 +85,9 @@ class AccessLayer:
         if not self.is_told:
             # Numbers of an earlier controller's meters can't be told from the rules that use them.
             used = {entry.meter.number for entry in entries.values() if entry.meter is not None}
-            self._stale.update(dict.fromkeys(n for n in range(METER_FIRST, LAST_METER + 1) if n not in used))
+            numbers = range(METER_FIRST, LAST_METER + 1)
+            there = numbers if self._there is None else [n for n in self._there if n in numbers]
+            self._stale.update(dict.fromkeys(n for n in there if n not in used))
             self._keys.update(dict.fromkeys(self._installed))
         self.is_told = True
         self.flush()
@@ -134,7 +142,10 @@ class AccessLayer:
             if meter is None:
                 continue
             self._stale.pop(meter.number, None)
-            if self._meters.get(meter.number) != meter:
+            there = self._there.pop(meter.number, None) if self._there else None
+            if self._meters.get(meter.number) != meter and there == meter.config:
+                self._meters[meter.number] = meter
+            elif self._meters.get(meter.number) != meter:
                 add, change = meter.messages
                 # The one finds it there, or the other does not; what is left is the rate that is wanted.
                 steps += [(wire.METER_MOD, add, None), (wire.METER_MOD, change, meter)]

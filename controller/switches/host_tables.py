@@ -22,14 +22,28 @@ from collections import defaultdict
 from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import partial
 from typing import Protocol
 
 from hyroads.controller.ofp import wire
 from hyroads.controller.ofp.diff import Batch, Installed, batch_of, difference
-from hyroads.controller.ofp.hosts import Barred, Here, HostIntent, There, claim_of, host_of, host_rules, source_of
+from hyroads.controller.ofp.hosts import (
+    NO_HOST,
+    Barred,
+    Claims,
+    Held,
+    Here,
+    HostIntent,
+    There,
+    claim_of,
+    held_port_of,
+    host_of,
+    host_rules,
+    source_of,
+)
 from hyroads.controller.ofp.pipeline import Table
 from hyroads.controller.ofp.readback import FlowStat
-from hyroads.controller.ofp.rule import Rule, RuleKey
+from hyroads.controller.ofp.rule import FULL_MASK, Rule, RuleKey
 from hyroads.controller.ofp.vlan_tags import TagRules, with_tag_rules
 
 FOLLOW_S = 0.5
@@ -104,6 +118,10 @@ class HostTables:
         self._entries: dict[str, _Entry] = {}
         self._moving: dict[str, None] = {}
         self._barred: dict[str, dict[Barred, float]] = {}
+        self._stations: dict[str, tuple[str, Claims]] = {}
+        """Plain clients of the network file that have learned addresses: node, and what is known there of them."""
+        self._held_ports: dict[str, dict[str, Held]] = {}
+        self._admitted: dict[tuple[str, str], list[Callable[[], None]]] = {}
         self.routes: RouteHolder | None = None
         self.are_all_known = False
         """Whether all hosts are placed that switches let in before we began."""
@@ -127,7 +145,7 @@ class HostTables:
         """A host is at a place; ``arrived`` is called once it is let in there and the others were told."""
         old = self._entries.get(mac)
         waiting = [arrived] if arrived is not None else []
-        self._lift(spot.node, lambda bar: bar.mac == mac and not bar.serving and bar.ip in {None, *spot.addresses})
+        self.admit(spot.node, mac, spot.addresses)
         if old is not None and old.spot == spot:
             self._tell(mac, (spot.node,))
             if old.step is Step.DONE:
@@ -145,6 +163,41 @@ class HostTables:
         self._moving[mac] = None
         self._hold(mac, {*self._users.get(mac, ()), *former}, spot.node)
         self._tell(mac, (spot.node,))
+
+    def place_station(self, node: str, claims: Claims, arrived: Callable[[], None] | None = None) -> None:
+        """A plain client of the network file is at a node, and has these addresses besides that of the file;
+        ``arrived`` is called once its switch has confirmed that.
+        """
+        mac = claims.mac
+        self.admit(node, mac, claims.addresses)
+        old = self._stations.get(mac)
+        self._stations[mac] = (node, claims)
+        if old is not None and old[0] != node:
+            self._tell(mac, (old[0],))
+        self._tell(mac, (node,))
+        waiting = self._admitted.setdefault((node, mac), [])
+        if arrived is not None and len(waiting) < MAX_ARRIVALS:
+            waiting.append(arrived)
+
+    def has_station(self, mac: str) -> bool:
+        """Whether a plain client has been placed."""
+        return mac in self._stations
+
+    def remove_station(self, mac: str) -> None:
+        """A plain client is nowhere."""
+        old = self._stations.pop(mac, None)
+        if old is not None:
+            self._tell(mac, (old[0],))
+
+    def known_at(self, node: str) -> frozenset[str]:
+        """Hosts of whom a node's switch has rules, or shall have."""
+        stations = (mac for mac, (at, _) in self._stations.items() if at == node)
+        return frozenset((*self._entries, *stations))
+
+    def admit(self, node: str, mac: str, addresses: Iterable[str] = ()) -> None:
+        """A host may be at a node, and have these addresses: it is not barred for that any more."""
+        allowed = {None, *addresses}
+        self._lift(node, lambda bar: bar.mac == mac and bar.serving is None and bar.ip in allowed)
 
     def remove(self, mac: str) -> None:
         """A host is nowhere."""
@@ -215,6 +268,16 @@ class HostTables:
 
     # -- rules
 
+    def hold(self, node: str, held: Held) -> None:
+        """Nobody new is let in at a port of a node's switch."""
+        self._held_ports.setdefault(node, {})[held.port] = held
+        self._tell(NO_HOST, (node,))
+
+    def release(self, node: str, port: str) -> None:
+        """They are again."""
+        if self._held_ports.get(node, {}).pop(port, None) is not None:
+            self._tell(NO_HOST, (node,))
+
     def bar(self, node: str, barred: Barred, for_s: float) -> None:
         """Drop this at a node for a while; it has only so many such rules."""
         bars = self._barred.setdefault(node, {})
@@ -231,7 +294,11 @@ class HostTables:
     def switch_ready(self, node: str) -> None:
         """A switch connected, or its ports have changed: it is told of all."""
         known = self._entries if self.routes is None else self._told.get(node, {})
-        hosts = {**dict.fromkeys(known), **dict.fromkeys(bar.mac for bar in self._barred.get(node, ()))}
+        stations = (mac for mac, (at, _) in self._stations.items() if at == node)
+        barred = (bar.mac for bar in self._barred.get(node, ()))
+        if self._held_ports.get(node):
+            self._tell(NO_HOST, (node,))
+        hosts = {**dict.fromkeys(known), **dict.fromkeys(stations), **dict.fromkeys(barred)}
         for mac in hosts:
             self._tell(mac, (node,))
 
@@ -246,6 +313,9 @@ class HostTables:
             self._step(mac, self._entries[mac], now_s)
         for switch in self._switches.values():
             switch.hosts.flush()
+        for node, mac in [key for key in self._admitted if self._is_confirmed(key[1], (key[0],))]:
+            for call in self._admitted.pop((node, mac)):
+                call()
 
     def pending(self, mac: str) -> list[str]:
         """Switches that have not confirmed what is wanted of them for a host."""
@@ -304,8 +374,12 @@ class HostTables:
                 told[mac] = None
 
     def _rules(self, mac: str, node: str, ports: Mapping[str, int]) -> tuple[Rule, ...]:
-        entry = self._entries.get(mac)
+        if mac == NO_HOST:
+            return host_rules(self._held_ports.get(node, {}).values(), ports)
+        entry, station = self._entries.get(mac), self._stations.get(mac)
         intents: list[HostIntent] = [barred for barred in self._barred.get(node, ()) if barred.mac == mac]
+        if station is not None and station[0] == node:
+            intents.append(station[1])
         if entry is None or entry.spot.node == node:
             if entry is not None:
                 intents.append(Here(mac, entry.spot.port, entry.spot.hairpin, entry.spot.addresses))
@@ -349,6 +423,8 @@ class HostLayer:
     _stats_xid: int | None = None
     _stats: list[FlowStat] = field(default_factory=list)
     _packets: dict[tuple[int, str], int] = field(default_factory=dict)
+    _held_xid: int | None = None
+    _held: dict[RuleKey, FlowStat] = field(default_factory=dict)
 
     # -- what the controller asks
 
@@ -483,9 +559,22 @@ class HostLayer:
         """Ask how many frames each host that is let in has sent."""
         self._stats_xid, self._stats = self.next_xid(1), []
         self.send(wire.flow_stats_request(self._stats_xid, table=Table.PORT))
+        held = self._installed.get(NO_HOST, {})
+        self._held = {key: stat for key, stat in self._held.items() if key in held}
+        if held:
+            self._held_xid = self.next_xid(1)
+            ask = partial(wire.flow_stats_request, self._held_xid, cookie_mask=FULL_MASK)
+            self.send(b"".join(ask(table=rule.table, cookie=rule.cookie) for rule in held.values()))
+
+    def held_packets(self, number: int) -> int | None:
+        """Frames that were dropped at a port that is held back, when it was last asked; None: it has not said."""
+        told = [stat.packets for stat in self._held.values() if held_port_of(stat.rule) == number]
+        return sum(told) if told else None
 
     def on_stats(self, xid: int, flows: Iterable[FlowStat], more: bool) -> list[tuple[int, str]] | None:
         """A part of the answer; with the last one, port and host of those who sent something since the last time."""
+        if xid == self._held_xid:
+            self._held.update((stat.rule.key, stat) for stat in flows)
         if xid != self._stats_xid:
             return None
         self._stats += flows

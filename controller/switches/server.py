@@ -7,15 +7,18 @@ only, accepts any number of connections, and ends for ever when ``accept`` fails
 from __future__ import annotations
 
 import logging
-import ssl
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from hyroads.controller.core.admission import Limits
 from hyroads.controller.core.errors import OpenFlowError
+from hyroads.controller.core.identity import not_of_switch
+from hyroads.controller.files.tls import certificate_names
 from hyroads.controller.framework import ryu_shim as shim
 from hyroads.controller.framework.connections import Connections, Place
+from hyroads.controller.framework.tls_socket import TlsSocket
 from hyroads.controller.model.state import TopologyContext
 from hyroads.controller.ofp import wire
 from hyroads.controller.ofp.handshake import HELLO, PLAIN_HELLO, Handshake
@@ -27,7 +30,8 @@ from .sessions import SwitchSession
 HANDSHAKE_WITHIN_S, TLS_WITHIN_S = 10.0, 5.0
 SPARE_CONNECTIONS = 128
 READ_AT_ONCE, PLACE_S = 16, 1.0
-_CHUNK = 65536
+PROBE_S, LOOK_S = 1.0, 0.01
+"""A switch that is connected has so long to show that it lives when another connection says it is the same switch."""
 _AT_ONCE = 16_384
 SMALL_BYTES, BUSY_READS, WINDOW_S, PAUSE_S = 2048, 15, 0.1, 0.004
 _OUR_HANDSHAKE = (wire.HELLO, wire.FEATURES_REQUEST)
@@ -36,27 +40,41 @@ Handle = Callable[[Any, Any], None]
 """Serves one connection (socket, address) until it ends."""
 
 
-class SwitchServer:
-    """``nodes`` bounds the connections; ``is_ours`` tells of a datapath id whether it is in the network; ``tell`` hears
-    (peer, what) of every connection that ends badly.
+@dataclass(frozen=True)
+class SwitchIdentity:
+    """Which datapath ids are ours, by node. With ``certified`` a certificate must name its switch, unless it has one of
+    the names ``any_switch``. ``ask(dpid)`` lets the switch that is connected be asked for a sign of life, and
+    ``conflict(node, peer, holder)`` is told of a second session of a switch whose first one lives.
     """
+
+    node_of: Callable[[int], str | None]
+    certified: bool = False
+    any_switch: frozenset[str] = frozenset()
+    ask: Callable[[int], None] = lambda dpid: None
+    conflict: Callable[[str, str, str], None] = lambda node, peer, holder: None
+
+
+class SwitchServer:
+    """``nodes`` bounds the connections; ``tell`` hears (peer, what) of every connection that ends badly."""
 
     def __init__(  # noqa: PLR0917
         self,
         listener: Any,
         context: Any,
         nodes: int,
-        is_ours: Callable[[int], bool],
+        identity: SwitchIdentity,
         tell: Callable[[str, str], None],
         clock: Callable[[], float],
     ) -> None:
         self._clock = clock
         self._listener = listener
         self._context = context
-        self._is_ours = is_ours
+        self._identity = identity
         self._tell = tell
         places = 2 * nodes + SPARE_CONNECTIONS
         self._connections = Connections(Limits(places, places, HANDSHAKE_WITHIN_S), clock, tell)
+        self._sessions: dict[int, LargeReads] = {}
+        """By datapath id: no switch has two."""
 
     def serve(self, handle: Handle) -> None:
         """Accept for ever, in the calling green thread. What is handed on is a switch of ours by its datapath id."""
@@ -67,31 +85,81 @@ class SwitchServer:
             if self._context is not None:
                 connection = TlsSocket(connection, self._context)
                 connection.handshake(TLS_WITHIN_S)
-            first = self._handshake(connection)
-            if first:
-                host, _, port = place.peer.rpartition(":")
-                handle(LargeReads(connection, self._clock, place, first), (host, int(port)))
+            handshake = self._handshake(connection)
+            if handshake is not None:
+                self._check_identity(connection, handshake.dpid)
+                # What the framework has to read first: a HELLO that holds no surprise, and what the switch has said.
+                first = PLAIN_HELLO + handshake.features + handshake.rest
+                session = LargeReads(connection, self._clock, place, first)
+                self._handle(handshake.dpid, session, handle)
         except Exception as error:  # noqa: BLE001 - the framework passes on whatever its parsers raise
             what = str(error) if isinstance(error, OpenFlowError) else f"{type(error).__name__}: {error}"
             self._tell(place.peer, f"connection ended: {what}")
 
-    def _handshake(self, connection: Any) -> bytes:
-        """What the framework has to read first: a HELLO that holds no surprise, FEATURES_REPLY and what came after it.
-        Nothing if the peer has gone again.
-        """
+    @staticmethod
+    def _handshake(connection: Any) -> Handshake | None:
+        """The switch's part up to FEATURES_REPLY; None if it has gone again."""
         shim.no_delay(connection)
         connection.sendall(HELLO)
         handshake = Handshake()
         while not handshake.features:
             data = connection.recv(_AT_ONCE)
             if not data:
-                return b""
+                return None
             answer = handshake.take(data)
             if answer:
                 connection.sendall(answer)
-        if not self._is_ours(handshake.dpid):
-            raise OpenFlowError(f"switch {handshake.dpid:#x} is not in the network")
-        return PLAIN_HELLO + handshake.features + handshake.rest
+        return handshake
+
+    def _check_identity(self, connection: Any, dpid: int) -> None:
+        """OpenFlowError if this is no switch of ours, or not the one that its certificate is of."""
+        identity = self._identity
+        node = identity.node_of(dpid)
+        if node is None:
+            raise OpenFlowError(f"switch {dpid:#x} is not in the network")
+        if identity.certified:
+            names = certificate_names(connection.certificate or b"")
+            problem = not_of_switch(names, dpid, node, any_switch=identity.any_switch)
+            if problem:
+                raise OpenFlowError(problem)
+
+    def _handle(self, dpid: int, session: LargeReads, handle: Handle) -> None:
+        """Serve a switch while no other connection is it."""
+        self._take_place(dpid, session)
+        try:
+            host, _, port = session.peer.rpartition(":")
+            handle(session, (host, int(port)))
+        finally:
+            if self._sessions.get(dpid) is session:
+                del self._sessions[dpid]
+
+    def _take_place(self, dpid: int, session: LargeReads) -> None:
+        """Of several connections the one that lives stays, OpenFlowError for others; one that does not is ended."""
+        while (old := self._sessions.get(dpid)) is not None:
+            if self._lives(dpid, old):
+                self._identity.conflict(self._identity.node_of(dpid) or "", session.peer, old.peer)
+                raise OpenFlowError(f"switch {dpid:#x} is connected already, from {old.peer}, and lives")
+            old.end()
+            if self._sessions.get(dpid) is old:
+                del self._sessions[dpid]
+        self._sessions[dpid] = session
+
+    def _lives(self, dpid: int, old: LargeReads) -> bool:
+        """Whether a connection says anything after it was asked to, and does not end with it: what it had said before
+        may come first. By the clock that counts only while we read.
+        """
+        asked_s, before = self._clock(), old.reads
+        self._identity.ask(dpid)
+        while self._sessions.get(dpid) is old:
+            waited_s, is_late = self._clock() - asked_s, old.has_unread()
+            if old.reads != before and not is_late:
+                # An end that is already here is seen meanwhile.
+                shim.sleep(LOOK_S)
+                return self._sessions.get(dpid) is old
+            if waited_s > (2 * PROBE_S if is_late else PROBE_S):
+                return old.reads != before
+            shim.sleep(LOOK_S)
+        return False
 
 
 class LargeReads:
@@ -119,6 +187,21 @@ class LargeReads:
         """Since when somebody reads, and nothing comes."""
         self._window_s, self._small = 0.0, 0
         self._is_busy = False
+        self.reads = 0
+        """How often something has come."""
+
+    @property
+    def peer(self) -> str:
+        """Where it comes from."""
+        return "" if self.place is None else self.place.peer
+
+    def has_unread(self) -> bool:
+        """Whether something has come, or the end, that nobody has read yet."""
+        return shim.has_unread(self._socket)
+
+    def end(self) -> None:
+        """End the connection; whoever serves it wakes up."""
+        shim.shut(self._socket)
 
     def recv(self, size: int) -> bytes:
         """Something, also more than ``size`` bytes; none at the end of the stream."""
@@ -134,6 +217,7 @@ class LargeReads:
             self._window_s, self._is_busy, self._small = now_s, self._small >= BUSY_READS, 0
         data: bytes = self._socket.recv(max(size, _AT_ONCE))
         self._asked_s = None
+        self.reads += bool(data)
         self._small += len(data) < SMALL_BYTES
         return data
 
@@ -150,66 +234,6 @@ class LargeReads:
 
     def __getattr__(self, name: str) -> Any:
         """Everything else is the socket's own."""
-        return getattr(self._socket, name)
-
-
-class TlsSocket:
-    """The server's end of TLS over a green socket; has of a socket what the framework uses.
-
-    The protocol runs in memory, so that any green thread may read while another writes. Every failure of TLS is a
-    ConnectionError: the framework takes an SSLError for a timeout and would read again for ever.
-    """
-
-    def __init__(self, connection: Any, context: Any) -> None:
-        self._socket = connection
-        self._in, self._out = ssl.MemoryBIO(), ssl.MemoryBIO()
-        self._tls = context.wrap_bio(self._in, self._out, server_side=True)
-        self._sending = shim.new_lock()
-
-    def handshake(self, within_s: float) -> None:
-        """ConnectionError if the peer does not agree, or not in time."""
-        with shim.Timer(within_s) as timer:
-            self._run(self._tls.do_handshake)
-        if timer.fired:
-            raise ConnectionError("no TLS handshake in time")
-
-    def recv(self, size: int) -> bytes:
-        """Up to ``size`` bytes; none at the end of the stream."""
-        data: bytes = self._run(lambda: self._tls.read(size)) or b""
-        return data
-
-    def sendall(self, data: bytes) -> None:
-        """Send everything."""
-        self._run(lambda: self._tls.write(data))
-
-    def _run(self, operation: Callable[[], Any]) -> Any:
-        """Repeat ``operation`` with what the peer sends until it has what it needs; None at the end of the stream."""
-        while True:
-            try:
-                result = operation()
-            except ssl.SSLWantReadError:
-                self._flush()
-                data = self._socket.recv(_CHUNK)
-                if not data:
-                    return None
-                self._in.write(data)
-            except ssl.SSLZeroReturnError:
-                return None
-            except ssl.SSLError as error:
-                self._flush()
-                raise ConnectionError(f"TLS: {error.reason or error}") from error
-            else:
-                self._flush()
-                return result
-
-    def _flush(self) -> None:
-        """One at a time, so that records leave in order."""
-        with self._sending:
-            while self._out.pending:
-                self._socket.sendall(self._out.read())
-
-    def __getattr__(self, name: str) -> Any:
-        """Options, addresses, shutdown: the socket's own."""
         return getattr(self._socket, name)
 
 

@@ -24,7 +24,14 @@ from hyroads.controller.ofp.hosts import is_learned
 from hyroads.controller.ofp.intents import ClassifiedFlow, SwitchIntent
 from hyroads.controller.ofp.match import Match
 from hyroads.controller.ofp.pipeline import Priority, Table
-from hyroads.controller.ofp.readback import FlowStat, PortCounters, parse_flow_stats, parse_groups, parse_port_stats
+from hyroads.controller.ofp.readback import (
+    FlowStat,
+    PortCounters,
+    parse_flow_stats,
+    parse_groups,
+    parse_meters,
+    parse_port_stats,
+)
 from hyroads.controller.ofp.rule import MARK_MASK, MARK_VALUE, GroupEntry, Rule, RuleKey, is_ours
 from hyroads.controller.ofp.rules import network_rules, rules_for, rules_of_sessions
 from hyroads.controller.ofp.vlan_tags import TABLES as TAG_TABLES
@@ -92,6 +99,7 @@ class SwitchSession:
         self._groups_xid: int | None = None
         self._meters_xid: int | None = None
         self._controller_meter_xid: int | None = None
+        self._all_meters_xid: int | None = None
         self._counters_xid = 0
         self._on_counters: Callable[[FlowStat], None] = lambda stat: None
         self._uses_xid = 0
@@ -217,7 +225,9 @@ class SwitchSession:
         if self.role is not None:
             self._controller_meter_xid = self.xid()
             role = self.role.begin() + wire.controller_meter_request(self._controller_meter_xid)
-        self.connection.send(role + wire.meter_features_request(self._meters_xid))
+        self._all_meters_xid = self.xid()
+        meters = wire.meter_features_request(self._meters_xid) + wire.meters_request(self._all_meters_xid)
+        self.connection.send(role + meters)
 
     def read(self) -> None:
         """Ask for the rules and groups in the switch."""
@@ -359,7 +369,13 @@ class SwitchSession:
         self.datapath_known(self)
 
     def on_meter(self, message: bytes) -> None:
-        """The meter of what it may send to the controller, which a takeover leaves as it is."""
+        """The meter of what it may send to the controller, which a takeover leaves as it is; or all others."""
+        if wire.HEADER.unpack_from(message)[3] == self._all_meters_xid:
+            meters, more = parse_meters(message)
+            self.access.meters_are(meters)
+            if not more:
+                self._all_meters_xid = None
+            return
         self.hosts.is_metered = wire.is_controller_meter(message, MAX_PUNTED_PER_S)
 
     def on_groups(self, message: bytes) -> None:
@@ -418,6 +434,9 @@ class SwitchSession:
             return
         if xid == self._meters_xid:
             self._meters_xid = None
+            return
+        if xid == self._all_meters_xid:
+            self._all_meters_xid = None
             return
         if xid == self._controller_meter_xid:
             # There is none yet.

@@ -76,7 +76,8 @@ def guest_instructions(data: bytes, start: int, end: int, view: GuestView) -> by
     for at, length in records(data, start, end, size_at=2):
         (kind,), part = _U16.unpack_from(data, at), data[at : at + length]
         if kind == _GOTO:
-            part = part[:4] + bytes((part[4] - view.block.first,)) + part[5:]
+            # A rule of the slice goes on within its block; where a switch says otherwise, it is none of its tables.
+            part = part[:4] + bytes((part[4] - view.block.first & 0xFF,)) + part[5:]
         elif kind == _METER:
             meter = view.meters.guest(_U32.unpack_from(part, 4)[0])
             part = part[:4] + _U32.pack(0xFFFFFFFF if meter is None else meter)

@@ -27,14 +27,12 @@ from hyroads.slices.native.relay import Relay, load_relay
 from . import state
 from .settings import SlicerSettings, load
 from .slicer import Outcome, Slicer
-from .switch_link import SwitchLink
+from .switch_port import SwitchPort
 
 LOG = logging.getLogger("hyroads.slicer")
 
 SAVE_AFTER_S = 0.05
 RETRY_FIRST_S, RETRY_MOST_S = 0.5, 30.0
-SPARE_CONNECTIONS = 32
-TLS_WITHIN_S = 5.0
 
 
 def run(config: str, *, verbose: bool = False) -> int:
@@ -111,7 +109,7 @@ class Server:
             from .web import Web
 
             web = Web(self.slicer, self.settings, self.config, self.read_again)
-        listener = await self._listen(context)
+        listener = self._listen(context)
         if web is not None:
             await web.listen()
         saving = self.slicer.start(self._save_for_ever())
@@ -131,21 +129,14 @@ class Server:
             await saving
         self._write(self._sections())
 
-    async def _listen(self, context: ssl.SSLContext | None) -> asyncio.Server:
-        at, within_s = self.settings.openflow, None if context is None else TLS_WITHIN_S
+    def _listen(self, context: ssl.SSLContext | None) -> SwitchPort:
+        at, port = self.settings.openflow, SwitchPort(self.slicer, context)
         try:
-            return await asyncio.get_running_loop().create_server(
-                self._accept, at.host, at.port, ssl=context, ssl_handshake_timeout=within_s
-            )
+            port.listen(at)
         except OSError as error:
             place = f"{at.host}:{at.port}"
             raise ConfigError(self.config, "listen.openflow", f"can't listen at {place}: {error.strerror}") from error
-
-    def _accept(self) -> SwitchLink:
-        self.slicer.connections += 1
-        link = SwitchLink(self.slicer, self.settings.patience_s)
-        link.welcome = self.slicer.connections <= self.settings.most_switches + SPARE_CONNECTIONS
-        return link
+        return port
 
     # -- changes ------------------------------------------------------------------------------------------------------
 

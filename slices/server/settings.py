@@ -20,7 +20,7 @@ from hyroads.controller.core.checking import (
     tls_files,
 )
 from hyroads.controller.files.text import read_settings, read_text
-from hyroads.controller.settings.rest import DEFAULT_LIMITS, ApiLimits, ApiToken, api_limits, api_tokens
+from hyroads.controller.settings.rest import DEFAULT_LIMITS, ApiLimits, ApiToken, any_switch, api_limits, api_tokens
 from hyroads.slices.core.allocation import NUMBER_BITS, OPEN_VSWITCH, Layout
 from hyroads.slices.core.delegation import Network
 from hyroads.slices.core.model import SliceModel
@@ -34,7 +34,7 @@ REST_PORT = 8081
 
 _TOP = (
     "slices", "users", "state_file", "listen", "tls", "controllers_tls", "rest_tls", "api_tokens", "api_limits",
-    "owner_controllers", "tables", "metadata_bits", "most_switches", "patience_s",
+    "owner_controllers", "tables", "metadata_bits", "most_switches", "patience_s", "any_switch",
 )  # fmt: skip
 _ROLES = ("admin", "viewer")
 """Owners of slices have the tokens whose hashes the slices hold."""
@@ -49,7 +49,9 @@ class SlicerSettings:
     """Who may join slices that are open for users."""
     openflow: Endpoint = field(default=Endpoint("127.0.0.1", OPENFLOW_PORT))
     tls: TlsFiles | None = None
-    """Towards switches."""
+    """Towards switches; with ``ca`` each must have a certificate that names its datapath id."""
+    any_switch: frozenset[str] = frozenset()
+    """Names of certificates that may speak for every switch, such as another slicer's; ``*``: all of the authority."""
     controllers_tls: TlsFiles | None = None
     """Towards controllers; without it those of ``tls:`` are checked by the system's authorities."""
     rest: Endpoint | None = None
@@ -83,6 +85,7 @@ def parse_settings(document: object, name: str) -> SlicerSettings:
     values: dict[str, Any] = {
         "openflow": openflow,
         "tls": tls_files(top, "tls", base),
+        "any_switch": any_switch(top.optional("any_switch")),
         "controllers_tls": tls_files(top, "controllers_tls", base),
         "rest": rest,
         "rest_tls": tls_files(top, "rest_tls", base),

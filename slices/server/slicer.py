@@ -11,6 +11,7 @@ from struct import Struct
 from typing import Any, NamedTuple
 
 from hyroads.controller.core.errors import HyroadsError
+from hyroads.controller.core.identity import not_of_switch
 from hyroads.controller.files.tls import client_side
 from hyroads.controller.ofp import wire
 from hyroads.slices.core.allocation import Allocation, allocate
@@ -36,6 +37,8 @@ LOG = logging.getLogger("hyroads.slicer")
 
 COUNT_S, RECOUNT_S = 0.5, 10.0
 CONFIRM_WITHIN_S = 5.0
+PROBE_S = 1.0
+"""A switch that is connected has so long to show that it lives when another connection says it is the same switch."""
 """How long a change waits for switches; who has not confirmed by then is named."""
 REFUSALS_EVERY_S = 2.0
 _CONFIG = wire.message(b"\0\0\xff\xff", 0, 9)
@@ -83,7 +86,6 @@ class Slicer:
         """The fast path, which is the loop's selector then."""
         self.dirty = asyncio.Event()
         self.switches: dict[int, Switch] = {}
-        self.connections = 0
         self._document = document
         self._saved_ids = saved.ids
         self.allocation = allocate(model, saved.allocation.blocks.keys(), saved.allocation, layout=settings.layout)
@@ -106,7 +108,6 @@ class Slicer:
 
     def switch_left(self, link: SwitchLink) -> None:
         """Its connection is gone; what is installed stays."""
-        self.connections -= 1
         switch = self.switches.get(link.dpid) if link.features else None
         if switch is not None and switch.link is link:
             served = switch.session is not None
@@ -161,9 +162,25 @@ class Slicer:
 
     async def _prepare_or_end(self, link: SwitchLink) -> None:
         try:
+            await self._check_identity(link)
             await self._prepare(link, await self._look_into(link))
         except HyroadsError as error:
             link.end(str(error))
+
+    async def _check_identity(self, link: SwitchLink) -> None:
+        """SliceError if a certificate is not of this switch, or if the switch is here already and lives."""
+        names, dpid = link.certificate_names, link.dpid
+        if names is not None:
+            problem = not_of_switch(names, dpid, any_switch=self.settings.any_switch)
+            if problem:
+                raise SliceError(problem)
+        switch = self.switches.get(dpid)
+        old = None if switch is None else switch.link
+        if old is not None and await old.lives(PROBE_S):
+            self.events.publish("identity.conflict", {"switch": f"{dpid:#x}", "peer": link.peer, "holder": old.peer})
+            raise SliceError(f"the switch is connected already, from {old.peer}, and lives")
+        if not link.authenticated():
+            raise SliceError("another connection has its place")
 
     async def _look_into(self, link: SwitchLink) -> Contents:
         layout = self.settings.layout

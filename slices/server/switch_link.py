@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from hyroads.controller.core.errors import HyroadsError
+from hyroads.controller.files.tls import certificate_names
 from hyroads.controller.ofp import guard, wire
 from hyroads.controller.ofp.handshake import FEATURES_REQUEST, HELLO, HELLO_FAILED, speaks_1_3
 from hyroads.slices.core.errors import SliceError
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
     from .guest_link import GuestLink
     from .slicer import Slicer
+    from .switch_port import Place
 
 HANDSHAKE_WITHIN_S = 10.0
 ANSWER_WITHIN_S = 30.0
@@ -27,6 +29,8 @@ _HIGH_WATER = 1 << 20
 _CHUNK = 1 << 18
 _PORT_STATUS = 12
 _MOST_COMPLAINTS = 20
+_LOOK_S = 0.01
+_ECHO_REQUEST = bytes((4, wire.ECHO_REQUEST, 0, 8, 0, 0, 0, 0))
 
 
 @dataclass(eq=False)
@@ -42,17 +46,16 @@ class Exchange:
 class SwitchLink(MessageStream):
     """First the handshake, then the slicer's own exchanges, then ``session`` as well."""
 
-    def __init__(self, slicer: Slicer, patience_s: float) -> None:
+    def __init__(self, slicer: Slicer, patience_s: float, place: Place) -> None:
         super().__init__(patience_s, slicer.relay)
-        self._slicer = slicer
+        self._slicer, self._place = slicer, place
+        self.peer = "a local peer"
         self.features = b""
         self.session: SwitchSession | None = None
         self.guests: dict[int, GuestLink] = {}
         self.complaints = 0
         self.early: list[bytes] = []
         """Events of ports from before there were slices."""
-        self.welcome = True
-        """Whether there is room for one more connection."""
         self._stage: Callable[[bytes], None] = self._hello
         self._next_xid = FIRST_OWN
         self._asked: dict[int, Exchange] = {}
@@ -68,10 +71,34 @@ class SwitchLink(MessageStream):
     def opened(self) -> None:
         """Say hello."""
         self.limit(_HIGH_WATER)
+        self.peer = self.name
         self._deadline = self.loop.call_later(HANDSHAKE_WITHIN_S, self.end, "no handshake in time")
-        if not self.welcome:
-            self.end("too many connections")
         self.send(HELLO)
+
+    @property
+    def certificate_names(self) -> tuple[str, ...] | None:
+        """Whom the switch's certificate names; None if it has shown none, as nobody asked."""
+        secured = None if self.transport is None else self.transport.get_extra_info("ssl_object")
+        shown = None if secured is None else secured.getpeercert(binary_form=True)
+        return None if shown is None else certificate_names(shown)
+
+    def authenticated(self) -> bool:
+        """It has shown which switch it is. False: its place is another's by now."""
+        return self._place.authenticated(f"{self.dpid:#x}")
+
+    async def lives(self, within_s: float) -> bool:
+        """Whether the switch says anything within this time when it is asked for an echo."""
+        before, until_s = self.line.heard_s, self.loop.time() + within_s
+        self.send(_ECHO_REQUEST)
+        while self.transport is not None and not self.transport.is_closing():
+            if self.line.heard_s != before:
+                # What it had said before may come first, and its end behind it.
+                await asyncio.sleep(_LOOK_S)
+                return self.transport is not None and not self.transport.is_closing()
+            if self.loop.time() > until_s:
+                return False
+            await asyncio.sleep(_LOOK_S)
+        return False
 
     def lost(self) -> None:
         """Nobody answers any more."""
@@ -82,6 +109,7 @@ class SwitchLink(MessageStream):
                 exchange.done.set_exception(SliceError(f"{self.name} is gone"))
                 exchange.done.exception()
         self._asked.clear()
+        self._place.left()
         self._slicer.switch_left(self)
 
     def full_changed(self) -> None:

@@ -21,6 +21,7 @@ if os.geteuid() != 0 or shutil.which("ovs-vswitchd") is None:
 
 from client_lab import ClientLab, eventually, frame, mesh, within
 
+from hyroads.controller.ofp.access import PORT_METER_FIRST, PORT_METERS
 from hyroads.plugins.sfnet import messages
 
 pytestmark = pytest.mark.root
@@ -190,10 +191,15 @@ def test_allow_above_deny_and_a_client_that_moves_is_followed(lab):
 
 
 def left(lab: ClientLab) -> list[str]:
-    """Rules and meters of limits at n1."""
+    """Rules and meters of limits at n1; ports have meters of their own."""
+    of_ports = range(PORT_METER_FIRST, PORT_METER_FIRST + PORT_METERS)
+
+    def is_limit(line: str) -> bool:
+        found = re.search(r"meter[=:](\d+)", line)
+        return found is not None and int(found[1]) not in of_ports
+
     meters = lab.ofctl("-O", "OpenFlow13", "dump-meters", "n1").splitlines()
-    ours = [line for line in meters if re.search(r"meter=\d", line)]
-    return [*(rule for rule in lab.flows("n1") if "meter:" in rule), *ours]
+    return [line for line in (*lab.flows("n1"), *meters) if is_limit(line)]
 
 
 def test_a_restart_keeps_rules_in_force_and_their_end(lab):

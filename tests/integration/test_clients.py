@@ -7,7 +7,6 @@ import os
 import re
 import shutil
 import socket
-import struct
 import subprocess
 import sys
 import time
@@ -20,6 +19,7 @@ if os.geteuid() != 0 or shutil.which("ovs-vswitchd") is None:
     pytest.skip("needs root and Open vSwitch", allow_module_level=True)
 
 from client_lab import AGENTS, ClientLab, eventually, mesh
+from host_frames import advertisement, arp, dhcp_ack
 from hostapd_peer import Peer
 
 pytestmark = pytest.mark.root
@@ -110,34 +110,6 @@ def test_hosts_whose_port_goes_down_are_nowhere(lab):
     eventually(lambda: any("in_port=100 actions=CONTROLLER" in rule for rule in lab.flows("n2")))
     lab.send("n0", x)
     assert eventually(lambda: is_at(lab, x, "n0"))
-
-
-def arp(source: str, ip: str, wanted: str = "10.0.99.99") -> dict[str, Any]:
-    """A question for ``wanted`` by somebody who says that it has ``ip``."""
-    addresses = bytes.fromhex(source.replace(":", "")) + socket.inet_aton(ip) + bytes(6) + socket.inet_aton(wanted)
-    return {"payload": bytes.fromhex("0001080006040001") + addresses, "eth_type": 0x0806}
-
-
-def udp4(source_port: int, target_port: int, data: bytes) -> dict[str, Any]:
-    """A broadcast datagram without a sum (the switch does not look at it)."""
-    udp = struct.pack("!HHHH", source_port, target_port, 8 + len(data), 0) + data
-    head = struct.pack("!BBHHHBBH4s4s", 0x45, 0, 20 + len(udp), 0, 0, 64, 17, 0, bytes(4), b"\xff" * 4)
-    return {"payload": head + udp, "eth_type": 0x0800}
-
-
-def dhcp_ack(client: str, ip: str) -> dict[str, Any]:
-    """A server's answer that gives an address to a client."""
-    head = b"\2\1\6\0" + bytes(12) + socket.inet_aton(ip) + bytes(8) + bytes.fromhex(client.replace(":", ""))
-    return udp4(67, 68, head.ljust(236, b"\0") + b"\x63\x82\x53\x63" + b"\x35\1\5\xff")
-
-
-def advertisement(source: str, ip: str) -> dict[str, Any]:
-    """A neighbour advertisement: ``source`` has ``ip``."""
-    target = socket.inet_pton(socket.AF_INET6, ip)
-    option = b"\2\1" + bytes.fromhex(source.replace(":", ""))
-    body = b"\x88\0\0\0" + b"\x20\0\0\0" + target + option
-    head = struct.pack("!IHBB", 0x60000000, len(body), 58, 255) + target + socket.inet_pton(socket.AF_INET6, "ff02::1")
-    return {"payload": head + body, "eth_type": 0x86DD}
 
 
 def addresses(lab: ClientLab, mac: str) -> dict[str, bool]:
@@ -387,7 +359,7 @@ def test_a_station_is_where_it_associated(roaming):
         session.sendall(json.dumps(event).encode() + b"\n")
         assert eventually(lambda: place_of(roaming) == ("n1", "association"))
         assert eventually(lambda: reaches(roaming, b"at n1"))
-        assert not any(f"dl_src={mac} actions=goto_table:7" in rule for rule in roaming.flows("n0"))
+        assert not any(f"dl_src={mac} actions=goto_table:6" in rule for rule in roaming.flows("n0"))
         # Nobody takes its place by sending.
         roaming.roam("p", "n0", "wifi")
         roaming.send("p", mac, payload=b"not associated here")
@@ -439,7 +411,7 @@ def hand_over(lab: ClientLab, node: str, **more: Any) -> tuple[int, Any]:
 def lets_in(lab: ClientLab, node: str) -> bool:
     """Whether a switch takes the station's frames for a user's."""
     mac = lab.addressing.host_mac["p"]
-    return any(f"dl_src={mac} actions=goto_table:7" in rule for rule in lab.flows(node))
+    return any(f"dl_src={mac} actions=goto_table:6" in rule for rule in lab.flows(node))
 
 
 def test_a_station_is_handed_over_by_request_and_stays_there_over_a_restart(roaming):

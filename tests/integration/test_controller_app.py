@@ -24,7 +24,7 @@ pytestmark = pytest.mark.root
 
 ROOT = Path(__file__).resolve().parents[2]
 NETWORK = ROOT / "mininet" / "networks" / "triangle.yaml"
-NAMESPACE = "hr-app-it"
+NAMESPACE = f"hr-app-{os.getpid()}"
 PORTS = {"a": ["a-plc", "a-wifi", "a-host", "a-acc", "a-net"], "b": ["b-plc", "b-wifi", "b-host", "b-acc", "b-net"]}
 DPIDS = {"a": 1, "b": 2}
 LINKS = {"a": ["ab-plc~", "ab-wifi~"], "b": ["ab-plc", "ab-wifi"]}

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from control_clients import AgentControl, connected
 from edge_pair import BACK, FORWARD, PATH_MTU, EdgePair, EmulatedPath, path_mac
 from edge_rig import SO_RCVBUFFORCE, new_pair, socket_in, udp_socket
 from whole_frames import keep_tags, receive_whole
@@ -565,3 +566,12 @@ def test_a_config_file_is_enough(pair: EdgePair, tmp_path: Path) -> None:
     assert received(ping(pair, "10.8.0.2", 50)) == 50
     with pair.client("b") as client:
         assert client.hello["revision"] == 1
+
+
+def test_a_full_disk_of_the_log_ends_no_agent(tmp_path: Path) -> None:
+    (tmp_path / "a.log").symlink_to("/dev/full")
+    with new_pair(tmp_path) as pair, connected(AgentControl, pair.control("a")) as client:
+        for _ in range(2):
+            with pytest.raises(EdgeError, match="99"):
+                client.set_rates({99: {1: 1.0}})
+        assert "0% packet loss" in ping(pair, "10.8.0.2", 10)

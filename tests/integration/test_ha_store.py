@@ -32,6 +32,7 @@ from hyroads.controller.model.handover import Constrained
 from hyroads.controller.model.state import DeclaredFlow, Origin, TopologyContext, initial
 from hyroads.controller.runtime.event_loop import EventLoop
 from hyroads.controller.runtime.persistence import Saved, to_save
+from hyroads.controller.services.mptcp_saved import SavedConnections
 from hyroads.controller.settings.controller import load
 from hyroads.mininet.etcd import Etcd as EtcdProcesses
 
@@ -121,7 +122,7 @@ class Controller:
         return found, frozenset(state.flows)
 
     def _adopt(self, saved: Saved) -> None:
-        kept, _ = ready(saved, CONTEXT)
+        kept, _ = ready(saved, CONTEXT, SavedConnections(32))
         self.loop.adopt(lambda state: model.restored(state, kept.flows, kept.constrained, kept.places), kept.numbers)
 
     # -- as the election has it

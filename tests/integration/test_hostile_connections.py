@@ -84,7 +84,7 @@ def test_switches_get_in_over_tls_under_hostile_handshakes(tmp_path: Path) -> No
     tls = {"key": own.key, "certificate": own.certificate, "ca": own.certificate}
     context = client_side(replace(own, ca=own.certificate), "test", "tls")
     context.check_hostname = False
-    with ControllerProcess(tmp_path, {"tls": tls}) as controller:
+    with ControllerProcess(tmp_path, {"tls": tls, "any_switch": ["one"]}) as controller:
         port = controller.openflow
         check_friends(controller, "tls", port, lambda: switch_in(port, context=context))
 

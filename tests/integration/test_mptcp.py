@@ -50,7 +50,7 @@ class Lab(ClientLab):
 
     def __init__(self) -> None:
         mptcp = {"recognise": True, "syns_per_s": SYNS_PER_S, "clients": {"laptop": ["n0", "n1"]}}
-        super().__init__(mesh(3), {"mptcp": mptcp})
+        super().__init__(mesh(3), {"mptcp": mptcp, "state_file": "state.json"})
         self.processes: list[subprocess.Popen[str]] = []
 
     def __enter__(self) -> Lab:
@@ -227,22 +227,31 @@ def test_a_flood_delays_no_packet_of_others_and_leaves_no_state(lab):
     assert sum("too many SYNs" in event for event in events(lab)) <= 2
 
 
-def test_a_new_controller_finds_the_rules_and_goes_on(lab):
-    def rules(priority: int) -> dict[str, list[str]]:
-        return {node: [r for r in lab.flows(node) if f"priority={priority}" in r] for node in lab.addressing.dpid}
+def test_a_new_controller_finds_the_rules_and_goes_on(lab, connected):
+    def rules() -> dict[str, list[str]]:
+        """Those of the network, of copies of SYNs, and of ends."""
+        return {node: sorted(lab.flows(node)) for node in lab.addressing.dpid}
 
-    def copies() -> dict[str, list[str]]:
-        return rules(61000)
+    def routed() -> set[str]:
+        flows = lab.rest("GET", "/flows")[1]["flows"]
+        return {flow["id"] for flow in flows if connected["id"] in flow["id"] and not flow["pending"]}
 
-    before, ends = copies(), sum(map(len, rules(61002).values()))
-    assert all(len(rules) == 2 for rules in before.values())
+    def subflows() -> list[tuple[Any, ...]]:
+        [known] = [one for one in lab.connections() if one["id"] == connected["id"]]
+        return [(one["client_ip"], one["client_port"], one["backup"], one["enters_at"]) for one in known["subflows"]]
+
+    eventually(lambda: len(routed()) == 4)
+    time.sleep(1.0)
+    before, flows, known, known_ids = rules(), routed(), subflows(), {one["id"] for one in lab.connections()}
+    assert sum("priority=61002" in rule for each in before.values() for rule in each) >= 8
     lab.stop_controller()
     lab.start_controller()
     eventually(lambda: all(one["syn_copies"] == "on" for one in lab.rest("GET", "/health")[1]["switches"]))
-    assert copies() == before
-    # It knows no connection of before, so it wants no copies of their ends.
-    assert sum(one["flow_mods"] for one in lab.rest("GET", "/health")[1]["switches"]) <= ends
-    assert not any(rules(61002).values())
+    eventually(lambda: routed() == flows)
+    assert subflows() == known
+    assert sum(one["flow_mods"] for one in lab.rest("GET", "/health")[1]["switches"]) == 0 and rules() == before
+    # It sees what begins now.
     client = lab.start(lab.laptop, CLIENT, lab.ips[2])
-    eventually(lambda: any(len(one["subflows"]) == 2 for one in lab.connections()))
+    new = lambda: [one for one in lab.connections() if one["id"] not in known_ids]  # noqa: E731
+    eventually(lambda: any(len(one["subflows"]) == 2 for one in new()))
     client.kill()

@@ -65,7 +65,10 @@ def certificates(folder: Path, authority: str, *names: str) -> None:
     signer = ("-CA", f"{authority}.pem", "-CAkey", f"{authority}.key", "-CAcreateserial")
     for name in names:
         openssl(folder, "req", *key, "-subj", f"/CN={name}", "-keyout", f"{name}.key", "-out", f"{name}.csr")
-        openssl(folder, "x509", "-req", "-in", f"{name}.csr", *signer, "-days", "2", "-out", f"{name}.pem")
+        # Both switches of the machine have one certificate: it names their datapath ids.
+        (folder / "names").write_text(f"subjectAltName=DNS:{1:016x},DNS:{2:016x}\n" if name == "switches" else "")
+        signed = ("-days", "2", "-extfile", "names", "-out", f"{name}.pem")
+        openssl(folder, "x509", "-req", "-in", f"{name}.csr", *signer, *signed)
 
 
 class Lab:
@@ -76,7 +79,7 @@ class Lab:
         self.inside = ["ip", "netns", "exec", rig.namespace]
 
     def start(self) -> None:
-        certificates(self.folder, "ca", "controller", "switch")
+        certificates(self.folder, "ca", "controller", "switches", "b")
         certificates(self.folder, "other", "stranger")
         document = {
             "network": str(ROOT / "mininet" / "networks" / "triangle.yaml"),
@@ -136,12 +139,17 @@ def lab(tmp_path: Path) -> Iterator[Lab]:
 
 
 def test_switches_over_tls(lab: Lab) -> None:
-    assert eventually(lambda: lab.health()["switches"] != [])
+    assert eventually(lambda: lab.health()["switches"] != [], 60)
     lab.trust("stranger")
     lab.dial()
     assert eventually(lambda: lab.health()["counters"].get("malformed_openflow", 0) >= 2)
     assert lab.connected() == 0
-    lab.trust("switch")
+    # One that is of switch b alone lets in no other.
+    lab.trust("b")
+    assert eventually(lambda: lab.connected() == 1)
+    assert eventually(lambda: "not of switch 0000000000000001" in (lab.folder / "controller.log").read_text())
+    assert [one["node"] for one in lab.health()["switches"] if one["connected"]] == ["b"]
+    lab.trust("switches")
     assert eventually(lambda: lab.connected() == 2), (lab.folder / "controller.log").read_text()
     for name in "ab":
         assert len(lab.rig.ofctl("dump-flows", name).splitlines()) > 3

@@ -20,7 +20,7 @@ def certificates(folder: Path, *names: str) -> None:
     """An authority and certificates of it for this machine's loopback address."""
     key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes")
     signer = ("-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-days", "2")
-    (folder / "san").write_text("subjectAltName=IP:127.0.0.1\n")
+    (folder / "san").write_text(f"subjectAltName=IP:127.0.0.1,DNS:{1:016x}\n")
     commands = [("req", "-x509", *key, "-subj", "/CN=authority", "-keyout", "ca.key", "-out", "ca.pem")]
     for name in names:
         commands += [
@@ -55,6 +55,8 @@ def test_a_slice_is_sliced_again_over_tls() -> None:
             ],
             "listen": {"openflow": {"port": 6634}},
             "tls": {"key": "inner.key", "certificate": "inner.pem", "ca": "ca.pem"},
+            # The outer slicer speaks for all of its switches.
+            "any_switch": ["outer"],
             "tables": 32,
             "metadata_bits": 48,
         }

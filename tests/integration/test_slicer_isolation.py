@@ -1,23 +1,28 @@
 """Attacks of a hostile controller on the slices beside it: on a real Open vSwitch, through the process.
 
 After each attack everything of the others is as before: flow entries, groups, meters and ports of the switch, their
-connections, their forwarding; and nothing of the attacker's hosts arrives at anybody else's.
+connections, their forwarding; and nothing of the attacker's hosts arrives at anybody else's. All of it is done twice:
+in the clear, and with TLS towards the switch and all controllers, where other code reads and writes.
 """
 
 from __future__ import annotations
 
 import random
 import socket
+import ssl
 import struct
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import ovs_rig
 import pytest
+from controller_process import NETWORK
 from raw_guest import RawGuest, heard, packet_socket
 from slicer_rig import Control, SlicerRig, available
 
+from hyroads.controller.cli.main import main
 from hyroads.controller.ofp import wire
 from hyroads.slices.core import classifier
 from hyroads.slices.core.classifier import discovery_mac
@@ -134,12 +139,25 @@ def nicira(kind: int, body: bytes = b"") -> bytes:
 class Lab:
     """Hosts 1, 2 are evil's, 3, 4 good's, 5, 6 production's; behind port 7 are both, by VLAN."""
 
-    def __init__(self, rig: SlicerRig) -> None:
+    def __init__(self, rig: SlicerRig, *, tls: bool) -> None:
         self.rig = rig
-        rig.settings([PRODUCTION, EVIL, GOOD])
+        slices, context = [PRODUCTION, EVIL, GOOD], None
+        if tls:
+            folder, context = certified(rig)
+            slices = [
+                {**each, "controllers": [c.replace("tcp:", "tls:") for c in each["controllers"]]} for each in slices
+            ]
+            own = {"key": f"{folder}/slicer.key", "certificate": f"{folder}/slicer.pem", "ca": f"{folder}/ca.pem"}
+            rig.settings(slices, tls=own, controllers_tls=own)
+        else:
+            rig.settings(slices)
         rig.switch(hosts=range(1, 9))
+        if tls:
+            rig.vsctl("set-ssl", *(f"{folder}/{name}" for name in ("a/node.key", "a/node.pem", "ca.pem")))
+            rig.vsctl("set-controller", "s1", "ssl:127.0.0.1:6633")
+        self.slices = {each["name"]: each for each in slices}
         ports = {"evil": 6801, "good": 6802, "production": 6803}
-        self.guests = {name: RawGuest(rig.namespace, port) for name, port in ports.items()}
+        self.guests = {name: RawGuest(rig.namespace, port, context) for name, port in ports.items()}
         rig.slicer()
         for guest in self.guests.values():
             guest.accept()
@@ -210,10 +228,27 @@ class Lab:
         assert ovs_rig.wait_until(lambda: heard(self.hosts[4], b"GOOD-GOOD-GOOD"), 2)
 
 
-@pytest.fixture(scope="module")
-def lab() -> Iterator[Lab]:
+def certified(rig: SlicerRig) -> tuple[Path, ssl.SSLContext]:
+    """A folder with an authority, the slicer's certificate and that of the switch, and what guests listen with."""
+    folder = rig.folder / "identities"
+    for words in (
+        ("authority",),
+        ("server", "slicer"),
+        ("server", "guest", "127.0.0.1"),
+        ("node", "a", "--network", str(NETWORK)),
+    ):
+        assert main(["identity", *words, "--folder", str(folder)]) == 0
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(folder / "guest.pem", folder / "guest.key")
+    context.load_verify_locations(folder / "ca.pem")
+    context.verify_mode = ssl.CERT_REQUIRED
+    return folder, context
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["plain", "tls"])
+def lab(request: pytest.FixtureRequest) -> Iterator[Lab]:
     with SlicerRig() as rig:
-        yield Lab(rig)
+        yield Lab(rig, tls=request.param)
 
 
 # -- one message, or a few --------------------------------------------------------------------------------------------
@@ -427,7 +462,7 @@ def text(name: str, value: int) -> str | int:
 def test_no_field_can_be_rewritten_into_anothers_flowspace(lab: Lab, name: str) -> None:
     """At port 8 the slices are told apart by this field alone."""
     mine, theirs = FIELDS[name]
-    for each, value in ((EVIL, mine), (GOOD, theirs)):
+    for each, value in ((lab.slices["evil"], mine), (lab.slices["good"], theirs)):
         rule = {"ports": ["p8"], "priority": 300, "match": {name: text(name, value)}}
         lab.control.ask("PUT", "slices", each["name"], document={**each, "flowspace": [*each["flowspace"], rule]})
     try:
@@ -440,7 +475,7 @@ def test_no_field_can_be_rewritten_into_anothers_flowspace(lab: Lab, name: str) 
         assert lab.evil.errors(flow(apply(output(8)), whole)) == [(2, 6)], "and what may be another's may not"
     finally:
         lab.evil.tell(flow(table=255, command=3))
-        for each in (EVIL, GOOD):
+        for each in (lab.slices["evil"], lab.slices["good"]):
             lab.control.ask("PUT", "slices", each["name"], document=each)
     lab.check()
 
@@ -473,7 +508,7 @@ def test_a_length_that_is_none_costs_the_attacker_its_connection_only(lab: Lab, 
 def test_no_hello_and_a_wrong_hello(lab: Lab) -> None:
     lab.evil.close()
     lab.evil.listener.settimeout(30)
-    peer, _ = lab.evil.listener.accept()
+    peer = lab.evil.secured(lab.evil.listener.accept()[0])
     peer.sendall(message(0, version=1))
     peer.settimeout(10)
     data = b""
@@ -542,7 +577,8 @@ def test_a_guest_that_does_not_read_hears_less_and_others_all(lab: Lab) -> None:
 
 
 def test_packet_ins_beyond_the_rate_are_dropped_for_that_slice(lab: Lab) -> None:
-    lab.control.ask("PUT", "slices", "evil", document={**EVIL, "limits": {**EVIL["limits"], "packet_ins_per_s": 100}})
+    limited = {**lab.slices["evil"], "limits": {**EVIL["limits"], "packet_ins_per_s": 100}}
+    lab.control.ask("PUT", "slices", "evil", document=limited)
     lab.evil.tell(flow(apply(output(CONTROLLER)), priority=1))
     lab.evil.listen_for(0.2)
     for _ in range(500):
@@ -550,7 +586,7 @@ def test_packet_ins_beyond_the_rate_are_dropped_for_that_slice(lab: Lab) -> None
     assert 10 <= sum(each[1] == 10 for each in lab.evil.listen_for(0.5)) <= 100
     there = lab.control.ask("GET", "slices", "evil")["switches"]["0x1"]
     assert there["dropped_packet_ins"] > 100
-    lab.control.ask("PUT", "slices", "evil", document=EVIL)
+    lab.control.ask("PUT", "slices", "evil", document=lab.slices["evil"])
     lab.check()
 
 
@@ -573,12 +609,12 @@ def test_a_slice_gets_its_rate_and_no_more(lab: Lab) -> None:
         return 10 <= count <= min(400, 1.5 * allowed + 10)
 
     assert not lab.evil.errors(flow(apply(output(2)), MINE))
-    limited = {**EVIL, "limits": {**EVIL["limits"], "rate_in_mbps": 1}}
+    limited = {**lab.slices["evil"], "limits": {**EVIL["limits"], "rate_in_mbps": 1}}
     lab.control.ask("PUT", "slices", "evil", document=limited)
     assert not lab.evil.errors(flow(apply(output(2)), MINE))
     assert "kbps" in lab.rig.ofctl("dump-meters", "s1") and within()
     assert not lab.evil.errors(meter_mod(2, ANY, b"")) and within(), "no guest deletes it"
-    lab.control.ask("PUT", "slices", "evil", document=EVIL)
+    lab.control.ask("PUT", "slices", "evil", document=lab.slices["evil"])
     assert received()[0] >= 300
     lab.check()
 

@@ -1,15 +1,24 @@
-"""Controllers that stand by for each other: the demo, what is left behind, and at night many kills and an upgrade."""
+"""Controllers that stand by for each other: the demo, what is left behind, and at night many kills, an upgrade, and
+what a leader had learned of hosts when it was killed.
+"""
 
 from __future__ import annotations
 
+import json
 import random
+import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from controller_process import eventually
+from mptcp_stream import Stream
 from not_made import needs_etcd
 from scene_process import make, see
 
@@ -172,12 +181,153 @@ def copies(emulation: Emulation) -> dict[str, Any]:
     return {"differs": differs, "said": said, "lost": len(stream.lost), "sent": stream.sent}
 
 
+TWO_WAYS = """
+nodes:
+  s: {role: gateway}
+  a: {role: ap}
+  b: {role: ap}
+  t: {role: client, agent: true}
+links:
+  - {id: sa, from: s, to: a, technology: eth-1, capacity_mbps: 40, both: true}
+  - {id: sb, from: s, to: b, technology: eth-2, capacity_mbps: 40, both: true}
+  - {id: at, from: a, to: t, technology: wifi, capacity_mbps: 10, both: true}
+  - {id: bt, from: b, to: t, technology: plc, capacity_mbps: 10, both: true}
+interference: {rule: technology}
+"""
+SECOND, GROUP, PORT = "10.0.77.77", "239.7.7.7", 5001
+STREAM = Path(__file__).parents[1] / "support" / "mptcp_stream.py"
+MPTCP = {"mptcp": {"recognise": True}}
+QUERIER = {"querier": {"interval_s": 2.0, "response_s": 1.0, "robustness": 2}}
+MEMBERSHIP_S = 5.0
+"""How long a report counts by these settings."""
+JOIN = """
+import socket, sys, time
+group, port, address = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+member = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+member.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
+member.bind((group, port))
+member.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, socket.inet_aton(group) + socket.inet_aton(address))
+print("joined", flush=True)
+while True:
+    print(member.recv(100).decode(), flush=True)
+"""
+SAY = """
+import socket, sys, time
+group, port, address, seconds = sys.argv[1], int(sys.argv[2]), sys.argv[3], float(sys.argv[4])
+out = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+out.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, socket.inet_aton(address))
+out.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_TTL, 4)
+until_s, number = time.monotonic() + seconds, 0
+while time.monotonic() < until_s:
+    out.sendto(str(number).encode(), (group, port))
+    number += 1
+    time.sleep(0.005)
+print(number, flush=True)
+for _ in range(20):
+    out.sendto(b"-1", (group, port))
+    time.sleep(0.05)
+"""
+
+
+@contextmanager
+def program(emulation: Emulation, node: str, *words: str) -> Iterator[subprocess.Popen[str]]:
+    """A Python program at a node."""
+    process = subprocess.Popen([*emulation.inside(node), sys.executable, *words], stdout=subprocess.PIPE, text=True)
+    try:
+        yield process
+    finally:
+        process.terminate()
+        process.wait(20)
+
+
+def ip(emulation: Emulation, node: str, *words: str) -> str:
+    return subprocess.run([*emulation.inside(node), "ip", *words], check=True, capture_output=True, text=True).stdout
+
+
+def subflows(emulation: Emulation) -> dict[str, Any]:
+    """Two subflows of a connection are routed apart when the leader is killed, and end under the next one."""
+    from hyroads.mininet.standbys import Standbys
+
+    standbys, address = Standbys(emulation), emulation.addressing.host_ip["s"]
+    rest, log = standbys.client(standbys.leader(), timeout_s=5.0), emulation.directory / "stream.json"
+    eventually(lambda: all(switch["syn_copies"] == "on" for switch in rest.health()["switches"]))
+    [device] = {row["dev"] for row in json.loads(ip(emulation, "t", "-j", "route", "get", address))}
+    ip(emulation, "t", "addr", "add", f"{SECOND}/16", "dev", device)
+    for node in ("s", "t"):
+        ip(emulation, node, "mptcp", "limits", "set", "subflow", "2", "add_addr_accepted", "2")
+    ip(emulation, "t", "mptcp", "endpoint", "add", SECOND, "dev", device, "subflow")
+
+    def known() -> list[Any]:
+        """What the leader says; without what counts time or follows the load."""
+        with standbys.client(standbys.leader(), timeout_s=5.0) as client:
+            flows = [[flow["id"], flow["state"], flow["group"]] for flow in client.flows()]
+            connections = client.get("/connections")["connections"]
+        return [sorted(flows), [[one["id"], len(one["subflows"])] for one in connections]]
+
+    found: dict[str, Any] = {}
+    with program(emulation, "s", str(STREAM), "receive", "--listen", str(PORT), "--log", str(log)) as server:
+        assert server.stdout is not None and server.stdout.readline() == "listening\n"
+        to = ("--connect", f"{address}:{PORT}", "--congestion", "cubic")
+        with program(emulation, "t", str(STREAM), "send", *to):
+            eventually(lambda: [flow["state"] for flow in rest.flows()] == ["multipath"] * 4)
+            time.sleep(3.0)
+            found["before"] = known()
+            found["differs"] = changed_by_a_kill(standbys)
+            found["after"] = known()
+            time.sleep(2.0)
+        ended_s = time.monotonic()
+        eventually(lambda: known() == [[], []])
+        found["seen_after_s"] = time.monotonic() - ended_s
+    return {**found, "mbps": mbps_by_second(Stream.read(log)), "exact": Stream.read(log).exact}
+
+
+def mbps_by_second(stream: Stream) -> list[float]:
+    """What arrived in each whole second of a stream."""
+    first_s, last_s = stream.arrivals[0][0], stream.arrivals[-1][0]
+    return [round(stream.mbps(first_s + at, first_s + at + 1), 2) for at in range(int(last_s - first_s))]
+
+
+def members(emulation: Emulation) -> dict[str, Any]:
+    """A host has joined a session by IGMP long before the leader is killed, and leaves under the next one."""
+    from hyroads.mininet.standbys import Standbys
+
+    standbys, addresses = Standbys(emulation), emulation.addressing.host_ip
+    rest, mac = standbys.anybody(timeout_s=5.0), emulation.addressing.host_mac["t"]
+    document = {"id": "video", "group": GROUP, "participants": ["s"], "membership": True}
+    rest.request("POST", "/sessions", document)
+
+    def told() -> list[str]:
+        with standbys.client(standbys.leader(), timeout_s=5.0) as client:
+            return sorted(one["name"] for one in client.get("/sessions/video")["participants"])
+
+    with program(emulation, "t", "-c", JOIN, GROUP, str(PORT), addresses["t"]) as member:
+        assert member.stdout is not None and member.stdout.readline() == "joined\n"
+        eventually(lambda: mac in told())
+        # Longer than a report counts for those who have not heard it.
+        time.sleep(2 * MEMBERSHIP_S)
+        found: dict[str, Any] = {"before": told()}
+        with program(emulation, "s", "-c", SAY, GROUP, str(PORT), addresses["s"], "16") as speaker:
+            assert speaker.stdout is not None
+            found["differs"] = changed_by_a_kill(standbys)
+            found["after"] = told()
+            sent = int(speaker.stdout.readline())
+            got = set(iter(lambda: int(member.stdout.readline()), -1))  # type: ignore[union-attr]
+        found |= {"sent": sent, "lost": sorted(set(range(sent)) - got), "later": told()}
+    eventually(lambda: mac not in told(), 4 * MEMBERSHIP_S)
+    return found
+
+
+ROAMING = {"kills": kills, "upgrade": upgrade, "moves": moves, "copies": copies}
+
+
 def scene(out: Path) -> int:
     """Which one is in the name of the file."""
-    body = {"kills": kills, "upgrade": upgrade, "moves": moves, "copies": copies}[out.stem]
-    network = yaml.safe_load(find_network("roaming").read_text())
-    del network["flows"]
-    return make(network, f"t-ha-{out.stem}", body, out, THREE)
+    if out.stem in ROAMING:
+        network = yaml.safe_load(find_network("roaming").read_text())
+        del network["flows"]
+        return make(network, f"t-ha-{out.stem}", ROAMING[out.stem], out, THREE)
+    body, settings = {"subflows": (subflows, MPTCP), "members": (members, QUERIER)}[out.stem]
+    return make(yaml.safe_load(TWO_WAYS), f"t-ha-{out.stem}", body, out, replace(THREE, settings=settings))
 
 
 @pytest.mark.nightly
@@ -213,3 +363,21 @@ def test_copies_go_on_under_the_next_leader(tmp_path: Path) -> None:
     assert found["differs"] == [] and found["lost"] == 0 and found["sent"] > 20_000
     before, after = (each["ncasts"] for each in found["said"])
     assert before == after and before[0]["phase"] == "copying"
+
+
+@pytest.mark.nightly
+@pytest.mark.skipif(not Path("/proc/sys/net/mptcp/enabled").exists(), reason="this kernel has no MPTCP")
+def test_subflows_stay_routed_apart_under_the_next_leader(tmp_path: Path) -> None:
+    found = see(__file__, tmp_path / "subflows.json", lambda seen: not seen["differs"], tries=2, timeout_s=300.0)
+    print(found, file=sys.stderr)
+    assert found["before"] == found["after"] and found["differs"] == [] and found["exact"]
+    assert [state for _, state, _ in found["before"][0]] == ["multipath"] * 4
+    assert found["seen_after_s"] < 8.0
+
+
+@pytest.mark.nightly
+def test_a_host_that_joined_by_igmp_stays_a_member_under_the_next_leader(tmp_path: Path) -> None:
+    found = see(__file__, tmp_path / "members.json", lambda seen: not seen["differs"], tries=2, timeout_s=300.0)
+    print(found, file=sys.stderr)
+    assert len(found["before"]) == 2 and found["before"] == found["after"] == found["later"]
+    assert found["differs"] == [] and found["lost"] == [] and found["sent"] > 2000

@@ -94,12 +94,14 @@ class ClientLab(ovs_rig.Rig):
         self.addressing = Addressing.of(self.network)
         self.controller: subprocess.Popen[bytes] | None = None
         self.sockets: dict[str, socket.socket] = {}
+        self.hosts: dict[str, str] = {}
+        """Namespace of the host at each node."""
         self.log = self.folder / "controller.log"
 
     def __enter__(self) -> ClientLab:
         super().__enter__()
         try:
-            hosts = self.build(self.network, self.addressing)
+            hosts = self.hosts = self.build(self.network, self.addressing)
             for node, namespace in hosts.items():
                 self.sockets[node] = within(namespace, self._open)
             # A switch that dials in vain waits twice as long each time, up to eight seconds.
@@ -135,7 +137,7 @@ class ClientLab(ovs_rig.Rig):
             environment = {**os.environ, "HYROADS_CONFIG": str(settings)}
             self.controller = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
         try:
-            eventually(lambda: (health := self.rest("GET", "/health")[1]).get("ok") or (alone and health), 30)
+            eventually(lambda: (health := self.rest("GET", "/health")[1]).get("ok") or (alone and health), 90)
         except AssertionError as error:
             raise AssertionError(self.log.read_text()[-3000:]) from error
 
@@ -153,8 +155,9 @@ class ClientLab(ovs_rig.Rig):
         # What Open vSwitch has cached is looked at again within half a second.
         time.sleep(0.6)
 
-    def radio(self, node: str) -> socket.socket:
-        """A session of an access point's radios; lines of JSON go in."""
+    @contextlib.contextmanager
+    def radio(self, node: str) -> Iterator[socket.socket]:
+        """A session of an access point's radios, until the context ends; lines of JSON go in."""
 
         def dial() -> socket.socket:
             return socket.create_connection(("127.0.0.1", AGENTS), timeout=5)
@@ -172,7 +175,12 @@ class ClientLab(ovs_rig.Rig):
 
         session.settimeout(None)
         threading.Thread(target=answer, daemon=True).start()
-        return session
+        try:
+            yield session
+        finally:
+            # The thread's file would hold the connection open.
+            session.shutdown(socket.SHUT_RDWR)
+            session.close()
 
     def cpu_s(self) -> float:
         """Processor time of the controller so far."""
@@ -219,6 +227,19 @@ class ClientLab(ovs_rig.Rig):
         """Rules of a switch."""
         dump = self.ofctl("--no-stats", "dump-flows", node)
         return [line.strip() for line in dump.splitlines() if "actions=" in line]
+
+    def text_of(self, path: str) -> str:
+        """What a GET answers, as text."""
+
+        def call() -> str:
+            with urllib.request.urlopen(f"http://127.0.0.1:{REST}{path}", timeout=10) as answer:
+                return str(answer.read(), "utf-8")
+
+        return within(self.namespace, call)
+
+    def metrics(self) -> str:
+        """The page for Prometheus."""
+        return self.text_of("/metrics")
 
     def rest(self, method: str, path: str, body: object = None) -> tuple[int, Any]:
         """A request from inside; (0, {}) while nobody answers."""

@@ -6,11 +6,13 @@ import json
 import os
 import random
 import socket
+import ssl
 import subprocess
 import sys
 import time
 import urllib.error
 import urllib.request
+from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -19,8 +21,12 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 NETWORK = ROOT / "mininet" / "networks" / "triangle.yaml"
 PROGRAM = "from hyroads.controller.framework.launcher import run_controller; raise SystemExit(run_controller())"
-WITHIN_S = 30.0
+WITHIN_S = 60.0
 PORTS = (18_000, 32_000)
+# Not of a seed: tests that run side by side may have the same.
+_RANDOM = random.SystemRandom()
+_TAKEN: deque[socket.socket] = deque(maxlen=256)
+"""Says to other processes of tests which ports this one was given last; the kernel forgets it with the process."""
 
 
 def eventually(what: Callable[[], Any], within_s: float = WITHIN_S) -> Any:
@@ -33,12 +39,19 @@ def eventually(what: Callable[[], Any], within_s: float = WITHIN_S) -> Any:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of loopback that nobody uses now, and that no connection is given while nobody listens there."""
+    """Ports of loopback that nobody uses now, that no other process of tests is given, and that no connection is given
+    while nobody listens there.
+    """
     sockets: list[socket.socket] = []
     while len(sockets) < count:
         # Below those of the kernel for connections: who dials such a port in vain may end up with itself.
+        port = _RANDOM.randrange(*PORTS)
         with suppress(OSError):
-            sockets.append(socket.create_server(("127.0.0.1", random.randrange(*PORTS))))
+            mark = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+            # Whoever is to listen there may take seconds until it does.
+            mark.bind(f"\0hyroads-test-port-{port}")
+            sockets.append(socket.create_server(("127.0.0.1", port)))
+            _TAKEN.append(mark)
     ports = [one.getsockname()[1] for one in sockets]
     for one in sockets:
         one.close()
@@ -58,6 +71,8 @@ class ControllerProcess:
         self.settings.chmod(0o600)
         self.log = folder / "controller.log"
         self.command = [sys.executable, "-c", PROGRAM]
+        self.context: ssl.SSLContext | None = None
+        """For REST over TLS."""
         self._environment = {**os.environ, **(environment or {}), "HYROADS_CONFIG": str(self.settings)}
 
     def __enter__(self) -> ControllerProcess:
@@ -83,12 +98,13 @@ class ControllerProcess:
     def rest(self, method: str, path: str, body: object = None, token: str | None = None) -> tuple[int, Any]:
         """Status and document; status 0 while nobody answers."""
         data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(f"http://127.0.0.1:{self.port}/api/v1{path}", data, method=method)
+        scheme = "http" if self.context is None else "https"
+        request = urllib.request.Request(f"{scheme}://127.0.0.1:{self.port}/api/v1{path}", data, method=method)
         request.add_header("Content-Type", "application/json")
         if token is not None:
             request.add_header("Authorization", f"Bearer {token}")
         try:
-            with urllib.request.urlopen(request, timeout=20) as answer:
+            with urllib.request.urlopen(request, timeout=20, context=self.context) as answer:
                 return answer.status, json.loads(answer.read() or b"null")
         except urllib.error.HTTPError as error:
             return error.code, json.loads(error.read() or b"null")

@@ -37,6 +37,7 @@ from hyroads.controller.runtime.deployer import AgentDeployer
 from hyroads.controller.runtime.persistence import FORMAT, Encoder, decode, to_save
 from hyroads.controller.services.mobility.handovers import HandoverService
 from hyroads.controller.services.mobility.ncasts import NCastService
+from hyroads.controller.services.mptcp_saved import SavedConnections
 
 ROAMING = Path(__file__).resolve().parents[2] / "mininet" / "networks" / "roaming.yaml"
 
@@ -106,6 +107,7 @@ class Rig:
         self.context = TopologyContext.of(network or read_file(ROAMING))
         self.now_s = 100.0
         self.unsaved = 0
+        self.leads = True
         self.saver = instant_saver(clock=lambda: self.now_s)[0]
         self.told: list[tuple[str, str]] = []
         self.events: list[tuple[str, dict[str, Any]]] = []
@@ -135,13 +137,13 @@ class Rig:
         network = self.context.network
         flows = [DeclaredFlow(flow, Origin.FILE) for flow in network.flows]
         if after is None:
-            return RestoredState(flows, Numbers(), before or {}, {}, [], {})
+            return RestoredState(flows, Numbers(), before or {}, {}, [], [], {})
         services = {"ncasts": after.ncasts.to_save()}
         declared = after.state.flows.values()
         state = to_save(network, declared, after.live.numbers, after.state.constrained, services)
         text = text_of(FORMAT, Encoder().encode(state))
         saved, _ = decode(json.loads(text), "state file", network)
-        restored, problems = ready(saved, self.context)
+        restored, problems = ready(saved, self.context, SavedConnections(0))
         assert not problems
         return restored
 

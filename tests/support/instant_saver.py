@@ -10,7 +10,7 @@ from typing import Any
 
 from hyroads.controller.model.events import EventLog
 from hyroads.controller.runtime.faults import FaultLog
-from hyroads.controller.runtime.persistence import Saver
+from hyroads.controller.runtime.saver import Saver
 
 
 def full_disk() -> None:

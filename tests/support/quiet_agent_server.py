@@ -8,6 +8,7 @@ from typing import Any
 from hyroads.controller.agents.clients import ClientAccess
 from hyroads.controller.agents.server import AgentServer, Radios
 from hyroads.controller.agents.sessions import Session
+from hyroads.controller.core.identity import DeviceTokens
 from hyroads.controller.settings.controller import Timings
 
 
@@ -29,7 +30,15 @@ class Server(AgentServer):
         clients = ClientAccess(listener, {})  # type: ignore[arg-type]
         markers: Any = SimpleNamespace(paths_passed=None)
         super().__init__(
-            listener, frozenset("a"), Timings(), None, clock, radios=radios, markers=markers, clients=clients, **more
+            listener,
+            frozenset("a"),
+            Timings(),
+            DeviceTokens(),
+            clock,
+            radios=radios,
+            markers=markers,
+            clients=clients,
+            **more,
         )  # type: ignore[arg-type]
         self.taken: list[bytes] = []
 

@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import os
 import socket
+import ssl
 import struct
 import threading
 import time
@@ -64,7 +65,8 @@ def heard(listener: socket.socket, wanted: bytes) -> list[bytes]:
 class RawGuest:
     """Listens for the slicer; ``tell`` sends bytes and returns what comes before the answer to a barrier."""
 
-    def __init__(self, namespace: str, port: int) -> None:
+    def __init__(self, namespace: str, port: int, context: ssl.SSLContext | None = None) -> None:
+        self.context = context
         self.listener = inside(namespace, lambda: socket.create_server(("127.0.0.1", port)))
         self.connection: socket.socket | None = None
         self.data = b""
@@ -74,12 +76,16 @@ class RawGuest:
     def accept(self, within_s: float = 30.0) -> RawGuest:
         """Wait for the slicer, HELLO included."""
         self.listener.settimeout(within_s)
-        self.connection, _ = self.listener.accept()
-        self.connection.settimeout(10)
+        self.connection = self.secured(self.listener.accept()[0])
         self.data = b""
         self.connection.sendall(wire.message(b"", 1, 0))
         assert self.receive()[1] == 0
         return self
+
+    def secured(self, connection: socket.socket) -> socket.socket:
+        """A connection of the slicer, with TLS if this guest has it."""
+        connection.settimeout(10)
+        return connection if self.context is None else self.context.wrap_socket(connection, server_side=True)
 
     def receive(self) -> bytes:
         """The next message; ConnectionError at the end."""

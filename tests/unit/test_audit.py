@@ -119,7 +119,10 @@ def test_etcd_and_communities_in_the_clear_are_weak() -> None:
 
 def test_notes_say_what_helps_and_are_not_weak() -> None:
     found = replace(with_port("listen.agents", host="0.0.0.0"), agent_nodes=3)
-    assert not weak(found) and notes(found) == {"listen.agents", "agent_token"}
+    assert notes(found) == {"listen.agents"} and set(weak(found)) == {"listen.agents", "agent_token"}
+    assert set(weak(replace(SOUND, any_switch=("*",)))) == {"any_switch"} and not weak(
+        replace(SOUND, any_switch=("s",))
+    )
     still = replace(SOUND, ports=tuple(replace(port, running=()) for port in SOUND.ports))
     assert not weak(still) and notes(still) == {"hyroads.yaml"}
 

@@ -13,7 +13,7 @@ import study_networks
 from examples import seeds
 from medium_sim import Noise, Simulation, Truth, flow_rates
 
-from hyroads.controller.core.closed_loop import LoopSettings, configured_samples, to_push
+from hyroads.controller.core.closed_loop import LoopSettings, Measurements, configured_samples, slot, to_push
 from hyroads.controller.core.errors import PlanningError
 from hyroads.controller.core.estimate.link_estimate import LinkEstimator, Sample, Source
 from hyroads.controller.core.netfile import parse
@@ -185,6 +185,17 @@ def test_a_dead_instrument_is_not_used_silently() -> None:
     planned = estimator.estimates(9.0).planned_mbps(LoopSettings().stale_share, [link.id for link in TRIANGLE.links])
     assert planned == pytest.approx([10.0, 7.5, 0.0])
     assert {e.quality for e in estimator.estimates(9.0).values()} == {"unsure", "stale", "missing"}
+
+
+def test_what_is_heard_late_is_not_silence() -> None:
+    sim = simulation(TRIANGLE, HYBRID)
+    sim.run(2 * SECOND)
+    later_s = sim.now_s + 4.0
+    in_time, late = (slot(sim.state, Measurements(late_s=late_s), later_s) for late_s in (0.0, 4.0))
+    before = sim.state.problem
+    assert in_time.state.problem.capacity_mbps == pytest.approx(before.capacity_mbps / 2) and in_time.stale
+    assert late.state.problem.capacity_mbps == pytest.approx(before.capacity_mbps) and not late.stale
+    assert late.state.problem.external == pytest.approx(before.external)
 
 
 def test_small_changes_are_not_pushed_and_falls_are_pushed_sooner_than_rises() -> None:

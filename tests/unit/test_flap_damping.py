@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -19,8 +19,9 @@ from hyroads.controller.control.loop import LiveLoop, LoopOptions
 from hyroads.controller.control.source import ConfiguredSource
 from hyroads.controller.core.addressing import Numbers
 from hyroads.controller.core.estimate.filters import EstimateError
-from hyroads.controller.core.estimate.flap_damping import DampingSettings, FlapDamping
+from hyroads.controller.core.estimate.flap_damping import DampingSettings, FlapDamping, HelloGraph
 from hyroads.controller.core.netfile import parse
+from hyroads.controller.core.network import Link
 from hyroads.controller.core.routes import all_routes, broadcast_tree
 from hyroads.controller.model.plan import Options
 from hyroads.controller.model.state import (
@@ -162,6 +163,9 @@ class Damped:
             link = self.context.network.links[self.context.network.link_index[name.replace("_", "~")]]
             heard = links_heard(self.state, self.context, link.target, {link.id: alive}, self.now_s)
             self.become(self.live.links_reported(self.state, heard, self.now_s))
+
+    def target(self, link: str) -> str:
+        return self.context.network.links[self.context.network.link_index[link]].target
 
     def flap(self, *links: str, times: int, period_s: float = 1.0) -> None:
         for _ in range(times):
@@ -343,3 +347,47 @@ def test_random_networks_have_links_held() -> None:
                 for history in net.live.damping.histories.values()
             )
     assert held >= 2 and spared
+
+
+def grid(side: int) -> dict[str, Any]:
+    """Access points in rows and columns, each with its neighbours."""
+    nodes = {f"{x}.{y}": {"role": "ap"} for x in range(side) for y in range(side)}
+    pairs = [(f"{x}.{y}", f"{x + 1}.{y}") for x in range(side - 1) for y in range(side)]
+    pairs += [(f"{x}.{y}", f"{x}.{y + 1}") for x in range(side) for y in range(side - 1)]
+    rest = {"technology": "wifi", "capacity_mbps": 10, "both": True}
+    links = [{"id": f"{a}-{b}", "from": a, "to": b, **rest} for a, b in pairs]
+    return {"nodes": nodes, "links": links, "interference": {"rule": "technology"}}
+
+
+def test_many_links_that_come_back_one_by_one_do_not_ask_for_each_who_needs_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As after Open vSwitch stood still three times: 552 links kept the controller for ten seconds."""
+    asked: list[int] = []
+    ask = HelloGraph.holdable
+
+    def holdable(graph: HelloGraph, wanted: Collection[str], usable: Callable[[Link], bool]) -> frozenset[str]:
+        asked.append(len(wanted))
+        return ask(graph, wanted, usable)
+
+    monkeypatch.setattr(HelloGraph, "holdable", holdable)
+    net = Damped(grid(8))
+    monkeypatch.setattr(net.live, "_together_s", 0.0)
+    links = [link.id for link in net.context.network.links]
+    for _ in range(4):
+        for up in (False, True):
+            asked.clear()
+            for link in links:
+                heard = links_heard(net.state, net.context, net.target(link), {link: up}, net.now_s)
+                net.become(net.live.links_reported(net.state, heard, net.now_s))
+                net.now_s += 0.0001
+            net.now_s += 0.5
+            net.become(net.state)
+    assert len(links) > 200 and len(net.live.damping.held_down(net.now_s)) > 50
+    assert sum(asked) < 20 * len(links)
+    # What is held then takes no path from anybody, and what time alone ends does end.
+    assert net.state.held
+    assert net.reached(net.state) == net.reached(replace(net.state, held=frozenset()))
+    net.now_s += 60.0
+    net.become(net.state)
+    assert net.state.held == frozenset()

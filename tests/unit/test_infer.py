@@ -17,7 +17,14 @@ from hypothesis import strategies as st
 from hyroads.controller.core.addressing import Addressing
 from hyroads.controller.core.carrier_sensing_rule import CarrierSensingInterference
 from hyroads.controller.core.errors import PlanningError
-from hyroads.controller.core.infer.change import Carried, Change, ChangeDetector, affected_flows, minimal_replan
+from hyroads.controller.core.infer.change import (
+    Carried,
+    Change,
+    ChangeDetector,
+    affected_flows,
+    merged,
+    minimal_replan,
+)
 from hyroads.controller.core.infer.domains import (
     PairMeasurement,
     PairTestError,
@@ -502,3 +509,23 @@ def test_without_a_way_left_a_flow_gets_no_paths() -> None:
     affected, paths = replanned(after, flows, [Change("bc", 20.0, 0.0)])
     assert affected == {"f"}
     assert paths == {"f": ()}
+
+
+@examples(50)
+@given(
+    st.integers(0, 10**6), st.lists(st.tuples(st.integers(0, 200), st.sampled_from([0.0, 0.5, 1.0, 2.0])), max_size=40)
+)
+def test_changes_of_a_link_count_once_and_concern_the_same_flows(seed: int, steps: list[tuple[int, float]]) -> None:
+    network = study_networks.residential(random.Random(seed))
+    pairs = random.Random(seed).sample([(a, b) for a in network.nodes for b in network.nodes if a != b], 4)
+    flows = carried(network, pairs)
+    now = {link.id: link.capacity_mbps for link in network.links}
+    changes = []
+    for at, factor in steps:
+        link = network.links[at % len(network.links)]
+        after_mbps = factor * link.capacity_mbps
+        changes.append(Change(link.id, now[link.id], after_mbps))
+        now[link.id] = after_mbps
+    after, fewer = network.with_capacities(now), merged(changes)
+    assert len(fewer) <= 2 * len(now) and set(fewer) <= set(changes)
+    assert affected_flows(after, flows, fewer) == affected_flows(after, flows, changes)

@@ -20,7 +20,7 @@ from ryu.ofproto import ofproto_parser, ofproto_protocol, ofproto_v1_3
 from hyroads.controller.core.errors import GuardError
 from hyroads.controller.ofp import match as act
 from hyroads.controller.ofp import wire
-from hyroads.controller.ofp.guard import _FIELD_SIZES, check
+from hyroads.controller.ofp.guard import _EXPERIMENTERS_SIZES, _FIELD_SIZES, _OLD_ONF_TYPE, check
 from hyroads.controller.ofp.match import Match
 
 
@@ -305,10 +305,44 @@ def test_nothing_that_passes_hangs_ryu() -> None:
 
 def test_the_sizes_of_fields_are_those_that_ryu_expects() -> None:
     known: dict[int, dict[int, int]] = {}
+    experimenters: dict[tuple[int, int], int] = {}
     for each in ofproto_v1_3.oxm_types:
         if isinstance(each.num, int):
             known.setdefault(each.num >> 7, {})[each.num & 0x7F] = each.type.size
-    assert known == _FIELD_SIZES
+        elif each.exp_type != _OLD_ONF_TYPE:
+            experimenters[each.num[0], each.num[1] & 0x7F] = each.type.size
+    # Packet registers os-ken alone knows.
+    assert {**known, 0x8001: dict.fromkeys(range(8), 8)} == _FIELD_SIZES
+    assert experimenters == _EXPERIMENTERS_SIZES
+
+
+def experimenters_field(experimenter: int, field: int, value: bytes) -> bytes:
+    fields = struct.pack("!IIHBBI", 0x80000004, 1, 0xFFFF, field, 4 + len(value), experimenter) + value
+    return msg(10, struct.pack("!IHBBQ", 0xFFFFFFFF, 0, 0, 3, 1) + wire.match_struct(fields) + b"\0\0")
+
+
+def test_fields_of_experimenters_are_those_that_ryu_knows() -> None:
+    good = {
+        "TCP flags": experimenters_field(0x4F4E4600, 42 << 1, b"\0\x11"),
+        "TCP flags with a mask": experimenters_field(0x4F4E4600, 42 << 1 | 1, b"\0\x11\0\x11"),
+        "a flag of a service chain": experimenters_field(0x5AD650, 1 << 1, b"\1"),
+        "extension 256": experimenters_field(0x4F4E4600, 0, b"\x0a\0\1"),
+    }
+    bad = {
+        "another length": experimenters_field(0x4F4E4600, 42 << 1, b"\0\0\x11"),
+        "a mask that is cut": experimenters_field(0x4F4E4600, 42 << 1 | 1, b"\0\x11\0"),
+        "another field": experimenters_field(0x4F4E4600, 41 << 1, b"\0\x11"),
+        "another experimenter": experimenters_field(0x12345678, 42 << 1, b"\0\x11"),
+        "another type of extension 256": experimenters_field(0x4F4E4600, 0, b"\x0a\1\1"),
+    }
+    for message in good.values():
+        check(message)
+    assert ryu_says(list(good.values()), 5) == ["parsed"] * len(good)
+    for what, message in bad.items():
+        with pytest.raises(GuardError, match="none that is known"):
+            check(message)
+            pytest.fail(what)
+    assert ryu_says(list(bad.values()), 5).count("fails") > 2
 
 
 @examples(300)

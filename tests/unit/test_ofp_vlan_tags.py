@@ -160,7 +160,7 @@ def answer(session: SwitchSession, most_bands: int) -> None:
 
 
 def read(session: SwitchSession) -> None:
-    rules, groups = session.connection.take()[1:3]
+    rules, groups = session.connection.take()[2:4]
     session.on_flow_stats(reply(rules))
     session.on_groups(reply(groups))
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,7 +17,7 @@ from hyroads.controller.ofp.diff import Change, Installed, as_installed, batch_o
 from hyroads.controller.ofp.guard import check
 from hyroads.controller.ofp.match import GROUP_ADDRESS, Match
 from hyroads.controller.ofp.pipeline import ADD_ORDER
-from hyroads.controller.ofp.readback import PortCounters, parse_flow_stats, parse_groups, parse_port_stats
+from hyroads.controller.ofp.readback import PortCounters, parse_flow_stats, parse_groups, parse_meters, parse_port_stats
 from hyroads.controller.ofp.rule import FULL_MASK, MARK_MASK, MARK_VALUE, Rule, is_ours
 
 DATAPATH = ofproto_protocol.ProtocolDesc(version=4)
@@ -320,7 +322,7 @@ def test_read_back_of_hostile_bytes_ends_in_its_own_error(rules: list, data: st.
 
 @given(noise=st.binary(max_size=200))
 def test_noise_is_no_read_back(noise: bytes) -> None:
-    for parse in (parse_flow_stats, parse_groups, parse_port_stats):
+    for parse in (parse_flow_stats, parse_groups, parse_meters, parse_port_stats):
         with pytest.raises(ReadbackError):
             parse(noise)
 
@@ -333,3 +335,17 @@ def test_counters_of_physical_ports_are_read() -> None:
     ports, more = parse_port_stats(wire.message(b"\0\x04" + bytes(6) + body, 1, wire.MULTIPART_REPLY))
     assert ports == [PortCounters(1, *range(10, 18))]
     assert not more
+
+
+@pytest.mark.parametrize("in_packets", [False, True])
+def test_a_meter_is_described_as_it_was_added(in_packets: bool) -> None:
+    adds = [wire.meter_mod_body(wire.METER_ADD, number, 50, 60, in_packets=in_packets) for number in (7, 9)]
+    # struct ofp_meter_config: length, flags, number, bands.
+    flags = 4 | (2 if in_packets else 1)
+    entries = [struct.pack("!HHIHHII4x", 24, flags, number, 1, 16, 50, 60) for number in (7, 9)]
+    assert [wire.meter_config(add) for add in adds] == entries
+    message = wire.message(b"\0\x0a" + bytes(6) + b"".join(entries), 1, wire.MULTIPART_REPLY)
+    assert parse_meters(message) == ({7: entries[0], 9: entries[1]}, False)
+    for end in (17, 30, 39):
+        with pytest.raises(ReadbackError):
+            parse_meters(wire.message(message[8:end], 1, wire.MULTIPART_REPLY))

@@ -148,7 +148,7 @@ def test_keys_are_found_at_every_depth() -> None:
     keys = docs_site.keys_of(docs_site.PARSERS["network file"])
     assert set(keys) == {
         "", "nodes.NAME", "links[]", "interference", "technologies.NAME", "technologies.NAME.radio", "flows[]",
-        "flows[].utility", "flows[].match", "nodes.NAME.waypoint"
+        "flows[].utility", "flows[].match", "nodes.NAME.waypoint", "hosts.NAME"
     }  # fmt: skip
     assert "attached_to" in keys["nodes.NAME"] and keys["flows[].utility"] == ("alpha",)
     listen = docs_site.keys_of(docs_site.PARSERS["settings"])["listen.openflow"]

@@ -25,6 +25,7 @@ def test_all_that_is_pinned_is_in_it_once() -> None:
     lines = [line for line in (ROOT / "requirements.txt").read_text().splitlines() if re.match(r"[A-Za-z]", line)]
     required = {part["name"] for part in found["components"] if part["scope"] == "required"}
     assert len(required & {re.sub(r"[-_.]+", "-", line.split("==")[0]).lower() for line in lines}) == len(lines)
+    assert all(part["hashes"] for part in found["components"])
     assert "pkg:pypi/ryu@4.34" in names and "pkg:pypi/flask-smorest@0.47.0" in names
 
 

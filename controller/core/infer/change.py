@@ -70,6 +70,15 @@ class Change:
         return self.after_mbps < self.before_mbps or self.contends_more
 
 
+def merged(changes: Iterable[Change]) -> tuple[Change, ...]:
+    """Of each link the last change for the worse and the last one for the better: those that matter to
+    :func:`affected_flows`, which costs what the number of changes is.
+
+    A link that came back to what it was has both: flows may have been planned meanwhile.
+    """
+    return tuple({(change.link, change.is_worse): change for change in changes}.values())
+
+
 def domain_changes(network: Network, before: Interference) -> tuple[Change, ...]:
     """The links of a network whose interference domain was another one before."""
     if before is network.interference or before.link_count != len(network.links):
@@ -210,13 +219,19 @@ def _is_alive(network: Network, path: Sequence[str]) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class _Through:
-    """Least airtime from every node to the tail of some links (k x N), of the links, and from their heads (k x N)."""
+    """Least airtime from every node to the tails of some links, of the links (k), and from their heads.
+
+    ``to_tail`` and ``from_head`` have a row (N) for each node that is a tail or a head; ``tail`` and ``head`` (k) say
+    which of them is whose: many links begin at one node.
+    """
 
     network: Network
     number: Mapping[str, int]
     to_tail: NDArray[np.float64]
+    tail: NDArray[np.intp]
     cost: NDArray[np.float64]
     from_head: NDArray[np.float64]
+    head: NDArray[np.intp]
 
     @staticmethod
     def of(network: Network, links: Sequence[int]) -> _Through:
@@ -228,22 +243,25 @@ class _Through:
                 best[ends] = min(best.get(ends, math.inf), 1.0 / link.capacity_mbps)
         rows, columns = zip(*best, strict=True) if best else ((), ())
         graph = sparse.csr_matrix((list(best.values()), (rows, columns)), shape=(len(number), len(number)))
-        tails = [number[network.links[i].source] for i in links]
-        heads = [number[network.links[i].target] for i in links]
+        tails, tail = np.unique([number[network.links[i].source] for i in links], return_inverse=True)
+        heads, head = np.unique([number[network.links[i].target] for i in links], return_inverse=True)
         capacity = np.array([network.links[i].capacity_mbps for i in links], dtype=float)
         cost = np.divide(1.0, capacity, out=np.full_like(capacity, np.inf), where=capacity > 0)
         return _Through(
             network,
             number,
             csgraph.dijkstra(graph.T.tocsr(), indices=tails),
+            tail,
             cost,
             csgraph.dijkstra(graph, indices=heads),
+            head,
         )
 
     def attractive(self, carried: Carried, detour: float) -> bool:
         if carried.source not in self.number or carried.target not in self.number:
             return False
-        ways = self.to_tail[:, self.number[carried.source]] + self.cost + self.from_head[:, self.number[carried.target]]
+        before = self.to_tail[:, self.number[carried.source]][self.tail]
+        ways = before + self.cost + self.from_head[:, self.number[carried.target]][self.head]
         return bool(np.any(ways <= detour * self._dearest(carried.paths)) and np.isfinite(ways).any())
 
     def _dearest(self, paths: Paths) -> float:

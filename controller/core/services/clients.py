@@ -2,123 +2,37 @@
 
 Every transition takes a state and returns a :class:`Change`: the new state and what happened. Laws: an interface (a
 MAC) is at no more than one place; nothing but the new place is left after a move; nobody takes the place, MAC or IP of
-an interface that is active elsewhere unless it associates anew (or DHCP gives it the address); tables are bounded.
+an interface that is active elsewhere unless it associates anew (or DHCP gives it the address); nor that of a silent one
+before it was asked and did not answer (:class:`Question`), and then it has it back when it speaks again; tables are
+bounded.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from enum import IntEnum, StrEnum
-from typing import TypeVar
+from collections.abc import Callable, Container, Iterable, Mapping
+from dataclasses import replace
 
-from hyroads.controller.core.checking import interface_mac
-from hyroads.controller.core.errors import HyroadsError
 from hyroads.controller.core.network import Place
 
-_Key = TypeVar("_Key")
-_Value = TypeVar("_Value")
-
-
-class ClientError(HyroadsError):
-    """An event names no valid address."""
-
-
-class Evidence(IntEnum):
-    """How a place is known; a higher one is not overruled by a lower one while it holds."""
-
-    TRAFFIC = 1
-    AGENT = 2
-    ASSOCIATION = 3
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """Bounds of the tables and times after which silence means something."""
-
-    interfaces: int = 4096
-    per_place: int = 256
-    addresses_per_mac: int = 16
-    quiet_s: float = 3.0
-    """An interface known by traffic alone that was not heard for so long may show up elsewhere."""
-    forget_s: float = 300.0
-    """One that no association holds and that was silent for so long is forgotten."""
-
-
-@dataclass(frozen=True, slots=True)
-class Interface:
-    """What is known of a MAC; ``place`` is None while it is nowhere. ``client`` is None if nobody said whose it is."""
-
-    mac: str
-    place: Place | None
-    evidence: Evidence
-    since_s: float
-    heard_s: float
-    client: str | None = None
-    signal_dbm: float | None = None
-
-    @property
-    def is_held(self) -> bool:
-        """Whether an association holds it at its place."""
-        return self.place is not None and self.evidence is Evidence.ASSOCIATION
-
-
-@dataclass(frozen=True, slots=True)
-class Address:
-    """Who has an IP address."""
-
-    ip: str
-    mac: str
-    by_dhcp: bool
-    heard_s: float
-
-
-@dataclass(frozen=True)
-class Clients:
-    """All interfaces by MAC and all addresses by IP, longest silent first."""
-
-    interfaces: Mapping[str, Interface] = field(default_factory=dict)
-    addresses: Mapping[str, Address] = field(default_factory=dict)
-    limits: Limits = Limits()
-
-    def of(self, client: str) -> tuple[Interface, ...]:
-        """The interfaces of a client that are somewhere."""
-        return tuple(i for i in self.interfaces.values() if i.client == client and i.place is not None)
-
-    def at(self, place: Place) -> tuple[Interface, ...]:
-        """The interfaces at a place."""
-        return tuple(i for i in self.interfaces.values() if i.place == place)
-
-
-class Happened(StrEnum):
-    """What a notice tells."""
-
-    JOINED = "joined"
-    MOVED = "moved"
-    LEFT = "left"
-    SPOOFED_MAC = "spoofed mac"
-    SPOOFED_IP = "spoofed ip"
-    TABLE_FULL = "table full"
-
-
-@dataclass(frozen=True, slots=True)
-class Notice:
-    """Something that others want to know. ``place`` is where it happened, ``other`` where the MAC was, or is really."""
-
-    what: Happened
-    mac: str
-    place: Place | None
-    other: Place | None = None
-    ip: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """The new state, what happened, and whether what was seen may pass (false: drop it)."""
-
-    state: Clients
-    notices: tuple[Notice, ...] = ()
-    allowed: bool = True
+from .client_tables import (
+    Address,
+    Change,
+    Clients,
+    Evidence,
+    Happened,
+    Interface,
+    Notice,
+    Question,
+    checked_mac,
+    is_active,
+    is_forgettable,
+    last,
+    may_be,
+    put,
+    spoofed,
+    with_interface,
+    without,
+)
 
 
 def associated(
@@ -129,13 +43,15 @@ def associated(
     ``at_s`` is when that happened, if the event may be late: one older than what is known changes nothing.
     """
     mac, when_s = checked_mac(mac), now_s if at_s is None else at_s
+    if not may_be(state, mac, place):
+        return spoofed(state, mac, place, state.bound[mac])
     old = state.interfaces.get(mac)
     if old is not None and old.evidence is Evidence.ASSOCIATION and when_s < old.since_s:
         return Change(state)
     again = old is not None and old.place == place and old.evidence is Evidence.ASSOCIATION
     since_s = old.since_s if old is not None and again else when_s
     client = old.client if old is not None else None
-    return _put(state, Interface(mac, place, Evidence.ASSOCIATION, since_s, now_s, client, signal_dbm), now_s)
+    return put(state, Interface(mac, place, Evidence.ASSOCIATION, since_s, now_s, client, signal_dbm), now_s)
 
 
 def left(state: Clients, mac: str, place: Place, now_s: float) -> Change:
@@ -147,7 +63,7 @@ def left(state: Clients, mac: str, place: Place, now_s: float) -> Change:
     # What it was known by is over: it may show up anywhere.
     gone = replace(old, place=None, evidence=Evidence.TRAFFIC, since_s=now_s, signal_dbm=None)
     notice = Notice(Happened.LEFT, mac, None, place)
-    return Change(replace(state, interfaces=_last(state.interfaces, mac, gone)), (notice,))
+    return Change(replace(state, interfaces=last(state.interfaces, mac, gone)), (notice,))
 
 
 def handed_over(state: Clients, mac: str, place: Place, now_s: float) -> Change:
@@ -156,10 +72,12 @@ def handed_over(state: Clients, mac: str, place: Place, now_s: float) -> Change:
     """
     mac = checked_mac(mac)
     old = state.interfaces.get(mac)
+    if not may_be(state, mac, place):
+        return Change(state, allowed=False)
     if old is not None and (old.place == place or old.is_held):
         return Change(state, allowed=old.place == place)
     client = old.client if old is not None else None
-    return _put(state, Interface(mac, place, Evidence.TRAFFIC, now_s, now_s, client), now_s)
+    return put(state, Interface(mac, place, Evidence.TRAFFIC, now_s, now_s, client), now_s)
 
 
 def place_down(state: Clients, place: Place, now_s: float) -> Change:
@@ -173,11 +91,29 @@ def place_down(state: Clients, place: Place, now_s: float) -> Change:
 
 def untold(state: Clients, node: str) -> Clients:
     """A node's access point tells nothing any more: associations there hold no longer than what is heard."""
+    told_by = frozenset(place for place in state.told if place.node != node)
     interfaces = {
         mac: replace(i, evidence=Evidence.TRAFFIC) if i.place is not None and i.place.node == node and i.is_held else i
         for mac, i in state.interfaces.items()
     }
-    return replace(state, interfaces=interfaces)
+    return replace(state, interfaces=interfaces, told=told_by)
+
+
+def tells(state: Clients, place: Place) -> Clients:
+    """An access point tells who associates at a place: nobody is moved there by what it sends."""
+    return state if place in state.told else replace(state, told=state.told | {place})
+
+
+def binding(state: Clients, mac: str, place: Place | None) -> Change:
+    """An interface may be at this place alone from now on; None: anywhere."""
+    mac = checked_mac(mac)
+    bound = {other: at for other, at in state.bound.items() if other != mac}
+    if place is not None:
+        bound[mac] = place
+    state, old = replace(state, bound=bound), state.interfaces.get(mac)
+    if old is None or old.place is None or may_be(state, mac, old.place):
+        return Change(state)
+    return left(state, mac, old.place, old.heard_s)
 
 
 def signal(state: Clients, mac: str, place: Place, signal_dbm: float, now_s: float) -> Change:
@@ -185,21 +121,68 @@ def signal(state: Clients, mac: str, place: Place, signal_dbm: float, now_s: flo
     old = state.interfaces.get(checked_mac(mac))
     if old is None or old.place != place:
         return Change(state)
-    return Change(_with(state, replace(old, signal_dbm=signal_dbm, heard_s=max(now_s, old.heard_s))))
+    return Change(with_interface(state, replace(old, signal_dbm=signal_dbm, heard_s=max(now_s, old.heard_s))))
 
 
 def seen(state: Clients, mac: str, place: Place, now_s: float) -> Change:
     """A frame with this source address came in at a place; ``allowed`` tells whether it may go on."""
     mac = checked_mac(mac)
     old = state.interfaces.get(mac)
-    if old is None:
-        return _put(state, Interface(mac, place, Evidence.TRAFFIC, now_s, now_s), now_s)
+    if not may_be(state, mac, place):
+        return spoofed(state, mac, place, state.bound[mac])
+    if old is None or old.place is None:
+        client = old.client if old is not None else None
+        return put(state, Interface(mac, place, Evidence.TRAFFIC, now_s, now_s, client), now_s)
     if old.place == place:
-        return Change(_with(state, replace(old, heard_s=max(now_s, old.heard_s))))
-    if old.place is not None and _is_active(state.limits, old, now_s):
-        return Change(state, (Notice(Happened.SPOOFED_MAC, mac, place, old.place),), allowed=False)
-    moved = Interface(mac, place, Evidence.TRAFFIC, now_s, now_s, old.client)
-    return _put(state, moved, now_s)
+        return Change(with_interface(state, replace(old, heard_s=max(now_s, old.heard_s))))
+    if old.former == place and not old.is_held and now_s - old.since_s < state.limits.forget_s:
+        back = put(state, Interface(mac, place, Evidence.TRAFFIC, now_s, now_s, old.client), now_s)
+        return replace(back, notices=(*back.notices, Notice(Happened.SPOOFED_MAC, mac, old.place, place)))
+    if is_active(state.limits, old, now_s) or place in state.told:
+        return spoofed(state, mac, place, old.place)
+    return _asked(state, mac, old.place, claimed=place, by=mac, ip=None, now_s=now_s)
+
+
+def decided(state: Clients, now_s: float, *, is_heard: Callable[[Place], bool] = lambda place: True) -> Change:
+    """What follows from answers, and from those that did not come in time. ``is_heard`` tells of a place whether all
+    that came from there was looked at: until then nobody is taken for silent there.
+    """
+    change = Change(state)
+    for key, question in state.questions.items():
+        old = change.state.interfaces.get(question.mac)
+        if old is None or old.place != question.place or old.is_held:
+            step = Change(change.state)
+        elif old.heard_s > question.asked_s:
+            step = spoofed(change.state, question.by, question.claimed, question.place, question.ip)
+        elif now_s >= question.until_s and is_heard(question.place):
+            step = _lost(change.state, question, old, now_s)
+        else:
+            continue
+        questions = {other: one for other, one in step.state.questions.items() if other != key}
+        change = Change(replace(step.state, questions=questions), change.notices + step.notices)
+    return change
+
+
+def _lost(state: Clients, question: Question, old: Interface, now_s: float) -> Change:
+    """Who was asked did not answer."""
+    if question.ip is None:
+        moved = Interface(
+            question.mac, question.claimed, Evidence.TRAFFIC, now_s, now_s, old.client, former=question.place
+        )
+        return put(state, moved, now_s)
+    known, by = state.addresses.get(question.ip), state.interfaces.get(question.by)
+    if known is None or known.mac != question.mac or by is None or by.place != question.claimed:
+        return Change(state)
+    return Change(_give(state, Address(question.ip, question.by, False, now_s, question.mac, now_s)))
+
+
+def _asked(state: Clients, mac: str, place: Place, *, claimed: Place, by: str, ip: str | None, now_s: float) -> Change:
+    """Ask who has an address, unless that is being done."""
+    question = Question(mac, place, claimed, by, ip, now_s, now_s + state.limits.answer_s)
+    if question.key in state.questions or len(state.questions) >= state.limits.questions:
+        return Change(state, allowed=False)
+    questions = {**state.questions, question.key: question}
+    return Change(replace(state, questions=questions), allowed=False, asks=(question,))
 
 
 def heard(state: Clients, place: Place, macs: Iterable[str], now_s: float) -> Clients:
@@ -219,7 +202,7 @@ def forgotten(state: Clients, mac: str) -> Change:
     if old is None:
         return Change(state)
     notices = (Notice(Happened.LEFT, mac, None, old.place),) if old.place is not None else ()
-    return Change(_without(state, (mac,)), notices)
+    return Change(without(state, (mac,)), notices)
 
 
 def reported(state: Clients, client: str, places: Mapping[str, Place | None], now_s: float) -> Change:
@@ -231,16 +214,19 @@ def reported(state: Clients, client: str, places: Mapping[str, Place | None], no
     own = {checked_mac(mac): place for mac, place in places.items()}
     for interface in state.of(client):
         if interface.mac not in own:
-            state = _with(state, replace(interface, client=None))
+            state = with_interface(state, replace(interface, client=None))
     for mac, place in own.items():
         old = state.interfaces.get(mac)
-        if old is not None and old.client not in (None, client) and _is_active(state.limits, old, now_s):
+        if old is not None and old.client not in (None, client) and is_active(state.limits, old, now_s):
             notices += (Notice(Happened.SPOOFED_MAC, mac, place, old.place),)
             continue
         if old is not None and (old.is_held or old.place == place):
-            state = _with(state, replace(old, client=client, heard_s=max(now_s, old.heard_s)))
+            state = with_interface(state, replace(old, client=client, heard_s=max(now_s, old.heard_s)))
             continue
-        change = _put(state, Interface(mac, place, Evidence.AGENT, now_s, now_s, client), now_s)
+        if place is not None and not may_be(state, mac, place):
+            notices += (Notice(Happened.SPOOFED_MAC, mac, place, state.bound[mac]),)
+            continue
+        change = put(state, Interface(mac, place, Evidence.AGENT, now_s, now_s, client), now_s)
         state, notices = change.state, notices + change.notices
     return Change(state, notices, allowed=not any(n.what is Happened.SPOOFED_MAC for n in notices))
 
@@ -251,23 +237,49 @@ def address_seen(state: Clients, mac: str, ip: str, now_s: float, *, by_dhcp: bo
     owner, claim = state.addresses.get(ip), state.interfaces.get(mac)
     if claim is None or claim.place is None:
         return Change(state, allowed=False)
-    if owner is not None and owner.mac != mac and not by_dhcp:
-        other = state.interfaces.get(owner.mac)
-        if other and other.place is not None and _is_active(state.limits, other, now_s):
-            return Change(state, (Notice(Happened.SPOOFED_IP, mac, claim.place, other.place, ip),), allowed=False)
-    by_dhcp = by_dhcp or (owner is not None and owner.mac == mac and owner.by_dhcp)
-    addresses = _last(state.addresses, ip, Address(ip, mac, by_dhcp, now_s))
-    own = [address.ip for address in addresses.values() if address.mac == mac]
+    if owner is None or owner.mac == mac or by_dhcp:
+        mine = owner if owner is not None and owner.mac == mac else Address(ip, mac, by_dhcp, now_s, since_s=now_s)
+        return Change(_give(state, replace(mine, by_dhcp=by_dhcp or mine.by_dhcp, heard_s=now_s)))
+    other = state.interfaces.get(owner.mac)
+    if other is None or other.place is None:
+        return Change(_give(state, Address(ip, mac, False, now_s, since_s=now_s)))
+    if owner.former == mac and now_s - owner.since_s < state.limits.forget_s:
+        notice = Notice(Happened.SPOOFED_IP, owner.mac, other.place, claim.place, ip)
+        return Change(_give(state, Address(ip, mac, False, now_s, since_s=now_s)), (notice,))
+    if is_active(state.limits, other, now_s):
+        return spoofed(state, mac, claim.place, other.place, ip)
+    return _asked(state, owner.mac, other.place, claimed=claim.place, by=mac, ip=ip, now_s=now_s)
+
+
+def _give(state: Clients, address: Address) -> Clients:
+    """Who has an address from now on; the oldest ones of those who have too many go."""
+    addresses = last(state.addresses, address.ip, address)
+    own = [each.ip for each in addresses.values() if each.mac == address.mac]
     for surplus in own[: max(0, len(own) - state.limits.addresses_per_mac)]:
         del addresses[surplus]
-    return Change(replace(state, addresses=addresses))
+    return replace(state, addresses=addresses)
 
 
 def expired(state: Clients, now_s: float) -> Change:
     """Forget what was silent for long and no association holds."""
-    old = [i for i in state.interfaces.values() if _is_forgettable(i, now_s - state.limits.forget_s)]
+    old = [i for i in state.interfaces.values() if is_forgettable(i, now_s - state.limits.forget_s)]
     notices = tuple(Notice(Happened.LEFT, i.mac, None, i.place) for i in old if i.place is not None)
-    return Change(_without(state, (i.mac for i in old)), notices) if old else Change(state)
+    return Change(without(state, (i.mac for i in old)), notices) if old else Change(state)
+
+
+def cleared(state: Clients, place: Place, since_s: float) -> Change:
+    """Who was learned at a place since then, by a single frame, is forgotten."""
+    new = [
+        i for i in state.at(place) if i.evidence is Evidence.TRAFFIC and i.since_s >= since_s and i.heard_s <= i.since_s
+    ]
+    notices = tuple(Notice(Happened.LEFT, i.mac, None, i.place) for i in new)
+    return Change(without(state, (i.mac for i in new)), notices) if new else Change(state)
+
+
+def expiring(state: Clients, now_s: float, within_s: float) -> list[Interface]:
+    """Who will be forgotten within this time unless it is heard again: may be asked whether it is still there."""
+    before_s = now_s - state.limits.forget_s + within_s
+    return [i for i in state.interfaces.values() if i.place is not None and is_forgettable(i, before_s)]
 
 
 def are_all_told(switches: Iterable[str], read: Container[str], age_s: float, grace_s: float) -> bool:
@@ -275,75 +287,3 @@ def are_all_told(switches: Iterable[str], read: Container[str], age_s: float, gr
     they are read, and those that have not come back within the grace time are not waited for.
     """
     return age_s > grace_s or all(node in read for node in switches)
-
-
-def checked_mac(mac: str) -> str:
-    """A unicast MAC in lower case; raises :class:`ClientError` for anything else."""
-    text = interface_mac(mac)
-    if text is None:
-        raise ClientError(f"{mac[:40]!r}: expected the MAC address of an interface, like 02:00:00:00:00:01")
-    return text
-
-
-def _is_active(limits: Limits, interface: Interface, now_s: float) -> bool:
-    return interface.is_held or now_s - interface.heard_s < limits.quiet_s
-
-
-def _is_forgettable(interface: Interface, before_s: float) -> bool:
-    return not interface.is_held and interface.heard_s <= before_s
-
-
-def _put(state: Clients, new: Interface, now_s: float) -> Change:
-    """Enter what is known now of an interface, if there is room."""
-    old = state.interfaces.get(new.mac)
-    came = new.place is not None and (old is None or old.place != new.place)
-    notices: tuple[Notice, ...] = ()
-    if came or old is None:
-        surplus = _surplus(state, new, now_s)
-        if surplus is None:
-            return Change(state, (Notice(Happened.TABLE_FULL, new.mac, new.place),), allowed=False)
-        notices = tuple(Notice(Happened.LEFT, i.mac, None, i.place) for i in surplus if i.place is not None)
-        state = _without(state, (i.mac for i in surplus))
-    was = old.place if old is not None else None
-    if came:
-        notices += (Notice(Happened.MOVED if was else Happened.JOINED, new.mac, new.place, was),)
-    elif was is not None and new.place is None:
-        notices += (Notice(Happened.LEFT, new.mac, None, was),)
-    return Change(_with(state, new), notices)
-
-
-def _surplus(state: Clients, new: Interface, now_s: float) -> list[Interface] | None:
-    """Who has to be forgotten to make room for one more at a place; None if too few are silent."""
-    limits, quiet_s = state.limits, now_s - state.limits.quiet_s
-    others = [i for i in state.interfaces.values() if i.mac != new.mac]
-    crowd = [i for i in others if i.place == new.place] if new.place is not None else []
-    surplus: list[Interface] = []
-    for group, most in ((crowd, limits.per_place), (others, limits.interfaces)):
-        left_over = [i for i in group if i not in surplus]
-        excess = len(left_over) + 1 - most
-        if excess > 0:
-            silent = sorted((i for i in left_over if _is_forgettable(i, quiet_s)), key=lambda i: i.heard_s)
-            if len(silent) < excess:
-                return None
-            surplus += silent[:excess]
-    return surplus
-
-
-def _with(state: Clients, interface: Interface) -> Clients:
-    return replace(state, interfaces=_last(state.interfaces, interface.mac, interface))
-
-
-def _without(state: Clients, macs: Iterable[str]) -> Clients:
-    """Without some interfaces and their addresses."""
-    gone = set(macs)
-    interfaces = {mac: i for mac, i in state.interfaces.items() if mac not in gone}
-    addresses = {ip: a for ip, a in state.addresses.items() if a.mac not in gone}
-    return replace(state, interfaces=interfaces, addresses=addresses)
-
-
-def _last(table: Mapping[_Key, _Value], key: _Key, value: _Value) -> dict[_Key, _Value]:
-    """The table with a value at its end."""
-    result = dict(table)
-    result.pop(key, None)
-    result[key] = value
-    return result

@@ -12,6 +12,11 @@ _ARP, IPV4, IPV6 = 0x0806, 0x0800, 0x86DD
 _VLANS = (0x8100, 0x88A8)
 _UDP, _ICMPV6 = 17, 58
 _SOLICITATION, _ADVERTISEMENT = 135, 136
+_OF_ROUTERS = (134, 137)
+_EXTENSIONS = (0, 43, 60)
+"""Hop-by-hop options, routing, destination options: what Open vSwitch looks behind, too."""
+_AUTHENTICATION = 51
+_MAX_EXTENSIONS = 16
 _DHCP_MAGIC = b"\x63\x82\x53\x63"
 _DHCP_TYPE, _DHCP_END, _DHCP_PAD, _DHCP_ACK = 53, 255, 0, 5
 _MAX_OPTIONS = 64
@@ -37,11 +42,14 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Sighting:
-    """A frame's sender, what it claims, and whether it speaks as a DHCP server."""
+    """A frame's sender, what it claims, and whether it speaks as a DHCP server, or as an IPv6 router (by
+    advertisements or redirects).
+    """
 
     mac: str
     claims: tuple[Claim, ...] = ()
     serves_dhcp: bool = False
+    routes: bool = False
 
 
 def sighting_of(frame: bytes) -> Sighting | None:
@@ -107,16 +115,32 @@ def _dhcp_type(message: bytes) -> int | None:
 def _ipv6(mac: str, body: bytes) -> Sighting:
     if len(body) < 48 or body[0] >> 4 != 6:
         return Sighting(mac)
-    if body[6] == _UDP:
-        return Sighting(mac, serves_dhcp=_u16(body, 40) == 547)
-    if body[6] != _ICMPV6 or len(body) < 64:
+    protocol, payload = _behind_extensions(body)
+    if protocol == _UDP:
+        return Sighting(mac, serves_dhcp=_u16(payload, 0) == 547)
+    if protocol != _ICMPV6 or not payload:
         return Sighting(mac)
-    source, target = body[8:24], body[48:64]
+    if payload[0] in _OF_ROUTERS:
+        return Sighting(mac, routes=True)
+    source, target = body[8:24], payload[8:24]
     # A solicitation without a source asks whether an address is free.
-    claimed = source if body[40] == _SOLICITATION else target if body[40] == _ADVERTISEMENT else b""
-    if not any(claimed) or claimed[0] == 0xFF:
+    claimed = source if payload[0] == _SOLICITATION else target if payload[0] == _ADVERTISEMENT else b""
+    if len(claimed) < 16 or not any(claimed) or claimed[0] == 0xFF:
         return Sighting(mac)
     return Sighting(mac, (Claim(mac, str(IPv6Address(claimed)), By.DISCOVERY),))
+
+
+def _behind_extensions(body: bytes) -> tuple[int, bytes]:
+    """The protocol of an IPv6 packet and what follows its extension headers (RFC 8200, section 4)."""
+    protocol, offset = body[6], 40
+    for _ in range(_MAX_EXTENSIONS):
+        if protocol in _EXTENSIONS and offset + 2 <= len(body):
+            protocol, offset = body[offset], offset + 8 * (body[offset + 1] + 1)
+        elif protocol == _AUTHENTICATION and offset + 2 <= len(body):
+            protocol, offset = body[offset], offset + 4 * (body[offset + 1] + 2)
+        else:
+            break
+    return protocol, body[offset:]
 
 
 def _u16(data: bytes, offset: int) -> int:

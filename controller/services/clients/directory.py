@@ -7,15 +7,17 @@ from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import Any
 
+from hyroads.controller.core.checking import interface_mac
 from hyroads.controller.core.errors import ConfigError
 from hyroads.controller.core.network import Place
-from hyroads.controller.core.services.clients import Interface
+from hyroads.controller.core.services.client_tables import Interface
 from hyroads.controller.runtime.faults import wait_until
-from hyroads.controller.runtime.persistence import Change
+from hyroads.controller.runtime.saver import Change
 from hyroads.controller.services.port import ControllerPort
 from hyroads.controller.services.steering.stations import Steering
 from hyroads.rest.contract import ConflictError, NotConfirmedError, NotFoundError, TooBusyError
 
+from .declared import place_document, possible_places
 from .locations import ClientService
 from .multihomed import MultihomedClients
 
@@ -27,10 +29,11 @@ MAX_NAME = 64
 
 @dataclass(frozen=True, slots=True)
 class Preference:
-    """What was asked for a client. ``steering``: policies may move it."""
+    """What was asked for a client. ``steering``: policies may move it. ``bound_to``: where alone it may be."""
 
     manager: str | None = None
     steering: bool = True
+    bound_to: Place | None = None
 
 
 @dataclass(eq=False)
@@ -69,7 +72,7 @@ class ClientDirectory:
                 case {"client": str(client), "manager": str() | None as manager, "steering": bool(steering)} if (
                     0 < len(client) <= MAX_NAME and len(self._preferences) < MAX_PREFERENCES
                 ):
-                    self._put(client, Preference(manager, steering))
+                    self._put(client, Preference(manager, steering, self._bound_to(document.get("bound_to"))))
                 case _:
                     where = f"services.preferences[{index}]"
                     problems.append(ConfigError("state file", where, "expected a client and what was asked for it"))
@@ -84,7 +87,12 @@ class ClientDirectory:
     def to_save(self) -> list[Document]:
         """What :meth:`restore` needs."""
         return [
-            {"client": client, "manager": one.manager, "steering": one.steering}
+            {
+                "client": client,
+                "manager": one.manager,
+                "steering": one.steering,
+                "bound_to": place_document(one.bound_to),
+            }
             for client, one in self._preferences.items()
         ]
 
@@ -126,7 +134,8 @@ class ClientDirectory:
         manager = wishes.get("manager", old.manager)
         if manager is not None:
             self.check_manager(manager, name)
-        new = Preference(manager, wishes.get("steering", old.steering))
+        bound_to = self._bindable(name, wishes["bound_to"]) if "bound_to" in wishes else old.bound_to
+        new = Preference(manager, wishes.get("steering", old.steering), bound_to)
         is_more = name not in self._preferences and new != Preference()
         if is_more and len(self._preferences) >= MAX_PREFERENCES:
             raise TooBusyError(f"there are preferences of {MAX_PREFERENCES} clients already")
@@ -150,6 +159,28 @@ class ClientDirectory:
                 table.pop(client, None)
             else:
                 table[client] = value
+        macs = self.declared.get(client, (client,))
+        if len(macs) == 1 and interface_mac(macs[0]) is not None:
+            self.service.bind(macs[0], preference.bound_to)
+
+    def _bindable(self, client: str, wanted: Mapping[str, str] | None) -> Place | None:
+        """Where a client shall be bound to; ConfigError if it can't be."""
+        macs = self.declared.get(client, (client,))
+        if len(macs) != 1 or interface_mac(macs[0]) is None:
+            raise ConfigError("request", "bound_to", f"client {client} has not one interface: it can't be bound")
+        place = None if wanted is None else Place(wanted["node"], wanted["technology"])
+        may_be = possible_places(self.port.context, client) if client in self.declared else None
+        if place is not None and not (self.service.knows(place) if may_be is None else place in may_be):
+            expected = "a place of the network" if may_be is None else " or ".join(map(str, may_be))
+            raise ConfigError("request", "bound_to", f"expected {expected}; got {str(place)[:80]}")
+        return place
+
+    def _bound_to(self, document: object) -> Place | None:
+        """A place of the state file, unless the network file does not have it any more."""
+        match document:
+            case {"node": str(node), "technology": str(technology)} if self.service.knows(Place(node, technology)):
+                return Place(node, technology)
+        return None
 
     def transition(self, client: str, to: Mapping[str, str], *, wait: bool) -> Document:
         """Ask a client to go to another access point; NotFoundError, ConflictError."""
@@ -211,9 +242,14 @@ class ClientDirectory:
             "declared": client in self.declared,
             "manager": preference.manager,
             "steering": preference.steering,
+            "bound_to": self._bound(client),
             "multihomed": self.multihomed.summary(client),
             "attachments": [self._attachment(interface, addresses) for interface in interfaces],
         }
+
+    def _bound(self, client: str) -> Document | None:
+        macs = self.declared.get(client, (client,))
+        return place_document(self.service.state.bound.get(macs[0])) if len(macs) == 1 else None
 
     def _attachment(self, interface: Interface, addresses: Mapping[str, list[Document]]) -> Document:
         now_s, place = self.clock(), interface.place

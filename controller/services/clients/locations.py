@@ -18,31 +18,31 @@ from hyroads.controller.agents.telemetry import JOINED, LEFT, StationEvent
 from hyroads.controller.core.errors import HyroadsError
 from hyroads.controller.core.network import WIRED, Place
 from hyroads.controller.core.services import clients as core
-from hyroads.controller.core.services.clients import Change, Clients, Evidence, Happened, Notice
-from hyroads.controller.core.services.sightings import By, Claim, Sighting, sighting_of
+from hyroads.controller.core.services.client_tables import Change, Clients, Evidence, Happened, Notice
+from hyroads.controller.core.services.sightings import By, Claim
 from hyroads.controller.framework import ryu_shim as shim
 from hyroads.controller.model.state import TopologyContext
-from hyroads.controller.ofp import wire
-from hyroads.controller.ofp.hosts import Barred
-from hyroads.controller.ofp.readback import parse_packet_in
+from hyroads.controller.ofp.hosts import Claims
 from hyroads.controller.services.port import ControllerPort, Publish
 from hyroads.controller.settings.clients import AccessSettings
 from hyroads.controller.switches.host_tables import HostTables, Spot
 from hyroads.controller.switches.sessions import SwitchSession
 
 from .declared import first_place, place_document, reported_places
+from .floods import FloodGuard
+from .frames import FrameGuard
+from .questions import LAST_CALL_S, MAX_LAST_CALLS, Questions, addresses_of
 
 LOG = logging.getLogger("hyroads.clients")
 TICK_S = 0.1
 EVERY_S = 1.0
-MAX_QUEUED = 1024
+MAX_EVENTS = 1024
+"""Of stations."""
+MAX_FRAMES_OF_NODE = 64
 AT_ONCE = 32
-MAX_SENT_ON_PER_S = 16
-"""Frames of one host: a switch that does not have its rule, whatever it said, would send them again and again."""
 COMPLAINT_EVERY_S = 30.0
 MAX_COMPLAINTS = 1024
-SERVER_BARRED_S = 5.0
-ROGUE_SERVER = "speaks as a DHCP server where none may be: dropped (access.dhcp_servers)"
+
 
 _KINDS: Mapping[Happened, str] = {
     Happened.JOINED: "client.joined",
@@ -80,30 +80,34 @@ class ClientService:
         addressing = context.addressing
         self._place_of = {(node, name): Place(node, WIRED) for node, name in addressing.access_port.items()}
         self._place_of.update({(n, name): Place(n, k) for (n, k), name in addressing.interface_name.items()})
-        self._plain = {addressing.host_mac[client]: client for client in addressing.attachments}
-        for mac, client in self._plain.items():
+        self.plain = {addressing.host_mac[client]: client for client in addressing.attachments}
+        for mac, bound in context.network.hosts.items():
+            self.state = core.binding(self.state, mac, bound).state
+        for mac, client in self.plain.items():
             place = first_place(context, self.port.state, client)
             if place is not None:
                 self.state = core.seen(self.state, mac, place, clock()).state
         # Addresses of the network itself: nobody else may have them.
-        self._plain_at = {at.node for places in addressing.attachments.values() for at in places}
+        self._stations_at = {at.node for places in addressing.attachments.values() for at in places}
         self._to_ask: deque[str] = deque()
         self._ask_at_once = 0
-        self._fixed: dict[str, str] = {mac: node for (node, _), mac in addressing.interface_mac.items()}
-        self._fixed.update({mac: node for node, mac in addressing.host_mac.items()})
-        self._own_ips = {ip: node for node, ip in addressing.host_ip.items() if node in addressing.access_port}
-        self._queue: deque[Callable[[], None]] = deque()
+        self.fixed: dict[str, str] = {mac: node for (node, _), mac in addressing.interface_mac.items()}
+        self.fixed.update({mac: node for node, mac in addressing.host_mac.items()})
+        self._queue: deque[tuple[str, Callable[[], None]]] = deque()
+        self._queued: Counter[str] = Counter()
         self._wake = shim.Signal()
         self._is_awake = False
         self._due_s = clock() + EVERY_S
+        self.questions = Questions(context, self._ready, clock)
         self._complaints: dict[tuple[object, ...], float] = {}
-        self._sent_on: Counter[str] = Counter()
+        self._frames = FrameGuard(self)
+        self.floods = FloodGuard(self)
 
     # -- evidence: all of it comes through the queue
 
     def packet_in(self, session: SwitchSession, message: bytes) -> None:
         """A frame of a source that a switch does not know."""
-        self._enqueue(partial(self._frame, session, message))
+        self._enqueue(session.node, MAX_FRAMES_OF_NODE, partial(self._frames.take, session, message))
 
     def heard(self, session: SwitchSession, sources: list[tuple[int, str]]) -> None:
         """Port and address of hosts that have sent something lately, by the counters of a switch."""
@@ -118,7 +122,11 @@ class ClientService:
 
     def station(self, node: str, event: StationEvent) -> None:
         """What an access point says of a station of its own."""
-        self._enqueue(partial(self._station, node, event))
+        self._enqueue("", MAX_EVENTS, partial(self._station, node, event))
+
+    def tells(self, place: Place) -> None:
+        """An access point tells who associates at a place."""
+        self.state = core.tells(self.state, place)
 
     def untold(self, node: str) -> None:
         """A node's access point tells nothing any more."""
@@ -128,6 +136,17 @@ class ClientService:
     def places(self) -> tuple[str, ...]:
         """The wired access ports, where clients can be without having been anywhere before."""
         return tuple(str(place) for place in self._place_of.values())
+
+    def place_of(self, session: SwitchSession, port: str) -> Place | None:
+        """The place behind a port of a switch that is read; None: there is none, or the session was replaced."""
+        known = self._ready.get(session.node) is session
+        return self._place_of.get((session.node, port)) if known else None
+
+    def port_name(self, place: Place) -> str:
+        """The name of a place's port."""
+        addressing = self.context.addressing
+        wired = place.technology == WIRED
+        return addressing.access_port[place.node] if wired else addressing.interface_name[place.node, place.technology]
 
     def knows(self, place: Place) -> bool:
         """Whether there is such a place."""
@@ -141,12 +160,16 @@ class ClientService:
     def hand_over(self, client: str, place: Place) -> None:
         """A plain client of the network file is there from now on, unless an association holds it elsewhere."""
         mac = self.context.addressing.host_mac[client]
-        self._take(core.handed_over(self.state, mac, place, self.clock()))
+        self.take(core.handed_over(self.state, mac, place, self.clock()))
+
+    def bind(self, mac: str, place: Place | None) -> None:
+        """An interface may be at this place alone; None: where the network file binds it, or anywhere."""
+        self.take(core.binding(self.state, mac, place or self.context.network.hosts.get(mac)))
 
     def forget(self, mac: str) -> bool:
         """As if a client had never been here; False if nobody knows it."""
         known = mac in self.state.interfaces
-        self._take(core.forgotten(self.state, mac))
+        self.take(core.forgotten(self.state, mac))
         self.wake()
         return known
 
@@ -167,29 +190,51 @@ class ClientService:
     def _turn(self) -> None:
         self._look_at_switches()
         for _ in range(min(AT_ONCE, len(self._queue))):
+            source, work = self._queue.popleft()
+            self._queued[source] -= 1
             try:
-                self._queue.popleft()()
+                work()
             except HyroadsError as error:
-                self._complain(("evidence",), "clients", str(error))
+                self.complain(("evidence",), "clients", str(error))
+            shim.sleep(0)
         now_s = self.clock()
         if now_s >= self._due_s:
             self._due_s = now_s + EVERY_S
             self._each_second(now_s)
         self._ask_some()
+        self._decide()
         self.tables.advance()
         self.progress.notify()
         shim.sleep(0)
 
+    def _decide(self) -> None:
+        """Who was asked and did not answer is not there any more; not before all that came was looked at."""
+        if not self.state.questions:
+            return
+        if not self._queue:
+            before = self.state.questions
+            self.take(core.decided(self.state, self.clock(), is_heard=self.questions.is_heard))
+            for key in before.keys() - self.state.questions.keys():
+                if before[key].ip is not None:
+                    self.refresh(before[key].mac)
+                    self.refresh(before[key].by)
+        self.questions.repeat(self.state)
+
     def _each_second(self, now_s: float) -> None:
-        self._sent_on.clear()
-        self._take(core.expired(self.state, now_s))
+        self._frames.sent_on.clear()
+        self.floods.each_second()
+        silent = core.expiring(self.state, now_s, LAST_CALL_S)
+        for interface in silent[:MAX_LAST_CALLS]:
+            if interface.place is not None:
+                self.questions.probe(interface.mac, interface.place, addresses_of(self.state, interface.mac))
+        self.take(core.expired(self.state, now_s))
         for client, places in reported_places(self.context, self.port.state).items():
-            self._take(core.reported(self.state, client, places, now_s))
+            self.take(core.reported(self.state, client, places, now_s))
         if self._to_ask:
             # Turns are slow: those who were not asked yet go first.
             return
         # Who has sent something: each switch is asked once a second, a few in each turn.
-        self._to_ask = deque(node for node, s in self._ready.items() if s.hosts.rule_count or node in self._plain_at)
+        self._to_ask = deque(node for node, s in self._ready.items() if s.hosts.rule_count or node in self._stations_at)
         self._ask_at_once = math.ceil(len(self._to_ask) * TICK_S / EVERY_S)
 
     def _ask_some(self) -> None:
@@ -198,11 +243,13 @@ class ClientService:
             if session is not None:
                 session.hosts.ask_packets()
 
-    def _enqueue(self, work: Callable[[], None]) -> None:
-        if len(self._queue) >= MAX_QUEUED:
+    def _enqueue(self, source: str, most: int, work: Callable[[], None]) -> None:
+        """So much of a source may wait: none takes the room of others."""
+        if self._queued[source] >= most:
             self.counters["dropped"] += 1
             return
-        self._queue.append(work)
+        self._queued[source] += 1
+        self._queue.append((source, work))
         self._wake.notify()
 
     # -- switches
@@ -219,8 +266,11 @@ class ClientService:
                 self._ports[node] = dict(session.ports)
                 for name in lost:
                     if (node, name) in self._place_of:
-                        self._take(core.place_down(self.state, self._place_of[node, name], self.clock()))
+                        self.take(core.place_down(self.state, self._place_of[node, name], self.clock()))
                 self.tables.switch_ready(node)
+                for entry_name, entry in self.floods.entries(node).items():
+                    session.access.want(entry_name, entry)
+                session.access.flush()
         self._end_waiting()
 
     def _end_waiting(self) -> None:
@@ -233,7 +283,7 @@ class ClientService:
         self.tables.are_all_known = True
         self.port.wake()
         for session in self._ready.values():
-            session.hosts.all_known(self.tables)
+            session.hosts.all_known(self.tables.known_at(session.node))
 
     def _welcome(self, node: str, session: SwitchSession) -> None:
         """A switch was read: whom it lets in is there, unless we know better."""
@@ -241,128 +291,66 @@ class ClientService:
         names = {number: name for name, number in session.ports.items()}
         for number, mac in session.hosts.sources():
             place = self._place_of.get((node, names.get(number, "")))
-            if place is not None and mac not in self.state.interfaces and mac not in self._fixed:
-                self._take(core.seen(self.state, mac, place, self.clock()))
+            if place is not None and mac not in self.state.interfaces and mac not in self.fixed:
+                self.take(core.seen(self.state, mac, place, self.clock()))
         for mac, ip in session.hosts.claims():
             interface = self.state.interfaces.get(mac)
             if interface is not None and interface.place is not None and interface.place.node == node:
-                self._claim(Claim(mac, ip, By.ARP), interface.place)
+                self._frames.claim(Claim(mac, ip, By.ARP), interface.place)
         if self.tables.are_all_known:
-            session.hosts.all_known(self.tables)
+            session.hosts.all_known(self.tables.known_at(session.node))
         session.hosts.changed = self.wake
         self.tables.switch_ready(node)
-
-    def _frame(self, session: SwitchSession, message: bytes) -> None:
-        self.counters["punted"] += 1
-        packet = parse_packet_in(message)
-        names = {number: name for name, number in session.ports.items()}
-        place = self._place_of.get((session.node, names.get(packet.in_port, "")))
-        if place is None or self._ready.get(session.node) is not session:
-            return
-        sighting = sighting_of(packet.frame)
-        if sighting is None:
-            return
-        if place.technology != WIRED:
-            if sighting.mac in self._plain:
-                self._take(core.seen(self.state, sighting.mac, place, self.clock()))
-        elif sighting.serves_dhcp:
-            self._serves(sighting, place, names[packet.in_port])
-        elif self._seen(sighting.mac, place, names[packet.in_port]) and self._believed(sighting, place):
-            send_on = partial(self._send_on, session, packet.in_port, sighting.mac, packet.frame)
-            self.tables.place(sighting.mac, self._spot(sighting.mac, place), send_on)
-
-    def _seen(self, mac: str, place: Place, port: str) -> bool:
-        """Whether a host may be at a place; else what it sends there is dropped for a while."""
-        home = Place(self._fixed.get(mac, ""), WIRED)
-        if home == place:
-            # It came before the rule that lets it in.
-            return False
-        if mac in self._fixed:
-            change = Change(self.state, (Notice(Happened.SPOOFED_MAC, mac, place, home),), allowed=False)
-        else:
-            change = core.seen(self.state, mac, place, self.clock())
-        self._take(change)
-        if not change.allowed:
-            self.tables.bar(place.node, Barred(mac, port), self.state.limits.quiet_s)
-        return change.allowed
-
-    def _believed(self, sighting: Sighting, place: Place) -> bool:
-        """Whether all that a host claims may be true; else such claims are dropped for a while."""
-        port = self.context.addressing.access_port[place.node]
-        for claim in sighting.claims:
-            if not self._claim(claim, place):
-                self.tables.bar(place.node, Barred(claim.mac, port, claim.ip), self.state.limits.quiet_s)
-                return False
-        return True
-
-    def _claim(self, claim: Claim, place: Place) -> bool:
-        """A host has an address; false if it is another's."""
-        owner = self._own_ips.get(claim.ip)
-        if owner is not None and claim.mac != self.context.addressing.host_mac[owner]:
-            notice = Notice(Happened.SPOOFED_IP, claim.mac, place, Place(owner, WIRED), claim.ip)
-            self._take(Change(self.state, (notice,), allowed=False))
-            return False
-        before = self.state.addresses.get(claim.ip)
-        change = core.address_seen(self.state, claim.mac, claim.ip, self.clock(), by_dhcp=claim.by is By.DHCP)
-        self._take(change)
-        if change.allowed:
-            for mac in {claim.mac} if before is None else {claim.mac, before.mac}:
-                self._refresh(mac)
-        return change.allowed
-
-    def _refresh(self, mac: str) -> None:
-        """The rules of a host follow its addresses."""
-        interface = self.state.interfaces.get(mac)
-        if interface is not None and interface.place is not None and self.tables.spot_of(mac) is not None:
-            self.tables.place(mac, self._spot(mac, interface.place))
-
-    def _serves(self, sighting: Sighting, place: Place, port: str) -> None:
-        """A DHCP server spoke: what it gives counts where servers may be; elsewhere it is dropped."""
-        if place.node in self.context.dhcp:
-            for claim in sighting.claims:
-                self._claim(claim, place)
-            return
-        self.counters["refused"] += 1
-        self.tables.bar(place.node, Barred(sighting.mac, port, serving=True), SERVER_BARRED_S)
-        if self._complain(("server", sighting.mac, place), f"client {sighting.mac} at {place}", ROGUE_SERVER):
-            self.publish("client.rogue_dhcp", {"mac": sighting.mac, "place": place_document(place)})
 
     def _station(self, node: str, event: StationEvent) -> None:
         """Associations count more than what is sent."""
         place, now_s = Place(node, event.technology), self.clock()
-        if not self.knows(place) or (event.mac in self._fixed and event.mac not in self._plain):
+        if not self.knows(place) or (event.mac in self.fixed and event.mac not in self.plain):
             raise HyroadsError(f"access point {node}: station {event.mac} at {event.technology[:32]!r} can't be")
+        self.tells(place)
         if event.what == LEFT:
-            self._take(core.left(self.state, event.mac, place, now_s))
+            self.take(core.left(self.state, event.mac, place, now_s))
         elif event.what == JOINED:
             # An access point lists a station for minutes after it went to another one: the latest association counts.
             at_s = now_s - event.age_s
-            self._take(core.associated(self.state, event.mac, place, now_s, signal_dbm=event.signal_dbm, at_s=at_s))
+            self.take(core.associated(self.state, event.mac, place, now_s, signal_dbm=event.signal_dbm, at_s=at_s))
         elif event.signal_dbm is not None:
-            self._take(core.signal(self.state, event.mac, place, event.signal_dbm, now_s))
+            self.take(core.signal(self.state, event.mac, place, event.signal_dbm, now_s))
 
-    def _send_on(self, session: SwitchSession, port: int, mac: str, frame: bytes) -> None:
-        """A frame that waited until its sender was let in."""
-        self._sent_on[mac] += 1
-        if self._sent_on[mac] <= MAX_SENT_ON_PER_S and session.may_change:
-            session.connection.send(wire.packet_out(0, frame, in_port=port))
+    def refresh(self, mac: str, arrived: Callable[[], None] | None = None) -> None:
+        """The rules of a host follow its place and addresses; ``arrived`` is called once they are in force."""
+        interface = self.state.interfaces.get(mac)
+        place = interface.place if interface is not None else None
+        if place is None:
+            return
+        if mac in self.plain and place.technology != WIRED:
+            own = self.context.addressing.host_ip[self.plain[mac]]
+            learned = tuple(sorted(ip for ip in addresses_of(self.state, mac) if ip != own))
+            name = self.context.addressing.interface_name[place.node, place.technology]
+            if learned or arrived is not None or self.tables.has_station(mac):
+                self.tables.place_station(place.node, Claims(mac, name, learned), arrived)
+        elif self.tables.spot_of(mac) is not None:
+            self.tables.place(mac, self.spot(mac, place), arrived)
 
-    def _spot(self, mac: str, place: Place) -> Spot:
+    def spot(self, mac: str, place: Place) -> Spot:
+        """Where a learned host is, for its rules."""
         interface = self.state.interfaces.get(mac)
         hairpin = interface is not None and interface.evidence is Evidence.ASSOCIATION
         context = self.context
-        addresses = tuple(sorted(a.ip for a in self.state.addresses.values() if a.mac == mac))
+        addresses = tuple(sorted(addresses_of(self.state, mac)))
         port, label = context.addressing.access_port[place.node], context.labels.node[place.node]
         return Spot(place.node, port, label, hairpin, addresses)
 
-    def _take(self, change: Change) -> None:
+    def take(self, change: Change) -> None:
         """A new state: rules and listeners follow it."""
         self.state = change.state
+        if change.asks:
+            self.questions.repeat(self.state)
         for notice in change.notices:
             self._follow(notice)
             if notice.what in _FAULTS:
                 self.counters["refused"] += 1
-                if not self._complain((notice.what, notice.mac, notice.place), _where(notice), _what(notice)):
+                if not self.complain((notice.what, notice.mac, notice.place, notice.ip), _where(notice), _what(notice)):
                     continue
             self.publish(_KINDS[notice.what], notice_document(notice))
             for listener in self.listeners:
@@ -370,16 +358,20 @@ class ClientService:
 
     def _follow(self, notice: Notice) -> None:
         # Clients of the network file have rules of their own, which follow from links.
-        if notice.mac in self._plain and notice.place is not None and notice.what in {Happened.JOINED, Happened.MOVED}:
-            self.port.place_client(self._plain[notice.mac], notice.place)
-        if notice.mac in self._fixed or (notice.place is not None and notice.place.technology != WIRED):
+        if notice.mac in self.plain and notice.place is not None and notice.what in {Happened.JOINED, Happened.MOVED}:
+            self.port.place_client(self.plain[notice.mac], notice.place)
+            self.tables.admit(notice.place.node, notice.mac)
+            self.refresh(notice.mac)
+        elif notice.mac in self.plain and notice.what is Happened.LEFT:
+            self.tables.remove_station(notice.mac)
+        if notice.mac in self.fixed or (notice.place is not None and notice.place.technology != WIRED):
             return
         if notice.what in {Happened.JOINED, Happened.MOVED} and notice.place is not None:
-            self.tables.place(notice.mac, self._spot(notice.mac, notice.place))
+            self.tables.place(notice.mac, self.spot(notice.mac, notice.place), self.questions.moved(notice.mac))
         elif notice.what is Happened.LEFT:
             self.tables.remove(notice.mac)
 
-    def _complain(self, key: tuple[object, ...], where: str, what: str) -> bool:
+    def complain(self, key: tuple[object, ...], where: str, what: str) -> bool:
         """Once in a while about the same; whether it was said."""
         now_s = self.clock()
         if now_s < self._complaints.get(key, 0.0):

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, Protocol, TypeVar, cast
 
 from hyroads.controller.agents.markers import PathMarkers, has_reached
 from hyroads.controller.core.network import Place
@@ -24,7 +24,15 @@ from hyroads.controller.services.clients.declared import place_document
 from hyroads.controller.services.port import ControllerPort, Publish
 
 Document = dict[str, Any]
-Run = TypeVar("Run")
+
+
+class _Run(Protocol):
+    @property
+    def executor(self) -> Executor:
+        """What carries it out."""
+
+
+Run = TypeVar("Run", bound=_Run)
 CANCELLABLE = (Phase.ASSOCIATING, Phase.PREPARING, Phase.WARMING)
 # Machines answer events at once; one that never comes to rest is a plugin's.
 MAX_STEPS = 50
@@ -50,8 +58,10 @@ class MobilityService(Generic[Run]):
         self._advancing = False
 
     def advance(self) -> None:
-        """Let everything go on as far as it can; to be called whenever something may have happened."""
-        if self._advancing:
+        """Let everything go on as far as it can; to be called whenever something may have happened. While another
+        controller leads nothing does: it takes the steps, and saves what it wants.
+        """
+        if self._advancing or not self.port.leads:
             return
         self._advancing = True
         try:
@@ -62,6 +72,8 @@ class MobilityService(Generic[Run]):
 
     def forget(self) -> None:
         """What runs is another controller's matter by now."""
+        for run in self._active.values():
+            run.executor.end()
         self._active.clear()
 
     def _go_on(self, run: Run) -> None:
@@ -179,6 +191,11 @@ class PathExecutor(Executor):
             self.port.markers.forget(node, number)
         self.watching.clear()
 
+    def resume(self) -> None:
+        """Watch what receivers wait for since an earlier controller said so."""
+        if self.now is not None and self.now.waits and not self.watching:
+            self._watch()
+
     def _declare(self, step: Constrained) -> None:
         before, self.now, self.is_in_force = self.now, step, False
         if before is None or (before.carry, before.copies) != (step.carry, step.copies):
@@ -191,7 +208,7 @@ class PathExecutor(Executor):
         for plan in self._plans():
             if plan.egress is not None:
                 self.watching.add((plan.egress, plan.number))
-                self.port.markers.await_(plan.egress, plan.number)
+                self.port.markers.await_(plan.egress, plan.number, plan.ingress or "")
 
     def _reported(self, wanted: DesiredState) -> Iterator[Event]:
         """Who sends by the new paths, and where it has arrived, while the flows move."""

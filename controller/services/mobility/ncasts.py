@@ -5,7 +5,8 @@ packet; the last edge passes it on once. Paths change as in handovers: receivers
 nothing is in flight any more.
 
 N-casts are saved, because agents go on copying while no controller is there. A new controller must want from its first
-plan on exactly what the old one wanted last. Then no agent is reconfigured, and no packet is lost or doubled.
+plan on exactly what the old one wanted last. Then no agent is reconfigured, and no packet is lost or doubled. So what
+receivers still wait for is saved, too; agents' reports tell the new controller when that has come.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ from hyroads.controller.core import ncast
 from hyroads.controller.core.addressing import PathName
 from hyroads.controller.core.errors import ConfigError
 from hyroads.controller.core.network import FlowSpec, Link, Network, Place, Policy
-from hyroads.controller.core.services.mobility import Phase
+from hyroads.controller.core.services.mobility import Phase, Timings
 from hyroads.controller.model.handover import Constrained, Key
 from hyroads.controller.model.plan import FlowPlan
 from hyroads.controller.runtime.faults import wait_until
-from hyroads.controller.runtime.persistence import Change
+from hyroads.controller.runtime.saver import Change
 from hyroads.plugins.ncast import NCast
 from hyroads.rest.contract import ConflictError, Document, NotFoundError, TooBusyError
 
@@ -40,7 +41,8 @@ CHOSEN = ("shared_links", "contending_pairs", "expected_loss")
 @dataclass(frozen=True, slots=True)
 class RestoredNCast:
     """An n-cast whose copies are sent. ``before``: the paths that carried the flow until then. ``chosen``: what was
-    said of the choice of paths (docs/reference/handovers.md); empty if they were given.
+    said of the choice of paths (docs/reference/handovers.md); empty if they were given. ``waits``: those of ``before``
+    by which something may still be in flight, which receivers wait for.
     """
 
     flow: str
@@ -49,6 +51,7 @@ class RestoredNCast:
     before: tuple[PathName, ...]
     copying_after_s: float
     chosen: Mapping[str, Any]
+    waits: tuple[PathName, ...] = ()
 
     @property
     def key(self) -> Key:
@@ -58,7 +61,9 @@ class RestoredNCast:
     @property
     def constrained(self) -> Constrained:
         """What was wanted last."""
-        return Constrained(tuple(dict.fromkeys((*self.before, *self.paths))), self.paths, copies=True)
+        known = tuple(dict.fromkeys((*self.before, *self.paths)))
+        hold_s = Timings().hold_s if self.waits else 0.0
+        return Constrained(known, self.paths, copies=True, waits=self.waits, hold_s=hold_s)
 
 
 def ncast_document(saved: RestoredNCast) -> dict[str, Any]:
@@ -69,6 +74,7 @@ def ncast_document(saved: RestoredNCast) -> dict[str, Any]:
         "before": [list(path) for path in saved.before],
         "copying_after_s": saved.copying_after_s,
         "chosen": dict(saved.chosen),
+        "waits": [list(path) for path in saved.waits],
     }
 
 
@@ -98,15 +104,20 @@ def _restored(document: Any, network: Network, flows: Mapping[str, FlowSpec], wh
             "chosen": dict(chosen),
         } if flow in flows:
             spec = flows[flow]
+            # Earlier versions did not save it.
+            waiting = document.get("waits", [])
         case _:
             raise ConfigError(_DOCUMENT, where, "expected a flow that is declared, and its paths")
     said = {name: value for name, value in chosen.items() if name in CHOSEN and isinstance(value, int | float)}
-    both = [_paths(given, network, spec, where) for given in (paths, before)]
-    return RestoredNCast(flow, spec.target, both[0], both[1], float(after_s), said if len(said) == len(CHOSEN) else {})
+    used, earlier, waits = (_paths(given, network, spec, where) for given in (paths, before, waiting))
+    if not set(waits) <= set(earlier):
+        raise ConfigError(_DOCUMENT, where, "expected to wait for paths of before only")
+    chosen = said if len(said) == len(CHOSEN) else {}
+    return RestoredNCast(flow, spec.target, used, earlier, float(after_s), chosen, waits)
 
 
-def _paths(given: list[Any], network: Network, spec: FlowSpec, where: str) -> tuple[PathName, ...]:
-    if len(given) <= MAX_PATHS and all(_is_path(path, network, spec) for path in given):
+def _paths(given: object, network: Network, spec: FlowSpec, where: str) -> tuple[PathName, ...]:
+    if isinstance(given, list) and len(given) <= MAX_PATHS and all(_is_path(path, network, spec) for path in given):
         found = tuple(tuple(path) for path in given)
         if len(set(found)) == len(found):
             return found
@@ -165,7 +176,8 @@ class Running:
             return None
         target, _ = self.key
         after_s = 0.0 if self.copying_s is None else self.copying_s - self.asked_s
-        return RestoredNCast(self.flow, target, self.paths, cast("Paths", state.before), after_s, self.chosen)
+        waits = cast("Paths", self.executor.now.waits) if self.executor.now is not None else ()
+        return RestoredNCast(self.flow, target, self.paths, cast("Paths", state.before), after_s, self.chosen, waits)
 
 
 class NCastService(MobilityService[Running]):
@@ -295,6 +307,7 @@ class NCastService(MobilityService[Running]):
 
     def _go_on(self, run: Running) -> None:
         phase = run.state.phase
+        run.executor.resume()
         for _ in range(MAX_STEPS):
             before, in_force = run.state, run.executor.is_in_force
             now_s = self.clock()

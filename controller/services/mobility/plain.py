@@ -14,7 +14,7 @@ from typing import Any
 
 from hyroads.controller.core.errors import ConfigError
 from hyroads.controller.core.network import Place
-from hyroads.controller.core.services.clients import Evidence
+from hyroads.controller.core.services.client_tables import Evidence
 from hyroads.controller.core.services.mobility import DesiredState, Request, Timings
 from hyroads.controller.model.handover import Constrained, Key
 from hyroads.controller.ofp.intents import SwitchIntent

@@ -65,6 +65,10 @@ class QuerierService:
     def __post_init__(self) -> None:
         self._queriers: tuple[Querier, ...] = ()
 
+    def begin_again(self) -> None:
+        """Ask as after a start: who asked until now asks no more."""
+        self._queriers = ()
+
     @property
     def membership_s(self) -> float:
         """How long a report counts."""
@@ -145,6 +149,12 @@ class MembershipService:
         self._members.clear()
         self._waiting.clear()
         self.restore(documents)
+
+    def lead(self) -> None:
+        """From now on reports are heard here: until now the controller that led heard them, and asked for them."""
+        self.querier.begin_again()
+        until_s = self.clock() + self.querier.membership_s
+        self._members = {key: replace(member, until_s=until_s) for key, member in self._members.items()}
 
     def restore(self, documents: object) -> None:
         """Takes in what an earlier controller knew; all of them are asked before they go."""

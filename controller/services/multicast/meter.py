@@ -12,7 +12,7 @@ from functools import partial
 from hyroads.controller.control.sessions import Host, LiveSession
 from hyroads.controller.core.addressing import Addressing
 from hyroads.controller.core.network import WIRED
-from hyroads.controller.core.services.clients import Clients
+from hyroads.controller.core.services.client_tables import Clients
 from hyroads.controller.ofp import wire
 from hyroads.controller.ofp.match import Match
 from hyroads.controller.ofp.readback import FlowStat

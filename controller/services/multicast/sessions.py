@@ -10,7 +10,8 @@ from hyroads.controller.control.sessions import Host, LiveSession, forgotten
 from hyroads.controller.core.errors import ConfigError
 from hyroads.controller.core.services.sessions import Participant, SessionSpec, session_document, session_spec
 from hyroads.controller.runtime.faults import wait_until
-from hyroads.controller.runtime.persistence import Change
+from hyroads.controller.runtime.saver import Change
+from hyroads.controller.services.port import pending_as_known
 from hyroads.rest.contract import ConflictError, Document, NotConfirmedError, NotFoundError, TooBusyError
 
 from .documents import session_view
@@ -34,9 +35,8 @@ class SessionService(SessionSupervisor):
 
     def document(self, name: str) -> Document:
         """The session of this id; NotFoundError if there is none."""
-        # What is confirmed to another controller, which leads, is not known here: as far as we know, all is.
-        waits_for = self.waits_for(name) if self._port.leads else []
-        return session_view(self._get(name), self.media, self.rates, waits_for)
+        pending = pending_as_known(self._port, partial(self.waits_for, name))
+        return session_view(self._get(name), self.media, self.rates, pending)
 
     def declare(self, document: Mapping[str, Any], *, wait: bool) -> tuple[Document, bool]:
         """The session, declared now if it is new, and whether it is. ConfigError, ConflictError, TooBusyError,

@@ -13,7 +13,7 @@ from itertools import count
 
 from hyroads.controller.control.telemetry import TelemetryIngest
 from hyroads.controller.core.network import Place, Role
-from hyroads.controller.core.services.clients import Evidence, Interface
+from hyroads.controller.core.services.client_tables import Evidence, Interface
 from hyroads.controller.core.services.mobility import DesiredState, Phase
 from hyroads.controller.core.services.view import ClientView, FlowView, LinkView, NetworkView, options_of
 from hyroads.controller.framework import ryu_shim as shim

@@ -13,7 +13,7 @@ from typing import Any
 from hyroads.controller.agents.sessions import Session
 from hyroads.controller.agents.telemetry import Bss, StationEvent, TransitionAnswer
 from hyroads.controller.core.network import Place
-from hyroads.controller.core.services.clients import Evidence, Happened, Notice
+from hyroads.controller.core.services.client_tables import Evidence, Happened, Notice
 from hyroads.controller.framework import ryu_shim as shim
 from hyroads.controller.services.clients.declared import place_document
 from hyroads.controller.services.clients.locations import ClientService
@@ -76,6 +76,7 @@ class Steering:
         """An access point's own entry, as others send stations to it."""
         place = Place(node, bss.technology)
         if self.service.knows(place):
+            self.service.tells(place)
             before, ssid = self._neighbours.get(place), self._ssids.get(place, "")
             self._neighbours[place], self._ssids[place] = bss.neighbour, bss.ssid
             # Its agent may be a new one, which knows nothing.

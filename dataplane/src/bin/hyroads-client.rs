@@ -16,7 +16,7 @@ fn main() -> ExitCode {
             return ExitCode::SUCCESS;
         }
         Err(message) => {
-            eprintln!("hyroads-client: {message}");
+            hyroads_dataplane::tell!("hyroads-client: {message}");
             return ExitCode::from(2);
         }
     };
@@ -28,11 +28,11 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         // What the user gave us is status 2, what befell us later 1.
         Err(error) if error.kind() == std::io::ErrorKind::InvalidInput => {
-            eprintln!("hyroads-client: {error}");
+            hyroads_dataplane::tell!("hyroads-client: {error}");
             ExitCode::from(2)
         }
         Err(error) => {
-            eprintln!("hyroads-client: {error}");
+            hyroads_dataplane::tell!("hyroads-client: {error}");
             ExitCode::from(1)
         }
     }

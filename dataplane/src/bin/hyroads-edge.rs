@@ -16,7 +16,7 @@ fn main() -> ExitCode {
             return ExitCode::SUCCESS;
         }
         Err(message) => {
-            eprintln!("hyroads-edge: {message}");
+            hyroads_dataplane::tell!("hyroads-edge: {message}");
             return ExitCode::from(2);
         }
     };
@@ -24,11 +24,11 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         // What the user gave us is status 2, what befell us later 1.
         Err(error) if error.kind() == std::io::ErrorKind::InvalidInput => {
-            eprintln!("hyroads-edge: {error}");
+            hyroads_dataplane::tell!("hyroads-edge: {error}");
             ExitCode::from(2)
         }
         Err(error) => {
-            eprintln!("hyroads-edge: {error}");
+            hyroads_dataplane::tell!("hyroads-edge: {error}");
             ExitCode::from(1)
         }
     }

@@ -64,13 +64,13 @@ fn serve(arguments: &Arguments, config: &Config) -> std::io::Result<()> {
     }
     let mut shell = Shell::open(config, &arguments.socket)?;
     if let Some(warning) = process::low_latency(arguments.realtime) {
-        eprintln!("hyroads-medium: warning: {warning}");
+        hyroads_dataplane::tell!("hyroads-medium: warning: {warning}");
     }
     shell.run()
 }
 
 fn fail(status: u8, error: impl std::fmt::Display) -> ExitCode {
-    eprintln!("hyroads-medium: {error}");
+    hyroads_dataplane::tell!("hyroads-medium: {error}");
     ExitCode::from(status)
 }
 

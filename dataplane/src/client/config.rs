@@ -421,16 +421,9 @@ fn fields(entry: &MatchEntry) -> Result<Match, String> {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
     use super::*;
-
-    pub fn config(text: &str) -> Result<Config, String> {
-        match serde_json::from_str(text) {
-            Ok(Request::Configure(entry)) => Config::of(&entry),
-            Ok(other) => Err(format!("{other:?}")),
-            Err(error) => Err(error.to_string()),
-        }
-    }
+    use crate::client::testing::config;
 
     const GOOD: &str = r#"{"type":"configure","seq":1,"address4":"10.171.0.2","address6":null,
         "interfaces":[{"name":"wlan0","rate_mbps":null},{"name":"wwan0","rate_mbps":20.0,"backup":true,"dns":["192.0.2.53"]}],

@@ -252,7 +252,7 @@ fn any_bytes_from_anywhere_do_no_harm() {
             }
             _ => {
                 let text = bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
-                assert!(crate::client::config::tests::config(&text).is_err());
+                assert!(crate::client::testing::config(&text).is_err());
             }
         }
         if turn % 10 == 0 {

@@ -27,8 +27,8 @@ pub mod send;
 mod sharing_tests;
 pub mod shell;
 pub mod state;
-#[cfg(test)]
-mod testing;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 pub mod timers;
 pub mod tunnel;
 pub mod waypoint;

@@ -1,9 +1,9 @@
 //! Packets that stand for several segments, from the host to an interface.
 
-use super::config::tests::config;
 use super::engine::{Effects, Engine};
 use super::link::LinkState;
 use super::send::{Taken, To};
+use super::testing::config;
 use crate::edge::buffer::Pool;
 use crate::ip::{self, ACK, FIN};
 use crate::rng::Rng;

@@ -303,7 +303,7 @@ fn the_tunnel_and_what_is_in_it_may_be_of_either_family() {
         let text = configuration(&[r#""name":"if0""#.to_string()], &rule("", &["if0"], "waypoint"));
         let mut engine = Engine::client();
         let mut fx = crate::client::engine::Effects::new(crate::edge::buffer::Pool::new(1792, 100));
-        let config = crate::client::config::tests::config(&text.replace("203.0.113.1", to)).unwrap();
+        let config = crate::client::testing::config(&text.replace("203.0.113.1", to)).unwrap();
         engine.configure(MS, config, &mut fx);
         engine.link_state(MS, 0, up(0), &mut fx);
         (engine, fx)

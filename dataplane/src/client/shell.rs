@@ -91,7 +91,7 @@ pub fn run(options: &Options) -> io::Result<()> {
         None => (None, Vec::new()),
     };
     if let Some(warning) = low_latency(options.realtime) {
-        eprintln!("hyroads-client: warning: {warning}");
+        crate::tell!("hyroads-client: warning: {warning}");
     }
     let mut client = Client {
         engine: Engine::client(),
@@ -308,7 +308,7 @@ impl Client {
                 if index > 0 && state.up {
                     match Device::open(&name, number, index, state.mtu, waypoint, epoll) {
                         Ok(device) => self.devices[number] = Some(device),
-                        Err(error) => eprintln!("hyroads-client: interface {name}: {error}"),
+                        Err(error) => crate::tell!("hyroads-client: interface {name}: {error}"),
                     }
                 }
             }
@@ -406,7 +406,7 @@ impl Client {
                     interface: self.engine.links[usize::from(wire.link)].name.clone(),
                 });
                 if let Err(error) = state.write(slot, saved.as_ref()) {
-                    eprintln!("hyroads-client: state file: {error}; flows will not survive a restart");
+                    crate::tell!("hyroads-client: state file: {error}; flows will not survive a restart");
                     self.state = None;
                 }
             }

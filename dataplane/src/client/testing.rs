@@ -1,6 +1,6 @@
 //! Two engines with links between them in virtual time, and packets for them.
 
-use super::config::tests::config;
+use super::config::{Config, Request};
 use super::engine::{Effects, Engine, Notice, Session};
 use super::link::LinkState;
 use super::send::To;
@@ -20,6 +20,15 @@ pub const KEY: &str = "000102030405060708090a0b0c0d0e0f";
 const PACKET: usize = 1500;
 /// Where virtual time begins: no test depends on 0.
 const START_NS: u64 = 5_000 * MS;
+
+/// What a `configure` request says, or why it is refused.
+pub fn config(text: &str) -> Result<Config, String> {
+    match serde_json::from_str(text) {
+        Ok(Request::Configure(entry)) => Config::of(&entry),
+        Ok(other) => Err(format!("{other:?}")),
+        Err(error) => Err(error.to_string()),
+    }
+}
 
 fn address(text: &str) -> SocketAddr {
     text.parse().unwrap()

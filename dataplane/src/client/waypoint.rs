@@ -118,7 +118,7 @@ pub fn run(options: &Options, listen: SocketAddr) -> io::Result<()> {
     })?;
     epoll.add(&tun, TUN_TOKEN, Interest::READ)?;
     if let Some(warning) = low_latency(options.realtime) {
-        eprintln!("hyroads-client: warning: {warning}");
+        crate::tell!("hyroads-client: warning: {warning}");
     }
     let mut waypoint = Waypoint {
         clients: HashMap::new(),

@@ -9,6 +9,7 @@ use crate::sys::clock::monotonic_ns;
 use crate::sys::epoll::{Epoll, Interest};
 use crate::sys::lines::{LineStream, Peer};
 use crate::sys::tcp;
+use crate::sys::tls::{self, TlsStream};
 use crate::sys::unix::ControlSocket;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -32,13 +33,30 @@ const STANDBY_REPORT_NS: u64 = 1_000 * MS;
 #[derive(Debug)]
 pub enum Stream {
     Tcp(TcpStream),
+    Tls(TlsStream),
     Unix(UnixStream),
+}
+
+impl Stream {
+    fn tcp(&self) -> Option<&TcpStream> {
+        match self {
+            Stream::Tcp(s) => Some(s),
+            Stream::Tls(s) => Some(s.tcp()),
+            Stream::Unix(_) => None,
+        }
+    }
+
+    /// Whether what is to be written waits for the other side to say something.
+    fn waits_to_read(&self) -> bool {
+        matches!(self, Stream::Tls(s) if s.waits_to_read())
+    }
 }
 
 impl Read for Stream {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         match self {
             Stream::Tcp(s) => s.read(out),
+            Stream::Tls(s) => s.read(out),
             Stream::Unix(s) => s.read(out),
         }
     }
@@ -48,6 +66,7 @@ impl Write for Stream {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Stream::Tcp(s) => s.write(bytes),
+            Stream::Tls(s) => s.write(bytes),
             Stream::Unix(s) => s.write(bytes),
         }
     }
@@ -61,6 +80,7 @@ impl AsRawFd for Stream {
     fn as_raw_fd(&self) -> RawFd {
         match self {
             Stream::Tcp(s) => s.as_raw_fd(),
+            Stream::Tls(s) => s.as_raw_fd(),
             Stream::Unix(s) => s.as_raw_fd(),
         }
     }
@@ -156,9 +176,17 @@ struct Dialled {
     was_connected: bool,
 }
 
+/// With what controllers are dialled over TLS: names as they were given, one for each.
+#[derive(Debug)]
+pub struct Security {
+    pub context: tls::Context,
+    pub names: Vec<String>,
+}
+
 #[derive(Debug)]
 pub struct Control {
     controllers: Vec<Dialled>,
+    security: Option<Security>,
     listener: Option<ControlSocket>,
     connections: Vec<Connection>,
     next_token: u64,
@@ -174,6 +202,7 @@ pub const LISTENER_TOKEN: u64 = 1 << 32;
 impl Control {
     pub fn new(
         controllers: &[SocketAddr],
+        security: Option<Security>,
         listener: Option<ControlSocket>,
         seed: u64,
         epoll: &Epoll,
@@ -189,6 +218,7 @@ impl Control {
         };
         Ok(Control {
             controllers: controllers.iter().map(dialled).collect(),
+            security,
             listener,
             connections: Vec::new(),
             next_token: LISTENER_TOKEN + 1,
@@ -224,11 +254,18 @@ impl Control {
             if now_ns < self.controllers[which].dial_ns || self.is_dialled(which) {
                 continue;
             }
-            let made = tcp::dial(&self.controllers[which].address)
-                .and_then(|s| self.add(Stream::Tcp(s), false, Some(which), now_ns, epoll));
+            let dialled = tcp::dial(&self.controllers[which].address).and_then(|s| self.secured(s, which));
+            let made = dialled.and_then(|s| self.add(s, false, Some(which), now_ns, epoll));
             if made.is_err() {
                 self.back_off(which, now_ns);
             }
+        }
+    }
+
+    fn secured(&self, stream: TcpStream, which: usize) -> io::Result<Stream> {
+        match &self.security {
+            Some(security) => security.context.over(stream, &security.names[which]).map(Stream::Tls),
+            None => Ok(Stream::Tcp(stream)),
         }
     }
 
@@ -304,7 +341,7 @@ impl Control {
         let leader_heard_ms = self.leader_heard_ms(now_ns);
         let connection = &mut self.connections[at];
         if !connection.connected {
-            if let Stream::Tcp(stream) = connection.lines.stream() {
+            if let Some(stream) = connection.lines.stream().tcp() {
                 if let Some(error) = stream.take_error()? {
                     return Err(error);
                 }
@@ -330,7 +367,7 @@ impl Control {
                         let dialled = &mut self.controllers[which];
                         dialled.backoff_ns = FIRST_BACKOFF_NS;
                         dialled.was_connected = true;
-                        eprintln!("hyroads-edge: controller {} welcomed us", dialled.address);
+                        crate::tell!("hyroads-edge: controller {} welcomed us", dialled.address);
                     }
                     handler.link_lines()
                 }
@@ -350,7 +387,7 @@ impl Control {
                     vec![stale(seq, self.epochs)]
                 }
                 Ok((seq, request)) => handler.request(seq, request).unwrap_or_else(|message| {
-                    eprintln!("hyroads-edge: refused: {message}");
+                    crate::tell!("hyroads-edge: refused: {message}");
                     vec![Reply::Error { seq, message: &message }.line()]
                 }),
                 Err(Refusal::Invalid { seq, message }) => vec![Reply::Error { seq, message: &message }.line()],
@@ -378,9 +415,10 @@ impl Control {
             return;
         }
         let result = result.and_then(|()| connection.lines.flush()).and_then(|flushed| {
-            if connection.writing == flushed {
-                connection.writing = !flushed;
-                let interest = if flushed { Interest::READ } else { Interest::BOTH };
+            let writes = !flushed && !connection.lines.stream().waits_to_read();
+            if connection.writing != writes {
+                connection.writing = writes;
+                let interest = if writes { Interest::BOTH } else { Interest::READ };
                 epoll.modify(&connection.lines, connection.token, interest)?;
             }
             Ok(())
@@ -389,9 +427,12 @@ impl Control {
             let gone = self.connections.remove(at);
             if let Some(which) = gone.controller {
                 let dialled = &mut self.controllers[which];
+                let address = dialled.address;
+                if error.kind() == io::ErrorKind::InvalidInput && !dialled.was_connected {
+                    crate::tell!("hyroads-edge: controller {address}: {error}");
+                }
                 if std::mem::take(&mut dialled.was_connected) {
-                    let address = dialled.address;
-                    eprintln!(
+                    crate::tell!(
                         "hyroads-edge: controller {address} lost ({error}); going on with the configuration in force"
                     );
                 }

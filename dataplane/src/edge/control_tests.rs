@@ -52,7 +52,7 @@ impl Rig {
         let listeners: Vec<_> = (0..controllers).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
         let addresses: Vec<_> = listeners.iter().map(|l| l.local_addr().unwrap()).collect();
         let epoll = Epoll::new(16).unwrap();
-        let control = Control::new(&addresses, None, 1, &epoll).unwrap();
+        let control = Control::new(&addresses, None, None, 1, &epoll).unwrap();
         Rig { listeners, epoll, control, told: Told::default() }
     }
 

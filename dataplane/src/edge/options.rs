@@ -19,6 +19,9 @@ The edge agent of HyRoads: splits flows over paths, paces, reorders and equalise
   --control PATH        Unix socket for the same protocol
   --config FILE         start with this config message (JSON)
   --token-file FILE     token for the controller, on one line
+  --ca FILE             speak TLS, and trust controllers with a certificate of this authority (PEM)
+  --cert FILE           certificate that is shown to controllers (PEM); with --key
+  --key FILE            its key
   --access-mtu BYTES    largest IP packet of the users (default 1500)
   --burst-ms MS         how far a path may catch up when late (default 2)
   --realtime            run under SCHED_FIFO (warns if not permitted)
@@ -49,9 +52,15 @@ pub struct Options {
     pub network: Port,
     /// A session is held with each.
     pub controllers: Vec<SocketAddr>,
+    /// As they were named, one for each.
+    pub controller_names: Vec<String>,
     pub control: Option<PathBuf>,
     pub config: Option<PathBuf>,
     pub token_file: Option<PathBuf>,
+    /// Only with it there is TLS.
+    pub ca: Option<PathBuf>,
+    /// Certificate and key.
+    pub own: Option<(PathBuf, PathBuf)>,
     pub access_mtu: u32,
     pub burst_ns: u64,
     pub realtime: bool,
@@ -69,14 +78,18 @@ pub enum Command {
 pub fn parse(arguments: impl Iterator<Item = String>) -> Result<Command, String> {
     let mut arguments = arguments;
     let (mut node, mut access, mut network) = (None, None, None);
+    let (mut certificate, mut key) = (None, None);
     let mut options = Options {
         node: String::new(),
         access: Port::Tap(String::new()),
         network: Port::Tap(String::new()),
         controllers: Vec::new(),
+        controller_names: Vec::new(),
         control: None,
         config: None,
         token_file: None,
+        ca: None,
+        own: None,
         access_mtu: 1500,
         burst_ns: BURST_NS,
         realtime: false,
@@ -95,11 +108,15 @@ pub fn parse(arguments: impl Iterator<Item = String>) -> Result<Command, String>
             "--controller" => {
                 for text in value()?.split(',') {
                     add_controller(&mut options.controllers, text.trim())?;
+                    options.controller_names.push(host_of(text.trim()));
                 }
             }
             "--control" => options.control = Some(value()?.into()),
             "--config" => options.config = Some(value()?.into()),
             "--token-file" => options.token_file = Some(value()?.into()),
+            "--ca" => options.ca = Some(value()?.into()),
+            "--cert" => certificate = Some(value()?.into()),
+            "--key" => key = Some(value()?.into()),
             "--access-mtu" => options.access_mtu = number(&name, &value()?, 576, 9000)?,
             "--burst-ms" => options.burst_ns = u64::from(number(&name, &value()?, 1, 1000)?) * 1_000_000,
             "--realtime" => options.realtime = true,
@@ -112,6 +129,14 @@ pub fn parse(arguments: impl Iterator<Item = String>) -> Result<Command, String>
     options.node = node.ok_or("--node is missing")?;
     options.access = access.ok_or("--access is missing")?;
     options.network = network.ok_or("--network is missing")?;
+    options.own = match (certificate, key) {
+        (Some(certificate), Some(key)) => Some((certificate, key)),
+        (None, None) => None,
+        _ => return Err("--cert and --key: expected both".into()),
+    };
+    if options.own.is_some() && options.ca.is_none() {
+        return Err("--cert: expected --ca, by which controllers are trusted".into());
+    }
     Ok(Command::Run(Box::new(options)))
 }
 
@@ -135,6 +160,12 @@ fn add_controller(known: &mut Vec<SocketAddr>, text: &str) -> Result<(), String>
     }
     known.push(address);
     Ok(())
+}
+
+/// The part before the port, without the brackets of IPv6.
+fn host_of(text: &str) -> String {
+    let host = text.rsplit_once(':').map_or(text, |(host, _)| host);
+    host.trim_start_matches('[').trim_end_matches(']').into()
 }
 
 /// Names are looked up once: a lookup later would stop the traffic.
@@ -171,6 +202,7 @@ mod tests {
             Ok(Command::Run(o)) => {
                 let ports: Vec<u16> = o.controllers.iter().map(SocketAddr::port).collect();
                 assert_eq!(ports, [1, 2, 3]);
+                assert_eq!(o.controller_names, ["127.0.0.1", "127.0.0.1", "::1"]);
             }
             other => panic!("{other:?}"),
         }
@@ -194,6 +226,8 @@ mod tests {
             ("--access-mtu 12", "576 to 9000"),
             ("--node", "expected a value"),
             ("--dance", "unknown option"),
+            ("--node a --access tap:x --network tap:n --cert c", "expected both"),
+            ("--node a --access tap:x --network tap:n --cert c --key k", "expected --ca"),
         ] {
             let error = parsed(line).unwrap_err();
             assert!(error.contains(wanted), "{error}");

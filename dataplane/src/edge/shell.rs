@@ -1,7 +1,7 @@
 //! The agent's shell: one thread, one epoll loop around the engine.
 
 use super::buffer::{Buf, Pool};
-use super::control::{Control, Handler, LISTENER_TOKEN};
+use super::control::{Control, Handler, Security, LISTENER_TOKEN};
 use super::devices::{Devices, ACCESS_TOKEN, FIRST_NETWORK_TOKEN, LAST_NETWORK_TOKEN};
 use super::engine::{Effects, Engine, FirstNumbers};
 use super::engine_report;
@@ -13,6 +13,7 @@ use crate::sys::file::{read_private, read_text};
 use crate::sys::lateness::Lateness;
 use crate::sys::process::{die_with_parent, low_latency, Signals};
 use crate::sys::service_manager::ServiceManager;
+use crate::sys::tls::Context;
 use crate::sys::unix::ControlSocket;
 use crate::sys::{context, invalid};
 use std::cell::RefCell;
@@ -50,7 +51,7 @@ impl Agent {
         let from =
             self.engine.apply(monotonic_ns(), config, &exit_of, &mut || next_random(random) as u32, &mut self.fx);
         if let Err(error) = self.devices.set_access_is_host(self.engine.has_default_flow()) {
-            eprintln!("hyroads-edge: warning: {error}");
+            crate::tell!("hyroads-edge: warning: {error}");
         }
         Ok(from)
     }
@@ -203,11 +204,26 @@ pub fn run(options: &Options) -> io::Result<()> {
         agent.apply(&config).map_err(invalid)?;
     }
     let listener = options.control.as_deref().map(ControlSocket::listen).transpose()?;
-    let control = Control::new(&options.controllers, listener, next_random(&mut agent.random), &epoll.borrow())?;
+    let security = security(options)?;
+    let seed = next_random(&mut agent.random);
+    let control = Control::new(&options.controllers, security, listener, seed, &epoll.borrow())?;
     if let Some(warning) = low_latency(options.realtime) {
-        eprintln!("hyroads-edge: warning: {warning}");
+        crate::tell!("hyroads-edge: warning: {warning}");
     }
     turn(agent, control, &signals)
+}
+
+/// With what controllers are dialled over TLS, if that was asked for. The key is a secret as tokens are.
+fn security(options: &Options) -> io::Result<Option<Security>> {
+    let ca = match &options.ca {
+        Some(ca) => ca,
+        None => return Ok(None),
+    };
+    if let Some((_, key)) = &options.own {
+        read_private(key)?;
+    }
+    let own = options.own.as_ref().map(|(certificate, key)| (certificate.as_path(), key.as_path()));
+    Ok(Some(Security { context: Context::client(ca, own)?, names: options.controller_names.clone() }))
 }
 
 /// The loop: wait, read, do what is due, write.

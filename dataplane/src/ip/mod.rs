@@ -24,8 +24,8 @@ mod parse_tests;
 mod reply_tests;
 #[cfg(test)]
 mod rewrite_tests;
-#[cfg(test)]
-pub(crate) mod testing;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 
 pub use fragment::fragment;
 pub use join::Joined;

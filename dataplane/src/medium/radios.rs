@@ -264,7 +264,7 @@ impl Inbox {
         if self.warned.len() < MOST_WARNINGS && !self.warned.contains(&radio) {
             self.warned.push(radio);
             let text: Vec<String> = radio.iter().map(|byte| format!("{byte:02x}")).collect();
-            eprintln!("hyroads-medium: warning: no port has the radio {}, nobody hears it", text.join(":"));
+            crate::tell!("hyroads-medium: warning: no port has the radio {}, nobody hears it", text.join(":"));
         }
     }
 

@@ -184,10 +184,10 @@ impl Shell {
 
     /// The device is gone (deleted, or its namespace was): the others go on.
     fn close_port(&mut self, port: usize, error: &io::Error) {
-        eprintln!("hyroads-medium: port closed: {error}");
+        crate::tell!("hyroads-medium: port closed: {error}");
         if let Some(tap) = self.taps[port].take() {
             if let Err(error) = self.epoll.remove(&tap) {
-                eprintln!("hyroads-medium: {error}");
+                crate::tell!("hyroads-medium: {error}");
             }
         }
     }
@@ -195,7 +195,7 @@ impl Shell {
     fn accept(&mut self) -> io::Result<()> {
         while let Some(stream) = self.socket.accept()? {
             if self.clients.len() >= MAX_CLIENTS {
-                eprintln!("hyroads-medium: more than {MAX_CLIENTS} control clients, one refused");
+                crate::tell!("hyroads-medium: more than {MAX_CLIENTS} control clients, one refused");
                 continue;
             }
             let token = self.next_client;
@@ -214,7 +214,7 @@ impl Shell {
                     self.clients.insert(event.token, client);
                 }
                 Ok(Peer::Closed) => {}
-                Err(error) => eprintln!("hyroads-medium: control client closed: {error}"),
+                Err(error) => crate::tell!("hyroads-medium: control client closed: {error}"),
             }
         }
     }

@@ -83,19 +83,18 @@ fn basic_bytes(number: u8) -> Option<usize> {
 }
 
 /// Reads the match of a packet-in; the same lengths are refused as by `controller.ofp.guard`. None, too, if there are
-/// Open vSwitch's own fields of the classes 0 and 1: Python knows their lengths, and they are rare.
+/// fields of Open vSwitch's classes 0 and 1, packet registers or experimenters' fields: Python knows their lengths, and
+/// they are rare.
 fn arrival(fields: &[u8]) -> Option<Arrival> {
     let (mut in_port, mut metadata) = (None, None);
     let mut at = 0;
     while at < fields.len() {
         let header = fields.get(at..at + 4)?;
         let (masked, length) = (header[2] & 1 == 1, usize::from(header[3]));
-        let experimenter = header[..2] == [0xFF, 0xFF];
-        let least = 1 + usize::from(masked) + if experimenter { 6 } else { 0 };
-        if length < least || (masked && length % 2 == 1 && !experimenter) {
+        if length < 1 + usize::from(masked) || (masked && length % 2 == 1) {
             return None;
         }
-        if header[..2] == [0, 0] || header[..2] == [0, 1] {
+        if matches!(header[..2], [0, 0] | [0, 1] | [0x80, 1] | [0xFF, 0xFF]) {
             return None;
         }
         let bytes = if header[..2] == [0x80, 0] { basic_bytes(header[2] >> 1) } else { None };

@@ -26,6 +26,7 @@ pub mod sock_owner;
 pub mod socket;
 pub mod tap;
 pub mod tcp;
+pub mod tls;
 pub mod tun;
 pub mod udp;
 pub mod unix;

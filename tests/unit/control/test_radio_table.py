@@ -66,6 +66,53 @@ def test_readings_that_were_long_under_way_are_not_used() -> None:
     assert feed.flags() == set() and feed.busy() is not None
 
 
+def several(count: int = 8) -> RadioTable:
+    names = [f"n{i}" for i in range(count)]
+    table = RadioTable(frozenset((name, "wifi") for name in names))
+    for name in names:
+        table.up(name, "boot-1", 0.0)
+    return table
+
+
+def read_all(table: RadioTable, now_s: float, delay_s: dict[int, float] | float, count: int = 8) -> list[str]:
+    """All are read, so much later than they were sent; the nodes of which something can be used."""
+    for i in range(count):
+        late_s = delay_s.get(i, 0.0) if isinstance(delay_s, dict) else delay_s
+        interface = RadioInterface("wifi", round(5e4 * now_s), round(1e6 * now_s), ROWS)
+        table.report(f"n{i}", RadioReport(None, 1000 + now_s - late_s, (interface,)), now_s)
+    table.judge(0.0)
+    return [fresh.interface[0] for fresh in table.take(now_s)]
+
+
+def test_readings_of_all_that_are_late_are_late_because_of_us() -> None:
+    table = several()
+    read_all(table, 0.1, 0.0)
+    for turn in range(1, 60):
+        used = read_all(table, 0.1 + turn / 10, min(2.0, turn / 20))
+        assert len(used) == 8 and table.late_s >= min(2.0, turn / 20) - 1e-6
+        assert all(table.is_fresh((f"n{i}", "wifi"), 0.1 + turn / 10) for i in range(8))
+        assert not any("old" in table.flags(f"n{i}", 0.1 + turn / 10) for i in range(8))
+
+
+def test_readings_of_some_that_are_late_are_not_used() -> None:
+    table = several()
+    read_all(table, 0.1, 0.0)
+    assert read_all(table, 5.0, {1: 2.0, 4: 3.0, 5: 2.0}) == ["n0", "n2", "n3", "n6", "n7"]
+    assert table.late_s == 0.0 and "old" in table.flags("n4", 5.0)
+
+
+def test_silence_of_all_is_no_lateness_of_ours() -> None:
+    table = several()
+    read_all(table, 0.1, 0.0)
+    for now_s in (0.5, 2.0, 5.0):
+        table.judge(0.0)
+        assert table.late_s == 0.0
+        assert table.is_fresh(("n1", "wifi"), now_s) == (now_s < 1.0)
+    # What we did not listen to is no silence.
+    table.judge(4.5)
+    assert table.is_fresh(("n1", "wifi"), 5.0)
+
+
 def test_silence_and_the_end_of_a_session_are_told_apart() -> None:
     feed = Feed()
     assert set(RadioTable(frozenset()).flags("a", 0.0)) == {"absent"}

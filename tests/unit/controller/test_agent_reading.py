@@ -13,6 +13,7 @@ import pytest
 from hyroads.controller.agents.clients import ClientAccess
 from hyroads.controller.agents.markers import SequenceMarkers
 from hyroads.controller.agents.server import MAX_LINE, AgentServer, Radios
+from hyroads.controller.core.identity import DeviceTokens
 from hyroads.controller.framework import ryu_shim as shim
 from hyroads.controller.framework import shared_poll
 from hyroads.controller.native.messages import MessageReader, message_reader
@@ -63,7 +64,7 @@ class Port:
         self.listener: Any = Listener()
         self.device: Any = None
         self.server = AgentServer(
-            self.listener, frozenset("a"), Timings(), None, lambda: self.now_s,
+            self.listener, frozenset("a"), Timings(), DeviceTokens(), lambda: self.now_s,
             radios=Radios(self.listener, self.listener, frozenset("a"), 100), markers=SequenceMarkers(),
             clients=ClientAccess(self.listener, {}),
         )  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import socket
+import time
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from hyroads.controller.core import strict_json
 from hyroads.controller.core.attention import AttendedClock
 from hyroads.controller.core.strict_json import JsonError
 from hyroads.controller.framework import ryu_shim as shim
+from hyroads.controller.framework import shared_poll
 from hyroads.controller.framework.shared_poll import SharedPoll
 from hyroads.controller.switches import server
 from hyroads.controller.switches.server import LargeReads
@@ -171,3 +173,33 @@ def test_a_type_is_named_once() -> None:
     with pytest.raises(ProtocolError):
         parse_line(b'{"type":"report","time_s":1,"type":"client-report","status":1e999}')
     assert parse_line(json.dumps({"type": "ping", "seq": 1}).encode())["seq"] == 1
+
+
+def test_whoever_has_not_read_all_knows_since_when(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shared_poll, "AT_ONCE", 2)
+    # Each takes longer than others are kept waiting.
+    long_s = 1.2 * shared_poll.WORK_S
+    poll, worst_s = SharedPoll(), 0.0
+    pairs = [shim.socket_pair() for _ in range(12)]
+    for here, _ in pairs:
+        shim.spawn(poll.serve, here, lambda data: time.sleep(long_s))
+    shim.sleep(0)
+    others = [there for _, there in pairs]
+    for there in others:
+        there.sendall(b"x")
+    began_s = time.monotonic()
+    for _ in range(100):
+        shim.sleep(0.001)
+        poll.look()
+        worst_s = max(worst_s, poll.late_s)
+        assert poll.late_s <= time.monotonic() - began_s + 0.1
+    assert worst_s > 8 * long_s and poll.late_s < 4 * long_s
+    # One that never stops is read in turn with the others, and does not hide that these are silent.
+    for _ in range(40):
+        others[0].sendall(b"x" * shared_poll.READ_BYTES)
+        shim.sleep(0.001)
+        poll.look()
+    assert poll.late_s < 40 * long_s
+    for here, there in pairs:
+        there.close()
+        here.close()

@@ -175,4 +175,4 @@ def test_while_all_come_back_reports_of_what_changed_are_read_now_and_then(agent
 def test_a_session_is_read_at_once_where_it_is_alone() -> None:
     session = SwitchSession("a", SilentSwitch(1, []), lambda: 0.0, lambda _: None, lambda: None)
     session.start()
-    assert [m[9] for m in session.connection.take()][1:] == [wire.MULTIPART_FLOW, wire.MULTIPART_GROUP_DESC]
+    assert [m[9] for m in session.connection.take()][2:] == [wire.MULTIPART_FLOW, wire.MULTIPART_GROUP_DESC]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from instant_saver import instant_saver
 
 from hyroads.controller.core.errors import HyroadsError
-from hyroads.controller.runtime.persistence import RETRY_MOST_S, SAY_AGAIN_S, WITHIN_S, Change, Saver
+from hyroads.controller.runtime.saver import RETRY_MOST_S, SAY_AGAIN_S, WITHIN_S, Change, Saver
 from hyroads.rest.contract import NotSavedError
 from hyroads.rest.resource import _hyroads
 

@@ -31,6 +31,7 @@ from hyroads.controller.runtime.event_loop import EventLoop
 from hyroads.controller.runtime.garbage import Garbage
 from hyroads.controller.runtime.persistence import FORMAT, Encoder, decode, to_save
 from hyroads.controller.runtime.telemetry import Telemetry
+from hyroads.controller.services.mptcp_saved import SavedConnections
 from hyroads.controller.services.plugins import discovery
 from hyroads.controller.settings.controller import load
 from hyroads.rest.api import create_app
@@ -74,7 +75,7 @@ class Controller:
     def __init__(self, document: dict[str, Any]) -> None:
         self.settings = load({"HYROADS_NETWORK": str(ROAMING), "HYROADS_CONFIG": ""})
         saved, self.problems = decode(document, "state.json", CONTEXT.network)
-        kept, more = ready(saved, CONTEXT)
+        kept, more = ready(saved, CONTEXT, SavedConnections(32))
         self.now_s = 100.0
         self.saved: dict[str, Any] | None = None
         telemetry = Telemetry(CONTEXT, self.settings, self.clock)
@@ -168,7 +169,10 @@ SOUND: dict[str, Any] = {
         {"id": "down", "from": "g", "to": "c", "paths": [["ga", "ac-wifi1"], ["gb", "bc-wifi2"]]},
     ],
     "removed": ["of-file"],
-    "numbers": {"second": 79, "up": 77, "down": 78},
+    "numbers": {
+        **{"second": 79, "up": 77, "down": 78, "mptcp-0000002a-0-up": 80, "mptcp-0000002a-0-down": 81},
+        **{"mptcp-0000002a-2-up": 82, "mptcp-0000002a-2-down": 83},
+    },
     "paths": {"up": [[1, "ac-wifi1~", "ga~"]], "down": []},
     "places": [
         {"client": "c", "flow": None, "node": "a", "technology": "wifi1"},
@@ -199,6 +203,30 @@ SOUND: dict[str, Any] = {
                 "before": [["ga", "ac-wifi1"]],
                 "copying_after_s": 0.5,
                 "chosen": {"shared_links": 0, "contending_pairs": 1, "expected_loss": 0.0},
+                "waits": [["ga", "ac-wifi1"]],
+            }
+        ],
+        "connections": [
+            {
+                "id": "0000002a",
+                "version": 1,
+                "token": 42,
+                "client_token": 7,
+                "client": "c",
+                "peer": "g",
+                "begun": 3,
+                "subflows": [
+                    {
+                        "number": number,
+                        "key": f"0a00000{number}0a000009{1000 + number:04x}0050",
+                        "by_peer": False,
+                        "address_id": number,
+                        "backup": False,
+                        "at": ["c", "c-acc", "c"],
+                        "peer_at": ["g", "g-acc", "g"],
+                    }
+                    for number in (0, 2)
+                ],
             }
         ],
         "preferences": [{"client": "c", "manager": "hard", "steering": False}],
@@ -249,7 +277,7 @@ def test_what_is_sound_comes_back_and_is_saved_again() -> None:
     assert saved["flows"] == [{"utility": "log", "weight": 1.0, "policy": "throughput", **f} for f in SOUND["flows"]]
     assert saved["removed"] == ["of-file"] and saved["numbers"] == dict(sorted(SOUND["numbers"].items()))
     services = saved["services"]
-    for name in ("reservations", "preferences", "places", "members", "ncasts"):
+    for name in ("reservations", "preferences", "places", "members", "ncasts", "connections"):
         assert services[name] == SOUND["services"][name]
     assert [session["id"] for session in services["sessions"]] == ["video", "audio"]
     assert services["sessions"][0]["trees"] == SOUND["services"]["sessions"][0]["trees"]

@@ -304,3 +304,34 @@ def test_a_private_file_has_all_of_the_text_or_is_as_before(tmp_path: Path) -> N
     with pytest.raises(UnicodeEncodeError):
         write_atomically(path, "two \ud800")
     assert path.read_text() == "one" and [each.name for each in tmp_path.iterdir()] == ["secret"]
+
+
+def test_threads_that_save_need_no_descriptor_for_good(tmp_path: Path) -> None:
+    """With green threads, opening a file made a hub for each thread of the system that did: up to twenty."""
+    program = """
+import sys
+from pathlib import Path
+import eventlet
+eventlet.monkey_patch()
+from eventlet import tpool
+from hyroads.controller.files.private import write_atomically
+
+def count():
+    found = 0
+    for each in Path("/proc/self/fd").iterdir():
+        try:
+            found += "eventpoll" in str(each.readlink())
+        except OSError:
+            pass
+    return found
+
+tpool.execute(int)
+before = count()
+for number in range(40):
+    tpool.execute(write_atomically, Path(sys.argv[1]), str(number))
+print(count() - before, Path(sys.argv[1]).read_text())
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path / "state.json")], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "0 39\n"

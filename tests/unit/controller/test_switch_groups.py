@@ -36,7 +36,7 @@ def session() -> SwitchSession:
 
 
 def read(session: SwitchSession, *groups: int) -> None:
-    rules, asked = session.connection.take()[1:3]
+    rules, asked = session.connection.take()[2:4]
     session.on_flow_stats(reply(rules))
     assert not session.is_read
     session.on_groups(reply(asked, described(*groups)))
@@ -81,7 +81,7 @@ def test_what_is_there_is_not_sent_again_and_what_is_not_ours_stays(session: Swi
 
 
 def test_a_switch_that_knows_no_groups_is_read_all_the_same(session: SwitchSession) -> None:
-    rules, asked = session.connection.take()[1:3]
+    rules, asked = session.connection.take()[2:4]
     session.on_flow_stats(reply(rules))
     session.on_error(wire.message(struct.pack("!HH", 1, 2) + asked[:8], xid_of(asked), wire.ERROR))
     assert session.is_read

@@ -59,6 +59,12 @@ def test_redirects_never_lead_from_https_to_http() -> None:
             url.joined(location)
 
 
+@pytest.mark.parametrize("location", ["http://[", "//[::1", "http://a]b/", "http://[v1.x"])
+def test_a_redirect_to_no_url_is_refused(location: str) -> None:
+    with pytest.raises(InputError, match=r"redirected|URL"):
+        parse_url("http://192.0.2.1/a").joined(location)
+
+
 @given(st.text(max_size=60), st.sampled_from(["", "http://", "https://", "http://["]))
 def test_any_text_is_a_url_or_one_line_of_error(text: str, start: str) -> None:
     try:

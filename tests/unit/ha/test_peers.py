@@ -20,14 +20,11 @@ from hypothesis import strategies as st
 from hyroads.controller.files.tls import client_side, own_certificate, server_side
 from hyroads.controller.ha import peers
 from hyroads.controller.ha.election import Beat, Identity, Role
+from hyroads.controller.ha.peer_links import MAX_LINE, PeerError, Security, listen
 from hyroads.controller.ha.peers import (
-    MAX_LINE,
-    PeerError,
     Peers,
-    Security,
     beat_document,
     event_document,
-    listen,
     parse_beat,
     parse_event,
     parse_learned_line,

@@ -11,7 +11,7 @@ from instant_saver import instant_saver
 from hyroads.controller.app.wiring import ready
 from hyroads.controller.core.addressing import Numbers
 from hyroads.controller.core.errors import ConfigError
-from hyroads.controller.core.netfile import load_text
+from hyroads.controller.core.netfile import load_text, parse, to_document
 from hyroads.controller.core.network import WIRED, Place
 from hyroads.controller.core.services.clients import seen
 from hyroads.controller.model.state import TopologyContext, client_placed, initial
@@ -134,7 +134,7 @@ def test_a_manager_that_is_not_there_yet_is_kept(lab: Lab) -> None:
               {"client": "p", "manager": None, "steering": "no"}],
 )  # fmt: skip
 def test_what_is_damaged_is_left_out(lab: Lab, wrong: Any) -> None:
-    sound = {"client": MAC, "manager": None, "steering": False}
+    sound = {"client": MAC, "manager": None, "steering": False, "bound_to": None}
     problems = lab.book.restore([wrong, sound])
     assert [problem.place for problem in problems] == ["services.preferences[0]"]
     assert lab.book.to_save() == [sound] and lab.book.restore("nonsense") == []
@@ -187,3 +187,62 @@ def test_a_plain_client_is_where_it_was_after_a_restart(lab: Lab, tmp_path: Path
     after.service.hand_over("p", Place("a", "wifi"))
     assert saved_places(controller.state.places) == []
     assert ready(Saved(), lab.context)[0].places == {}
+
+
+def test_a_client_is_bound_to_a_place_and_stays_so_over_a_restart(lab: Lab) -> None:
+    lab.comes()
+    here, there = {"node": "a", "technology": WIRED}, {"node": "b", "technology": WIRED}
+    assert lab.book.prefer(MAC, {"bound_to": there})["bound_to"] == there
+    assert lab.book.document(MAC)["attachments"][0]["node"] is None, "it is not where it was"
+    assert not seen(lab.service.state, MAC, Place("a", WIRED), lab.now_s).allowed
+    after = Lab()
+    assert after.book.restore(lab.book.to_save()) == []
+    assert after.service.state.bound == {MAC: Place("b", WIRED)}
+    after.comes()
+    assert MAC not in after.service.state.interfaces
+    assert after.book.become([]) == [] and not after.service.state.bound
+    assert lab.book.prefer(MAC, {"bound_to": None})["bound_to"] is None
+    lab.comes()
+    assert lab.book.prefer(MAC, {"bound_to": here})["attachments"][0]["node"] == "a"
+
+
+@pytest.mark.parametrize(
+    ("client", "to"), [(MAC, ("x", WIRED)), (MAC, ("a", "plc")), ("p", ("a", WIRED)), ("laptop", ("a", WIRED))]
+)
+def test_a_client_is_bound_to_places_where_it_can_be(lab: Lab, client: str, to: tuple[str, str]) -> None:
+    lab.comes()
+    with pytest.raises(ConfigError, match="bound_to"):
+        lab.book.prefer(client, {"bound_to": {"node": to[0], "technology": to[1]}})
+    assert not lab.service.state.bound and lab.book.to_save() == []
+
+
+def test_the_network_file_binds_hosts() -> None:
+    text = NETWORK + f"hosts:\n  '{MAC}': {{at: b}}\n  '02:aa:00:00:00:02': {{at: a, technology: wifi}}\n"
+    network = load_text(text, "lab")
+    assert network.hosts == {MAC: Place("b", WIRED), "02:aa:00:00:00:02": Place("a", "wifi")}
+    assert parse(to_document(network), "lab").hosts == network.hosts
+    context = TopologyContext.of(network)
+    service = ClientService(
+        context, AccessSettings(), Controller(context), lambda *_: None, lambda: 0.0, switch_grace_s=15.0
+    )
+    assert not seen(service.state, MAC, Place("a", WIRED), 0.0).allowed
+    service.bind(MAC, Place("a", WIRED))
+    service.bind(MAC, None)
+    assert service.state.bound[MAC] == Place("b", WIRED)
+
+
+@pytest.mark.parametrize(
+    ("entry", "problem"),
+    [
+        ("nonsense: {at: a}", "MAC address"),
+        ("'01:00:00:00:00:01': {at: a}", "MAC address"),
+        ("'02:aa:00:00:00:01': {}", "at"),
+        ("'02:aa:00:00:00:01': {at: x}", "node"),
+        ("'02:aa:00:00:00:01': {at: p}", "switch"),
+        ("'02:aa:00:00:00:01': {at: a, technology: plc}", "technology"),
+    ],
+)
+def test_wrong_bindings_are_named(entry: str, problem: str) -> None:
+    with pytest.raises(ConfigError, match=problem) as error:
+        load_text(NETWORK + f"hosts:\n  {entry}\n", "lab")
+    assert "hosts" in str(error.value)

@@ -1,6 +1,7 @@
 """Laws of clients and their places, on random rows of events, against a naive account of who was heard where."""
 
 from dataclasses import replace
+from random import Random
 
 import pytest
 from examples import examples
@@ -8,15 +9,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hyroads.controller.core.network import Place
-from hyroads.controller.core.services.clients import (
+from hyroads.controller.core.services.client_tables import (
+    Change,
     ClientError,
     Clients,
     Evidence,
     Happened,
+    Interface,
     Limits,
+)
+from hyroads.controller.core.services.clients import (
     address_seen,
     associated,
+    binding,
+    decided,
     expired,
+    expiring,
     forgotten,
     handed_over,
     heard,
@@ -25,6 +33,7 @@ from hyroads.controller.core.services.clients import (
     reported,
     seen,
     signal,
+    tells,
     untold,
 )
 
@@ -42,10 +51,21 @@ def where(state: Clients, who: str) -> Place | None:
     return state.interfaces[who].place if who in state.interfaces else None
 
 
+def moved(state: Clients, who: str, place: Place, now_s: float) -> Clients:
+    """Seen at another place; the old one was asked, and did not answer."""
+    change = seen(state, who, place, now_s)
+    assert not change.allowed and not change.notices and [question.mac for question in change.asks] == [who]
+    assert where(decided(change.state, now_s + 0.2).state, who) == where(state, who)
+    change = decided(change.state, now_s + 0.3)
+    assert [(n.what, n.mac, n.place) for n in change.notices] == [(Happened.MOVED, who, place)]
+    return change.state
+
+
 events = st.lists(
     st.tuples(
         st.sampled_from(
-            ["associated", "left", "seen", "reported", "down", "address", "expired", "signal", "handed over"]
+            ["associated", "left", "seen", "reported", "down", "address", "expired", "signal", "handed over", "heard"]
+            + ["decided"] * 3
         ),
         st.integers(0, 9),
         st.sampled_from(PLACES),
@@ -69,6 +89,8 @@ def applied(state, event, now_s):
         "expired": lambda: expired(state, now_s),
         "signal": lambda: signal(state, who, place, -60.0, now_s),
         "handed over": lambda: handed_over(state, who, place, now_s),
+        "heard": lambda: Change(heard(state, place, [who], now_s)),
+        "decided": lambda: decided(state, now_s),
     }
     return table[what]()
 
@@ -90,7 +112,9 @@ def test_laws(row):
         assert {a.mac for a in state.addresses.values()} <= set(state.interfaces)
         # What is refused changes nothing, and every change of place is told.
         if not change.allowed and what != "reported":
-            assert state == before
+            assert replace(state, questions=before.questions) == before
+        # Nobody is asked twice at once; who is asked is there, and nobody else has the place before that is decided.
+        assert len(change.asks) <= 1 and all(before.interfaces[q.mac].place == q.place for q in change.asks)
         told = {n.mac for n in change.notices if n.what in (Happened.JOINED, Happened.MOVED, Happened.LEFT)}
         changed = {m for m in {*before.interfaces, *state.interfaces} if where(before, m) != where(state, m)}
         assert changed == told
@@ -124,7 +148,7 @@ def test_nobody_takes_a_mac_that_is_active_elsewhere():
     # Heard again: still there. Silent for long enough: it moved.
     state = seen(state, ME, WIRE, 2.5).state
     assert not seen(state, ME, B, 5.4).allowed
-    assert where(seen(state, ME, B, 5.6).state, ME) == B
+    assert where(moved(state, ME, B, 5.6), ME) == B
     # An association holds however silent it is, and only an association takes it away.
     state = associated(state, ME, A, 6.0).state
     assert not seen(state, ME, B, 1000.0).allowed
@@ -137,7 +161,7 @@ def test_where_somebody_says_that_an_interface_is_it_is_unless_an_association_ho
     assert [(n.what, n.place, n.other) for n in change.notices] == [(Happened.MOVED, B, A)]
     # What it still sends at the old place does not take it back before the new one has been silent for a while.
     assert not seen(change.state, ME, A, 2.0).allowed
-    assert where(seen(change.state, ME, A, 4.1).state, ME) == A
+    assert where(moved(change.state, ME, A, 4.1), ME) == A
     assert handed_over(change.state, ME, B, 2.0).state == change.state
     held = associated(state, ME, A, 1.0).state
     assert handed_over(held, ME, B, 2.0).state == held and not handed_over(held, ME, B, 2.0).allowed
@@ -215,7 +239,7 @@ def test_counters_tell_who_is_there_and_only_there():
     assert (state.interfaces[ME].heard_s, state.interfaces[YOU].heard_s) == (10.0, 0.0)
     assert list(state.interfaces) == [YOU, ME], "longest silent first"
     assert not seen(state, ME, B, 11.0).allowed
-    assert seen(state, YOU, A, 11.0).allowed
+    assert where(moved(state, YOU, A, 11.0), YOU) == A
 
 
 def test_an_access_point_that_tells_nothing_any_more_holds_nobody():
@@ -224,7 +248,7 @@ def test_an_access_point_that_tells_nothing_any_more_holds_nobody():
     assert untold(state, "b").interfaces == state.interfaces
     state = untold(state, "a")
     assert where(state, ME) == A
-    assert where(seen(state, ME, B, 100.0).state, ME) == B
+    assert where(moved(state, ME, B, 100.0), ME) == B
     assert not expired(state, 100.0).state.interfaces
 
 
@@ -236,3 +260,115 @@ def test_who_is_forgotten_may_come_again_at_once():
     assert not change.state.addresses
     assert where(seen(change.state, ME, B, 0.1).state, ME) == B
     assert forgotten(change.state, ME).notices == ()
+
+
+def test_a_silent_host_is_asked_and_keeps_its_place_if_it_answers():
+    state = seen(Clients(limits=LIMITS), ME, A, 0.0).state
+    change = seen(state, ME, B, 6.0)
+    assert not change.allowed and not change.notices
+    [question] = change.asks
+    assert (question.mac, question.place, question.claimed, question.ip) == (ME, A, B, None)
+    # Whoever else sends with its address meanwhile has no say.
+    again = seen(change.state, ME, WIRE, 6.1)
+    assert not again.allowed and not again.asks and again.state == change.state
+    answer = decided(heard(again.state, A, [ME], 6.2), 6.2)
+    assert [(n.what, n.place, n.other) for n in answer.notices] == [(Happened.SPOOFED_MAC, B, A)]
+    assert where(answer.state, ME) == A and not answer.state.questions
+    # What comes late from elsewhere is no answer.
+    assert where(decided(heard(again.state, B, [ME], 6.2), 6.3).state, ME) == B
+
+
+def test_nobody_is_silent_at_a_place_from_where_something_was_not_looked_at_yet():
+    change = seen(seen(Clients(limits=LIMITS), ME, A, 0.0).state, ME, B, 6.0)
+    waiting = decided(change.state, 60.0, is_heard=lambda place: place != A)
+    assert waiting.state == change.state and not waiting.notices
+    assert where(decided(change.state, 60.0).state, ME) == B
+
+
+def test_a_host_that_comes_back_wins():
+    state = moved(seen(Clients(limits=LIMITS), ME, A, 0.0).state, ME, B, 6.0)
+    back = seen(state, ME, A, 6.5)
+    assert back.allowed and where(back.state, ME) == A
+    assert [(n.what, n.place, n.other) for n in back.notices] == [
+        (Happened.MOVED, A, B), (Happened.SPOOFED_MAC, B, A)]  # fmt: skip
+    assert not seen(back.state, ME, B, 6.6).allowed
+    # Nobody else comes back, and it does so for a while alone.
+    assert not seen(state, ME, WIRE, 6.5).allowed
+    assert seen(heard(state, B, [ME], 36.0), ME, A, 36.4).notices[0].what is Happened.SPOOFED_MAC
+
+
+def test_traffic_moves_nobody_where_an_access_point_tells_who_associates():
+    state = tells(seen(Clients(limits=LIMITS), ME, A, 0.0).state, B)
+    assert not seen(state, ME, B, 20.0).allowed and not seen(state, ME, B, 20.0).asks
+    assert where(associated(state, ME, B, 20.0).state, ME) == B
+    # Who is nowhere is let in: its association may be told a moment later.
+    assert where(seen(state, YOU, B, 1.0).state, YOU) == B
+    assert where(moved(untold(state, "b"), ME, B, 20.0), ME) == B
+
+
+def test_an_address_is_asked_for_where_its_owner_is():
+    state = seen(seen(Clients(limits=LIMITS), ME, A, 0.0).state, YOU, B, 0.0).state
+    state = address_seen(state, ME, "10.0.0.9", 0.0).state
+    claim = address_seen(heard(state, B, [YOU], 5.0), YOU, "10.0.0.9", 6.0)
+    assert not claim.allowed and [(q.mac, q.place, q.by) for q in claim.asks] == [(ME, A, YOU)]
+    kept = decided(heard(claim.state, A, [ME], 6.1), 6.2)
+    assert kept.state.addresses["10.0.0.9"].mac == ME and kept.notices[0].what is Happened.SPOOFED_IP
+    lost = decided(claim.state, 6.3).state
+    assert lost.addresses["10.0.0.9"].mac == YOU
+    # It comes back, and wins.
+    back = address_seen(heard(lost, A, [ME], 7.0), ME, "10.0.0.9", 7.0)
+    assert back.allowed and back.state.addresses["10.0.0.9"].mac == ME
+    assert [(n.what, n.mac, n.ip) for n in back.notices] == [(Happened.SPOOFED_IP, YOU, "10.0.0.9")]
+    assert not address_seen(back.state, YOU, "10.0.0.9", 7.1).allowed
+
+
+def test_who_is_bound_to_a_place_is_nowhere_else():
+    change = binding(seen(Clients(limits=LIMITS), ME, A, 0.0).state, ME, WIRE)
+    assert [n.what for n in change.notices] == [Happened.LEFT] and where(change.state, ME) is None
+    state = change.state
+    for refused in (seen(state, ME, B, 50.0), associated(state, ME, B, 50.0), handed_over(state, ME, B, 50.0)):
+        assert not refused.allowed and refused.state == state
+    assert reported(state, "laptop", {ME: B}, 50.0).notices[0].what is Happened.SPOOFED_MAC
+    state = seen(state, ME, WIRE, 50.0).state
+    assert where(state, ME) == WIRE
+    assert seen(state, ME, B, 99.0).notices[0].other == WIRE
+    assert where(moved(binding(state, ME, None).state, ME, B, 99.0), ME) == B
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_nobody_steals_a_place_in_a_thousand_tries(seed):
+    """A victim that answers when it is asked, however silent it is, and thieves everywhere else."""
+    random = Random(seed)
+    here = random.choice(PLACES)
+    state = seen(Clients(limits=LIMITS), ME, here, 0.0).state
+    state, now_s, spoofs = address_seen(state, ME, "10.0.0.1", 0.0).state, 0.0, 0
+    for number in range(1000):
+        # So long that it would be forgotten if it were not asked before.
+        now_s += random.choice((0.01, 0.2, 1.0, 4.0, LIMITS.forget_s - 1.0))
+        state = answered(state, expiring(state, now_s, 3.0), now_s)
+        state = expired(state, now_s + 0.3).state
+        there = random.choice([place for place in PLACES if place != here])
+        thief = mac(number % 3)
+        if random.random() < 0.5:
+            change = seen(state, ME, there, now_s + 0.3)
+        else:
+            state = seen(state, thief, there, now_s + 0.3).state
+            change = address_seen(state, thief, "10.0.0.1", now_s + 0.3)
+        assert not change.allowed
+        state, spoofs = change.state, spoofs + spoofs_in(change)
+        now_s += 0.3 + random.uniform(0.01, 0.29)
+        state = answered(state, [state.interfaces[q.mac] for q in change.asks], now_s)
+        now_s += random.choice((0.0, 0.3, 1.0))
+        change = decided(state, now_s)
+        state, spoofs = change.state, spoofs + spoofs_in(change)
+        assert where(state, ME) == here and state.addresses["10.0.0.1"].mac == ME
+    assert spoofs == 1000, "each try is told of"
+
+
+def answered(state: Clients, asked: list[Interface], now_s: float) -> Clients:
+    """Only the victim answers, where it is."""
+    return heard(state, where(state, ME), [each.mac for each in asked if each.mac == ME], now_s)
+
+
+def spoofs_in(change: Change) -> int:
+    return sum(notice.what in {Happened.SPOOFED_MAC, Happened.SPOOFED_IP} for notice in change.notices)

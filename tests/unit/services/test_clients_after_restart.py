@@ -188,9 +188,9 @@ def test_hosts_that_come_move_and_go_meanwhile_are_followed_at_once() -> None:
     new, actuator, leaver = "02:bb:00:00:00:01", MACS[4], MACS[1]
     assert HOMES[actuator] == "n4" and HOMES[leaver] == "n1"
     at_n0, now_s = Place("n0", WIRED), restart.now_s[0]
-    restart.clients._take(core.seen(restart.clients.state, new, at_n0, now_s))
-    restart.clients._take(core.seen(restart.clients.state, actuator, at_n0, now_s))
-    restart.clients._take(core.left(restart.clients.state, leaver, Place("n1", WIRED), now_s))
+    restart.clients.take(core.seen(restart.clients.state, new, at_n0, now_s))
+    restart.clients.take(core.seen(restart.clients.state, actuator, at_n0, now_s))
+    restart.clients.take(core.left(restart.clients.state, leaver, Place("n1", WIRED), now_s))
     restart.turn()
     restart.turn(1.0)
     for node in NODES[:3]:

@@ -7,7 +7,17 @@ from dataclasses import dataclass, field
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hyroads.controller.ofp.hosts import Barred, Here, There, host_of, host_rules, is_learned, source_of
+from hyroads.controller.ofp.hosts import (
+    Barred,
+    Claims,
+    Here,
+    Serving,
+    There,
+    host_of,
+    host_rules,
+    is_learned,
+    source_of,
+)
 from hyroads.controller.ofp.match import SetMplsLabel
 from hyroads.controller.ofp.pipeline import Priority, Table
 from hyroads.controller.ofp.rule import Rule
@@ -252,3 +262,29 @@ def test_the_rules_of_a_host_tell_whose_they_are():
     sources = [source_of(rule) for rule in rules]
     assert [source for source in sources if source] == [(7, MAC)]
     assert host_rules((Here(MAC, "access"),), {}) == ()
+
+
+def test_what_a_station_has_learned_is_where_it_is_and_bars_end_there() -> None:
+    net, called = Net(), []
+    claims = Claims(MAC, "access", ("10.0.0.7",))
+    net.tables.bar("a", Barred(MAC, "access", "10.0.0.7"), 100.0)
+    net.tables.bar("a", Barred(MAC, "access", serving=Serving.ROUTER, is_station=True), 100.0)
+    net.tables.place_station("a", claims, lambda: called.append(net.now_s))
+    net.tables.advance()
+    assert not called, "not before the switch has confirmed"
+    net.settle()
+    assert called
+    rules = net.switches["a"].hosts.installed[MAC]
+    passing = host_rules((claims,), {"access": 100})
+    assert set(passing) < set(rules)
+    assert {rule.priority for rule in set(rules) - set(passing)} == {Priority.BARRED_SERVER}
+    assert {rule.table for rule in rules} == {Table.CHECK}
+    net.tables.place_station("b", claims)
+    net.settle()
+    assert net.switches["b"].hosts.installed[MAC] == passing
+    assert not set(passing) & set(net.switches["a"].hosts.installed[MAC])
+    assert MAC in net.tables.known_at("b") and MAC not in net.tables.known_at("a")
+    net.tables.switch_ready("b")
+    net.tables.remove_station(MAC)
+    net.settle()
+    assert not net.switches["b"].hosts.installed[MAC] and not net.tables.known_at("b")

@@ -209,3 +209,32 @@ def test_without_room_for_any_connections_are_only_known() -> None:
     controller.connection(1, 0, 1)
     controller.wait(5.0)
     assert controller.plans == 0 and controller.routed() == set()
+
+
+def test_the_next_controller_goes_on_with_what_is_routed() -> None:
+    old, new, heard = Controller(), Controller(), list[tuple[str, bool]]()
+    for token in (1, 2):
+        old.connection(token, 0, 1)
+        old.wait(ROUTE_AFTER_S)
+    assert old.routes.routed == ("00000001", "00000002")
+    new.groups.update(old.groups)
+    new.state.flows.update(old.state.flows)
+    new.routes.followers.append(lambda name, routed: heard.append((name, routed)))
+    new.routes.become([*old.routes.routed, "gone"])
+    assert heard == [("00000001", True), ("00000002", True)] and new.routes.routed == old.routes.routed
+    # However long it has followed, idle connections have their time from now on.
+    new.now_s += 10 * ENDED_S
+    new.routes.lead()
+    new.wait(UNUSED_S)
+    new.wait(IDLE_S)
+    assert new.plans == 0 and new.routed() == {1, 2}
+    new.connection(1)
+    new.wait(0.0)
+    assert new.routed() == {2}
+    new.wait(ENDED_S)
+    assert new.routed() == set()
+    # One that followed again, because another led, forgets what it had.
+    heard.clear()
+    new.routes.become(["00000002"])
+    new.routes.become([])
+    assert heard == [("00000002", True), ("00000002", False)] and new.routes.routed == ()

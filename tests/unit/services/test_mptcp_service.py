@@ -14,7 +14,7 @@ from hyroads.controller.core.checking import Place, Problems
 from hyroads.controller.core.errors import ConfigError, OpenFlowError
 from hyroads.controller.core.mptcp_connections import PENDING_S, REORDER_S, Outcome, Reason
 from hyroads.controller.core.netfile import load_text
-from hyroads.controller.core.services.clients import Address, Clients
+from hyroads.controller.core.services.client_tables import Address, Clients
 from hyroads.controller.core.subflows import Subflow, TcpEnd, subflow_flows
 from hyroads.controller.ofp import match as act
 from hyroads.controller.ofp import wire

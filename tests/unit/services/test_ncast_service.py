@@ -86,6 +86,42 @@ def test_a_new_controller_goes_on_with_it_and_tells_agents_nothing():
     assert new.ncasts.to_save() == []
 
 
+def test_a_new_controller_waits_for_what_the_old_one_still_waited_for():
+    old = Rig()
+    old.ncasts.switch_on({"flow": "down", "copies": 3})
+    old.step()
+    runs = {node: (dict(agent.ingress), dict(agent.egress)) for node, agent in old.agents.items()}
+    hold = old.receiver("down")["hold"]
+    assert hold["paths"] and hold["ms"] == 2000
+    new = Rig(after=old)
+    assert {kind for _, kind in new.told} <= {"rates"} and new.receiver("down")["hold"] == hold
+    assert {node: (dict(agent.ingress), dict(agent.egress)) for node, agent in new.agents.items()} == runs
+    # Where copies begin the sender told the old controller alone, and says it again in its reports.
+    plan = new.plan.flows["down"]
+    new.arrive("down", *LINKS)
+    assert new.receiver("down")["hold"] == hold
+    report = {"ingress": [{"number": plan.number, "from": new.sent[plan.number] - 10}], "egress": []}
+    assert new.markers.reported(plan.ingress, report)
+    new.step()
+    assert "hold" not in new.receiver("down") and copies(new, "down")
+    assert [kept["waits"] for kept in new.ncasts.to_save()] == [[]]
+
+
+def test_who_follows_takes_no_step_and_keeps_nothing_of_what_it_forgets():
+    rig = Rig()
+    rig.ncasts.switch_on({"flow": "down", "copies": 3})
+    rig.step()
+    hold = rig.receiver("down")["hold"]
+    rig.leads = False
+    rig.arrive("down", *LINKS)
+    assert rig.receiver("down")["hold"] == hold
+    rig.ncasts.forget()
+    plan = rig.plan.flows["down"]
+    rig.leads = True
+    rig.arrive("down", *LINKS)
+    assert all(rig.markers.of(plan.egress, plan.number, path.id).passed is None for path in plan.paths)
+
+
 def test_what_is_being_switched_on_or_off_does_not_come_back():
     rig = Rig()
     rig.agents["g"].deaf = True
@@ -105,6 +141,7 @@ SOUND = {
     "before": [["ga", "ac-wifi1"]],
     "copying_after_s": 0.01,
     "chosen": {},
+    "waits": [["ga", "ac-wifi1"]],
 }
 
 
@@ -122,6 +159,9 @@ SOUND = {
         {"before": []},
         {"copying_after_s": None},
         {"chosen": 1},
+        {"waits": None},
+        {"waits": [["gb", "bc-plc"]]},
+        {"waits": [["ga"]]},
     ],
 )
 def test_what_no_longer_fits_is_left_out(spoilt):
@@ -131,6 +171,14 @@ def test_what_no_longer_fits_is_left_out(spoilt):
     assert not problems and kept.key == ("c", "down") and ncast_document(kept) == SOUND
     found, problems = ncasts_from([{**SOUND, **spoilt}, SOUND], rig.context.network, flows)
     assert found == [kept] and [problem.place for problem in problems] == ["services.ncasts[0]"]
+
+
+def test_one_of_an_earlier_version_waits_for_nothing():
+    rig = Rig()
+    flows = {name: flow.spec for name, flow in rig.state.flows.items()}
+    old = {name: value for name, value in SOUND.items() if name != "waits"}
+    [kept], problems = ncasts_from([old], rig.context.network, flows)
+    assert not problems and kept.waits == () and kept.constrained.hold_s == 0.0
 
 
 def test_off_before_it_is_on_and_without_markers():

@@ -10,7 +10,7 @@ import pytest
 
 from hyroads.controller.core.services.membership import ALL_HOSTS, ALL_NODES, QueryTimes, begun, query_frame, query_of
 from hyroads.controller.ofp import wire
-from hyroads.controller.services.multicast.membership import QuerierService
+from hyroads.controller.services.multicast.membership import MembershipService, QuerierService
 from hyroads.controller.settings.clients import QuerierSettings
 
 STATION = "02:00:00:00:00:07"
@@ -96,3 +96,26 @@ def test_another_querier_counts_for_its_family(lab: Lab) -> None:
     lab.service.heard(b"no query")
     lab.now_s = 620.0
     assert lab.turn() == {"a": [(100, ALL_HOSTS), (100, ALL_NODES)]} and lab.service.membership_s == 260.0
+
+
+def test_who_leads_asks_before_it_lets_members_go_that_another_heard(lab: Lab) -> None:
+    """It followed for longer than a report counts."""
+    spec = SimpleNamespace(membership=True, find=lambda mac: mac, participants=())
+    live, left = SimpleNamespace(spec=spec, hosts=(SimpleNamespace(mac=STATION),)), list[str]()
+    sessions: Any = SimpleNamespace(
+        sessions={"s": live}, knows=lambda name: True, keep=lambda: None,
+        member=lambda name, host, *, joins: left.append(host.name),
+    )  # fmt: skip
+    lab.turn()
+    members = MembershipService(sessions, lambda node, port: None, lambda: lab.now_s, lambda *_: None, lab.service)
+    members.become([["s", STATION, "a", "a-host", False]])
+    lab.now_s = 10 * lab.service.membership_s
+    members.lead()
+    members.once()
+    assert left == [] and lab.switches["a"].asked()
+    lab.now_s += lab.service.membership_s - 1.0
+    members.once()
+    assert left == []
+    lab.now_s += 2.0
+    members.once()
+    assert left == [STATION]

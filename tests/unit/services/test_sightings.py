@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import struct
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -88,3 +89,31 @@ def test_no_frame_does_harm(frame, changes, length):
 @given(st.binary(max_size=200))
 def test_anything_may_come(frame):
     sighting_of(frame)
+
+
+def router(kind: int, *, extensions: bytes = b"", first: int = 58) -> bytes:
+    """An ICMPv6 message of this type behind extension headers."""
+    body = extensions + bytes((kind, 0, 0, 0)) + bytes(20)
+    head = b"\x60\0\0\0" + len(body).to_bytes(2, "big") + bytes((first, 255)) + b"\xfe\x80" + bytes(30)
+    return bytes.fromhex("333300000001") + bytes.fromhex("02aa00000001") + b"\x86\xdd" + head + body
+
+
+@pytest.mark.parametrize(("kind", "routes"), [(133, False), (134, True), (135, False), (136, False), (137, True)])
+@pytest.mark.parametrize(
+    ("first", "extensions"),
+    [
+        (58, b""),
+        (0, bytes((58, 0)) + bytes(6)),
+        (60, bytes((43, 1)) + bytes(14) + bytes((58, 0)) + bytes(6)),
+        (51, bytes((58, 1)) + bytes(10)),
+    ],
+)
+def test_routers_are_seen_whatever_headers_are_in_front(kind: int, routes: bool, first: int, extensions: bytes) -> None:
+    sighting = sighting_of(router(kind, extensions=extensions, first=first))
+    assert sighting is not None and sighting.routes == routes
+
+
+def test_headers_that_never_end_are_no_trouble() -> None:
+    for extensions in (bytes(8) * 30, b"\0\xff", b"\0", b""):
+        sighting = sighting_of(router(134, extensions=extensions, first=0)[:90])
+        assert sighting is not None

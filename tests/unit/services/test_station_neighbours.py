@@ -32,7 +32,9 @@ class Lab:
     def __init__(self) -> None:
         self.radios = {node: Radio() for node in "abc"}
         untold: list[str] = []
-        service: Any = SimpleNamespace(knows=lambda place: place.node != "x", untold=untold.append, listeners=[])
+        service: Any = SimpleNamespace(
+            knows=lambda place: place.node != "x", tells=lambda place: None, untold=untold.append, listeners=[]
+        )
         self.steering = Steering(service, lambda: self.radios, lambda *_: None, lambda: 0.0)  # type: ignore[arg-type, return-value]
 
     def bss(self, node: str, ssid: str, technology: str = "wifi", channel: int = 1) -> None:

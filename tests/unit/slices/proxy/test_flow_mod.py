@@ -226,6 +226,13 @@ def test_every_output_to_a_port_goes_through_the_slices_queue() -> None:
     assert refused(flow_mod(apply(queue, output(2))), view) == (2, 8), "a guest's own queue would be a way around it"
 
 
+@pytest.mark.parametrize(("real", "own"), [(10, 0), (13, 3), (0, 246), (9, 255), (255, 245)])
+def test_a_rule_that_goes_on_outside_of_its_block_is_shown_and_no_failure(real: int, own: int) -> None:
+    """No guest can make one, but a switch may say that there is one."""
+    told = goto(real)
+    assert guest_instructions(told, 0, len(told), guest()) == goto(own)
+
+
 def test_buckets_have_the_slices_queue_and_are_read_back_without() -> None:
     view = replace(guest(), queue=7)
     bucket = struct.pack("!HHII4x", 32, 0, 0xFFFFFFFF, 0xFFFFFFFF) + output(1)

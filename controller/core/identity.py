@@ -1,0 +1,75 @@
+"""Who a device is: tokens of agents and radios by node, and which certificates may speak for which node. Pure.
+
+Tokens are random and long, so a plain SHA-256 of each is enough to know it by, and lets nobody in who reads it.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from hashlib import sha256
+
+DEVICE_ROLES = ("agent", "radio")
+"""Who has a token of each node: its edge agent, and the agent of its radios."""
+ANY = "*"
+"""Among the names of certificates that may speak for every switch: all of the authority."""
+
+
+def token_hash(token: str) -> str:
+    """What is kept of a token, in hex digits."""
+    return sha256(token.encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class DeviceTokens:
+    """``own`` has hashes by (role, node). ``shared`` is the one token of all nodes that have none of their own."""
+
+    own: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    shared: str | None = field(default=None, repr=False)
+
+    @property
+    def are_asked_for(self) -> bool:
+        """Whether anybody needs a token."""
+        return bool(self.own) or self.shared is not None
+
+    def admits(self, role: str, node: str, token: str | None) -> bool:
+        """Whether a token is that of a node in a role. Who has one of its own is not let in by the shared one."""
+        given = token or ""
+        known = self.own.get((role, node))
+        if known is not None:
+            return hmac.compare_digest(token_hash(given), known)
+        if self.shared is not None:
+            return hmac.compare_digest(given.encode(), self.shared.encode())
+        return not self.own
+
+    def sharing(self, nodes: Collection[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+        """Which of these (role, node) the shared token lets in."""
+        return () if self.shared is None else tuple(each for each in nodes if each not in self.own)
+
+
+def dpid_name(dpid: int) -> str:
+    """A datapath id as certificates name it: 16 hex digits, as Ryu and Open vSwitch write it."""
+    return f"{dpid:016x}"
+
+
+def not_of_switch(
+    names: Collection[str], dpid: int, node: str | None = None, *, any_switch: Collection[str] = ()
+) -> str:
+    """What is wrong with a switch's certificate of these names; "" if it may speak for this datapath id.
+
+    It may if it names the datapath id or the node, or if it is one of ``any_switch``, such as a slicer's.
+    """
+    wanted = {dpid_name(dpid), *((node,) if node is not None else ()), *any_switch}
+    if ANY in any_switch or not wanted.isdisjoint(names):
+        return ""
+    return f"its certificate is of {_listed(names)}, and not of switch {dpid_name(dpid)}"
+
+
+def not_of_node(names: Collection[str], node: str) -> str:
+    """What is wrong with the certificate of an agent that says it is ``node``; "" if it names the node."""
+    return "" if node in names else f"its certificate is of {_listed(names)}, and not of node {node!r}"
+
+
+def _listed(names: Collection[str]) -> str:
+    return ", ".join(ascii(name[:64]) for name in list(names)[:4]) or "nobody"

@@ -1,0 +1,215 @@
+"""Identities of devices: an authority of one's own, certificates with the names of nodes, and tokens of which only
+hashes stay (docs/how-to/identities.md).
+"""
+
+from __future__ import annotations
+
+import datetime
+import ipaddress
+import json
+import re
+import secrets
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from hyroads.controller.core.checking import TlsFiles
+from hyroads.controller.core.errors import ConfigError
+from hyroads.controller.core.identity import DEVICE_ROLES, token_hash
+
+from .private import write_atomically
+from .text import check_private, read_private
+
+AUTHORITY = "ca"
+AUTHORITY_DAYS, RENEW_DAYS, MOST_DAYS = 3650, 30, 3650
+_HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
+_Usage = x509.oid.ExtendedKeyUsageOID
+
+
+@dataclass(frozen=True)
+class Authority:
+    """The key and the certificate by which all others are made, and the folder in which everything is."""
+
+    folder: Path
+    key: ec.EllipticCurvePrivateKey
+    certificate: x509.Certificate
+
+    @staticmethod
+    def of(folder: Path, *, make: bool = False) -> Authority:
+        """That of a folder; with ``make`` a new one if there is none. ConfigError, OSError."""
+        key, certificate = folder / f"{AUTHORITY}.key", folder / f"{AUTHORITY}.pem"
+        if not key.exists() and make:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            secret = ec.generate_private_key(ec.SECP256R1())
+            # Who is interrupted here has a key without a certificate, and makes both anew after removing it.
+            write_atomically(key, _key_text(secret))
+            write_atomically(certificate, _text(_root(secret)))
+        if not key.exists():
+            raise ConfigError(str(key), "", "is not there: make an authority with hyroads identity authority")
+        check_private(key, "whoever reads it can be any node")
+        try:
+            secret_key = serialization.load_pem_private_key(key.read_bytes(), None)
+            shown = x509.load_pem_x509_certificate(certificate.read_bytes())
+        except (ValueError, TypeError) as error:
+            raise ConfigError(
+                str(key), "", f"expected a PEM key without password, and its certificate: {error}"
+            ) from None
+        if not isinstance(secret_key, ec.EllipticCurvePrivateKey) or secret_key.public_key() != shown.public_key():
+            raise ConfigError(str(key), "", f"expected an elliptic key, that of {certificate.name}")
+        return Authority(folder, secret_key, shown)
+
+    def issue(self, names: Sequence[str], where: TlsFiles, *, dialled: bool, days: int, renew: bool = False) -> bool:
+        """A key and a certificate that names ``names``: first a node or a host, then hosts, addresses, datapath ids.
+        One that is not for who is ``dialled`` is good for clients only: a switch would else take any node for its
+        controller. False: there is one already that is for the same and does not end soon. OSError.
+        """
+        key, certificate = Path(where.key), Path(where.certificate)
+        name, alternatives = names[0], _alternatives(names)
+        if not renew and key.exists() and self._is_good(certificate, name, alternatives):
+            return False
+        secret = ec.generate_private_key(ec.SECP256R1())
+        builder = _builder(secret.public_key(), name, self.certificate.subject, min(days, MOST_DAYS))
+        uses = [_Usage.CLIENT_AUTH, *([_Usage.SERVER_AUTH] if dialled else [])]
+        # The key alone is of no use: who is interrupted here makes both anew.
+        certificate.unlink(missing_ok=True)
+        write_atomically(key, _key_text(secret))
+        write_atomically(certificate, _text(self._signed(builder, alternatives, uses)))
+        return True
+
+    def _signed(
+        self, builder: x509.CertificateBuilder, alternatives: list[x509.GeneralName], uses: list[x509.ObjectIdentifier]
+    ) -> x509.Certificate:
+        for extension, critical in (
+            (x509.BasicConstraints(ca=False, path_length=None), True),
+            (x509.ExtendedKeyUsage(uses), False),
+            (x509.AuthorityKeyIdentifier.from_issuer_public_key(self.key.public_key()), False),
+            *([(x509.SubjectAlternativeName(alternatives), False)] if alternatives else []),
+        ):
+            builder = builder.add_extension(extension, critical=critical)
+        return builder.sign(self.key, hashes.SHA256())
+
+    def _is_good(self, path: Path, name: str, alternatives: list[x509.GeneralName]) -> bool:
+        soon = datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=RENEW_DAYS)
+        with suppress(OSError, ValueError, x509.ExtensionNotFound):
+            found = x509.load_pem_x509_certificate(path.read_bytes())
+            known = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value if alternatives else ()
+            of_us = found.issuer == self.certificate.subject and _subject(name) == found.subject
+            return of_us and list(known) == alternatives and found.not_valid_after_utc > soon
+        return False
+
+
+@dataclass(frozen=True)
+class DeviceFiles:
+    """What a node gets, in a folder of its name: its tokens, its key and certificate, and the authority's."""
+
+    folder: Path
+
+    @staticmethod
+    def of(folder: Path, node: str) -> DeviceFiles:
+        """Those of a node; ids may have any characters."""
+        return DeviceFiles(folder / (quote(node, safe=" ") if node.strip(".") else node.replace(".", "%2E")))
+
+    @property
+    def tls(self) -> TlsFiles:
+        """Key, certificate and authority."""
+        return TlsFiles(*(str(self.folder / f"{name}") for name in ("node.key", "node.pem", f"{AUTHORITY}.pem")))
+
+    def token(self, role: str) -> Path:
+        """The file of a role's token."""
+        return self.folder / f"{role}.token"
+
+
+class IdentityFile:
+    """The controller's file of hashes (setting ``identities``). Changes are written by :meth:`save`."""
+
+    def __init__(self, path: Path, known: Mapping[tuple[str, str], str]) -> None:
+        self.path = path
+        self._known = dict(known)
+
+    def has(self, role: str, node: str, file: Path) -> bool:
+        """Whether a file holds the token of a node in a role."""
+        try:
+            return self._known.get((role, node)) == token_hash(read_private(file).strip())
+        except ConfigError:
+            return False
+
+    def give(self, role: str, node: str, file: Path, *, renew: bool = False) -> bool:
+        """Make a token, unless the file has it already; whether it is new. OSError."""
+        if not renew and self.has(role, node, file):
+            return False
+        token = secrets.token_hex(24)
+        write_atomically(file, f"{token}\n")
+        self._known[role, node] = token_hash(token)
+        return True
+
+    def remove(self, node: str) -> int:
+        """A node has no token any more; how many it had."""
+        gone = [key for key in self._known if key[1] == node]
+        for key in gone:
+            del self._known[key]
+        return len(gone)
+
+    def save(self) -> None:
+        """Write the file; OSError."""
+        by_role = {
+            role: {node: known for (of_role, node), known in sorted(self._known.items()) if of_role == role}
+            for role in DEVICE_ROLES
+        }
+        write_atomically(self.path, json.dumps(by_role, indent=1) + "\n")
+
+
+def _alternatives(names: Iterable[str]) -> list[x509.GeneralName]:
+    """Those that can be hosts or addresses; a certificate is for all of them."""
+    found: list[x509.GeneralName] = []
+    for name in dict.fromkeys(names):
+        try:
+            found.append(x509.IPAddress(ipaddress.ip_address(name)))
+        except ValueError:
+            if _HOST.fullmatch(name):
+                found.append(x509.DNSName(name))
+    return found
+
+
+def _subject(name: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
+
+
+def _builder(key: ec.EllipticCurvePublicKey, name: str, issuer: x509.Name, days: int) -> x509.CertificateBuilder:
+    now = datetime.datetime.now(datetime.UTC)
+    builder = x509.CertificateBuilder(issuer, _subject(name), key, x509.random_serial_number())
+    # Clocks of others may be slow.
+    builder = builder.not_valid_before(now - datetime.timedelta(days=1))
+    builder = builder.not_valid_after(now + datetime.timedelta(days=days))
+    return builder.add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
+
+
+def _root(key: ec.EllipticCurvePrivateKey) -> x509.Certificate:
+    # Two authorities with one name would be taken for each other.
+    name = f"HyRoads {secrets.token_hex(4)}"
+    builder = _builder(key.public_key(), name, _subject(name), AUTHORITY_DAYS)
+    words = (
+        "digital_signature", "content_commitment", "key_encipherment", "data_encipherment", "key_agreement",
+        "encipher_only", "decipher_only",
+    )  # fmt: skip
+    usage = dict.fromkeys(words, False)
+    for extension in (
+        x509.BasicConstraints(ca=True, path_length=0),
+        x509.KeyUsage(key_cert_sign=True, crl_sign=True, **usage),
+    ):
+        builder = builder.add_extension(extension, critical=True)
+    return builder.sign(key, hashes.SHA256())
+
+
+def _key_text(key: ec.EllipticCurvePrivateKey) -> str:
+    form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    return key.private_bytes(*form).decode()
+
+
+def _text(certificate: x509.Certificate) -> str:
+    return certificate.public_bytes(serialization.Encoding.PEM).decode()

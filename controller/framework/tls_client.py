@@ -1,0 +1,73 @@
+"""The client's end of TLS, for programs of devices: needs the standard library alone."""
+
+from __future__ import annotations
+
+import ssl
+from pathlib import Path
+
+from hyroads.controller.core.errors import ConfigError
+
+
+def client_context(ca: str, certificate: str | None = None, key: str | None = None) -> ssl.SSLContext:
+    """Trusts servers with a certificate of ``ca`` that has the name by which they are dialled, and shows one of ours.
+    PEM files, the key with mode 0600; ConfigError.
+    """
+    try:
+        context = ssl.create_default_context(cafile=ca)
+    except (OSError, ssl.SSLError) as error:
+        raise ConfigError(ca, "", f"expected PEM certificates: {error.strerror or error}") from error
+    if (certificate is None) != (key is None):
+        raise ConfigError("TLS", "", "expected a certificate and its key, or neither")
+    if certificate is None or key is None:
+        return context
+    try:
+        mode = Path(key).stat().st_mode
+        if mode & 0o077:
+            raise ConfigError(key, "", "expected mode 0600: it is a secret key")
+        context.load_cert_chain(certificate, key, password=lambda: "")
+    except (OSError, ssl.SSLError) as error:
+        raise ConfigError(
+            certificate, "", f"expected a certificate and its own key: {error.strerror or error}"
+        ) from error
+    return context
+
+
+class ClientTls:
+    """One connection, in memory: what comes from the network goes in, what has to be sent comes out, and neither waits.
+    ssl.SSLError, which is an OSError, if the other end is not whom its certificate should be of.
+    """
+
+    def __init__(self, context: ssl.SSLContext, name: str) -> None:
+        self._in, self._out = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls = context.wrap_bio(self._in, self._out, server_hostname=name)
+        self._is_ready = False
+
+    def received(self, data: bytes) -> bytes:
+        """What these bytes of the network say."""
+        self._in.write(data)
+        parts: list[bytes] = []
+        try:
+            self._shake_hands()
+            while part := self._tls.read(1 << 16):
+                parts.append(part)
+        except (ssl.SSLWantReadError, ssl.SSLZeroReturnError):
+            pass
+        return b"".join(parts)
+
+    def send(self, data: bytearray) -> bytes:
+        """What to send for all of ``data``, which is empty afterwards; until both ends agree it stays, and what comes
+        out is the handshake.
+        """
+        try:
+            self._shake_hands()
+            if data:
+                self._tls.write(data)
+                data.clear()
+        except ssl.SSLWantReadError:
+            pass
+        return self._out.read()
+
+    def _shake_hands(self) -> None:
+        if not self._is_ready:
+            self._tls.do_handshake()
+            self._is_ready = True

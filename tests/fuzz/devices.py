@@ -1,0 +1,118 @@
+"""Access points, agents and clients: lines of the agents' protocol, hostapd and its control socket, AgentX."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, ClassVar
+
+from inputs import Script
+from targets import target
+
+from hyroads.controller.access_point import agentx, hostapd, hostapd_conf, linux_wifi, plc
+from hyroads.controller.access_point.mib import BASE, Value
+from hyroads.controller.agents import clients, markers, protocol, telemetry
+from hyroads.controller.agents.changes import WholeReport
+from hyroads.controller.agents.lead import in_force_of
+from hyroads.controller.agents.protocol import ProtocolError
+from hyroads.controller.core.errors import HyroadsError
+
+_CHECKED_LATER: dict[str, Any] = {
+    "passed": markers.parse_passed,
+    "station": telemetry.parse_station,
+    "bss": telemetry.parse_bss,
+    "transition": telemetry.parse_transition,
+    "client-report": clients.parse_report,
+    "client-event": clients.parse_event,
+    "client-policy": clients.parse_policy,
+}
+
+
+@target("agent-lines", "controller.agents", "controller.core.strict_json", longest=3000)
+def agent_lines(data: bytes) -> None:
+    """Lines of one session, of any role: reports, readings and what changed since, each refused or checked."""
+    report, reading = WholeReport(), telemetry.WholeReading()
+    for line in data.split(b"\n"):
+        try:
+            message = protocol.parse_line(line)
+            _session(message, report, reading)
+        except ProtocolError as error:
+            assert str(error)
+
+
+def _session(message: dict[str, Any], report: WholeReport, reading: telemetry.WholeReading) -> None:
+    match message["type"]:
+        case "hello":
+            protocol.parse_hello(message)
+        case "ok":
+            markers.parse_first(message)
+            in_force_of(message)
+        case "report":
+            assert math.isfinite(message["time_s"])
+            report.take(message)
+            report.columns  # noqa: B018 - it is worked out when asked for
+        case "changes":
+            changed, _ = report.changed(message)
+            assert math.isfinite(changed["time_s"])
+        case "radio":
+            reading.take(message)
+            reading.technologies  # noqa: B018
+        case "radio-changes":
+            reading.changed(message)
+        case kind if kind in _CHECKED_LATER:
+            _CHECKED_LATER[kind](message)
+
+
+_BSSID = "02:00:00:00:00:09"
+
+
+@target("hostapd-answers", "controller.access_point")
+def hostapd_answers(data: bytes) -> None:
+    """What hostapd, iw and the power-line tool write; names and SSIDs in it come from the air."""
+    hostapd.news_of(data)
+    hostapd.station_of(data)
+    for found in (hostapd.own_neighbour(data, _BSSID), hostapd.described_neighbour(data, _BSSID)):
+        if found is not None:
+            assert hostapd.is_neighbour(found), found
+            bytes.fromhex(hostapd.listed_neighbour(found))
+    own = hostapd.own_bss(data, "wlan0")
+    if own is not None:
+        hostapd.is_ssid(own[1])
+    text = data.decode("utf-8", "replace")
+    status = hostapd_conf.fields_of(text)
+    hostapd_conf.on_air(status)
+    for read in (linux_wifi.parse_survey, linux_wifi.parse_stations, linux_wifi.parse_rate, plc.parse_stations):
+        try:
+            read(text)
+        except HyroadsError:
+            continue
+    plc.parse_tx(text)
+
+
+class _Served:
+    """Some objects, none of which can be set."""
+
+    values: ClassVar = {(*BASE, 1, 4, n): Value("integer", n) for n in range(1, 6)}
+
+    def get(self, oid: tuple[int, ...]) -> Value | None:
+        return self.values.get(oid)
+
+    def following(self, oid: tuple[int, ...]) -> tuple[int, ...] | None:
+        return min((each for each in self.values if each > oid), default=None)
+
+    def test(self, bindings: object) -> None:
+        """Takes anything."""
+
+    commit = undo = cleanup = lambda self: None
+
+
+@target("agentx", "controller.access_point.agentx", longest=800)
+def agentx_messages(data: bytes) -> None:
+    """Messages of a master agent, after a session was opened."""
+    session = agentx.Session(_Served(), (*BASE, 1, 4), "fuzz")  # type: ignore[arg-type]
+    session.begin()
+    script = Script(data)
+    while script.data:
+        try:
+            session.received(script.bytes())
+        except agentx.AgentXError:
+            return

@@ -1,0 +1,146 @@
+"""The real edge agent over TLS, under the real controller: who is dialled is checked, and so is who dials."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+from controller_process import ControllerProcess, eventually
+from identities import made, server_tls
+
+pytestmark = [pytest.mark.root, pytest.mark.skipif(os.geteuid() != 0, reason="needs root")]
+
+EDGE = Path(__file__).resolve().parents[2] / "dataplane" / "target" / "release" / "hyroads-edge"
+SILENT = """
+import socket, sys, time
+listener = socket.create_server(("127.0.0.1", int(sys.argv[1])))
+kept = []
+while True:
+    kept.append(listener.accept())
+"""
+
+
+class Lab:
+    """A namespace with a loopback, in which everything runs."""
+
+    def __init__(self, folder: Path) -> None:
+        self.name = f"hr-tls-{uuid4().hex[:8]}"
+        self.inside = ["ip", "netns", "exec", self.name]
+        self.folder = folder
+        self.identities = made(folder)
+
+    def __enter__(self) -> Lab:
+        subprocess.run(["ip", "netns", "add", self.name], check=True)
+        subprocess.run(["ip", "-n", self.name, "link", "set", "lo", "up"], check=True)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        subprocess.run(["ip", "netns", "del", self.name], check=True)
+
+    @contextmanager
+    def agent(
+        self, port: int, node: str = "a", certified: str | None = "a", ca: Path | None = None, host: str = "127.0.0.1"
+    ) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
+        """An agent, and what it says."""
+        files, said = self.identities, self.folder / f"edge-{uuid4().hex[:6]}.log"
+        own = files / (certified or "")
+        shown = [] if certified is None else ["--cert", str(own / "node.pem"), "--key", str(own / "node.key")]
+        command = [
+            *self.inside, str(EDGE), "--node", node, "--access", "tap:x-acc", "--network", "tap:x-net",
+            "--controller", f"{host}:{port}", "--token-file", str(files / node / "agent.token"),
+            "--ca", str(ca or files / "ca.pem"), *shown,
+        ]  # fmt: skip
+        with said.open("wb") as log, subprocess.Popen(command, stdout=log, stderr=log) as program:
+            try:
+                yield program, said
+            finally:
+                program.terminate()
+                program.wait(10)
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    with Lab(tmp_path_factory.mktemp("edge-tls")) as lab:
+        yield lab
+
+
+@pytest.fixture(scope="module")
+def controller(lab: Lab) -> Iterator[ControllerProcess]:
+    files = lab.identities
+    settings = {"identities": str(files / "identities.json"), "agents_tls": server_tls(files, ca=True)}
+    process = ControllerProcess(lab.folder, settings)
+    document = json.loads(process.settings.read_text())
+    document["listen"]["agents"]["host"] = "0.0.0.0"
+    process.settings.write_text(json.dumps(document))
+    log = process.log.open("ab")
+    command = [*lab.inside, *process.command]
+    with subprocess.Popen(command, env=process._environment, stdout=log, stderr=log) as running:
+        try:
+            assert eventually(lambda: "OpenFlow 127.0.0.1" in process.log.read_text(), 60)
+            yield process
+        finally:
+            running.terminate()
+            running.wait(20)
+            log.close()
+
+
+def cpu_s(program: subprocess.Popen[bytes]) -> float:
+    fields = Path(f"/proc/{program.pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def test_an_agent_is_let_in_and_reports_for_a_while(lab: Lab, controller: ControllerProcess) -> None:
+    size = controller.log.stat().st_size
+    with lab.agent(controller.agents) as (program, said):
+        assert eventually(lambda: "welcomed us" in said.read_text(), 15), said.read_text()
+        time.sleep(3.0)
+        told = controller.log.read_text()[size:]
+        assert "agent a connected" in told and "agent a (" not in told, told
+        assert "lost" not in said.read_text() and program.poll() is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "where", "why"),
+    [
+        ({"certified": "b"}, "controller", "certificate is of 'b'"),
+        ({"certified": None}, "controller", "TLS"),
+        ({"ca": "other"}, "agent", "certificate"),
+        # The controller is there, too, but its certificate is not for this address.
+        ({"host": "127.0.0.2"}, "agent", "certificate"),
+    ],
+)
+def test_who_is_not_whom_it_should_be_is_refused(
+    lab: Lab, controller: ControllerProcess, tmp_path: Path, changes: dict[str, str], where: str, why: str
+) -> None:
+    size, given = controller.log.stat().st_size, dict(changes)
+    options: dict[str, object] = dict(given)
+    if given.get("ca"):
+        options["ca"] = made(tmp_path) / "ca.pem"
+    with lab.agent(controller.agents, **options) as (_, said):  # type: ignore[arg-type]
+
+        def told() -> bool:
+            return why in (said.read_text() if where == "agent" else controller.log.read_text()[size:])
+
+        assert eventually(told, 10), (said.read_text(), controller.log.read_text()[size:])
+        assert "welcomed us" not in said.read_text()
+
+
+def test_a_silent_controller_costs_an_agent_no_time(lab: Lab) -> None:
+    with subprocess.Popen([*lab.inside, sys.executable, "-c", SILENT, "21999"]) as silent:
+        try:
+            time.sleep(0.5)
+            with lab.agent(21_999) as (program, _):
+                time.sleep(0.5)
+                before_s = cpu_s(program)
+                time.sleep(3.0)
+                assert cpu_s(program) - before_s < 0.5
+        finally:
+            silent.kill()

@@ -1,0 +1,88 @@
+"""An authority of a test's own, with tokens and certificates of the nodes a and b, and who dials with them."""
+
+from __future__ import annotations
+
+import json
+import socket
+import ssl
+import threading
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from controller_process import NETWORK
+
+from hyroads.controller.cli.main import main
+
+SERVER = "controller"
+
+
+def made(folder: Path) -> Path:
+    """The folder with everything, made by the command that operators use."""
+    where = folder / "identities"
+    assert main(["identity", "authority", "--folder", str(where)]) == 0
+    assert main(["identity", "server", SERVER, "127.0.0.1", "localhost", "--folder", str(where)]) == 0
+    assert main(["identity", "node", "a", "b", "--network", str(NETWORK), "--folder", str(where)]) == 0
+    assert main(["identity", "client", "laptop", "--folder", str(where)]) == 0
+    return where
+
+
+def server_tls(folder: Path, *, ca: bool) -> dict[str, str]:
+    """The section of settings of a server."""
+    files = {"key": f"{SERVER}.key", "certificate": f"{SERVER}.pem", **({"ca": "ca.pem"} if ca else {})}
+    return {name: str(folder / file) for name, file in files.items()}
+
+
+def context_of(folder: Path, node: str | None) -> ssl.SSLContext:
+    """A client that trusts the authority, with the certificate of a node or none."""
+    context = ssl.create_default_context(cafile=str(folder / "ca.pem"))
+    if node is not None:
+        context.load_cert_chain(folder / node / "node.pem", folder / node / "node.key")
+    return context
+
+
+def token_of(folder: Path, node: str, role: str = "agent") -> str:
+    return (folder / node / f"{role}.token").read_text().strip()
+
+
+class Device:
+    """An agent or radio that says hello, and answers pings only when told to."""
+
+    def __init__(self, port: int, node: str, token: str | None, role: str = "agent", context: Any = None) -> None:
+        plain = socket.create_connection(("127.0.0.1", port), timeout=5)
+        self.socket = plain if context is None else context.wrap_socket(plain, server_hostname="127.0.0.1")
+        hello: dict[str, Any] = {"type": "hello", "version": 1, "node": node, "program": "test", "boot": "1"}
+        hello |= {"token": token} if role != "agent" else {"token": token, "revision": 0}
+        self.say({**hello, **({} if role == "agent" else {"role": role})})
+        self.lines = self.socket.makefile("rb")
+
+    def say(self, message: Mapping[str, Any]) -> None:
+        self.socket.sendall(json.dumps(message).encode() + b"\n")
+
+    def hear(self) -> dict[str, Any]:
+        """The next message; nothing at the end."""
+        with suppress(OSError):
+            return dict(json.loads(self.lines.readline() or b"{}"))
+        return {}
+
+    def answer(self) -> dict[str, Any]:
+        """The first message, pings left out."""
+        while (message := self.hear()).get("type") == "ping":
+            self.say({"type": "pong", "seq": message["seq"]})
+        return message
+
+    def live(self) -> None:
+        """Answer pings until the end, in a thread of its own."""
+
+        def run() -> None:
+            with suppress(OSError):
+                while self.answer():
+                    pass
+
+        threading.Thread(target=run, daemon=True).start()
+
+    def close(self) -> None:
+        with suppress(OSError):
+            self.socket.shutdown(socket.SHUT_RDWR)
+        self.socket.close()
