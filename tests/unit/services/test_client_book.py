@@ -20,6 +20,7 @@ from hyroads.controller.services.clients.declared import interfaces_of, saved_pl
 from hyroads.controller.services.clients.directory import MAX_PREFERENCES, ClientDirectory
 from hyroads.controller.services.clients.locations import ClientService
 from hyroads.controller.services.clients.multihomed import MultihomedClients
+from hyroads.controller.services.mptcp_saved import SavedConnections
 from hyroads.controller.services.steering.stations import Steering
 from hyroads.controller.settings.clients import AccessSettings
 from hyroads.rest import clients
@@ -177,7 +178,7 @@ def test_a_plain_client_is_where_it_was_after_a_restart(lab: Lab, tmp_path: Path
     store.save(to_save(lab.context.network, [], Numbers(), {}, services))
     saved, problems = store.load(lab.context.network)
     assert not problems
-    kept, problems = ready(saved, lab.context)
+    kept, problems = ready(saved, lab.context, SavedConnections(0))
     assert kept.places == {"p": Place("b", "wifi")} and [p.place for p in problems] == ["services.places[0]"]
     controller = Controller(lab.context)
     controller.state = initial(lab.context, places=kept.places)
@@ -186,7 +187,7 @@ def test_a_plain_client_is_where_it_was_after_a_restart(lab: Lab, tmp_path: Path
     # Back at the place of the file there is nothing to keep.
     after.service.hand_over("p", Place("a", "wifi"))
     assert saved_places(controller.state.places) == []
-    assert ready(Saved(), lab.context)[0].places == {}
+    assert ready(Saved(), lab.context, SavedConnections(0))[0].places == {}
 
 
 def test_a_client_is_bound_to_a_place_and_stays_so_over_a_restart(lab: Lab) -> None:
