@@ -12,7 +12,7 @@ from hyroads.controller.app.region_messages import parse_wanted
 from hyroads.controller.core.errors import HyroadsError
 from hyroads.controller.core.netfile import parse
 from hyroads.controller.ha import peers
-from hyroads.controller.ha.peers import PeerError, PeerLines
+from hyroads.controller.ha.peer_links import PeerError, PeerLines
 from hyroads.controller.model import state as model
 from hyroads.controller.model.state import TopologyContext
 
