@@ -91,7 +91,7 @@ class ClientDirectory:
                 "client": client,
                 "manager": one.manager,
                 "steering": one.steering,
-                "bound_to": place_document(one.bound_to),
+                **({} if one.bound_to is None else {"bound_to": place_document(one.bound_to)}),
             }
             for client, one in self._preferences.items()
         ]
@@ -161,7 +161,7 @@ class ClientDirectory:
                 table[client] = value
         macs = self.declared.get(client, (client,))
         if len(macs) == 1 and interface_mac(macs[0]) is not None:
-            self.service.bind(macs[0], preference.bound_to)
+            self.service.bind_to(macs[0], preference.bound_to)
 
     def _bindable(self, client: str, wanted: Mapping[str, str] | None) -> Place | None:
         """Where a client shall be bound to; ConfigError if it can't be."""

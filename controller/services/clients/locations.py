@@ -162,7 +162,7 @@ class ClientService:
         mac = self.context.addressing.host_mac[client]
         self.take(core.handed_over(self.state, mac, place, self.clock()))
 
-    def bind(self, mac: str, place: Place | None) -> None:
+    def bind_to(self, mac: str, place: Place | None) -> None:
         """An interface may be at this place alone; None: where the network file binds it, or anywhere."""
         self.take(core.binding(self.state, mac, place or self.context.network.hosts.get(mac)))
 

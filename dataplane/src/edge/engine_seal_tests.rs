@@ -190,7 +190,7 @@ fn nothing_that_somebody_else_sends_is_delivered() {
 }
 
 #[test]
-fn a_dead_link_is_not_kept_alive_by_its_old_hellos() {
+fn a_dead_link_stays_dead_with_its_old_hellos() {
     let mut world = World::new();
     world.apply(0, 1, &receiving(KEY, 3));
     world.apply(0, 0, &sending(KEY, 3));

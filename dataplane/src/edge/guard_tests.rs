@@ -88,7 +88,7 @@ fn each_frame_is_taken_once_whatever_the_order_of_the_paths() {
 }
 
 #[test]
-fn a_path_may_be_out_of_order_by_as_many_frames_as_are_kept() {
+fn a_path_may_be_out_of_order_by_the_size_of_its_window() {
     let mut ends = Ends::new(0, 1);
     let frames: Vec<Vec<u8>> = (0..RING as u32 + 2).map(|k| ends.data(u64::from(k) * 1_000, 1, k)).collect();
     // The second one comes last of `RING`, the first one after one more.

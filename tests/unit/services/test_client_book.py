@@ -227,8 +227,8 @@ def test_the_network_file_binds_hosts() -> None:
         context, AccessSettings(), Controller(context), lambda *_: None, lambda: 0.0, switch_grace_s=15.0
     )
     assert not seen(service.state, MAC, Place("a", WIRED), 0.0).allowed
-    service.bind(MAC, Place("a", WIRED))
-    service.bind(MAC, None)
+    service.bind_to(MAC, Place("a", WIRED))
+    service.bind_to(MAC, None)
     assert service.state.bound[MAC] == Place("b", WIRED)
 
 
