@@ -32,8 +32,6 @@ AT_ONCE = 64
 # Others may go first after so much work. More would keep slots waiting; with less, what thousands of devices say grows
 # old while others work.
 WORK_S = 0.02
-# What has been waiting for longer than this is read for longer at a time: reading must not fall behind for ever.
-LATE_S, LATE_WORK_S = 0.5, 0.1
 PAUSE_S = 0.002
 # So many batches in a row are read at once.
 WITHOUT_PAUSE = 20
@@ -61,8 +59,7 @@ class _Round:
         self.waits = abs(self.waits) + 1
         shim.wait_readable(descriptor)
         self.waits = -self.waits
-        now_s = time.monotonic()
-        return now_s + (LATE_WORK_S if now_s - self.until_s > LATE_S else WORK_S)
+        return time.monotonic() + WORK_S
 
     def read(self, count: int, of: int) -> None:
         """So many sockets were read, of so many that there are; 0: none of them had anything left."""

@@ -54,11 +54,13 @@ SIGN_OF_LIFE_S = 0.5
 # With so many links planning takes long enough to be in the way of slots: it runs in a thread of its own.
 LARGE = 200
 STARTING_SLOTS = 5
-"""One of so many slots is carried out while a large network starts."""
+"""One of so many slots is carried out while devices of a large network come up."""
 # Better paths are looked for once all is in force, or after this time.
 BRING_UP_S = 30.0
 STEP_S = 0.005
 """Work that is done in one go, before others may run."""
+MOST_STEP_S = 0.05
+"""The same while devices of a large network come up, and others take long each time that they run."""
 BUSY_S = 0.01
 """Others who take so long each time that they run have much to do: rates are worked out without letting them run."""
 
@@ -197,7 +199,8 @@ class EventLoop:
         self.settled = False
         self._dirty, self._hurry, self._has_news = True, False, False
         self._turned_s = self._paused_s = self._others_s = 0.0
-        self._settled_s = -BRING_UP_S
+        # Whether devices of a large network are told for the first time what to do, and since when.
+        self._is_bringing_up, self._settled_s = False, -BRING_UP_S
         self._slots_begun = 0
         self._ticked_s = -TICK_S
         """When switches were last looked at whether they are late."""
@@ -412,13 +415,13 @@ class EventLoop:
 
     @property
     def is_starting(self) -> bool:
-        """Whether devices of a large network come back, and nobody can be told anything yet."""
-        return self._is_large and not self.settled
+        """Whether devices of a large network come back, or are told for the first time what to do."""
+        return self._is_large and (not self.settled or self._is_bringing_up)
 
     def _slot(self) -> None:
         self._slots_begun += 1
         if self.is_starting and self._slots_begun % STARTING_SLOTS:
-            # Rates of now are of no use to anybody, and the processor is to devices that come back.
+            # Few can do something with rates of now, and the processor is to devices that come back.
             return
         is_urged, asks = self._is_large and self.saver.pending, self.settled and self.leads
         in_one_go = self.slots.late_s > BUSY_S
@@ -457,8 +460,9 @@ class EventLoop:
         now_s = self.clock()
         if not self._is_large:
             return self.live.improve(self.reports, now_s)
-        is_bringing_up = now_s < self._settled_s + BRING_UP_S and bool(self.unsynced())
-        if self.live.may_improve(now_s) and not is_bringing_up:
+        if self._is_bringing_up:
+            self._is_bringing_up = now_s < self._settled_s + BRING_UP_S and bool(self.unsynced())
+        if self.live.may_improve(now_s) and not self._is_bringing_up:
             shim.spawn(self._look_for_better)
         return self.live.move_to_better(self.reports, now_s)
 
@@ -493,7 +497,8 @@ class EventLoop:
         """
         if not self._is_large:
             return False
-        if self.clock() >= self._paused_s + STEP_S:
+        step_s = min(MOST_STEP_S, max(STEP_S, self._others_s)) if self._is_bringing_up else STEP_S
+        if self.clock() >= self._paused_s + step_s:
             began_s = self.clock()
             shim.sleep(0)
             self._paused_s = self.clock()
@@ -521,7 +526,7 @@ class EventLoop:
         self._dirty |= self.agents.retry_due()
         heard = (self.live.is_complete and all(is_here() for is_here in self.awaited)) or age_s > timings.grace_s
         if not self.settled and heard and model.is_settled(self.state):
-            self.settled, self._settled_s = True, now_s
+            self.settled, self._settled_s, self._is_bringing_up = True, now_s, self._is_large
             self.live.begin()
             self._tried_version = -1
             self._dirty = True
