@@ -135,7 +135,7 @@ def test_a_manager_that_is_not_there_yet_is_kept(lab: Lab) -> None:
               {"client": "p", "manager": None, "steering": "no"}],
 )  # fmt: skip
 def test_what_is_damaged_is_left_out(lab: Lab, wrong: Any) -> None:
-    sound = {"client": MAC, "manager": None, "steering": False, "bound_to": None}
+    sound = {"client": MAC, "manager": None, "steering": False}
     problems = lab.book.restore([wrong, sound])
     assert [problem.place for problem in problems] == ["services.preferences[0]"]
     assert lab.book.to_save() == [sound] and lab.book.restore("nonsense") == []
