@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import warnings
 from typing import Any
 
 from hyroads.controller.core.errors import ConfigError
@@ -60,7 +61,10 @@ def _import(args: argparse.Namespace) -> int:
     ha = files.settings.ha
     if ha is None:
         raise ConfigError(args.config or "settings", "ha", "expected: where is its etcd?")
-    from hyroads.controller.ha.offline import import_state
+    with warnings.catch_warnings():
+        # The library of etcd tries whether eventlet is there, and that advises every program against itself.
+        warnings.filterwarnings("ignore", r"\s*Eventlet is deprecated")
+        from hyroads.controller.ha.offline import import_state
 
     region = files.settings.region
     prefix = ha.prefix(files.network, files.settings.network, region.name if region is not None else None)

@@ -30,7 +30,7 @@ from .sessions import SwitchSession
 HANDSHAKE_WITHIN_S, TLS_WITHIN_S = 10.0, 5.0
 SPARE_CONNECTIONS = 128
 READ_AT_ONCE, PLACE_S = 16, 1.0
-PROBE_S, LOOK_S = 1.0, 0.01
+PROBE_S, LOOK_S = 0.6, 0.01
 """A switch that is connected has so long to show that it lives when another connection says it is the same switch."""
 _AT_ONCE = 16_384
 SMALL_BYTES, BUSY_READS, WINDOW_S, PAUSE_S = 2048, 15, 0.1, 0.004
@@ -75,6 +75,8 @@ class SwitchServer:
         self._connections = Connections(Limits(places, places, HANDSHAKE_WITHIN_S), clock, tell)
         self._sessions: dict[int, LargeReads] = {}
         """By datapath id: no switch has two."""
+        self._waiting: dict[int, LargeReads] = {}
+        """By datapath id the newest connection that waits for the place of another one."""
 
     def serve(self, handle: Handle) -> None:
         """Accept for ever, in the calling green thread. What is handed on is a switch of ours by its datapath id."""
@@ -134,9 +136,22 @@ class SwitchServer:
                 del self._sessions[dpid]
 
     def _take_place(self, dpid: int, session: LargeReads) -> None:
-        """Of several connections the one that lives stays, OpenFlowError for others; one that does not is ended."""
+        """Of several connections the one that lives stays, OpenFlowError for others; one that does not is ended. Of
+        several that wait for that only the newest does: others do not take their turns before it.
+        """
+        self._waiting[dpid] = session
+        try:
+            self._await_place(dpid, session)
+        finally:
+            if self._waiting.get(dpid) is session:
+                del self._waiting[dpid]
+
+    def _await_place(self, dpid: int, session: LargeReads) -> None:
         while (old := self._sessions.get(dpid)) is not None:
-            if self._lives(dpid, old):
+            lives = self._lives(dpid, old)
+            if self._waiting.get(dpid) is not session:
+                raise OpenFlowError(f"switch {dpid:#x} has connected again since")
+            if lives:
                 self._identity.conflict(self._identity.node_of(dpid) or "", session.peer, old.peer)
                 raise OpenFlowError(f"switch {dpid:#x} is connected already, from {old.peer}, and lives")
             old.end()

@@ -199,8 +199,8 @@ def test_who_does_not_keep_to_the_protocol_is_cut_off(controller: ControllerProc
 def test_a_client_comes_back_after_its_connection_was_lost(controller: ControllerProcess, rest: Client) -> None:
     with ScriptedClient("phone", controller.agents, PHONE) as phone:
         eventually(lambda: phone.reporter.connected)
-        with closing(_connect(controller, role="client", node="phone", token=PHONE)):
-            eventually(lambda: phone.warnings)
+        phone.lose()
+        eventually(lambda: phone.warnings)
         eventually(lambda: phone.reporter.connected and rest.get("/clients/phone")["multihomed"]["connected"])
         begun_s = time.monotonic()
     eventually(lambda: not rest.get("/clients/phone")["multihomed"]["connected"])

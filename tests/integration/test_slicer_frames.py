@@ -137,7 +137,7 @@ def share(lab: Lab, narrow: dict[str, Any], wide: dict[str, Any]) -> None:
 @pytest.fixture(scope="module")
 def network() -> Iterator[Lab]:
     with SlicerRig() as rig:
-        yield Lab(rig)
+        yield Lab(rig, tls=False)
 
 
 @pytest.fixture

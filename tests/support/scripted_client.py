@@ -41,6 +41,12 @@ class ScriptedClient:
         self._thread.join(10)
         assert not self._thread.is_alive()
 
+    def lose(self) -> None:
+        """The connection ends; it dials again."""
+        writer = self.reporter._writer
+        assert writer is not None
+        self._loop.call_soon_threadsafe(writer.transport.abort)
+
     def event(self, **event: Any) -> None:
         self._loop.call_soon_threadsafe(self.reporter.event, event)
 
