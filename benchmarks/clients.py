@@ -18,6 +18,8 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from hyroads.controller.core.addressing import Labels
+
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
 from client_lab import ClientLab, mesh
 
@@ -104,13 +106,15 @@ def expected_rules(lab: ClientLab, truth: dict[str, str], node: str) -> set[str]
     """What a switch must have of the clients, as ``ovs-ofctl`` prints it."""
     behind = "actions=encap(mpls),set_field:{}->mpls_label,set_mpls_ttl(64),encap(ethernet),resubmit(,3)"
     expected = set()
+    # Without a state file there is no secret, and labels follow from the network file.
+    labels = Labels.of(lab.network, lab.addressing)
     for mac, home in truth.items():
         if home == node:
             expected.add(f"priority=35,in_port=100,dl_src={mac} actions=goto_table:6")
             expected.add(f"table=2, priority=15,dl_dst={mac} actions=goto_table:4")
             expected.add(f"table=4, priority=15,dl_dst={mac} actions=output:100")
         else:
-            expected.add(f"table=2, priority=15,dl_dst={mac} {behind.format(lab.labels.node[home])}")
+            expected.add(f"table=2, priority=15,dl_dst={mac} {behind.format(labels.node[home])}")
     return expected
 
 

@@ -239,8 +239,18 @@ class AgentDeployer:
                     self.wake()
                     return sent
             else:
+                self._take_as_confirmed(link, config)
                 self._send_rates(link, plan)
         return sent
+
+    def _take_as_confirmed(self, link: AgentLink, config: AgentConfig) -> None:
+        """An agent runs this as well: only of what it is not told something is different, such as who else must be able
+        to seal a flow's frames.
+        """
+        have = link.acked
+        if have is not None and (have.egress, have.branch) != (config.egress, config.branch):
+            link.acked = config
+            self.wake()
 
     def push_rates(self, plan: Plan) -> None:
         """Send only rates that changed, without looking at anything else, as each slot does.
