@@ -65,6 +65,8 @@ def _rules(message: bytes, view: GuestView) -> list[bytes]:
 
 def _port(message: bytes, view: GuestView) -> list[bytes]:
     port = _number(message)
+    if len(message) > 24:
+        raise bad_request(_BAD_LEN, "a question about a port or queue is too long")
     if port != wire.ANY and port not in view.ports:
         raise bad_request(_BAD_PORT, f"port {port:#x} is not of the slice")
     return [message[16:]]
@@ -95,6 +97,12 @@ def _meter(message: bytes, view: GuestView) -> list[bytes]:
     return [_U32.pack(number) + b"\0" * 4]
 
 
+def _whole(message: bytes, _: GuestView) -> list[bytes]:
+    if len(message) > 16:
+        raise bad_request(_BAD_LEN, "a question about all of a kind has nothing behind it")
+    return [b""]
+
+
 def _table_features(message: bytes, _: GuestView) -> list[bytes]:
     if len(message) > 16:
         raise Refused(TABLE_FEATURES_FAILED, 5, "a slice can't change what its tables can do")
@@ -119,7 +127,7 @@ _QUESTIONS: dict[int, Callable[[bytes, GuestView], list[bytes]]] = {
             wire.MULTIPART_METER_FEATURES,
             wire.MULTIPART_PORT_DESC,
         ),
-        lambda message, _: [message[16:]],
+        _whole,
     ),
 }
 

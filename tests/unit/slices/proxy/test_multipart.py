@@ -71,6 +71,8 @@ def test_a_question_about_all_tables_is_one_for_each_of_the_slice() -> None:
         (ask(77, b""), (1, 2)),
         (ask(1, b""), (1, 6)),
         (ask(4, b""), (1, 6)),
+        (ask(4, bytes(16)), (1, 6)),
+        (ask(0, bytes(8)), (1, 6)),
         (ask(0, b"")[:12], (1, 6)),
     ],
 )
