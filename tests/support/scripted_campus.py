@@ -137,7 +137,7 @@ class Campus:
     # -- the loop
 
     def run(self) -> None:
-        """Dial, report as often as the controller asks, spread over that time; dial again who lost the connection."""
+        """Dial, report as often as the controller asks, spread over that time, and dial again who lost the connection."""
         self.selector.register(0, selectors.EVENT_READ, None)
         devices = [*self.switches.values(), *self.agents.values(), *self.radios.values()]
         lines = [device.lines[n] for n in range(len(self.openflow)) for device in devices]
