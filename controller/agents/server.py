@@ -178,7 +178,7 @@ class AgentServer:
         self._markers = markers
         self._listener = listener
         self._nodes = nodes
-        self._timings, self._report_ms = timings, timings.report_ms or radios.interval_ms
+        self._timings = timings
         self._tokens = tokens
         self._context, self._conflict = context, conflict
         self._clock, self._attended = clock, attended or clock
@@ -401,9 +401,9 @@ class AgentServer:
         if hello.node not in self._nodes:
             raise ProtocolError("no such node with an agent in the network")
         self._take_place(self.sessions, session)
-        times = {"report_ms": self._report_ms, "ping_ms": timings.ping_ms}
+        times = {"report_ms": timings.report_ms, "ping_ms": timings.ping_ms}
         if hello.changes:
-            times["whole_ms"] = max(WHOLE_MS, self._report_ms)
+            times["whole_ms"] = max(WHOLE_MS, timings.report_ms)
         session.send({"type": "welcome", "version": VERSION, **times})
         what = hello.node, session.peer, hello.revision, hello.boot
         LOG.info("agent %s connected from %s, revision %d, boot %s", *what)

@@ -118,16 +118,6 @@ and whoever wants something meanwhile would wait behind a piece of it each time 
 TOGETHER = 50
 """So many flows are looked at in one go."""
 REPORT_AGE_S = 2.0
-EACH_SLOT = 500
-"""So many agents and access points report each slot; of more each does so less often."""
-
-
-def report_interval_ms(slot_ms: int, nodes: int) -> int:
-    """How often agents report and radios are read in a network of so many nodes, so that all of them say about as much
-    as ``EACH_SLOT`` each slot: reading 20,000 messages a second takes most of a processor's time, and what is urgent
-    waits behind them.
-    """
-    return slot_ms * max(1, -(-nodes // EACH_SLOT))
 
 
 class Telemetry:
@@ -150,8 +140,7 @@ class Telemetry:
 
     def radios(self, stations: Stations) -> Radios:
         """For the agents' server; ``stations`` listens to what access points say of theirs."""
-        nodes = frozenset(self._context.addressing.dpid)
-        return Radios(self.ingest, stations, nodes, report_interval_ms(self._settings.slot_ms, len(nodes)))
+        return Radios(self.ingest, stations, frozenset(self._context.addressing.dpid), self._settings.slot_ms)
 
     def start(self, event_loop: EventLoop) -> None:
         """Starts what runs by itself."""

@@ -67,13 +67,13 @@ OFF, IDLE = "off", "idle"
 
 @dataclass(frozen=True, slots=True)
 class Timings:
-    """Periods and bounds; ``_ms`` in milliseconds, ``_s`` in seconds. ``report_ms`` None: when radios are read, too."""
+    """Periods and bounds; ``_ms`` in milliseconds, ``_s`` in seconds."""
 
     hello_interval_ms: int = 40
     hello_dead_ms: int = 140
     ping_ms: int = 200
     agent_dead_ms: int = 600
-    report_ms: int | None = None
+    report_ms: int = 100
     grace_s: float = 3.0
     switch_grace_s: float = 15.0
     coalesce_ms: float = 3.0
@@ -196,7 +196,7 @@ def parse(document: object, name: str, environment: Mapping[str, str]) -> Settin
         agents_tls=tls_files(top, "agents_tls", base),
         rest_tls=_rest_tls(top, base),
         identities=_identities(top, base),
-        timings=_timings(top),
+        timings=_timings(top, slot_ms),
         link_mtu=integer_of(top, "link_mtu", 1600, 1280, 65000),
         queue_ms=integer_of(top, "queue_ms", 60, 1, 10_000),
         max_hold_ms=integer_of(top, "max_hold_ms", 100, 1, 10_000),
@@ -302,15 +302,16 @@ _TIMINGS: dict[str, tuple[float, float]] = {
 }
 
 
-def _timings(top: Section) -> Timings:
+def _timings(top: Section, slot_ms: int) -> Timings:
+    """Agents report once per slot unless told otherwise."""
     if top.values.get("timings") is None:
-        return Timings()
+        return Timings(report_ms=slot_ms)
     section = top["timings"].section(tuple(_TIMINGS))
-    values: dict[str, Any] = {}
+    values: dict[str, Any] = {"report_ms": slot_ms}
     for key, (low, high) in _TIMINGS.items():
         default = getattr(Timings(), key)
-        if key in section and isinstance(default, int | None):
-            values[key] = section[key].integer(int(default or low), int(low), int(high))
+        if key in section and isinstance(default, int):
+            values[key] = section[key].integer(default, int(low), int(high))
         elif key in section:
             values[key] = section[key].number(default, low, high)
     timings = Timings(**values)

@@ -137,7 +137,7 @@ class Campus:
     # -- the loop
 
     def run(self) -> None:
-        """Dial, report as often as the controller asks, spread over that time, and dial again who lost the connection."""
+        """Dial, report each ``REPORT_S``, spread over that time, and dial again whoever lost the connection."""
         self.selector.register(0, selectors.EVENT_READ, None)
         devices = [*self.switches.values(), *self.agents.values(), *self.radios.values()]
         lines = [device.lines[n] for n in range(len(self.openflow)) for device in devices]
@@ -167,7 +167,7 @@ class Campus:
         if isinstance(line.device, Switch):
             return now_s + REDIAL_S
         line.device.report(line)
-        return now_s + (line.every_s if line.leads else STANDBY_S)
+        return now_s + (REPORT_S if line.leads else STANDBY_S)
 
 
 def main() -> int:

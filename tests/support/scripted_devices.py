@@ -165,7 +165,6 @@ class Agent(Device):
         """To a line of JSON."""
         kind, seq = message["type"], message.get("seq")
         if kind == "welcome":
-            line.every_s = message["report_ms"] / 1e3
             line.whole_s = message["whole_ms"] / 1e3 if "whole_ms" in message else None
             line.told = None
         elif kind == "ping":
@@ -362,7 +361,6 @@ class Radio(Device):
         """To a line of JSON."""
         kind = message["type"]
         if kind == "welcome":
-            line.every_s = message["interval_ms"] / 1e3
             line.whole_s, self._told_s[line] = message.get("whole_ms", 0) / 1e3, -1e9
         elif kind == "ping":
             line.write({"type": "pong", "seq": message["seq"]})

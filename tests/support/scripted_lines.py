@@ -107,8 +107,6 @@ class Line:
         self.peer: Peer | None = None
         self.epoch = 0
         """That the controller has named; 0: it does not lead."""
-        self.every_s = 0.1
-        """How often to report, as the controller asks."""
         self.whole_s: float | None = None
         """How often all is told; None: always."""
         self.told: Told | None = None

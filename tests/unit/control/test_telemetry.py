@@ -15,7 +15,6 @@ from hyroads.controller.core.estimate.link_estimate import Source
 from hyroads.controller.core.netfile import parse
 from hyroads.controller.measure.samples import InterfaceSample, NeighbourSample, NodeSample, Silence
 from hyroads.controller.model.state import TopologyContext
-from hyroads.controller.runtime.telemetry import report_interval_ms
 from hyroads.rest.measurement_schemas import MeasurementsSchema
 
 NODES = {
@@ -278,9 +277,3 @@ def test_a_reading_can_be_asked_for(air: Air) -> None:
     assert air.ingest.read_now("a") == 1 and air.sessions["a"].asked == 1
     air.ingest.radio_down(air.sessions["a"])
     assert air.ingest.read_now("a") is None and air.ingest.read_now("m") is None
-
-
-def test_many_nodes_say_together_as_much_as_few() -> None:
-    assert [report_interval_ms(100, nodes) for nodes in (0, 1, 500, 501, 1000, 1001)] == [100, 100, 100, 200, 200, 300]
-    for nodes in range(1, 5000, 7):
-        assert nodes / report_interval_ms(50, nodes) <= 500 / 50
