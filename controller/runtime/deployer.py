@@ -230,8 +230,7 @@ class AgentDeployer:
                 continue
             if not link.known:
                 self._recognise(link, (plan.agents[node], config))
-            other = link.acked is not config and (link.acked is None or link.acked.revision != config.revision)
-            if other or link.keyed != self.keys.version(node):
+            if not self._runs(link, config):
                 self._send(link, config)
                 sent = True
                 # New rates that a slot has sent meanwhile are not taken back.
@@ -239,18 +238,23 @@ class AgentDeployer:
                     self.wake()
                     return sent
             else:
-                self._take_as_confirmed(link, config)
                 self._send_rates(link, plan)
         return sent
 
-    def _take_as_confirmed(self, link: AgentLink, config: AgentConfig) -> None:
-        """An agent runs this as well: only of what it is not told something is different, such as who else must be able
-        to seal a flow's frames.
+    def _runs(self, link: AgentLink, config: AgentConfig) -> bool:
+        """Whether what an agent confirmed is a configuration, but for rates. Who else must be able to seal a flow's
+        frames it is not told: another answer to that is confirmed as well, unless keys are others because of it.
         """
-        have = link.acked
-        if have is not None and (have.egress, have.branch) != (config.egress, config.branch):
-            link.acked = config
-            self.wake()
+        have, node = link.acked, link.session.node
+        if have is None or link.keyed != self.keys.version(node) or have.revision != config.revision:
+            return False
+        if have is config or (have.egress, have.branch) == (config.egress, config.branch):
+            return True
+        if self.keys.revision(node, have) != self.keys.revision(node, config):
+            return False
+        link.acked = config
+        self.wake()
+        return True
 
     def push_rates(self, plan: Plan) -> None:
         """Send only rates that changed, without looking at anything else, as each slot does.

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hyroads.controller.agents.frame_keys import FrameKeys
 from hyroads.controller.agents.lead import MAX_EPOCH, STALE, InForce, epoch_of, in_force_of
 from hyroads.controller.agents.protocol import AgentConfig, Hello, encode, parse_hello, parse_line
 from hyroads.controller.api.metrics import refused_changes
@@ -219,3 +220,25 @@ def test_refusals_are_a_metric_once_there_are_any() -> None:
         'hyroads_ha_refused_total{by="agent"} 3.0',
         'hyroads_ha_refused_total{by="etcd"} 0.0',
     ]
+
+
+@pytest.mark.parametrize("can_seal", [True, False])
+def test_who_else_must_seal_is_told_only_if_keys_change(plan: Plan, can_seal: bool) -> None:
+    controller, agent = Controller(), Agent()
+    keys = controller.deployer.keys = FrameKeys(CONTEXT.addressing.interface_mac)
+    keys.use("5e" * 32)
+    for node in ("a", "n"):
+        keys.heard(Hello(node, "x", node, None, 0, seals=can_seal or node == "a"))
+    session = Session(agent, "b")
+    session.hello = replace(session.hello, seals=True)
+    controller.deployer.joined(session, None)  # type: ignore[arg-type]
+    before = plan.agents["b"]
+    flow = before.egress["f"]
+    after = replace(before, egress={"f": replace(flow, sealers=(*flow.sealers, "n"))})
+    for wanted in (before, after):
+        controller.now_s += 2.0
+        for _ in range(2):
+            controller.deployer.push(plan, Orders({"b": wanted}, {}))
+    told = 1 if can_seal else 2
+    assert session.said.count("config") == told and keys.revision("b", after) == agent.revision
+    assert controller.deployer.views()["b"].acked is after
