@@ -50,15 +50,15 @@ class _Round:
 
     def __init__(self) -> None:
         self.until_s = self._began_s = time.monotonic()
-        self.waits = 0
-        """How often it has waited for sockets; negative while it does not wait."""
+        self.idle_since_s: float | None = self._began_s
+        """Since when it waits for sockets; None while it reads."""
         self._count = 0
 
     def wait(self, descriptor: int) -> float:
         """Until a socket is ready; until when to work then."""
-        self.waits = abs(self.waits) + 1
+        self.idle_since_s = time.monotonic()
         shim.wait_readable(descriptor)
-        self.waits = -self.waits
+        self.idle_since_s = None
         return time.monotonic() + WORK_S
 
     def read(self, count: int, of: int) -> None:
@@ -83,18 +83,19 @@ class SharedPoll:
         self._library_reads: dict[int, tuple[TakeEvent, Any]] = {}
         self._library_runs = False
         self._rounds = self._library_round, self._round = _Round(), _Round()
-        self._looked_s, self._waited = time.monotonic(), (0, 0)
+        self._looked_s = time.monotonic()
         self._epoll = _select.epoll()
         self._reads: dict[int, tuple[Any, Take, Any]] = {}
         self._runs = False
 
     def look(self) -> None:
-        """To be called again and again by a green thread: who waits since the last time has nothing to read."""
-        waits = self._library_round.waits, self._round.waits
-        for each, before, now in zip(self._rounds, self._waited, waits, strict=True):
-            if now == before >= 0:
+        """To be called again and again by a green thread. Who has waited since the last time had nothing to read then:
+        the hub has looked at all sockets since.
+        """
+        for each in self._rounds:
+            if each.idle_since_s is not None and each.idle_since_s <= self._looked_s:
                 each.until_s = max(each.until_s, self._looked_s)
-        self._looked_s, self._waited = time.monotonic(), waits
+        self._looked_s = time.monotonic()
 
     @property
     def late_s(self) -> float:
