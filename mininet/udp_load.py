@@ -21,7 +21,7 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from .emulation import Emulation
 from .isolation import udp_socket_in
@@ -37,53 +37,64 @@ L2_BYTES = PAYLOAD_BYTES + 28
 SINK_BUFFER_BYTES = 4096
 
 
-class UdpLoad:
-    """The process, as the demos use it; a context manager."""
+class TrafficProcess:
+    """A process that sends between hosts of an emulated network; a context manager. ``module`` takes requests as lines
+    of JSON and gives one line of answer each, with an ``error`` if it could not; ``what`` names it in errors.
+    """
 
-    def __init__(self, emulation: Emulation) -> None:
-        self._emulation = emulation
-        self._ports: dict[str, int] = {}
+    def __init__(self, emulation: Emulation, module: str, what: str) -> None:
+        self._emulation, self._what = emulation, what
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "hyroads.mininet.udp_load"],
+            [sys.executable, "-m", module],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
             start_new_session=True,
         )
 
-    def __enter__(self) -> UdpLoad:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self._process.kill()
         self._process.communicate()
 
-    def open(self, flow: str, source: str, target: str) -> None:
-        """Prepares packets from the host of ``source`` to that of ``target``, all with one UDP port of their own."""
-        port = self._ports.setdefault(flow, FIRST_PORT + len(self._ports))
-        places = {"source": self._namespace(source), "target": self._namespace(target)}
-        address = self._emulation.addressing.host_ip[target]
-        self._ask({"open": flow, **places, "to": address, "port": port, "bytes": PAYLOAD_BYTES})
+    def ends(self, source: str, target: str) -> dict[str, str]:
+        """Of a request: the namespaces of two hosts, and the address to send to."""
+        namespaces = (f"/proc/{self._emulation.node(node).pid}/ns/net" for node in (source, target))
+        return dict(zip(("source", "target"), namespaces, strict=True), to=self._emulation.addressing.host_ip[target])
 
-    def set_rate(self, flow: str, mbps: float) -> float:
-        """Sends so much from now on; returns the moment (seconds of CLOCK_MONOTONIC) at which it was asked for."""
-        asked_s = time.monotonic()
-        self._ask({"rate": flow, "mbps": mbps})
-        return asked_s
-
-    def _namespace(self, node: str) -> str:
-        return f"/proc/{self._emulation.node(node).pid}/ns/net"
-
-    def _ask(self, request: dict[str, Any]) -> None:
+    def ask(self, request: dict[str, Any]) -> dict[str, Any]:
+        """The answer; EmulationError if there is none, or an error."""
         assert self._process.stdin is not None and self._process.stdout is not None  # noqa: S101 - made with pipes
         try:
             self._process.stdin.write(json.dumps(request) + "\n")
             self._process.stdin.flush()
             answer: dict[str, Any] = json.loads(self._process.stdout.readline())
         except (OSError, ValueError) as error:
-            raise EmulationError(f"UDP load ended: {error}") from error
-        if not answer["ok"]:
-            raise EmulationError(f"UDP load: {answer['error']}")
+            raise EmulationError(f"{self._what} ended: {error}") from error
+        if "error" in answer:
+            raise EmulationError(f"{self._what}: {answer['error']}")
+        return answer
+
+
+class UdpLoad(TrafficProcess):
+    """The process, as the demos use it."""
+
+    def __init__(self, emulation: Emulation) -> None:
+        super().__init__(emulation, "hyroads.mininet.udp_load", "UDP load")
+        self._ports: dict[str, int] = {}
+
+    def open(self, flow: str, source: str, target: str) -> None:
+        """Prepares packets from the host of ``source`` to that of ``target``, all with one UDP port of their own."""
+        port = self._ports.setdefault(flow, FIRST_PORT + len(self._ports))
+        self.ask({"open": flow, **self.ends(source, target), "port": port, "bytes": PAYLOAD_BYTES})
+
+    def set_rate(self, flow: str, mbps: float) -> float:
+        """Sends so much from now on; returns the moment (seconds of CLOCK_MONOTONIC) at which it was asked for."""
+        asked_s = time.monotonic()
+        self.ask({"rate": flow, "mbps": mbps})
+        return asked_s
 
 
 @dataclass

@@ -18,7 +18,6 @@ import os
 import selectors
 import socket
 import struct
-import subprocess
 import sys
 import time
 from collections import deque
@@ -28,7 +27,7 @@ from typing import Any
 
 from hyroads.mininet.emulation import Emulation
 from hyroads.mininet.isolation import socket_in, udp_socket_in
-from hyroads.mininet.programs import EmulationError
+from hyroads.mininet.udp_load import TrafficProcess
 
 INTERVAL_S = 0.02
 PAYLOAD_BYTES = 200
@@ -60,54 +59,22 @@ class Told:
         return self.lost * INTERVAL_S
 
 
-class Streams:
-    """The process; a context manager."""
+class Streams(TrafficProcess):
+    """The process."""
 
     def __init__(self, emulation: Emulation) -> None:
-        self._emulation = emulation
+        super().__init__(emulation, "hyroads.mininet.chaos.streams", "traffic")
         self._count = 0
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "hyroads.mininet.chaos.streams"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
-
-    def __enter__(self) -> Streams:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._process.kill()
-        self._process.communicate()
 
     def open(self, kind: str, source: str, target: str) -> None:
         """Sends from one host to another from now on."""
         port = FIRST_PORT + self._count
         self._count += 1
-        places = {"source": self._namespace(source), "target": self._namespace(target)}
-        address = self._emulation.addressing.host_ip[target]
-        name = f"{kind} {source} -> {target}"
-        self._ask({"open": name, "kind": kind, **places, "to": address, "port": port})
+        self.ask({"open": f"{kind} {source} -> {target}", "kind": kind, **self.ends(source, target), "port": port})
 
     def tell(self, from_s: float, to_s: float) -> list[Told]:
         """All streams between two moments of CLOCK_MONOTONIC."""
-        return [Told(**each) for each in self._ask({"tell": [from_s, to_s]})["streams"]]
-
-    def _namespace(self, node: str) -> str:
-        return f"/proc/{self._emulation.node(node).pid}/ns/net"
-
-    def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
-        assert self._process.stdin is not None and self._process.stdout is not None  # noqa: S101 - made with pipes
-        try:
-            self._process.stdin.write(json.dumps(request) + "\n")
-            self._process.stdin.flush()
-            answer: dict[str, Any] = json.loads(self._process.stdout.readline())
-        except (OSError, ValueError) as error:
-            raise EmulationError(f"the traffic ended: {error}") from error
-        if "error" in answer:
-            raise EmulationError(f"traffic: {answer['error']}")
-        return answer
+        return [Told(**each) for each in self.ask({"tell": [from_s, to_s]})["streams"]]
 
 
 @dataclass
