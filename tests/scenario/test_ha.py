@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 import yaml
 from controller_process import eventually
-from mptcp_stream import Stream
+from mptcp_stream import SECOND, STREAM, TWO_WAYS, Stream
 from not_made import needs_etcd
 from scene_process import make, see
 
@@ -181,21 +181,7 @@ def copies(emulation: Emulation) -> dict[str, Any]:
     return {"differs": differs, "said": said, "lost": len(stream.lost), "sent": stream.sent}
 
 
-TWO_WAYS = """
-nodes:
-  s: {role: gateway}
-  a: {role: ap}
-  b: {role: ap}
-  t: {role: client, agent: true}
-links:
-  - {id: sa, from: s, to: a, technology: eth-1, capacity_mbps: 40, both: true}
-  - {id: sb, from: s, to: b, technology: eth-2, capacity_mbps: 40, both: true}
-  - {id: at, from: a, to: t, technology: wifi, capacity_mbps: 10, both: true}
-  - {id: bt, from: b, to: t, technology: plc, capacity_mbps: 10, both: true}
-interference: {rule: technology}
-"""
-SECOND, GROUP, PORT = "10.0.77.77", "239.7.7.7", 5001
-STREAM = Path(__file__).parents[1] / "support" / "mptcp_stream.py"
+GROUP, PORT = "239.7.7.7", 5001
 MPTCP = {"mptcp": {"recognise": True}}
 QUERIER = {"querier": {"interval_s": 2.0, "response_s": 1.0, "robustness": 2}}
 MEMBERSHIP_S = 5.0

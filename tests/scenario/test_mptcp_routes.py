@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from controller_process import eventually
-from mptcp_stream import Stream
+from mptcp_stream import SECOND, STREAM, TWO_WAYS, Stream
 
 from hyroads.controller.core.netfile import load_text
 from hyroads.mininet.emulation import Emulation, EmulationOptions
@@ -23,21 +23,6 @@ if not Path("/proc/sys/net/mptcp/enabled").exists():
     pytest.skip("this kernel has no MPTCP", allow_module_level=True)
 
 MBPS = 10.0
-NETWORK = """
-nodes:
-  s: {role: gateway}
-  a: {role: ap}
-  b: {role: ap}
-  t: {role: client, agent: true}
-links:
-  - {id: sa, from: s, to: a, technology: eth-1, capacity_mbps: 40, both: true}
-  - {id: sb, from: s, to: b, technology: eth-2, capacity_mbps: 40, both: true}
-  - {id: at, from: a, to: t, technology: wifi, capacity_mbps: 10, both: true}
-  - {id: bt, from: b, to: t, technology: plc, capacity_mbps: 10, both: true}
-interference: {rule: technology}
-"""
-SECOND = "10.0.77.77"
-STREAM = Path(__file__).parents[1] / "support" / "mptcp_stream.py"
 SECONDS, CUT_S = 12.0, 8.0
 
 
@@ -102,7 +87,7 @@ def test_subflows_of_a_connection_are_routed_apart_and_one_outlives_its_link(tmp
     said: list[str] = []
     settings = {"mptcp": {"recognise": True}}
     options = RunOptions(publish=0, emulation=EmulationOptions(settings=settings))
-    assert run_network(load_text(NETWORK, "mptcp"), "t-mptcp", work, options, said.append) == 0, said
+    assert run_network(load_text(TWO_WAYS, "mptcp"), "t-mptcp", work, options, said.append) == 0, said
     found = json.loads(result.read_text())
     [connection] = found["connections"]
     assert len(connection["subflows"]) == 2 and connection["client"] == "t" and connection["peer"] == "s"

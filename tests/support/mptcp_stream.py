@@ -19,6 +19,23 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
+TWO_WAYS = """
+nodes:
+  s: {role: gateway}
+  a: {role: ap}
+  b: {role: ap}
+  t: {role: client, agent: true}
+links:
+  - {id: sa, from: s, to: a, technology: eth-1, capacity_mbps: 40, both: true}
+  - {id: sb, from: s, to: b, technology: eth-2, capacity_mbps: 40, both: true}
+  - {id: at, from: a, to: t, technology: wifi, capacity_mbps: 10, both: true}
+  - {id: bt, from: b, to: t, technology: plc, capacity_mbps: 10, both: true}
+interference: {rule: technology}
+"""
+"""Two ways between the hosts s and t, on each of which one subflow fits."""
+SECOND = "10.0.77.77"
+"""A second address of t."""
+STREAM = Path(__file__)
 MPTCP = 262
 """The number of the protocol (IPPROTO_MPTCP)."""
 _CONTENT = random.Random(1).randbytes(1 << 20)
