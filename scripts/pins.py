@@ -30,8 +30,8 @@ FILES = ("requirements.txt", "requirements-dev.txt", "requirements-fuzz.txt")
 PYTHONS = (11, 12, 13)
 """Minor versions of Python 3."""
 PROCESSORS = ("x86_64", "aarch64")
-OLDEST = "3.11.5"
-"""What a package of the tests needs; the others need 3.11."""
+OLDEST = "3.11.2"
+"""The oldest Python that packages must install in: that of Debian 12."""
 _PIN = re.compile(r"([A-Za-z0-9._-]+)==([^\s\\;]+)\s*\\?")
 _HASH = re.compile(r"--hash=sha256:([0-9a-f]{64})\s*\\?")
 
