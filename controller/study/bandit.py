@@ -14,6 +14,7 @@ from .contenders import Contender, Course, above_for_good, courses, first_trial,
 from .framework import Cell, Check, Plot, Progress, Result, Settings, Table
 
 TITLE = "Learning the best multipath in a static network"
+FIGURES = "thesis, Figure 4.2"
 
 RUNS, QUICK_RUNS = 2000, 400
 TRIALS, LONG_TRIALS, QUICK_LONG_TRIALS = 2000, 24_000, 4000

@@ -14,6 +14,7 @@ from .contenders import Contender, Course, courses, first_trial
 from .framework import Cell, Check, Plot, Progress, Result, Settings, Table
 
 TITLE = "Recovering after a change of capacities"
+FIGURES = "thesis, Figures 4.3 and 4.4"
 
 RUNS, QUICK_RUNS = 500, 200
 CHANGE, QUICK_CHANGE = 25_000, 3000

@@ -125,7 +125,7 @@ def courses(
     ]
     # The longest first, so that no worker is left with one at the end.
     order = sorted(range(len(tasks)), key=lambda i: -tasks[i].contender.trials * tasks[i].flows)
-    outcomes = run_all(_simulate, [tasks[i] for i in order], settings.workers, progress)
+    outcomes = run_all(_simulate, [tasks[i] for i in order], settings, progress)
     results = dict(zip(order, outcomes, strict=True))
     return {
         contender.name: _mean(

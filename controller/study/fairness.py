@@ -18,6 +18,7 @@ from hyroads.controller.core.fair.midrr import AS_PUBLISHED, MOST_SERVICES, Sett
 from .framework import Cell, Check, Plot, Progress, Result, Settings, Table, run_all
 
 TITLE = "Fair shares of several interfaces, by preference"
+FIGURES = "Yap 2013, Figures 3.1 and 4.5"
 
 RUNS, QUICK_RUNS = 39, 8
 DURATION_S, QUICK_DURATION_S = 40.0, 10.0
@@ -56,7 +57,7 @@ def run(settings: Settings, progress: Progress) -> Result:
     runs = settings.runs or (QUICK_RUNS if settings.quick else RUNS)
     duration_s = QUICK_DURATION_S if settings.quick else DURATION_S
     tasks = [(settings.seed, number, duration_s) for number in range(runs)]
-    found = np.array(run_all(worst_errors, tasks, settings.workers, progress))
+    found = np.array(run_all(worst_errors, tasks, settings, progress))
     rates, close = ending_rates(1.0, 3 * PHASE_S), ending_rates(CLOSE_BIN_S, PHASE_S + CLOSE_UP_S)
     return Result(
         TITLE,

@@ -7,11 +7,13 @@ is imported only when it is run. Its tasks are independent; the results do not d
 from __future__ import annotations
 
 import importlib
+import math
 import multiprocessing
 import signal
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Protocol, TypeVar, cast
 
 import numpy as np
@@ -29,12 +31,16 @@ class StudyError(HyroadsError):
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """``runs``: independent repetitions, None for the study's default; ``quick``: a coarse result in seconds."""
+    """``runs``: independent repetitions, None for the study's default; ``quick``: a coarse result in seconds.
+
+    ``traces`` is a folder of recorded traces, for the studies that can read some.
+    """
 
     runs: int | None = None
     seed: int = 1
     quick: bool = False
     workers: int = 1
+    traces: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +55,11 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Plot:
-    """Lines over a common axis; ``marks`` are horizontal lines with a label, ``logarithmic`` is about the x axis."""
+    """Lines over a common axis; ``marks`` are horizontal lines with a label.
+
+    ``logarithmic`` is about the x axis, ``logarithmic_y`` about the y axis. ``bands`` has for some of the lines the
+    ends of an interval, float64[2, points]: the lower ones first. A line has NaN where it has no value.
+    """
 
     name: str
     title: str
@@ -59,16 +69,59 @@ class Plot:
     lines: Mapping[str, NDArray[np.float64]]
     logarithmic: bool = False
     marks: tuple[tuple[float, str], ...] = ()
+    logarithmic_y: bool = False
+    bands: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Cdf:
+    """Empirical distributions: for each label its values, float64[n], in any order; infinite ones count, NaN do not."""
+
+    name: str
+    title: str
+    x_label: str
+    samples: Mapping[str, NDArray[np.float64]]
+    logarithmic: bool = False
+    marks: tuple[tuple[float, str], ...] = ()
+    """Vertical lines: where, and their label."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bars:
+    """Groups of bars side by side: ``bars`` has for each label a height per group, float64[groups].
+
+    ``intervals`` has for some of them the ends of an interval, float64[2, groups]: the lower ones first.
+    """
+
+    name: str
+    title: str
+    x_label: str
+    y_label: str
+    groups: tuple[str, ...]
+    bars: Mapping[str, NDArray[np.float64]]
+    intervals: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
+    logarithmic: bool = False
+    marks: tuple[tuple[float, str], ...] = ()
+
+
+AnyPlot = Plot | Cdf | Bars
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One figure against what is wanted of it."""
+    """One figure against what is wanted of it.
+
+    ``published`` is the figure as it was published, in words, ``interval`` the 95 % confidence interval of
+    ``measured`` (:func:`interval_of`), ``why`` what is known of the reason where ours differs from it.
+    """
 
     what: str
     wanted: str
     measured: float | int | None
     ok: bool
+    published: str = ""
+    interval: tuple[float, float] | None = None
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,15 +131,19 @@ class Result:
     title: str
     setting: str
     tables: Sequence[Table]
-    plots: Sequence[Plot]
+    plots: Sequence[AnyPlot]
     checks: Sequence[Check]
     notes: Sequence[str]
 
 
 class Study(Protocol):
-    """What the module of a study offers."""
+    """What the module of a study offers.
+
+    ``FIGURES`` says which published figures it repeats, as in ``"thesis, Figures 3.2 to 3.4; paper, Figures 4 to 6"``.
+    """
 
     TITLE: str
+    FIGURES: str
 
     def run(self, settings: Settings, progress: Progress) -> Result:
         """Carry it out; ``progress(done, total)`` is called now and then."""
@@ -111,15 +168,39 @@ def study(name: str) -> Study:
     return cast(Study, importlib.import_module(STUDIES[name]))
 
 
+def interval_of(
+    values: NDArray[np.float64],
+    statistic: Callable[[NDArray[np.float64]], float] = lambda drawn: float(np.mean(drawn)),
+    *,
+    seed: int = 1,
+    draws: int = 1000,
+    confidence: float = 0.95,
+) -> tuple[float, float]:
+    """Confidence interval of a statistic by the percentile bootstrap (Efron, Annals of Statistics 7, 1979).
+
+    ``values`` are independent results, float64[n] or float64[n, k]: rows are drawn with replacement ``draws`` times,
+    and ``statistic`` is asked for each draw. Without values both ends are NaN. The same seed gives the same interval.
+    """
+    if not len(values):
+        return (math.nan, math.nan)
+    rng = np.random.default_rng(seed)
+    found = [statistic(values[rng.integers(0, len(values), len(values))]) for _ in range(draws)]
+    low, high = np.quantile(found, [(1.0 - confidence) / 2.0, (1.0 + confidence) / 2.0])
+    return (float(low), float(high))
+
+
 Task = TypeVar("Task")
 Outcome = TypeVar("Outcome")
 
 
-def run_all(work: Callable[[Task], Outcome], tasks: Sequence[Task], workers: int, progress: Progress) -> list[Outcome]:
+def run_all(
+    work: Callable[[Task], Outcome], tasks: Sequence[Task], settings: Settings, progress: Progress
+) -> list[Outcome]:
     """``work(task)`` for every task, in order; ``work`` is a function of a module and tasks can be pickled.
 
     ``progress(done, total)`` is called after each. With one worker everything stays in this process.
     """
+    workers = settings.workers
     progress(0, len(tasks))
     if workers <= 1:
         results = []

@@ -51,7 +51,7 @@ def test_the_figures_do_not_depend_on_the_number_of_processes() -> None:
 
 def test_an_error_in_a_worker_is_not_lost() -> None:
     with pytest.raises(json.JSONDecodeError):
-        run_all(json.loads, ["1", "{"], 2, quiet)
+        run_all(json.loads, ["1", "{"], Settings(workers=2), quiet)
 
 
 def test_first_trial_is_on_the_smoothed_curve() -> None:
