@@ -34,12 +34,12 @@ from pathlib import Path
 
 from live import on_network  # isort: split
 
-import study_networks
 from control_clients import AgentControl
 
 from hyroads.controller.core.interference import RangeInterference
 from hyroads.controller.core.network import FlowSpec, Link, Network, Traffic
 from hyroads.controller.core.planner import Planner
+from hyroads.controller.study import networks as study_networks
 from hyroads.mininet.emulation import CSMA, Emulation, EmulationOptions
 from hyroads.mininet.programs import wait_until
 

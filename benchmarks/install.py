@@ -19,7 +19,6 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "support"))
 
 import ovs_rig  # noqa: E402
-from study_networks import office22  # noqa: E402
 from switch_model import port_numbers  # noqa: E402
 
 from hyroads.controller.core.addressing import Addressing, Labels  # noqa: E402
@@ -28,6 +27,7 @@ from hyroads.controller.ofp.diff import batch_of, difference  # noqa: E402
 from hyroads.controller.ofp.intents import ClassifiedFlow, SwitchIntent, attached_only, default_places, intents_for  # noqa: E402  # noqa: E402
 from hyroads.controller.ofp.match import Match  # noqa: E402
 from hyroads.controller.ofp.rules import rules_for  # noqa: E402
+from hyroads.controller.study.networks import office22  # noqa: E402
 
 Row = tuple[str, str, str]
 

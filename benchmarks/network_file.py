@@ -19,7 +19,7 @@ from hyroads.controller.core.addressing import Addressing, Labels
 from hyroads.controller.core.netfile import load_text, to_document
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
-from study_networks import campus200
+from hyroads.controller.study.networks import campus200
 
 RUNS = 5
 

@@ -29,7 +29,7 @@ from hyroads.controller.core.planner import NATIVE, PYTHON, Planner, engine
 from hyroads.controller.core.routes import all_routes
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
-import study_networks
+from hyroads.controller.study import networks as study_networks
 
 
 @dataclass(frozen=True)

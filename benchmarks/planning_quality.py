@@ -33,8 +33,9 @@ from hyroads.controller.core.optimum import multipath_optimum_mbps
 from hyroads.controller.core.planner import Planner
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
-import study_networks
 from flow_optimum import flow_optimum_mbps
+
+from hyroads.controller.study import networks as study_networks
 
 Maker = Callable[[random.Random], Network]
 WIDE = partial(study_networks.enterprise, width_m=100.0, height_m=60.0, panels=2)

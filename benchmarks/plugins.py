@@ -21,7 +21,6 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "support"))
 from controller_process import ControllerProcess, eventually  # noqa: E402
-from study_networks import endpoints  # noqa: E402
 
 from hyroads.controller.core import topologies  # noqa: E402
 from hyroads.controller.core.netfile import to_document  # noqa: E402
@@ -30,6 +29,7 @@ from hyroads.controller.core.services.mobility import Confirmed, DesiredState, H
 from hyroads.controller.core.services.view import ClientView, NetworkView, Option  # noqa: E402
 from hyroads.controller.framework import ryu_shim as shim  # noqa: E402
 from hyroads.controller.services.plugins.process import PluginProcess  # noqa: E402
+from hyroads.controller.study.networks import endpoints  # noqa: E402
 from hyroads.plugins.codec import encode  # noqa: E402
 from hyroads.plugins.kinds import DiscoveredPlugin, Kind  # noqa: E402
 from hyroads.plugins.policies import load, signal  # noqa: E402

@@ -31,8 +31,9 @@ from hyroads.controller.core.rates import Layout, RateProblem, Utilities, solve
 from hyroads.controller.core.rates.reduction import Pattern
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
-import study_networks
 from rate_cases import alpha_fair, relative_gap
+
+from hyroads.controller.study import networks as study_networks
 
 RUNS = 5
 MARGIN = 0.05

@@ -31,8 +31,9 @@ from hyroads.controller.files.documents import read_file
 from hyroads.mininet.run_directory import find_network
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
-import study_networks
 from rate_cases import slots_to_converge
+
+from hyroads.controller.study import networks as study_networks
 
 MARGIN, SLOTS = 0.05, 20_000
 SURVEY_SLOTS, WITHIN = 600, 0.05

@@ -33,7 +33,7 @@ from hyroads.mininet.emulation import Emulation
 from hyroads.mininet.group_talk import GroupTalk
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
-import study_networks
+from hyroads.controller.study import networks as study_networks
 
 SIZES = (5, 30)
 DOWN_S = 2.0

@@ -7,15 +7,15 @@ import random
 import networkx as nx
 import numpy as np
 import pytest
-import study_networks
 from multicast_optimum import least_airtime, random_network
 from rate_cases import slots_to_converge, study_case
-from study_networks import endpoints, paths_study
 
 from hyroads.controller.core.errors import NoRouteError
 from hyroads.controller.core.multicast import GroupRate, Media, source_tree
 from hyroads.controller.core.rates import solve
 from hyroads.controller.core.rates.controller_mode import ControllerSettings, run
+from hyroads.controller.study import networks as study_networks
+from hyroads.controller.study.networks import endpoints, paths_study
 
 
 @pytest.mark.parametrize(("number", "published"), [(1, 0.0), (2, 0.05), (3, 0.39), (4, 0.17)])

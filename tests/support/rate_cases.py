@@ -6,13 +6,13 @@ import random
 from collections.abc import Iterable
 
 import numpy as np
-import study_networks
 
 from hyroads.controller.core.errors import PlanningError
 from hyroads.controller.core.netfile import parse
 from hyroads.controller.core.network import FlowSpec, Network
 from hyroads.controller.core.planner import Planner
 from hyroads.controller.core.rates import Allocation, Layout, RateProblem, Utilities, rate_problem
+from hyroads.controller.study import networks as study_networks
 
 
 def network_of(links: dict[str, tuple[str, str, str, float]], interference: object = None) -> Network:

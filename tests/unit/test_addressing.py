@@ -11,12 +11,12 @@ import pytest
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
-from study_networks import campus200, enterprise, residential
 
 from hyroads.controller.core.addressing import FIRST_LABEL, LABEL_SPACE, Addressing, Labels, assign, hashed
 from hyroads.controller.core.errors import ConfigError
 from hyroads.controller.core.netfile import parse
 from hyroads.controller.core.network import Network
+from hyroads.controller.study.networks import campus200, enterprise, residential
 
 
 def network(nodes: Mapping[str, Any], links: list[tuple[str, str, str, float]]) -> Network:

@@ -9,7 +9,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import study_networks
 from examples import seeds
 from medium_sim import Noise, Simulation, Truth, flow_rates
 
@@ -20,6 +19,7 @@ from hyroads.controller.core.netfile import parse
 from hyroads.controller.core.network import FlowSpec, Network
 from hyroads.controller.core.planner import Planner
 from hyroads.controller.core.rates import RateProblem, rate_problem, solve
+from hyroads.controller.study import networks as study_networks
 
 MARGIN = 0.05
 NOISE = Noise(capacity=0.1, busy=0.02, rate=0.02)

@@ -7,7 +7,6 @@ import random
 
 import numpy as np
 import pytest
-import study_networks
 from demands_by_flow import DemandsByFlow
 from examples import examples
 from hypothesis import given, settings
@@ -18,6 +17,7 @@ from hyroads.controller.core.errors import PlanningError
 from hyroads.controller.core.network import FlowSpec
 from hyroads.controller.core.planner import Planner
 from hyroads.controller.core.rates import RateProblem, rate_problem, solve
+from hyroads.controller.study import networks as study_networks
 
 SLOT_S = 0.1
 SETTINGS = DemandSettings()

@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
-import study_networks
 from examples import examples, seeds
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -52,6 +51,7 @@ from hyroads.controller.core.netfile import parse
 from hyroads.controller.core.network import FlowSpec, Network
 from hyroads.controller.core.planner import Planner
 from hyroads.controller.core.rates import rate_problem, solve
+from hyroads.controller.study import networks as study_networks
 
 # Topology
 

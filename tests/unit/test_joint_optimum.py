@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import study_networks
 from examples import seeds
 from flow_optimum import flow_optimum_mbps
 
@@ -18,6 +17,7 @@ from hyroads.controller.core.planner import Planner
 from hyroads.controller.core.rates import rate_problem, solve
 from hyroads.controller.core.rates.groups import groups_of, solve_with_groups
 from hyroads.controller.files.documents import read_file
+from hyroads.controller.study import networks as study_networks
 from hyroads.mininet.run_directory import FOLDER as NETWORKS
 
 TRIANGLE = read_file(Path(NETWORKS) / "triangle.yaml")

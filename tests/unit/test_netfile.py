@@ -16,13 +16,13 @@ import yaml
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
-from study_networks import enterprise, paths_study, residential
 
 from hyroads.controller.core.errors import ConfigError
 from hyroads.controller.core.interference import ConflictInterference, RangeInterference, TechnologyInterference
 from hyroads.controller.core.netfile import load_text, parse, to_document
 from hyroads.controller.core.network import Policy, Role, Utility
 from hyroads.controller.files.documents import read_file
+from hyroads.controller.study.networks import enterprise, paths_study, residential
 
 TRIANGLE = Path(__file__).parents[2] / "mininet" / "networks" / "triangle.yaml"
 

@@ -10,7 +10,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import study_networks
 from examples import seeds
 from rate_cases import alpha_fair, drawn_network, slots_to_converge, study_case
 
@@ -30,6 +29,7 @@ from hyroads.controller.core.rates.controller_mode import (
     step,
 )
 from hyroads.controller.core.tree import path_rate
+from hyroads.controller.study import networks as study_networks
 
 TRIANGLE = parse(
     {

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import study_networks
 from examples import seeds
 from rate_cases import alpha_fair, relative_gap
 
@@ -21,6 +20,7 @@ from hyroads.controller.core.planner import Planner
 from hyroads.controller.core.rates import Allocation, Layout, RateProblem, Utilities, native, solve, solver
 from hyroads.controller.core.rates.reduction import Pattern, reduce_problem
 from hyroads.controller.native import rates as library
+from hyroads.controller.study import networks as study_networks
 
 pytestmark = pytest.mark.skipif(library.kernel() is None, reason="the compiled kernel isn't built")
 

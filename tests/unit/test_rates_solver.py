@@ -8,7 +8,6 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-import study_networks
 from examples import examples, seeds
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,6 +20,7 @@ from hyroads.controller.core.network import FlowSpec, Link, Network, Node, Role
 from hyroads.controller.core.rates import Layout, RateProblem, Utilities, rate_problem, solve
 from hyroads.controller.core.rates.allocation import transferred
 from hyroads.controller.core.rates.reduction import Pattern
+from hyroads.controller.study import networks as study_networks
 
 TRIANGLE = network_of(
     {

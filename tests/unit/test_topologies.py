@@ -11,7 +11,11 @@ from collections.abc import Callable
 import networkx as nx
 import pytest
 from examples import seeds
-from study_networks import (
+
+from hyroads.controller.core.netfile import parse, to_document
+from hyroads.controller.core.network import Network, Role, network_graph
+from hyroads.controller.core.topologies import PLC, WIFI, campus
+from hyroads.controller.study.networks import (
     PATHS_STUDY,
     Ends,
     campus100,
@@ -23,10 +27,6 @@ from study_networks import (
     residential,
     scaled_to,
 )
-
-from hyroads.controller.core.netfile import parse, to_document
-from hyroads.controller.core.network import Network, Role, network_graph
-from hyroads.controller.core.topologies import PLC, WIFI, campus
 
 
 def distance_m(network: Network, source: str, target: str) -> float:

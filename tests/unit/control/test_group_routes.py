@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-import study_networks
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
@@ -31,6 +30,7 @@ from hyroads.controller.model.state import (
     initial,
     links_heard,
 )
+from hyroads.controller.study import networks as study_networks
 
 # Two clients with access links of 20 Mb/s each, and two media of 20 Mb/s from where these meet to the server.
 # A third way, over d, is slower.

@@ -8,7 +8,6 @@ from itertools import product
 
 import numpy as np
 import pytest
-import study_networks
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
@@ -29,6 +28,7 @@ from hyroads.controller.core.flow_groups import (
 from hyroads.controller.core.network import Network
 from hyroads.controller.core.optimum import multipath_optimum_mbps
 from hyroads.controller.core.planner import Planner
+from hyroads.controller.study import networks as study_networks
 
 NEAR = 1e-6
 

@@ -8,7 +8,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import study_networks
 from examples import examples, seeds
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,6 +20,7 @@ from hyroads.controller.core.netfile import parse
 from hyroads.controller.core.planner_native import NativeNetwork
 from hyroads.controller.core.tree import TreeQuery, explore
 from hyroads.controller.native import planner as library
+from hyroads.controller.study import networks as study_networks
 
 KERNEL = library.load_kernel()
 RULES = st.sampled_from(("technology", "range", "conflicts", "domains"))

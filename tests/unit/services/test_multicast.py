@@ -4,7 +4,6 @@ import random
 
 import numpy as np
 import pytest
-import study_networks
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,6 +16,7 @@ from hyroads.controller.core.multicast_session import (
     adapted,
     refreshed,
 )
+from hyroads.controller.study import networks as study_networks
 
 
 def among(media: Media, session: Session, nodes) -> Session:

@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import study_networks
 import yaml
 from examples import seeds
 from rate_cases import relative_gap
@@ -19,6 +18,7 @@ from hyroads.controller.core.planner import Planner
 from hyroads.controller.core.rates import rate_problem, solve
 from hyroads.controller.core.rates.minimum import bounded_rate, solve_with_minimums
 from hyroads.controller.core.reservation import Reservations, reserve_flow, reserve_session
+from hyroads.controller.study import networks as study_networks
 
 LINE = """
 nodes: {a: {role: gateway}, b: {role: ap}, c: {role: ap}}
