@@ -157,9 +157,12 @@ def shown(cell: Cell) -> str:
 
 
 STUDIES: dict[str, str] = {
+    "arms": "hyroads.controller.study.arms",
     "bandit": "hyroads.controller.study.bandit",
     "bandit-dynamic": "hyroads.controller.study.bandit_dynamic",
     "fairness": "hyroads.controller.study.fairness",
+    "mesh": "hyroads.controller.study.mesh",
+    "routing": "hyroads.controller.study.routing",
 }
 
 
