@@ -1,4 +1,4 @@
-"""The studies ``mesh``, ``routing`` and ``arms`` on a few runs: whole tables, and the same seed gives the same results."""
+"""Studies ``mesh``, ``routing`` and ``arms`` on a few runs: whole tables, and the same seed gives the same results."""
 
 from __future__ import annotations
 
