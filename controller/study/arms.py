@@ -20,7 +20,7 @@ from hyroads.controller.core.topologies import office22_panels
 from .agreement import RATIO_TOLERANCE, SHARE_TOLERANCE, Rows, check, one
 from .framework import Bars, Cell, Check, Progress, Result, Settings, Table, interval_of, run_all
 from .networks import endpoints
-from .schedules import Airtime, Carriers, best_rates
+from .schedules import Airtime, most_of_paths
 
 TITLE = "How many multipaths a flow needs as arms"
 FIGURES = "thesis, Table 4.1"
@@ -95,7 +95,7 @@ def true_rates(task: Task) -> list[list[float]]:
         for arm in arms:
             # Planners with other errors find many of the same arms.
             if arm.identity not in known:
-                known[arm.identity] = float(best_rates(truth, Carriers.of_paths(truth, [arm.links]))[0])
+                known[arm.identity] = most_of_paths(truth, arm.links)
             rates.append(known[arm.identity])
         found.append(rates + [float("nan")] * (ARMS - len(rates)))
     return found

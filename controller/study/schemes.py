@@ -34,7 +34,7 @@ from hyroads.controller.core.interference import ExplicitInterference
 from hyroads.controller.core.network import Network
 from hyroads.controller.core.planner import Plan, Planner
 
-from .schedules import Airtime, Carriers, best_rates
+from .schedules import Airtime, Carriers, best_rates, most_of_paths
 
 SHORTEST = 5
 """n: how many shortest paths a vertex of the tree has."""
@@ -163,8 +163,8 @@ class Schemes:
             return best_rates(part.airtime, carriers, scheduled=scheme is Scheme.OPTIMAL)
         routes = self.routes(scheme, flows)
         airtime = routes.part.airtime
-        if len(flows) == 1 and len(routes.paths[0]) == 1:
-            return np.array([1.0 / airtime.busiest(routes.paths[0][0])])
+        if len(flows) == 1:
+            return np.array([most_of_paths(airtime, routes.paths[0])])
         return best_rates(airtime, Carriers.of_paths(airtime, routes.paths))
 
     def rate_mbps(self, scheme: Scheme, source: str, target: str) -> float:
