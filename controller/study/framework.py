@@ -159,6 +159,7 @@ def shown(cell: Cell) -> str:
 STUDIES: dict[str, str] = {
     "bandit": "hyroads.controller.study.bandit",
     "bandit-dynamic": "hyroads.controller.study.bandit_dynamic",
+    "convergence": "hyroads.controller.study.convergence",
     "fairness": "hyroads.controller.study.fairness",
 }
 
