@@ -161,6 +161,7 @@ STUDIES: dict[str, str] = {
     "bandit-dynamic": "hyroads.controller.study.bandit_dynamic",
     "convergence": "hyroads.controller.study.convergence",
     "fairness": "hyroads.controller.study.fairness",
+    "queues": "hyroads.controller.study.queues",
 }
 
 

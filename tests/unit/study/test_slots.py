@@ -163,3 +163,15 @@ def test_flows_of_different_sources() -> None:
     """Two flows into one access point: neither starves the other, and their sum is what the medium carries."""
     network = network_of({"x": ("a", "c", "wifi", 12.0), "y": ("b", "c", "wifi", 24.0)})
     assert without_control_mbps(network, [(0,), (1,)], rng()) == pytest.approx([6.0, 12.0], rel=0.05)
+
+
+def test_packets_cost_no_more_airtime_than_they_take() -> None:
+    """A fast link that always has one packet does not keep a slow one from what 5 % of free airtime leave it.
+
+    At 0.7 packets a slot every packet ends within a slot: were the rest of it lost, the slow link's queue would grow.
+    """
+    network = network_of({"x": ("a", "b", "wifi", 42.0), "y": ("c", "d", "wifi", 12.0), "z": ("e", "f", "plc", 60.0)})
+    rates = np.array([0.4 * 42.0, 0.55 * 12.0, 60.0])
+    ran = simulate(network, [(0,), (1,), (2,)], 30_000, rng(), rates)
+    assert ran.queued[15_000:].mean() < 40
+    assert ran.path_mbps(15_000) == pytest.approx(rates, rel=0.02)
