@@ -162,6 +162,7 @@ STUDIES: dict[str, str] = {
     "convergence": "hyroads.controller.study.convergence",
     "fairness": "hyroads.controller.study.fairness",
     "queues": "hyroads.controller.study.queues",
+    "utility": "hyroads.controller.study.utility",
 }
 
 
