@@ -31,7 +31,7 @@ AFTER = (100, 1000, 1900)
 """Slots after which the rate is compared with the last one (10 s and 190 s) and with the optimum (100 s)."""
 
 PUBLISHED_UNIT_MBPS = 50.0
-PAPER, OURS, LIVE, MEDIAN = "controller, papers' order", "controller, our order", "controller, live", "one unit, median"
+PAPER, OURS, LIVE = "controller, papers' order", "controller, our order", "controller, live"
 SOLVER, BACKPRESSURE = "solver", "backpressure"
 CONTROLLERS: Mapping[str, ControllerSettings] = {
     PAPER: ControllerSettings(rate_unit_mbps=PUBLISHED_UNIT_MBPS, simultaneous=True),
@@ -96,8 +96,7 @@ def run(settings: Settings, progress: Progress) -> Result:
         [
             "*Papers' order*: prices and averages of the last slot, one unit of 50 Mb/s, the papers' step sizes. *Our "
             "order*: the same with the prices and averages of this slot. *Live*: what `mode: controller` runs, with a "
-            "unit for each path. *One unit, median*: the median capacity as the unit of all paths, as `mode: "
-            "controller` once had. The solver (`mode: solver`, the default) is at the optimum after one slot.",
+            "unit for each path. The solver (`mode: solver`, the default) is at the optimum after one slot.",
             "Slots of the controllers are until the total rate is within 1 % of its last value. For backpressure it is "
             f"the mean of {MEAN_OF_SLOTS} slots of what arrives, within 1 % of the optimum; runs that don't get there "
             "count with all their slots, so that its mean is too low.",
@@ -109,10 +108,7 @@ def ways_of(task: Task) -> Ways:
     """All algorithms on one network."""
     case = draw(SETTINGS[task.setting], task.seed, task.number)
     optimum_mbps = float(solve(case.problem).flow_rates_mbps.sum())
-    controllers = dict(CONTROLLERS)
-    if SETTINGS[task.setting].is_home and SETTINGS[task.setting].flows > 1:
-        controllers[MEDIAN] = ControllerSettings(rate_unit_mbps=float(np.median(case.problem.capacity_mbps)))
-    found = {name: controlled(case.problem, each, optimum_mbps) for name, each in controllers.items()}
+    found = {name: controlled(case.problem, each, optimum_mbps) for name, each in CONTROLLERS.items()}
     found[SOLVER] = solved(case.problem, optimum_mbps)
     if task.backpressure_slots:
         found[BACKPRESSURE] = without_rates(case, task.backpressure_slots)
@@ -160,7 +156,7 @@ def later(ways: Sequence[Way], slot: int) -> FloatArray:
 def _table(found: Mapping[str, Sequence[Ways]]) -> Table:
     rows: list[tuple[Cell, ...]] = []
     for setting in found:
-        for name in (SOLVER, PAPER, OURS, LIVE, MEDIAN, BACKPRESSURE):
+        for name in (SOLVER, PAPER, OURS, LIVE, BACKPRESSURE):
             ways = of(found, [setting], name)
             if ways:
                 first, stays = slots_of(ways), slots_of(ways, stays=True)
@@ -174,7 +170,7 @@ def _table(found: Mapping[str, Sequence[Ways]]) -> Table:
 def _table_of_rates(found: Mapping[str, Sequence[Ways]]) -> Table:
     rows: list[tuple[Cell, ...]] = []
     for setting in found:
-        for name in (PAPER, OURS, LIVE, MEDIAN):
+        for name in (PAPER, OURS, LIVE):
             ways = of(found, [setting], name)
             if ways:
                 shares = np.array([[float(way.share[slot - 1]) for slot in AFTER] for way in ways])
@@ -220,7 +216,6 @@ def checks(found: Mapping[str, Sequence[Ways]], slots: int) -> list[Check]:
             "at least 0.98",
             float(at_last.min()),
             bool(at_last.min() >= 0.98),
-            why="with the median capacity as the unit of all paths some homes with two flows stay far below",
         )
     )
     return every

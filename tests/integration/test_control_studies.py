@@ -30,7 +30,7 @@ def test_convergence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(convergence, "QUICK_BACKPRESSURE_SLOTS", 2500)
     result = convergence.run(QUICK, ignored)
     rows = {row[:2]: row for row in result.tables[0].rows}
-    assert len(rows) == 4 * 5 + 1
+    assert len(rows) == 4 * 5
     assert all(row[3:7] == (1.0, 1.0, 1.0, 1.0) for row in rows.values() if row[1] == convergence.SOLVER)
     assert all(row[7] == 0 for row in rows.values() if row[1] != convergence.BACKPRESSURE)
     assert all(ok for what, ok in checks_of(result).items() if "live" in what or "papers' order, homes" in what)
