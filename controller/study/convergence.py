@@ -224,7 +224,7 @@ def checks(found: Mapping[str, Sequence[Ways]], slots: int) -> list[Check]:
 def _checks_of_slots(found: Mapping[str, Sequence[Ways]], slots: int) -> list[Check]:
     made = []
     for kind, settings, published, least in (("homes", HOMES, 90, 3000), ("offices", OFFICES, 77, 10_000)):
-        first = slots_of(of(found, settings, PAPER))
+        first, stays = (slots_of(of(found, settings, PAPER), stays=each) for each in (False, True))
         made.append(
             Check(
                 f"controller in the papers' order, {kind}: mean slots until first within 1 %",
@@ -233,6 +233,7 @@ def _checks_of_slots(found: Mapping[str, Sequence[Ways]], slots: int) -> list[Ch
                 bool(interval_of(first)[0] <= published),
                 f"{published}",
                 interval_of(first),
+                f"rates cross their last value on the way down from the first slots; for good it is {stays.mean():.0f}",
             )
         )
         pressed = slots_of(of(found, settings, BACKPRESSURE))
