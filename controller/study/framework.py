@@ -159,7 +159,9 @@ def shown(cell: Cell) -> str:
 STUDIES: dict[str, str] = {
     "bandit": "hyroads.controller.study.bandit",
     "bandit-dynamic": "hyroads.controller.study.bandit_dynamic",
+    "busy-time": "hyroads.controller.study.busy_time",
     "fairness": "hyroads.controller.study.fairness",
+    "latency": "hyroads.controller.study.latency",
     "paths": "hyroads.controller.study.paths",
 }
 
