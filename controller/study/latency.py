@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,15 +15,19 @@ from hyroads.controller.core.latency.two_state_queue import TwoStateQueue, mean_
 
 from .framework import AnyPlot, Cell, Check, Plot, Progress, Result, Settings, Table, interval_of, run_all
 from .latency_theorems import PAIRS, QUICK_PAIRS, tallies, theorem_checks, theorem_table
-from .packet_queue import simulate
+from .packet_queue import Packets, relaxation_s, simulate
 
 TITLE = "Delays over technologies whose rate alternates"
 FIGURES = "thesis, Figures 5.2, 5.5, 5.6, 5.8 to 5.10, Theorems 4 to 8 and Conjecture 1"
+TIMES_S = (40.0, 300.0)
 
 FRAME_BYTES = 1400.0
 ROOM = 200
-RUNS, QUICK_RUNS = 10, 6
-RUN_S, QUICK_RUN_S, WARM_UP_S = 200.0, 20.0, 5.0
+RUNS, QUICK_RUNS = 20, 12
+# A run of a queue has so many events, or lasts for so many relaxation times if that is longer.
+EVENTS, QUICK_EVENTS = 600_000, 60_000
+RELAXATIONS, QUICK_RELAXATIONS = 100.0, 20.0
+WARM_UP_RELAXATIONS = 4.0
 PER_MBPS = packets_per_s(1.0, FRAME_BYTES)
 TOLERANCE = 0.05
 _FROM_MBPS, _STEP_MBPS = 10.0, 0.5
@@ -96,33 +99,28 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Delay:
-    """A mean delay in s by the formula, and by packets in each run, float64[runs]; share of packets lost, by both."""
+    """A mean delay in s by the formula, and by packets: mean over the runs and its 95 % confidence interval.
+
+    Of both the share of packets that are lost.
+    """
 
     formula_s: float
-    packets_s: FloatArray = field(hash=False)
-    formula_loss: float = 0.0
-    packets_loss: float = 0.0
-
-    @property
-    def mean_s(self) -> float:
-        """Mean over the runs."""
-        return float(self.packets_s.mean())
-
-    def interval_s(self) -> tuple[float, float]:
-        """95 % confidence interval of the mean."""
-        return interval_of(self.packets_s)
+    mean_s: float
+    interval_s: tuple[float, float]
+    formula_loss: float
+    packets_loss: float
 
 
-Task = tuple[int, int, Point, int, float]
+Task = tuple[int, int, Point, int, bool]
 Delays = dict[Point, Delay]
 
 
 def run(settings: Settings, progress: Progress) -> Result:
     """Carry out the study."""
     runs = settings.runs or (QUICK_RUNS if settings.quick else RUNS)
-    run_s = QUICK_RUN_S if settings.quick else RUN_S
+    events, relaxations = (QUICK_EVENTS, QUICK_RELAXATIONS) if settings.quick else (EVENTS, RELAXATIONS)
     every = [point for case in CASES for room in (None, ROOM) for point in points(case, room)]
-    tasks: list[Task] = [(settings.seed, number, point, runs, run_s) for number, point in enumerate(every)]
+    tasks: list[Task] = [(settings.seed, number, point, runs, settings.quick) for number, point in enumerate(every)]
     found: Delays = dict(zip(every, run_all(delay_of, tasks, settings, progress), strict=True))
     pairs = QUICK_PAIRS if settings.quick else PAIRS
     told = tallies(settings, pairs, progress)
@@ -130,7 +128,8 @@ def run(settings: Settings, progress: Progress) -> Result:
         TITLE,
         f"Poisson arrivals of frames of {FRAME_BYTES:g} bytes, exponential service whose rate alternates between two "
         f"values. Formula: Yechiali and Naor 1971, and for queues of {ROOM} packets the exact Markov chain. Packets: "
-        f"{runs} runs of {run_s:g} s a point. Splits are p* of infinite queues and p_lim, in proportion to the mean "
+        f"{runs} runs a point, each of {events:,} arrivals and services a queue, or of {relaxations:g} times as "
+        "long as a queue remembers its length. Splits are p* of infinite queues and p_lim, in proportion to the mean "
         f"rates; each packet draws its queue. Theorems on {pairs} random pairs each. Seed {settings.seed}.",
         [_figures(found), _points(found), theorem_table(told)],
         plots(found),
@@ -175,20 +174,27 @@ def points(case: Case, room: int | None) -> list[Point]:
 
 def delay_of(task: Task) -> Delay:
     """The delay of a point by both ways; the mean is over packets that found room."""
-    seed, number, point, runs, run_s = task
-    load = point.load_mbps * PER_MBPS
+    seed, number, point, runs, is_quick = task
     rng = np.random.default_rng([seed, number])
     formula_s, formula_loss = formula_of(point)
-    delays_s, lost, arrived = np.empty(runs), 0, 0
+    delays_s, losses = np.empty(runs), np.empty(runs)
     for index in range(runs):
-        each = [
-            simulate(queue, share * load, run_s, rng, room=point.room, warm_up_s=WARM_UP_S)
-            for queue, share in point.parts
-        ]
-        left = sum(packets.left for packets in each)
-        delays_s[index] = sum(packets.delays_s for packets in each) / left if left else math.nan
-        lost, arrived = lost + sum(p.lost for p in each), arrived + sum(p.arrived for p in each)
-    return Delay(formula_s, delays_s, formula_loss, lost / max(1, arrived))
+        each = [(_packets(queue, share, point, is_quick, rng), share) for queue, share in point.parts]
+        served = [share * (1.0 - packets.lost / max(1, packets.arrived)) for packets, share in each]
+        delays_s[index] = sum(w * p.delay_s for w, (p, _) in zip(served, each, strict=True)) / sum(served)
+        losses[index] = 1.0 - sum(served)
+    mean_s = float(delays_s.mean())
+    return Delay(formula_s, mean_s, interval_of(delays_s), formula_loss, float(losses.mean()))
+
+
+def _packets(queue: TwoStateQueue, share: float, point: Point, is_quick: bool, rng: np.random.Generator) -> Packets:
+    """One run of one queue, as long as its mean delay needs: slow changes need long runs, quick ones many events."""
+    load = share * point.load_mbps * PER_MBPS
+    events, relaxations = (QUICK_EVENTS, QUICK_RELAXATIONS) if is_quick else (EVENTS, RELAXATIONS)
+    memory_s = relaxation_s(queue, load)
+    duration_s = max(events / (load + queue.mu_h), relaxations * memory_s)
+    warm_up_s = WARM_UP_RELAXATIONS * memory_s
+    return simulate(queue, load, duration_s, rng, room=point.room, warm_up_s=warm_up_s)
 
 
 def formula_of(point: Point) -> tuple[float, float]:
@@ -225,7 +231,7 @@ def crossing_mbps(first: TwoStateQueue, second: TwoStateQueue, room: int | None)
 def greatest_ratio(first: TwoStateQueue, second: TwoStateQueue) -> float:
     """The greatest ratio of the delays of p_lim and p* over all loads."""
     total = first.muhat + second.muhat
-    splits = [best_split(first, second, part * total) for part in np.linspace(0.001, 0.999, 999)]
+    splits = [best_split(first, second, part * total) for part in np.linspace(0.002, 0.998, 250)]
     return max(split.proportional_delay_s / split.delay_s for split in splits)
 
 
@@ -297,7 +303,7 @@ def _agreement(found: Delays) -> list[Check]:
     result = []
     for case, label, mbps, room, published in named:
         delay = _point(found, case, label, mbps, room)
-        low, high = delay.interval_s()
+        low, high = delay.interval_s
         # The delays of slow states vary from run to run: the interval has to come within the tolerance.
         is_met = low / (1.0 + TOLERANCE) <= delay.formula_s <= high * (1.0 + TOLERANCE)
         what = f"{case.name.removeprefix('figure-')}: {label} at {mbps:g} Mb/s, packets, ms"
@@ -327,7 +333,7 @@ def _figures(found: Delays) -> Table:
 def _points(found: Delays) -> Table:
     rows: list[tuple[Cell, ...]] = []
     for point, delay in found.items():
-        low, high = delay.interval_s()
+        low, high = delay.interval_s
         share = point.parts[0][1] if len(point.parts) > 1 else None
         at = (point.case, point.label, point.load_mbps, "infinite" if point.room is None else point.room, share)
         times = (1e3 * delay.formula_s, 1e3 * delay.mean_s, 1e3 * low, 1e3 * high)
@@ -360,7 +366,7 @@ def _delays(found: Delays, case: Case, room: int | None, title: str) -> Plot:
         index, packets = at[point.load_mbps], f"{point.label}, packets"
         for label, value in ((point.label, delay.formula_s), (packets, delay.mean_s)):
             lines.setdefault(label, np.full(len(at), np.nan))[index] = 1e3 * value
-        bands.setdefault(packets, np.full((2, len(at)), np.nan))[:, index] = 1e3 * np.array(delay.interval_s())
+        bands.setdefault(packets, np.full((2, len(at)), np.nan))[:, index] = 1e3 * np.array(delay.interval_s)
     name = case.name.replace(".", "-") + ("" if room is None else "-finite")
     x = np.array(case.loads_mbps)
     return Plot(name, title, "load, Mb/s", "mean delay, ms", x, lines, logarithmic_y=True, bands=bands)

@@ -79,6 +79,16 @@ def simulate(
     return Packets(arrived, int(np.count_nonzero(lost)), len(delays_s), float(delays_s.sum()), area, duration_s)
 
 
+def relaxation_s(queue: TwoStateQueue, load: float) -> float:
+    """About how long a stable queue remembers its length, s: two runs that are further apart are independent.
+
+    It is that of Brownian motion which is reflected at 0 (Harrison, "Brownian Motion and Stochastic Flow Systems",
+    1985): 2 variance / drift^2, with what arrivals, services and changes of the rate add to the variance.
+    """
+    changes = 2.0 * queue.variance / queue.alpha if queue.variance else 0.0
+    return 2.0 * (load + queue.muhat + changes) / (queue.muhat - load) ** 2
+
+
 def _steps(
     queue: TwoStateQueue, load: float, duration_s: float, rng: np.random.Generator
 ) -> tuple[FloatArray, NDArray[np.int8]]:
