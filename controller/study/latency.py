@@ -28,6 +28,8 @@ RUNS, QUICK_RUNS = 20, 12
 EVENTS, QUICK_EVENTS = 600_000, 60_000
 RELAXATIONS, QUICK_RELAXATIONS = 100.0, 20.0
 WARM_UP_RELAXATIONS = 4.0
+# Draws of the bootstrap: of each of some 170 points.
+_DRAWS = 200
 PER_MBPS = packets_per_s(1.0, FRAME_BYTES)
 TOLERANCE = 0.05
 _FROM_MBPS, _STEP_MBPS = 10.0, 0.5
@@ -184,7 +186,7 @@ def delay_of(task: Task) -> Delay:
         delays_s[index] = sum(w * p.delay_s for w, (p, _) in zip(served, each, strict=True)) / sum(served)
         losses[index] = 1.0 - sum(served)
     mean_s = float(delays_s.mean())
-    return Delay(formula_s, mean_s, interval_of(delays_s), formula_loss, float(losses.mean()))
+    return Delay(formula_s, mean_s, interval_of(delays_s, draws=_DRAWS), formula_loss, float(losses.mean()))
 
 
 def _packets(queue: TwoStateQueue, share: float, point: Point, is_quick: bool, rng: np.random.Generator) -> Packets:

@@ -136,8 +136,8 @@ def bounded_walk(steps: NDArray[np.int8], most: int) -> IntArray:
     columns = np.ascontiguousarray(table.reshape(rows, width).T)
     lower, upper = np.zeros(rows, dtype=np.int32), np.full(rows, most, dtype=np.int32)
     for step in columns:
-        np.clip(lower + step, 0, most, out=lower)
-        np.clip(upper + step, 0, most, out=upper)
+        np.minimum(np.maximum(lower + step, 0), most, out=lower)
+        np.minimum(np.maximum(upper + step, 0), most, out=upper)
     begins, sums = np.zeros(rows, dtype=np.int32), columns.sum(axis=0)
     length = 0
     for row, (low, high, change) in enumerate(zip(lower.tolist(), upper.tolist(), sums.tolist(), strict=True)):
@@ -145,5 +145,5 @@ def bounded_walk(steps: NDArray[np.int8], most: int) -> IntArray:
         length = min(max(length + change, low), high)
     walked, level = np.empty_like(columns), begins
     for index, step in enumerate(columns):
-        level = np.clip(level + step, 0, most, out=walked[index])
+        level = np.minimum(np.maximum(level + step, 0), most, out=walked[index])
     return walked.T.ravel()[:count].astype(np.int64)
