@@ -159,8 +159,11 @@ def shown(cell: Cell) -> str:
 STUDIES: dict[str, str] = {
     "bandit": "hyroads.controller.study.bandit",
     "bandit-dynamic": "hyroads.controller.study.bandit_dynamic",
+    "busy-time": "hyroads.controller.study.busy_time",
     "convergence": "hyroads.controller.study.convergence",
     "fairness": "hyroads.controller.study.fairness",
+    "latency": "hyroads.controller.study.latency",
+    "paths": "hyroads.controller.study.paths",
     "queues": "hyroads.controller.study.queues",
     "utility": "hyroads.controller.study.utility",
 }
