@@ -157,14 +157,17 @@ def shown(cell: Cell) -> str:
 
 
 STUDIES: dict[str, str] = {
+    "arms": "hyroads.controller.study.arms",
     "bandit": "hyroads.controller.study.bandit",
     "bandit-dynamic": "hyroads.controller.study.bandit_dynamic",
     "busy-time": "hyroads.controller.study.busy_time",
     "convergence": "hyroads.controller.study.convergence",
     "fairness": "hyroads.controller.study.fairness",
     "latency": "hyroads.controller.study.latency",
+    "mesh": "hyroads.controller.study.mesh",
     "paths": "hyroads.controller.study.paths",
     "queues": "hyroads.controller.study.queues",
+    "routing": "hyroads.controller.study.routing",
     "utility": "hyroads.controller.study.utility",
 }
 
