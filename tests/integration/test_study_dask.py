@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from hyroads.controller.study.dask_engine import dask_workers
 from hyroads.controller.study.framework import Settings
 
 NAME = "bandit-dynamic"
-SETTINGS = Settings(runs=300, quick=True)
+SETTINGS = Settings(runs=40, quick=True)
 
 
 @pytest.fixture(autouse=True)
@@ -40,7 +41,7 @@ def files_of(folder: Path) -> dict[str, bytes]:
 
 
 def arguments(address: str, folder: Path, *more: str) -> list[str]:
-    return ["study", NAME, "--quick", "--runs", "300", "--no-plots", "--out", str(folder), "--dask", address, *more]
+    return ["study", NAME, "--quick", "--runs", "40", "--no-plots", "--out", str(folder), "--dask", address, *more]
 
 
 def test_a_cluster_gives_the_same_files_also_with_a_worker_killed(two: Cluster, tmp_path: Path, capsys) -> None:
@@ -55,7 +56,7 @@ def test_a_cluster_gives_the_same_files_also_with_a_worker_killed(two: Cluster, 
             killed.append(done)
 
     with dask_workers(two.address) as engine:
-        settings = Settings(runs=300, quick=True, engine=engine)
+        settings = replace(SETTINGS, engine=engine)
         carry_out(NAME, settings, tmp_path / "killed", kill_one, plots=False).forget()
     assert killed and two.workers[0].wait(10) != 0
     assert files_of(tmp_path / "killed") == files_of(tmp_path / "here")
