@@ -118,9 +118,9 @@ def gallery() -> str:
         pictures = [f"[![{words}](studies/{name}/{plot}.png)](studies/{name}/{plot}.pdf)" for words, plot in plots]
         parts += [
             f"## `{name}`: {title[2:]}",
-            "\n".join(about),
+            "\n\n".join(about),
             *pictures,
-            re.split(r"^## ", rest, flags=re.M)[0].strip(),
+            re.split(r"^## ", rest, maxsplit=1, flags=re.MULTILINE)[0].strip(),
         ]
     return "\n\n".join(part for part in parts if part)
 

@@ -13,18 +13,20 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import small_study
 
 from hyroads.controller.cli.main import main
-from hyroads.controller.study import bandit_dynamic, fairness, framework
+from hyroads.controller.study import fairness, framework
 from hyroads.controller.study.framework import Settings, StudyError
 from hyroads.controller.study.kept_tasks import NAME
 
-# The command with a short study; tasks say how long they are, so that processes need not know of this.
+# The command as another process runs it, with the small study beside the others.
 HYROADS = [
     sys.executable,
     "-c",
-    "import sys; from hyroads.controller.cli.main import main; from hyroads.controller.study import bandit_dynamic\n"
-    "bandit_dynamic.QUICK_CHANGE, bandit_dynamic.AFTER = 300, 1000\n"
+    f"import sys; sys.path.insert(0, {str(Path(small_study.__file__).parent)!r})\n"
+    "from hyroads.controller.cli.main import main; from hyroads.controller.study.framework import STUDIES\n"
+    "STUDIES['small'] = 'small_study'\n"
     "if __name__ == '__main__': sys.exit(main())",
 ]
 
@@ -33,10 +35,10 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL], ids=["interrupted", "killed"])
 def test_the_same_command_goes_on_after_an_interrupt(tmp_path: Path, how: signal.Signals) -> None:
     """The files are those of a run that was not interrupted, and processes that worked for it are gone."""
-    arguments = ["study", "bandit-dynamic", "--quick", "--runs", "40", "--workers", "2", "--no-plots", "--out"]
+    arguments = ["study", "small", "--workers", "2", "--no-plots", "--out"]
     process = subprocess.Popen([*HYROADS, *arguments, str(tmp_path / "a")], stderr=subprocess.PIPE, text=True)
     rows = tmp_path / "a" / NAME
     until = time.monotonic() + 60
@@ -62,10 +64,10 @@ def test_the_same_command_goes_on_after_an_interrupt(tmp_path: Path, how: signal
 
 @pytest.fixture
 def small(monkeypatch) -> None:
-    monkeypatch.setattr(bandit_dynamic, "QUICK_CHANGE", 300)
-    monkeypatch.setattr(bandit_dynamic, "AFTER", 1000)
-    for name in [each for each in framework.STUDIES if each not in ("bandit-dynamic", "fairness")]:
+    """The small study, and fairness as one that can be made to fail."""
+    for name in [each for each in framework.STUDIES if each != "fairness"]:
         monkeypatch.delitem(framework.STUDIES, name)
+    monkeypatch.setitem(framework.STUDIES, small_study.NAME, small_study.MODULE)
 
 
 def fails(settings: Settings, progress) -> None:
@@ -74,35 +76,40 @@ def fails(settings: Settings, progress) -> None:
 
 def test_all_goes_on_after_a_study_failed_and_says_so(tmp_path: Path, capsys, monkeypatch, small) -> None:
     monkeypatch.setattr(fairness, "run", fails)
-    arguments = ["study", "all", "--quick", "--runs", "5", "--workers", "1", "--no-plots", "--out", str(tmp_path)]
+    arguments = ["study", "all", "--quick", "--runs", "3", "--workers", "1", "--no-plots", "--out", str(tmp_path)]
     assert main(arguments) == 1
     said = capsys.readouterr().out.splitlines()
-    assert "fairness: FAILED: out of luck" in said and "bandit-dynamic: " in said[0]
+    assert said[:2] == ["fairness: FAILED: out of luck", "small: 1 of 1 checks met"]
     overview = (tmp_path / "report.md").read_text()
-    assert "| [bandit-dynamic](bandit-dynamic/report.md) | thesis" in overview and "| failed |" in overview
-    # Only what failed is worked out again.
-    assert (tmp_path / "bandit-dynamic" / NAME).exists()
+    assert "| [small](small/report.md) | none | 1 of 1 checks met |" in overview and "| failed |" in overview
+    # Only what failed is worked out again; then nothing is kept any more.
+    assert (tmp_path / "small" / NAME).exists()
+    monkeypatch.setattr(fairness, "run", small_study.run)
+    assert main(arguments) == 0
+    assert not list(tmp_path.rglob(NAME))
 
 
 def test_repetitions_have_means_and_intervals(tmp_path: Path, capsys, small) -> None:
-    arguments = ["study", "bandit-dynamic", "--quick", "--runs", "5", "--workers", "1", "--no-plots", "--seed", "7"]
+    arguments = ["study", "small", "--runs", "3", "--workers", "1", "--no-plots", "--seed", "7"]
     assert main([*arguments, "--repeat", "3", "--out", str(tmp_path / "k"), "--json"]) == 0
-    check = json.loads(capsys.readouterr().out)["checks"][2]
-    found = []
-    for seed in (7, 8, 9):
-        with (tmp_path / "k" / f"seed-{seed}" / "summary.csv").open() as file:
-            found.append({row["policy"]: float(row["before"]) for row in csv.DictReader(file)})
+    [check] = json.loads(capsys.readouterr().out)["checks"]
     assert main([*arguments, "--out", str(tmp_path / "one")]) == 0
     assert contents(tmp_path / "one") == contents(tmp_path / "k" / "seed-7")
-    values = [each["hymab+"] for each in found]
+    values = []
+    for seed in (7, 8, 9):
+        with (tmp_path / "k" / f"seed-{seed}" / "summary.csv").open() as file:
+            values.append(float(next(csv.DictReader(file))["mean"]))
     half = 4.302652729911275 * np.std(values, ddof=1) / np.sqrt(3)  # Student's t, 2 degrees of freedom
-    assert check["measured"] == pytest.approx(np.mean(values))
+    assert check["measured"] == pytest.approx(np.mean(values)) and check["wanted"].endswith("met in 3 of 3")
     assert check["interval"] == pytest.approx([np.mean(values) - half, np.mean(values) + half])
     with (tmp_path / "k" / "summary.csv").open() as file:
-        rows = {row["policy"]: row for row in csv.DictReader(file)}
-    assert float(rows["hymab+"]["before"]) == pytest.approx(np.mean(values))
-    assert float(rows["hymab+"]["before, +-"]) == pytest.approx(half)
-    assert "hymab, from" in (tmp_path / "k" / "curves.csv").read_text().splitlines()[0]
+        row = next(csv.DictReader(file))
+    assert float(row["mean"]) == pytest.approx(np.mean(values)) and float(row["mean, +-"]) == pytest.approx(half)
+    with (tmp_path / "k" / "lines.csv").open() as file:
+        assert next(file).strip() == 'task,mean,"mean, from","mean, to"'
+    # Distributions are put together.
+    assert len((tmp_path / "k" / "values.csv").read_text().splitlines()) == 1 + 3 * 3 * 50
+    assert "--repeat 3" in (tmp_path / "k" / "report.md").read_text()
 
 
 def test_the_list_has_all_studies(capsys) -> None:
@@ -150,7 +157,7 @@ def test_a_key_that_others_can_read_is_refused(tmp_path, capsys) -> None:
     assert stat.S_IMODE((tmp_path / "key").stat().st_mode) == 0o644
 
 
-def test_forged_outcomes_are_one_line(tmp_path: Path, capsys, small) -> None:
+def test_forged_outcomes_are_one_line(tmp_path: Path, capsys) -> None:
     """Rows with right checksums whose outcomes are no outcomes of the study: never a traceback."""
     from hyroads.controller.study.kept_tasks import KeptTasks
 

@@ -6,24 +6,23 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import small_study
 from dask_cluster import Cluster, cluster
 from waypoint_certificates import make_certificate
 
 from hyroads.controller.cli.main import main
-from hyroads.controller.study import bandit_dynamic
+from hyroads.controller.study import framework
 from hyroads.controller.study.carry_out import carry_out
 from hyroads.controller.study.dask_engine import dask_workers
 from hyroads.controller.study.framework import Settings
 
-NAME = "bandit-dynamic"
-SETTINGS = Settings(runs=40, quick=True)
+NAME = small_study.NAME
+SETTINGS = Settings()
 
 
 @pytest.fixture(autouse=True)
-def short(monkeypatch) -> None:
-    """Tasks say how long they are, so that workers need not know of this."""
-    monkeypatch.setattr(bandit_dynamic, "QUICK_CHANGE", 300)
-    monkeypatch.setattr(bandit_dynamic, "AFTER", 1000)
+def small(monkeypatch) -> None:
+    monkeypatch.setitem(framework.STUDIES, NAME, small_study.MODULE)
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +40,7 @@ def files_of(folder: Path) -> dict[str, bytes]:
 
 
 def arguments(address: str, folder: Path, *more: str) -> list[str]:
-    return ["study", NAME, "--quick", "--runs", "40", "--no-plots", "--out", str(folder), "--dask", address, *more]
+    return ["study", NAME, "--no-plots", "--out", str(folder), "--dask", address, *more]
 
 
 def test_a_cluster_gives_the_same_files_also_with_a_worker_killed(two: Cluster, tmp_path: Path, capsys) -> None:
@@ -62,6 +61,7 @@ def test_a_cluster_gives_the_same_files_also_with_a_worker_killed(two: Cluster, 
     assert files_of(tmp_path / "killed") == files_of(tmp_path / "here")
 
 
+@pytest.mark.nightly
 def test_tls_with_certificates_at_both_ends(tmp_path: Path, capsys) -> None:
     make_certificate(tmp_path, "cluster", "127.0.0.1")
     make_certificate(tmp_path, "stranger", "127.0.0.1")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import subprocess
 import sys
@@ -31,11 +32,13 @@ def cluster(workers: int, folder: Path, protocol: str = "tcp", options: Sequence
     """Ends with all of its processes. ``options`` are those of TLS, for scheduler and workers."""
     address = f"{protocol}://127.0.0.1:{free_port()}"
     processes: list[subprocess.Popen[bytes]] = []
+    # What tests share can be imported by workers, too.
+    env = {**os.environ, "PYTHONPATH": f"{Path(__file__).parent}:{Path(__file__).parents[2]}"}
 
     def start(*words: str) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "distributed.cli." + words[0], *words[1:], *options]
         with (folder / f"dask-{len(processes)}.log").open("wb") as log:
-            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=folder)
+            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=folder, env=env)
         processes.append(process)
         return process
 
