@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hyroads.controller.study.framework import Settings, StudyError, run_all
+from hyroads.controller.study.framework import Settings, StudyError, interval_of, run_all
 from hyroads.controller.study.kept_tasks import NAME, KeptTasks
 from hyroads.controller.study.outcomes import OutcomeError, classes_of, decode, encode
 
@@ -250,3 +250,16 @@ def test_outcomes_that_cannot_be_kept_are_worked_out_again_and_said(tmp_path: Pa
         run_all(nothing, range(3), replace(SETTINGS, kept=kept), lambda done, total: None)
         assert kept.refused is not None and "nothing can't be kept" in kept.refused
     assert carried(tmp_path, job=nothing)[1][0] == 0
+
+
+# -- intervals --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shape", [(40,), (40, 3), (5000,)])
+def test_the_interval_of_a_mean_is_that_of_the_normal_distribution(shape: tuple[int, ...]) -> None:
+    values = np.random.default_rng(2).normal(10.0, 2.0, shape)
+    half = 1.96 * values.reshape(shape[0], -1).mean(axis=1).std() / math.sqrt(shape[0])
+    assert interval_of(values) == pytest.approx((values.mean() - half, values.mean() + half), abs=0.15 * half)
+    assert interval_of(values) == interval_of(values) != interval_of(values, seed=2)
+    one = interval_of(values, lambda drawn: float(drawn.mean()), draws=200)
+    assert one == pytest.approx(interval_of(values, draws=200), abs=0.3 * half)
