@@ -8,8 +8,10 @@ S. Henri's thesis (EPFL 9056, 2018, section 3.4).
 
 Packets have 1500 bytes. Each path has a queue of its own at each of its links, without a limit. A link that sends
 serves its queues in turn, one in a slot; what a slot carries is c_l times its length, and the rest of a packet that it
-does not carry follows in the queue's next turn. A packet that arrives in a slot is sent on in a later one. By default
-a slot lasts as long as a packet on the fastest of the links, so that no link sends more than one packet in it.
+does not carry follows in the queue's next turn. Where a slot ends with less than a packet's time to spare, that time
+counts for the next packet: a packet costs the airtime that it takes, as if the medium were free as soon as it is sent.
+A packet that arrives in a slot is sent on in a later one. By default a slot lasts as long as a packet on the fastest of
+the links, so that no link sends more than one packet in it.
 
 *Without congestion control* the sources send as fast as their first links allow: those always have packets. *With
 control* packets of each path arrive at its rate. Rates that leave some airtime in every domain, B diag(d) R x < 1, keep
@@ -171,7 +173,7 @@ class _Slots:
     def __init__(self, queues: _Queues, carried: Sequence[float], endless: bool) -> None:
         self._queues, self._carried = queues, carried
         self.waiting = [0] * len(queues.link_of)
-        # What has been sent of the packet in front, as a share of it.
+        # What has been sent of the packet in front, or is to the credit of the next one, as a share of it.
         self._begun = [0.0] * len(queues.link_of)
         self._turn = [0] * len(queues.links)
         # Bit l: link l (by position) has packets.
@@ -199,9 +201,8 @@ class _Slots:
                 queue = self._turn_of(link)
                 share = self._begun[queue] + self._carried[link]
                 whole = int(share + _ROUNDING)
-                if whole >= self.waiting[queue]:
-                    whole, share = self.waiting[queue], float(self.waiting[queue])
                 self._begun[queue] = max(0.0, share - whole)
+                whole = min(whole, self.waiting[queue])
                 if whole:
                     sent.append((queue, whole))
                 if not free:

@@ -163,3 +163,15 @@ def test_flows_of_different_sources() -> None:
     """Two flows into one access point: neither starves the other, and their sum is what the medium carries."""
     network = network_of({"x": ("a", "c", "wifi", 12.0), "y": ("b", "c", "wifi", 24.0)})
     assert without_control_mbps(network, [(0,), (1,)], rng()) == pytest.approx([6.0, 12.0], rel=0.05)
+
+
+def test_packets_cost_no_more_airtime_than_they_take() -> None:
+    """A fast link with one packet at a time does not use up the 5 % of airtime that are free.
+
+    At 0.7 packets a slot packets end within a slot: were the rest of it lost, ten packets would wait instead of one.
+    """
+    network = network_of({"x": ("a", "b", "wifi", 42.0), "y": ("c", "d", "wifi", 12.0), "z": ("e", "f", "plc", 60.0)})
+    rates = np.array([0.4 * 42.0, 0.55 * 12.0, 60.0])
+    ran = simulate(network, [(0,), (1,), (2,)], 30_000, rng(), rates)
+    assert ran.queued[15_000:].mean() < 2
+    assert ran.path_mbps(15_000) == pytest.approx(rates, rel=0.02)
