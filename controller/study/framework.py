@@ -160,6 +160,7 @@ STUDIES: dict[str, str] = {
     "bandit": "hyroads.controller.study.bandit",
     "bandit-dynamic": "hyroads.controller.study.bandit_dynamic",
     "fairness": "hyroads.controller.study.fairness",
+    "privacy": "hyroads.controller.study.privacy",
 }
 
 
