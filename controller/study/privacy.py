@@ -179,7 +179,7 @@ def carry_out(task: Task) -> Outcome:
     laws = _laws(task.source)
     rng = np.random.default_rng([task.source.seed, *task.name.encode()])
     sent = _Sent(task.scheme, laws, rng)
-    sets, labels = _folds(found, task)
+    sets, labels = _folds(found)
     learned = [plain[index] for index, _, is_learned in sets if is_learned]
     of_learned = [label for (_, _, is_learned), label in zip(sets, labels, strict=True) if is_learned]
     rows, of = [*learned], [*of_learned]
@@ -218,7 +218,7 @@ def _laws(source: Source) -> tuple[Padding, Padding]:
     return tuple(fitted(trace[way] for site in found.monitored for trace in site) for way in (0, 1))  # type: ignore[return-value]
 
 
-def _folds(found: Accesses, task: Task) -> tuple[list[tuple[int, Trace, bool]], list[int]]:
+def _folds(found: Accesses) -> tuple[list[tuple[int, Trace, bool]], list[int]]:
     """Each access with its number and whether it is learned, and beside it its site, -1 for others."""
     sets: list[tuple[int, Trace, bool]] = []
     labels: list[int] = []
