@@ -106,7 +106,8 @@ _WHY_DATA = (
 
 
 def _plus_checks(found: Mapping[str, Course]) -> list[Check]:
-    plain, plus, result = found[HYMAB].delivered, found[PLUS].delivered, []
+    plain, plus = found[HYMAB].delivered, found[PLUS].delivered
+    result: list[Check] = []
     for level in LEVELS:
         bound, reached = first_trial(plain, level), first_trial(plus, level)
         met = reached is not None and (bound is None or reached <= bound)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from .framework import StudyError
 
@@ -145,7 +145,7 @@ def features(seen: Trace) -> FloatArray:
     down, up = (times - first for times in seen)
     together = np.concatenate([down, up])
     total = len(together)
-    found = [np.log1p([len(down), len(up), total]), [len(up) / max(total, 1)]]
+    found: list[ArrayLike] = [np.log1p([len(down), len(up), total]), [len(up) / max(total, 1)]]
     found.append([together.max() if total else 0.0, _length(down), _length(up), _start(down) - _start(up)])
     found += [_gaps(down), _gaps(up), _quartiles(down), _quartiles(up)]
     found += [np.log1p(np.searchsorted(times, _GRID_S)) for times in (down, up)]
