@@ -23,6 +23,7 @@ from .traces import Accesses, FloatArray, Told, Trace, features, observer, recor
 
 TITLE = "Websites told apart by one of two networks"
 FIGURES = "thesis, Figures 6.2 to 6.8 and 6.12, Tables 6.1 to 6.6"
+TIMES_S = (45.0, 700.0)
 
 SITES, RUNS, QUICK_RUNS = 100, 90, 12
 LEAST_RUNS = 3
@@ -274,7 +275,7 @@ class _Sent:
             return times
         went = networks(times, scheme.split, rng, dummies=dummies)
         if scheme.gaps is None or scheme.padded_first:
-            return times[went == 1]
+            return np.asarray(times[went == 1])
         parts = [padded(times[went == network], law, rng) for network in (1, 2)]
         self._dummies += sum(int(part[1].sum()) for part in parts)
         return parts[0][0]
