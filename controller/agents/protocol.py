@@ -503,6 +503,7 @@ _CHECKS: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
     "station": dict,
     "bss": dict,
     "transition": dict,
+    "dot1x": dict,
     "client-report": dict,
     "client-event": dict,
     "client-policy": dict,

@@ -193,10 +193,11 @@ CLIENTS = VerbCommand(
     lists(
         "all clients",
         "clients",
-        "client=id | declared | places | known by | addresses | manager | steering",
+        "client=id | declared | places | known by | users | addresses | manager | steering",
         {
             "places": _places_of_client,
             "known by": lambda client: sorted({one["known_by"] for one in client["attachments"]}),
+            "users": lambda client: sorted({one["user"] for one in client["attachments"] if one.get("user")}),
             "addresses": lambda client: [ip["ip"] for one in client["attachments"] for ip in one["addresses"]],
         },
     ),
