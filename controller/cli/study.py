@@ -9,6 +9,7 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,8 @@ def _run(args: argparse.Namespace) -> int:
     if args.name == ALL:
         return _run_all_studies(args, names, settings)
     folder = args.out or Path("out") / f"study-{args.name}"
+    if args.name.startswith(LIVE):
+        settings = replace(settings, rows=_rows(args, folder))
     with _bars(names, args.repeat) as bars:
         carried = _carry_out(args, args.name, settings, folder, bars.of(args.name))
     carried.forget()
@@ -49,6 +52,17 @@ def _run(args: argparse.Namespace) -> int:
     else:
         _print(carried)
     return 0
+
+
+def _rows(args: argparse.Namespace, folder: Path) -> Path:
+    """The file of a live study's rows; ``--fresh`` begins it anew."""
+    path: Path = args.rows or folder / "rows.jsonl"
+    if args.fresh:
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            raise StudyError(f"--rows {path}: {error.strerror}") from error
+    return path
 
 
 def _run_all_studies(args: argparse.Namespace, names: Sequence[str], settings: Settings) -> int:
@@ -147,6 +161,8 @@ def _settings(args: argparse.Namespace) -> Settings:
             raise StudyError(f"{option} must be between 1 and {_MOST[option]}, got {value}")
     if args.seed < 0:
         raise StudyError(f"--seed must not be negative, got {args.seed}")
+    if args.rows is not None and not (args.name or "").startswith(LIVE):
+        raise StudyError(f"--rows is for live studies ({LIVE}...)")
     if args.traces is not None and not (args.traces.is_dir() and os.access(args.traces, os.R_OK | os.X_OK)):
         raise StudyError(f"--traces {args.traces}: expected a folder that can be read")
     return Settings(args.runs, args.seed, args.quick, args.workers, args.traces)
@@ -224,10 +240,13 @@ class _Bars:
 
 @contextmanager
 def _bars(names: Sequence[str], repeat: int) -> Iterator[_Bars]:
-    """Bars with the remaining time, drawn only on a terminal."""
+    """Bars with the remaining time, drawn only on a terminal. Live studies print a line a row instead: their networks
+    are forked, which a thread that draws must not see.
+    """
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     console = Console(file=sys.stderr)
-    with Bar(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+    quiet = not console.is_terminal or any(name.startswith(LIVE) for name in names)
+    with Bar(*columns, console=console, transient=True, disable=quiet) as bar:
         yield _Bars(bar, names, repeat)
 
 
@@ -271,6 +290,12 @@ COMMAND = Command(
     ),
     argument("--quick", action="store_true", help="fewer repetitions: coarse figures in seconds"),
     argument("--traces", type=Path, metavar="DIR", help="recorded traces, for the studies that can read some"),
+    argument(
+        "--rows",
+        type=Path,
+        metavar="FILE",
+        help="rows of a live study: those that are there are not measured again (default: rows.jsonl in --out)",
+    ),
     argument("--workers", type=int, metavar="W", default=os.cpu_count() or 1, help="processes (default: one per core)"),
     argument("--fresh", action="store_true", help="take nothing from an interrupted run: begin anew"),
     argument("--no-plots", action="store_true", help="no PNG, SVG and PDF; needs no Matplotlib"),
