@@ -2,8 +2,9 @@
 
     python benchmarks/latency.py
 
-Every delay comes from the formula; the column "simulated" repeats p* with packets (jumps of the Markov chain), as a
-check.
+Every delay comes from the formula; the column "simulated" repeats p* with packets, as a check. The published pairs are
+those of Henri, EPFL thesis 9056, 2018, Figures 5.9 and 5.10, in frames of 1400 bytes; ``hyroads study latency`` has all
+of the chapter's figures.
 """
 
 from __future__ import annotations
@@ -13,12 +14,14 @@ import random
 import time
 from dataclasses import dataclass
 
+import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from hyroads.controller.core.latency.fit import fit_rates
+from hyroads.controller.core.latency.fit import fit_rates, packets_per_s
 from hyroads.controller.core.latency.policy import best_single, best_split
 from hyroads.controller.core.latency.two_state_queue import TwoStateQueue, mean_delay_s
+from hyroads.controller.study.packet_queue import simulate
 
 
 @dataclass(frozen=True)
@@ -30,13 +33,26 @@ class Case:
 
 
 CONSTANT = TwoStateQueue.constant
+MBPS = packets_per_s(1.0, 1400.0)
 CASES = (
     Case("constant 100 and 40", CONSTANT(100), CONSTANT(40), (0.1, 0.25, 0.4, 0.6, 0.8, 0.95)),
     Case(
-        "constant 100; 180 / 20, 2.9 s each: the factor 13",
+        "published: constant 30 Mb/s; 7 / 3 Mb/s, 1 s each: the factor 13",
+        CONSTANT(30 * MBPS),
+        TwoStateQueue(7 * MBPS, 3 * MBPS, 1, 1),
+        (0.2, 0.4, 19 / 35, 0.7, 29 / 35, 0.9, 0.95),
+    ),
+    Case(
+        "published: constant 5000; 2053 / 1071, 0.33 s each",
+        CONSTANT(5000),
+        TwoStateQueue(2053, 1071, 3, 3),
+        (0.2, 0.4, 48 * MBPS / 6562, 64 * MBPS / 6562, 0.95),
+    ),
+    Case(
+        "constant 100; 180 / 20, 2.9 s each",
         CONSTANT(100),
         TwoStateQueue(180, 20, 0.35, 0.35),
-        (0.1, 0.2, 0.3, 0.4, 0.45, 0.5, 0.6, 0.75, 0.9),
+        (0.1, 0.2, 0.3, 0.4, 0.45, 0.6, 0.9),
     ),
     Case(
         "equal means: 130 / 70 and 200 / 0, both 0.2 s",
@@ -47,22 +63,13 @@ CASES = (
 )
 
 
-def simulated_delay_s(queue: TwoStateQueue, load: float, events: int, rng: random.Random) -> float:
-    """Mean delay by Little's law, over ``events`` jumps."""
-    packets, high, area, elapsed = 0, True, 0.0, 0.0
-    for _ in range(events):
-        serving = (queue.mu_h if high else queue.mu_l) if packets else 0.0
-        total = load + serving + (queue.alpha_h if high else queue.alpha_l)
-        step = rng.expovariate(total)
-        area, elapsed = area + packets * step, elapsed + step
-        event = rng.random() * total
-        if event < load:
-            packets += 1
-        elif event < load + serving:
-            packets -= 1
-        else:
-            high = not high
-    return area / elapsed / load
+# Events of each simulation.
+EVENTS = 4_000_000
+
+
+def simulated_delay_s(queue: TwoStateQueue, load: float, rng: np.random.Generator) -> float:
+    """Mean delay of packets, over some ``EVENTS`` arrivals and departures."""
+    return simulate(queue, load, EVENTS / (load + queue.mu_h), rng).delay_s
 
 
 def ms(delay_s: float) -> str:
@@ -74,7 +81,7 @@ def table_of(case: Case) -> Table:
     for column in ("load, 1/s", "of capacity", "single, ms", "p*", "D(p*), ms", "simulated, ms", "p_lim, ms"):
         table.add_column(column, justify="right")
     table.add_column("p_lim / p* (target: 1 or more)", justify="right")
-    rng = random.Random(1)
+    rng = np.random.default_rng(1)
     capacity = case.first.muhat + case.second.muhat
     for part in case.loads:
         load = part * capacity
@@ -82,7 +89,7 @@ def table_of(case: Case) -> Table:
         pair = (case.first, case.second)
         single_s = mean_delay_s(pair[best_single(pair, load)], load)
         simulated = sum(
-            share * simulated_delay_s(queue, share * load, 400_000, rng)
+            share * simulated_delay_s(queue, share * load, rng)
             for queue, share in zip(pair, (split.share, 1 - split.share), strict=True)
             if share > 0
         )

@@ -20,8 +20,9 @@ from rich.table import Table
 
 from hyroads.controller.core.errors import HyroadsError
 from hyroads.controller.study.carry_out import Carried, carry_out
+from hyroads.controller.study.dask_engine import Tls, dask_workers
 from hyroads.controller.study.drawing import need_matplotlib
-from hyroads.controller.study.framework import STUDIES, Progress, Result, Settings, StudyError, shown, study
+from hyroads.controller.study.framework import STUDIES, Engine, Progress, Result, Settings, StudyError, shown, study
 from hyroads.controller.study.report import ours, put, writable
 
 from .main import Command, argument
@@ -44,7 +45,8 @@ def _run(args: argparse.Namespace) -> int:
     folder = args.out or Path("out") / f"study-{args.name}"
     if args.name.startswith(LIVE):
         settings = replace(settings, rows=_rows(args, folder))
-    with _bars(names, args.repeat) as bars:
+    with _bars(names, args.repeat) as bars, _engine(args) as engine:
+        settings = replace(settings, engine=engine)
         carried = _carry_out(args, args.name, settings, folder, bars.of(args.name))
     carried.forget()
     if args.json:
@@ -71,7 +73,8 @@ def _run_all_studies(args: argparse.Namespace, names: Sequence[str], settings: S
     writable(out)
     done: dict[str, Carried] = {}
     failed: dict[str, str] = {}
-    with _bars(names, args.repeat) as bars:
+    with _bars(names, args.repeat) as bars, _engine(args) as engine:
+        settings = replace(settings, engine=engine)
         for name in names:
             try:
                 done[name] = _carry_out(args, name, settings, out / name, bars.of(name))
@@ -92,6 +95,21 @@ def _run_all_studies(args: argparse.Namespace, names: Sequence[str], settings: S
     else:
         print(f"report: {out / 'report.md'}")
     return 1 if failed else 0
+
+
+@contextmanager
+def _engine(args: argparse.Namespace) -> Iterator[Engine | None]:
+    """What carries out tasks, if it is not this machine."""
+    files = (args.dask_ca, args.dask_cert, args.dask_key)
+    if args.dask is None:
+        if any(files) or args.dask_insecure:
+            raise StudyError("--dask-ca, --dask-cert, --dask-key and --dask-insecure need --dask")
+        yield None
+        return
+    if any(files) and not all(files):
+        raise StudyError("--dask-ca, --dask-cert and --dask-key belong together")
+    with dask_workers(args.dask, Tls(*files) if all(files) else None, args.dask_insecure) as workers:
+        yield workers
 
 
 def _carry_out(args: argparse.Namespace, name: str, settings: Settings, folder: Path, progress: Progress) -> Carried:
@@ -297,6 +315,11 @@ COMMAND = Command(
         help="rows of a live study: those that are there are not measured again (default: rows.jsonl in --out)",
     ),
     argument("--workers", type=int, metavar="W", default=os.cpu_count() or 1, help="processes (default: one per core)"),
+    argument("--dask", metavar="ADDRESS", help="carry tasks out on a Dask cluster: tls://HOST:PORT of its scheduler"),
+    argument("--dask-ca", type=Path, metavar="FILE", help="certificate of the authority of the cluster (PEM)"),
+    argument("--dask-cert", type=Path, metavar="FILE", help="certificate of this command"),
+    argument("--dask-key", type=Path, metavar="FILE", help="its key, mode 0600"),
+    argument("--dask-insecure", action="store_true", help="let tcp:// leave this machine, for all to read and change"),
     argument("--fresh", action="store_true", help="take nothing from an interrupted run: begin anew"),
     argument("--no-plots", action="store_true", help="no PNG, SVG and PDF; needs no Matplotlib"),
     argument("--json", action="store_true", help="print one JSON document instead of tables"),

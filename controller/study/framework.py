@@ -187,9 +187,18 @@ def shown(cell: Cell) -> str:
 
 
 STUDIES: dict[str, str] = {
+    "arms": "hyroads.controller.study.arms",
     "bandit": "hyroads.controller.study.bandit",
     "bandit-dynamic": "hyroads.controller.study.bandit_dynamic",
+    "busy-time": "hyroads.controller.study.busy_time",
+    "convergence": "hyroads.controller.study.convergence",
     "fairness": "hyroads.controller.study.fairness",
+    "latency": "hyroads.controller.study.latency",
+    "mesh": "hyroads.controller.study.mesh",
+    "paths": "hyroads.controller.study.paths",
+    "queues": "hyroads.controller.study.queues",
+    "routing": "hyroads.controller.study.routing",
+    "utility": "hyroads.controller.study.utility",
     # Real packets (root); they are above all layers of the controller, and imported by their names alone.
     "live-example": "hyroads.mininet.studies.example",
     "live-pairs": "hyroads.mininet.studies.pairs",
@@ -201,9 +210,12 @@ def study(name: str) -> Study:
     return cast(Study, importlib.import_module(STUDIES[name]))
 
 
+_DRAWN_AT_ONCE = 500_000
+
+
 def interval_of(
     values: NDArray[np.float64],
-    statistic: Callable[[NDArray[np.float64]], float] = lambda drawn: float(np.mean(drawn)),
+    statistic: Callable[[NDArray[np.float64]], float] | None = None,
     *,
     seed: int = 1,
     draws: int = 1000,
@@ -212,12 +224,21 @@ def interval_of(
     """Confidence interval of a statistic by the percentile bootstrap (Efron, Annals of Statistics 7, 1979).
 
     ``values`` are independent results, float64[n] or float64[n, k]: rows are drawn with replacement ``draws`` times,
-    and ``statistic`` is asked for each draw. Without values both ends are NaN. The same seed gives the same interval.
+    and ``statistic`` is asked for each draw; without one it is the mean, and all draws are taken at once. Without
+    values both ends are NaN. The same seed gives the same interval.
     """
     if not len(values):
         return (math.nan, math.nan)
     rng = np.random.default_rng(seed)
-    found = [statistic(values[rng.integers(0, len(values), len(values))]) for _ in range(draws)]
+    count = len(values)
+    if statistic is None:
+        rows = values.reshape(count, -1).mean(axis=1)
+        # As many draws at once as fit into a few megabytes.
+        each = max(1, _DRAWN_AT_ONCE // count)
+        sizes = [min(each, draws - first) for first in range(0, draws, each)]
+        found = np.concatenate([rows[rng.integers(0, count, (size, count))].mean(axis=1) for size in sizes])
+    else:
+        found = np.array([statistic(values[rng.integers(0, count, count)]) for _ in range(draws)])
     low, high = np.quantile(found, [(1.0 - confidence) / 2.0, (1.0 + confidence) / 2.0])
     return (float(low), float(high))
 

@@ -100,12 +100,16 @@ class Invariants:
 
     # What holds
 
-    def violations(self) -> list[str]:
-        """All that does not hold; only when nothing is broken, and all is as before."""
+    def differences(self) -> list[str]:
+        """What of rules and of REST is not as it should be; only when nothing is broken, and all is as before."""
         try:
-            return [*self.wrong_rules(), *self.untrue(), *self.leaks(), *self.defects()]
+            return [*self.wrong_rules(), *self.untrue()]
         except HyroadsError as error:
             return [f"no answer any more: {error}"]
+
+    def not_held(self, *, is_back: bool) -> list[str]:
+        """What of the rest did not hold since this was last asked; leaks only when all is as before (``is_back``)."""
+        return [*(self.leaks() if is_back else ()), *self.defects()]
 
     def wrong_rules(self) -> list[str]:
         """Rules of switches beside those that were there at first, when the plan was the same, and their number beside

@@ -56,7 +56,7 @@ def run(settings: Settings, progress: Progress) -> Result:
     times, count = times_of(settings, WHOLE, QUICK), settings.runs or 1
     options = EmulationOptions(settings={"margin": MARGIN})
     trials = [Trial(number, network(), partial(measure, times=times), options) for number in range(1, count + 1)]
-    rows = measure_rows("live-example", f"{times}; margin {MARGIN:g}", trials, settings, progress)
+    rows = measure_rows("live-example", f"seed {settings.seed}; {times}; margin {MARGIN:g}", trials, settings, progress)
     made = [row for row in rows if row.made]
     return Result(
         TITLE,

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 
+from hyroads.controller.core.latency.fit import packets_per_s
 from hyroads.controller.core.latency.policy import (
     best_single,
     best_split,
@@ -261,10 +262,14 @@ def test_no_split_is_better_than_the_best(first, second, part):
 
 
 def test_proportional_split_can_be_thirteen_times_worse():
-    # A steady technology and one of the same mean rate that crawls for three seconds at a time.
-    steady, bursty = TwoStateQueue.constant(100.0), TwoStateQueue(180.0, 20.0, 0.35, 0.35)
-    split = best_split(steady, bursty, 80.0)
-    assert split.proportional_delay_s / split.delay_s > 13
+    # The published pair: 30 Mb/s steady, 7 and 3 Mb/s for a second each, frames of 1400 bytes, at 29 Mb/s.
+    per_mbps = packets_per_s(1.0, 1400.0)
+    steady, slow = TwoStateQueue.constant(30 * per_mbps), TwoStateQueue(7 * per_mbps, 3 * per_mbps, 1.0, 1.0)
+    split = best_split(steady, slow, 29 * per_mbps)
+    assert split.proportional_delay_s / split.delay_s == pytest.approx(13.13, abs=0.01)
+    # There is no upper limit: with slower alternation it grows.
+    split = best_split(TwoStateQueue.constant(100.0), TwoStateQueue(180.0, 20.0, 0.35, 0.35), 80.0)
+    assert split.proportional_delay_s / split.delay_s > 14
 
 
 @pytest.mark.parametrize("load", [0.0, -1.0, 150.0, 200.0, math.nan, math.inf])

@@ -99,6 +99,26 @@ def test_one_slot_of_the_published_proximal_rule_by_hand() -> None:
     assert result.averages_mbps == pytest.approx((1 - alpha) * state.averages_mbps + alpha * rates)
 
 
+def test_one_slot_of_the_papers_order_by_hand() -> None:
+    """Prices and averages follow from what was there before the slot, not from what the slot finds."""
+    settings = replace(PUBLISHED, simultaneous=True)
+    problem = triangle(MULTIPATH)
+    zero = ControllerState.initial(problem.layout, settings)
+    rates, averages, gamma = np.array([4.0, 6.0]), np.array([2.0, 3.0]), np.array([0.0, 0.0, 0.1, 0.0, 0.1, 0.0])
+    state = replace(zero, path_rates_mbps=rates, averages_mbps=averages, link_prices=gamma)
+    result = step(problem, state, settings)
+    alpha, unit = 0.04, 50.0
+    busy = np.array([4 / 10] * 2 + [6 / 15 + 10 / 30] * 4)
+    assert result.link_prices == pytest.approx(np.maximum(0.0, gamma + alpha * (busy - 1.0)))
+    price = np.array([0.2 / 30, 0.2 / 30 + 0.2 / 15])
+    wanted = (1 - alpha) * rates + alpha * (averages + unit**2 * (1 / 11 - price))
+    assert result.path_rates_mbps == pytest.approx(np.clip(wanted, 0, 10))
+    assert result.averages_mbps == pytest.approx((1 - alpha) * averages + alpha * rates)
+    # Without it the prices of this slot count, which are lower.
+    ours = step(problem, state, PUBLISHED)
+    assert (ours.averages_mbps > result.averages_mbps).all()
+
+
 def test_one_slot_with_own_units_by_hand() -> None:
     problem, settings = triangle(MULTIPATH), replace(SETTINGS, step_size=0.5)
     zero = ControllerState.initial(problem.layout, settings)

@@ -89,7 +89,7 @@ def mean_queue_length(queue: TwoStateQueue, load: float) -> float:
 
     ``load``: lambda in packets/s, 0 or more (:class:`LatencyError`).
     """
-    _check_load(load)
+    check_load(load)
     spare = queue.muhat - load
     if spare <= 0:
         return math.inf
@@ -98,14 +98,35 @@ def mean_queue_length(queue: TwoStateQueue, load: float) -> float:
 
 def mean_delay_s(queue: TwoStateQueue, load: float) -> float:
     """Mean time from arrival to departure, N / lambda (Little), s; at load 0 its limit; inf if unstable."""
-    _check_load(load)
+    check_load(load)
     spare = queue.muhat - load
     return (1.0 + _excess(queue, load)) / spare if spare > 0 else math.inf
 
 
+def delay_bounds_s(queue: TwoStateQueue, load: float) -> tuple[float, float]:
+    """Bounds of the mean delay without the cubic's root, s: at least, at most; (inf, inf) if unstable.
+
+    With f as in :func:`_root` the root u is at most u_0 = f(0) / alpha = mu_h mu_l / (alpha muhat), as f falls; so what
+    is served of it is at most y_0 = lambda u_0 / (1 + u_0), and u is at least f(y_0) / alpha, or 0 where that is less.
+    The delay falls in u. Both bounds are exact at load 0 and, relative to the delay, towards load muhat.
+    """
+    check_load(load)
+    spare = queue.muhat - load
+    if spare <= 0:
+        return math.inf, math.inf
+    if queue.variance == 0:
+        return 1.0 / spare, 1.0 / spare
+    alpha, muhat, low = queue.alpha, queue.muhat, min(queue.mu_h, queue.mu_l)
+    most = queue.mu_h * queue.mu_l / (alpha * muhat)
+    served = load * most / (1.0 + most)
+    least = (queue.mu_h - served) * (queue.mu_l - served) / (alpha * (muhat - served)) if served < low else 0.0
+    excess = [queue.variance / (alpha * (muhat + spare * u)) for u in (most, least)]
+    return (1.0 + excess[0]) / spare, (1.0 + excess[1]) / spare
+
+
 def slope(queue: TwoStateQueue, load: float) -> float:
     """N'(lambda), s: how much a little more load adds to the queue; inf if unstable."""
-    _check_load(load)
+    check_load(load)
     spare = queue.muhat - load
     if spare <= 0:
         return math.inf
@@ -121,7 +142,8 @@ def slope(queue: TwoStateQueue, load: float) -> float:
     return plain * (1.0 + excess) - load / spare * excess * (spare * root_slope - u) / denominator
 
 
-def _check_load(load: float) -> None:
+def check_load(load: float) -> None:
+    """:class:`LatencyError` unless ``load`` is a finite number of packets/s, 0 or more."""
     if not (math.isfinite(load) and load >= 0):
         raise LatencyError(f"load {load:g}: expected a finite number of packets/s, 0 or more")
 

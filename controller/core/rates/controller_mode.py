@@ -70,11 +70,16 @@ _HUGE = 1e100
 
 @dataclass(frozen=True)
 class ControllerSettings:
-    """``step_size`` alpha and ``rate_unit_mbps`` u (None: as in the module), ``adapt``: halve alpha on oscillation."""
+    """``step_size`` alpha and ``rate_unit_mbps`` u (None: as in the module), ``adapt``: halve alpha on oscillation.
+
+    ``simultaneous``: all updates of a slot start from the values before it, as the papers write them, where messages
+    carry the prices: q_P comes from the prices of the last slot and xbar_P from its rates, not from this one's.
+    """
 
     step_size: float | None = None
     rate_unit_mbps: float | None = None
     adapt: bool = True
+    simultaneous: bool = False
 
     def __post_init__(self) -> None:
         if self.step_size is not None and not 0 < self.step_size < 1:
@@ -162,8 +167,9 @@ def step(
     busy = (problem.airtime(state.path_rates_mbps) if own_airtime is None else own_airtime) + problem.external
     rise = alpha if settings.rate_unit_mbps is not None else np.minimum(alpha, _stable_step(problem, paths))
     prices = np.maximum(0.0, state.link_prices + rise * (busy - (1.0 - problem.margin)))
-    path_prices = problem.path_prices(prices)
-    rates, averages = _proximal(state, paths, path_prices)
+    path_prices = problem.path_prices(state.link_prices if settings.simultaneous else prices)
+    rates = _proximal(state, paths, path_prices)
+    averages = (1.0 - alpha) * state.averages_mbps + alpha * (state.path_rates_mbps if settings.simultaneous else rates)
     if paths.is_direct.any():
         direct = _direct(problem, path_prices, paths)
         rates = np.where(paths.is_direct, direct, rates)
@@ -258,13 +264,12 @@ def _stable_step(problem: RateProblem, paths: _Paths) -> FloatArray:
     return 1.0 / np.maximum(gain, np.finfo(float).tiny)
 
 
-def _proximal(state: ControllerState, paths: _Paths, path_prices: FloatArray) -> tuple[FloatArray, FloatArray]:
+def _proximal(state: ControllerState, paths: _Paths, path_prices: FloatArray) -> FloatArray:
     # In units of u: dU/dr - q' = u (U'(x) - q); back in Mb/s that is another factor u. A path without capacity gets 0.
     alpha, usable = state.step_size, paths.most_mbps > 0
     push = paths.unit_squared * (paths.slope - np.where(usable, path_prices, 0.0))
     wanted = (1.0 - alpha) * state.path_rates_mbps + alpha * (state.averages_mbps + push)
-    rates = np.clip(wanted, 0.0, paths.most_mbps)
-    return rates, (1.0 - alpha) * state.averages_mbps + alpha * rates
+    return np.clip(wanted, 0.0, paths.most_mbps)
 
 
 def _direct(problem: RateProblem, path_prices: FloatArray, paths: _Paths) -> FloatArray:
