@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from hyroads.controller.core.network import Link
 from hyroads.controller.study.framework import Settings
@@ -70,10 +71,10 @@ def arriving_mbps(emulation: Emulation, node: str, seconds: float) -> float:
 
 
 @contextmanager
-def declared(emulation: Emulation, pair: Pair, paths: Paths, name: str = FLOW, **more: object) -> Iterator[None]:
+def declared(emulation: Emulation, pair: Pair, paths: Paths, name: str = FLOW) -> Iterator[None]:
     """A flow on these paths (without any: on those that the planner chooses), in force while this is entered."""
-    fixed = {"paths": [list(path) for path in paths]} if paths else {}
-    emulation.rest.declare_flow(name, *pair, **fixed, **more)
+    fixed: dict[str, Any] = {"paths": [list(path) for path in paths]} if paths else {}
+    emulation.rest.declare_flow(name, pair[0], pair[1], **fixed)
     in_force(emulation, name)
     yield
     emulation.rest.remove_flow(name)

@@ -228,5 +228,5 @@ def test_verdict_of_the_pairs_counts_who_is_ahead() -> None:
 
 def test_a_scheme_without_a_route_is_beaten() -> None:
     figures = of_pair(1, 5.0, 8.0).figures
-    del figures["mbps"][floor.SP_WIFI]  # type: ignore[attr-defined]
+    del figures["mbps"][floor.SP_WIFI]
     assert np.isinf(pairs.ratios([figures], floor.SP_WIFI)).all()
