@@ -4,7 +4,7 @@
 that the parser of this kind of file takes; a key that the page does not explain ends the build.
 ``<!-- sockets -->`` becomes the table of all sockets on which something listens (``controller/core/sockets.py``).
 ``<!-- screenshot: NAME: WORDS -->`` becomes the picture that tests/scenario/test_dashboard.py made, or nothing if it
-did not.
+did not. ``<!-- gallery -->`` becomes the plots and checks of all studies that ``make gallery`` carried out.
 
 By itself, ``python scripts/docs_site.py`` prints what it would put into the pages.
 """
@@ -29,6 +29,7 @@ from hyroads.controller.cli.schema import KINDS
 from hyroads.controller.core.checking import Place, Section
 from hyroads.controller.core.errors import ConfigError
 from hyroads.controller.core.sockets import table as table_of_sockets
+from hyroads.controller.study.framework import STUDIES
 
 if TYPE_CHECKING:
     from mkdocs.config.defaults import MkDocsConfig
@@ -58,7 +59,11 @@ _TRIALS: tuple[Callable[[object], object], ...] = (
 
 
 _SCREENSHOT = re.compile(r"<!-- screenshot: (\w+): (.+?) -->")
-SCREENSHOTS = Path(__file__).resolve().parents[1] / "build" / "screenshots"
+BUILD = Path(__file__).resolve().parents[1] / "build"
+SCREENSHOTS = BUILD / "screenshots"
+GALLERY = "<!-- gallery -->"
+GALLERY_FOLDER = BUILD / "studies"
+"""Where ``make gallery`` puts the studies, each into a folder of its own."""
 
 
 class DocumentationError(Exception):
@@ -66,9 +71,12 @@ class DocumentationError(Exception):
 
 
 def on_files(files: Files, config: MkDocsConfig, **_: Any) -> None:
-    """MkDocs' hook: the pictures that tests have made are part of the site."""
+    """MkDocs' hook: the pictures that tests and studies have made are part of the site."""
     for picture in sorted(SCREENSHOTS.glob("*.png")):
         files.append(File.generated(config, f"screenshots/{picture.name}", abs_src_path=str(picture)))
+    for name in carried_out():
+        for path in sorted((GALLERY_FOLDER / name).glob("*.p[nd][gf]")):
+            files.append(File.generated(config, f"studies/{name}/{path.name}", abs_src_path=str(path)))
 
 
 def on_page_markdown(markdown: str, page: Page | None = None, **_: Any) -> str:
@@ -87,7 +95,34 @@ def on_page_markdown(markdown: str, page: Page | None = None, **_: Any) -> str:
     markdown = _KEYS.sub(lambda mark: table_of_keys(mark[1]), markdown)
     if SOCKETS in markdown:
         markdown = markdown.replace(SOCKETS, table_of_sockets(figure))
+    if GALLERY in markdown:
+        markdown = markdown.replace(GALLERY, gallery())
     return markdown.replace(MARKER, all_commands()) if MARKER in markdown else markdown
+
+
+def carried_out() -> list[str]:
+    """The studies that ``make gallery`` has carried out."""
+    return [name for name in STUDIES if (GALLERY_FOLDER / name / "report.md").is_file()]
+
+
+def gallery() -> str:
+    """Markdown: for each study the figures that it repeats, its command, its plots, and what was published."""
+    if not carried_out():
+        return "This site was built without plots: `make gallery` makes them, then `make docs` shows them."
+    parts = []
+    for name in carried_out():
+        report = (GALLERY_FOLDER / name / "report.md").read_text(encoding="utf-8")
+        top, _, rest = report.partition("\n## Published and ours\n")
+        title, *about = [line for line in top.splitlines() if line.startswith(("# ", "Repeats: ", "Made by "))]
+        plots = re.findall(r"^!\[(.*)\]\((\S+)\.png\)$", report, re.MULTILINE)
+        pictures = [f"[![{words}](studies/{name}/{plot}.png)](studies/{name}/{plot}.pdf)" for words, plot in plots]
+        parts += [
+            f"## `{name}`: {title[2:]}",
+            "\n\n".join(about),
+            *pictures,
+            re.split(r"^## ", rest, maxsplit=1, flags=re.MULTILINE)[0].strip(),
+        ]
+    return "\n\n".join(part for part in parts if part)
 
 
 def figure(module: str, name: str) -> object:

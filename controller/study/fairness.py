@@ -15,10 +15,11 @@ import numpy as np
 from hyroads.controller.core.fair.maxmin import Flow, Shares, allocate
 from hyroads.controller.core.fair.midrr import AS_PUBLISHED, MOST_SERVICES, Setting, course, simulate
 
-from .framework import Cell, Check, Plot, Progress, Result, Settings, Table, run_all
+from .framework import Cell, Check, Plot, Progress, Result, Settings, Table, interval_of, run_all
 
 TITLE = "Fair shares of several interfaces, by preference"
 FIGURES = "Yap 2013, Figures 3.1 and 4.5"
+TIMES_S = (5.0, 120.0)
 
 RUNS, QUICK_RUNS = 39, 8
 DURATION_S, QUICK_DURATION_S = 40.0, 10.0
@@ -130,20 +131,52 @@ def checks(rates: Mapping[str, Sequence[float]], found: np.ndarray) -> list[Chec
             measured = rates[name][int(phase * PHASE_S) + 1 : int((phase + 1) * PHASE_S)]
             off = max(off, *(abs(each / mbps - 1.0) for each in measured))
     fair = 16.0 / 3.0
-    worst = float(found[:, list(SCHEDULERS).index(DEFAULT)].max())
+    misses = found[:, list(SCHEDULERS).index(DEFAULT)]
+    typical = found[:, list(SCHEDULERS).index(ONE_BIT)]
     return [
         Check(
-            "each interface on its own: rate of flow b", "0.5 within 1 %", alone["b"], abs(alone["b"] / 0.5 - 1) <= 0.01
+            "each interface on its own: rate of flow b",
+            "0.5 within 1 %",
+            alone["b"],
+            abs(alone["b"] / 0.5 - 1) <= 0.01,
+            published="0.5 (Figure 3.1)",
         ),
-        Check("miDRR, Figure 4.5: worst second off by", "at most 0.01", off, off <= 0.01),
-        Check("one bit, 6 and 10 Mb/s: rate of flow a", "4 instead of 5.333", bit["a"], abs(bit["a"] / 4 - 1) <= 0.01),
+        Check(
+            "miDRR, Figure 4.5: worst second off by",
+            "at most 0.01",
+            off,
+            off <= 0.01,
+            published="the max-min fair rates",
+        ),
+        Check(
+            "one bit, 6 and 10 Mb/s: rate of flow a",
+            "4 instead of 5.333",
+            bit["a"],
+            abs(bit["a"] / 4 - 1) <= 0.01,
+            published="5.333, by the proof",
+            why="the proof takes for granted that the bit records every service; two between two turns leave one trace",
+        ),
+        Check(
+            "one bit: worst flow of a client off by, median",
+            "above 0.01",
+            float(np.median(typical)),
+            bool(np.median(typical) > 0.01),
+            published="0, by the proof",
+            interval=interval_of(typical, lambda drawn: float(np.median(drawn))),
+            why="as above",
+        ),
         Check(
             f"{DEFAULT}: the same",
             "5.333 within 1 %",
             counter["a"],
             abs(counter["a"] / fair - 1) <= 0.01,
         ),
-        Check(f"{DEFAULT}: worst flow of all clients off by", "at most 0.01", worst, worst <= 0.01),
+        Check(
+            f"{DEFAULT}: worst flow of all clients off by",
+            "at most 0.01",
+            float(misses.max()),
+            bool(misses.max() <= 0.01),
+        ),
     ]
 
 

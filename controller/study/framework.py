@@ -1,20 +1,19 @@
 """What a study is: settings in, a result out; how it is drawn and written is the same for all studies.
 
-A study's module has ``TITLE: str`` and ``run(settings, progress) -> Result``. It draws nothing and writes nothing, and
-is imported only when it is run. Its tasks are independent; the results do not depend on how many processes there are.
+A study's module has ``TITLE``, ``FIGURES``, ``TIMES_S`` and ``run(settings, progress) -> Result``. It draws nothing and
+writes nothing, and is imported only when it is run. Its tasks are independent; the results do not depend on how many
+processes or machines there are, nor on whether some of them were done by an earlier run (``run_all``).
 """
 
 from __future__ import annotations
 
 import importlib
 import math
-import multiprocessing
-import signal
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol, TypeVar, cast
+from typing import Any, Protocol, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,11 +28,36 @@ class StudyError(HyroadsError):
     """A study could not be run or written."""
 
 
+Task = TypeVar("Task")
+Outcome = TypeVar("Outcome")
+
+
+class Engine(Protocol):
+    """What carries out tasks: this process, several (``engines.py``), or other machines (``dask_engine.py``)."""
+
+    def outcomes(self, work: Callable[[Any], Any], tasks: Mapping[int, Any]) -> Iterator[tuple[int, Any]]:
+        """The number of each task with what ``work`` makes of it, in the order in which they end.
+
+        A generator: closing it ends what still runs. An error of ``work`` is raised here.
+        """
+
+
+class Keeper(Protocol):
+    """Where the outcomes of finished tasks are kept, so that an interrupted study can go on (``kept_tasks.py``)."""
+
+    def begin(self, work: Callable[[Any], Any], count: int) -> dict[int, Any]:
+        """The outcomes that an earlier run has left of the next ``count`` tasks, by the number of the task."""
+
+    def add(self, number: int, outcome: Any) -> None:
+        """Keep the outcome of one of the tasks of the last ``begin``."""
+
+
 @dataclass(frozen=True, slots=True)
 class Settings:
     """``runs``: independent repetitions, None for the study's default; ``quick``: a coarse result in seconds.
 
-    ``traces`` is a folder of recorded traces, for the studies that can read some.
+    ``traces`` is a folder of recorded traces, for the studies that can read some. ``workers`` is the number of
+    processes of this machine, unless there is an ``engine``. Neither these two nor ``kept`` change any result.
     """
 
     runs: int | None = None
@@ -41,6 +65,8 @@ class Settings:
     quick: bool = False
     workers: int = 1
     traces: Path | None = None
+    engine: Engine | None = field(default=None, compare=False, repr=False)
+    kept: Keeper | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,11 +165,13 @@ class Result:
 class Study(Protocol):
     """What the module of a study offers.
 
-    ``FIGURES`` says which published figures it repeats, as in ``"thesis, Figures 3.2 to 3.4; paper, Figures 4 to 6"``.
+    ``FIGURES`` says which published figures it repeats, as in ``"thesis, Figures 3.2 to 3.4; paper, Figures 4 to 6"``,
+    ``TIMES_S`` how long it takes on two processors, in seconds: with ``quick`` and without, as measured.
     """
 
     TITLE: str
     FIGURES: str
+    TIMES_S: tuple[float, float]
 
     def run(self, settings: Settings, progress: Progress) -> Result:
         """Carry it out; ``progress(done, total)`` is called now and then."""
@@ -157,14 +185,17 @@ def shown(cell: Cell) -> str:
 
 
 STUDIES: dict[str, str] = {
+    "arms": "hyroads.controller.study.arms",
     "bandit": "hyroads.controller.study.bandit",
     "bandit-dynamic": "hyroads.controller.study.bandit_dynamic",
     "busy-time": "hyroads.controller.study.busy_time",
     "convergence": "hyroads.controller.study.convergence",
     "fairness": "hyroads.controller.study.fairness",
     "latency": "hyroads.controller.study.latency",
+    "mesh": "hyroads.controller.study.mesh",
     "paths": "hyroads.controller.study.paths",
     "queues": "hyroads.controller.study.queues",
+    "routing": "hyroads.controller.study.routing",
     "utility": "hyroads.controller.study.utility",
 }
 
@@ -174,9 +205,12 @@ def study(name: str) -> Study:
     return cast(Study, importlib.import_module(STUDIES[name]))
 
 
+_DRAWN_AT_ONCE = 500_000
+
+
 def interval_of(
     values: NDArray[np.float64],
-    statistic: Callable[[NDArray[np.float64]], float] = lambda drawn: float(np.mean(drawn)),
+    statistic: Callable[[NDArray[np.float64]], float] | None = None,
     *,
     seed: int = 1,
     draws: int = 1000,
@@ -185,18 +219,23 @@ def interval_of(
     """Confidence interval of a statistic by the percentile bootstrap (Efron, Annals of Statistics 7, 1979).
 
     ``values`` are independent results, float64[n] or float64[n, k]: rows are drawn with replacement ``draws`` times,
-    and ``statistic`` is asked for each draw. Without values both ends are NaN. The same seed gives the same interval.
+    and ``statistic`` is asked for each draw; without one it is the mean, and all draws are taken at once. Without
+    values both ends are NaN. The same seed gives the same interval.
     """
     if not len(values):
         return (math.nan, math.nan)
     rng = np.random.default_rng(seed)
-    found = [statistic(values[rng.integers(0, len(values), len(values))]) for _ in range(draws)]
+    count = len(values)
+    if statistic is None:
+        rows = values.reshape(count, -1).mean(axis=1)
+        # As many draws at once as fit into a few megabytes.
+        each = max(1, _DRAWN_AT_ONCE // count)
+        sizes = [min(each, draws - first) for first in range(0, draws, each)]
+        found = np.concatenate([rows[rng.integers(0, count, (size, count))].mean(axis=1) for size in sizes])
+    else:
+        found = np.array([statistic(values[rng.integers(0, count, count)]) for _ in range(draws)])
     low, high = np.quantile(found, [(1.0 - confidence) / 2.0, (1.0 + confidence) / 2.0])
     return (float(low), float(high))
-
-
-Task = TypeVar("Task")
-Outcome = TypeVar("Outcome")
 
 
 def run_all(
@@ -204,24 +243,21 @@ def run_all(
 ) -> list[Outcome]:
     """``work(task)`` for every task, in order; ``work`` is a function of a module and tasks can be pickled.
 
-    ``progress(done, total)`` is called after each. With one worker everything stays in this process.
+    ``progress(done, total)`` is called after each. With one worker everything stays in this process. Where the
+    settings keep outcomes, what ``work`` returns is made of numbers, texts, arrays, tuples, lists, dictionaries, and of
+    dataclasses, named tuples and enumerations that its annotations name; other outcomes are worked out again.
     """
-    workers = settings.workers
-    progress(0, len(tasks))
-    if workers <= 1:
-        results = []
-        for done, task in enumerate(tasks, start=1):
-            results.append(work(task))
-            progress(done, len(tasks))
-        return results
-    # Processes start anew: a fork would copy the thread that draws the progress bar in whatever state it is.
-    # An interrupt is for this process, which then drops what is waiting.
-    context, ignore = multiprocessing.get_context("spawn"), (signal.SIGINT, signal.SIG_IGN)
-    with ProcessPoolExecutor(workers, mp_context=context, initializer=signal.signal, initargs=ignore) as pool:
-        futures = [pool.submit(work, task) for task in tasks]
-        try:
-            for done, _ in enumerate(as_completed(futures), start=1):
-                progress(done, len(tasks))
-            return [future.result() for future in futures]
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)
+    from .engines import Processes
+
+    engine = settings.engine or Processes(settings.workers)
+    found: dict[int, Outcome] = {} if settings.kept is None else settings.kept.begin(work, len(tasks))
+    progress(len(found), len(tasks))
+    waiting = {number: task for number, task in enumerate(tasks) if number not in found}
+    if waiting:
+        with closing(cast(Any, engine.outcomes(work, waiting))) as outcomes:
+            for number, outcome in outcomes:
+                found[number] = outcome
+                if settings.kept is not None:
+                    settings.kept.add(number, outcome)
+                progress(len(found), len(tasks))
+    return [found[number] for number in range(len(tasks))]

@@ -58,10 +58,13 @@ def enterprise(
     width_m: float = 50.0,
     height_m: float = 30.0,
     panels: int = 1,
+    clients_forward: bool = False,
 ) -> Network:
     """An office: half the nodes hybrid APs on a 10 x 10 m grid, the others WiFi clients placed uniformly.
 
     With two ``panels`` (100 x 60 m in the thesis) the halves left and right have power lines of their own.
+    ``clients_forward``: clients have links to each other and forward, as every node does in the published simulations;
+    a plain client, which has no switch, can't.
     """
     points = [(x, y) for x in _grid(width_m) for y in _grid(height_m)]
     aps, lines = node_count // 2, panels_of(PLC, panels)
@@ -70,7 +73,8 @@ def enterprise(
         plc = panel_at(lines, point, width_m)
         placed.append(Placed.at(f"r{i}", Role.GATEWAY if i == 1 else Role.AP, point, (WIFI, plc)))
     for i in range(1, node_count - aps + 1):
-        placed.append(Placed.at(f"c{i}", Role.CLIENT, uniform(rng, width_m, height_m), (WIFI,)))
+        client = Placed.at(f"c{i}", Role.CLIENT, uniform(rng, width_m, height_m), (WIFI,))
+        placed.append(replace(client, node=replace(client.node, agent=clients_forward)))
     return connect(placed, rng, f"enterprise-{width_m:g}x{height_m:g}")
 
 

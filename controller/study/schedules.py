@@ -37,12 +37,15 @@ from scipy.sparse.csgraph import connected_components
 from hyroads.controller.core.errors import PlanningError
 from hyroads.controller.core.interface_graph import FloatArray, InterfaceGraph, Path, capacities_of
 from hyroads.controller.core.network import Network
+from hyroads.controller.core.optimum import binding_rows
 
 MAX_ROUNDS = 2000
 TARGET_GAP = 1e-7
 """Relative to the optimum: what a result may miss of it."""
 _POINTS = 12
 _PRICED = 1e-10
+_IN_A_PLANE = 2
+_PARALLEL = 1e-9
 
 IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
@@ -97,10 +100,6 @@ class Airtime:
         for column, path in enumerate(paths):
             np.add.at(found[:, column], self.class_of[list(path)], self.seconds_per_mb[list(path)])
         return found
-
-    def busiest(self, path: Path) -> float:
-        """Busy time of the busiest domain of the network per Mb/s on a path, s/Mb: 1 over what it carries alone."""
-        return float((self.conflicts @ self.loads([path])[:, 0]).max())
 
 
 @dataclass(frozen=True, eq=False)
@@ -178,6 +177,34 @@ def best_rates(airtime: Airtime, carriers: Carriers, *, scheduled: bool = False)
         if missing <= TARGET_GAP * max(TARGET_GAP, solved.objective):
             return solved.rates_mbps
     raise PlanningError(f"the optimum of the flows did not converge in {MAX_ROUNDS} rounds")
+
+
+def most_of_paths(airtime: Airtime, paths: Sequence[Path]) -> float:
+    """The most that one flow gets over given paths, Mb/s, within the airtime of every link; 0 without paths.
+
+    With one path it is 1 over the busiest domain's load, with two it is in a corner of a polygon; only more paths need
+    :func:`best_rates`.
+    """
+    if not paths:
+        return 0.0
+    if len(paths) > _IN_A_PLANE:
+        return float(best_rates(airtime, Carriers.of_paths(airtime, [paths]))[0])
+    rows = airtime.conflicts @ airtime.loads(paths)
+    if len(paths) == 1:
+        return float(1.0 / rows.max())
+    rows = binding_rows(rows)
+    # Corners: the axes with the rows that bind there, and every two rows with each other.
+    first, second = np.triu_indices(len(rows), 1)
+    (a, b), (c, d) = rows[first].T, rows[second].T
+    crossing = a * d - b * c
+    apart = np.abs(crossing) > _PARALLEL * np.maximum(a * d, b * c)
+    x = (d - b)[apart] / crossing[apart]
+    y = (a - c)[apart] / crossing[apart]
+    corners = np.column_stack(
+        [np.append(x, [1.0 / rows[:, 0].max(), 0.0]), np.append(y, [0.0, 1.0 / rows[:, 1].max()])]
+    )
+    possible = (corners >= 0.0).all(axis=1) & ((corners @ rows.T).max(axis=1) <= 1.0 + _PARALLEL)
+    return float(corners[possible].sum(axis=1).max())
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,7 +5,7 @@ The schemes are those of EMPoWER (CoNEXT 2016, section 6) and of S. Henri's thes
     EMPoWER            the best multipath of the exploration tree (n = 5, as many paths as a node has technologies)
     SP                 the shortest path of the hybrid network
     SP-WiFi, MP-WiFi   SP and EMPoWER without the links that are not WiFi
-    MP-mWiFi           EMPoWER on two WiFi channels: the second has the first's capacities, and there is no PLC
+    MP-mWiFi           EMPoWER with a second WiFi channel, of the first's capacities, in place of PLC
     MP-2bp             the two shortest paths
     MP-W+P             the shortest path over WiFi only and the shortest over PLC only
     SP brute force     the single path that carries most of all
@@ -34,7 +34,7 @@ from hyroads.controller.core.interference import ExplicitInterference
 from hyroads.controller.core.network import Network
 from hyroads.controller.core.planner import Plan, Planner
 
-from .schedules import Airtime, Carriers, best_rates
+from .schedules import Airtime, Carriers, best_rates, most_of_paths
 
 SHORTEST = 5
 """n: how many shortest paths a vertex of the tree has."""
@@ -69,16 +69,23 @@ def is_wifi(technology: str) -> bool:
     return technology.startswith("wifi")
 
 
-def two_channels(network: Network, wifi: Callable[[str], bool] = is_wifi) -> Network:
-    """The network with WiFi only, on two channels: every link twice, of the same capacity; channels don't contend."""
+def two_channels(network: Network, wifi: Callable[[str], bool] = is_wifi, *, everywhere: bool = False) -> Network:
+    """The network with a second WiFi channel in place of power lines; the channels don't contend.
+
+    The second channel has the capacities of the first. Nodes that have a power line have it instead of that, so every
+    node has as many interfaces as before; ``everywhere`` gives it to nodes with WiFi only, too.
+    """
     mine = [i for i, link in enumerate(network.links) if wifi(link.technology)]
+    hybrid = {node for node, owned in network.technologies_of.items() if not all(map(wifi, owned))}
+    second = [i for i in mine if everywhere or {network.links[i].source, network.links[i].target} <= hybrid]
     links = tuple(
         replace(link, id=f"{link.id}-{channel}", technology=f"{link.technology}-ch{channel}")
-        for channel in (1, 2)
-        for link in (network.links[i] for i in mine)
+        for channel, chosen in ((1, mine), (2, second))
+        for link in (network.links[i] for i in chosen)
     )
-    relation = network.interference.contention_matrix()[mine][:, mine]
-    interference = ExplicitInterference(links, sparse.csr_matrix(sparse.block_diag([relation, relation])))
+    contention = network.interference.contention_matrix()
+    relations = [contention[chosen][:, chosen] for chosen in (mine, second)]
+    interference = ExplicitInterference(links, sparse.csr_matrix(sparse.block_diag(relations)))
     return replace(network, links=links, interference=interference, name=f"{network.name}-two-channels")
 
 
@@ -156,8 +163,8 @@ class Schemes:
             return best_rates(part.airtime, carriers, scheduled=scheme is Scheme.OPTIMAL)
         routes = self.routes(scheme, flows)
         airtime = routes.part.airtime
-        if len(flows) == 1 and len(routes.paths[0]) == 1:
-            return np.array([1.0 / airtime.busiest(routes.paths[0][0])])
+        if len(flows) == 1:
+            return np.array([most_of_paths(airtime, routes.paths[0])])
         return best_rates(airtime, Carriers.of_paths(airtime, routes.paths))
 
     def rate_mbps(self, scheme: Scheme, source: str, target: str) -> float:

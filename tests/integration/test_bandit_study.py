@@ -124,11 +124,19 @@ def test_report_files(tmp_path: Path) -> None:
     table = Table("summary", "A table", ("name", "n"), (("x|y", 1), ("z", None)))
     result = Result("Title", "Setting.", [table], [plot], [Check("figure", "at most 3", 2.0, True)], ["Note."])
     files = write(result, tmp_path / "deep" / "er", plots=True)
-    assert [f.name for f in files] == ["report.md", "summary.csv", "curves.csv", "curves.png", "curves.svg"]
-    assert files[3].read_bytes().startswith(b"\x89PNG") and b"<svg" in files[4].read_bytes()
+    assert [f.name for f in files] == [
+        "report.md",
+        "summary.csv",
+        "checks.csv",
+        "curves.csv",
+        "curves.png",
+        "curves.svg",
+        "curves.pdf",
+    ]
+    assert files[4].read_bytes().startswith(b"\x89PNG") and b"<svg" in files[5].read_bytes()
     text = files[0].read_text()
     assert "| x\\|y | 1 |" in text and "| z | - |" in text and "![A plot](curves.png)" in text and "2.000" in text
-    assert list(csv.reader(files[2].open())) == [["trial", "a"], ["1.0", "0.5"], ["2.0", "0.333333"]]
+    assert list(csv.reader(files[3].open())) == [["trial", "a"], ["1.0", "0.5"], ["2.0", "0.333333"]]
 
 
 def test_the_command(tmp_path: Path, capsys, monkeypatch) -> None:
@@ -139,7 +147,7 @@ def test_the_command(tmp_path: Path, capsys, monkeypatch) -> None:
     assert main([*arguments, "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["study"] == "bandit-dynamic" and len(document["checks"]) == 3
-    wanted = {"report.md", "summary.csv", "curves.csv", "curves.png", "curves.svg"}
+    wanted = {"report.md", "summary.csv", "checks.csv", "curves.csv", "curves.png", "curves.svg", "curves.pdf"}
     assert {Path(f).name for f in document["files"]} == wanted
     assert all(Path(f).stat().st_size for f in document["files"])
     rows = {row[0]: row for row in document["tables"][0]["rows"]}

@@ -45,6 +45,7 @@ ROLES = {
         "controller.cli.place",
         "controller.cli.check_config",
         "controller.cli.fair",
+        "controller.cli.study",
     ],
     "controller": ["controller.app", "controller.measure.snmp_client", "controller.framework.launcher"],
     "slicer": ["slices.server.run", "slices.server.web", "slices.flowvisor.client"],

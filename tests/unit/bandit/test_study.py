@@ -12,7 +12,7 @@ import pytest
 from hyroads.controller.cli.main import main
 from hyroads.controller.core.bandit.baselines import EpsGreedy, EpsNGreedy
 from hyroads.controller.core.bandit.hymab_plus import HymabPlus
-from hyroads.controller.study import report
+from hyroads.controller.study import drawing
 from hyroads.controller.study.contenders import (
     Contender,
     World,
@@ -66,7 +66,7 @@ def test_first_trial_is_on_the_smoothed_curve() -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["nonsense"], "invalid choice"),
+        (["nonsense"], "unknown study 'nonsense'"),
         (["bandit", "--runs", "0"], "--runs must be between 1 and"),
         (["bandit", "--seed", "-1"], "--seed must not be negative"),
         (["bandit", "--workers", "0"], "--workers"),
@@ -83,7 +83,7 @@ def test_bad_input_is_one_line_and_status_2(arguments, words, capsys) -> None:
 
 def test_missing_matplotlib_is_said_before_the_work(capsys, monkeypatch) -> None:
     real = util.find_spec
-    monkeypatch.setattr(report, "find_spec", lambda name: None if name == "matplotlib" else real(name))
+    monkeypatch.setattr(drawing, "find_spec", lambda name: None if name == "matplotlib" else real(name))
     assert main(["study", "bandit"]) == 2
     assert "pip install 'hyroads[study]'" in capsys.readouterr().err
 

@@ -15,8 +15,14 @@ from hyroads.controller.core.interference import ConflictInterference, Technolog
 from hyroads.controller.core.network import Link, Network, Node, Role
 from hyroads.controller.core.optimum import multipath_optimum_mbps
 from hyroads.controller.study.networks import endpoints, enterprise, residential
-from hyroads.controller.study.schedules import Airtime, heaviest_independent_set
-from hyroads.controller.study.schemes import BOUNDS, Scheme, Schemes, fastest_path
+from hyroads.controller.study.schedules import (
+    Airtime,
+    Carriers,
+    best_rates,
+    heaviest_independent_set,
+    most_of_paths,
+)
+from hyroads.controller.study.schemes import BOUNDS, Scheme, Schemes, fastest_path, two_channels
 
 ABOVE = 1 + 1e-6
 
@@ -190,6 +196,18 @@ def test_utilities_are_the_best(seed):
         assert Schemes(network).utility(Scheme.EMPOWER, flows) == pytest.approx(-found.fun, abs=1e-4)
 
 
+@pytest.mark.parametrize("seed", seeds(60))
+def test_most_of_few_paths_without_a_program(seed):
+    network = random_network(seed, size=5)
+    airtime, rng = Airtime.of(network), random.Random(seed)
+    paths = all_paths(network, "n0", "n4")
+    for count in (0, 1, 2, 2, 2, 3):
+        if count <= len(paths):
+            chosen = rng.sample(paths, count)
+            expected = best_rates(airtime, Carriers.of_paths(airtime, [chosen]))[0]
+            assert most_of_paths(airtime, chosen) == pytest.approx(expected, rel=1e-7)
+
+
 @pytest.mark.parametrize("seed", seeds(20))
 def test_order_of_schemes_in_networks_of_the_studies(seed):
     rng = random.Random(seed)
@@ -202,8 +220,10 @@ def test_order_of_schemes_in_networks_of_the_studies(seed):
         assert rate[scheme] <= rate[Scheme.CONS] * ABOVE, scheme
     assert rate[Scheme.SP] <= rate[Scheme.SP_BRUTE] * ABOVE
     assert rate[Scheme.SP_WIFI] <= rate[Scheme.MP_WP] * ABOVE
-    # Two channels carry what one does, twice.
-    assert rate[Scheme.MP_MWIFI] >= 2 * rate[Scheme.SP_WIFI] / ABOVE
+    assert rate[Scheme.MP_MWIFI] >= rate[Scheme.SP_WIFI] / ABOVE
+    # Two channels everywhere carry what one does, twice.
+    everywhere = Schemes(two_channels(network, everywhere=True))
+    assert everywhere.rate_mbps(Scheme.CONS, *flow) >= 2 * rate[Scheme.SP_WIFI] / ABOVE
 
 
 @pytest.mark.parametrize("seed", seeds(100))

@@ -1,0 +1,242 @@
+"""Study ``routing``: what the schemes of EMPoWER give to one flow in homes and offices, by exact rates."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hyroads.controller.core.network import Network
+
+from .agreement import Known, Rows, check, one
+from .framework import AnyPlot, Cdf, Cell, Check, Progress, Result, Settings, Table, run_all
+from .networks import endpoints, enterprise, residential
+from .schemes import Scheme, Schemes
+from .slots import without_control_mbps
+
+TITLE = "Multipath routing in hybrid networks"
+FIGURES = "thesis, Figures 3.2 to 3.4; paper, Figures 4 to 6"
+
+RUNS, QUICK_RUNS = 1000, 60
+SLOTS, QUICK_SLOTS = 3000, 1000
+_WIDE = partial(enterprise, width_m=100.0, height_m=60.0, panels=2, clients_forward=True)
+NETWORKS: Mapping[str, Callable[[random.Random], Network]] = {
+    "residential": residential,
+    "50x30": partial(enterprise, clients_forward=True),
+    "100x60": _WIDE,
+    "100x60, 20 nodes": partial(_WIDE, node_count=20),
+}
+SCHEMES = tuple(scheme for scheme in Scheme if scheme is not Scheme.SP_WITHOUT)
+RELATIVE = (Scheme.CONS, Scheme.EMPOWER, Scheme.SP, Scheme.MP_2BP, Scheme.MP_WP, Scheme.MP_WITHOUT)
+"""The schemes that are compared with the optimum."""
+WORST = 0.2
+"""The share of flows that counts as the worst."""
+EQUAL = 1e-4
+"""Rates that differ by less, relative to each other, are equal."""
+
+_COLUMN = {scheme: column for column, scheme in enumerate(SCHEMES)}
+
+Task = tuple[str, int, int, int]
+Samples = NDArray[np.float64]
+
+
+def rates_of(task: Task) -> list[float]:
+    """Rates in Mb/s of one flow in a random network by each of ``SCHEMES``; the task is (network, seed, number, slots).
+
+    Without control the rate is what arrives in a simulation of that many slots.
+    """
+    name, seed, number, slots = task
+    rng = random.Random(f"{seed}/{number}/{name}")  # noqa: S311
+    network = NETWORKS[name](rng)
+    ends = endpoints(network, rng)
+    schemes = Schemes(network)
+    found = []
+    for scheme in SCHEMES:
+        if scheme is Scheme.MP_WITHOUT:
+            paths = schemes.routes(scheme, [ends]).paths[0]
+            drawn = np.random.default_rng([seed, number, list(NETWORKS).index(name)])
+            found.append(float(without_control_mbps(network, paths, drawn, slots).sum()) if paths else 0.0)
+        else:
+            found.append(schemes.rate_mbps(scheme, *ends))
+    return found
+
+
+def run(settings: Settings, progress: Progress) -> Result:
+    """Carry out the study."""
+    runs = settings.runs or (QUICK_RUNS if settings.quick else RUNS)
+    slots = QUICK_SLOTS if settings.quick else SLOTS
+    tasks = [(name, settings.seed, number, slots) for number in range(runs) for name in NETWORKS]
+    rates = run_all(rates_of, tasks, settings, progress)
+    found = {name: np.array(rates[i :: len(NETWORKS)]) for i, name in enumerate(NETWORKS)}
+    return Result(
+        TITLE,
+        f"{runs} random networks of each kind with one flow: homes of 20 x 10 m with 3 hybrid routers, a hybrid client "
+        "and one with WiFi only (a client to a router); offices of 50 x 30 m and of 100 x 60 m with two electrical "
+        "panels, half of the 10 or 20 nodes hybrid access points, the others with WiFi only (any node to an access "
+        "point). Every node forwards. Rates with control are exact, with a row for every link of the network; those "
+        f"without control are simulated ({slots} slots). Seed {settings.seed}.",
+        [_rates_table(found), _figures_table(found)],
+        [plot for name in NETWORKS for plot in _plots(name, found[name])],
+        [each for name in NETWORKS for each in checks(name, found[name], full=runs >= RUNS and not settings.quick)],
+        [
+            "The thesis gives offices of 100 x 60 m 10 nodes, the paper 20, for the same figures: both are here.",
+            "MP-mWiFi has a second WiFi channel in place of power lines: nodes with WiFi only have one channel, as in "
+            "the hybrid network. If they had two, most flows would end at one of them with twice the rate of WiFi.",
+            "Shares of the optimum are over flows that have a route.",
+        ],
+    )
+
+
+def gain_over(scheme: Scheme, rows: Rows) -> float:
+    """Mean rate of EMPoWER over the mean rate of a scheme."""
+    return _mean_over(Scheme.EMPOWER, scheme, rows)
+
+
+def _mean_over(scheme: Scheme, other: Scheme, rows: Rows) -> float:
+    below = float(rows[:, _COLUMN[other]].mean())
+    return float(rows[:, _COLUMN[scheme]].mean()) / below if below else float("inf")
+
+
+def worst(rows: Rows) -> Rows:
+    """The worst flows by the smaller of the rates of EMPoWER and MP-mWiFi; flows that neither carries are left out."""
+    pair = rows[:, [_COLUMN[Scheme.EMPOWER], _COLUMN[Scheme.MP_MWIFI]]]
+    carried = np.flatnonzero(pair.max(axis=1) > 0)
+    order = carried[np.argsort(pair[carried].min(axis=1), kind="stable")]
+    return np.asarray(rows[order[: round(WORST * len(order))]])
+
+
+def hybrid_better(rows: Rows) -> float:
+    """Share of the worst flows to which EMPoWER gives more than MP-mWiFi."""
+    hybrid, mobile = _pair(worst(rows))
+    return _share(hybrid > mobile * (1 + EQUAL))
+
+
+def wifi_better(rows: Rows) -> float:
+    """Share of the worst flows to which MP-mWiFi gives more."""
+    hybrid, mobile = _pair(worst(rows))
+    return _share(mobile > hybrid * (1 + EQUAL))
+
+
+def without_wifi(rows: Rows) -> float:
+    """Share of the worst flows that have no route over WiFi only."""
+    return _share(_pair(worst(rows))[1] == 0)
+
+
+def most_by_wifi(rows: Rows) -> float:
+    """The greatest ratio of the rate of MP-mWiFi to that of EMPoWER among the worst flows."""
+    hybrid, mobile = _pair(worst(rows))
+    return float((mobile[hybrid > 0] / hybrid[hybrid > 0]).max(initial=0.0))
+
+
+def most_by_hybrid(rows: Rows) -> float:
+    """The greatest ratio of the rate of EMPoWER to that of MP-mWiFi among the worst flows that have a WiFi route."""
+    hybrid, mobile = _pair(worst(rows))
+    return float((hybrid[mobile > 0] / mobile[mobile > 0]).max(initial=0.0))
+
+
+def at_least(share: float, of: Scheme, rows: Rows, scheme: Scheme = Scheme.EMPOWER) -> float:
+    """Share of the flows with a route to which a scheme gives at least that share of the rate of another one."""
+    routed = rows[rows[:, _COLUMN[Scheme.OPTIMAL]] > 0]
+    return _share(routed[:, _COLUMN[scheme]] >= share * (1 - EQUAL) * routed[:, _COLUMN[of]])
+
+
+def _pair(rows: Rows) -> tuple[Samples, Samples]:
+    return rows[:, _COLUMN[Scheme.EMPOWER]], rows[:, _COLUMN[Scheme.MP_MWIFI]]
+
+
+def _share(of: NDArray[np.bool_]) -> float:
+    return float(of.mean()) if len(of) else 0.0
+
+
+def _ratio(low: float, high: float, published: str) -> Known:
+    return Known(low, high, False, published)
+
+
+_WIDE_GAINS = (_ratio(1.49, 1.57, "+68 %"), _ratio(1.24, 1.31, "+31 %"))
+KNOWN: Mapping[str, tuple[Known, ...]] = {
+    "residential": (
+        _ratio(1.43, 1.43, "+88 %"), _ratio(1.37, 1.37, "+28 %"),
+        one(0.996, "99 %"), one(0.96, "96 %"), one(1.0, "100 %"), one(0.0, "0 %"),
+    ),
+    "50x30": (
+        _ratio(1.49, 1.49, "+59 %"), _ratio(1.34, 1.34, "+39 %"),
+        one(0.956, "98 %"), one(0.84, "88 %"), one(0.97, "99 %"), one(0.06, "6 %"),
+    ),
+    "100x60": (*_WIDE_GAINS, one(0.949, "85 %"), one(0.76, "60 %"), one(0.94, "83 %"), one(0.19, "19 %")),
+    "100x60, 20 nodes": (*_WIDE_GAINS, one(0.798, "85 %"), one(0.41, "60 %"), one(0.69, "83 %"), one(0.19, "19 %")),
+}  # fmt: skip
+"""References (an independent reproduction) and published figures of each network, in the order of ``FIGURES_OF``."""
+
+FIGURES_OF: Mapping[str, Callable[[Rows], float]] = {
+    "mean rate of EMPoWER over SP-WiFi": partial(gain_over, Scheme.SP_WIFI),
+    "mean rate of EMPoWER over SP": partial(gain_over, Scheme.SP),
+    "EMPoWER within 10 % of cons": partial(at_least, 0.9, Scheme.CONS),
+    "EMPoWER equal to optimal": partial(at_least, 1.0, Scheme.OPTIMAL),
+    "EMPoWER within 15 % of optimal": partial(at_least, 0.85, Scheme.OPTIMAL),
+    "worst flows without WiFi": without_wifi,
+}
+_OF_ALL: Mapping[str, Callable[[Rows], float]] = {
+    "mean rate of MP-WiFi over SP-WiFi": partial(_mean_over, Scheme.MP_WIFI, Scheme.SP_WIFI),
+    "worst flows: EMPoWER better": hybrid_better,
+    "worst flows: MP-mWiFi better": wifi_better,
+    "worst flows: most by MP-mWiFi, times": most_by_wifi,
+    "worst flows: most by EMPoWER, times": most_by_hybrid,
+}
+
+
+def checks(name: str, rows: Rows, *, full: bool) -> list[Check]:
+    """The figures of one network against what is known of them."""
+    found = [
+        check(f"{name}: {what}", known, rows, statistic, full=full)
+        for (what, statistic), known in zip(FIGURES_OF.items(), KNOWN[name], strict=True)
+    ]
+    same, better, mobile, most, _ = _OF_ALL.items()
+    found.append(check(f"{name}: {same[0]}", _ratio(1.0, 1.0, "equal"), rows, same[1], full=full))
+    why = "half of the clients of a home have WiFi only" if name == "residential" else ""
+    found.append(check(f"{name}: {better[0]}", one(0.6, "60 %", why=why), rows, better[1], full=full))
+    found.append(check(f"{name}: {mobile[0]}", Known(0.15, 0.25, True, "15 to 25 %", why), rows, mobile[1], full=full))
+    greatest = most[1](rows)
+    found.append(Check(f"{name}: {most[0]}", "at most 2", greatest, greatest <= 2.0 * (1 + EQUAL), "1.7"))
+    return found
+
+
+def _rates_table(found: Mapping[str, Rows]) -> Table:
+    rows: list[tuple[Cell, ...]] = [
+        (str(scheme), *(float(each[:, column].mean()) for each in found.values())) for scheme, column in _COLUMN.items()
+    ]
+    return Table("rates", "Mean rate, Mb/s", ("scheme", *found), tuple(rows))
+
+
+def _figures_table(found: Mapping[str, Rows]) -> Table:
+    rows: list[tuple[Cell, ...]] = []
+    for what, statistic in (FIGURES_OF | _OF_ALL).items():
+        rows.append((what, *(statistic(each) for each in found.values())))
+    for scheme in RELATIVE:
+        statistic = partial(at_least, 0.9, Scheme.OPTIMAL, scheme=scheme)
+        rows.append((f"{scheme} within 10 % of optimal", *(statistic(each) for each in found.values())))
+    return Table("figures", "Ratios, and shares of flows", ("figure", *found), tuple(rows))
+
+
+def _plots(name: str, rows: Rows) -> list[AnyPlot]:
+    file = name.replace(", ", "-").replace(" ", "-")
+    shown = [scheme for scheme in SCHEMES if scheme not in (Scheme.CONS, Scheme.SP_BRUTE, Scheme.MP_WITHOUT)]
+    rates = {str(scheme): rows[:, _COLUMN[scheme]] for scheme in shown}
+    hybrid, mobile = _pair(worst(rows))
+    with np.errstate(divide="ignore"):
+        ratio = mobile / hybrid
+    routed = rows[rows[:, _COLUMN[Scheme.OPTIMAL]] > 0]
+    relative = {str(scheme): routed[:, _COLUMN[scheme]] / routed[:, _COLUMN[Scheme.OPTIMAL]] for scheme in RELATIVE}
+    return [
+        Cdf(f"rates-{file}", f"Rate of one flow, {name}", "rate, Mb/s", rates),
+        Cdf(
+            f"worst-{file}",
+            f"A second WiFi channel or power lines, worst fifth of the flows, {name}",
+            "rate of MP-mWiFi / rate of EMPoWER",
+            {"worst 20 %": ratio},
+            marks=((1.0, "equal"),),
+        ),
+        Cdf(f"optimal-{file}", f"Share of the optimum, {name}", "rate / optimal rate", relative),
+    ]

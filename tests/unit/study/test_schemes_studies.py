@@ -1,0 +1,116 @@
+"""Statistics of the studies of routing and of arms on hand-made rows, and what a planner sees that measures badly."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+from hyroads.controller.core.topologies import office22_panels
+from hyroads.controller.study import arms, routing
+from hyroads.controller.study.agreement import Known, check, one
+from hyroads.controller.study.networks import enterprise
+from hyroads.controller.study.routing import SCHEMES
+from hyroads.controller.study.schemes import Scheme
+
+NAN = float("nan")
+
+
+def rows_of(*flows):
+    """A row per flow from rates by scheme; the optimum is 100 where a flow does not say, other rates 0."""
+    full = [{Scheme.OPTIMAL: 100.0} | flow for flow in flows]
+    return np.array([[flow.get(scheme, 0.0) for scheme in SCHEMES] for flow in full])
+
+
+def pair(hybrid, mobile, **more):
+    return {Scheme.EMPOWER: hybrid, Scheme.MP_MWIFI: mobile} | more
+
+
+def test_the_worst_flows_are_those_with_the_smaller_rates_and_some_rate():
+    rows = rows_of(pair(0, 0), pair(9, 1), pair(2, 3), pair(50, 50), pair(60, 80), pair(70, 90), *[pair(99, 99)] * 5)
+    # A fifth of the ten flows that anything carries: those with 1 and 2.
+    assert routing.worst(rows)[:, SCHEMES.index(Scheme.EMPOWER)].tolist() == [9, 2]
+    assert routing.hybrid_better(rows) == routing.wifi_better(rows) == 0.5
+    assert routing.most_by_wifi(rows) == 1.5
+    assert routing.most_by_hybrid(rows) == 9
+    assert routing.without_wifi(rows) == 0
+    without = rows_of(pair(3, 0), *[pair(9, 9)] * 4)
+    assert routing.without_wifi(without) == routing.hybrid_better(without) == 1
+
+
+def test_shares_are_of_flows_with_a_route_and_gains_of_means():
+    rows = rows_of(
+        {Scheme.EMPOWER: 100.0, Scheme.CONS: 100.0, Scheme.SP: 40.0},
+        {Scheme.EMPOWER: 90.0, Scheme.CONS: 95.0, Scheme.SP: 55.0},
+        {Scheme.EMPOWER: 60.0, Scheme.CONS: 90.0, Scheme.SP: 30.0},
+        {Scheme.OPTIMAL: 0.0},
+    )
+    assert routing.gain_over(Scheme.SP, rows) == pytest.approx(2)
+    assert routing.at_least(0.9, Scheme.CONS, rows) == pytest.approx(2 / 3)
+    assert routing.at_least(1.0, Scheme.OPTIMAL, rows) == pytest.approx(1 / 3)
+    assert routing.at_least(0.5, Scheme.OPTIMAL, rows, Scheme.SP) == pytest.approx(1 / 3)
+    assert routing.gain_over(Scheme.MP_WP, rows) == float("inf")
+
+
+def test_a_flow_does_not_depend_on_the_others_and_schemes_keep_their_order():
+    for name in ("residential", "100x60"):
+        rates, again = (dict(zip(SCHEMES, routing.rates_of((name, 1, 4, 200)), strict=True)) for _ in range(2))
+        assert rates == again
+        assert rates[Scheme.SP] <= rates[Scheme.SP_BRUTE] * 1.000001 <= rates[Scheme.CONS] * 1.000002
+        assert rates[Scheme.EMPOWER] <= rates[Scheme.CONS] * 1.000001 <= rates[Scheme.OPTIMAL] * 1.000002
+        # What arrives without control can't be more than what the same paths carry.
+        assert rates[Scheme.MP_WITHOUT] <= rates[Scheme.OPTIMAL] * 1.1
+
+
+def test_every_node_of_the_study_forwards_and_plain_clients_do_not():
+    plain, forwarding = (enterprise(random.Random(2), clients_forward=each) for each in (False, True))
+    assert not any(node.is_plain_client for node in forwarding.nodes.values())
+    between = [link for link in forwarding.links if link.source[0] == link.target[0] == "c"]
+    assert between
+    assert len(forwarding.links) == len(plain.links) + len(between)
+    assert [node.position_m for node in plain.nodes.values()] == [n.position_m for n in forwarding.nodes.values()]
+
+
+def test_ratios_of_arms():
+    rows = np.array([[10.0, 20.0, 5.0, 20.0, NAN], [30.0, 10.0, 15.0, NAN, NAN]])
+    assert arms.ratio(1, rows).tolist() == [2, 1]
+    assert arms.ratio(2, rows).tolist() == [1, 1]
+    assert arms.mean_ratio(1, rows) == 1.5
+    assert arms.first_best(rows) == 0.5
+    assert arms.greatest_ratio(1, rows) == 2
+
+
+def test_a_planner_that_measures_badly_sees_this_much_wrong():
+    office, rng = office22_panels(random.Random(1)), np.random.default_rng(1)
+    same = arms.seen(office, 0.0, 0.0, rng)
+    assert same.links == office.links
+    noisy = arms.seen(office, 0.2, 0.0, rng)
+    factors = [a.capacity_mbps / b.capacity_mbps for a, b in zip(noisy.links, office.links, strict=True)]
+    assert np.mean(factors) == pytest.approx(1, abs=0.03)
+    assert np.std(factors) == pytest.approx(0.2, rel=0.1)
+    wrong = arms.seen(office, 0.0, 0.1, rng)
+    differs = (wrong.interference.contention_matrix() != office.interference.contention_matrix()).toarray()
+    links = office.links
+    count = possible = 0
+    for i, first in enumerate(links):
+        for j in range(i):
+            apart = not {first.source, first.target} & {links[j].source, links[j].target}
+            same_technology = first.technology == links[j].technology
+            possible += apart and same_technology
+            count += differs[i, j]
+            assert not differs[i, j] or (apart and same_technology)
+    assert count / possible == pytest.approx(0.1, rel=0.05)
+
+
+def test_agreement_within_points_or_per_cent_and_at_the_ends_of_a_range():
+    assert one(0.6, "").agrees(0.63, 0.63)
+    assert not one(0.6, "").agrees(0.64, 0.64)
+    assert one(2.0, "", share=False).agrees(2.1, 2.1)
+    assert not one(2.0, "", share=False).agrees(1.89, 1.89)
+    assert Known(1.49, 1.57, False, "").agrees(1.64, 1.64)
+    values = np.array([[0.0], [1.0], [1.0], [1.0]])
+    mean = lambda rows: float(rows.mean())  # noqa: E731
+    # The mean is 0.75; with four runs it may as well be 0.6.
+    assert not check("x", one(0.6, "60 %"), values, mean, full=True).ok
+    assert check("x", one(0.6, "60 %"), values, mean, full=False).ok
