@@ -43,6 +43,8 @@ def _run(args: argparse.Namespace) -> int:
     if args.name == ALL:
         return _run_all_studies(args, names, settings)
     folder = args.out or Path("out") / f"study-{args.name}"
+    if args.name.startswith(LIVE):
+        settings = replace(settings, rows=_rows(args, folder))
     with _bars(names, args.repeat) as bars, _engine(args) as engine:
         settings = replace(settings, engine=engine)
         carried = _carry_out(args, args.name, settings, folder, bars.of(args.name))
@@ -52,6 +54,17 @@ def _run(args: argparse.Namespace) -> int:
     else:
         _print(carried)
     return 0
+
+
+def _rows(args: argparse.Namespace, folder: Path) -> Path:
+    """The file of a live study's rows; ``--fresh`` begins it anew."""
+    path: Path = args.rows or folder / "rows.jsonl"
+    if args.fresh:
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            raise StudyError(f"--rows {path}: {error.strerror}") from error
+    return path
 
 
 def _run_all_studies(args: argparse.Namespace, names: Sequence[str], settings: Settings) -> int:
@@ -166,6 +179,8 @@ def _settings(args: argparse.Namespace) -> Settings:
             raise StudyError(f"{option} must be between 1 and {_MOST[option]}, got {value}")
     if args.seed < 0:
         raise StudyError(f"--seed must not be negative, got {args.seed}")
+    if args.rows is not None and not (args.name or "").startswith(LIVE):
+        raise StudyError(f"--rows is for live studies ({LIVE}...)")
     if args.traces is not None and not (args.traces.is_dir() and os.access(args.traces, os.R_OK | os.X_OK)):
         raise StudyError(f"--traces {args.traces}: expected a folder that can be read")
     return Settings(args.runs, args.seed, args.quick, args.workers, args.traces)
@@ -243,10 +258,13 @@ class _Bars:
 
 @contextmanager
 def _bars(names: Sequence[str], repeat: int) -> Iterator[_Bars]:
-    """Bars with the remaining time, drawn only on a terminal."""
+    """Bars with the remaining time, drawn only on a terminal. Live studies print a line a row instead: their networks
+    are forked, which a thread that draws must not see.
+    """
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     console = Console(file=sys.stderr)
-    with Bar(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+    quiet = not console.is_terminal or any(name.startswith(LIVE) for name in names)
+    with Bar(*columns, console=console, transient=True, disable=quiet) as bar:
         yield _Bars(bar, names, repeat)
 
 
@@ -290,6 +308,12 @@ COMMAND = Command(
     ),
     argument("--quick", action="store_true", help="fewer repetitions: coarse figures in seconds"),
     argument("--traces", type=Path, metavar="DIR", help="recorded traces, for the studies that can read some"),
+    argument(
+        "--rows",
+        type=Path,
+        metavar="FILE",
+        help="rows of a live study: those that are there are not measured again (default: rows.jsonl in --out)",
+    ),
     argument("--workers", type=int, metavar="W", default=os.cpu_count() or 1, help="processes (default: one per core)"),
     argument("--dask", metavar="ADDRESS", help="carry tasks out on a Dask cluster: tls://HOST:PORT of its scheduler"),
     argument("--dask-ca", type=Path, metavar="FILE", help="certificate of the authority of the cluster (PEM)"),

@@ -58,6 +58,7 @@ class Settings:
 
     ``traces`` is a folder of recorded traces, for the studies that can read some. ``workers`` is the number of
     processes of this machine, unless there is an ``engine``. Neither these two nor ``kept`` change any result.
+    ``rows`` is the file in which live studies keep what they measured, and from which they go on; None: none.
     """
 
     runs: int | None = None
@@ -65,6 +66,7 @@ class Settings:
     quick: bool = False
     workers: int = 1
     traces: Path | None = None
+    rows: Path | None = field(default=None, compare=False, repr=False)
     engine: Engine | None = field(default=None, compare=False, repr=False)
     kept: Keeper | None = field(default=None, compare=False, repr=False)
 
@@ -194,9 +196,13 @@ STUDIES: dict[str, str] = {
     "latency": "hyroads.controller.study.latency",
     "mesh": "hyroads.controller.study.mesh",
     "paths": "hyroads.controller.study.paths",
+    "privacy": "hyroads.controller.study.privacy",
     "queues": "hyroads.controller.study.queues",
     "routing": "hyroads.controller.study.routing",
     "utility": "hyroads.controller.study.utility",
+    # Real packets (root); they are above all layers of the controller, and imported by their names alone.
+    "live-example": "hyroads.mininet.studies.example",
+    "live-pairs": "hyroads.mininet.studies.pairs",
 }
 
 
