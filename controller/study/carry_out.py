@@ -10,9 +10,9 @@ from pathlib import Path
 from hyroads.controller.core.errors import HyroadsError
 
 from .framework import Progress, Result, Settings, StudyError, study
-from .kept_tasks import KeptTasks, forget
 from .repeat import combine
 from .report import Origin, writable, write
+from .task_store import TaskStore, forget
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,23 +69,23 @@ def carry_out(
 
 def _once(name: str, settings: Settings, folder: Path, progress: Progress, *, plots: bool, fresh: bool) -> Carried:
     writable(folder)
-    with KeptTasks(folder, name, settings, fresh) as kept:
+    with TaskStore(folder, name, settings, fresh) as store:
         try:
-            result = study(name).run(replace(settings, kept=kept), progress)
+            result = study(name).run(replace(settings, store=store), progress)
         except HyroadsError:
             raise
         except BrokenProcessPool as error:
             raise StudyError(f"{name}: a process ended, for want of memory perhaps; try fewer --workers") from error
         except Exception as error:
-            if not kept.found:
+            if not store.found:
                 raise
             # What has the right checksums and is nevertheless no outcome was not written by this code.
             raise StudyError(
-                f"{kept.path}: what is kept there is no outcome of {name} ({error!r}); --fresh begins anew"
+                f"{store.path}: what is kept there is no outcome of {name} ({error!r}); --fresh begins anew"
             ) from error
         files = write(result, folder, plots, origin_of(name, settings))
-        remarks = [f"{kept.found} finished tasks of an earlier run were taken up"] if kept.found else []
-        return Carried(result, files, [folder], remarks + ([kept.refused] if kept.refused else []))
+        remarks = [f"{store.found} finished tasks of an earlier run were taken up"] if store.found else []
+        return Carried(result, files, [folder], remarks + ([store.refused] if store.refused else []))
 
 
 def origin_of(name: str, settings: Settings, repeat: int = 1) -> Origin:

@@ -39,7 +39,7 @@ CONTROLLERS: Mapping[str, ControllerSettings] = {
     LIVE: ControllerSettings(),
 }
 HOMES = [name for name, setting in SETTINGS.items() if setting.is_home]
-OFFICES = [name for name, setting in SETTINGS.items() if not setting.is_home]
+ENTERPRISES = [name for name, setting in SETTINGS.items() if not setting.is_home]
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,7 +223,7 @@ def checks(found: Mapping[str, Sequence[Ways]], slots: int) -> list[Check]:
 
 def _checks_of_slots(found: Mapping[str, Sequence[Ways]], slots: int) -> list[Check]:
     made = []
-    for kind, settings, published, least in (("homes", HOMES, 90, 3000), ("offices", OFFICES, 77, 10_000)):
+    for kind, settings, published, least in (("homes", HOMES, 90, 3000), ("offices", ENTERPRISES, 77, 10_000)):
         first, stays = (slots_of(of(found, settings, PAPER), stays=each) for each in (False, True))
         made.append(
             Check(

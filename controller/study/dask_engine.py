@@ -25,8 +25,8 @@ from urllib.parse import urlsplit
 from hyroads.controller.files.text import check_private
 
 from .framework import StudyError
-from .kept_tasks import code_digest
 from .outcomes import OutcomeError, classes_of, decode, encode
+from .task_store import code_digest
 
 CONNECT_S = 10.0
 NO_WORKER_S = 60.0

@@ -42,8 +42,8 @@ class Engine(Protocol):
         """
 
 
-class Keeper(Protocol):
-    """Where the outcomes of finished tasks are kept, so that an interrupted study can go on (``kept_tasks.py``)."""
+class Store(Protocol):
+    """Where the outcomes of finished tasks are kept, so that an interrupted study can go on (``task_store.py``)."""
 
     def begin(self, work: Callable[[Any], Any], count: int) -> dict[int, Any]:
         """The outcomes that an earlier run has left of the next ``count`` tasks, by the number of the task."""
@@ -57,7 +57,7 @@ class Settings:
     """``runs``: independent repetitions, None for the study's default; ``quick``: a coarse result in seconds.
 
     ``traces`` is a folder of recorded traces, for the studies that can read some. ``workers`` is the number of
-    processes of this machine, unless there is an ``engine``. Neither these two nor ``kept`` change any result.
+    processes of this machine, unless there is an ``engine``. Neither these two nor ``store`` change any result.
     ``rows`` is the file in which live studies keep what they measured, and from which they go on; None: none.
     """
 
@@ -68,7 +68,7 @@ class Settings:
     traces: Path | None = None
     rows: Path | None = field(default=None, compare=False, repr=False)
     engine: Engine | None = field(default=None, compare=False, repr=False)
-    kept: Keeper | None = field(default=None, compare=False, repr=False)
+    store: Store | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,14 +256,14 @@ def run_all(
     from .engines import Processes
 
     engine = settings.engine or Processes(settings.workers)
-    found: dict[int, Outcome] = {} if settings.kept is None else settings.kept.begin(work, len(tasks))
+    found: dict[int, Outcome] = {} if settings.store is None else settings.store.begin(work, len(tasks))
     progress(len(found), len(tasks))
     waiting = {number: task for number, task in enumerate(tasks) if number not in found}
     if waiting:
         with closing(cast(Any, engine.outcomes(work, waiting))) as outcomes:
             for number, outcome in outcomes:
                 found[number] = outcome
-                if settings.kept is not None:
-                    settings.kept.add(number, outcome)
+                if settings.store is not None:
+                    settings.store.add(number, outcome)
                 progress(len(found), len(tasks))
     return [found[number] for number in range(len(tasks))]

@@ -99,8 +99,8 @@ def _steps(
     sums = np.cumsum(rng.standard_exponential(rng.poisson(total * duration_s) + 1))
     times_s = sums[:-1] * (duration_s / sums[-1])
     drawn = rng.random(len(times_s)) * total
-    kept = drawn < load + _rates(queue, times_s, duration_s, rng)
-    return times_s[kept], np.where(drawn[kept] < load, 1, -1).astype(np.int8)
+    taken = drawn < load + _rates(queue, times_s, duration_s, rng)
+    return times_s[taken], np.where(drawn[taken] < load, 1, -1).astype(np.int8)
 
 
 def _rates(queue: TwoStateQueue, times_s: FloatArray, duration_s: float, rng: np.random.Generator) -> FloatArray:

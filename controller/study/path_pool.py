@@ -63,8 +63,8 @@ def maximal_domains(interference: Interference) -> FloatArray:
     np.fill_diagonal(within, False)
     equal = within & within.T
     is_contained = (within & ~equal).any(axis=1) | np.triu(equal, 1).any(axis=0)
-    kept: FloatArray = rows[~is_contained].astype(np.float64)
-    return kept
+    largest: FloatArray = rows[~is_contained].astype(np.float64)
+    return largest
 
 
 @dataclass(frozen=True, eq=False)
@@ -283,7 +283,7 @@ def _silent_solver() -> Iterator[None]:
     """
     sys.stdout.flush()
     try:
-        kept, nowhere = os.dup(1), os.open(os.devnull, os.O_WRONLY)
+        stdout, nowhere = os.dup(1), os.open(os.devnull, os.O_WRONLY)
     except OSError:  # there is no standard output
         yield
         return
@@ -292,8 +292,8 @@ def _silent_solver() -> Iterator[None]:
         yield
     finally:
         ctypes.CDLL(None).fflush(None)
-        os.dup2(kept, 1)
-        os.close(kept)
+        os.dup2(stdout, 1)
+        os.close(stdout)
         os.close(nowhere)
 
 
@@ -301,5 +301,5 @@ def error_of_cap(columns: FloatArray, fewest: Fewest, most: int, total_mbps: flo
     """e_K: the share of ``total_mbps`` that is lost when only the ``most`` paths of the largest rates are used."""
     if fewest.count <= most:
         return 0.0
-    kept, _, _ = best_rates(columns[:, list(fewest.chosen[:most])])
-    return max(0.0, 1.0 - kept / total_mbps)
+    chosen_mbps, _, _ = best_rates(columns[:, list(fewest.chosen[:most])])
+    return max(0.0, 1.0 - chosen_mbps / total_mbps)

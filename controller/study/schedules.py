@@ -241,14 +241,14 @@ class _Program:
 
     def _domain_rows(self) -> sparse.csr_matrix[np.float64]:
         rows = sparse.csr_matrix(self._airtime.conflicts.astype(np.float64) @ self._cost.toarray())
-        kept, seen = [], set()
+        remaining, seen = [], set()
         for row in range(rows.shape[0]):
             each = rows[row]
             key = (each.indices.tobytes(), each.data.tobytes())
             if each.nnz and key not in seen:
                 seen.add(key)
-                kept.append(row)
-        return sparse.csr_matrix(rows[kept])
+                remaining.append(row)
+        return sparse.csr_matrix(rows[remaining])
 
     def _learn(self, component: int, chosen: int) -> bool:
         """Know one more independent set, made maximal; whether it is new."""

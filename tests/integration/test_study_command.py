@@ -18,7 +18,7 @@ import small_study
 from hyroads.controller.cli.main import main
 from hyroads.controller.study import fairness, framework
 from hyroads.controller.study.framework import Settings, StudyError
-from hyroads.controller.study.kept_tasks import NAME
+from hyroads.controller.study.task_store import NAME
 
 # The command as another process runs it, with the small study beside the others.
 HYROADS = [
@@ -159,10 +159,10 @@ def test_a_key_that_others_can_read_is_refused(tmp_path, capsys) -> None:
 
 def test_forged_outcomes_are_one_line(tmp_path: Path, capsys) -> None:
     """Rows with right checksums whose outcomes are no outcomes of the study: never a traceback."""
-    from hyroads.controller.study.kept_tasks import KeptTasks
+    from hyroads.controller.study.task_store import TaskStore
 
     arguments = ["study", "fairness", "--quick", "--runs", "2", "--workers", "1", "--no-plots", "--out", str(tmp_path)]
-    with KeptTasks(tmp_path, "fairness", Settings(2, 1, True)) as kept:
+    with TaskStore(tmp_path, "fairness", Settings(2, 1, True)) as kept:
         kept.begin(fairness.worst_errors, 2)
         kept.add(0, ["a", "b"])
         kept.add(1, [1.0])

@@ -33,6 +33,7 @@ UNTYPED = {
     *("chown", "podman", "logread", "/etc/init.d/hyroads-edge", "/etc/init.d/hyroads-ap"),
     *("make", "git", "cd", "cp", "ln", "mkdir", "install", "export", "kill", "curl", "openssl", "mptcpize", "rm"),
     *("python3", ".venv/bin/python", "scripts/guest.sh", "scripts/cross.sh", "hyroads", "hyroads-edge"),
+    *("pip", "dask"),
 }
 
 
@@ -148,7 +149,7 @@ def test_keys_are_found_at_every_depth() -> None:
     keys = docs_site.keys_of(docs_site.PARSERS["network file"])
     assert set(keys) == {
         "", "nodes.NAME", "links[]", "interference", "technologies.NAME", "technologies.NAME.radio", "flows[]",
-        "flows[].utility", "flows[].match", "nodes.NAME.waypoint", "hosts.NAME"
+        "flows[].utility", "flows[].match", "flows[].padding", "nodes.NAME.waypoint", "hosts.NAME"
     }  # fmt: skip
     assert "attached_to" in keys["nodes.NAME"] and keys["flows[].utility"] == ("alpha",)
     listen = docs_site.keys_of(docs_site.PARSERS["settings"])["listen.openflow"]

@@ -18,8 +18,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hyroads.controller.study.framework import Settings, StudyError, interval_of, run_all
-from hyroads.controller.study.kept_tasks import NAME, KeptTasks
 from hyroads.controller.study.outcomes import OutcomeError, classes_of, decode, encode
+from hyroads.controller.study.task_store import NAME, TaskStore
 
 
 class Kind(Enum):
@@ -161,8 +161,8 @@ def carried(folder: Path, settings: Settings = SETTINGS, until: int = 99, job=wo
         if done >= until:
             raise Interrupted
 
-    with KeptTasks(folder, "a-study", settings, **more) as kept:
-        return run_all(job, range(5), replace(settings, kept=kept), progress), told
+    with TaskStore(folder, "a-study", settings, **more) as store:
+        return run_all(job, range(5), replace(settings, store=store), progress), told
 
 
 def interrupted(folder: Path, until: int = 3, job=work) -> bytes:
@@ -194,7 +194,7 @@ def test_other_code_other_traces_and_fresh_begin_anew(tmp_path: Path, monkeypatc
     assert carried(tmp_path, replace(SETTINGS, workers=7))[1] == [5]
     assert carried(tmp_path, fresh=True)[1][0] == 0
     with monkeypatch.context() as patched:
-        patched.setattr("hyroads.controller.study.kept_tasks.code_digest", lambda: "other code")
+        patched.setattr("hyroads.controller.study.task_store.code_digest", lambda: "other code")
         assert carried(tmp_path)[1][0] == 0
     traces = tmp_path / "traces"
     traces.mkdir()
@@ -241,14 +241,14 @@ def test_an_empty_or_half_written_first_line_is_no_error(tmp_path: Path) -> None
 
 
 def test_two_commands_do_not_write_to_one_folder(tmp_path: Path) -> None:
-    with KeptTasks(tmp_path, "a-study", SETTINGS), pytest.raises(StudyError, match="another study writes"):
+    with TaskStore(tmp_path, "a-study", SETTINGS), pytest.raises(StudyError, match="another study writes"):
         carried(tmp_path)
 
 
 def test_outcomes_that_cannot_be_kept_are_worked_out_again_and_said(tmp_path: Path) -> None:
-    with KeptTasks(tmp_path, "a-study", SETTINGS) as kept:
-        run_all(nothing, range(3), replace(SETTINGS, kept=kept), lambda done, total: None)
-        assert kept.refused is not None and "nothing can't be kept" in kept.refused
+    with TaskStore(tmp_path, "a-study", SETTINGS) as store:
+        run_all(nothing, range(3), replace(SETTINGS, store=store), lambda done, total: None)
+        assert store.refused is not None and "nothing can't be kept" in store.refused
     assert carried(tmp_path, job=nothing)[1][0] == 0
 
 

@@ -20,7 +20,7 @@ from hyroads.controller.study.controlled import (
     slots_until,
     trailing_mean,
 )
-from hyroads.controller.study.convergence import BACKPRESSURE, HOMES, LIVE, OFFICES, PAPER, Way
+from hyroads.controller.study.convergence import BACKPRESSURE, ENTERPRISES, HOMES, LIVE, PAPER, Way
 from hyroads.controller.study.schemes import Scheme
 
 
@@ -108,7 +108,7 @@ def way(first: int, slots: int = 2000, share: float = 1.0) -> Way:
 
 def found_of(paper: int, pressed: int, live: float = 1.0) -> dict[str, list[convergence.Ways]]:
     ways = {PAPER: way(paper), LIVE: way(10, share=live), BACKPRESSURE: way(pressed, 20_000)}
-    return {name: [ways] * 3 for name in [*HOMES, *OFFICES]}
+    return {name: [ways] * 3 for name in [*HOMES, *ENTERPRISES]}
 
 
 def test_checks_of_convergence_are_met_by_what_was_published_and_not_by_its_opposite() -> None:

@@ -62,8 +62,8 @@ def _traces_digest(folder: Path | None) -> str | None:
     return digest.hexdigest()
 
 
-class KeptTasks:
-    """A ``Keeper`` of the framework: the file ``tasks.jsonl`` of a folder, for one study with certain settings.
+class TaskStore:
+    """A ``Store`` of the framework: the file ``tasks.jsonl`` of a folder, for one study with certain settings.
 
     ``StudyError`` if the file is none of ours, or another command writes to it. ``found`` is how many outcomes of an
     earlier run were taken so far, ``refused`` why some can't be kept.
@@ -72,7 +72,7 @@ class KeptTasks:
     def __init__(self, folder: Path, name: str, settings: Settings, fresh: bool = False) -> None:
         self.path = folder / NAME
         self.found = 0
-        self.kept = 0
+        self.count = 0
         self.refused: str | None = None
         self._call = -1
         self._work = ""
@@ -97,7 +97,7 @@ class KeptTasks:
         except OSError as error:
             raise StudyError(f"{self.path}: {error.strerror}") from error
 
-    def __enter__(self) -> KeptTasks:
+    def __enter__(self) -> TaskStore:
         return self
 
     def __exit__(
@@ -158,7 +158,7 @@ class KeptTasks:
             except OutcomeError:
                 continue
         self.found += len(outcomes)
-        self.kept += len(outcomes)
+        self.count += len(outcomes)
         return outcomes
 
     def add(self, number: int, outcome: Any) -> None:
@@ -174,7 +174,7 @@ class KeptTasks:
             self._file.flush()
         except OSError as error:
             raise StudyError(f"{self.path}: {error.strerror}") from error
-        self.kept += 1
+        self.count += 1
 
 
 def forget(folder: Path) -> None:
