@@ -147,7 +147,7 @@ def test_the_command(tmp_path: Path, capsys, monkeypatch) -> None:
     arguments = ["study", "bandit-dynamic", "--quick", "--runs", "5", "--workers", "1", "--out", str(out)]
     assert main([*arguments, "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
-    assert document["study"] == "bandit-dynamic" and len(document["checks"]) == 8
+    assert document["study"] == "bandit-dynamic" and len(document["checks"]) == 5
     wanted = {"report.md", "summary.csv", "checks.csv", "curves.csv", "curves.png", "curves.svg", "by-batch-all.pdf"}
     assert wanted <= {Path(f).name for f in document["files"]}
     assert all(Path(f).stat().st_size for f in document["files"])
