@@ -202,6 +202,7 @@ STUDIES: dict[str, str] = {
     # Real packets (root); they are above all layers of the controller, and imported by their names alone.
     "live-example": "hyroads.mininet.studies.example",
     "live-pairs": "hyroads.mininet.studies.pairs",
+    "live-tcp": "hyroads.mininet.studies.tcp",
 }
 
 
