@@ -417,7 +417,9 @@ class Client:
         return self.get(address("flows", flow))
 
     def declare_flow(self, flow: str, source: str, target: str, *, wait: bool = True, **more: Any) -> Document:
-        """Declare a flow; ``more``: policy, match, weight, utility, paths, traffic."""
+        """Declare a flow; ``more``: policy, match, weight, utility, paths, traffic; of a private flow also n_cons,
+        cost_share, padding and n_chp.
+        """
         body = {"id": flow, "from": source, "to": target, **more}
         document: Document = self.change("POST", "/flows", body, wait=wait)
         return document

@@ -74,6 +74,8 @@ class AttachmentSchema(Schema):
     technology = fields.String(allow_none=True, **about("host: a wired access port"))
     known_by = fields.String(**about("traffic, agent or association"))
     signal_dbm = fields.Float(allow_none=True)
+    user = fields.String(allow_none=True, **about("as whom it was authenticated (802.1X)"))
+    vlan = fields.Integer(allow_none=True, **about("what the RADIUS server gave it"))
     since_s = fields.Float(**about("for how long it has been there"))
     heard_s = fields.Float(**about("how long ago it was last heard"))
     addresses = fields.List(fields.Nested(AddressSchema))

@@ -40,6 +40,10 @@ class FlowDeclaration(Strict):
         validate=validate.Length(1, 64),
         **about("flows of one group are routed apart and have one utility; default none", example="call-up"),
     )
+    n_cons = Number(**about("of a private flow: mean run of packets on one network, 1 or more; default 20"))
+    cost_share = Number(**about("of a private flow: mean share of its first path, above 0, at most 0.5; default: 0.5"))
+    padding = fields.Raw(**about("of a private flow: true, false or gaps of one's own; default: true with n_chp"))
+    n_chp = Number(**about("of a private flow: mean packets between draws of the share; default: one draw per access"))
 
 
 class PathSchema(Schema):
@@ -64,6 +68,10 @@ class FlowSchema(Schema):
     match = fields.Dict(**required())
     slice = fields.String(**required("whose airtime shares it keeps"))
     group = fields.String(required=True, allow_none=True, **about("its group of flows; null: none", example="call-up"))
+    n_cons = fields.Float(**required("of a private flow: mean run on one network, packets", allow_none=True))
+    cost_share = fields.Float(**required("of a private flow: mean share of its first path", allow_none=True))
+    padding = fields.Raw(**required("of a private flow: whether gaps are padded, and how", allow_none=True))
+    n_chp = fields.Float(**required("of a private flow: mean packets between draws of the share", allow_none=True))
     origin = fields.String(**required(validate=validate.OneOf(["file", "api", "mptcp", "region"])))
     state = fields.String(**required(validate=validate.OneOf(["multipath", "single", "activating", "unreachable"])))
     reason = fields.String(**required("why it is not a multipath", allow_none=True))

@@ -72,6 +72,7 @@ VOCABULARY: Mapping[str, tuple[str | None, tuple[Any, ...]]] = {
     "cpu_s": ("seconds of processor time since the start", (1.2,)),
     "cursor": (None, ("WyJmMSJd",)),
     "decided_by": (None, ("solver",)),
+    "cost_share": (None, (0.2,)),
     "declared_mbps": (None, (10.0,)),
     "delay_ms": ("milliseconds that a packet takes", (2.1,)),
     "delivered_bytes": ("bytes that left the network at the egress; null: not reported", (1485000,)),

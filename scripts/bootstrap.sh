@@ -165,6 +165,26 @@ etcd() {
     rm -rf "$work"
 }
 
+# FreeRADIUS for tests of 802.1X, with the libraries that are not here: unpacked and not installed, as etcd.
+freeradius() {
+    $dev || return 0
+    [ -x .venv/freeradius/usr/sbin/freeradius ] || [ -n "$(PATH=$PATH:/usr/sbin type -P freeradius)" ] && return
+    say "FreeRADIUS"
+    local work names file
+    work=$(mktemp -d)
+    # What apt would install now; it says so without doing it.
+    names=$(apt-get install -s -qq --no-install-recommends freeradius 2>/dev/null | awk '/^Inst / {print $2}' || true)
+    # shellcheck disable=SC2086  # a list of names
+    if [ -n "$names" ] && (cd "$work" && apt-get download -qq $names >/dev/null 2>&1); then
+        for file in "$work"/*.deb; do dpkg -x "$file" "$work/files"; done
+        rm -rf .venv/freeradius
+        mv "$work/files" .venv/freeradius
+    else
+        say "no FreeRADIUS: its tests will be skipped"
+    fi
+    rm -rf "$work"
+}
+
 # Prometheus' programs for tests; without them these tests are skipped.
 prometheus() {
     $dev || return 0
@@ -207,4 +227,4 @@ side_by_side() {
 
 mkdir -p "$STAMPS"
 system_packages
-side_by_side python_side rust_programs packer prometheus etcd
+side_by_side python_side rust_programs packer prometheus etcd freeradius

@@ -22,8 +22,9 @@ from typing import TYPE_CHECKING, Protocol
 from hyroads.controller.core import strict_json
 from hyroads.controller.core.errors import ConfigError
 
-from .hostapd import Document, HostapdFollower, is_neighbour, is_ssid
+from .hostapd import Document, HostapdFollower
 from .model import Reading
+from .neighbours import is_neighbour, is_ssid
 from .reading_changes import Changes
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ MAX_LINE = 1 << 16
 MAX_UNSENT = 1 << 20
 INTERVAL_MS = (20, 10_000)
 MAX_CONTROLLERS = 8
+MOST_SHUT_OUT_S = 3600.0
 MAX_EPOCH = 2**63 - 1
 # A controller that does not lead is told no more often.
 STANDBY_S = 1.0
@@ -147,6 +149,7 @@ class Channel:
             "lead": self._lead,
             "transition": self._obeyed(self._transition),
             "neighbours": self._obeyed(self._neighbours),
+            "deauthenticate": self._obeyed(self._deauthenticate),
         }
 
     def run(self, stop: Callable[[], bool] = lambda: False, each_turn: Callable[[], None] = lambda: None) -> None:
@@ -244,6 +247,17 @@ class Channel:
         wrong = f"no hostapd on {technology[:64]}" if follower is None else follower.transition(mac, neighbour)
         answer = {"type": "ok"} if wrong is None else {"type": "error", "message": wrong}
         self._queue(session, {**answer, "seq": _seq(message)})
+
+    def _deauthenticate(self, session: _Session, message: Document) -> None:
+        """A station shall begin anew; one that is gone by now is no fault."""
+        technology, mac = (str(message.get(key)) for key in ("technology", "mac"))
+        told = message.get("for_s")
+        is_time = isinstance(told, int | float) and not isinstance(told, bool) and 0 <= told <= MOST_SHUT_OUT_S
+        for_s = float(told or 0) if is_time else 0.0
+        for follower in self._followers:
+            wrong = follower.deauthenticate(mac, for_s) if follower.technology == technology else None
+            if wrong is not None:
+                self._complain(f"{session.node}: {mac[:17]!a}: {wrong}")
 
     def _neighbours(self, session: _Session, message: Document) -> None:
         """What stations that ask are told; a hostapd that tells nobody anything is no fault."""

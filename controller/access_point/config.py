@@ -5,7 +5,8 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from hyroads.controller.core import strict_json
@@ -13,6 +14,7 @@ from hyroads.controller.core.errors import ConfigError
 from hyroads.controller.core.strict_json import JsonError
 
 from .emulated import EstimateErrors, Peer
+from .radius import RadiusGroup, WiredConfig, parse_groups
 from .wireless import MOST_MBM, RadioAbilities, frequency_mhz, is_interface
 
 WIRELESS_BACKENDS = ("hostapd", "recorded")
@@ -26,6 +28,8 @@ _BSSID = re.compile(r"[0-9a-f][02468ace](:[0-9a-f]{2}){5}")
 _OPTION = re.compile(r"[a-z0-9_]{1,64}=[ -~]{0,200}")
 _RESERVED = frozenset(
     {"interface", "bss", "driver", "ctrl_interface", "channel", "hw_mode", "country_code", "ssid", "ssid2", "bssid"}
+    | {"ieee8021x", "wpa_key_mgmt", "auth_server_addr", "auth_server_port", "auth_server_shared_secret"}
+    | {"acct_server_addr", "acct_server_port", "acct_server_shared_secret", "radius_das_port", "radius_das_client"}
     | {"bridge", "wpa", "wpa_passphrase", "sae_password", "macaddr_acl", "ap_isolate"}
 )
 # A socket's address has room for 108 bytes.
@@ -43,6 +47,8 @@ class WirelessConfig:
     """Open vSwitch's, of which each BSS becomes a port."""
     global_socket: str = DEFAULT_GLOBAL
     driver: str = "nl80211"
+    radius: Mapping[str, RadiusGroup] = field(default_factory=dict)
+    """Groups of RADIUS servers, with their secrets once these were read."""
 
 
 Item = TypeVar("Item")
@@ -100,6 +106,8 @@ class AgentConfig:
     hostapd: tuple[HostapdConfig, ...] = ()
     errors: EstimateErrors = field(default_factory=EstimateErrors)
     wireless: WirelessConfig | None = None
+    radius: Mapping[str, RadiusGroup] = field(default_factory=dict)
+    wired: WiredConfig | None = None
 
 
 class _Document:
@@ -160,8 +168,10 @@ def parse(text: str, name: str) -> AgentConfig:
     listen = document.each(top.get("listen", [DEFAULT_LISTEN]), "listen", _address)
     if not listen:
         raise document.fail("listen", "at least one address")
+    node = document.text(top["node"], "node")
+    groups = parse_groups(document, top["radius"], node) if "radius" in top else {}
     return AgentConfig(
-        node=document.text(top["node"], "node"),
+        node=node,
         interfaces=interfaces,
         listen=listen,
         community=None if community is None else _secret(document, community, "community"),
@@ -170,8 +180,18 @@ def parse(text: str, name: str) -> AgentConfig:
         medium_socket=socket,
         hostapd=document.each(top.get("hostapd", []), "hostapd", _hostapd),
         errors=_errors(document, top.get("errors", {})),
-        wireless=_wireless(document, top["wireless"]) if "wireless" in top else None,
+        wireless=_wireless(document, top["wireless"], groups) if "wireless" in top else None,
+        radius=groups,
+        wired=_wired(document, top["wired"], groups) if "wired" in top else None,
     )
+
+
+def _wired(document: _Document, raw: Any, groups: Mapping[str, RadiusGroup]) -> WiredConfig:
+    section = document.mapping(raw, "wired", ("interface", "radius"))
+    name = document.word(section.get("interface"), "wired.interface", is_interface, "the bridge's own interface")
+    if section.get("radius") not in groups:
+        raise document.fail("wired.radius", f"a group of radius ({', '.join(groups) or 'there is none'})")
+    return WiredConfig(name, section["radius"])
 
 
 def _hostapd(document: _Document, raw: Any, place: str) -> HostapdConfig:
@@ -262,7 +282,7 @@ def _errors(document: _Document, raw: Any) -> EstimateErrors:
     return EstimateErrors(**entry)
 
 
-def _wireless(document: _Document, raw: Any) -> WirelessConfig:
+def _wireless(document: _Document, raw: Any, groups: Mapping[str, RadiusGroup]) -> WirelessConfig:
     section = document.mapping(raw, "wireless", _KEYS)
     backend, listed = section.get("backend", "hostapd"), section.get("radios")
     if backend not in WIRELESS_BACKENDS:
@@ -270,7 +290,8 @@ def _wireless(document: _Document, raw: Any) -> WirelessConfig:
     if not isinstance(listed, list) or not 1 <= len(listed) <= MAX_RADIOS:
         raise document.fail("wireless.radios", f"a list of 1 to {MAX_RADIOS} radios")
     radios = document.each(listed, "wireless.radios", _radio)
-    by_name = {radio.interface: radio for radio in radios}
+    known = MappingProxyType({name: group.disconnect is not None for name, group in groups.items()})
+    by_name = {radio.interface: replace(radio, radius=known) for radio in radios}
     if len(by_name) < len(radios):
         raise document.fail("wireless.radios", "each interface once")
     path = f"an absolute path of at most {_MAX_PATH_BYTES} bytes"

@@ -15,18 +15,34 @@ import socket
 import tempfile
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, TypeGuard
+from typing import Any, NamedTuple
 
-MAX_MESSAGE = 4096
+from .neighbours import (
+    MAX_MESSAGE,
+    described_neighbour,
+    is_neighbour,
+    listed_neighbour,
+    own_bss,
+    own_neighbour,
+    ssid_bytes,
+    text_of,
+)
+from .radius_watch import AUTHENTICATED, MAX_VLAN, REJECTED, RadiusWatch, without_user
+
 _MAC = r"([0-9a-f]{2}(?::[0-9a-f]{2}){5})"
-_EVENT = re.compile(rf"(?:<\d>)?(AP-STA-CONNECTED|AP-STA-DISCONNECTED|BSS-TM-RESP) {_MAC}((?: [^\n]*)?)", re.IGNORECASE)
+_WORDS = "AP-STA-CONNECTED|AP-STA-DISCONNECTED|BSS-TM-RESP|CTRL-EVENT-EAP-SUCCESS2|CTRL-EVENT-EAP-FAILURE2"
+_EVENT = re.compile(rf"(?:<\d>)?({_WORDS}) {_MAC}((?: [^\n]*)?)", re.IGNORECASE)
+_EVENTS = {
+    "AP-STA-CONNECTED": "joined",
+    "AP-STA-DISCONNECTED": "left",
+    "CTRL-EVENT-EAP-SUCCESS2": AUTHENTICATED,
+    "CTRL-EVENT-EAP-FAILURE2": REJECTED,
+}
 _FIELD = re.compile(r"([a-z_0-9]+)=(\S+)", re.IGNORECASE)
 _STATION = re.compile(_MAC, re.IGNORECASE)
-_NEIGHBOUR = re.compile(rf"{_MAC} .*?\bnr=([0-9a-f]{{26}})", re.IGNORECASE)
-_REPORT = re.compile(rf"{_MAC},0x[0-9a-f]{{1,8}},\d{{1,3}},\d{{1,3}},\d{{1,3}}")
 ANSWER_S = 1.0
 ALIVE_EVERY_S = 2.0
 SIGNAL_EVERY_S = 1.0
@@ -42,7 +58,8 @@ Document = dict[str, Any]
 @dataclass(frozen=True, slots=True)
 class Station:
     """An entry of hostapd's list; only one that is authorised may send. ``connected_s`` is for how long it has been
-    associated, where hostapd tells: at least so long, and less than a second longer.
+    associated, where hostapd tells: at least so long, and less than a second longer. ``user`` and ``vlan`` are what
+    802.1X says of it.
 
     A station that went to another access point stays in the list until hostapd misses it, for minutes.
     """
@@ -51,19 +68,26 @@ class Station:
     authorised: bool
     signal_dbm: int | None
     connected_s: float = 0.0
+    user: str | None = None
+    vlan: int | None = None
+    on_cable: bool = False
+    """It is no station of a radio, so nothing can be said to it by 802.11."""
+    is_shut_out: bool = False
+    """It can't be authenticated, whatever it says, because we had it let go."""
 
 
 def news_of(message: bytes) -> Document | None:
-    """What an unsolicited message tells of a station: that it joined or left, or answers a transition request.
+    """What an unsolicited message tells of a station: that it joined or left, answers a transition request, or was
+    authenticated or rejected (802.1X).
 
     ``status`` 0 accepts, all else refuses (IEEE 802.11-2020, table 9-428).
     """
-    found = _EVENT.fullmatch(_text(message).strip())
+    found = _EVENT.fullmatch(text_of(message).strip())
     if found is None:
         return None
     kind, mac, rest = found[1].upper(), found[2].lower(), dict(_FIELD.findall(found[3]))
     if kind != "BSS-TM-RESP":
-        return {"type": "station", "mac": mac, "event": "joined" if kind == "AP-STA-CONNECTED" else "left"}
+        return {"type": "station", "mac": mac, "event": _EVENTS[kind]}
     status, target = rest.get("status_code", ""), rest.get("target_bssid", "").lower()
     if not status.isascii() or not status.isdigit() or int(status[:4]) > 255:
         return None
@@ -73,104 +97,35 @@ def news_of(message: bytes) -> Document | None:
 
 def station_of(answer: bytes) -> Station | None:
     """The answer to ``STA-FIRST``, ``STA-NEXT`` or ``STA``; None at the end of the list."""
-    lines = _text(answer).splitlines()
-    if not lines or not _STATION.fullmatch(lines[0].strip()):
+    first, _, rest = text_of(answer).partition("\n")
+    if not _STATION.fullmatch(first.strip()):
         return None
-    fields = dict(line.partition("=")[::2] for line in lines[1:])
+    text, user = without_user(rest)
+    fields = dict(line.partition("=")[::2] for line in text.splitlines())
+    vlan, flags = fields.get("vlan_id", ""), fields.get("flags", "")
     signal = fields.get("signal", "")
     known = re.fullmatch(r"-\d{1,3}", signal) is not None
     connected, silent = (fields.get(key, "") for key in ("connected_time", "inactive_msec"))
     return Station(
-        lines[0].strip().lower(),
-        "[AUTHORIZED]" in fields.get("flags", ""),
+        first.strip().lower(),
+        "[AUTHORIZED]" in flags,
         int(signal) if known else None,
         _connected_s(*(int(text) if re.fullmatch(r"[0-9]{1,9}", text) else 0 for text in (connected, silent))),
+        user,
+        int(vlan) if re.fullmatch(r"[1-9][0-9]{0,3}", vlan) and int(vlan) < MAX_VLAN else None,
+        not ("[AUTH]" in flags or "[ASSOC]" in flags),
+        fields.get("dot1xAuthAuthControlledPortControl") == _FORCE_UNAUTHORISED,
     )
+
+
+_FORCE_UNAUTHORISED = "1"
+"""IEEE 802.1X-2004, 9.4.1: dot1xAuthAuthControlledPortControl."""
 
 
 def _connected_s(whole_s: int, silent_ms: int) -> float:
     """For how long a station has been associated. hostapd tells whole seconds, in which a station may have been at two
     access points; that which it left has not heard it since."""
     return min(max(float(whole_s), silent_ms / 1e3), whole_s + 0.999)
-
-
-def own_neighbour(answer: bytes, bssid: str) -> str | None:
-    """A BSS in ``SHOW_NEIGHBOR``'s answer, as others need it to send stations there."""
-    for line in _text(answer).splitlines():
-        found = _NEIGHBOUR.match(line.strip())
-        if found is not None and found[1].lower() == bssid:
-            raw = bytes.fromhex(found[2])
-            information = int.from_bytes(raw[6:10], "little")
-            return f"{bssid},0x{information:x},{raw[10]},{raw[11]},{raw[12]}"
-    return None
-
-
-def own_bss(answer: bytes, name: str) -> tuple[str, str] | None:
-    """Address and SSID of a BSS in ``STATUS``'s answer: that of the interface ``name``, else the first.
-
-    The SSID is as hostapd prints it. A radio with several BSSs answers alike at the socket of each.
-    """
-    fields = _fields(answer)
-    index = next((key[3:] for key, value in fields.items() if key.startswith("bss[") and value == name), "[0]")
-    bssid = fields.get(f"bssid{index}", "").lower()
-    return (bssid, fields.get(f"ssid{index}", "")) if _STATION.fullmatch(bssid) else None
-
-
-def described_neighbour(answer: bytes, bssid: str) -> str | None:
-    """A BSS as others need it to send stations there, from ``STATUS``'s answer.
-
-    For a hostapd without ``rrm_neighbor_report``, which lists no BSS, not even its own: stations can be sent to it all
-    the same. Operating classes are those of 20 MHz (IEEE 802.11-2020, table E-4).
-    """
-    fields = _fields(answer)
-    channel = fields.get("channel", "")
-    number = int(channel) if channel.isascii() and channel.isdigit() and len(channel) <= 3 else 0
-    operating_class = next((value for first, last, value in _CLASSES if first <= number <= last), None)
-    if operating_class is None:
-        return None
-    newest = next((phy for key, phy in _PHYS.items() if fields.get(key) == "1"), 6 if number <= 14 else 4)
-    return f"{bssid},0x{_REACHABLE:x},{operating_class},{number},{newest}"
-
-
-_CLASSES = ((1, 13, 81), (14, 14, 82), (36, 48, 115), (52, 64, 118), (100, 144, 121), (149, 161, 124), (165, 177, 125))
-"""First and last channel, operating class; 6 GHz numbers its channels anew, and its access points list themselves."""
-_PHYS = {"ieee80211ax": 14, "ieee80211ac": 9, "ieee80211n": 7}
-_REACHABLE = 3
-
-
-def listed_neighbour(neighbour: str) -> str:
-    """A neighbour as ``SET_NEIGHBOR`` takes it: the same fields as hexadecimal digits."""
-    bssid, information, *numbers = neighbour.split(",")
-    head = bytes.fromhex(bssid.replace(":", "")) + int(information, 16).to_bytes(4, "little")
-    return (head + bytes(min(int(number), 255) for number in numbers)).hex()
-
-
-def _fields(answer: bytes) -> Mapping[str, str]:
-    return dict(line.partition("=")[::2] for line in _text(answer).splitlines())
-
-
-def is_neighbour(text: object) -> TypeGuard[str]:
-    """Whether a text is a neighbour as ``BSS_TM_REQ`` takes it: BSSID, information, class, channel, PHY."""
-    return isinstance(text, str) and _REPORT.fullmatch(text) is not None
-
-
-def is_ssid(text: object) -> TypeGuard[str]:
-    """Whether a text is an SSID as hostapd prints it, at most 32 bytes."""
-    return isinstance(text, str) and 0 < len(text) <= 128 and 0 < len(_ssid_bytes(text)) <= 32
-
-
-def _ssid_bytes(printed: str) -> bytes:
-    """The bytes of an SSID that hostapd printed: all but printable ASCII is escaped."""
-    known = {"\\": 0x5C, '"': 0x22, "e": 0x1B, "n": 0x0A, "r": 0x0D, "t": 0x09}
-    parts = _ESCAPE.findall(printed)
-    return bytes(known.get(e, 63) if e else int(x, 16) if x else ord(c) & 0xFF for x, e, c in parts)
-
-
-_ESCAPE = re.compile(r"\\x([0-9a-fA-F]{2})|\\(.)|(.)", re.DOTALL)
-
-
-def _text(message: bytes) -> str:
-    return message[:MAX_MESSAGE].decode("ascii", "replace")
 
 
 class Control:
@@ -226,6 +181,8 @@ class _Known(NamedTuple):
 
     signal_dbm: int | None
     joined_s: float
+    user: str | None = None
+    vlan: int | None = None
 
 
 class HostapdFollower:
@@ -240,6 +197,10 @@ class HostapdFollower:
         self._neighbour: str | None = None
         self._ssid = ""
         self._named: set[str] = set()
+        self._servers = RadiusWatch()
+        self._is_8021x = False
+        self._shut_out: dict[str, float] = {}
+        """Until when who was let go on a cable can't be authenticated."""
         self._alive_s = 0.0
         self._signal_s = 0.0
         self._now_s = 0.0
@@ -251,8 +212,9 @@ class HostapdFollower:
             return self._attach(now_s) if now_s >= self._alive_s else []
         try:
             control.receive()
-            documents = [self._noted(news) for news in control.told]
-            control.told.clear()
+            documents: list[Document] = []
+            while control.told:
+                documents += self._noted(control.told.popleft(), control)
             if now_s >= self._alive_s:
                 self._alive_s = now_s + ALIVE_EVERY_S
                 if control.ask(b"PING").strip() != b"PONG":
@@ -260,6 +222,9 @@ class HostapdFollower:
             if now_s >= self._signal_s:
                 self._signal_s = now_s + SIGNAL_EVERY_S
                 documents += self._signals(control)
+                if self._servers.is_used:
+                    news = self._servers.news(text_of(control.ask(b"MIB")))
+                    documents += [self._of_8021x(event, server=server) for event, server in news]
         except OSError as error:
             return self._lost(error, now_s)
         return documents
@@ -287,6 +252,35 @@ class HostapdFollower:
         # The answer to a request that was sent is its dialogue token.
         return None if answer.isdigit() or answer == b"OK" else "hostapd did not send the request"
 
+    def deauthenticate(self, mac: str, for_s: float = 0.0) -> str | None:
+        """A station loses what it was let in by, and may begin anew (on a cable after ``for_s``).
+
+        Returns what is wrong, or None. After DEAUTHENTICATE hostapd forgets a station some seconds later, whatever was
+        done meanwhile. One of a radio associates anew and is another one then; one on a cable would lose what it has by
+        then, and not hear of it.
+        """
+        if self._control is None or not _STATION.fullmatch(mac):
+            return "hostapd: is not followed" if self._control is None else "no such station"
+        try:
+            station = station_of(self._control.ask(f"STA {mac}".encode()))
+            if station is None:
+                return None
+            question = _SHUT_OUT if station.on_cable else "DEAUTHENTICATE {}"
+            if self._control.ask(question.format(mac).encode()).strip() != b"OK":
+                return "hostapd does not let go"
+            if station.on_cable:
+                self._shut_out[mac] = self._now_s + for_s
+                self._let_begin(mac, self._control)
+        except OSError as error:
+            return f"hostapd: {error.strerror or error}"
+        return None
+
+    def _let_begin(self, mac: str, control: Control) -> None:
+        """Who was let go may begin anew, if the time is over; hostapd asks it who it is."""
+        if self._now_s >= self._shut_out.get(mac, 0.0):
+            self._shut_out.pop(mac, None)
+            control.ask(_LET_BEGIN.format(mac).encode())
+
     def set_neighbours(self, neighbours: Sequence[tuple[str, str]]) -> str | None:
         """What stations that ask for neighbours (802.11k) are told: these, with their SSIDs; what is wrong, or None.
 
@@ -300,7 +294,7 @@ class HostapdFollower:
                 self._control.ask(f"REMOVE_NEIGHBOR {bssid}".encode())
             self._named = set()
             for bssid, (neighbour, ssid) in wanted.items():
-                words = f"SET_NEIGHBOR {bssid} ssid={_ssid_bytes(ssid).hex()} nr={listed_neighbour(neighbour)}"
+                words = f"SET_NEIGHBOR {bssid} ssid={ssid_bytes(ssid).hex()} nr={listed_neighbour(neighbour)}"
                 if self._control.ask(words.encode()).strip() != b"OK":
                     return "hostapd tells stations of no neighbours (rrm_neighbor_report)"
                 self._named.add(bssid)
@@ -323,11 +317,13 @@ class HostapdFollower:
             if control.ask(b"ATTACH").strip() != b"OK":
                 raise OSError("hostapd refuses to be followed")
             self._neighbour, self._ssid = self._own(control)
+            self._servers = RadiusWatch(text_of(control.ask(b"MIB")))
+            self._is_8021x |= self._servers.is_used
             listed = _listed(control)
         except OSError as error:
             return self._lost(error, now_s)
         gone = [self._station(mac, "left") for mac in self._stations if mac not in listed]
-        self._stations = {mac: _Known(s.signal_dbm, now_s - s.connected_s) for mac, s in listed.items()}
+        self._stations = {mac: _Known(s.signal_dbm, now_s - s.connected_s, s.user, s.vlan) for mac, s in listed.items()}
         return [*gone, *self.snapshot()]
 
     def _own(self, control: Control) -> tuple[str | None, str]:
@@ -351,38 +347,74 @@ class HostapdFollower:
     def _signals(self, control: Control) -> list[Document]:
         """Of all stations whose signal changed."""
         documents = []
-        for mac, station in _listed(control).items():
+        for mac, station in _all(control).items():
+            if station.is_shut_out:
+                self._let_begin(mac, control)
+            if not station.authorised:
+                continue
             known, signal = self._stations.get(mac), station.signal_dbm
             if known is not None and signal is not None and signal != known.signal_dbm:
                 self._stations[mac] = known._replace(signal_dbm=signal)
                 documents.append(self._station(mac, "signal", signal))
         return documents
 
-    def _noted(self, news: Document) -> Document:
+    def _noted(self, news: Document, control: Control) -> list[Document]:
         if news["type"] != "station":
-            return news
-        if news["event"] == "left":
-            self._stations.pop(news["mac"], None)
-        elif len(self._stations) < MAX_STATIONS:
-            self._stations[news["mac"]] = _Known(None, self._now_s)
-        return self._station(news["mac"], news["event"])
+            return [news]
+        mac, event = news["mac"], news["event"]
+        if event == REJECTED:
+            station = station_of(control.ask(b"STA " + mac.encode()))
+            return [self._of_8021x(event, mac=mac, user=station.user if station is not None else None)]
+        if event == "left":
+            self._stations.pop(mac, None)
+            return [self._station(mac, event)]
+        known = self._stations.get(mac)
+        if event == AUTHENTICATED and known is None:
+            # It is not let in yet: hostapd says so at once.
+            self._is_8021x = True
+            return []
+        if known is None and len(self._stations) >= MAX_STATIONS:
+            return [self._station(mac, event)]
+        user = vlan = None
+        if self._is_8021x:
+            station = station_of(control.ask(b"STA " + mac.encode()))
+            user, vlan = (station.user, station.vlan) if station is not None else (None, None)
+        self._stations[mac] = _Known(None, self._now_s, user, vlan)
+        return [{**self._station(mac, "joined"), **_by_8021x(self._stations[mac])}]
+
+    def _of_8021x(self, event: str, **what: str | None) -> Document:
+        return {"type": "dot1x", "technology": self.technology, "event": event, **what}
 
     def _joined(self, mac: str, known: _Known) -> Document:
         """One that is associated already, and for how long: another access point may list it, too."""
-        return {**self._station(mac, "joined", known.signal_dbm), "age_s": round(self._now_s - known.joined_s, 3)}
+        age = {"age_s": round(self._now_s - known.joined_s, 3)}
+        return {**self._station(mac, "joined", known.signal_dbm), **age, **_by_8021x(known)}
 
     def _station(self, mac: str, event: str, signal_dbm: int | None = None) -> Document:
         what = {"mac": mac, "event": event, "signal_dbm": signal_dbm}
         return {"type": "station", "technology": self.technology, **what}
 
 
+def _by_8021x(known: _Known) -> Document:
+    """What is told of a station besides, if it was authenticated by 802.1X."""
+    return {key: value for key, value in (("user", known.user), ("vlan", known.vlan)) if value is not None}
+
+
+_SHUT_OUT = "EAPOL_SET {} AdminControlledPortControl ForceUnauthorized"
+_LET_BEGIN = "EAPOL_SET {} AdminControlledPortControl Auto"
+
+
 def _listed(control: Control) -> dict[str, Station]:
     """The stations that are associated and authorised."""
+    return {mac: station for mac, station in _all(control).items() if station.authorised}
+
+
+def _all(control: Control) -> dict[str, Station]:
+    """All that hostapd knows."""
     found: dict[str, Station] = {}
     station = station_of(control.ask(b"STA-FIRST"))
     while station is not None and len(found) < MAX_STATIONS:
-        if station.authorised:
-            found[station.mac] = station
+        found[station.mac] = station
         following = station_of(control.ask(b"STA-NEXT " + station.mac.encode()))
         station = following if following is None or following.mac not in found else None
     return found

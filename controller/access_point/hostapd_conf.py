@@ -9,13 +9,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
+from .radius import RadiusGroup, radius_lines
 from .wireless import (
+    ENTERPRISE,
     OPEN,
     WPA2,
+    WPA2_ENTERPRISE,
     WPA3,
+    WPA3_ENTERPRISE,
     Bss,
     Radio,
     RadioAbilities,
@@ -35,27 +39,35 @@ ON_THE_WAY = ("COUNTRY_UPDATE", "ACS", "HT_SCAN", "DFS")
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where hostapd runs: the driver, and the folder of the control sockets of its interfaces."""
+    """Where hostapd runs: the driver, the folder of the control sockets of its interfaces, and the groups of RADIUS
+    servers that it may ask.
+    """
 
     control: str
     driver: str = "nl80211"
+    radius: Mapping[str, RadiusGroup] = field(default_factory=dict)
 
 
 def radio_text(able: RadioAbilities, radio: Radio, wireless: Wireless, place: Place) -> str:
     """The file of a radio with all its BSSs; the first is on the radio's own interface, closed if nobody has it."""
     bsss = wireless.on(able.interface)
     own = next((bss for bss in bsss if bss.name == able.interface), None)
-    lines = [*_head(able.interface, able, radio, bsss, place), *(_closed() if own is None else _bss_lines(own))]
+    lines = [*_head(able.interface, able, radio, bsss, place), *(_closed() if own is None else _bss_lines(own, place))]
     for bss in bsss:
         if bss.name != able.interface:
-            lines += [f"bss={bss.name}", f"ctrl_interface={place.control}", f"bssid={bss.bssid}", *_bss_lines(bss)]
+            lines += [
+                f"bss={bss.name}",
+                f"ctrl_interface={place.control}",
+                f"bssid={bss.bssid}",
+                *_bss_lines(bss, place),
+            ]
     return "\n".join(lines) + "\n"
 
 
 def bss_text(bss: Bss, able: RadioAbilities, radio: Radio, wireless: Wireless, place: Place) -> str:
     """The file of one BSS that joins others on a radio."""
     head = _head(bss.name, able, radio, wireless.on(able.interface), place)
-    return "\n".join([*head, f"bssid={bss.bssid}", *_bss_lines(bss)]) + "\n"
+    return "\n".join([*head, f"bssid={bss.bssid}", *_bss_lines(bss, place)]) + "\n"
 
 
 def _head(interface: str, able: RadioAbilities, radio: Radio, bsss: tuple[Bss, ...], place: Place) -> list[str]:
@@ -69,14 +81,22 @@ def _head(interface: str, able: RadioAbilities, radio: Radio, bsss: tuple[Bss, .
     return [*lines, *able.options]
 
 
-def _bss_lines(bss: Bss) -> list[str]:
+def _bss_lines(bss: Bss, place: Place) -> list[str]:
     # In hexadecimal no byte can end the line.
     lines = [f"ssid2={bss.ssid.hex()}", "auth_algs=1", "ap_isolate=1"]
     if _is_utf8(bss.ssid):
         lines.append("utf8_ssid=1")
     if bss.airtime_weight != 1:
         lines.append(f"airtime_bss_weight={bss.airtime_weight}")
-    return [*lines, *_SECURITY[bss.security], *_passphrase_lines(bss)]
+    return [*lines, *_SECURITY[bss.security], *_passphrase_lines(bss), *_radius_lines(bss, place)]
+
+
+def _radius_lines(bss: Bss, place: Place) -> list[str]:
+    if bss.security not in ENTERPRISE:
+        return []
+    if bss.radius not in place.radius:
+        raise WirelessError(f"{bss.name}: there is no group {bss.radius!a} of RADIUS servers")
+    return radius_lines(place.radius[bss.radius])
 
 
 def _passphrase_lines(bss: Bss) -> list[str]:
@@ -84,7 +104,7 @@ def _passphrase_lines(bss: Bss) -> list[str]:
     passphrase, for SAE too: not with ``sae_password``, in which ``|mac=``, ``|vlanid=``, ``|pk=`` and ``|id=`` are
     options. A ``{`` means nothing either, to hostapd or to us.
     """
-    if bss.security == OPEN:
+    if bss.security == OPEN or bss.security in ENTERPRISE:
         return []
     if not is_passphrase(bss.passphrase):
         raise WirelessError(f"{bss.name}: expected a passphrase of 8 to 63 printable characters")
@@ -95,8 +115,16 @@ _SECURITY: dict[str, tuple[str, ...]] = {
     OPEN: (),
     WPA2: ("wpa=2", "wpa_key_mgmt=WPA-PSK", "rsn_pairwise=CCMP", "ieee80211w=1"),
     WPA3: ("wpa=2", "wpa_key_mgmt=SAE", "rsn_pairwise=CCMP", "ieee80211w=2"),
+    WPA2_ENTERPRISE: ("wpa=2", "wpa_key_mgmt=WPA-EAP", "rsn_pairwise=CCMP", "ieee80211w=1"),
+    WPA3_ENTERPRISE: ("wpa=2", "wpa_key_mgmt=WPA-EAP-SHA256", "rsn_pairwise=CCMP", "ieee80211w=2"),
 }
-KEY_MANAGEMENT = {OPEN: None, WPA2: "WPA-PSK", WPA3: "SAE"}
+KEY_MANAGEMENT = {
+    OPEN: None,
+    WPA2: "WPA-PSK",
+    WPA3: "SAE",
+    WPA2_ENTERPRISE: "WPA-EAP",
+    WPA3_ENTERPRISE: "WPA-EAP-SHA256",
+}
 
 
 def _closed() -> list[str]:

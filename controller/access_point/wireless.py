@@ -16,7 +16,10 @@ from typing import Any
 from hyroads.controller.core.errors import HyroadsError
 
 OPEN, WPA2, WPA3 = "open", "wpa2", "wpa3"
-SECURITIES = (OPEN, WPA2, WPA3)
+WPA2_ENTERPRISE, WPA3_ENTERPRISE = "wpa2-enterprise", "wpa3-enterprise"
+SECURITIES = (OPEN, WPA2, WPA3, WPA2_ENTERPRISE, WPA3_ENTERPRISE)
+ENTERPRISE = frozenset({WPA2_ENTERPRISE, WPA3_ENTERPRISE})
+"""Stations are authenticated by RADIUS servers (802.1X)."""
 AUTOMATIC_MBM = -1
 """The transmit power is the driver's affair."""
 MOST_MBM = 4000
@@ -52,7 +55,9 @@ class Inconsistent(WirelessError):
 
 @dataclass(frozen=True, slots=True)
 class RadioAbilities:
-    """What the operator allows a radio; ``options`` are further lines of hostapd's configuration."""
+    """What the operator allows a radio; ``options`` are further lines of hostapd's configuration, ``radius`` the groups
+    of RADIUS servers that there are, and whether the servers of a group may disconnect stations.
+    """
 
     interface: str
     channels: tuple[int, ...]
@@ -61,6 +66,7 @@ class RadioAbilities:
     country: str | None = None
     options: tuple[str, ...] = ()
     mac: str | None = None
+    radius: Mapping[str, bool] = field(default_factory=lambda: MappingProxyType({}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +92,8 @@ class Bss:
     airtime_weight: int = 1
     """Airtime under contention is shared among the radio's networks by these."""
     bssid: str = ""
+    radius: str = ""
+    """The group of RADIUS servers that authenticate its stations."""
 
 
 @dataclass(frozen=True)
@@ -149,6 +157,17 @@ def check(wireless: Wireless, abilities: Mapping[str, RadioAbilities]) -> None:
         mine = [each for each, bss in sorted(wireless.bsss.items()) if bss.radio == name]
         if len(mine) > able.most_bss:
             raise Inconsistent(mine[-1], f"{name} has room for {able.most_bss} BSSs, not for {len(mine)}")
+    _check_disconnect(wireless, abilities)
+
+
+def _check_disconnect(wireless: Wireless, abilities: Mapping[str, RadioAbilities]) -> None:
+    """hostapd has one socket for what a group's servers ask, and it belongs to one BSS."""
+    users: dict[str, str] = {}
+    for name, bss in sorted(wireless.bsss.items()):
+        may_ask = bss.enabled and bss.security in ENTERPRISE and abilities[bss.radio].radius.get(bss.radius, False)
+        if may_ask and users.setdefault(bss.radius, name) != name:
+            what = f"{users[bss.radius]} takes what the group {bss.radius} disconnects: use a group without disconnect"
+            raise Inconsistent(name, what)
 
 
 def _check_radio(name: str, radio: Radio, able: RadioAbilities) -> None:
@@ -167,7 +186,10 @@ def _check_bss(bss: Bss, abilities: Mapping[str, RadioAbilities]) -> None:
         return
     if not bss.ssid:
         raise Inconsistent(bss.name, "has no SSID")
-    if bss.security != OPEN and not bss.passphrase:
+    if bss.security in ENTERPRISE and bss.radius not in abilities[bss.radio].radius:
+        known = ", ".join(abilities[bss.radio].radius) or "there is none"
+        raise Inconsistent(bss.name, f"{bss.security} needs a group of RADIUS servers of this access point ({known})")
+    if bss.security in {WPA2, WPA3} and not bss.passphrase:
         raise Inconsistent(bss.name, f"{bss.security} needs a passphrase")
 
 
@@ -236,5 +258,5 @@ def _bss(name: str, entry: Any) -> Bss:
         raise ValueError(name)
     return Bss(
         name, str(entry["radio"]), bytes.fromhex(entry["ssid"]), entry["security"], passphrase,
-        bool(entry["enabled"]), str(entry["slice"]), int(entry["airtime_weight"]), bssid,
+        bool(entry["enabled"]), str(entry["slice"]), int(entry["airtime_weight"]), bssid, str(entry.get("radius", "")),
     )  # fmt: skip

@@ -47,7 +47,7 @@ class HostapdBackend:
         self._directory = directory
         self._run = run
         self._ports = BridgePorts(config.bridge, run)
-        self._place = Place(str(directory / "control"), config.driver)
+        self._place = Place(str(directory / "control"), config.driver, config.radius)
         self._set_power: set[str] = set()
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
 

@@ -13,6 +13,7 @@ from typing import Any
 from hyroads.controller.core.errors import HyroadsError
 
 from .mib import OBJECTS, Oid, Value
+from .radius import is_group_name
 from .wireless import (
     AUTOMATIC_MBM,
     MAX_NAME_BYTES,
@@ -42,7 +43,7 @@ PROBLEM: Oid = (*WIRELESS, 3, 0)
 
 RADIO_CHANNEL, RADIO_POWER, RADIO_ADMIN = 2, 4, 5
 BSS_RADIO, BSS_SSID, BSS_SECURITY, BSS_PASSPHRASE, BSS_ENABLED, BSS_SLICE, BSS_WEIGHT = range(2, 9)
-BSS_ROW = 12
+BSS_ROW, BSS_RADIUS = 12, 13
 UP, DOWN = 1, 2
 TRUE, FALSE = 1, 2
 ACTIVE, CREATE_AND_GO, DESTROY = 1, 4, 6
@@ -128,6 +129,7 @@ BSS_COLUMNS: dict[int, Callable[[_BssRow], Value]] = {
     10: lambda row: _integer(UP if row[1].up else DOWN),
     11: lambda row: Value("gauge", row[1].stations),
     BSS_ROW: lambda row: _integer(ACTIVE),
+    BSS_RADIUS: lambda row: _octets(row[0].radius.encode()),
 }
 
 
@@ -184,6 +186,10 @@ def _passphrase(value: Value) -> dict[str, Any]:
     return {"passphrase": _text(value, 63, fits, "printable ASCII")}
 
 
+def _is_group(text: str) -> bool:
+    return not text or is_group_name(text) is not None
+
+
 RADIO_SETTERS: dict[int, Callable[[Value], dict[str, Any]]] = {
     RADIO_CHANNEL: _channel,
     RADIO_POWER: lambda value: {"power_mbm": _number(value, AUTOMATIC_MBM, MOST_MBM)},
@@ -197,6 +203,7 @@ BSS_SETTERS: dict[int, Callable[[Value], dict[str, Any]]] = {
     BSS_ENABLED: lambda value: {"enabled": _number(value, TRUE, FALSE) == TRUE},
     BSS_SLICE: lambda value: {"slice_name": _text(value, MAX_SLICE_BYTES, is_slice_name, "the name of a slice")},
     BSS_WEIGHT: lambda value: {"airtime_weight": _number(value, 1, MOST_WEIGHT)},
+    BSS_RADIUS: lambda value: {"radius": _text(value, 32, _is_group, "the name of a group of RADIUS servers")},
 }
 
 

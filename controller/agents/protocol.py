@@ -9,12 +9,13 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import Any
 
 from hyroads.controller.core import strict_json
 from hyroads.controller.core.errors import HyroadsError
+from hyroads.controller.core.private_split import DEFAULT_N_CONS, PrivateSplit
 from hyroads.controller.core.strict_json import JsonError
 
 from .lead import epoch_of
@@ -100,8 +101,8 @@ class IngressFlow:
     egress: str
     queue_ms: int
     paths: tuple[PathConfig, ...]
-    private: bool = False
-    """Split by HyWF over two networks instead of by rates."""
+    private: PrivateSplit | None = None
+    """Split by HyWF over two networks instead of by rates, in this way."""
     copies: bool = False
     """Each frame goes on every path with a rate; comes before ``private``."""
     burst_ms: int = 0
@@ -134,10 +135,23 @@ class IngressFlow:
         """As in the message ``config``."""
         paths = [path.document() for path in self.paths]
         head = {"number": self.number, "id": self.id, "default": False, "queue_ms": self.queue_ms}
-        kind = "copy" if self.copies else "hywf" if self.private else None
-        split = {"split": {"kind": kind}} if kind else {}
+        if self.copies:
+            split: dict[str, Any] = {"split": {"kind": "copy"}}
+        else:
+            split = {} if self.private is None else {"split": _private_document(self.private)}
         burst = {"burst": {"bytes": BURST_BYTES, "ms": self.burst_ms}} if self.burst_ms else {}
         return {**head, **split, **burst, "paths": paths}
+
+
+def _private_document(split: PrivateSplit) -> dict[str, Any]:
+    """What differs from the agent's defaults: an agent pads with ``n_chp`` unless it is told that none may be sent."""
+    document: dict[str, Any] = {"kind": "hywf"}
+    document |= {"n_cons": split.n_cons} if split.n_cons != DEFAULT_N_CONS else {}
+    document |= {"cost_share": split.cost_share} if split.cost_share is not None else {}
+    document |= {"n_chp": split.n_chp} if split.n_chp is not None else {}
+    if split.padding is not None:
+        return {**document, "padding": asdict(split.padding)}
+    return document if split.n_chp is None else {**document, "padding": {"max_per_s": 0}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -489,6 +503,7 @@ _CHECKS: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
     "station": dict,
     "bss": dict,
     "transition": dict,
+    "dot1x": dict,
     "client-report": dict,
     "client-event": dict,
     "client-policy": dict,

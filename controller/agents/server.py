@@ -43,10 +43,12 @@ from .protocol import (
 )
 from .sessions import Session
 from .telemetry import (
+    AuthenticationEvent,
     Bss,
     RadioReport,
     StationEvent,
     TransitionAnswer,
+    parse_authentication,
     parse_bss,
     parse_station,
     parse_transition,
@@ -103,6 +105,9 @@ class Stations(Protocol):
 
     def bss(self, node: str, bss: Bss) -> None:
         """An access point's own entry."""
+
+    def authentication(self, node: str, event: AuthenticationEvent) -> None:
+        """What an access point says of 802.1X: a station was rejected, or what became of a RADIUS server."""
 
     def gone(self, node: str) -> None:
         """An access point's session ended: it tells nothing any more."""
@@ -222,6 +227,7 @@ class AgentServer:
             ),
             "station": lambda session, message: stations.station(session.node, parse_station(message)),
             "bss": lambda session, message: stations.bss(session.node, parse_bss(message)),
+            "dot1x": lambda session, message: stations.authentication(session.node, parse_authentication(message)),
             "transition": lambda session, message: stations.answered(session.node, parse_transition(message)),
         }
         self._handlers: Mapping[str, Mapping[str, _Handler]] = {

@@ -10,6 +10,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from hyroads.controller.core.checking import MAX_USER_BYTES, is_user_name
+
 from .protocol import ProtocolError
 
 MAX_INTERFACES = 64
@@ -52,13 +54,17 @@ JOINED, LEFT, SIGNAL = "joined", "left", "signal"
 
 
 class StationEvent(NamedTuple):
-    """What an access point says of a station of its own. ``age_s`` is for how long one that joined has been there."""
+    """What an access point says of a station of its own. ``age_s`` is for how long one that joined has been there,
+    ``user`` as whom it was authenticated (802.1X), ``vlan`` what the RADIUS server gave it.
+    """
 
     technology: str
     mac: str
     what: str
     signal_dbm: float | None
     age_s: float = 0.0
+    user: str | None = None
+    vlan: int | None = None
 
 
 def parse_station(message: Mapping[str, Any]) -> StationEvent:
@@ -77,7 +83,52 @@ def parse_station(message: Mapping[str, Any]) -> StationEvent:
     # JSON's NaN compares as false.
     if type(age_s) not in {int, float} or not 0 <= age_s <= MAX_AGE_S:
         raise ProtocolError(f"station: age_s is not a number of seconds from 0 to {MAX_AGE_S:g}")
-    return StationEvent(technology, mac, str(what), None if signal is None else float(signal), float(age_s))
+    user, vlan = _user(message, "station"), message.get("vlan")
+    if vlan is not None and (type(vlan) is not int or not 0 < vlan < MAX_VLAN):
+        raise ProtocolError(f"station: vlan is not a whole number from 1 to {MAX_VLAN - 1}")
+    return StationEvent(technology, mac, str(what), None if signal is None else float(signal), float(age_s), user, vlan)
+
+
+MAX_VLAN = 4095
+"""The last VLAN is reserved (IEEE 802.1Q)."""
+_SERVER = re.compile(r"[0-9a-fA-F.:]{2,45}#[0-9]{1,5}")
+REJECTED, SILENT, BAD_SECRET, BACK = "rejected", "silent", "bad-secret", "back"
+
+
+def _user(message: Mapping[str, Any], what: str) -> str | None:
+    user = message.get("user")
+    if user is not None and not is_user_name(user):
+        raise ProtocolError(f"{what}: user is not printable text of at most {MAX_USER_BYTES} bytes")
+    return user
+
+
+class AuthenticationEvent(NamedTuple):
+    """What an access point says of 802.1X: that a station (``mac``) was rejected, as ``user`` if it said who it is; or
+    that a RADIUS server (``ADDRESS#PORT``) is silent, answers with another secret, or is back.
+    """
+
+    technology: str
+    what: str
+    mac: str | None
+    user: str | None
+    server: str | None
+
+
+def parse_authentication(message: Mapping[str, Any]) -> AuthenticationEvent:
+    """A message of type ``dot1x``; :class:`ProtocolError` if anything of it is not as it must be."""
+    technology, what = message.get("technology"), message.get("event")
+    if not isinstance(technology, str) or not 0 < len(technology) <= 64 or not technology.isprintable():
+        raise ProtocolError("dot1x: technology is not text of at most 64 characters")
+    mac, server = message.get("mac"), message.get("server")
+    if what == REJECTED:
+        if not isinstance(mac, str) or not _MAC.fullmatch(mac):
+            raise ProtocolError("dot1x: mac is not an address of lower-case hexadecimal digits")
+        return AuthenticationEvent(technology, what, mac, _user(message, "dot1x"), None)
+    if what not in {SILENT, BAD_SECRET, BACK}:
+        raise ProtocolError("dot1x: event is not rejected, silent, bad-secret or back")
+    if not isinstance(server, str) or not _SERVER.fullmatch(server):
+        raise ProtocolError("dot1x: server is not ADDRESS#PORT")
+    return AuthenticationEvent(technology, str(what), None, None, server)
 
 
 MAX_SSID = 128

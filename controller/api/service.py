@@ -11,7 +11,8 @@ from hyroads.controller import version
 from hyroads.controller.control.telemetry import TelemetryIngest
 from hyroads.controller.control.update_order import Views
 from hyroads.controller.core.netfile_sections import flow_document
-from hyroads.controller.core.network import PRODUCTION
+from hyroads.controller.core.network import PRODUCTION, Policy
+from hyroads.controller.core.private_split import PRIVATE_KEYS, split_document
 from hyroads.controller.core.traffic_meter import TrafficMeter
 from hyroads.controller.files.state import Content
 from hyroads.controller.framework import ryu_shim as shim
@@ -77,6 +78,8 @@ class ControllerService(NetworkDocuments):
             raise NotFoundError(f"no flow {flow[:64]!r}")
         plan = self.event_loop.plan
         planned = plan.flows.get(flow) if plan else None
+        is_private = declared.spec.policy is Policy.PRIVATE
+        split = split_document(declared.spec.split) if is_private else dict.fromkeys(PRIVATE_KEYS)
         head = {
             "paths": [],
             "match": {},
@@ -84,6 +87,7 @@ class ControllerService(NetworkDocuments):
             "slice": PRODUCTION,
             "group": None,
             **flow_document(declared.spec),
+            **split,
             "origin": declared.origin.value,
         }
         if planned is None:

@@ -115,6 +115,7 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
             guards=ports.guard,
             dhcp=ports.dhcp_servers,
             routers=ports.routers,
+            closed=ports.closed,
             all_routes_nodes=self.settings.all_routes_nodes,
             region=self.settings.region.name if self.settings.region is not None else None,
             label_secret=bytes.fromhex(secret or ""),

@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any
 
 from flask_smorest import Blueprint
+from prometheus_client.core import CounterMetricFamily
 
 from hyroads.controller.agents.frame_keys import is_secret, new_secret
 from hyroads.controller.agents.sessions import Session
@@ -315,6 +316,13 @@ class Services:
         for place in (*self.clients.places, *places.keys() - set(self.clients.places)):
             clients.add_metric((place,), places[place])
         yield clients
+        dropped = self.clients.closed.dropped()
+        if dropped:
+            what = "Frames that came in at access ports under 802.1X from somebody who is not authenticated"
+            strangers = CounterMetricFamily("hyroads_unauthenticated_frames", what, labels=("node",))
+            for node, count in dropped.items():
+                strangers.add_metric((node,), count)
+            yield strangers
         yield Gauge("hyroads_handovers_running", "Handovers that are not over", value=self.handovers.running)
         yield Gauge("hyroads_ncasts", "Flows of clients that are sent by several paths", value=len(self.ncasts.names()))
         yield Gauge("hyroads_sessions", "Multicast sessions", value=len(self.sessions.names()))

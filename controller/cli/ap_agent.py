@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,6 +35,8 @@ def _run(args: argparse.Namespace) -> int:
         return _run_channel(args, config)
     if args.wireless:
         return _run_wireless(args, config)
+    if args.wired:
+        return _run_wired(args, config)
     if not args.pass_persist and not args.print:
         return _run_snmpd(args)
     if args.pass_persist:
@@ -86,17 +89,40 @@ def _run_wireless(args: argparse.Namespace, config: AgentConfig) -> int:
     """A part of snmpd, until this process or its parent is ended."""
     from hyroads.controller.access_point.agent import Complaints
     from hyroads.controller.access_point.backends import WIRELESS_MAKERS, run_command
+    from hyroads.controller.access_point.radius import with_secrets
     from hyroads.controller.access_point.wireless_agent import WirelessObjects, interface_number, serve
 
     if config.wireless is None:
         raise ConfigError(args.config, "wireless", "expected the radios to configure")
     directory = Path(args.directory).resolve()
     complain = Complaints("hyroads ap-agent")
-    backend = WIRELESS_MAKERS[config.wireless.backend](config.wireless, directory / "wireless", run_command)
+    groups = with_secrets(config.radius, Path(args.config).parent)
+    wireless = replace(config.wireless, radius=groups)
+    backend = WIRELESS_MAKERS[wireless.backend](wireless, directory / "wireless", run_command)
     state = directory / "wireless.json" if config.wireless.state is None else Path(config.wireless.state)
     objects = WirelessObjects(config.wireless.radios, backend, state, complain, interface_number)
     serve(objects, str(directory / AGENTX), complain, args.with_parent)
     return 0
+
+
+def _run_wired(args: argparse.Namespace, config: AgentConfig) -> int:
+    """Becomes hostapd, in the foreground; logs go to stdout."""
+    from hyroads.controller.access_point.radius import wired_text, with_secrets
+    from hyroads.controller.files.private import write_atomically
+
+    if config.wired is None:
+        raise ConfigError(args.config, "wired", "expected the bridge's own interface and a group of RADIUS servers")
+    program = shutil.which("hostapd", path=os.environ.get("PATH", os.defpath) + ":/usr/sbin")
+    if program is None:
+        raise ConfigError(args.config, "", "hostapd not found (apt-get install hostapd)")
+    group = with_secrets(config.radius, Path(args.config).parent)[config.wired.radius]
+    directory = Path(args.directory).resolve() / "wired"
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_atomically(directory / "hostapd.conf", wired_text(config.wired, group, str(directory)))
+    except OSError as error:
+        raise ConfigError(str(directory), "", str(error.strerror)) from error
+    os.execv(program, [program, str(directory / "hostapd.conf")])  # noqa: S606
 
 
 def _read(path: Path) -> str:
@@ -185,6 +211,7 @@ COMMAND = Command(
             action="store_true",
             help="serve and carry out the wireless configuration; the first form starts it",
         ),
+        argument("--wired", action="store_true", help="run hostapd for 802.1X at the access port"),
         argument("--print", action="store_true", help="print what is served now, then end"),
     ),
 )

@@ -11,6 +11,7 @@ from typing import Any
 from hyroads.controller.core.document import load_document
 from hyroads.controller.core.errors import ConfigError
 from hyroads.controller.core.network import Policy, Traffic
+from hyroads.controller.core.private_split import PRIVATE_KEYS
 from hyroads.controller.files.text import read_text
 from hyroads.rest.client import Client, Document, Event, address
 
@@ -101,7 +102,7 @@ TOPOLOGY = VerbCommand(
 
 
 def _add_flow(client: Client, args: argparse.Namespace) -> Any:
-    more = given(args, "policy", "weight", "traffic", "slice", "group")
+    more = given(args, "policy", "weight", "traffic", "slice", "group", *PRIVATE_KEYS)
     if args.match:
         more["match"] = dict(args.match)
     if args.path:
@@ -132,6 +133,12 @@ FLOWS = VerbCommand(
         argument("--weight", type=float),
         argument("--match", type=pair, action="append", metavar="FIELD=VALUE", help="header field; may repeat"),
         argument("--path", type=path, action="append", metavar="LINK,LINK...", help="fixed path; may repeat"),
+        argument("--n-cons", type=float, metavar="N", help="private: mean run of packets on one network (default 20)"),
+        argument("--cost-share", type=float, metavar="P", help="private: mean share of the first path, up to 0.5"),
+        argument("--n-chp", type=float, metavar="N", help="private: mean packets between draws of the share"),
+        argument(
+            "--padding", action=argparse.BooleanOptionalAction, help="private: dummies in gaps (with --n-chp: on)"
+        ),
         NO_WAIT,
     ),
     changes("remove", "remove a flow", "DELETE", "flows/flow"),
@@ -186,10 +193,11 @@ CLIENTS = VerbCommand(
     lists(
         "all clients",
         "clients",
-        "client=id | declared | places | known by | addresses | manager | steering",
+        "client=id | declared | places | known by | users | addresses | manager | steering",
         {
             "places": _places_of_client,
             "known by": lambda client: sorted({one["known_by"] for one in client["attachments"]}),
+            "users": lambda client: sorted({one["user"] for one in client["attachments"] if one.get("user")}),
             "addresses": lambda client: [ip["ip"] for one in client["attachments"] for ip in one["addresses"]],
         },
     ),

@@ -52,6 +52,7 @@ class IntentMaker:
             guarded=context.guarded,
             dhcp=context.dhcp,
             routers=context.routers,
+            closed=context.closed_ports,
             relays=self._relays,
         )
 
@@ -66,6 +67,7 @@ class IntentMaker:
                 guarded=context.guarded,
                 dhcp=context.dhcp,
                 routers=context.routers,
+                closed=context.closed_ports,
                 relays=self._relays,
             )
         return self._bare.of(places, tree)

@@ -40,6 +40,15 @@ def two_networks(network: Network, paths: Sequence[Path]) -> tuple[Path, ...]:
     return ()
 
 
+def costly_first(network: Network, paths: tuple[Path, ...]) -> tuple[Path, ...]:
+    """The paths with those first that use a metered technology: a split with a cost share spares the first path."""
+
+    def is_free(path: Path) -> bool:
+        return not any(network.links[link].technology in network.metered for link in path)
+
+    return tuple(sorted(paths, key=is_free))
+
+
 def single_technology_paths(network: Network, source: str, target: str) -> tuple[Path, ...]:
     """For every technology the shortest path that uses no other."""
     found = []

@@ -316,7 +316,7 @@ def _ingress(plan: FlowPlan, options: model.Options) -> IngressFlow:
             PathConfig(path.id, path.labels, path.rate_mbps, options.link_mtu, path.trunk, path.copied_from)
             for path in known
         ),
-        plan.spec.policy is Policy.PRIVATE,
+        plan.spec.split if plan.spec.policy is Policy.PRIVATE else None,
         plan.copies,
         options.burst_ms,
         plan.branches,

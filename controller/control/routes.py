@@ -31,7 +31,7 @@ from hyroads.controller.model.state import State
 
 from . import group_routes
 from .group_routes import Member, Since
-from .live_network import LiveNetwork, two_networks
+from .live_network import LiveNetwork, costly_first, two_networks
 
 # An edge is configured for no more paths of a flow because of those that stand by (agents take 32).
 MOST_PATHS = 16
@@ -439,7 +439,8 @@ def _paths(live: LiveNetwork, spec: FlowSpec) -> PathsAndArms:
             usable = named(network, two_networks(network, [tuple(index[link] for link in path) for path in usable]))
         return usable, ()
     if private:
-        return named(network, live.private_paths(spec.source, spec.target)), ()
+        pair = live.private_paths(spec.source, spec.target)
+        return named(network, pair if spec.split.cost_share is None else costly_first(network, pair)), ()
     if spec.policy is Policy.LATENCY:
         return named(network, live.latency_paths(spec.source, spec.target)), ()
     if not spec.policy.learns:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from .errors import ConfigError
 
@@ -259,6 +259,17 @@ def id_problem(value: object) -> str:
     if not value.isprintable() or value != value.strip():
         return "text without control characters and without spaces around it"
     return ""
+
+
+MAX_USER_BYTES = 253
+"""Of an attribute of RADIUS (RFC 2865, section 5)."""
+
+
+def is_user_name(text: object) -> TypeGuard[str]:
+    """Whether a text is the name of a user of 802.1X that we show: printable, at most 253 bytes."""
+    if not isinstance(text, str) or not 0 < len(text) <= MAX_USER_BYTES or not text.isprintable():
+        return False
+    return len(text.encode()) <= MAX_USER_BYTES
 
 
 def interface_mac(value: object) -> str | None:

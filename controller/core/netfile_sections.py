@@ -33,6 +33,7 @@ from .network import (
     Traffic,
     Utility,
 )
+from .private_split import PRIVATE_KEYS, read_split, said_of
 
 MAX_FLOWS = 40_000
 MAX_REGIONS = 200
@@ -42,7 +43,10 @@ ETH_TYPE_IPV6 = 0x86DD
 IP_PROTO_TCP = 6
 IP_PROTO_UDP = 17
 
-_FLOW_KEYS = ("id", "from", "to", "utility", "weight", "paths", "match", "policy", "traffic", "slice", "group")
+_FLOW_KEYS = (
+    *("id", "from", "to", "utility", "weight", "paths", "match", "policy", "traffic", "slice", "group"),
+    *PRIVATE_KEYS,
+)
 _POLICIES = tuple(policy.value for policy in Policy)
 _TRAFFIC = tuple(traffic.value for traffic in Traffic if traffic is not Traffic.PROBE)
 _RESERVED_POLICIES = ("ncast",)
@@ -145,6 +149,8 @@ def flow_document(flow: FlowSpec) -> dict[str, Any]:
         document["slice"] = flow.slice
     if flow.group is not None:
         document["group"] = flow.group
+    if flow.policy is Policy.PRIVATE:
+        document |= said_of(flow.split)
     return document
 
 
@@ -154,6 +160,7 @@ def _flow(place: Place, nodes: Collection[str], links: Mapping[str, Link]) -> Fl
     if source and source == target:
         section["to"].fail("expected another node than in from")
     utility, alpha = _utility(section["utility"]) if "utility" in section else (Utility.LOG, 1.0)
+    policy = _policy(section["policy"]) if "policy" in section else Policy.THROUGHPUT
     what = "a weight above 0"
     return FlowSpec(
         section["id"].identifier() if "id" in section else "",
@@ -163,11 +170,12 @@ def _flow(place: Place, nodes: Collection[str], links: Mapping[str, Link]) -> Fl
         section["weight"].number(1.0, 0.0, 1e9, open_low=True, what=what) if "weight" in section else 1.0,
         _paths(section["paths"], source, target, links) if "paths" in section else (),
         alpha,
-        _policy(section["policy"]) if "policy" in section else Policy.THROUGHPUT,
+        policy,
         parse_match(section["match"]) if "match" in section else {},
         Traffic(section["traffic"].choice(_TRAFFIC, Traffic.ANY.value)) if "traffic" in section else Traffic.ANY,
         section["slice"].identifier() if "slice" in section else PRODUCTION,
         section["group"].identifier() if "group" in section else None,
+        read_split(section, policy.value, is_private=policy is Policy.PRIVATE),
     )
 
 

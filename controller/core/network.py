@@ -12,6 +12,8 @@ from enum import Enum, StrEnum
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from .private_split import PLAIN_SPLIT, PrivateSplit
+
 if TYPE_CHECKING:
     from .interference import Interference
 
@@ -159,7 +161,8 @@ class FlowSpec:
     for the utility ``alpha``. ``match`` maps OpenFlow header fields to values, all prerequisites included; empty
     means all traffic from the hosts of ``source`` to those of ``target``. ``traffic`` says what it is made of,
     ``slice`` whose share of airtime it counts against. Flows that name the same ``group`` (the subflows of one
-    connection, in one direction) are routed apart and have one utility, that of their total rate.
+    connection, in one direction) are routed apart and have one utility, that of their total rate. ``split`` counts
+    only for the policy ``private``.
     """
 
     id: str
@@ -174,6 +177,7 @@ class FlowSpec:
     traffic: Traffic = Traffic.ANY
     slice: str = PRODUCTION
     group: str | None = None
+    split: PrivateSplit = PLAIN_SPLIT
 
     @property
     def is_tcp(self) -> bool:

@@ -16,7 +16,7 @@ from hyroads.controller.agents.protocol import EgressFlow
 from hyroads.controller.core.addressing import FIRST_FLOW, LAST_FLOW, Addressing, Labels
 from hyroads.controller.core.errors import ConfigError
 from hyroads.controller.core.interference import Interference
-from hyroads.controller.core.network import FlowSpec, Link, Network, Place, Role
+from hyroads.controller.core.network import WIRED, FlowSpec, Link, Network, Place, Role
 from hyroads.controller.core.region_view import RegionView, region_view
 from hyroads.controller.core.reverse_trees import ALL_ROUTES_NODES
 
@@ -52,14 +52,34 @@ SAVED_ORIGINS = (Origin.FILE, Origin.API, Origin.MPTCP)
 """Flows of others end with the controller."""
 
 
-def _allowed(network: Network, addressing: Addressing, named: Iterable[str] | None, where: str) -> frozenset[str]:
-    """Nodes at whose access port something may be that is refused elsewhere: those that are named, else gateways."""
-    gateways = (node.id for node in network.nodes.values() if node.role is Role.GATEWAY)
+def _allowed(
+    network: Network, addressing: Addressing, named: Iterable[str] | None, where: str, shut: frozenset[str]
+) -> frozenset[str]:
+    """Nodes at whose access port something may be that is refused elsewhere: those that are named, else gateways;
+    none of those whose access port is under 802.1X.
+    """
+    gateways = (node.id for node in network.nodes.values() if node.role is Role.GATEWAY and node.id not in shut)
     nodes = frozenset(gateways if named is None else named)
     unknown = sorted(nodes - addressing.access_port.keys())
     if unknown:
         raise ConfigError("settings", where, f"{unknown[0][:64]!r} is no node with an access port")
+    if nodes & shut:
+        raise ConfigError("settings", where, f"{min(nodes & shut)[:64]!r} is in access.dot1x: none may be there")
     return nodes
+
+
+def _closed(addressing: Addressing, places: Iterable[Place], *, guards: bool) -> frozenset[str]:
+    """Nodes whose access port is under 802.1X; ConfigError for a place that is none of the network."""
+    known = {Place(node, WIRED) for node in addressing.access_port}
+    known.update(Place(node, technology) for node, technology in addressing.interface_name)
+    places = list(places)
+    for place in places:
+        if place not in known or not addressing.has_switch(place.node):
+            what = f"{str(place)[:80]!r} is no access port (NODE) or medium (NODE/TECHNOLOGY) of a switch"
+            raise ConfigError("settings", "access.dot1x", what)
+    if places and not guards:
+        raise ConfigError("settings", "access.dot1x", "needs guard: true, which lets in known hosts alone")
+    return frozenset(place.node for place in places if place.technology == WIRED)
 
 
 @dataclass(frozen=True)
@@ -76,6 +96,8 @@ class TopologyContext:
     """Nodes at whose access port DHCP servers may be."""
     routers: frozenset[str] = frozenset()
     """Nodes at whose access port IPv6 routers may be."""
+    closed: Mapping[Place, frozenset[str] | None] = field(default_factory=dict)
+    """Places under 802.1X: only who is authenticated is let in, and of users these alone (None: any)."""
     on_demand: bool = False
     """Switches have rules for the nodes and hosts that their own hosts talk to, and not for all."""
     view: RegionView | None = None
@@ -90,30 +112,37 @@ class TopologyContext:
         guards: bool = False,
         dhcp: Iterable[str] | None = None,
         routers: Iterable[str] | None = None,
+        closed: Mapping[Place, frozenset[str] | None] | None = None,
         all_routes_nodes: int = ALL_ROUTES_NODES,
         region: str | None = None,
         label_secret: bytes = b"",
     ) -> TopologyContext:
         """Derive addresses and labels; ``guards`` access ports or leaves them open. DHCP servers and
-        IPv6 routers may be at gateways, or at the nodes that are named. With more than ``all_routes_nodes`` switches,
-        these have rules on demand. The controller of a ``region`` commands only the nodes of that. Labels are hashed
-        with ``label_secret``.
+        IPv6 routers may be at gateways, or at the nodes that are named; neither is at ``closed`` places. With more than
+        ``all_routes_nodes`` switches, these have rules on demand. The controller of a ``region`` commands only the
+        nodes of that. Labels are hashed with ``label_secret``.
         """
         addressing = Addressing.of(network, document)
         guarded = frozenset(addressing.access_port) if guards else frozenset()
-        servers = _allowed(network, addressing, dhcp, "access.dhcp_servers")
-        routing = _allowed(network, addressing, routers, "access.routers")
+        shut = _closed(addressing, closed or {}, guards=guards)
+        servers = _allowed(network, addressing, dhcp, "access.dhcp_servers", shut)
+        routing = _allowed(network, addressing, routers, "access.routers", shut)
         labels, on_demand = Labels.of(network, addressing, label_secret), len(addressing.dpid) > all_routes_nodes
         view = None
         if region is not None:
             view, network = region_view(network, region, (FIRST_FLOW, LAST_FLOW), document)
             _check_attached(view, addressing, document)
-        return cls(network, addressing, labels, document, guarded, servers, routing, on_demand, view)
+        return cls(network, addressing, labels, document, guarded, servers, routing, closed or {}, on_demand, view)
 
     @cached_property
     def own(self) -> frozenset[str]:
         """The nodes that this controller commands: all, or those of its region."""
         return frozenset(self.network.nodes) if self.view is None else self.view.own
+
+    @cached_property
+    def closed_ports(self) -> frozenset[str]:
+        """Nodes whose access port is under 802.1X."""
+        return frozenset(place.node for place in self.closed if place.technology == WIRED)
 
     @cached_property
     def own_switches(self) -> tuple[str, ...]:

@@ -106,7 +106,9 @@ END_METER = SYN_METER + 1
 PORT_METER_FIRST, PORT_METERS = END_METER + 1, 32
 """Of what one port may send to the controller (``port_meters``)."""
 LAST_METER = PORT_METER_FIRST + PORT_METERS - 1
-_OF_PORTS = frozenset({Priority.METERED, Priority.METERED_ANSWER, Priority.METERED_SERVER})
+_OF_PORTS = frozenset(
+    {Priority.METERED, Priority.METERED_ANSWER, Priority.METERED_SERVER, Priority.METERED_AUTHENTICATION}
+)
 _FIN, _SYN, _RST, _TCP, _COPIED = 0x01, 0x02, 0x04, 6, 1
 
 

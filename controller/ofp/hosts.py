@@ -203,6 +203,17 @@ def held_port_of(rule: Rule | Installed) -> int | None:
     return int.from_bytes(port, "big") if is_one and port is not None else None
 
 
+def closed_port_of(rule: Rule | Installed) -> int | None:
+    """Number of the port at which a rule drops frames of unknown sources; None for other rules."""
+    port = _field(rule.match_fields, _OXM_IN_PORT)
+    is_one = (rule.table, rule.priority) == (Table.PORT, Priority.LABELLED) and len(rule.match_fields) == _PORT_ALONE
+    return int.from_bytes(port, "big") if is_one and port is not None else None
+
+
+_PORT_ALONE = 8
+"""Bytes of a match of nothing but the port."""
+
+
 def claim_of(rule: Rule | Installed) -> tuple[str, str] | None:
     """Host and address of a rule that lets a claim pass; None for other rules."""
     if (rule.table, rule.priority) != (Table.CHECK, Priority.LEARNED_SOURCE):

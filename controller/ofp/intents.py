@@ -28,6 +28,8 @@ class AccessPort:
     """DHCP servers may be here; the controller gets a copy of what they say."""
     routes: bool = False
     """IPv6 routers may be here."""
+    closed: bool = False
+    """It is under 802.1X: frames of unknown sources go nowhere, but for those of authentication."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,6 +221,7 @@ def intents_for(
     guarded: Container[str] = (),
     dhcp: Container[str] = (),
     routers: Container[str] = (),
+    closed: Container[str] = (),
     relays: Container[str] = (),
 ) -> dict[str, SwitchIntent]:
     """Node id -> intent, for every node with a switch.
@@ -227,14 +230,15 @@ def intents_for(
     attachment's link (a missing one is unreachable), ``flows`` an edge to the flows it splits, ``places`` plain clients
     to their attachment (default: ``default_places``; a client that is not in it is nowhere). ``guarded`` are nodes at
     whose access port only known hosts are let in, ``dhcp`` those where DHCP servers may be, ``routers`` those where
-    IPv6 routers may be, ``relays`` those at which flows of other regions go on.
+    IPv6 routers may be, ``closed`` those whose access port is under 802.1X, ``relays`` those at which flows of other
+    regions go on.
     """
     compiler = _Compiler(network, addressing, labels, relays)
     attached = compiler.attached(places if places is not None else default_places(addressing))
     trees = compiler.trees(tree)
     return {
         node: replace(
-            compiler.bare(node, guarded, dhcp, routers),
+            compiler.bare(node, guarded, dhcp, routers, closed),
             routes=compiler.routes(node, routes, attached),
             remote_hosts=attached.remote_hosts(node),
             tree=trees.get(node, ()),
@@ -260,12 +264,13 @@ class BareIntents:
         guarded: Container[str] = (),
         dhcp: Container[str] = (),
         routers: Container[str] = (),
+        closed: Container[str] = (),
         relays: Container[str] = (),
     ) -> None:
         self._compiler = _Compiler(network, addressing, labels, relays)
         self._guarded = guarded
         self._last = {
-            node: replace(self._compiler.bare(node, guarded, dhcp, routers), asks=True, strays=())
+            node: replace(self._compiler.bare(node, guarded, dhcp, routers, closed), asks=True, strays=())
             for node in addressing.dpid
         }
 
@@ -321,18 +326,28 @@ class _Compiler:
                 peers.setdefault(link.target, []).append(near)
         self._neighbours, self._peers, self._label_sources = neighbours, peers, label_sources
 
-    def bare(self, node: str, guarded: Container[str], dhcp: Container[str], routers: Container[str]) -> SwitchIntent:
-        """What depends on the network file alone."""
+    def bare(
+        self,
+        node: str,
+        guarded: Container[str],
+        dhcp: Container[str],
+        routers: Container[str],
+        closed: Container[str],
+    ) -> SwitchIntent:
+        """What depends on the network file and the settings alone."""
         addressing, labels = self._addressing, self._labels
         host, names, macs = addressing.host_mac[node], addressing.interface_name, addressing.interface_mac
         technologies = addressing.technologies(node)
+        access = AccessPort(
+            addressing.access_port[node], (host,), node in guarded, node in dhcp, node in routers, node in closed
+        )
         return SwitchIntent(
             node=node,
             dpid=addressing.dpid[node],
             node_label=labels.node[node],
             flood_label=labels.flood,
             macs={names[node, k]: macs[node, k] for k in technologies},
-            access=(AccessPort(addressing.access_port[node], (host,), node in guarded, node in dhcp, node in routers),),
+            access=(access,),
             agent=self._agent(node),
             relays=node in self._relays,
             neighbours=tuple(self._neighbours.get(node, ())),

@@ -59,6 +59,8 @@ TABLE = 0xFFFFFFF9
 """Reserved port: through the tables from the first one on (only in a packet-out)."""
 
 CONTROLLER = 0xFFFFFFFD
+LOCAL = 0xFFFFFFFE
+"""The switch's own interface, at which hostapd listens."""
 """Reserved port: to the controller."""
 
 PACKET_TYPE_ETHERNET = 0

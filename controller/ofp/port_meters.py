@@ -16,7 +16,7 @@ from .intents import AccessPort
 from .match import Match
 from .pipeline import Priority, Table
 from .rule import Rule
-from .rules import any_claim_matches, router_matches, server_matches
+from .rules import any_claim_matches, authentication_match, router_matches, server_matches
 
 FRAMES_PER_S = 50
 """From one port, and as many at once; all ports of a switch together have the meter of what goes to the controller."""
@@ -24,8 +24,14 @@ _TO_CONTROLLER: tuple[act.Action, ...] = (act.Output(act.CONTROLLER),)
 
 
 def metered_access_port(number: int, port: AccessPort, index: int) -> Entry:
-    """Frames of unknown hosts and of servers that may not be there, and claims, at an access port."""
+    """Frames of unknown hosts (under 802.1X: of authentication) and of servers that may not be there, and claims, at an
+    access port.
+    """
     meter = _meter(index)
+    if port.closed:
+        match, to_hostapd = authentication_match(number), (act.Output(act.LOCAL),)
+        asked = Rule(Table.PORT, Priority.METERED_AUTHENTICATION, match, to_hostapd, meter=meter.number)
+        return Entry((asked, *_servers(number, meter), *_claims(number, meter)), meter, optional=True)
     rules = [Rule(Table.PORT, Priority.METERED, Match(in_port=number), _TO_CONTROLLER, meter=meter.number)]
     # A meter would drop what an allowed server says to its clients.
     servers = [*(() if port.serves_dhcp else server_matches(number)), *(() if port.routes else router_matches(number))]
@@ -36,13 +42,16 @@ def metered_access_port(number: int, port: AccessPort, index: int) -> Entry:
 def metered_station_port(number: int, index: int) -> Entry:
     """The same for plain clients at a medium port, where nobody else is let in."""
     meter = _meter(index)
-    servers = (*server_matches(number), *router_matches(number))
-    rules = [Rule(Table.CHECK, Priority.METERED_SERVER, match, _TO_CONTROLLER, meter=meter.number) for match in servers]
-    return Entry((*rules, *_claims(number, meter)), meter, optional=True)
+    return Entry((*_servers(number, meter), *_claims(number, meter)), meter, optional=True)
 
 
 def _meter(index: int) -> Meter:
     return Meter(PORT_METER_FIRST + index, packets_per_s=FRAMES_PER_S)
+
+
+def _servers(number: int, meter: Meter) -> Iterator[Rule]:
+    for match in (*server_matches(number), *router_matches(number)):
+        yield Rule(Table.CHECK, Priority.METERED_SERVER, match, _TO_CONTROLLER, meter=meter.number)
 
 
 def _claims(number: int, meter: Meter) -> Iterator[Rule]:

@@ -21,6 +21,7 @@ from .intents import AccessPort, AttachedClient, Hop, NodeRoute, SwitchIntent
 from .match import GROUP_ADDRESS, Match
 from .pipeline import (
     ETH_TYPE_ARP,
+    ETH_TYPE_EAPOL,
     ETH_TYPE_HELLO,
     ETH_TYPE_IPV4,
     ETH_TYPE_IPV6,
@@ -49,6 +50,9 @@ def port_rules(number: int, port: AccessPort) -> Iterator[Rule]:
     if not port.guarded:
         yield Rule(Table.PORT, Priority.LABELLED, Match(in_port=number), goto=Table.ACCESS)
         return
+    if port.closed:
+        yield from closed_rules(number)
+        return
     yield Rule(Table.PORT, Priority.LABELLED, Match(in_port=number), _TO_CONTROLLER)
     for mac in port.hosts:
         yield Rule(Table.PORT, Priority.CLIENT, Match(in_port=number, eth_src=mac), goto=Table.ACCESS)
@@ -58,6 +62,21 @@ def port_rules(number: int, port: AccessPort) -> Iterator[Rule]:
     if not port.routes:
         for match in router_matches(number):
             yield Rule(Table.PORT, Priority.DHCP_SERVER, match, _TO_CONTROLLER)
+
+
+def closed_rules(number: int) -> Iterator[Rule]:
+    """An access port under 802.1X: frames of unknown sources are dropped and counted, those of authentication go to the
+    switch's own interface, and come from there. Known ones are neither DHCP servers nor routers.
+    """
+    yield from station_port_rules(number)
+    yield Rule(Table.PORT, Priority.LABELLED, Match(in_port=number))
+    for at, to in ((number, act.LOCAL), (act.LOCAL, number)):
+        yield Rule(Table.PORT, Priority.AUTHENTICATION, authentication_match(at), (act.Output(to),))
+
+
+def authentication_match(number: int) -> Match:
+    """Frames of 802.1X at a port."""
+    return Match(in_port=number, eth_type=ETH_TYPE_EAPOL)
 
 
 def server_matches(number: int, mac: str | None = None) -> Iterator[Match]:
@@ -82,7 +101,7 @@ def client_rules(number: int, client: AttachedClient, *, guarded: bool) -> Itera
 
 
 def station_port_rules(number: int) -> Iterator[Rule]:
-    """No plain client is a DHCP server or a router."""
+    """No plain client is a DHCP server or a router, nor is who was authenticated."""
     for match in (*server_matches(number), *router_matches(number)):
         yield Rule(Table.CHECK, Priority.DHCP_SERVER, match, _TO_CONTROLLER)
 

@@ -60,10 +60,9 @@ BRING_UP_S = 30.0
 STEP_S = 0.005
 """Work that is done in one go, before others may run."""
 MOST_STEP_S = 0.05
-"""The same where others take long each time that they run: no less than they take, so that both get on."""
+"""The same while devices of a large network come up, and others take long each time that they run."""
 BUSY_S = 0.01
-"""Others who take so long each time that they run have much to do: what does not take long is worked out without letting
-them run, for each time costs as much."""
+"""Others who take so long each time that they run have much to do: rates are worked out without letting them run."""
 
 
 def options_of(settings: Settings) -> Options:
@@ -478,7 +477,7 @@ class EventLoop:
         """Where flows that were there before go other ways, rates for all of them do not wait for the next slot."""
         if not self.live.rates_urgent or self._is_overtaken():
             return
-        if self.live.refresh(self.reports, self.clock(), in_one_go=self._is_crowded):
+        if self.live.refresh(self.reports, self.clock(), in_one_go=self._others_s > BUSY_S):
             self.agents.push_rates(self.live.in_force)
 
     def _tell(self) -> None:
@@ -498,18 +497,13 @@ class EventLoop:
         """
         if not self._is_large:
             return False
-        step_s = min(MOST_STEP_S, max(STEP_S, self._others_s))
+        step_s = min(MOST_STEP_S, max(STEP_S, self._others_s)) if self._is_bringing_up else STEP_S
         if self.clock() >= self._paused_s + step_s:
             began_s = self.clock()
             shim.sleep(0)
             self._paused_s = self.clock()
             self._others_s = self._paused_s - began_s
         return self._tried_version != self.state.version
-
-    @property
-    def _is_crowded(self) -> bool:
-        """Whether others have much to do each time that they run."""
-        return self._others_s > BUSY_S
 
     def _tick(self) -> None:
         now_s = self.clock()
@@ -560,7 +554,7 @@ class EventLoop:
         self._asked = asked
         if self._is_large:
             # Others may change the state meanwhile, or plan it themselves.
-            (inline if self._is_crowded else shim.in_thread)(self.live.preparation(self.state))
+            shim.in_thread(self.live.preparation(self.state))
             if self._tried_version == self.state.version:
                 return
         # A state that can't be planned is not tried again: the last plan stays in force until something changes.

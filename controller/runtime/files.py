@@ -18,6 +18,8 @@ def read_files(environment: Mapping[str, str]) -> Files:
     network = read_file(settings.network, measured=settings.capacities == MEASURED)
     access = settings.access
     servers, routers = access.dhcp_servers, access.routers
-    TopologyContext.of(network, settings.network, guards=access.guard, dhcp=servers, routers=routers)
+    TopologyContext.of(
+        network, settings.network, guards=access.guard, dhcp=servers, routers=routers, closed=access.closed
+    )
     settings.slices.check_network(network, settings.network)
     return Files(settings, network)

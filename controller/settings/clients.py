@@ -10,9 +10,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hyroads.controller.core.checking import Place, Problems, Section, boolean_of, integer_of, number_of, path_of
+from hyroads.controller.core.checking import (
+    Place,
+    Problems,
+    Section,
+    boolean_of,
+    integer_of,
+    is_user_name,
+    number_of,
+    path_of,
+)
 from hyroads.controller.core.document import load_document
 from hyroads.controller.core.identity import DEVICE_ROLES
+from hyroads.controller.core.network import WIRED
+from hyroads.controller.core.network import Place as At
 from hyroads.controller.core.services.client_tables import Limits
 from hyroads.controller.core.services.membership import MAX_ROBUSTNESS, QueryTimes
 from hyroads.controller.files.text import read_private
@@ -29,6 +40,8 @@ class AccessSettings:
     """Nodes at whose access port DHCP servers may be; None: gateways."""
     routers: tuple[str, ...] | None = None
     """Nodes at whose access port IPv6 routers may be; None: gateways."""
+    closed: Mapping[At, frozenset[str] | None] = field(default_factory=dict)
+    """Places under 802.1X, and which users alone may be there (None: whomever the RADIUS server accepts)."""
     limits: Limits = field(default_factory=Limits)
 
 
@@ -36,7 +49,7 @@ def parse_access(top: Section) -> AccessSettings:
     """The section of the settings, if there is one."""
     if top.values.get("access") is None:
         return AccessSettings()
-    section = top["access"].section(("guard", "quiet_s", "forget_s", "interfaces", "dhcp_servers", "routers"))
+    section = top["access"].section(("guard", "quiet_s", "forget_s", "interfaces", "dhcp_servers", "routers", "dot1x"))
     default = Limits()
     limits = Limits(
         interfaces=integer_of(section, "interfaces", default.interfaces, 1, 100_000),
@@ -46,7 +59,29 @@ def parse_access(top: Section) -> AccessSettings:
     servers, routers = (
         None if (place := section.optional(name)) is None else _nodes(place) for name in ("dhcp_servers", "routers")
     )
-    return AccessSettings(boolean_of(section, "guard", True), servers, routers, limits)
+    closed = _closed(section["dot1x"]) if "dot1x" in section else {}
+    return AccessSettings(boolean_of(section, "guard", True), servers, routers, closed, limits)
+
+
+def _closed(place: Place) -> Mapping[At, frozenset[str] | None]:
+    """``{NODE | NODE/TECHNOLOGY: {users: [NAME, ...]}}``."""
+    found: dict[At, frozenset[str] | None] = {}
+    for name, entry in place.entries():
+        section = entry.section(("users",))
+        users = _users(section["users"]) if "users" in section else None
+        node, _, technology = name.partition("/")
+        at = At(node, technology or WIRED)
+        if at in found:
+            entry.fail("expected each place once")
+        found[at] = users
+    return found
+
+
+def _users(place: Place) -> frozenset[str]:
+    if not isinstance(place.value, list) or not place.value or not all(map(is_user_name, place.value)):
+        place.expected("a list of user names, as the RADIUS server says them")
+        return frozenset()
+    return frozenset(place.value)
 
 
 def _nodes(place: Place) -> tuple[str, ...]:

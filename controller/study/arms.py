@@ -26,7 +26,7 @@ TITLE = "How many multipaths a flow needs as arms"
 FIGURES = "thesis, Table 4.1"
 
 PAIRS = 50
-"""Flows of one office."""
+"""How many flows the published greatest ratio is of."""
 RUNS, QUICK_RUNS = 300, 50
 ARMS = 20
 COUNTS = (1, 2, 4, 5)
@@ -77,10 +77,10 @@ def true_rates(task: Task) -> list[list[float]]:
     """The true rate of every arm of one flow, Mb/s, the arms in the planner's order: by each of ``ERRORS``, then arm.
 
     The rates are exact, with a row for every link of the true network. Rows are filled with NaN where there are fewer
-    arms. The task is (seed, number of the flow); every ``PAIRS`` flows are in an office of their own.
+    arms. The task is (seed, number of the flow); each flow is in an office of its own.
     """
     seed, number = task
-    office = office22_panels(random.Random(f"{seed}/{number // PAIRS}"))  # noqa: S311
+    office = office22_panels(random.Random(f"{seed}/{number}"))  # noqa: S311
     ends = endpoints(office, random.Random(f"{seed}/{number}/ends"))  # noqa: S311
     truth = Airtime.of(office)
     known: dict[frozenset[Path], float] = {}
@@ -110,8 +110,8 @@ def run(settings: Settings, progress: Progress) -> Result:
     return Result(
         TITLE,
         f"{runs} flows between random nodes of offices of 65 x 40 m with 22 hybrid nodes and two electrical panels, "
-        f"{PAIRS} flows an office. The planner lists {ARMS} multipaths of at most two paths for capacities with noise "
-        "and for some wrong conflicts; what each multipath carries in truth is exact, with a row for every link. "
+        f"each flow in another office. The planner lists {ARMS} multipaths of at most two paths for capacities with "
+        "noise and for some wrong conflicts; what each multipath carries in truth is exact, with a row for every link. "
         f"Seed {settings.seed}.",
         [_table(found)],
         [_bars(found)],
@@ -120,7 +120,7 @@ def run(settings: Settings, progress: Progress) -> Result:
             "The published figures were measured on a test bed, whose errors are not known: each row is an assumption. "
             "With exact capacities the first arm is nearly always the best, since the estimate of the tree is nearly "
             "exact; what it misses are links beside the path.",
-            f"The greatest ratio is the mean over offices of the greatest among their {PAIRS} flows.",
+            f"The greatest ratio is that among {PAIRS} flows, as published; the mean of several such sets.",
         ],
     )
 
@@ -137,7 +137,7 @@ def mean_ratio(count: int, rows: Rows) -> float:
 
 
 def greatest_ratio(count: int, rows: Rows) -> float:
-    """The greatest :func:`ratio` of an office, mean over offices."""
+    """The greatest :func:`ratio` of ``PAIRS`` flows, mean over sets of so many."""
     values = ratio(count, rows)
     return float(np.mean([values[i : i + PAIRS].max() for i in range(0, len(values), PAIRS)]))
 

@@ -13,18 +13,23 @@ Both relative to the best true rate at that time. Many flows are simulated at on
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hyroads.controller.core.bandit.baselines import EpsNGreedy
 from hyroads.controller.core.bandit.policy import FloatArray, Policy, S
 
-from .framework import Progress, Settings, run_all
+from .framework import Progress, Settings, interval_of, run_all
 
 PROBE_SHARE = 0.25
+BLOCK = 25
+"""Flows whose mean is kept, for intervals."""
+_DRAWS, _NEVER = 200, 1e18
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +48,27 @@ class World:
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """Means over the flows, per trial [T]: share of the optimum delivered, and share of flows that probed."""
+    """Means over the flows, per trial [T]: share of the optimum delivered, and share of flows that probed.
+
+    ``blocks``, [blocks, T], has the share delivered as means of ``BLOCK`` flows each (the last of fewer, if any), from
+    which intervals follow.
+    """
 
     delivered: FloatArray
     probed: FloatArray
+    blocks: NDArray[np.float32]
+
+    def interval(self, statistic: Callable[[FloatArray], float | int | None]) -> tuple[float, float]:
+        """95 % interval of a figure of the mean course; what is None counts as infinite. Blocks of flows are drawn."""
+
+        def of_mean(drawn: FloatArray) -> float:
+            found = statistic(drawn.mean(axis=0))
+            return _NEVER if found is None else float(found)
+
+        # Between two infinite ends there is nothing to interpolate.
+        ends = interval_of(np.asarray(self.blocks, dtype=np.float64), of_mean, draws=_DRAWS)
+        low, high = (math.inf if end > _NEVER / 1000.0 else end for end in ends)
+        return low, high
 
 
 def static_world(flows: int, arms: int, rng: np.random.Generator) -> World:
@@ -71,7 +93,10 @@ def simulate(
     flows, arms = world.rates.shape
     everyone = np.arange(flows)
     state = policy.start(flows, arms, 1)
-    delivered, probed = np.empty(trials), np.empty(trials)
+    probed = np.empty(trials)
+    begins = np.arange(0, flows, BLOCK)
+    sizes = np.diff(np.append(begins, flows))
+    blocks = np.empty((len(begins), trials))
     for trial in range(trials):
         rates = world.rates_at(trial)
         decision = policy.decide(state, rng)
@@ -79,17 +104,17 @@ def simulate(
         estimate = np.maximum(true * (1.0 + world.sigma * rng.standard_normal(flows)), 0.0)
         sent = state.arms.reward_mbps[everyone, decision.arm]
         got = np.where(decision.probe, PROBE_SHARE * estimate, np.minimum(sent, true))
-        delivered[trial] = (got / rates.max(axis=1)).mean()
+        blocks[:, trial] = np.add.reduceat(got / rates.max(axis=1), begins) / sizes
         probed[trial] = decision.probe.mean()
         state = policy.observe(state, decision, estimate[:, None])
         if tick is not None and trial % 500 == 499:
             tick(trial + 1)
-    return Course(delivered, probed)
+    return Course(np.average(blocks, axis=0, weights=sizes), probed, blocks.astype(np.float32))
 
 
 ARMS = 5
 REDRAWN = 2
-_CHUNK = 250
+_CHUNK = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,4 +216,5 @@ def _mean(parts: Sequence[tuple[int, Course]]) -> Course:
     return Course(
         np.average([course.delivered for _, course in parts], axis=0, weights=weights),
         np.average([course.probed for _, course in parts], axis=0, weights=weights),
+        np.concatenate([course.blocks for _, course in parts]),
     )

@@ -113,6 +113,10 @@ class DaskWorkers:
         self.address = address
         self._client = client
 
+    def workers(self) -> list[str]:
+        """The addresses of the workers that are there now."""
+        return list(self._client.nthreads())
+
     def outcomes(self, work: Callable[[Any], Any], tasks: Mapping[int, Any]) -> Iterator[tuple[int, Any]]:
         """The number of each task with its outcome, in the order in which they end.
 
@@ -150,7 +154,7 @@ class DaskWorkers:
             with suppress(Empty):
                 return ended.get(timeout=_LOOK_S)
             try:
-                workers = self._client.nthreads()
+                workers = self.workers()
             except Exception as error:
                 raise StudyError(f"--dask {self.address}: the scheduler is lost ({_first_line(error)})") from error
             if workers:

@@ -196,6 +196,7 @@ STUDIES: dict[str, str] = {
     "latency": "hyroads.controller.study.latency",
     "mesh": "hyroads.controller.study.mesh",
     "paths": "hyroads.controller.study.paths",
+    "privacy": "hyroads.controller.study.privacy",
     "queues": "hyroads.controller.study.queues",
     "routing": "hyroads.controller.study.routing",
     "utility": "hyroads.controller.study.utility",

@@ -19,13 +19,13 @@ from .packet_queue import Packets, relaxation_s, simulate
 
 TITLE = "Delays over technologies whose rate alternates"
 FIGURES = "thesis, Figures 5.2, 5.5, 5.6, 5.8 to 5.10, Theorems 4 to 8 and Conjecture 1"
-TIMES_S = (40.0, 300.0)
+TIMES_S = (45.0, 500.0)
 
 FRAME_BYTES = 1400.0
 ROOM = 200
-RUNS, QUICK_RUNS = 20, 12
+RUNS, QUICK_RUNS = 20, 10
 # A run of a queue has so many events, or lasts for so many relaxation times if that is longer.
-EVENTS, QUICK_EVENTS = 600_000, 60_000
+EVENTS, QUICK_EVENTS = 600_000, 40_000
 RELAXATIONS, QUICK_RELAXATIONS = 100.0, 20.0
 WARM_UP_RELAXATIONS = 4.0
 # Draws of the bootstrap: of each of some 170 points.

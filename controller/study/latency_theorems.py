@@ -26,7 +26,7 @@ from hyroads.controller.core.latency.two_state_queue import TwoStateQueue, delay
 
 from .framework import Check, Progress, Settings, Table, run_all
 
-PAIRS, QUICK_PAIRS = 5000, 400
+PAIRS, QUICK_PAIRS = 5000, 250
 _CHUNK = 250
 MUHAT = 100.0
 # Parts of muhat at which delays are compared: near none, near all, and between.

@@ -7,7 +7,7 @@ import random
 import numpy as np
 from numpy.typing import NDArray
 
-from .framework import Cdf, Check, Progress, Result, Settings, Table, interval_of, run_all
+from .framework import Cdf, Cell, Check, Progress, Result, Settings, Table, interval_of, run_all
 from .networks import endpoints, residential
 from .schemes import Scheme, Schemes
 
@@ -80,7 +80,7 @@ def checks(rates: dict[str, NDArray[np.float64]], *, full: bool) -> list[Check]:
 
 
 def _table(rates: dict[str, NDArray[np.float64]]) -> Table:
-    rows = tuple(
+    rows: tuple[tuple[Cell, ...], ...] = tuple(
         (
             label,
             *(float(np.quantile(values, q)) for q in (0.0, 0.01, 0.1, 0.5, 0.9)),

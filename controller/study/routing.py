@@ -29,7 +29,7 @@ NETWORKS: Mapping[str, Callable[[random.Random], Network]] = {
     "100x60": _WIDE,
     "100x60, 20 nodes": partial(_WIDE, node_count=20),
 }
-SCHEMES = tuple(scheme for scheme in Scheme if scheme is not Scheme.SP_WITHOUT)
+SCHEMES: tuple[Scheme, ...] = tuple(scheme for scheme in Scheme if scheme is not Scheme.SP_WITHOUT)
 RELATIVE = (Scheme.CONS, Scheme.EMPOWER, Scheme.SP, Scheme.MP_2BP, Scheme.MP_WP, Scheme.MP_WITHOUT)
 """The schemes that are compared with the optimum."""
 WORST = 0.2
@@ -37,7 +37,7 @@ WORST = 0.2
 EQUAL = 1e-4
 """Rates that differ by less, relative to each other, are equal."""
 
-_COLUMN = {scheme: column for column, scheme in enumerate(SCHEMES)}
+_COLUMN: Mapping[Scheme, int] = {scheme: column for column, scheme in enumerate(SCHEMES)}
 
 Task = tuple[str, int, int, int]
 Samples = NDArray[np.float64]
@@ -110,14 +110,14 @@ def worst(rows: Rows) -> Rows:
 
 def hybrid_better(rows: Rows) -> float:
     """Share of the worst flows to which EMPoWER gives more than MP-mWiFi."""
-    hybrid, mobile = _pair(worst(rows))
-    return _share(hybrid > mobile * (1 + EQUAL))
+    hybrid, wifi = _pair(worst(rows))
+    return _share(hybrid > wifi * (1 + EQUAL))
 
 
 def wifi_better(rows: Rows) -> float:
     """Share of the worst flows to which MP-mWiFi gives more."""
-    hybrid, mobile = _pair(worst(rows))
-    return _share(mobile > hybrid * (1 + EQUAL))
+    hybrid, wifi = _pair(worst(rows))
+    return _share(wifi > hybrid * (1 + EQUAL))
 
 
 def without_wifi(rows: Rows) -> float:
@@ -127,14 +127,14 @@ def without_wifi(rows: Rows) -> float:
 
 def most_by_wifi(rows: Rows) -> float:
     """The greatest ratio of the rate of MP-mWiFi to that of EMPoWER among the worst flows."""
-    hybrid, mobile = _pair(worst(rows))
-    return float((mobile[hybrid > 0] / hybrid[hybrid > 0]).max(initial=0.0))
+    hybrid, wifi = _pair(worst(rows))
+    return float((wifi[hybrid > 0] / hybrid[hybrid > 0]).max(initial=0.0))
 
 
 def most_by_hybrid(rows: Rows) -> float:
     """The greatest ratio of the rate of EMPoWER to that of MP-mWiFi among the worst flows that have a WiFi route."""
-    hybrid, mobile = _pair(worst(rows))
-    return float((hybrid[mobile > 0] / mobile[mobile > 0]).max(initial=0.0))
+    hybrid, wifi = _pair(worst(rows))
+    return float((hybrid[wifi > 0] / wifi[wifi > 0]).max(initial=0.0))
 
 
 def at_least(share: float, of: Scheme, rows: Rows, scheme: Scheme = Scheme.EMPOWER) -> float:
@@ -193,11 +193,11 @@ def checks(name: str, rows: Rows, *, full: bool) -> list[Check]:
         check(f"{name}: {what}", known, rows, statistic, full=full)
         for (what, statistic), known in zip(FIGURES_OF.items(), KNOWN[name], strict=True)
     ]
-    same, better, mobile, most, _ = _OF_ALL.items()
+    same, better, wifi, most, _ = _OF_ALL.items()
     found.append(check(f"{name}: {same[0]}", _ratio(1.0, 1.0, "equal"), rows, same[1], full=full))
     why = "half of the clients of a home have WiFi only" if name == "residential" else ""
     found.append(check(f"{name}: {better[0]}", one(0.6, "60 %", why=why), rows, better[1], full=full))
-    found.append(check(f"{name}: {mobile[0]}", Known(0.15, 0.25, True, "15 to 25 %", why), rows, mobile[1], full=full))
+    found.append(check(f"{name}: {wifi[0]}", Known(0.15, 0.25, True, "15 to 25 %", why), rows, wifi[1], full=full))
     greatest = most[1](rows)
     found.append(Check(f"{name}: {most[0]}", "at most 2", greatest, greatest <= 2.0 * (1 + EQUAL), "1.7"))
     return found
@@ -212,7 +212,7 @@ def _rates_table(found: Mapping[str, Rows]) -> Table:
 
 def _figures_table(found: Mapping[str, Rows]) -> Table:
     rows: list[tuple[Cell, ...]] = []
-    for what, statistic in (FIGURES_OF | _OF_ALL).items():
+    for what, statistic in {**FIGURES_OF, **_OF_ALL}.items():
         rows.append((what, *(statistic(each) for each in found.values())))
     for scheme in RELATIVE:
         statistic = partial(at_least, 0.9, Scheme.OPTIMAL, scheme=scheme)
@@ -224,9 +224,9 @@ def _plots(name: str, rows: Rows) -> list[AnyPlot]:
     file = name.replace(", ", "-").replace(" ", "-")
     shown = [scheme for scheme in SCHEMES if scheme not in (Scheme.CONS, Scheme.SP_BRUTE, Scheme.MP_WITHOUT)]
     rates = {str(scheme): rows[:, _COLUMN[scheme]] for scheme in shown}
-    hybrid, mobile = _pair(worst(rows))
+    hybrid, wifi = _pair(worst(rows))
     with np.errstate(divide="ignore"):
-        ratio = mobile / hybrid
+        ratio = wifi / hybrid
     routed = rows[rows[:, _COLUMN[Scheme.OPTIMAL]] > 0]
     relative = {str(scheme): routed[:, _COLUMN[scheme]] / routed[:, _COLUMN[Scheme.OPTIMAL]] for scheme in RELATIVE}
     return [

@@ -36,6 +36,7 @@ from hyroads.controller.ofp.hosts import (
     HostIntent,
     There,
     claim_of,
+    closed_port_of,
     held_port_of,
     host_of,
     host_rules,
@@ -121,6 +122,8 @@ class HostTables:
         self._stations: dict[str, tuple[str, Claims]] = {}
         """Plain clients of the network file that have learned addresses: node, and what is known there of them."""
         self._held_ports: dict[str, dict[str, Held]] = {}
+        self._shut_out: dict[str, dict[str, Barred]] = {}
+        """Plain clients that are not authenticated, by node."""
         self._admitted: dict[tuple[str, str], list[Callable[[], None]]] = {}
         self.routes: RouteHolder | None = None
         self.are_all_known = False
@@ -192,7 +195,7 @@ class HostTables:
     def known_at(self, node: str) -> frozenset[str]:
         """Hosts of whom a node's switch has rules, or shall have."""
         stations = (mac for mac, (at, _) in self._stations.items() if at == node)
-        return frozenset((*self._entries, *stations))
+        return frozenset((*self._entries, *stations, *self._shut_out.get(node, ())))
 
     def admit(self, node: str, mac: str, addresses: Iterable[str] = ()) -> None:
         """A host may be at a node, and have these addresses: it is not barred for that any more."""
@@ -278,6 +281,15 @@ class HostTables:
         if self._held_ports.get(node, {}).pop(port, None) is not None:
             self._tell(NO_HOST, (node,))
 
+    def shut_out(self, node: str, barred: Barred, *, shut: bool) -> None:
+        """Drop what a plain client sends at a node until it is let in again."""
+        known = self._shut_out.setdefault(node, {})
+        if shut:
+            known[barred.mac] = barred
+        elif known.pop(barred.mac, None) is None:
+            return
+        self._tell(barred.mac, (node,))
+
     def bar(self, node: str, barred: Barred, for_s: float) -> None:
         """Drop this at a node for a while; it has only so many such rules."""
         bars = self._barred.setdefault(node, {})
@@ -295,7 +307,7 @@ class HostTables:
         """A switch connected, or its ports have changed: it is told of all."""
         known = self._entries if self.routes is None else self._told.get(node, {})
         stations = (mac for mac, (at, _) in self._stations.items() if at == node)
-        barred = (bar.mac for bar in self._barred.get(node, ()))
+        barred = [*(bar.mac for bar in self._barred.get(node, ())), *self._shut_out.get(node, ())]
         if self._held_ports.get(node):
             self._tell(NO_HOST, (node,))
         hosts = {**dict.fromkeys(known), **dict.fromkeys(stations), **dict.fromkeys(barred)}
@@ -378,6 +390,9 @@ class HostTables:
             return host_rules(self._held_ports.get(node, {}).values(), ports)
         entry, station = self._entries.get(mac), self._stations.get(mac)
         intents: list[HostIntent] = [barred for barred in self._barred.get(node, ()) if barred.mac == mac]
+        shut = self._shut_out.get(node, {}).get(mac)
+        if shut is not None and shut not in intents:
+            intents.append(shut)
         if station is not None and station[0] == node:
             intents.append(station[1])
         if entry is None or entry.spot.node == node:
@@ -423,6 +438,7 @@ class HostLayer:
     _stats_xid: int | None = None
     _stats: list[FlowStat] = field(default_factory=list)
     _packets: dict[tuple[int, str], int] = field(default_factory=dict)
+    _dropped: dict[int, int] = field(default_factory=dict)
     _held_xid: int | None = None
     _held: dict[RuleKey, FlowStat] = field(default_factory=dict)
 
@@ -571,6 +587,10 @@ class HostLayer:
         told = [stat.packets for stat in self._held.values() if held_port_of(stat.rule) == number]
         return sum(told) if told else None
 
+    def dropped_packets(self, number: int) -> int | None:
+        """Frames of unknown sources that were dropped at a port under 802.1X, when it was last asked; None: unknown."""
+        return self._dropped.get(number)
+
     def on_stats(self, xid: int, flows: Iterable[FlowStat], more: bool) -> list[tuple[int, str]] | None:
         """A part of the answer; with the last one, port and host of those who sent something since the last time."""
         if xid == self._held_xid:
@@ -582,6 +602,8 @@ class HostLayer:
             return None
         self._stats_xid = None
         before, self._packets = self._packets, _packets(self._stats)
+        ports = ((closed_port_of(stat.rule), stat.packets) for stat in self._stats)
+        self._dropped = {number: packets for number, packets in ports if number is not None}
         return [source for source, count in self._packets.items() if count != before.get(source, 0)]
 
 

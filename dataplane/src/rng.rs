@@ -32,6 +32,12 @@ impl Rng {
         ((u128::from(self.bits()) * n as u128) >> 64) as usize
     }
 
+    /// A number of the standard normal distribution (Box and Muller, Annals of Mathematical Statistics 29, 1958).
+    pub fn normal(&mut self) -> f64 {
+        let radius = (-2.0 * (1.0 - self.unit()).ln()).sqrt();
+        radius * (std::f64::consts::TAU * self.unit()).cos()
+    }
+
     /// True with probability `p`; draws nothing for p <= 0.
     pub fn chance(&mut self, p: f64) -> bool {
         p > 0.0 && self.unit() < p
@@ -47,6 +53,17 @@ mod tests {
         let mut rng = Rng::new(1234567);
         assert_eq!(rng.bits(), 6457827717110365317);
         assert_eq!(rng.bits(), 3203168211198807973);
+    }
+
+    #[test]
+    fn normal_numbers_have_the_moments_and_the_tails_of_the_law() {
+        let mut rng = Rng::new(3);
+        let drawn: Vec<f64> = (0..200_000).map(|_| rng.normal()).collect();
+        let mean = drawn.iter().sum::<f64>() / 2e5;
+        let variance = drawn.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / 2e5;
+        assert!(mean.abs() < 0.01 && (variance - 1.0).abs() < 0.02, "{mean} {variance}");
+        let beyond = |limit: f64| drawn.iter().filter(|x| x.abs() > limit).count() as f64 / 2e5;
+        assert!((beyond(1.0) - 0.3173).abs() < 0.005 && (beyond(1.96) - 0.05).abs() < 0.002);
     }
 
     #[test]

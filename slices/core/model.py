@@ -124,6 +124,8 @@ class Ssid:
     name: str
     security: str = "open"
     passphrase_file: str | None = None
+    radius: str | None = None
+    """The group of RADIUS servers of the access points that authenticate its stations (802.1X)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,8 +49,9 @@ _SLICE_KEYS = (
 _RULE_KEYS = ("name", "switches", "ports", "priority", "match")
 _LIMIT_KEYS = tuple(Limits.__dataclass_fields__)
 _OPT_IN_KEYS = ("open", "users", "match", "priority", "switches", "ports", "most_users")
-_SSID_KEYS = ("name", "security", "passphrase_file")
-_SECURITY = ("open", "wpa2", "wpa3")
+_SSID_KEYS = ("name", "security", "passphrase_file", "radius")
+_ENTERPRISE = ("wpa2-enterprise", "wpa3-enterprise")
+_SECURITY = ("open", "wpa2", "wpa3", *_ENTERPRISE)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,31}")
 _HASH = re.compile(r"[0-9a-f]{64}")
 _CONTROLLER = re.compile(r"(tcp|tls):(\[[0-9a-fA-F:.]{2,45}\]|[A-Za-z0-9.-]{1,253})(?::([0-9]{1,5}))?")
@@ -271,10 +272,19 @@ def _ssid(place: Place) -> Ssid:
         name = ""
     security = section["security"].choice(_SECURITY, "open") if "security" in section else "open"
     file = section["passphrase_file"].value if "passphrase_file" in section else None
-    if (security == "open") != (file is None) or not (file is None or isinstance(file, str)):
-        place.key("passphrase_file", file).expected("a file name with wpa2 and wpa3, none with open")
+    if (security in {"wpa2", "wpa3"}) != (file is not None) or not (file is None or isinstance(file, str)):
+        place.key("passphrase_file", file).expected("a file name with wpa2 and wpa3, none with others")
         file = None
-    return Ssid(name, security, file)
+    radius = section["radius"].value if "radius" in section else None
+    if (security in _ENTERPRISE) != (radius is not None) or not (radius is None or _is_group(radius)):
+        what = "the access points' name of a group of RADIUS servers with wpa2-enterprise and wpa3-enterprise"
+        place.key("radius", radius).expected(f"{what}, none with others")
+        radius = None
+    return Ssid(name, security, file, radius)
+
+
+def _is_group(value: object) -> bool:
+    return isinstance(value, str) and _NAME.fullmatch(value) is not None
 
 
 # -- flowspace --------------------------------------------------------------------------------------------------------

@@ -221,7 +221,7 @@ RADIO_ENTRY: Oid = (*HYROADS, 4, 1, 1)
 BSS_ENTRY: Oid = (*HYROADS, 4, 2, 1)
 ADMIN_STATUS, ALIAS = 7, 18
 CHANNEL, POWER, RADIO_ADMIN = 2, 4, 5
-SSID, SECURITY, PASSPHRASE, ENABLED, WEIGHT = 3, 4, 5, 6, 8
+SSID, SECURITY, PASSPHRASE, ENABLED, WEIGHT, RADIUS = 3, 4, 5, 6, 8, 13
 BSS_RADIO: Oid = (*BSS_ENTRY, 2)
 BSS_SLICE: Oid = (*BSS_ENTRY, 7)
 SECRETS: Oid = (*BSS_ENTRY, PASSPHRASE)
@@ -236,7 +236,10 @@ SUBTREES = (
     Subtree((*HYROADS, 3, 1), frozenset()),
     Subtree(RADIO_ENTRY, frozenset({CHANNEL, POWER, RADIO_ADMIN})),
     Subtree(
-        BSS_ENTRY, frozenset({SSID, SECURITY, PASSPHRASE, ENABLED, WEIGHT}), by_name=True, shared=frozenset({WEIGHT})
+        BSS_ENTRY,
+        frozenset({SSID, SECURITY, PASSPHRASE, ENABLED, WEIGHT, RADIUS}),
+        by_name=True,
+        shared=frozenset({WEIGHT}),
     ),
 )
 """What exists on an access point (IF-MIB, HYROADS-MIB); the columns that may be changed."""

@@ -40,7 +40,7 @@ class AccessPoint:
 
 @dataclass(frozen=True, slots=True)
 class WantedBss:
-    """A virtual interface; ``passphrase_file`` names where the passphrase is."""
+    """A virtual interface; ``passphrase_file`` names where the passphrase is, ``radius`` who authenticates stations."""
 
     name: str
     radio: str
@@ -48,6 +48,7 @@ class WantedBss:
     ssid: str
     security: str
     passphrase_file: str | None = field(default=None, repr=False)
+    radius: str | None = None
 
 
 def bss_name(radio: str, slice_name: str, ssid: str) -> str:
@@ -71,7 +72,13 @@ def _of_point(model: SliceModel, point: AccessPoint, known: frozenset[int]) -> t
     for radio, room in point.radios.items():
         mine = [
             WantedBss(
-                bss_name(radio, each.name, ssid.name), radio, each.name, ssid.name, ssid.security, ssid.passphrase_file
+                bss_name(radio, each.name, ssid.name),
+                radio,
+                each.name,
+                ssid.name,
+                ssid.security,
+                ssid.passphrase_file,
+                ssid.radius,
             )
             for each in model.slices.values()
             if point.switch in _switches(each, known)

@@ -14,14 +14,14 @@ from typing import Protocol
 from hyroads.slices.core.model import SliceModel
 from hyroads.slices.snmpvisor import pdu
 from hyroads.slices.snmpvisor.pdu import Binding, Oid, SnmpError
-from hyroads.slices.snmpvisor.requests import BSS_ENTRY, ENABLED, HYROADS, PASSPHRASE, SECURITY, SSID
+from hyroads.slices.snmpvisor.requests import BSS_ENTRY, ENABLED, HYROADS, PASSPHRASE, RADIUS, SECURITY, SSID
 from hyroads.slices.snmpvisor.view import name_key
 
 from .desired import AccessPoint, WantedBss, wanted
 
 RADIO, SLICE, ROW = 2, 7, 12
 CREATE, DESTROY, TRUE = 4, 6, 1
-SECURITIES = ("open", "wpa2", "wpa3")
+SECURITIES = ("open", "wpa2", "wpa3", "wpa2-enterprise", "wpa3-enterprise")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +32,7 @@ class Row:
     ssid: bytes = b""
     security: int = 0
     slice_name: str = ""
+    radius: str = ""
 
 
 @dataclass(frozen=True)
@@ -74,6 +75,7 @@ _COLUMNS = {
     SSID: ("ssid", _octets),
     SECURITY: ("security", lambda value: pdu.integer(value, 0, len(value))[0]),
     SLICE: ("slice_name", _text),
+    RADIUS: ("radius", _text),
 }
 
 
@@ -96,7 +98,7 @@ def change(rows: Mapping[str, Row], wanted: Sequence[WantedBss], passphrases: Ma
 
 
 def _row_change(row: Row | None, bss: WantedBss) -> tuple[list[str], list[Binding]]:
-    expected = Row(bss.radio, bss.ssid.encode(), SECURITIES.index(bss.security) + 1, bss.slice_name)
+    expected = Row(bss.radio, bss.ssid.encode(), SECURITIES.index(bss.security) + 1, bss.slice_name, bss.radius or "")
     if row is None:
         made = [
             _variable(bss.name, ROW, CREATE),

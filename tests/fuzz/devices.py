@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from inputs import Script
 from targets import target
 
-from hyroads.controller.access_point import agentx, hostapd, hostapd_conf, linux_wifi, plc
+from hyroads.controller.access_point import agentx, hostapd, hostapd_conf, linux_wifi, neighbours, plc
 from hyroads.controller.access_point.mib import BASE, Value
 from hyroads.controller.agents import clients, markers, protocol, telemetry
 from hyroads.controller.agents.changes import WholeReport
@@ -21,6 +21,7 @@ _CHECKED_LATER: dict[str, Any] = {
     "station": telemetry.parse_station,
     "bss": telemetry.parse_bss,
     "transition": telemetry.parse_transition,
+    "dot1x": telemetry.parse_authentication,
     "client-report": clients.parse_report,
     "client-event": clients.parse_event,
     "client-policy": clients.parse_policy,
@@ -70,13 +71,13 @@ def hostapd_answers(data: bytes) -> None:
     """What hostapd, iw and the power-line tool write; names and SSIDs in it come from the air."""
     hostapd.news_of(data)
     hostapd.station_of(data)
-    for found in (hostapd.own_neighbour(data, _BSSID), hostapd.described_neighbour(data, _BSSID)):
+    for found in (neighbours.own_neighbour(data, _BSSID), neighbours.described_neighbour(data, _BSSID)):
         if found is not None:
-            assert hostapd.is_neighbour(found), found
-            bytes.fromhex(hostapd.listed_neighbour(found))
-    own = hostapd.own_bss(data, "wlan0")
+            assert neighbours.is_neighbour(found), found
+            bytes.fromhex(neighbours.listed_neighbour(found))
+    own = neighbours.own_bss(data, "wlan0")
     if own is not None:
-        hostapd.is_ssid(own[1])
+        neighbours.is_ssid(own[1])
     text = data.decode("utf-8", "replace")
     status = hostapd_conf.fields_of(text)
     hostapd_conf.on_air(status)

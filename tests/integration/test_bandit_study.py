@@ -141,14 +141,15 @@ def test_report_files(tmp_path: Path) -> None:
 
 def test_the_command(tmp_path: Path, capsys, monkeypatch) -> None:
     monkeypatch.setattr(bandit_dynamic, "QUICK_CHANGE", 300)
-    monkeypatch.setattr(bandit_dynamic, "AFTER", 1000)
+    monkeypatch.setattr(bandit_dynamic, "QUICK_AFTER", 1000)
+    monkeypatch.setattr(bandit_dynamic, "QUICK_BATCHES", (100,))
     out = tmp_path / "o"
     arguments = ["study", "bandit-dynamic", "--quick", "--runs", "5", "--workers", "1", "--out", str(out)]
     assert main([*arguments, "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
-    assert document["study"] == "bandit-dynamic" and len(document["checks"]) == 3
-    wanted = {"report.md", "summary.csv", "checks.csv", "curves.csv", "curves.png", "curves.svg", "curves.pdf"}
-    assert {Path(f).name for f in document["files"]} == wanted
+    assert document["study"] == "bandit-dynamic" and len(document["checks"]) == 8
+    wanted = {"report.md", "summary.csv", "checks.csv", "curves.csv", "curves.png", "curves.svg", "by-batch-all.pdf"}
+    assert wanted <= {Path(f).name for f in document["files"]}
     assert all(Path(f).stat().st_size for f in document["files"])
     rows = {row[0]: row for row in document["tables"][0]["rows"]}
-    assert {"hymab", "hymab+", "rexp3 all, best"} <= set(rows)
+    assert {"hymab", "hymab+", "hymab, eps_min 0.02", "rexp3 all, best", "stage-1 rexp3 all, best"} <= set(rows)

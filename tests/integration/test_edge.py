@@ -158,7 +158,7 @@ def test_a_private_flow_is_split_access_by_access_and_arrives_in_order(tmp_path:
     with new_pair(tmp_path, paths=[EmulatedPath(20, 5), EmulatedPath(20, 15)]) as pair:
         pair.configure("b", (18, 18))
         config = pair.config("a", (18, 18))
-        padding = {"gap_ms": 2, "burst": 20, "max_per_s": 200}
+        padding = {"gap_ms": 8, "deviation_ms": 1, "max_per_s": 200}
         config["ingress"][0]["split"] = {
             "kind": "hywf",
             "n_cons": 5,

@@ -71,6 +71,11 @@ def declare(three: Lab, name: str) -> None:
 
 def test_a_killed_leader_is_replaced_and_its_flows_are_there(three: Lab) -> None:
     declare(three, "killed")
+    split = {"n_cons": 30.0, "cost_share": 0.2, "n_chp": 50.0}
+    private = {**flow("private"), "policy": "private", **split, "padding": {"gap_ms": 9, "deviation_ms": 30}}
+    assert three.leader().answer("POST", "/flows?wait=false", private)[0] == 202
+    for one in three.instances.values():
+        eventually(lambda one=one: "private" in one.flows())
     leader, epoch = three.leader(), three.leader().ha["epoch"]
     number = leader.answer("GET", "/flows/killed")[2]["number"]
     killed_s = time.monotonic()
@@ -81,10 +86,13 @@ def test_a_killed_leader_is_replaced_and_its_flows_are_there(three: Lab) -> None
     # The lease of the owner lasts for 2 s; that was not waited for.
     assert took_s < 1.5 and new.ha["epoch"] == epoch + 1
     assert {"killed", "f1"} & new.flows() and new.answer("GET", "/flows/killed")[2]["number"] == number
+    known = new.answer("GET", "/flows/private")[2]
+    assert split.items() <= known.items()
+    assert known["padding"] == {"gap_ms": 9.0, "deviation_ms": 30.0, "max_per_s": 200.0}
     declare(three, "after")
     leader.__enter__()
     three.warm()
-    assert not leader.leads and {"killed", "after"} <= leader.flows()
+    assert not leader.leads and {"killed", "after", "private"} <= leader.flows()
 
 
 def test_an_idempotency_key_counts_at_the_next_leader(three: Lab) -> None:

@@ -21,7 +21,17 @@ from client_lab import within
 
 from hyroads.controller.access_point.hostapd import HostapdFollower
 from hyroads.controller.access_point.hostapd_conf import Place, radio_text
-from hyroads.controller.access_point.wireless import WPA2, WPA3, Bss, Radio, RadioAbilities, Wireless
+from hyroads.controller.access_point.radius import RadiusGroup, RadiusServer
+from hyroads.controller.access_point.wireless import (
+    WPA2,
+    WPA2_ENTERPRISE,
+    WPA3,
+    WPA3_ENTERPRISE,
+    Bss,
+    Radio,
+    RadioAbilities,
+    Wireless,
+)
 
 PROGRAMS = os.environ.get("PATH", os.defpath) + ":/usr/sbin:/sbin"
 HOSTAPD, SUPPLICANT = (shutil.which(name, path=PROGRAMS) for name in ("hostapd", "wpa_supplicant"))
@@ -176,3 +186,28 @@ def test_hostapd_takes_a_passphrase_as_it_is(tmp_path, security, passphrase):
     rows = dump.splitlines()[: -(-len(passphrase) // 16)]
     assert bytes.fromhex("".join(row[5:53] for row in rows)).decode() == passphrase
     assert "identifier" not in text
+
+
+@pytest.mark.parametrize("security", [WPA2_ENTERPRISE, WPA3_ENTERPRISE])
+def test_hostapd_takes_networks_with_radius_servers(tmp_path, security):
+    """As it reads its file: all servers, and who may disconnect; a secret may have any character that ours may have."""
+    secret = "#a|b{c}%$\\`'\"=d"
+    servers = [RadiusServer(f"127.0.0.{n}", 1812, "s", secret) for n in (1, 2)]
+    sender = RadiusServer("127.0.0.1", 0, "s", secret)
+    group = RadiusGroup(tuple(servers), tuple(servers[:1]), sender, "ap1", "127.0.0.1", 600)
+    bss = Bss("lo", "lo", b"staff", security, "", enabled=True, bssid="02:00:00:00:00:01", radius="campus")
+    place = Place(str(tmp_path / "control"), "none", {"campus": group})
+    file = tmp_path / "lo.conf"
+    file.write_text(radio_text(RadioAbilities("lo", (6,)), Radio(6), Wireless({"lo": Radio(6)}, {"lo": bss}), place))
+    with subprocess.Popen([str(HOSTAPD), "-dd", str(file)], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        said = []
+        for line in process.stdout:
+            said.append(line)
+            if "AP-ENABLED" in line or "rror" in line:
+                break
+        process.kill()
+    text = "".join(said)
+    assert "AP-ENABLED" in text, text
+    assert "Authentication server 127.0.0.1:1812" in text
+    assert not any("unknown" in line.lower() for line in said), text

@@ -20,7 +20,9 @@ from hypothesis import strategies as st
 from hyroads.controller.core.errors import ConfigError
 from hyroads.controller.core.interference import ConflictInterference, RangeInterference, TechnologyInterference
 from hyroads.controller.core.netfile import load_text, parse, to_document
+from hyroads.controller.core.netfile_sections import flow_document
 from hyroads.controller.core.network import Policy, Role, Utility
+from hyroads.controller.core.private_split import Padding, PrivateSplit
 from hyroads.controller.files.documents import read_file
 from hyroads.controller.study.networks import enterprise, paths_study, residential
 
@@ -139,6 +141,28 @@ def test_flows_are_read_in_full() -> None:
     assert spec.match == {"eth_type": 0x0800, "ip_proto": 17, "ipv4_dst": "10.0.0.3", "udp_dst": 5001}
 
 
+@pytest.mark.parametrize(
+    ("keys", "split"),
+    [
+        ({}, PrivateSplit()),
+        ({"n_cons": 30, "cost_share": 0.2}, PrivateSplit(30.0, 0.2)),
+        ({"n_chp": 100}, PrivateSplit(n_chp=100.0, padding=Padding())),
+        ({"n_chp": 100, "padding": False}, PrivateSplit(n_chp=100.0)),
+        ({"padding": True}, PrivateSplit(padding=Padding())),
+        ({"padding": {"gap_ms": 9}}, PrivateSplit(padding=Padding(9.0))),
+        ({"n_chp": 50, "padding": {"max_per_s": 30}}, PrivateSplit(n_chp=50.0, padding=Padding(max_per_s=30.0))),
+    ],
+)
+def test_what_a_private_flow_says_of_its_split_is_read_and_written(keys: dict[str, Any], split: PrivateSplit) -> None:
+    flow = {"id": "f1", "from": "a", "to": "c", "policy": "private", **keys}
+    (spec,) = parse(with_changes({"flows": [flow]}), "test").flows
+    assert spec.split == split
+    document = flow_document(spec)
+    assert {key for key in keys if key in document} == set(keys), "nothing but what differs from the default"
+    (again,) = parse(with_changes({"flows": [document]}), "test").flows
+    assert again == spec
+
+
 def test_a_flow_by_default() -> None:
     (spec,) = parse(with_changes({"flows": [{"id": "f1", "from": "a", "to": "c"}]}), "test").flows
     assert (spec.utility, spec.weight, spec.paths, spec.match, spec.policy) == ("log", 1.0, (), {}, "throughput")
@@ -250,6 +274,15 @@ FLOW_ERRORS: list[tuple[dict[str, Any], str, str]] = [
     ({"utility": {"alpha": -1}}, ".utility.alpha", "expected a number from 0 to 100, got -1"),
     ({"utility": {}}, ".utility.alpha", "is missing"),
     ({"policy": "ncast"}, ".policy", "ncast is reserved for later"),
+    ({"n_cons": 20}, ".n_cons", "expected only with policy private, got it with throughput"),
+    ({"policy": "latency", "padding": True}, ".padding", "expected only with policy private, got it with latency"),
+    ({"policy": "private", "n_cons": 0.5}, ".n_cons", "expected a number from 1 to 1e+06, got 0.5"),
+    ({"policy": "private", "cost_share": 0}, ".cost_share", "expected a share above 0 and at most 0.5, got 0"),
+    ({"policy": "private", "cost_share": 0.6}, ".cost_share", "expected a share above 0 and at most 0.5, got 0.6"),
+    ({"policy": "private", "n_chp": "many"}, ".n_chp", "expected a number, got 'many'"),
+    ({"policy": "private", "padding": 1}, ".padding", "expected true or false, or a mapping, got 1"),
+    ({"policy": "private", "padding": {"burst": 3}}, ".padding.burst", "unknown key"),
+    ({"policy": "private", "padding": {"gap_ms": 0}}, ".padding.gap_ms", "expected a number from 0.1 to 100000"),
     ({"policy": "fast"}, ".policy", "auto, single, private or latency, got 'fast'"),
     ({"policy": []}, ".policy", "auto, single, private or latency, got a list"),
     (

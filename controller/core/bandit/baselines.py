@@ -6,13 +6,16 @@ All exploit the arm with the best mean at its mean rate vector; they differ in w
 - ``EpsGreedy``: probes a uniform arm with probability eps.
 - ``EpsNGreedy``: eps_n = min(1, c N / (d^2 n)) in trial n, d = the gap between the two best arms (Auer et al. 2002,
   figure 3), which only an oracle knows.
-- ``Rexp3``: Exp3 with restarts (Besbes, Gur, Zeevi, NIPS 2014). With probability gamma it probes an arm drawn from
+- ``Rexp3``: Exp3 with restarts (Besbes, Gur, Zeevi, NIPS 2014). With probability eps it probes an arm drawn from
 
       p_P = (1 - gamma) w_P / sum of w + gamma / N,      w_P <- w_P exp(gamma reward / (p_P N)),      w <- 1 every batch
+
+  As published it is HyMAB's stage 1, with the gamma of its theory (:func:`rexp3_gamma`), and eps is that of stage 2.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -76,14 +79,25 @@ class Rexp3State(BanditState):
     log_weights: FloatArray
 
 
+def rexp3_gamma(arms: int, batch: int) -> float:
+    """The gamma of Rexp3 for batches of so many trials: min(1, sqrt(N ln N / ((e - 1) batch))) (Besbes, Gur, Zeevi,
+    NIPS 2014, theorem 2).
+    """
+    return min(1.0, math.sqrt(arms * math.log(arms) / ((math.e - 1.0) * batch)))
+
+
 @dataclass(frozen=True, slots=True)
 class Rexp3:
-    """Parameters of Rexp3; rewards are divided by ``reward_scale`` and cut to [0, 1]."""
+    """Parameters of Rexp3; rewards are divided by ``reward_scale`` and cut to [0, 1].
+
+    ``eps`` is the probability of a probe, None: gamma. ``batch`` counts trials, probes or not.
+    """
 
     gamma: float = 0.05
     batch: int = 300
     window: int | None = 10
     reward_scale: float = 1.0
+    eps: float | None = None
 
     def start(self, flows: int, arms: int, paths: int) -> Rexp3State:
         """Nothing known, all weights equal."""
@@ -94,7 +108,7 @@ class Rexp3:
         draw = rng.random((2, state.arms.flows))
         cumulated = self._probabilities(state).cumsum(axis=1)
         arm = np.minimum((cumulated < draw[0][:, None]).sum(axis=1), state.arms.arms - 1)
-        probe = draw[1] < self.gamma
+        probe = draw[1] < (self.gamma if self.eps is None else self.eps)
         return Decision(probe, np.where(probe, arm, state.arms.leaders))
 
     def observe(self, state: Rexp3State, decision: Decision, rates_mbps: FloatArray) -> Rexp3State:

@@ -45,6 +45,8 @@ class Limits:
     """An interface that is asked whether it is still there answers within this time, or is not."""
     questions: int = 256
     """So many may be open at once."""
+    prove_s: float = 10.0
+    """At a place under 802.1X, who was let in keeps its place for so long while nobody says who is authenticated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,12 @@ class Interface:
     signal_dbm: float | None = None
     former: Place | None = None
     """From where it moved by silence: heard there again within ``forget_s`` it is there again."""
+    user: str | None = None
+    """As whom it was authenticated (802.1X)."""
+    vlan: int | None = None
+    """The VLAN that the RADIUS server gave it."""
+    until_s: float | None = None
+    """When it loses its place, unless it is authenticated anew; None: it does not."""
 
     @property
     def is_held(self) -> bool:
@@ -115,6 +123,8 @@ class Clients:
     told: frozenset[Place] = frozenset()
     bound: Mapping[str, Place] = field(default_factory=dict)
     questions: Mapping[tuple[str, str | None], Question] = field(default_factory=dict)
+    closed: Mapping[Place, frozenset[str] | None] = field(default_factory=dict)
+    """Places under 802.1X: nobody is there who is not authenticated, and of users these alone (None: any)."""
 
     def of(self, client: str) -> tuple[Interface, ...]:
         """The interfaces of a client that are somewhere."""
@@ -134,6 +144,8 @@ class Happened(StrEnum):
     SPOOFED_MAC = "spoofed mac"
     SPOOFED_IP = "spoofed ip"
     TABLE_FULL = "table full"
+    AUTHENTICATED = "authenticated"
+    WRONG_USER = "wrong user"
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +157,7 @@ class Notice:
     place: Place | None
     other: Place | None = None
     ip: str | None = None
+    user: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +175,12 @@ class Change:
 def may_be(state: Clients, mac: str, place: Place) -> bool:
     """Whether an interface is not bound to another place."""
     return state.bound.get(mac, place) == place
+
+
+def is_stranger(state: Clients, mac: str, place: Place) -> bool:
+    """Whether a place is under 802.1X and an interface was not authenticated there."""
+    old = state.interfaces.get(mac)
+    return place in state.closed and (old is None or old.place != place)
 
 
 def spoofed(state: Clients, mac: str, place: Place, other: Place, ip: str | None = None) -> Change:
@@ -201,9 +220,9 @@ def put(state: Clients, new: Interface, now_s: float) -> Change:
         state = without(state, (i.mac for i in surplus))
     was = old.place if old is not None else None
     if came:
-        notices += (Notice(Happened.MOVED if was else Happened.JOINED, new.mac, new.place, was),)
+        notices += (Notice(Happened.MOVED if was else Happened.JOINED, new.mac, new.place, was, user=new.user),)
     elif was is not None and new.place is None:
-        notices += (Notice(Happened.LEFT, new.mac, None, was),)
+        notices += (Notice(Happened.LEFT, new.mac, None, was, user=old.user if old is not None else None),)
     return Change(with_interface(state, new), notices)
 
 

@@ -3,8 +3,8 @@
 Every transition takes a state and returns a :class:`Change`: the new state and what happened. Laws: an interface (a
 MAC) is at no more than one place; nothing but the new place is left after a move; nobody takes the place, MAC or IP of
 an interface that is active elsewhere unless it associates anew (or DHCP gives it the address); nor that of a silent one
-before it was asked and did not answer (:class:`Question`), and then it has it back when it speaks again; tables are
-bounded.
+before it was asked and did not answer (:class:`Question`), and then it has it back when it speaks again; nobody is at a
+place under 802.1X (``Clients.closed``) that was not authenticated there; tables are bounded.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from .client_tables import (
     checked_mac,
     is_active,
     is_forgettable,
+    is_stranger,
     last,
     may_be,
     put,
@@ -36,11 +37,20 @@ from .client_tables import (
 
 
 def associated(
-    state: Clients, mac: str, place: Place, now_s: float, *, signal_dbm: float | None = None, at_s: float | None = None
+    state: Clients,
+    mac: str,
+    place: Place,
+    now_s: float,
+    *,
+    signal_dbm: float | None = None,
+    at_s: float | None = None,
+    user: str | None = None,
+    vlan: int | None = None,
 ) -> Change:
     """An interface associated at a place: it is there and nowhere else, at once.
 
-    ``at_s`` is when that happened, if the event may be late: one older than what is known changes nothing.
+    ``at_s`` is when that happened, if the event may be late: one older than what is known changes nothing. ``user`` is
+    as whom it was authenticated, if that was by 802.1X: one that may not be at the place is refused, and loses it.
     """
     mac, when_s = checked_mac(mac), now_s if at_s is None else at_s
     if not may_be(state, mac, place):
@@ -48,10 +58,20 @@ def associated(
     old = state.interfaces.get(mac)
     if old is not None and old.evidence is Evidence.ASSOCIATION and when_s < old.since_s:
         return Change(state)
+    users = state.closed.get(place)
+    if users is not None and user not in users:
+        gone = left(state, mac, place, now_s)
+        notice = Notice(Happened.WRONG_USER, mac, place, user=user)
+        return Change(gone.state, (*gone.notices, notice), allowed=False)
     again = old is not None and old.place == place and old.evidence is Evidence.ASSOCIATION
     since_s = old.since_s if old is not None and again else when_s
     client = old.client if old is not None else None
-    return put(state, Interface(mac, place, Evidence.ASSOCIATION, since_s, now_s, client, signal_dbm), now_s)
+    new = Interface(mac, place, Evidence.ASSOCIATION, since_s, now_s, client, signal_dbm, user=user, vlan=vlan)
+    change = put(state, new, now_s)
+    if old is not None and old.place == place and (old.user, old.vlan) != (user, vlan):
+        notice = Notice(Happened.AUTHENTICATED, mac, place, user=user)
+        return replace(change, notices=(*change.notices, notice))
+    return change
 
 
 def left(state: Clients, mac: str, place: Place, now_s: float) -> Change:
@@ -61,8 +81,17 @@ def left(state: Clients, mac: str, place: Place, now_s: float) -> Change:
     if old is None or old.place != place:
         return Change(state)
     # What it was known by is over: it may show up anywhere.
-    gone = replace(old, place=None, evidence=Evidence.TRAFFIC, since_s=now_s, signal_dbm=None)
-    notice = Notice(Happened.LEFT, mac, None, place)
+    gone = replace(
+        old,
+        place=None,
+        evidence=Evidence.TRAFFIC,
+        since_s=now_s,
+        signal_dbm=None,
+        user=None,
+        vlan=None,
+        until_s=None,
+    )
+    notice = Notice(Happened.LEFT, mac, None, place, user=old.user)
     return Change(replace(state, interfaces=last(state.interfaces, mac, gone)), (notice,))
 
 
@@ -72,7 +101,7 @@ def handed_over(state: Clients, mac: str, place: Place, now_s: float) -> Change:
     """
     mac = checked_mac(mac)
     old = state.interfaces.get(mac)
-    if not may_be(state, mac, place):
+    if not may_be(state, mac, place) or is_stranger(state, mac, place):
         return Change(state, allowed=False)
     if old is not None and (old.place == place or old.is_held):
         return Change(state, allowed=old.place == place)
@@ -89,14 +118,37 @@ def place_down(state: Clients, place: Place, now_s: float) -> Change:
     return Change(state, notices)
 
 
-def untold(state: Clients, node: str) -> Clients:
-    """A node's access point tells nothing any more: associations there hold no longer than what is heard."""
+def untold(state: Clients, node: str, now_s: float) -> Clients:
+    """A node's access point tells nothing any more: associations there hold no longer than what is heard, and at places
+    under 802.1X no longer than ``prove_s``.
+    """
     told_by = frozenset(place for place in state.told if place.node != node)
     interfaces = {
-        mac: replace(i, evidence=Evidence.TRAFFIC) if i.place is not None and i.place.node == node and i.is_held else i
+        mac: _unproven(state, i, now_s) if i.place is not None and i.place.node == node and i.is_held else i
         for mac, i in state.interfaces.items()
     }
     return replace(state, interfaces=interfaces, told=told_by)
+
+
+def _unproven(state: Clients, interface: Interface, now_s: float) -> Interface:
+    """One that no association holds any more."""
+    until_s = now_s + state.limits.prove_s if interface.place in state.closed else None
+    return replace(interface, evidence=Evidence.TRAFFIC, until_s=until_s)
+
+
+def found(state: Clients, mac: str, place: Place, now_s: float) -> Change:
+    """An earlier controller had let an interface in at a place. At one under 802.1X it has ``prove_s`` in which its
+    access point may say that it is authenticated.
+    """
+    if place not in state.closed:
+        return seen(state, mac, place, now_s)
+    mac = checked_mac(mac)
+    if not may_be(state, mac, place):
+        return spoofed(state, mac, place, state.bound[mac])
+    old = state.interfaces.get(mac)
+    client = old.client if old is not None else None
+    new = Interface(mac, place, Evidence.TRAFFIC, now_s, now_s, client, until_s=now_s + state.limits.prove_s)
+    return put(state, new, now_s)
 
 
 def tells(state: Clients, place: Place) -> Clients:
@@ -124,12 +176,20 @@ def signal(state: Clients, mac: str, place: Place, signal_dbm: float, now_s: flo
     return Change(with_interface(state, replace(old, signal_dbm=signal_dbm, heard_s=max(now_s, old.heard_s))))
 
 
+def _refused(state: Clients, mac: str, place: Place) -> Change | None:
+    """What follows where a frame says nothing of where its sender is; None: it does."""
+    if not may_be(state, mac, place):
+        return spoofed(state, mac, place, state.bound[mac])
+    return Change(state, allowed=False) if is_stranger(state, mac, place) else None
+
+
 def seen(state: Clients, mac: str, place: Place, now_s: float) -> Change:
     """A frame with this source address came in at a place; ``allowed`` tells whether it may go on."""
     mac = checked_mac(mac)
     old = state.interfaces.get(mac)
-    if not may_be(state, mac, place):
-        return spoofed(state, mac, place, state.bound[mac])
+    refused = _refused(state, mac, place)
+    if refused is not None:
+        return refused
     if old is None or old.place is None:
         client = old.client if old is not None else None
         return put(state, Interface(mac, place, Evidence.TRAFFIC, now_s, now_s, client), now_s)
@@ -201,7 +261,7 @@ def forgotten(state: Clients, mac: str) -> Change:
     old = state.interfaces.get(checked_mac(mac))
     if old is None:
         return Change(state)
-    notices = (Notice(Happened.LEFT, mac, None, old.place),) if old.place is not None else ()
+    notices = (Notice(Happened.LEFT, mac, None, old.place, user=old.user),) if old.place is not None else ()
     return Change(without(state, (mac,)), notices)
 
 
@@ -226,6 +286,9 @@ def reported(state: Clients, client: str, places: Mapping[str, Place | None], no
         if place is not None and not may_be(state, mac, place):
             notices += (Notice(Happened.SPOOFED_MAC, mac, place, state.bound[mac]),)
             continue
+        if place is not None and is_stranger(state, mac, place):
+            # Only the access point can say that it was authenticated.
+            place = None  # noqa: PLW2901
         change = put(state, Interface(mac, place, Evidence.AGENT, now_s, now_s, client), now_s)
         state, notices = change.state, notices + change.notices
     return Change(state, notices, allowed=not any(n.what is Happened.SPOOFED_MAC for n in notices))
@@ -261,10 +324,16 @@ def _give(state: Clients, address: Address) -> Clients:
 
 
 def expired(state: Clients, now_s: float) -> Change:
-    """Forget what was silent for long and no association holds."""
+    """Forget what was silent for long and no association holds; who was not authenticated in time loses its place."""
+    over = [i for i in state.interfaces.values() if i.until_s is not None and i.until_s <= now_s]
+    notices: tuple[Notice, ...] = ()
+    for interface in over:
+        if interface.place is not None:
+            change = left(state, interface.mac, interface.place, now_s)
+            state, notices = change.state, notices + change.notices
     old = [i for i in state.interfaces.values() if is_forgettable(i, now_s - state.limits.forget_s)]
-    notices = tuple(Notice(Happened.LEFT, i.mac, None, i.place) for i in old if i.place is not None)
-    return Change(without(state, (i.mac for i in old)), notices) if old else Change(state)
+    notices += tuple(Notice(Happened.LEFT, i.mac, None, i.place, user=i.user) for i in old if i.place is not None)
+    return Change(without(state, (i.mac for i in old)), notices) if over or old else Change(state)
 
 
 def cleared(state: Clients, place: Place, since_s: float) -> Change:

@@ -259,6 +259,8 @@ class ClientDirectory:
             "technology": place.technology if place else None,
             "known_by": interface.evidence.name.lower(),
             "signal_dbm": interface.signal_dbm,
+            "user": interface.user,
+            "vlan": interface.vlan,
             "since_s": max(0.0, now_s - interface.since_s),
             "heard_s": max(0.0, now_s - interface.heard_s),
             "addresses": addresses.get(interface.mac, []),

@@ -78,7 +78,8 @@ class FloodGuard:
         context = self._service.context
         access = context.addressing.access_port[node]
         if access in numbers:
-            port = AccessPort(access, (), True, node in context.dhcp, node in context.routers)
+            closed = Place(node, WIRED) in context.closed
+            port = AccessPort(access, (), True, node in context.dhcp, node in context.routers, closed)
             yield access, metered_access_port(numbers[access], port, 0)
         for index, technology in enumerate(context.addressing.technologies(node), start=1):
             name = context.addressing.interface_name[node, technology]

@@ -14,7 +14,7 @@ from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import Any
 
-from hyroads.controller.agents.telemetry import JOINED, LEFT, StationEvent
+from hyroads.controller.agents.telemetry import JOINED, LEFT, AuthenticationEvent, StationEvent
 from hyroads.controller.core.errors import HyroadsError
 from hyroads.controller.core.network import WIRED, Place
 from hyroads.controller.core.services import clients as core
@@ -28,6 +28,7 @@ from hyroads.controller.settings.clients import AccessSettings
 from hyroads.controller.switches.host_tables import HostTables, Spot
 from hyroads.controller.switches.sessions import SwitchSession
 
+from .closed import ClosedPlaces
 from .declared import first_place, place_document, reported_places
 from .floods import FloodGuard
 from .frames import FrameGuard
@@ -41,6 +42,7 @@ MAX_EVENTS = 1024
 MAX_FRAMES_OF_NODE = 64
 AT_ONCE = 32
 COMPLAINT_EVERY_S = 30.0
+REFUSED_FOR_S = 60.0
 MAX_COMPLAINTS = 1024
 
 
@@ -51,8 +53,10 @@ _KINDS: Mapping[Happened, str] = {
     Happened.SPOOFED_MAC: "client.spoof",
     Happened.SPOOFED_IP: "client.spoof",
     Happened.TABLE_FULL: "client.refused",
+    Happened.AUTHENTICATED: "client.authenticated",
+    Happened.WRONG_USER: "client.refused",
 }
-_FAULTS = frozenset({Happened.SPOOFED_MAC, Happened.SPOOFED_IP, Happened.TABLE_FULL})
+_FAULTS = frozenset({Happened.SPOOFED_MAC, Happened.SPOOFED_IP, Happened.TABLE_FULL, Happened.WRONG_USER})
 
 
 @dataclass(eq=False)
@@ -69,7 +73,9 @@ class ClientService:
 
     def __post_init__(self) -> None:
         context, clock = self.context, self.clock
-        self.state = Clients(limits=self.settings.limits)
+        self.state = Clients(limits=self.settings.limits, closed=context.closed)
+        self.deauthenticate: Callable[[Place, str, float], None] = lambda place, mac, for_s: None
+        """Has an access point take back that it let somebody in (802.1X), who may begin anew so many seconds later."""
         self.listeners: list[Callable[[Notice], None]] = []
         self.counters: Counter[str] = Counter()
         self.progress = shim.Signal()
@@ -81,18 +87,24 @@ class ClientService:
         self._place_of = {(node, name): Place(node, WIRED) for node, name in addressing.access_port.items()}
         self._place_of.update({(n, name): Place(n, k) for (n, k), name in addressing.interface_name.items()})
         self.plain = {addressing.host_mac[client]: client for client in addressing.attachments}
-        for mac, bound in context.network.hosts.items():
+        # The host of a node whose port is under 802.1X has to be authenticated as any other, and can be nowhere else.
+        own = {mac: node for node, mac in addressing.host_mac.items()}
+        self._bound = dict(context.network.hosts)
+        for mac in [mac for mac, node in own.items() if node in context.closed_ports]:
+            self._bound[mac] = Place(own.pop(mac), WIRED)
+        for mac, bound in self._bound.items():
             self.state = core.binding(self.state, mac, bound).state
         for mac, client in self.plain.items():
             place = first_place(context, self.port.state, client)
             if place is not None:
-                self.state = core.seen(self.state, mac, place, clock()).state
+                self.state = core.found(self.state, mac, place, clock()).state
         # Addresses of the network itself: nobody else may have them.
-        self._stations_at = {at.node for places in addressing.attachments.values() for at in places}
+        stations_at = (at.node for places in addressing.attachments.values() for at in places)
+        self._asked = {*stations_at, *context.closed_ports}
         self._to_ask: deque[str] = deque()
         self._ask_at_once = 0
         self.fixed: dict[str, str] = {mac: node for (node, _), mac in addressing.interface_mac.items()}
-        self.fixed.update({mac: node for node, mac in addressing.host_mac.items()})
+        self.fixed.update(own)
         self._queue: deque[tuple[str, Callable[[], None]]] = deque()
         self._queued: Counter[str] = Counter()
         self._wake = shim.Signal()
@@ -102,6 +114,7 @@ class ClientService:
         self._complaints: dict[tuple[object, ...], float] = {}
         self._frames = FrameGuard(self)
         self.floods = FloodGuard(self)
+        self.closed = ClosedPlaces(self)
 
     # -- evidence: all of it comes through the queue
 
@@ -124,13 +137,17 @@ class ClientService:
         """What an access point says of a station of its own."""
         self._enqueue("", MAX_EVENTS, partial(self._station, node, event))
 
+    def authentication(self, node: str, event: AuthenticationEvent) -> None:
+        """What an access point says of 802.1X."""
+        self._enqueue("", MAX_EVENTS, partial(self.closed.told, node, event))
+
     def tells(self, place: Place) -> None:
         """An access point tells who associates at a place."""
         self.state = core.tells(self.state, place)
 
     def untold(self, node: str) -> None:
         """A node's access point tells nothing any more."""
-        self.state = core.untold(self.state, node)
+        self.state = core.untold(self.state, node, self.clock())
 
     @property
     def places(self) -> tuple[str, ...]:
@@ -163,8 +180,8 @@ class ClientService:
         self.take(core.handed_over(self.state, mac, place, self.clock()))
 
     def bind_to(self, mac: str, place: Place | None) -> None:
-        """An interface may be at this place alone; None: where the network file binds it, or anywhere."""
-        self.take(core.binding(self.state, mac, place or self.context.network.hosts.get(mac)))
+        """An interface may be at this place alone; None: where the network file or 802.1X binds it, or anywhere."""
+        self.take(core.binding(self.state, mac, place or self._bound.get(mac)))
 
     def forget(self, mac: str) -> bool:
         """As if a client had never been here; False if nobody knows it."""
@@ -234,7 +251,7 @@ class ClientService:
             # Turns are slow: those who were not asked yet go first.
             return
         # Who has sent something: each switch is asked once a second, a few in each turn.
-        self._to_ask = deque(node for node, s in self._ready.items() if s.hosts.rule_count or node in self._stations_at)
+        self._to_ask = deque(node for node, s in self._ready.items() if s.hosts.rule_count or node in self._asked)
         self._ask_at_once = math.ceil(len(self._to_ask) * TICK_S / EVERY_S)
 
     def _ask_some(self) -> None:
@@ -291,8 +308,9 @@ class ClientService:
         names = {number: name for name, number in session.ports.items()}
         for number, mac in session.hosts.sources():
             place = self._place_of.get((node, names.get(number, "")))
-            if place is not None and mac not in self.state.interfaces and mac not in self.fixed:
-                self.take(core.seen(self.state, mac, place, self.clock()))
+            known = self.state.interfaces.get(mac)
+            if place is not None and (known is None or known.place is None) and mac not in self.fixed:
+                self.take(core.found(self.state, mac, place, self.clock()))
         for mac, ip in session.hosts.claims():
             interface = self.state.interfaces.get(mac)
             if interface is not None and interface.place is not None and interface.place.node == node:
@@ -309,11 +327,16 @@ class ClientService:
             raise HyroadsError(f"access point {node}: station {event.mac} at {event.technology[:32]!r} can't be")
         self.tells(place)
         if event.what == LEFT:
-            self.take(core.left(self.state, event.mac, place, now_s))
+            self.take(core.left(self.state, event.mac, place, now_s), is_told=True)
         elif event.what == JOINED:
             # An access point lists a station for minutes after it went to another one: the latest association counts.
             at_s = now_s - event.age_s
-            self.take(core.associated(self.state, event.mac, place, now_s, signal_dbm=event.signal_dbm, at_s=at_s))
+            by = partial(core.associated, signal_dbm=event.signal_dbm, at_s=at_s, user=event.user, vlan=event.vlan)
+            change = by(self.state, event.mac, place, now_s)
+            self.take(change, is_told=True)
+            if not change.allowed and place in self.context.closed:
+                # It would be let in, and refused here, again and again.
+                self.deauthenticate(place, event.mac, REFUSED_FOR_S)
         elif event.signal_dbm is not None:
             self.take(core.signal(self.state, event.mac, place, event.signal_dbm, now_s))
 
@@ -341,13 +364,14 @@ class ClientService:
         port, label = context.addressing.access_port[place.node], context.labels.node[place.node]
         return Spot(place.node, port, label, hairpin, addresses)
 
-    def take(self, change: Change) -> None:
-        """A new state: rules and listeners follow it."""
+    def take(self, change: Change, *, is_told: bool = False) -> None:
+        """A new state: rules and listeners follow it, and access points, unless it ``is_told`` by one."""
         self.state = change.state
         if change.asks:
             self.questions.repeat(self.state)
         for notice in change.notices:
             self._follow(notice)
+            self.closed.follow(notice, is_told=is_told)
             if notice.what in _FAULTS:
                 self.counters["refused"] += 1
                 if not self.complain((notice.what, notice.mac, notice.place, notice.ip), _where(notice), _what(notice)):
@@ -388,7 +412,7 @@ class ClientService:
 def notice_document(notice: Notice) -> dict[str, Any]:
     """For the log of events."""
     places = {"place": place_document(notice.place), "other": place_document(notice.other)}
-    return {"what": notice.what.value, "mac": notice.mac, **places, "ip": notice.ip}
+    return {"what": notice.what.value, "mac": notice.mac, **places, "ip": notice.ip, "user": notice.user}
 
 
 def _where(notice: Notice) -> str:
@@ -398,5 +422,8 @@ def _where(notice: Notice) -> str:
 def _what(notice: Notice) -> str:
     if notice.what is Happened.TABLE_FULL:
         return "is refused: the table of clients is full"
+    if notice.what is Happened.WRONG_USER:
+        who = f"user {notice.user}" if notice.user is not None else "somebody without a user name"
+        return f"is refused: {who} may not be there (access.dot1x)"
     owner = f"the host at {notice.other}" if notice.other else "somebody else"
     return f"uses {notice.ip or 'the address'} of {owner}: dropped"

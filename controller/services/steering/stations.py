@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hyroads.controller.agents.sessions import Session
-from hyroads.controller.agents.telemetry import Bss, StationEvent, TransitionAnswer
+from hyroads.controller.agents.telemetry import AuthenticationEvent, Bss, StationEvent, TransitionAnswer
 from hyroads.controller.core.network import Place
 from hyroads.controller.core.services.client_tables import Evidence, Happened, Notice
 from hyroads.controller.framework import ryu_shim as shim
@@ -65,12 +65,23 @@ class Steering:
         self._transitions: dict[str, Transition] = {}
         self._progress = shim.Signal()
         self.service.listeners.append(self._noticed)
+        self.service.deauthenticate = self._deauthenticate
 
     # -- what access points say (agents.server.Stations)
 
     def station(self, node: str, event: StationEvent) -> None:
         """A station joined, left, or is heard otherwise."""
         self.service.station(node, event)
+
+    def authentication(self, node: str, event: AuthenticationEvent) -> None:
+        """What an access point says of 802.1X."""
+        self.service.authentication(node, event)
+
+    def _deauthenticate(self, place: Place, mac: str, for_s: float) -> None:
+        """An access point shall let somebody go; one that is away says anew who is authenticated when it is back."""
+        radio = self.radios().get(place.node)
+        if radio is not None and radio.may_change:
+            radio.send({"type": "deauthenticate", "technology": place.technology, "mac": mac, "for_s": for_s})
 
     def bss(self, node: str, bss: Bss) -> None:
         """An access point's own entry, as others send stations to it."""

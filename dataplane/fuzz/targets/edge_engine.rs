@@ -13,7 +13,7 @@ const POOL: usize = 256;
 const START: &str = r#"{"type":"config","revision":1,
     "hello":{"interval_ms":40,"dead_ms":200,"send":[{"label":5}],"expect":[{"link":"l1","mac":"02:00:00:00:00:09"}]},
     "ingress":[{"number":16,"paths":[{"id":1,"rate_mbps":20},{"id":2,"rate_mbps":10,"labels":[7,8]}]},
-        {"number":17,"split":{"kind":"hywf","padding":{"gap_ms":0.4,"max_per_s":1000}},"paths":[{"id":1,"rate_mbps":5},{"id":2,"rate_mbps":5}]},
+        {"number":17,"split":{"kind":"hywf","padding":{"gap_ms":0.4,"deviation_ms":0.1,"max_per_s":1000}},"paths":[{"id":1,"rate_mbps":5},{"id":2,"rate_mbps":5}]},
         {"number":18,"split":{"kind":"copy"},"paths":[{"id":1,"rate_mbps":20},{"id":2,"rate_mbps":20,"copied_from":1}]}],
     "egress":[{"number":16,"paths":[1,2],"watch":[1],"hold":{"paths":[2],"ms":50}},{"number":18,"paths":[1,2],"late":"drop"},
         {"number":19,"paths":[1],"reorder":false,"equalise":false}],

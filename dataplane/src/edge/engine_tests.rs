@@ -48,7 +48,9 @@ fn private_frames_arrive_unchanged_and_in_order_with_padding_or_without() {
     let split = |text: &str| SEND.replacen("\"paths\"", &format!("\"split\":{text},\"paths\""), 1);
     carry(&split(r#"{"kind":"hywf"}"#));
     carry(&split(r#"{"kind":"fixed","shares":{"1":0.6,"2":0.4}}"#));
-    let b = carry(&split(r#"{"kind":"hywf","n_cons":15,"n_chp":100,"padding":{"gap_ms":0.4,"max_per_s":1000}}"#));
+    let b = carry(&split(
+        r#"{"kind":"hywf","n_cons":15,"n_chp":100,"padding":{"gap_ms":0.4,"deviation_ms":0.1,"max_per_s":1000}}"#,
+    ));
     assert!(b.receivers().next().unwrap().1.counters.dummies > 100);
 }
 

@@ -48,15 +48,15 @@ pub struct HywfConfig {
 pub struct PaddingConfig {
     #[serde(default = "default_gap_ms")]
     pub gap_ms: f64,
-    #[serde(default = "default_burst")]
-    pub burst: f64,
+    #[serde(default = "default_deviation_ms")]
+    pub deviation_ms: f64,
     #[serde(default = "default_max_per_s")]
     pub max_per_s: f64,
 }
 
 impl Default for PaddingConfig {
     fn default() -> Self {
-        PaddingConfig { gap_ms: default_gap_ms(), burst: default_burst(), max_per_s: default_max_per_s() }
+        PaddingConfig { gap_ms: default_gap_ms(), deviation_ms: default_deviation_ms(), max_per_s: default_max_per_s() }
     }
 }
 
@@ -66,14 +66,15 @@ fn default_n_cons() -> f64 {
 fn default_silence_ms() -> u64 {
     1000
 }
+/// Gaps of the synthetic traces of the study `privacy`.
 fn default_gap_ms() -> f64 {
-    20.0
+    9.0
 }
-fn default_burst() -> f64 {
-    3.0
+fn default_deviation_ms() -> f64 {
+    63.0
 }
 fn default_max_per_s() -> f64 {
-    50.0
+    200.0
 }
 
 /// Keys of an object are strings, and those of a tagged one are not converted by serde.
@@ -131,7 +132,7 @@ impl HywfConfig {
         }
         let padding = self.padding.unwrap_or_default();
         check_range("padding.gap_ms", padding.gap_ms, 0.1, 1e5)?;
-        check_range("padding.burst", padding.burst, 0.0, 1e3)?;
+        check_range("padding.deviation_ms", padding.deviation_ms, 0.0, 1e5)?;
         check_range("padding.max_per_s", padding.max_per_s, 0.0, 1e4)
     }
 
@@ -139,9 +140,14 @@ impl HywfConfig {
     pub fn settings(&self) -> Settings {
         let law = Law { n_cons: self.n_cons, cost_share: self.cost_share, n_chp: self.n_chp, p_d: self.p_d };
         let padding = self.padding.or_else(|| self.n_chp.map(|_| PaddingConfig::default()));
-        let schedule =
-            |p: PaddingConfig| Schedule { gap_ns: (p.gap_ms * 1e6) as u64, burst: p.burst, max_per_s: p.max_per_s };
-        Settings { law, padding: padding.map(schedule), silence_ns: self.silence_ms * 1_000_000 }
+        let silence_ns = self.silence_ms * 1_000_000;
+        let schedule = |p: PaddingConfig| Schedule {
+            gap_ns: p.gap_ms * 1e6,
+            deviation_ns: p.deviation_ms * 1e6,
+            max_per_s: p.max_per_s,
+            silence_ns,
+        };
+        Settings { law, padding: padding.map(schedule), silence_ns }
     }
 }
 
@@ -179,7 +185,7 @@ mod tests {
         assert_eq!(plain, hywf(r#"{"kind":"hywf"}"#));
         assert_eq!((plain.law.n_cons, plain.silence_ns, plain.padding), (20.0, 1_000_000_000, None));
         // HyWF-AP pads unless it is told not to.
-        assert_eq!(hywf(r#"{"kind":"hywf","n_chp":100}"#).padding.map(|p| p.max_per_s), Some(50.0));
+        assert_eq!(hywf(r#"{"kind":"hywf","n_chp":100}"#).padding.map(|p| p.max_per_s), Some(200.0));
         for (text, wanted) in [
             (r#"{"kind":"dance"}"#, "dance"),
             (r#"{"kind":"fixed","shares":{"9":1}}"#, "split: shares: unknown path 9"),
@@ -191,6 +197,7 @@ mod tests {
             (r#"{"kind":"hywf","p_d":0.6}"#, "p_d: expected with n_chp"),
             (r#"{"kind":"hywf","silence_ms":0}"#, "silence_ms 0"),
             (r#"{"kind":"hywf","padding":{"max_per_s":1e9}}"#, "padding.max_per_s"),
+            (r#"{"kind":"hywf","padding":{"deviation_ms":-1}}"#, "padding.deviation_ms -1: expected 0 to 100000"),
         ] {
             assert!(refused(&with(text)).contains(wanted), "{}", refused(&with(text)));
         }

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hyroads.controller.core.bandit import Exploit, FlowBandit, Hymab, HymabPlus, Probe, flow_bandit
-from hyroads.controller.core.bandit.baselines import EpsGreedy, EpsNGreedy, Rand, Rexp3
+from hyroads.controller.core.bandit.baselines import EpsGreedy, EpsNGreedy, Rand, Rexp3, rexp3_gamma
 from hyroads.controller.core.bandit.flow import BanditError, FlowSets, flow_set_key
 from hyroads.controller.core.bandit.policy import Decision
 
@@ -267,3 +267,21 @@ def test_wrong_measurements_are_refused(rates) -> None:
 def test_wrong_plans_are_refused(planned) -> None:
     with pytest.raises(BanditError):
         flow_bandit(Hymab(), planned)
+
+
+def test_rexp3_as_published_draws_arms_by_its_own_gamma_and_probes_by_eps() -> None:
+    gamma = rexp3_gamma(5, 300)
+    assert gamma == pytest.approx(np.sqrt(5 * np.log(5) / ((np.e - 1) * 300))) and rexp3_gamma(5, 4) == 1.0
+    policy, flows, rng = Rexp3(gamma, 300, None, eps=0.2), 4000, np.random.default_rng(1)
+    state = policy.start(flows, 5, 1)
+    # What one reward does to the weight of its arm: exp(gamma reward / (p N)), with p = 1 / N at first.
+    known = Decision(np.ones(flows, dtype=bool), np.full(flows, 2))
+    state = policy.observe(state, known, np.full((flows, 1), 0.8))
+    assert state.log_weights[0] == pytest.approx([0, 0, gamma * 0.8, 0, 0])
+    share = np.exp(gamma * 0.8) / (4 + np.exp(gamma * 0.8))
+    decision = policy.decide(state, rng)
+    assert decision.probe.mean() == pytest.approx(0.2, abs=0.025)
+    drawn = decision.arm[decision.probe]
+    assert (drawn == 2).mean() == pytest.approx((1 - gamma) * share + gamma / 5, abs=0.06)
+    assert (decision.arm[~decision.probe] == 2).all(), "what is not probed is the best arm"
+    assert Rexp3(0.1).decide(Rexp3(0.1).start(flows, 5, 1), rng).probe.mean() == pytest.approx(0.1, abs=0.02)

@@ -23,6 +23,7 @@ from hyroads.controller.agents.protocol import (
     parse_line,
     rates_document,
 )
+from hyroads.controller.core.private_split import PrivateSplit
 
 HELLO = {"type": "hello", "version": 1, "node": "a", "boot": "9f", "token": None, "revision": 7, "program": "x 1"}
 PATHS = (PathConfig(1, (111, 222), 9.5, 1600), PathConfig(2, (333,), 6.25, 1600))
@@ -96,9 +97,15 @@ def test_config_has_the_shape_of_the_contract() -> None:
 
 
 def test_copies_holds_and_watches_are_told_only_where_they_are_wanted() -> None:
-    copied = replace(CONFIG.ingress["f1"], copies=True, private=True).document()
+    copied = replace(CONFIG.ingress["f1"], copies=True, private=PrivateSplit()).document()
     assert copied["split"] == {"kind": "copy"}
     assert "split" not in CONFIG.ingress["f1"].document()
+    unpadded = replace(CONFIG.ingress["f1"], private=PrivateSplit(n_chp=100.0))
+    # An agent pads with n_chp by itself.
+    assert unpadded.document()["split"] == {"kind": "hywf", "n_chp": 100.0, "padding": {"max_per_s": 0}}
+    plain = replace(CONFIG.ingress["f1"], private=PrivateSplit())
+    revisions = {replace(CONFIG, ingress={"f1": one}).revision for one in (unpadded, plain, CONFIG.ingress["f1"])}
+    assert plain.document()["split"] == {"kind": "hywf"} and len(revisions) == 3
     bursting = replace(CONFIG.ingress["f1"], burst_ms=60).document()
     assert bursting["burst"] == {"bytes": 125_000, "ms": 60}
     egress = CONFIG.egress["f2"]

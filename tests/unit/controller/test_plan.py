@@ -19,6 +19,7 @@ from hyroads.controller.core.carrier_sensing_rule import audible
 from hyroads.controller.core.netfile import parse
 from hyroads.controller.core.network import FlowSpec, Network, Policy
 from hyroads.controller.core.optimum import airtime_rows
+from hyroads.controller.core.private_split import Padding, PrivateSplit
 from hyroads.controller.core.topologies import campus
 from hyroads.controller.files.documents import read_file
 from hyroads.controller.model.plan import MULTIPATH, SINGLE, UNREACHABLE, Options, hello_configs
@@ -330,11 +331,23 @@ def test_private_flows_take_two_networks_and_are_split_so(context: TopologyConte
     agent = plan.agents["a"].document()["ingress"]
     assert [entry["split"] for entry in agent if entry["id"] == "f1"] == [{"kind": "hywf"}]
     assert all("split" not in entry for entry in plan.agents["b"].document()["ingress"])
+    asked = replace(flow.spec, split=PrivateSplit(30.0, 0.2, 50.0, Padding(9.0, 30.0, 100.0)))
+    told = planned(dual, flow_declared(start(dual), DeclaredFlow(asked, Origin.FILE))).agents["a"].document()["ingress"]
+    assert [entry["split"] for entry in told if entry["id"] == "f1"] == [
+        {"kind": "hywf", "n_cons": 30.0, "cost_share": 0.2, "n_chp": 50.0,
+         "padding": {"gap_ms": 9.0, "deviation_ms": 30.0, "max_per_s": 100.0}}
+    ]  # fmt: skip
     # The last hop is common to both paths: whoever watches it sees all.
     assert plan.flows["f3"].mode == SINGLE
     assert plan.flows["f3"].reason == "private: no two live paths without a common technology"
     cut = planned(dual, links_heard(start(dual), dual, "b", {"ab-plc": False}, 1.0))
     assert cut.flows["f1"].mode == SINGLE and cut.flows["f1"].paths[0].links == ("ab-wifi",)
+    # Of two networks the metered one is the one to spare, and the file's order counts where it fixes the paths.
+    metered = context_of(parse({**yaml.safe_load(DUAL), "technologies": {"wifi": {"metered": True}}}, "dual"))
+    for paths, first in (((), "ab-wifi"), ((("ab-plc",), ("ab-wifi",)), "ab-plc")):
+        costly = replace(flow.spec, split=PrivateSplit(cost_share=0.1), paths=paths)
+        spared = planned(metered, flow_declared(start(metered), DeclaredFlow(costly, Origin.FILE))).flows["f1"]
+        assert spared.paths[0].links == (first,) and len(spared.paths) == 2
     # In the triangle everything ends on WiFi.
     private = replace(context.network.flows[0], policy=Policy.PRIVATE, paths=())
     state = flow_declared(start(context), DeclaredFlow(replace(private, id="p", source="c", target="a"), Origin.API))

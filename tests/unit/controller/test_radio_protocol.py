@@ -12,7 +12,13 @@ from hypothesis import strategies as st
 from hyroads.controller.access_point.channel import interface_document
 from hyroads.controller.access_point.model import Neighbour, Reading
 from hyroads.controller.agents.protocol import ProtocolError, encode, parse_hello, parse_line
-from hyroads.controller.agents.telemetry import MAX_NEIGHBOURS, RadioReport, parse_radio
+from hyroads.controller.agents.telemetry import (
+    MAX_NEIGHBOURS,
+    RadioReport,
+    parse_authentication,
+    parse_radio,
+    parse_station,
+)
 
 ROW = {
     "mac": "02:00:01:01:00:02",
@@ -115,3 +121,28 @@ def test_a_radio_says_hello_without_a_revision() -> None:
         parse_line(encode({**hello, "role": "agent"}))
     with pytest.raises(ProtocolError):
         parse_line(encode({**hello, "role": "king"}))
+
+
+STATION = {"type": "station", "technology": "host", "mac": "02:00:00:00:00:01", "event": "joined"}
+
+
+def test_as_whom_a_station_was_authenticated() -> None:
+    found = parse_station({**STATION, "user": "alice@campus", "vlan": 20})
+    assert (found.user, found.vlan) == ("alice@campus", 20)
+    assert parse_station(STATION)[-2:] == (None, None)
+    for wrong in ({"user": ""}, {"user": "a\nb"}, {"user": "x" * 254}, {"user": 7}, {"vlan": 0}, {"vlan": 4095}):
+        with pytest.raises(ProtocolError):
+            parse_station({**STATION, **wrong})
+
+
+def test_what_is_said_of_8021x() -> None:
+    told = {"type": "dot1x", "technology": "host", "event": "rejected", "mac": "02:00:00:00:00:01", "user": None}
+    assert parse_authentication(told)[1:4] == ("rejected", "02:00:00:00:00:01", None)
+    silent = {"technology": "host", "event": "silent", "server": "2001:db8::1#1812"}
+    assert parse_authentication(silent).server == "2001:db8::1#1812"
+    for wrong in (
+        {**told, "mac": None}, {**told, "user": "\x1b[2J"}, {**told, "technology": ""}, {**told, "event": "x"},
+        {**silent, "server": None}, {**silent, "server": "evil\n#1"}, {**silent, "event": "joined"},
+    ):  # fmt: skip
+        with pytest.raises(ProtocolError):
+            parse_authentication(wrong)

@@ -13,7 +13,7 @@ from hostapd_peer import CONNECTED_S, Peer
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hyroads.controller.access_point import hostapd
+from hyroads.controller.access_point import hostapd, neighbours
 from hyroads.controller.access_point.hostapd import HostapdFollower
 
 MAC, OTHER = "02:aa:00:00:00:01", "02:aa:00:00:00:02"
@@ -51,47 +51,47 @@ def test_lists_and_neighbours():
     assert hostapd.station_of(entry + b"connected_time=-1\n") == hostapd.Station(MAC, True, -47, connected_s=0)
     assert hostapd.station_of(b"FAIL\n") is None
     listed = b"02:00:00:00:00:09 ssid=61 nr=0200000000098f000000510607\n"
-    assert hostapd.own_neighbour(listed, "02:00:00:00:00:09") == NEIGHBOUR
-    assert hostapd.own_neighbour(listed, OTHER) is None
+    assert neighbours.own_neighbour(listed, "02:00:00:00:00:09") == NEIGHBOUR
+    assert neighbours.own_neighbour(listed, OTHER) is None
     status = b"bss[0]=wlan0\nbssid[0]=02:00:00:00:00:09\nssid[0]=lab\nbss[1]=wlan0-b\nbssid[1]=" + OTHER.encode()
-    assert hostapd.own_bss(status, "wlan0") == ("02:00:00:00:00:09", "lab")
-    assert hostapd.own_bss(status, "wlan0-b") == (OTHER, ""), "the second BSS of the radio, at its own socket"
-    assert hostapd.own_bss(status, "another") == ("02:00:00:00:00:09", "lab")
-    assert hostapd.own_bss(b"state=DISABLED\n", "wlan0") is None
-    assert hostapd.is_neighbour(NEIGHBOUR)
-    assert not hostapd.is_neighbour(NEIGHBOUR + " url=http://x")
+    assert neighbours.own_bss(status, "wlan0") == ("02:00:00:00:00:09", "lab")
+    assert neighbours.own_bss(status, "wlan0-b") == (OTHER, ""), "the second BSS of the radio, at its own socket"
+    assert neighbours.own_bss(status, "another") == ("02:00:00:00:00:09", "lab")
+    assert neighbours.own_bss(b"state=DISABLED\n", "wlan0") is None
+    assert neighbours.is_neighbour(NEIGHBOUR)
+    assert not neighbours.is_neighbour(NEIGHBOUR + " url=http://x")
 
 
 def test_a_hostapd_that_lists_no_neighbour_is_described_by_its_channel():
     """Stations of Mininet-WiFi were never sent anywhere: its hostapd has no rrm_neighbor_report, and lists nothing."""
     status = b"freq=2412\nchannel=1\nieee80211n=0\nieee80211ac=0\nieee80211ax=0\n"
-    assert hostapd.described_neighbour(status, MAC) == f"{MAC},0x3,81,1,6"
-    assert hostapd.described_neighbour(b"channel=36\nieee80211n=1\nieee80211ac=1\n", MAC) == f"{MAC},0x3,115,36,9"
-    assert hostapd.described_neighbour(b"channel=149\n", MAC) == f"{MAC},0x3,124,149,4"
+    assert neighbours.described_neighbour(status, MAC) == f"{MAC},0x3,81,1,6"
+    assert neighbours.described_neighbour(b"channel=36\nieee80211n=1\nieee80211ac=1\n", MAC) == f"{MAC},0x3,115,36,9"
+    assert neighbours.described_neighbour(b"channel=149\n", MAC) == f"{MAC},0x3,124,149,4"
     for channel in (b"0", b"15", b"x", b"-1", b"999999", b"\xb2"):
-        assert hostapd.described_neighbour(b"channel=" + channel, MAC) is None
+        assert neighbours.described_neighbour(b"channel=" + channel, MAC) is None
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(0, 255), st.integers(0, 255), st.integers(0, 255))
 def test_a_neighbour_is_listed_as_it_is_read(information, operating_class, channel, phy):
     neighbour = f"{MAC},0x{information:x},{operating_class},{channel},{phy}"
-    listed = f"{MAC} ssid=61 nr={hostapd.listed_neighbour(neighbour)}\n"
-    assert hostapd.own_neighbour(listed.encode(), MAC) == neighbour
+    listed = f"{MAC} ssid=61 nr={neighbours.listed_neighbour(neighbour)}\n"
+    assert neighbours.own_neighbour(listed.encode(), MAC) == neighbour
 
 
 def test_ssids_are_what_hostapd_prints():
-    assert hostapd.is_ssid("lab")
-    assert hostapd.is_ssid("\\xc3\\xbc" * 16)
-    assert not any(hostapd.is_ssid(text) for text in ("", "a" * 33, None, 7, "\\xc3" * 33))
+    assert neighbours.is_ssid("lab")
+    assert neighbours.is_ssid("\\xc3\\xbc" * 16)
+    assert not any(neighbours.is_ssid(text) for text in ("", "a" * 33, None, 7, "\\xc3" * 33))
 
 
 @given(st.binary(max_size=300))
 def test_nothing_that_comes_does_harm(message):
     hostapd.news_of(message)
     hostapd.station_of(message)
-    hostapd.own_neighbour(message, MAC)
-    hostapd.own_bss(message, "wlan0")
-    hostapd.described_neighbour(message, MAC)
+    neighbours.own_neighbour(message, MAC)
+    neighbours.own_bss(message, "wlan0")
+    neighbours.described_neighbour(message, MAC)
 
 
 @pytest.fixture
@@ -161,8 +161,8 @@ def test_stations_that_ask_are_told_of_the_others(tmp_path, peer):
     polled(follower, 2)
     other = f"{OTHER},0x3,81,1,6"
     assert follower.set_neighbours([(NEIGHBOUR, "lab"), (other, "a\\xff")]) is None
-    assert f"SET_NEIGHBOR 02:00:00:00:00:09 ssid=6c6162 nr={hostapd.listed_neighbour(NEIGHBOUR)}" in peer.asked
-    assert f"SET_NEIGHBOR {OTHER} ssid=61ff nr={hostapd.listed_neighbour(other)}" in peer.asked
+    assert f"SET_NEIGHBOR 02:00:00:00:00:09 ssid=6c6162 nr={neighbours.listed_neighbour(NEIGHBOUR)}" in peer.asked
+    assert f"SET_NEIGHBOR {OTHER} ssid=61ff nr={neighbours.listed_neighbour(other)}" in peer.asked
     assert follower.set_neighbours([(NEIGHBOUR, "lab")]) is None
     assert f"REMOVE_NEIGHBOR {OTHER}" in peer.asked
     follower.close()

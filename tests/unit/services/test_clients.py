@@ -245,8 +245,8 @@ def test_counters_tell_who_is_there_and_only_there():
 def test_an_access_point_that_tells_nothing_any_more_holds_nobody():
     state = associated(Clients(limits=LIMITS), ME, A, 0.0).state
     assert not seen(state, ME, B, 100.0).allowed
-    assert untold(state, "b").interfaces == state.interfaces
-    state = untold(state, "a")
+    assert untold(state, "b", 5.0).interfaces == state.interfaces
+    state = untold(state, "a", 5.0)
     assert where(state, ME) == A
     assert where(moved(state, ME, B, 100.0), ME) == B
     assert not expired(state, 100.0).state.interfaces
@@ -303,7 +303,7 @@ def test_traffic_moves_nobody_where_an_access_point_tells_who_associates():
     assert where(associated(state, ME, B, 20.0).state, ME) == B
     # Who is nowhere is let in: its association may be told a moment later.
     assert where(seen(state, YOU, B, 1.0).state, YOU) == B
-    assert where(moved(untold(state, "b"), ME, B, 20.0), ME) == B
+    assert where(moved(untold(state, "b", 5.0), ME, B, 20.0), ME) == B
 
 
 def test_an_address_is_asked_for_where_its_owner_is():

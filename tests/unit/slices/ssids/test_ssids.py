@@ -17,6 +17,7 @@ from hyroads.slices.ssids.desired import RULE, AccessPoint, SsidError, bss_name,
 from hyroads.slices.ssids.rows import Row, change, reconcile, rows_of
 
 POINTS = (AccessPoint("ap1", 1, {"wlan0": 2, "wlan1": 4}), AccessPoint("ap2", 2, {"wlan0": 2}))
+STAFF = {"name": "staff", "ssids": [{"name": "staff", "security": "wpa3-enterprise", "radius": "campus"}]}
 LAB = {"name": "lab", "ssids": [{"name": "lab", "security": "wpa2", "passphrase_file": "lab.key"}]}
 GUESTS = {"name": "guests", "ssids": [{"name": "Gäste"}], "flowspace": [{"switches": [2], "match": {"vlan_vid": 7}}]}
 
@@ -167,3 +168,32 @@ def test_the_file_of_access_points(tmp_path):
         file.write_text(text)
         with pytest.raises(ConfigError, match=problem):
             desired.load(str(file))
+
+
+def test_a_network_under_8021x_names_a_group_of_radius_servers():
+    (bss,) = wanted(model(STAFF), POINTS[1:])["ap2"]
+    assert (bss.security, bss.radius, bss.passphrase_file) == ("wpa3-enterprise", "campus", None)
+    assert model(STAFF) == parse({"slices": [slice_document(each) for each in model(STAFF).slices.values()]}, "again")
+    made = change({}, [bss], {})
+    assert made.words == ("add wlan0-staff: SSID staff, wpa3-enterprise (staff)",)
+    there = rows_of(made.bindings)
+    assert there["wlan0-staff"].radius == "campus"
+    assert not change(there, [bss], {}).bindings
+    other = {**there, "wlan0-staff": Row("wlan0", b"staff", 5, "staff", "guests")}
+    assert len(change(other, [bss], {}).bindings) == 1
+
+
+@pytest.mark.parametrize(
+    "ssid",
+    [
+        {"security": "wpa3-enterprise"},
+        {"security": "wpa2", "passphrase_file": "x", "radius": "campus"},
+        {"radius": "campus"},
+        {"security": "wpa2-enterprise", "radius": "a b"},
+        {"security": "wpa2-enterprise", "radius": "campus", "passphrase_file": "x"},
+        {"security": "802.1x", "radius": "campus"},
+    ],
+)
+def test_what_8021x_needs_and_nothing_else(ssid):
+    with pytest.raises(ConfigError, match=r"ssids\[0\]"):
+        parse_slice({"name": "staff", "ssids": [{"name": "staff", **ssid}]}, "slices.yaml")
