@@ -23,56 +23,24 @@ import json
 import os
 import random
 import statistics
-import subprocess
 import sys
 import tempfile
-import time
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 
 from live import on_network  # isort: split
 
-from control_clients import AgentControl
-
 from hyroads.controller.core.interference import RangeInterference
-from hyroads.controller.core.network import FlowSpec, Link, Network, Traffic
+from hyroads.controller.core.network import FlowSpec, Network, Traffic
 from hyroads.controller.core.planner import Planner
 from hyroads.controller.study import networks as study_networks
 from hyroads.mininet.emulation import CSMA, Emulation, EmulationOptions
-from hyroads.mininet.programs import wait_until
+from hyroads.mininet.studies.downloads import COMPETING, CONTROL, DOWNLOADS, HYBRID, NONE, OTHER, RIVAL, Bench
 
-DOWNLOAD = Path(__file__).resolve().parents[1] / "tests" / "support" / "tcp_download.py"
 SEED = 1
-PORT = 5401
-CONTROL, NONE = "control", "none"
-HYBRID, COMPETING = "hybrid", "competing"
-# So much faster than the media that nothing is held back; what matters is the proportion.
-UNPACED = 1000.0
-SETTLE_S = 1.0
 
 
-@dataclass(frozen=True)
-class Download:
-    """A line of the table: size, and the published seconds with and without control, of what."""
-
-    bytes: int
-    repeats: int
-    published_s: tuple[float, float]
-    rival: bool = False
-
-
-DOWNLOADS = {
-    "tiny": Download(100_000, 10, (0.128, 0.159)),
-    "tiny+rival": Download(100_000, 20, (0.128, 0.159), rival=True),
-    "short": Download(5_000_000, 4, (9.9, 13.3)),
-    "short+rival": Download(5_000_000, 4, (9.9, 13.3), rival=True),
-    "long": Download(200_000_000, 1, (333.0, 535.0)),
-    "long+rival": Download(50_000_000, 1, (417.0, 581.0), rival=True),
-}
-OTHER = "its rival"
-RIVAL = Download(2_500_000, 1, (65.0, 155.0))
 Sample = tuple[str, str, str, int, float]
 """Contention, what, mode, pair, seconds."""
 
@@ -102,70 +70,6 @@ def network_of(pair: int) -> Network:
         for name, (source, target, _) in ((HYBRID, hybrid), (COMPETING, rival))
     )
     return Network(nodes, links, RangeInterference(nodes, links, ranges_m), flows=flows, name="downloads")
-
-
-class Bench:
-    """Downloads on the running network."""
-
-    def __init__(self, emulation: Emulation) -> None:
-        self.emulation = emulation
-        self.flows = {flow.id: flow for flow in emulation.network.flows}
-        self.servers = {
-            source: self._start(source, "serve", "--port", str(PORT))
-            for source in {flow.source for flow in self.flows.values()}
-        }
-        for node in emulation.network.nodes:
-            # What one download learned about a path must not shape the next.
-            words = ["sysctl", "-qw", "net.ipv4.tcp_no_metrics_save=1"]
-            subprocess.run([*emulation.inside(node), *words], check=True, timeout=10)
-        wait_until("multipaths", lambda: all(self._state(flow) == "multipath" for flow in self.flows), 10.0)
-        time.sleep(SETTLE_S)
-
-    def _state(self, flow: str) -> str:
-        return str(self.emulation.rest.flow(flow)["state"])
-
-    def _start(self, node: str, *words: str) -> subprocess.Popen[str]:
-        command = [*self.emulation.inside(node), sys.executable, str(DOWNLOAD), *words]
-        return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
-
-    def _get(self, flow: str, size: int, count: int, pause_s: float) -> subprocess.Popen[str]:
-        spec = self.flows[flow]
-        host = self.emulation.addressing.host_ip[spec.source]
-        words = ("--from", host, "--port", str(PORT), "--bytes", str(size), "--count", str(count))
-        return self._start(spec.target, "get", *words, "--pause", str(pause_s))
-
-    def without_control(self) -> None:
-        """The controller goes, and with it every limit; the flows keep their paths."""
-        links = {link.id: link for link in self.emulation.network.links}
-        described = {name: self.emulation.rest.flow(name) for name in self.flows}
-        self.emulation.controller.stop()
-        for flow in described.values():
-            rates = {
-                path["id"]: UNPACED * self._alone_mbps([links[link] for link in path["links"]])
-                for path in flow["multipath"]
-            }
-            with AgentControl(self.emulation.directory / f"edge-{flow['ingress']}.sock") as agent:
-                agent.set_rates({flow["number"]: rates})
-
-    def _alone_mbps(self, path: Sequence[Link]) -> float:
-        """What a path carries alone: the airtime of all its links that a domain holds fits into it."""
-        network = self.emulation.network
-        index = {network.link_index[link.id]: link for link in path}
-        domains = ({number, *network.interference.domain(number).tolist()} for number in index)
-        return 1 / max(sum(1 / index[other].capacity_mbps for other in domain & index.keys()) for domain in domains)
-
-    def run(self, what: str) -> Iterator[tuple[str, float]]:
-        """(what, seconds) of each download."""
-        download = DOWNLOADS[what]
-        rival = self._get(COMPETING, RIVAL.bytes, 0, 0.5) if download.rival else None
-        time.sleep(SETTLE_S if rival else 0.0)
-        main = self._get(HYBRID, download.bytes, download.repeats, 0.3)
-        for line in main.communicate(timeout=150)[0].split():
-            yield what, float(line)
-        if rival is not None:
-            rival.terminate()
-            for line in rival.communicate(timeout=10)[0].split() if what == "long+rival" else ():
-                yield OTHER, float(line)
 
 
 def print_tables(samples: Sequence[Sample]) -> None:

@@ -201,8 +201,10 @@ STUDIES: dict[str, str] = {
     "routing": "hyroads.controller.study.routing",
     "utility": "hyroads.controller.study.utility",
     # Real packets (root); they are above all layers of the controller, and imported by their names alone.
+    "live-downloads": "hyroads.mininet.studies.downloads",
     "live-example": "hyroads.mininet.studies.example",
     "live-pairs": "hyroads.mininet.studies.pairs",
+    "live-tcp": "hyroads.mininet.studies.tcp",
 }
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hyroads.controller.core.network import Link
+from hyroads.controller.core.network import Link, Traffic
 from hyroads.controller.study.framework import Settings
 from hyroads.mininet.control_sockets import EdgeClient
 from hyroads.mininet.emulation import Emulation
@@ -20,6 +20,7 @@ from hyroads.mininet.udp_load import PAYLOAD_BYTES, UdpLoad
 from .floor import Pair, Paths
 
 FLOW = "f"
+ANY = Traffic.ANY.value
 MARGIN = 0.05
 OVERLOAD = 1.3
 IP_SHARE = (PAYLOAD_BYTES + 28) / (PAYLOAD_BYTES + 28 + 14 + 12 + 8)
@@ -70,12 +71,17 @@ def arriving_mbps(emulation: Emulation, node: str, seconds: float) -> float:
     return (received_bytes(emulation, node) - before) * 8e-6 / (time.monotonic() - began_s)
 
 
-@contextmanager
-def declared(emulation: Emulation, pair: Pair, paths: Paths, name: str = FLOW) -> Iterator[None]:
-    """A flow on these paths (without any: on those that the planner chooses), in force while this is entered."""
+def declare(emulation: Emulation, pair: Pair, paths: Paths, name: str = FLOW, traffic: str = ANY) -> None:
+    """A flow on these paths (without any: on those that the planner chooses); in force when this returns."""
     fixed: dict[str, Any] = {"paths": [list(path) for path in paths]} if paths else {}
-    emulation.rest.declare_flow(name, pair[0], pair[1], **fixed)
+    emulation.rest.declare_flow(name, pair[0], pair[1], traffic=traffic, **fixed)
     in_force(emulation, name)
+
+
+@contextmanager
+def declared(emulation: Emulation, pair: Pair, paths: Paths, name: str = FLOW, traffic: str = ANY) -> Iterator[None]:
+    """:func:`declare`, while this is entered."""
+    declare(emulation, pair, paths, name, traffic)
     yield
     emulation.rest.remove_flow(name)
 

@@ -26,7 +26,7 @@ from .measuring import (
     OVERLOAD,
     Load,
     Times,
-    declared,
+    declare,
     times_of,
     without_control,
 )
@@ -92,11 +92,12 @@ def measure(emulation: Emulation, pair: Pair, schemes: Mapping[str, Paths], time
             theory[scheme] = most_mbps * (1.0 - MARGIN) * IP_SHARE
             carried[scheme] = load.carried_mbps(paths, OVERLOAD * most_mbps, times)
         most_mbps = paths_mbps(emulation.network, schemes[SP])
-        with declared(emulation, pair, schemes[SP]):
-            without_control(emulation, [FLOW])
-            offers = np.arange(max(STEP_MBPS, _FROM * most_mbps), _TO * most_mbps, STEP_MBPS)
-            carried[STEPS] = load.best_of_steps_mbps(offers.tolist(), step_s)
-            theory[STEPS] = most_mbps * IP_SHARE
+        # Nobody is there to remove the flow afterwards.
+        declare(emulation, pair, schemes[SP])
+        without_control(emulation, [FLOW])
+        offers = np.arange(max(STEP_MBPS, _FROM * most_mbps), _TO * most_mbps, STEP_MBPS)
+        carried[STEPS] = load.best_of_steps_mbps(offers.tolist(), step_s)
+        theory[STEPS] = most_mbps * IP_SHARE
     figures = {
         "pair": "-".join(pair),
         "mbps": carried,

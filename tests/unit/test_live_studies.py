@@ -14,7 +14,7 @@ from hyroads.controller.cli.main import main
 from hyroads.controller.core.errors import HyroadsError
 from hyroads.controller.study.framework import Settings, StudyError
 from hyroads.mininet.programs import EmulationError
-from hyroads.mininet.studies import example, floor, pairs, rows
+from hyroads.mininet.studies import example, floor, pairs, rows, tcp
 from hyroads.mininet.studies.rows import Measured, Row, RowsFile, Trial, measure_rows, shortfalls
 
 STUDY, SETTING = "live-pairs", "seed 1"
@@ -230,3 +230,12 @@ def test_a_scheme_without_a_route_is_beaten() -> None:
     figures = of_pair(1, 5.0, 8.0).figures
     del figures["mbps"][floor.SP_WIFI]
     assert np.isinf(pairs.ratios([figures], floor.SP_WIFI)).all()
+
+
+def test_verdict_of_tcp_is_about_the_largest_margin() -> None:
+    found = [
+        row(k, {"pair": "a-b", "one_mbps": 10.0, "mbps": {"0": 9.0, "0.3": mbps}}) for k, mbps in ((1, 12), (2, 9))
+    ]
+    (check,) = tcp.checks(found, (0.0, 0.3))
+    assert check.measured == pytest.approx(0.5) and not check.ok and check.why
+    assert tcp.checks(found[:1], (0.0, 0.3))[0].ok

@@ -10,8 +10,9 @@ import time
 from collections.abc import Iterator
 
 import pytest
-import tcp_download
-from tcp_download import get
+
+from hyroads.mininet import tcp_download
+from hyroads.mininet.tcp_download import get
 
 SIZE = 3_000_001
 

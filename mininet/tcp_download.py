@@ -1,7 +1,7 @@
 """Downloads over TCP, timed as a user sees them: from the connection's first packet to the last byte.
 
-    python tests/support/tcp_download.py serve --port P --congestion cubic
-    python tests/support/tcp_download.py get --from HOST --port P --bytes N [--count 10] [--pause 0.5]
+    python -m hyroads.mininet.tcp_download serve --port P --congestion cubic
+    python -m hyroads.mininet.tcp_download get --from HOST --port P --bytes N [--count 10] [--pause 0.5]
 
 ``get`` prints the seconds of each download, a line each; ``--count 0`` goes on until it is ended.
 """
