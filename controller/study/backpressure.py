@@ -16,6 +16,9 @@ Queues are counted in packets of 1500 bytes, fractions included. As in ``slots``
 the fastest link, s_mbps Mb/s. For U = log(1 + x) a source takes in x = V s_mbps / Q - 1, and never more than its links
 together could carry. The utility is at most O(1 / V) short of the greatest one in the long run, with queues that grow
 as V, and it takes the time to fill these queues until it is reached.
+
+The publications do not say in which unit a source takes in x. It is packets a slot here, as in the proof of the bound.
+With Mb/s queues are shorter by s_mbps and settle in hundreds of slots, unlike the published ones; both were tried.
 """
 
 from __future__ import annotations
@@ -35,6 +38,12 @@ from .schedules import Airtime
 from .slots import PACKET_MB
 
 V = 1000.0
+UNIT_OF_V = (
+    "The publications do not say in which unit sources of backpressure count. Packets a slot were chosen here after Mb/s "
+    "were tried as well, with which queues are far shorter and settle in hundreds of slots: that backpressure is as slow "
+    "as published, or has as long queues, confirms nothing by itself."
+)
+"""A note of the reports."""
 IntArray = NDArray[np.int64]
 _MOST_SETS = 200_000
 _TOLERANCE = 1e-9

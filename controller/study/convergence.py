@@ -12,7 +12,7 @@ from hyroads.controller.core.interface_graph import FloatArray
 from hyroads.controller.core.rates import RateProblem, solve
 from hyroads.controller.core.rates.controller_mode import ControllerSettings
 
-from .backpressure import backpressure
+from .backpressure import UNIT_OF_V, backpressure
 from .controlled import MARGIN, SETTINGS, Case, course, draw, slots_until, trailing_mean
 from .framework import AnyPlot, Cdf, Cell, Check, Plot, Progress, Result, Settings, Table, interval_of, run_all
 from .schemes import Scheme
@@ -100,6 +100,7 @@ def run(settings: Settings, progress: Progress) -> Result:
             "Slots of the controllers are until the total rate is within 1 % of its last value. For backpressure it is "
             f"the mean of {MEAN_OF_SLOTS} slots of what arrives, within 1 % of the optimum; runs that don't get there "
             "count with all their slots, so that its mean is too low.",
+            UNIT_OF_V,
         ],
     )
 

@@ -11,7 +11,7 @@ from hyroads.controller.core.interface_graph import FloatArray
 from hyroads.controller.core.rates import solve
 from hyroads.controller.core.rates.controller_mode import ControllerSettings
 
-from .backpressure import backpressure
+from .backpressure import UNIT_OF_V, backpressure
 from .controlled import MARGIN, SETTINGS, Case, course, draw
 from .convergence import CONTROLLERS, LIVE, PAPER
 from .framework import AnyPlot, Cell, Check, Plot, Progress, Result, Settings, Table, interval_of, run_all
@@ -72,6 +72,7 @@ def run(settings: Settings, progress: Progress) -> Result:
             "whose paths have one hop each have no other queues, so that some networks have none at all.",
             "The queues of backpressure are in proportion to V: a source takes in V s / Q - 1 Mb/s, where Q is its "
             "queue and s the rate of the fastest link. They still grow after these slots in most enterprises.",
+            UNIT_OF_V,
         ],
     )
 
