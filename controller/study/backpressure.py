@@ -39,9 +39,9 @@ from .slots import PACKET_MB
 
 V = 1000.0
 UNIT_OF_V = (
-    "The publications do not say in which unit sources of backpressure count. Packets a slot were chosen here after Mb/s "
-    "were tried as well, with which queues are far shorter and settle in hundreds of slots: that backpressure is as slow "
-    "as published, or has as long queues, confirms nothing by itself."
+    "The publications do not say in which unit sources of backpressure count. Packets a slot were chosen here after "
+    "Mb/s were tried as well, with which queues are far shorter and settle in hundreds of slots: that backpressure is "
+    "as slow as published, or has as long queues, confirms nothing by itself."
 )
 """A note of the reports."""
 IntArray = NDArray[np.int64]

@@ -85,10 +85,10 @@ def run(settings: Settings, progress: Progress) -> Result:
             "The thesis gives offices of 100 x 60 m 10 nodes, the paper 20, for the same figures: both are here.",
             "MP-mWiFi has a second WiFi channel in place of power lines: nodes with WiFi only have one channel, as in "
             "the hybrid network. If they had two, most flows would end at one of them with twice the rate of WiFi.",
-            "Two readings are ours, of those that were tried the nearer ones to what is published: that nodes with WiFi "
-            "only forward as well (without it EMPoWER is optimal in 88 instead of 79 % of offices of 100 x 60 m with 10 "
-            "nodes), and the second channel in place of power lines (with two channels everywhere MP-mWiFi is better for "
-            "68 instead of 24 % of the worst flows of offices of 50 x 30 m).",
+            "Two readings are ours, of those that were tried the nearer ones to what is published: that nodes with "
+            "WiFi only forward as well (without it EMPoWER is optimal in 88 instead of 79 % of offices of 100 x 60 m "
+            "with 10 nodes), and the second channel in place of power lines (with two channels everywhere MP-mWiFi is "
+            "better for 68 instead of 24 % of the worst flows of offices of 50 x 30 m).",
             "Shares of the optimum are over flows that have a route.",
         ],
     )
