@@ -32,12 +32,8 @@ UNTYPED = {
     *("apt", "apt-get", "dpkg", "opkg", "uci", "systemctl", "systemd-sysusers", "journalctl", "ovs-vsctl", "ip"),
     *("chown", "podman", "logread", "/etc/init.d/hyroads-edge", "/etc/init.d/hyroads-ap"),
     *("make", "git", "cd", "cp", "ln", "mkdir", "install", "export", "kill", "curl", "openssl", "mptcpize", "rm"),
-<<<<<<< HEAD
     *("python3", ".venv/bin/python", "scripts/guest.sh", "scripts/cross.sh", "hyroads", "hyroads-edge"),
     *("pip", "dask"),
-=======
-    *("python3", ".venv/bin/python", "scripts/guest.sh", "scripts/cross.sh", "hyroads", "hyroads-edge", "dask"),
->>>>>>> wt-frame
 }
 
 
