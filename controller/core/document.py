@@ -17,9 +17,8 @@ import yaml
 
 from . import strict_json
 from .errors import ConfigError
-from .strict_json import JsonError
+from .strict_json import MAX_CHARACTERS, JsonError
 
-MAX_CHARACTERS = 8 * 1024 * 1024
 MAX_DEPTH = 32
 MAX_VALUES = 5_000_000
 

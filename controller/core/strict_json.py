@@ -14,6 +14,8 @@ from typing import Any, NoReturn
 
 from .errors import HyroadsError
 
+MAX_CHARACTERS = 8 * 1024 * 1024
+"""The longest text that is a document."""
 MAX_DIGITS = 300
 """Any whole number of as many digits is a float as well."""
 _INFINITE = float("inf")

@@ -7,9 +7,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from hyroads.controller.core.document import MAX_CHARACTERS, load_document
 from hyroads.controller.core.errors import ConfigError
 from hyroads.controller.core.secret_places import secrets_in
+from hyroads.controller.core.strict_json import MAX_CHARACTERS
 
 
 def _unreadable(path: str | Path, error: OSError | ValueError) -> ConfigError:
@@ -35,6 +35,9 @@ def check_private(path: str | Path, what: str = "the file holds secrets") -> Non
 
 def read_settings(path: str | Path) -> Any:
     """The document of a file of settings. If it holds secrets itself, nobody but its owner may read it."""
+    # Access points read files of secrets, and have no YAML.
+    from hyroads.controller.core.document import load_document
+
     document = load_document(read_text(path), str(path))
     secret = next(secrets_in(document), None)
     if secret is not None:

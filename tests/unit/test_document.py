@@ -11,8 +11,9 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hyroads.controller.core.document import MAX_CHARACTERS, load_document
+from hyroads.controller.core.document import load_document
 from hyroads.controller.core.errors import ConfigError
+from hyroads.controller.core.strict_json import MAX_CHARACTERS
 from hyroads.controller.files.documents import read_file
 
 

@@ -173,12 +173,13 @@ def test_bounds_against_all_paths_and_all_independent_sets(seed):
 @pytest.mark.parametrize("seed", seeds(30))
 def test_utilities_are_the_best(seed):
     """No direction leads to more: at the optimum the gradient is a price at which nothing else is worth more."""
-    network = random_network(seed, density=0.35)
+    network = next(each for i in range(100) if len((each := random_network(seed + 1000 * i, density=0.35)).nodes) == 4)
     flows = [("n0", "n3"), ("n1", "n2")]
     rates = Schemes(network).rates(Scheme.OPTIMAL, flows)
     weights = 1 / (1 + rates)
     best = scheduled_rates(network, flows, weights) if any(all_paths(network, *ends) for ends in flows) else (0, 0)
-    assert weights @ best <= weights @ rates + 1e-4
+    # Where the utility is short of the optimum by a gap, the gradient may promise its square root more.
+    assert weights @ best <= weights @ rates + 3e-3
     routes = Schemes(network).routes(Scheme.EMPOWER, flows)
     flat = [(flow, path) for flow, mine in enumerate(routes.paths) for path in mine]
     if flat:
