@@ -316,13 +316,11 @@ class Services:
         for place in (*self.clients.places, *places.keys() - set(self.clients.places)):
             clients.add_metric((place,), places[place])
         yield clients
-        dropped = self.clients.closed.dropped()
-        if dropped:
-            what = "Frames that came in at access ports under 802.1X from somebody who is not authenticated"
-            strangers = CounterMetricFamily("hyroads_unauthenticated_frames", what, labels=("node",))
-            for node, count in dropped.items():
-                strangers.add_metric((node,), count)
-            yield strangers
+        what = "Frames that came in at access ports under 802.1X from somebody who is not authenticated"
+        strangers = CounterMetricFamily("hyroads_unauthenticated_frames", what, labels=("node",))
+        for node, count in self.clients.closed.dropped().items():
+            strangers.add_metric((node,), count)
+        yield strangers
         yield Gauge("hyroads_handovers_running", "Handovers that are not over", value=self.handovers.running)
         yield Gauge("hyroads_ncasts", "Flows of clients that are sent by several paths", value=len(self.ncasts.names()))
         yield Gauge("hyroads_sessions", "Multicast sessions", value=len(self.sessions.names()))

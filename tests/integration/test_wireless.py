@@ -82,7 +82,7 @@ def test_a_walk_shows_all_in_order_after_what_the_radios_measure(recorded):
     point.create("wlan0-lab", "lab")
     found = list(point.walk())
     order = [tuple(map(int, oid.split("."))) for oid in found]
-    assert order == sorted(order) and len(order) == 2 * 7 + 11 + 1
+    assert order == sorted(order) and len(order) == 2 * 7 + 12 + 1
     whole = point.inside(
         "snmpbulkwalk", *READER, "-m", "", "-Oqn", "127.0.0.1:1610", "1.3.6.1.4.1.8072.9999.9999.18514"
     )
