@@ -149,14 +149,22 @@ package() {
     stamp package "$key"
 }
 
-# etcd for tests of several controllers: Debian's package is unpacked and not installed, so that no service begins.
+# Debian's packages NAME... into FOLDER/files: unpacked and not installed, so that no service begins.
+unpack() {
+    local folder=$1 file
+    shift
+    (cd "$folder" && apt-get download -qq "$@" >/dev/null 2>&1) || return 1
+    for file in "$folder"/*.deb; do dpkg -x "$file" "$folder/files" || return 1; done
+}
+
+# etcd for tests of several controllers.
 etcd() {
     $dev || return 0
     [ -x .venv/bin/etcd ] || [ -n "$(type -P etcd)" ] && return
     say "etcd"
     local work
     work=$(mktemp -d)
-    if (cd "$work" && apt-get download -qq etcd-server >/dev/null 2>&1) && dpkg -x "$work"/etcd-server_*.deb "$work/files"; then
+    if unpack "$work" etcd-server; then
         mkdir -p .venv/bin
         install -m 755 "$work/files/usr/bin/etcd" .venv/bin/etcd
     else
@@ -165,18 +173,17 @@ etcd() {
     rm -rf "$work"
 }
 
-# FreeRADIUS for tests of 802.1X, with the libraries that are not here: unpacked and not installed, as etcd.
+# FreeRADIUS for tests of 802.1X, with the libraries that are not here.
 freeradius() {
     $dev || return 0
     [ -x .venv/freeradius/usr/sbin/freeradius ] || [ -n "$(PATH=$PATH:/usr/sbin type -P freeradius)" ] && return
     say "FreeRADIUS"
-    local work names file
+    local work names
     work=$(mktemp -d)
     # What apt would install now; it says so without doing it.
     names=$(apt-get install -s -qq --no-install-recommends freeradius 2>/dev/null | awk '/^Inst / {print $2}' || true)
     # shellcheck disable=SC2086  # a list of names
-    if [ -n "$names" ] && (cd "$work" && apt-get download -qq $names >/dev/null 2>&1); then
-        for file in "$work"/*.deb; do dpkg -x "$file" "$work/files"; done
+    if [ -n "$names" ] && unpack "$work" $names; then
         rm -rf .venv/freeradius
         mv "$work/files" .venv/freeradius
     else

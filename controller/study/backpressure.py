@@ -34,7 +34,7 @@ from hyroads.controller.core.interface_graph import FloatArray, interface_graph
 from hyroads.controller.core.network import Network
 
 from .framework import StudyError
-from .schedules import Airtime
+from .schedules import Airtime, members
 from .slots import PACKET_MB
 
 V = 1000.0
@@ -192,9 +192,9 @@ class IndependentSets:
     def shares(self, weights: FloatArray) -> FloatArray:
         """See :class:`Scheduler`."""
         found = np.ones(len(weights))
-        for component, members in self._parts:
-            if len(members) > 1:
-                found[component] = members[int((members @ weights[component]).argmax())]
+        for component, independent in self._parts:
+            if len(independent) > 1:
+                found[component] = independent[int((independent @ weights[component]).argmax())]
         return found
 
 
@@ -214,20 +214,11 @@ def maximal_sets(neighbours: Sequence[int], classes: Sequence[int]) -> list[int]
             if len(found) > _MOST_SETS:
                 raise StudyError(f"more than {_MOST_SETS} sets of links can send together: the network is too large")
             continue
-        pivot = max(_bits(open_ | closed), key=lambda each: ((open_ & apart[each]).bit_count(), -each))
-        for each in _bits(open_ & ~apart[pivot]):
+        pivot = max(members(open_ | closed), key=lambda each: ((open_ & apart[each]).bit_count(), -each))
+        for each in members(open_ & ~apart[pivot]):
             stack.append((chosen | 1 << each, open_ & apart[each], closed & apart[each]))
             open_ ^= 1 << each
             closed |= 1 << each
-    return found
-
-
-def _bits(chosen: int) -> list[int]:
-    found = []
-    while chosen:
-        lowest = chosen & -chosen
-        found.append(lowest.bit_length() - 1)
-        chosen ^= lowest
     return found
 
 

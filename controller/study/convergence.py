@@ -14,7 +14,7 @@ from hyroads.controller.core.rates.controller_mode import ControllerSettings
 
 from .backpressure import UNIT_OF_V, backpressure
 from .controlled import MARGIN, SETTINGS, Case, course, draw, slots_until, trailing_mean
-from .framework import AnyPlot, Cdf, Cell, Check, Plot, Progress, Result, Settings, Table, interval_of, run_all
+from .framework import AnyPlot, Cdf, Cell, Check, Plot, Progress, Result, Settings, Table, interval_of, run_by_kind
 from .schemes import Scheme
 
 TITLE = "Convergence of the congestion control"
@@ -76,14 +76,11 @@ def run(settings: Settings, progress: Progress) -> Result:
     """Carry out the study."""
     runs = settings.runs or (QUICK_RUNS if settings.quick else RUNS)
     slots = QUICK_BACKPRESSURE_SLOTS if settings.quick else BACKPRESSURE_SLOTS
-    tasks = [
-        Task(name, settings.seed, number, 0 if number % SHARE_WITH_BACKPRESSURE else slots)
-        for name in SETTINGS
-        for number in range(runs)
-    ]
-    found: dict[str, list[Ways]] = {name: [] for name in SETTINGS}
-    for task, ways in zip(tasks, run_all(ways_of, tasks, settings, progress), strict=True):
-        found[task.setting].append(ways)
+    each_slots = [0 if number % SHARE_WITH_BACKPRESSURE else slots for number in range(runs)]
+    tasks = {
+        name: [Task(name, settings.seed, number, each) for number, each in enumerate(each_slots)] for name in SETTINGS
+    }
+    found = run_by_kind(ways_of, tasks, settings, progress)
     return Result(
         TITLE,
         f"{runs} random networks of each kind, known capacities, from rest, {MARGIN:.0%} of airtime kept free. The "

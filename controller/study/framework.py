@@ -29,6 +29,7 @@ class StudyError(HyroadsError):
 
 
 Task = TypeVar("Task")
+Kind = TypeVar("Kind", str, int)
 Outcome = TypeVar("Outcome")
 
 
@@ -269,3 +270,12 @@ def run_all(
                     settings.store.add(number, outcome)
                 progress(len(found), len(tasks))
     return [found[number] for number in range(len(tasks))]
+
+
+def run_by_kind(
+    work: Callable[[Task], Outcome], tasks: Mapping[Kind, Sequence[Task]], settings: Settings, progress: Progress
+) -> dict[Kind, list[Outcome]]:
+    """As :func:`run_all`, for tasks of several kinds, one kind after the other: the outcomes of each kind, in order."""
+    every = [task for group in tasks.values() for task in group]
+    outcomes = iter(run_all(work, every, settings, progress))
+    return {kind: [next(outcomes) for _ in group] for kind, group in tasks.items()}

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from hyroads.controller.core.network import Network
 
-from .framework import AnyPlot, Bars, Cdf, Cell, Check, Progress, Result, Settings, Table, interval_of, run_all
+from .framework import AnyPlot, Bars, Cdf, Cell, Check, Progress, Result, Settings, Table, interval_of, run_by_kind
 from .networks import PATHS_STUDY, PATHS_STUDY_MEDIA, endpoints, paths_study
 from .path_pool import NEARLY, PathProgram, best_of_at_most, error_of_cap, fewest_paths, optimum, pool_of
 
@@ -47,9 +47,8 @@ class Found:
 def run(settings: Settings, progress: Progress) -> Result:
     """Carry out the study."""
     runs = {number: settings.runs or (QUICK_RUNS if settings.quick else full) for number, full in RUNS.items()}
-    tasks = [(settings.seed, number, index) for number, count in runs.items() for index in range(count)]
-    outcomes = iter(run_all(needed, tasks, settings, progress))
-    found = {number: [next(outcomes) for _ in range(count)] for number, count in runs.items()}
+    tasks = {number: [(settings.seed, number, index) for index in range(count)] for number, count in runs.items()}
+    found = run_by_kind(needed, tasks, settings, progress)
     widen = any(runs[number] < full for number, full in RUNS.items())
     sizes = ", ".join(f"{w:g} x {h:g} m with {n} nodes" for w, h, n in PATHS_STUDY)
     return Result(

@@ -469,29 +469,16 @@ def _unprotected(outcome: Outcome) -> Check:
 
 
 def _below(name: str, outcome: Outcome, bound: float, of: str, why: str = "") -> Check:
-    ok = outcome.interval[0] <= bound
-    return Check(
-        f"{name}: TPR, %",
-        f"at most {of} {bound:.1f}",
-        outcome.percent,
-        ok,
-        PUBLISHED.get(name, ""),
-        outcome.interval,
-        why,
-    )
+    return _against(name, outcome, f"at most {of} {bound:.1f}", why, ok=outcome.interval[0] <= bound)
 
 
 def _above(name: str, outcome: Outcome, bound: float, of: str, why: str = "") -> Check:
-    ok = outcome.interval[1] >= bound
-    return Check(
-        f"{name}: TPR, %",
-        f"at least {of} {bound:.1f}",
-        outcome.percent,
-        ok,
-        PUBLISHED.get(name, ""),
-        outcome.interval,
-        why,
-    )
+    return _against(name, outcome, f"at least {of} {bound:.1f}", why, ok=outcome.interval[1] >= bound)
+
+
+def _against(name: str, outcome: Outcome, wanted: str, why: str, *, ok: bool) -> Check:
+    published = PUBLISHED.get(name, "")
+    return Check(f"{name}: TPR, %", wanted, outcome.percent, ok, published, outcome.interval, why)
 
 
 def _flat(outcomes: Mapping[str, Outcome]) -> Check:

@@ -14,7 +14,7 @@ from hyroads.controller.core.rates.controller_mode import ControllerSettings
 from .backpressure import UNIT_OF_V, backpressure
 from .controlled import MARGIN, SETTINGS, Case, course, draw
 from .convergence import CONTROLLERS, LIVE, PAPER
-from .framework import AnyPlot, Cell, Check, Plot, Progress, Result, Settings, Table, interval_of, run_all
+from .framework import AnyPlot, Cell, Check, Plot, Progress, Result, Settings, Table, interval_of, run_by_kind
 from .slots import PACKET_MB, simulate
 
 TITLE = "Packets in queues"
@@ -54,10 +54,8 @@ class Waiting:
 def run(settings: Settings, progress: Progress) -> Result:
     """Carry out the study."""
     runs = settings.runs or (QUICK_RUNS if settings.quick else RUNS)
-    tasks = [Task(name, settings.seed, number) for name in KINDS for number in range(runs)]
-    found: dict[str, list[Waiting]] = {name: [] for name in KINDS}
-    for task, waiting in zip(tasks, run_all(waiting_of, tasks, settings, progress), strict=True):
-        found[task.setting].append(waiting)
+    tasks = {name: [Task(name, settings.seed, number) for number in range(runs)] for name in KINDS}
+    found = run_by_kind(waiting_of, tasks, settings, progress)
     return Result(
         TITLE,
         f"{runs} random networks of each kind, {SLOTS} slots from empty queues; a slot is the time of a packet of 1500 "

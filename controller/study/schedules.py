@@ -293,7 +293,7 @@ class _Program:
         turns = []
         for number, (component, chosen) in enumerate(self._sets):
             turns.append((len(self._used) + component, first + number, 1.0))
-            turns += [(row_of[each], first + number, -1.0) for each in _members(chosen) if each in row_of]
+            turns += [(row_of[each], first + number, -1.0) for each in members(chosen) if each in row_of]
         needed = sparse.hstack([self._cost[self._used], sparse.csr_matrix((len(self._used), width - z))])
         needed = sparse.vstack([needed, sparse.csr_matrix((components, width))])
         return sparse.csr_matrix(needed + _csr(turns, (len(self._used) + components, width)))
@@ -358,7 +358,7 @@ def heaviest_independent_set(
         first = (candidates & -candidates).bit_length() - 1
         stack.append((candidates ^ (1 << first), total, chosen))
         stack.append((candidates & ~near[first], total + weight[first], chosen | 1 << first))
-    return best_weight, sum(1 << order[i] for i in _members(best))
+    return best_weight, sum(1 << order[i] for i in members(best))
 
 
 def _clique_bound(candidates: int, weight: Sequence[float], near: Sequence[int]) -> float:
@@ -376,7 +376,7 @@ def _clique_bound(candidates: int, weight: Sequence[float], near: Sequence[int])
     return bound
 
 
-def _members(chosen: int) -> list[int]:
+def members(chosen: int) -> list[int]:
     """The numbers of a bit set, the smallest first."""
     found = []
     while chosen:

@@ -14,7 +14,7 @@ from hyroads.controller.core.network import Network
 
 from . import networks
 from .controlled import Case, Setting, draw
-from .framework import AnyPlot, Cdf, Cell, Check, Progress, Result, Settings, Table, interval_of, run_all
+from .framework import AnyPlot, Cdf, Cell, Check, Progress, Result, Settings, Table, interval_of, run_by_kind
 from .schemes import WITHOUT_CONTROL, Scheme
 from .slots import without_control_mbps
 
@@ -49,10 +49,8 @@ Ratios = Mapping[Scheme, float]
 def run(settings: Settings, progress: Progress) -> Result:
     """Carry out the study."""
     runs = settings.runs or (QUICK_RUNS if settings.quick else RUNS)
-    tasks = [Task(kind, settings.seed, number) for kind in KINDS for number in range(runs)]
-    found: dict[str, list[Ratios]] = {kind: [] for kind in KINDS}
-    for task, ratios in zip(tasks, run_all(ratios_of, tasks, settings, progress), strict=True):
-        found[task.kind].append(ratios)
+    tasks = {kind: [Task(kind, settings.seed, number) for number in range(runs)] for kind in KINDS}
+    found = run_by_kind(ratios_of, tasks, settings, progress)
     return Result(
         TITLE,
         f"{runs} random networks of each kind with two or three flows in turn. Utility is the sum of log(1 + x) over "

@@ -22,6 +22,7 @@ _SERVERS = {
     BAD_SECRET: "answers with another secret than ours",
     BACK: "answers again",
 }
+_EVENTS = {SILENT: "silent", BAD_SECRET: "bad_secret", BACK: "back"}
 
 
 class ClosedPlaces:
@@ -79,6 +80,3 @@ class ClosedPlaces:
             if count is not None:
                 found[node] = count
         return found
-
-
-_EVENTS = {SILENT: "silent", BAD_SECRET: "bad_secret", BACK: "back"}
