@@ -1,11 +1,16 @@
-"""Reading network files from disk; parsing and checking are pure (``core/netfile``)."""
+"""Reading network files and files of settings from disk; parsing and checking are pure (``core/netfile``). Apart from
+``text``, as access points read files of secrets and have no YAML.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from .text import read_text
+from hyroads.controller.core.document import load_document
+from hyroads.controller.core.secret_places import secrets_in
+
+from .text import check_private, read_text
 
 if TYPE_CHECKING:
     from hyroads.controller.core.network import Network
@@ -21,3 +26,12 @@ def read_file(path: str | Path, *, measured: bool = False) -> Network:
     from hyroads.controller.core.netfile import load_text
 
     return load_text(text, str(path), measured=measured)
+
+
+def read_settings(path: str | Path) -> Any:
+    """The document of a file of settings. If it holds secrets itself, nobody but its owner may read it."""
+    document = load_document(read_text(path), str(path))
+    secret = next(secrets_in(document), None)
+    if secret is not None:
+        check_private(path, f"{secret[0]} is a secret")
+    return document

@@ -5,10 +5,8 @@ theirs without the large libraries that a network needs.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from hyroads.controller.core.errors import ConfigError
-from hyroads.controller.core.secret_places import secrets_in
 from hyroads.controller.core.strict_json import MAX_CHARACTERS
 
 
@@ -31,18 +29,6 @@ def check_private(path: str | Path, what: str = "the file holds secrets") -> Non
         raise _unreadable(path, error) from error
     if mode & 0o077:
         raise ConfigError(str(path), "", f"expected mode 0600: {what}")
-
-
-def read_settings(path: str | Path) -> Any:
-    """The document of a file of settings. If it holds secrets itself, nobody but its owner may read it."""
-    # Access points read files of secrets, and have no YAML.
-    from hyroads.controller.core.document import load_document
-
-    document = load_document(read_text(path), str(path))
-    secret = next(secrets_in(document), None)
-    if secret is not None:
-        check_private(path, f"{secret[0]} is a secret")
-    return document
 
 
 def read_text(path: str | Path) -> str:

@@ -28,7 +28,8 @@ from hyroads.controller.core.checking import (
 from hyroads.controller.core.errors import ConfigError
 from hyroads.controller.core.identity import DeviceTokens
 from hyroads.controller.core.reverse_trees import ALL_ROUTES_NODES
-from hyroads.controller.files.text import read_private, read_settings
+from hyroads.controller.files.documents import read_settings
+from hyroads.controller.files.text import read_private
 from hyroads.controller.measure.targets import CollectorConfig
 from hyroads.controller.measure.targets import parse as parse_targets
 from hyroads.plugins.policies.placement import POLICY as PLACEMENT

@@ -19,7 +19,8 @@ from hyroads.controller.core.checking import (
     path_of,
     tls_files,
 )
-from hyroads.controller.files.text import read_settings, read_text
+from hyroads.controller.files.documents import read_settings
+from hyroads.controller.files.text import read_text
 from hyroads.controller.settings.rest import DEFAULT_LIMITS, ApiLimits, ApiToken, any_switch, api_limits, api_tokens
 from hyroads.slices.core.allocation import NUMBER_BITS, OPEN_VSWITCH, Layout
 from hyroads.slices.core.delegation import Network

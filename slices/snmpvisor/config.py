@@ -12,7 +12,8 @@ from pathlib import Path
 
 from hyroads.controller.core.checking import Endpoint, Place, Problems, Section
 from hyroads.controller.core.errors import ConfigError
-from hyroads.controller.files.text import read_private, read_settings
+from hyroads.controller.files.documents import read_settings
+from hyroads.controller.files.text import read_private
 
 from .pdu import SnmpError
 from .usm import DIGEST_BYTES, User

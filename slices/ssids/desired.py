@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from hashlib import sha256
 
 from hyroads.controller.core.errors import ConfigError
-from hyroads.controller.files.text import read_settings
+from hyroads.controller.files.documents import read_settings
 from hyroads.slices.core.errors import SliceError
 from hyroads.slices.core.match import ALL
 from hyroads.slices.core.model import PRODUCTION, FlowspaceRule, Slice, SliceModel
