@@ -14,7 +14,8 @@ from .programs import EmulationError, run, wait_until
 from .stack_traffic import MPTCP, Transfer
 
 SYSCTL = Path("/proc/sys/net/mptcp/enabled")
-_PORT, _SECOND_PORT = 5301, 5302
+PORT, SECOND_PORT = 5301, 5302
+"""Of the target: that of the first subflow, and that of the second."""
 _ENDPOINT_ID = "2"
 # MPTCP_INFO (linux/mptcp.h): its first byte is the number of further subflows.
 _SOL_MPTCP, _MPTCP_INFO, _INFO_BYTES = 284, 1, 48
@@ -64,8 +65,8 @@ class MptcpUpload(Transfer):
         if not SYSCTL.exists():
             raise EmulationError("this kernel has no MPTCP")
         self._hosts = Hosts(emulation, source, target)
-        self._hosts.announce(_SECOND_PORT)
-        super().__init__(self._hosts, port=_PORT, protocol=MPTCP)
+        self._hosts.announce(SECOND_PORT)
+        super().__init__(self._hosts, port=PORT, protocol=MPTCP)
 
     def __enter__(self) -> Self:
         try:

@@ -202,8 +202,11 @@ STUDIES: dict[str, str] = {
     "routing": "hyroads.controller.study.routing",
     "utility": "hyroads.controller.study.utility",
     # Real packets (root); they are above all layers of the controller, and imported by their names alone.
+    "live-bandit": "hyroads.mininet.studies.bandit",
     "live-downloads": "hyroads.mininet.studies.downloads",
     "live-example": "hyroads.mininet.studies.example",
+    "live-loading": "hyroads.mininet.studies.loading",
+    "live-mptcp": "hyroads.mininet.studies.mptcp",
     "live-pairs": "hyroads.mininet.studies.pairs",
     "live-tcp": "hyroads.mininet.studies.tcp",
 }

@@ -28,7 +28,7 @@ from hyroads.mininet.emulation import CSMA, Emulation, EmulationOptions
 from hyroads.mininet.programs import wait_until
 
 from .floor import EMPOWER, SCALE, SECOND, Floor, Pair, part_of
-from .measuring import without_control
+from .measuring import forget_metrics, without_control
 from .rows import Measured, Row, Trial, measure_rows, not_made_notes, rows_table
 
 TITLE = "Downloads with and without congestion control, with real packets"
@@ -75,10 +75,7 @@ class Bench:
             source: self._start(source, "serve", "--port", str(PORT))
             for source in {flow.source for flow in self.flows.values()}
         }
-        for node in emulation.network.nodes:
-            # What one download learned about a path must not shape the next.
-            words = ["sysctl", "-qw", "net.ipv4.tcp_no_metrics_save=1"]
-            subprocess.run([*emulation.inside(node), *words], check=True, timeout=10)
+        forget_metrics(emulation)
         wait_until("multipaths", lambda: all(self._state(flow) == "multipath" for flow in self.flows), 10.0)
         time.sleep(SETTLE_S)
 

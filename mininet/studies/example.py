@@ -29,7 +29,7 @@ TITLE = "A flow over two media, alone and beside a flow over one of them, with r
 FIGURES = "thesis, Figure 3.11"
 TIMES_S = (50.0, 180.0)
 
-WHOLE, QUICK = Times(30.0, 5.0), Times(5.0, 2.0)
+WHOLE, QUICK = Times(30.0, 5.0), Times(3.0, 2.0)
 SAMPLE_S = 0.5
 WIFI_PATH, PLC_PATH = ("ab-wifi", "bc-plc"), ("ac-plc",)
 ENDS, BESIDE, BESIDE_ENDS = ("a", "c"), "beside", ("d", "b")

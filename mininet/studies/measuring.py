@@ -14,13 +14,14 @@ from hyroads.controller.core.network import Link, Traffic
 from hyroads.controller.study.framework import Settings
 from hyroads.mininet.control_sockets import EdgeClient
 from hyroads.mininet.emulation import Emulation
-from hyroads.mininet.programs import EmulationError, wait_until
+from hyroads.mininet.programs import EmulationError, run, wait_until
 from hyroads.mininet.udp_load import PAYLOAD_BYTES, UdpLoad
 
 from .floor import Pair, Paths
 
 FLOW = "f"
 ANY = Traffic.ANY.value
+IPV4 = 0x0800
 MARGIN = 0.05
 OVERLOAD = 1.3
 IP_SHARE = (PAYLOAD_BYTES + 28) / (PAYLOAD_BYTES + 28 + 14 + 12 + 8)
@@ -71,17 +72,21 @@ def arriving_mbps(emulation: Emulation, node: str, seconds: float) -> float:
     return (received_bytes(emulation, node) - before) * 8e-6 / (time.monotonic() - began_s)
 
 
-def declare(emulation: Emulation, pair: Pair, paths: Paths, name: str = FLOW, traffic: str = ANY) -> None:
-    """A flow on these paths (without any: on those that the planner chooses); in force when this returns."""
+def declare(emulation: Emulation, pair: Pair, paths: Paths, name: str = FLOW, traffic: str = ANY, **more: Any) -> None:
+    """A flow on these paths (without any: on those that the planner chooses); in force when this returns. ``more`` as
+    for ``Client.declare_flow``.
+    """
     fixed: dict[str, Any] = {"paths": [list(path) for path in paths]} if paths else {}
-    emulation.rest.declare_flow(name, pair[0], pair[1], traffic=traffic, **fixed)
+    emulation.rest.declare_flow(name, pair[0], pair[1], traffic=traffic, **fixed, **more)
     in_force(emulation, name)
 
 
 @contextmanager
-def declared(emulation: Emulation, pair: Pair, paths: Paths, name: str = FLOW, traffic: str = ANY) -> Iterator[None]:
+def declared(
+    emulation: Emulation, pair: Pair, paths: Paths, name: str = FLOW, traffic: str = ANY, **more: Any
+) -> Iterator[None]:
     """:func:`declare`, while this is entered."""
-    declare(emulation, pair, paths, name, traffic)
+    declare(emulation, pair, paths, name, traffic, **more)
     yield
     emulation.rest.remove_flow(name)
 
@@ -143,6 +148,12 @@ def alone_mbps(emulation: Emulation, path: Sequence[Link]) -> float:
     index = {network.link_index[link.id]: link for link in path}
     domains = ({number, *network.interference.domain(number).tolist()} for number in index)
     return 1 / max(sum(1 / index[other].capacity_mbps for other in domain & index.keys()) for domain in domains)
+
+
+def forget_metrics(emulation: Emulation) -> None:
+    """What one connection of TCP learns about a path does not shape the next."""
+    for node in emulation.network.nodes:
+        run(*emulation.inside(node), "sysctl", "-qw", "net.ipv4.tcp_no_metrics_save=1")
 
 
 def set_margins(emulation: Emulation, margin: float, tcp_margin: float) -> None:

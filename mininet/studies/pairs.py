@@ -30,7 +30,7 @@ from .measuring import (
     times_of,
     without_control,
 )
-from .rows import Measured, Row, Trial, measure_rows, not_made_notes, rows_table, shortfalls
+from .rows import Measured, Row, Trial, measure_pairs, not_made_notes, rows_table, shortfalls
 
 TITLE = "Schemes between pairs of the office floor, with real packets"
 FIGURES = "thesis, Figures 3.12 and 3.14"
@@ -51,15 +51,13 @@ def run(settings: Settings, progress: Progress) -> Result:
     """Carry out the study."""
     times = times_of(settings, WHOLE, QUICK)
     step_s = QUICK_STEP_S if settings.quick else STEP_S
-    floor = Floor(settings.seed)
-    pairs = floor.pairs(settings.runs or (QUICK_PAIRS if settings.quick else PAIRS))
-    trials = [_trial(floor, number, pair, times, step_s) for number, pair in enumerate(pairs, start=1)]
-    setting = f"seed {settings.seed}; {times}; margin {MARGIN:g}; steps {STEP_MBPS:g} Mb/s, {step_s:g} s; x{SCALE:g}"
-    rows = measure_rows("live-pairs", setting, trials, settings, progress)
-    made = [row.figures for row in rows if row.made]
+    setting = f"{times}; margin {MARGIN:g}; steps {STEP_MBPS:g} Mb/s, {step_s:g} s"
+    trial_of = partial(_trial, times=times, step_s=step_s)
+    found = measure_pairs("live-pairs", setting, (PAIRS, QUICK_PAIRS), trial_of, settings, progress)
+    rows, made = found.rows, found.made
     return Result(
         TITLE,
-        f"{len(pairs)} pairs of office22_panels, capacities x {SCALE:g}, ideal media; UDP of 1400 bytes, "
+        f"{len(found.pairs)} pairs of office22_panels, capacities x {SCALE:g}, ideal media; UDP of 1400 bytes, "
         f"{OVERLOAD:g} times what fits; {times} for each scheme; margin {MARGIN:g}. {STEPS}: without control, "
         f"{STEP_MBPS:g} Mb/s more each {step_s:g} s. Mb/s are those of IP packets at the target. Seed {settings.seed}.",
         [rows_table(rows, _heads(), "What each scheme carries, Mb/s")],
@@ -146,13 +144,12 @@ def checks(rows: Sequence[Row]) -> list[Check]:
     """Shares and order only: how often EMPoWER is ahead."""
     made = [row.figures for row in rows if row.made]
     found = []
-    for scheme, published, least in (
-        (MWIFI, "75 %, up to 10x", 0.5),
-        (STEPS, "60 %, up to 2.7x", 0.5),
+    for scheme, published, least, why in (
+        (MWIFI, "75 %, up to 10x", 0.5, _why_mwifi),
+        (STEPS, "60 %, up to 2.7x", 0.5, _why_steps),
     ):
         ahead = (ratios(made, scheme) > 1.0).astype(np.float64)
         share = float(ahead.mean())
-        why = _why_steps(made) if scheme == STEPS else ""
         found.append(
             Check(
                 f"share of pairs in which EMPoWER carries more than {scheme}",
@@ -161,7 +158,7 @@ def checks(rows: Sequence[Row]) -> list[Check]:
                 share > least,
                 published,
                 interval_of(ahead),
-                why if share <= least else "",
+                why(made) if share <= least else "",
             )
         )
     for scheme in (SP, SP_WIFI, TWO_BEST):
@@ -170,6 +167,21 @@ def checks(rows: Sequence[Row]) -> list[Check]:
         what = f"share of pairs in which EMPoWER carries as much as {scheme} or more (within {1 - _EVEN:.0%})"
         found.append(Check(what, "at least 0.9", share, share >= 0.9, "", interval_of(level)))
     return found
+
+
+def _why_mwifi(made: Sequence[Mapping[str, Any]]) -> str:
+    """It is the floor, not the packets: the exact optima say the same."""
+    theory = [figures["theory_mbps"] for figures in made]
+    ahead = sum(each[EMPOWER] > each.get(MWIFI, 0.0) for each in theory)
+    twice = [each[MWIFI] / each[SP_WIFI] for each in theory if MWIFI in each and SP_WIFI in each]
+    times = f", {np.mean(twice):.2f} times what SP-WiFi carries" if twice else ""
+    return (
+        f"exact optima without packets put EMPoWER ahead in {ahead} of the same {len(theory)} pairs. mWiFi's second "
+        f"channel has the capacities of the first and shares no airtime with it{times}, so EMPoWER is ahead only where "
+        "power lines add more than a whole WiFi channel does: mostly over three hops of WiFi and more, hardly over "
+        "one. On this floor the links of both have 15 Mb/s on average, and more than half of the pairs are one or two "
+        "hops of WiFi apart; what the walls of the published floor left of WiFi is not known"
+    )
 
 
 def _why_steps(made: Sequence[Mapping[str, Any]]) -> str:

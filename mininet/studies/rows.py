@@ -9,10 +9,13 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import signal
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -20,12 +23,15 @@ from typing import Any, Self
 
 from hyroads.controller.core.errors import HyroadsError
 from hyroads.controller.core.network import Network
+from hyroads.controller.core.planner import Plan
 from hyroads.controller.study.framework import Cell, Progress, Settings, StudyError, Table
 from hyroads.mininet.emulation import Emulation, EmulationOptions
 from hyroads.mininet.isolation import EXIT_INTERRUPTED
 from hyroads.mininet.machine import TOO_SLOW, MachineWatch
 from hyroads.mininet.programs import check_prerequisites
 from hyroads.mininet.runner import RunOptions, run_network
+
+from .floor import SCALE, Floor, Pair
 
 FORMAT = 1
 MOST_LINE_BYTES = 1 << 20
@@ -156,7 +162,7 @@ def measure_rows(
     """
     check_prerequisites()
     rows = []
-    with RowsFile(settings.rows) as file:
+    with _signals_interrupt(), RowsFile(settings.rows) as file:
         progress(0, len(trials))
         for done, trial in enumerate(trials, start=1):
             row = file.made(study, setting, trial.number)
@@ -169,6 +175,62 @@ def measure_rows(
     if not any(row.made for row in rows):
         raise StudyError(f"{study}: no row was made; the first one: {rows[0].why}" if rows else f"{study}: no trials")
     return rows
+
+
+@dataclass(frozen=True, slots=True)
+class PairRows:
+    """A row for each of the ``pairs`` of a floor, in order."""
+
+    floor: Floor
+    pairs: Sequence[Pair]
+    rows: Sequence[Row]
+
+    @property
+    def made(self) -> list[Mapping[str, Any]]:
+        """The figures of the rows that were made."""
+        return [row.figures for row in self.rows if row.made]
+
+
+def measure_pairs(  # noqa: PLR0917 - bound by name where it matters
+    study: str,
+    setting: str,
+    counts: tuple[int, int],
+    trial_of: Callable[[Floor, int, Pair], Trial],
+    settings: Settings,
+    progress: Progress,
+    *,
+    wanted: Callable[[Plan], bool] = lambda _: True,
+) -> PairRows:
+    """Rows of random pairs of the office floor of the seed, whose plan is as ``wanted``.
+
+    ``counts`` is how many there are by default: of a whole run, and of a quick one. ``trial_of`` makes the trial of a
+    pair from the floor, its number and itself; ``setting`` need not name seed and scale.
+    """
+    whole, quick = counts
+    floor = Floor(settings.seed)
+    pairs = floor.pairs(settings.runs or (quick if settings.quick else whole), wanted)
+    trials = [trial_of(floor, number, pair) for number, pair in enumerate(pairs, start=1)]
+    kept = f"seed {settings.seed}; {setting}; x{SCALE:g}"
+    return PairRows(floor, pairs, measure_rows(study, kept, trials, settings, progress))
+
+
+@contextmanager
+def _signals_interrupt() -> Iterator[None]:
+    """While this is entered, SIGTERM and SIGHUP do what Ctrl-C does, so that what is entered is left in order."""
+    if threading.current_thread() is not threading.main_thread():
+        # Only there Python handles signals.
+        yield
+        return
+
+    def interrupt(_number: int, _frame: object) -> None:
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _tell(row: Row, count: int) -> None:

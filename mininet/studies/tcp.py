@@ -20,7 +20,7 @@ from hyroads.mininet.traffic import Traffic
 
 from .floor import EMPOWER, SCALE, SECOND, SP, Floor, Pair, Paths, hybrid_multipath, part_of, paths_mbps
 from .measuring import Times, declared, pause, set_margins, times_of
-from .rows import Measured, Row, Trial, measure_rows, not_made_notes, rows_table, shortfalls
+from .rows import Measured, Row, Trial, measure_pairs, not_made_notes, rows_table, shortfalls
 
 TITLE = "TCP over multipaths, over the margin, with real packets"
 FIGURES = "thesis, Figures 3.15 and 3.16"
@@ -40,16 +40,14 @@ def run(settings: Settings, progress: Progress) -> Result:
     """Carry out the study."""
     times = times_of(settings, WHOLE, QUICK)
     margins = QUICK_MARGINS if settings.quick else MARGINS
-    floor = Floor(settings.seed)
-    pairs = floor.pairs(settings.runs or (QUICK_PAIRS if settings.quick else PAIRS), hybrid_multipath)
-    trials = [_trial(floor, number, pair, times, margins) for number, pair in enumerate(pairs, start=1)]
-    setting = f"seed {settings.seed}; {times}; margins {' '.join(f'{margin:g}' for margin in margins)}; x{SCALE:g}"
-    rows = measure_rows("live-tcp", setting, trials, settings, progress)
-    made = [row.figures for row in rows if row.made]
+    setting = f"{times}; margins {' '.join(f'{margin:g}' for margin in margins)}"
+    trial_of, counts = partial(_trial, times=times, margins=margins), (PAIRS, QUICK_PAIRS)
+    found = measure_pairs("live-tcp", setting, counts, trial_of, settings, progress, wanted=hybrid_multipath)
+    rows, made = found.rows, found.made
     return Result(
         TITLE,
-        f"{len(pairs)} pairs of office22_panels whose best multipath has several paths, capacities x {SCALE:g}, ideal "
-        f"media; one connection of TCP cubic; {times} for each margin. Goodput. Seed {settings.seed}.",
+        f"{len(found.pairs)} pairs of office22_panels whose best multipath has several paths, capacities x {SCALE:g}, "
+        f"ideal media; one connection of TCP cubic; {times} for each margin. Goodput. Seed {settings.seed}.",
         [rows_table(rows, _heads(margins), "Goodput, Mb/s")],
         _plots(made, margins),
         checks(rows, margins),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from hyroads.controller.cli.main import main
 from hyroads.controller.core.errors import HyroadsError
 from hyroads.controller.study.framework import Settings, StudyError
 from hyroads.mininet.programs import EmulationError
-from hyroads.mininet.studies import example, floor, pairs, rows, tcp
+from hyroads.mininet.studies import bandit, example, floor, learning, loading, mptcp, pairs, rows, tcp
 from hyroads.mininet.studies.rows import Measured, Row, RowsFile, Trial, measure_rows, shortfalls
 
 STUDY, SETTING = "live-pairs", "seed 1"
@@ -239,3 +240,138 @@ def test_verdict_of_tcp_is_about_the_largest_margin() -> None:
     (check,) = tcp.checks(found, (0.0, 0.3))
     assert check.measured == pytest.approx(0.5) and not check.ok and check.why
     assert tcp.checks(found[:1], (0.0, 0.3))[0].ok
+
+
+def of_bandit(number: int, carried: float, acts: dict[str, Any] | None = None) -> Row:
+    figures: dict[str, Any] = {"pair": "a-b", "carried_mbps": carried, "worth_mbps": [8.0, 10.0]}
+    return row(number, figures | ({"acts": acts} if acts else {}))
+
+
+def acts(halved: list[float | None], better: float | None) -> dict[str, Any]:
+    beside = {"halved_s": halved, "restored_s": [0.4, 0.6], "levels": [0.5, 0.52], "from_s": 0.0, "to_s": 9.0}
+    change = {"is_better": True, "better_s": better, "best_mbps": 8.0, "carried_mbps": 7.0, "from_s": 9.0, "to_s": 19.0}
+    return {"beside": beside, "drop": change, "move": {**change, "is_better": False, "better_s": None}}
+
+
+def test_verdict_of_the_bandit_is_of_the_best_multipath() -> None:
+    made = [of_bandit(1, 9.2, acts([0.3, 0.4], 3.0)).figures, of_bandit(2, 9.4).figures]
+    found = bandit.checks(made)
+    assert found[0].measured == pytest.approx(0.93) and all(check.ok for check in found), found
+    # A move after which the multipath in use is still the best says nothing.
+    assert len(found) == 5 and bandit.first_is_not_best(made) == 1.0
+    assert not bandit.checks([of_bandit(1, 7.0).figures])[0].ok and bandit.checks([of_bandit(1, 7.0).figures])[0].why
+
+
+def test_what_was_not_seen_is_late() -> None:
+    made = [of_bandit(1, 9.2, acts([None, None], None)).figures]
+    halved, drop = (bandit.checks(made)[k] for k in (1, 4))
+    assert not halved.ok and halved.measured is None and "2 of 2" in halved.why
+    assert not drop.ok and drop.measured is None
+
+
+def test_the_controller_of_learning_flows_plans_with_errors_and_the_medium_has_the_truth() -> None:
+    pair = FLOOR.pairs(1)[0]
+    network, truth, options = learning.learning_trial(FLOOR, pair)
+    errors = np.array([link.capacity_mbps / truth[link.id] - 1.0 for link in network.links])
+    assert 0.1 < errors.std() < 0.3 and set(truth) == {link.id for link in network.links}
+    assert not any(link.technology == floor.SECOND for link in network.links)
+    assert options.radios and pair[0] in network.nodes and pair[1] in network.nodes
+    again, _, _ = learning.learning_trial(floor.Floor(1), pair)
+    assert again.links == network.links
+
+
+def test_a_link_that_drops_is_of_the_multipath_in_use_both_ways() -> None:
+    network = example.network()
+    truth = {link.id: link.capacity_mbps for link in network.links}
+    arm = (example.WIFI_PATH, example.PLC_PATH)
+    assert bandit._dropped(network, arm, truth) == {"ab-wifi": 5.0, "ab-wifi~": 5.0}
+    assert learning.optimum_mbps(network, arm, truth) == pytest.approx(29.0)
+    assert learning.optimum_mbps(network, arm, {**truth, "ab-wifi": 0.0}) == pytest.approx(18.0)
+
+
+def test_a_place_counts_where_another_multipath_is_the_best() -> None:
+    network = example.network()
+    truth = {link.id: link.capacity_mbps for link in network.links}
+    arms = [(example.WIFI_PATH,), (example.PLC_PATH,)]
+    same, better, nothing = {"ab-wifi": 19.0}, {"ab-wifi": 6.0}, {"ab-wifi": 0.0, "ac-plc": 1.0}
+    assert bandit.moved_truth(network, arms, truth, [same, nothing]) is None
+    assert bandit.moved_truth(network, arms, truth, [same, nothing, better]) == {**truth, **better}
+
+
+def test_rates_and_moments_of_a_watch() -> None:
+    watch = bandit.Watch.__new__(bandit.Watch)
+    # 8 Mb/s of L2 payload, half of it from 2 s on.
+    each = 8.0e6 / 8 * bandit.IP_SHARE * 0.1
+    watch.samples, total = [], 0.0
+    for tick in range(60):
+        watch.samples.append((tick * 0.1, round(total)))
+        total += each if tick < 20 else each / 2
+    assert watch.mbps(0.0, 1.95) == pytest.approx(8.0, rel=1e-3)
+    assert watch.mbps(3.0, 5.0) == pytest.approx(4.0, rel=1e-3)
+    fell = watch.until_s(1.5, lambda mbps: mbps <= 0.6 * 8.0)
+    assert fell is not None and 0.4 <= fell <= 0.7
+    assert watch.until_s(1.5, lambda mbps: mbps <= 1.0) is None
+
+
+def of_mptcp(hymab: float, kernels: float, one: float) -> dict[str, Any]:
+    mbps = {mptcp.HYMAB: hymab, mptcp.KERNELS: kernels, mptcp.ONE: one}
+    return {"pair": "a-b", "mbps": mbps, "theory_mbps": dict.fromkeys(mbps, 20.0)}
+
+
+def test_verdict_of_mptcp_is_about_the_mean() -> None:
+    even, *others = mptcp.checks([of_mptcp(18.0, 20.0, 12.0), of_mptcp(19.0, 18.0, 12.0)])
+    assert even.ok and even.measured == pytest.approx((0.9 + 19 / 18) / 2) and all(check.ok for check in others)
+    even, ours, kernels = mptcp.checks([of_mptcp(10.0, 20.0, 12.0)])
+    assert not even.ok and even.why and not ours.ok and kernels.ok
+
+
+def of_loading(number: int, delays_ms: list[int], hywf: float) -> Row:
+    seconds = {loading.FIRST: [0.5, 0.6], loading.SECOND: [1.5, 1.6], loading.KERNELS: [0.7, 0.7]}
+    return row(number, {"delays_ms": delays_ms, "seconds": {**seconds, loading.HYWF: [hywf, hywf]}})
+
+
+def test_verdict_of_loading_is_between_both_networks() -> None:
+    rows = [of_loading(1, [50, 150], 1.0), of_loading(2, [50, 150], 1.2), row(3, {}, "too slow")]
+    found = loading.seconds_of(rows)
+    assert found[50, 150][loading.HYWF].tolist() == [1.0, 1.0, 1.2, 1.2]
+    assert loading.checks(found)[0].ok
+    for hywf in (0.4, 1.7):
+        (check,) = loading.checks(loading.seconds_of([of_loading(1, [50, 150], hywf)]))
+        assert not check.ok and check.why
+    (even,) = loading.checks(loading.seconds_of([of_loading(1, [50, 50], 0.4)]))
+    assert even.ok, "with even delays there is no between"
+
+
+def test_pages_and_networks_of_loading() -> None:
+    few, many = loading.pages_of(1, 4), loading.pages_of(1, 40)
+    assert many[:4] == few and few != loading.pages_of(2, 4)
+    assert all(len(page) >= 6 and min(page) >= 200 for page in many)
+    network = loading.network((50, 300))
+    assert [link.delay_ms for link in network.links] == [25.0, 25.0, 150.0, 150.0]
+    assert all(network.interference.domain(k).tolist() == [k] for k in range(4)), "directions do not share"
+
+
+def test_sigterm_ends_rows_as_an_interruption_does(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    Network(monkeypatch)
+    handlers = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)]
+    for number in (signal.SIGTERM, signal.SIGHUP):
+
+        def work(_: Any, number: signal.Signals = number) -> Measured:
+            signal.raise_signal(number)
+            return Measured({})
+
+        kept = Settings(rows=tmp_path / f"rows-{number}.jsonl")
+        with pytest.raises(KeyboardInterrupt):
+            measure_rows(STUDY, SETTING, [Trial(1, example.network(), work)], kept, quiet)
+        # It is free again, and has no row.
+        with RowsFile(kept.rows) as file:
+            assert file.made(STUDY, SETTING, 1) is None
+    assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)] == handlers
+
+
+def test_why_mwifi_is_ahead_is_by_theory() -> None:
+    made = of_pair(1, 20.0, 8.0).figures | {
+        "theory_mbps": {floor.EMPOWER: 10.0, floor.MWIFI: 20.0, floor.SP_WIFI: 10.0, floor.SP: 9.0}
+    }
+    check = pairs.checks([row(1, made)])[0]
+    assert not check.ok and "EMPoWER ahead in 0 of the same 1 pairs" in check.why and "2.00 times" in check.why

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 from hyroads.mininet import tcp_download
-from hyroads.mininet.tcp_download import get
+from hyroads.mininet.tcp_download import get, load
 
 SIZE = 3_000_001
 
@@ -68,3 +68,35 @@ def test_a_download_that_breaks_off_is_an_error_and_no_time() -> None:
         with pytest.raises(ConnectionError, match="2000 bytes are missing"):
             get("127.0.0.1", half.getsockname()[1], 3000)
         thread.join()
+
+
+def test_a_page_has_its_document_and_all_its_objects(server: int) -> None:
+    asked: list[int] = []
+    with socket.create_server(("127.0.0.1", 0)) as between:
+
+        def count() -> None:
+            for _ in range(tcp_download.CONNECTIONS):
+                connection, _ = between.accept()
+                threading.Thread(target=answer, args=(connection,), daemon=True).start()
+
+        def answer(connection: socket.socket) -> None:
+            with connection:
+                while wanted := connection.recv(8, socket.MSG_WAITALL):
+                    asked.append(int.from_bytes(wanted, "big"))
+                    connection.sendall(bytes(asked[-1]))
+
+        thread = threading.Thread(target=count, daemon=True)
+        thread.start()
+        page = [1000, *range(2000, 2012)]
+        assert load("127.0.0.1", between.getsockname()[1], page) > 0
+        thread.join(5.0)
+    assert asked[0] == 1000 and sorted(asked[1:]) == page[1:]
+    assert load("127.0.0.1", server, [500]) > 0
+
+
+def test_pages_are_lines_of_seconds_and_a_missing_server_is_an_error(server: int) -> None:
+    words = [sys.executable, tcp_download.__file__, "load", "--from", "127.0.0.1", "--pages", "[[9000, 1, 2], [10]]"]
+    done = subprocess.run([*words, "--port", str(server)], check=True, capture_output=True, text=True)
+    assert len([float(line) for line in done.stdout.split()]) == 2
+    with pytest.raises(OSError, match="refused"):
+        load("127.0.0.1", 1, [10])
