@@ -105,8 +105,7 @@ def _run_init(netns: Path, work: Callable[[], int], alive_read: int, mask: set[i
         _call("mount", b"proc", b"/proc", b"proc", 0, None)
         worker = os.fork()
         if worker == 0:
-            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-            _run_worker(work)
+            _run_worker(work, mask)
         status = _wait_forwarding(worker)
     except OSError as error:
         sys.stderr.write(f"hyroads: could not isolate the emulation: {error}\n")
@@ -122,12 +121,14 @@ def _die_with_owner(alive_read: int) -> None:
         os._exit(EXIT_COULD_NOT_RUN)
 
 
-def _run_worker(work: Callable[[], int]) -> NoReturn:
+def _run_worker(work: Callable[[], int], mask: set[int]) -> NoReturn:
+    """Does the work; signals, blocked so far, are handled here and not by what the owner does with them."""
     status = EXIT_COULD_NOT_RUN
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _interrupt)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         status = work()
     except KeyboardInterrupt:
         status = EXIT_INTERRUPTED

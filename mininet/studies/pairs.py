@@ -36,9 +36,9 @@ TITLE = "Schemes between pairs of the office floor, with real packets"
 FIGURES = "thesis, Figures 3.12 and 3.14"
 TIMES_S = (120.0, 15_000.0)
 
-PAIRS, QUICK_PAIRS = 50, 2
-WHOLE, QUICK = Times(30.0, 5.0), Times(4.0, 2.0)
-STEP_MBPS, STEP_S, QUICK_STEP_S = 1.0 * SCALE, 2.0, 0.5
+PAIRS, QUICK_PAIRS = 50, 1
+WHOLE, QUICK = Times(30.0, 5.0), Times(3.0, 1.5)
+STEP_MBPS, STEP_S, QUICK_STEP_S = 1.0 * SCALE, 2.0, 0.4
 STEPS = "SP by steps"
 SHOWN = (EMPOWER, SP, SP_WIFI, MWIFI, TWO_BEST, STEPS)
 # Steps begin at so much of what the path can carry and end beyond it.

@@ -17,7 +17,7 @@ from hyroads.controller.study.framework import STUDIES
 pytest.importorskip("mininet")
 
 EXAMPLE = "live-example"
-# Of the quick runs a minute is published; a machine that runs much else takes longer.
+# A quick run takes less than a minute on a quiet machine, much longer on one that runs much else.
 WITHIN_S = 240.0
 MARK = "HYROADS_TEST_MARK"
 
@@ -65,17 +65,17 @@ def ended_by(lab, number: signal.Signals, folder: Path, after_s: float) -> None:
     mark = uuid.uuid4().hex
     process = begin(lab, EXAMPLE, folder, mark)
     try:
-        assert lab.wait_for(lambda: bool(lab.namespaces(EXAMPLE)), 40.0), process.communicate()
+        assert lab.wait_for(lambda: bool(lab.namespaces(EXAMPLE)), 150.0), process.communicate()
         time.sleep(after_s)
         assert marked(mark)
         process.send_signal(number)
-        _, said = process.communicate(timeout=20)
+        _, said = process.communicate(timeout=60)
     finally:
         process.kill()
         process.communicate()
     assert process.returncode == 130, said
     assert "Traceback" not in said
-    assert lab.wait_for(lambda: not marked(mark), 2.0), marked(mark)
+    assert lab.wait_for(lambda: not marked(mark), 5.0), marked(mark)
     assert not lab.leftovers(EXAMPLE)
     assert not list(folder.glob("hyroads-live-*")), "its temporary folder"
 
