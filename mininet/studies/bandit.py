@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import random
 import time
+from bisect import bisect_right
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -196,19 +197,21 @@ class Watch:
         return from_s
 
     def mbps(self, from_s: float, to_s: float) -> float:
-        """What arrived between two moments, Mb/s of L2 payload."""
-        inside = [sample for sample in self.samples if from_s <= sample[0] <= to_s]
-        if len(inside) < 2:
+        """What arrived between two moments, Mb/s of L2 payload; on a busy machine samples come late, so from the last
+        one before the first moment.
+        """
+        times_s = [at_s for at_s, _ in self.samples]
+        first, last = (max(0, bisect_right(times_s, at_s) - 1) for at_s in (from_s, to_s))
+        if last == first:
             raise EmulationError("too few samples of what arrives")
-        (first_s, before), (last_s, after) = inside[0], inside[-1]
-        return (after - before) * 8e-6 / IP_SHARE / (last_s - first_s)
+        return (self.samples[last][1] - self.samples[first][1]) * 8e-6 / IP_SHARE / (times_s[last] - times_s[first])
 
     def until_s(self, from_s: float, holds: Callable[[float], bool]) -> float | None:
         """Seconds from a moment until a fifth of a second begins in which what arrives is as wanted, within a tenth;
         None if there is none.
         """
         for at_s, _ in self.samples:
-            if at_s >= from_s + _WINDOW_S and holds(self.mbps(at_s - _WINDOW_S - SAMPLE_S / 2, at_s)):
+            if at_s >= from_s + _WINDOW_S and holds(self.mbps(at_s - _WINDOW_S + SAMPLE_S / 2, at_s)):
                 return max(0.0, at_s - _WINDOW_S - from_s)
         return None
 

@@ -311,6 +311,10 @@ def test_rates_and_moments_of_a_watch() -> None:
     fell = watch.until_s(1.5, lambda mbps: mbps <= 0.6 * 8.0)
     assert fell is not None and 0.4 <= fell <= 0.7
     assert watch.until_s(1.5, lambda mbps: mbps <= 1.0) is None
+    # Whoever samples was held up from 3 to 4 s.
+    watch.samples = [sample for sample in watch.samples if not 3.0 < sample[0] < 4.0]
+    assert watch.mbps(3.5, 4.05) == pytest.approx(4.0, rel=1e-2)
+    assert watch.until_s(3.0, lambda mbps: mbps <= 1.0) is None
 
 
 def of_mptcp(hymab: float, kernels: float, one: float) -> dict[str, Any]:
