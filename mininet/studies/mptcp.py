@@ -29,7 +29,7 @@ from .tcp import PAYLOAD_SHARE
 
 TITLE = "TCP over a learned multipath beside MPTCP on the best one, with real packets"
 FIGURES = "thesis, Figures 4.9 and 5.11"
-TIMES_S = (60.0, 1_900.0)
+TIMES_S = (50.0, 1_800.0)
 
 PAIRS, QUICK_PAIRS = 10, 1
 WHOLE, QUICK = Times(30.0, 60.0), Times(6.0, 12.0)

@@ -106,11 +106,13 @@ def test_every_signal_ends_all_that_a_study_has_started(lab, tmp_path, number, a
 @pytest.mark.parametrize("study", [name for name in STUDIES if name.startswith("live-") and name != EXAMPLE])
 def test_every_live_study_runs_to_its_end(lab, hyroads, tmp_path, study):
     checks = quick(hyroads, study, tmp_path)
-    assert checks and any(check["ok"] for check in checks.values())
-    # What is missed has a reason, or belongs to a coarse run.
-    assert all(check["measured"] is not None or check["why"] for check in checks.values())
+    # A coarse run may miss a check, but measures all of them, or says why not.
+    assert checks and all(check["measured"] is not None or check["why"] for check in checks.values())
     assert not lab.leftovers(study)
     kept = (tmp_path / "rows.jsonl").read_bytes()
+    rows = [json.loads(line) for line in kept.splitlines()]
+    assert rows and all(row["study"] == study and row["made"] and row["figures"] for row in rows)
+    assert "Published and ours" in (tmp_path / "out" / "report.md").read_text()
     again = hyroads(*words(study, tmp_path), timeout_s=30.0)
     assert again.returncode == 0, again.stderr
     assert (tmp_path / "rows.jsonl").read_bytes() == kept
