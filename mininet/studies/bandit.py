@@ -402,9 +402,9 @@ def _within(what: str, times_s: Sequence[float | None], most_s: float, published
     values = np.array([np.inf if each is None else each for each in times_s], dtype=np.float64)
     median = float(np.median(values))
     measured = median if np.isfinite(median) else None
-    why = (
-        "" if median <= most_s else f"{int(np.isinf(values).sum())} of {len(values)} were not seen before the act ended"
-    )
+    unseen = int(np.isinf(values).sum())
+    late = f"{unseen} of {len(values)} were not seen before the act ended" if unseen else "the cause is not known"
+    why = "" if median <= most_s else f"{late}; samples are {SAMPLE_S:g} s apart"
     return Check(what, f"at most {most_s:g}", measured, median <= most_s, published, why=why)
 
 
