@@ -85,6 +85,8 @@ def _run_all_studies(args: argparse.Namespace, names: Sequence[str], settings: S
             bars.finished(name)
             if not args.json:
                 print(f"{name}: {words}", flush=True)
+                for remark in done[name].remarks if name in done else ():
+                    print(f"{name}: {remark}", flush=True)
     put({"report.md": _overview(done, failed).encode()}, out)
     if not failed:
         for carried in done.values():

@@ -86,6 +86,7 @@ def test_all_goes_on_after_a_study_failed_and_says_so(tmp_path: Path, capsys, mo
     assert (tmp_path / "small" / NAME).exists()
     monkeypatch.setattr(fairness, "run", small_study.run)
     assert main(arguments) == 0
+    assert "small: 3 finished tasks of an earlier run were taken up" in capsys.readouterr().out.splitlines()
     assert not list(tmp_path.rglob(NAME))
 
 
