@@ -270,8 +270,14 @@ def _bars(names: Sequence[str], repeat: int) -> Iterator[_Bars]:
         yield _Bars(bar, names, repeat)
 
 
+_WIDE = 200
+"""Columns of what is printed to a file or a pipe: whoever reads it there wants whole cells."""
+
+
 def _print(carried: Carried) -> None:
     console = Console()
+    if not console.is_terminal:
+        console = Console(width=_WIDE)
     for table in carried.result.tables:
         drawn = Table(title=table.title, title_justify="left")
         for number, column in enumerate(table.columns):
