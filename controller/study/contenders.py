@@ -181,6 +181,12 @@ def first_trial(curve: FloatArray, level: float) -> int | None:
     return int(reached[0]) + 1 if len(reached) else None
 
 
+def first_crossing(curve: FloatArray, level: float) -> int | None:
+    """The first trial, from 1, in which the mean over the runs itself is at least ``level``; None if it never is."""
+    reached = np.flatnonzero(curve >= level)
+    return int(reached[0]) + 1 if len(reached) else None
+
+
 def above_for_good(curve: FloatArray, level: float) -> int | None:
     """The trial, from 1, from which on the smoothed curve stays at ``level`` or above; None if it ends below."""
     below = np.flatnonzero(smoothed(curve)[: whole_windows(len(curve))] < level)
