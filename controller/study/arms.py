@@ -215,6 +215,7 @@ def _greatest(label: str, count: int, rows: Rows) -> Check:
         Known(published, published, False, "").agrees(low, high),
         f"{published:.2f}",
         (low, high),
+        "one flow decides it; the errors of the test bed were no noise of capacities alone",
     )
 
 
