@@ -272,7 +272,7 @@ def _notes(found: Mapping[str, Course]) -> list[str]:
         "curve swings: the first trial above 85 % is not yet the one from which it stays above.",
         "Trials of the table are of curves that are smoothed over 10 % of the trial. Checks of a full study count the "
         "first trial in which the mean over the flows is at the level, the plain meaning of what is published. That "
-        "was decided after both had been seen: HyMAB, rand and eps-greedy are within 8 % of the reference so, and up to "
-        "23 % later where curves are smoothed.",
+        "was decided after both had been seen: HyMAB, rand and eps-greedy are within 8 % of the reference so, and up "
+        "to 23 % later where curves are smoothed.",
         "Intervals: blocks of flows are drawn. A setting without a bar does not reach the level in its trials.",
     ]
