@@ -85,6 +85,8 @@ def _run_all_studies(args: argparse.Namespace, names: Sequence[str], settings: S
             bars.finished(name)
             if not args.json:
                 print(f"{name}: {words}", flush=True)
+                for remark in done[name].remarks if name in done else ():
+                    print(f"{name}: {remark}", flush=True)
     put({"report.md": _overview(done, failed).encode()}, out)
     if not failed:
         for carried in done.values():
@@ -268,8 +270,14 @@ def _bars(names: Sequence[str], repeat: int) -> Iterator[_Bars]:
         yield _Bars(bar, names, repeat)
 
 
+_WIDE = 200
+"""Columns of what is printed to a file or a pipe: whoever reads it there wants whole cells."""
+
+
 def _print(carried: Carried) -> None:
     console = Console()
+    if not console.is_terminal:
+        console = Console(width=_WIDE)
     for table in carried.result.tables:
         drawn = Table(title=table.title, title_justify="left")
         for number, column in enumerate(table.columns):

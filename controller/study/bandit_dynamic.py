@@ -16,7 +16,7 @@ from .framework import Bars, Cell, Check, Plot, Progress, Result, Settings, Tabl
 
 TITLE = "Recovering after a change of capacities"
 FIGURES = "thesis, Figures 4.3 and 4.4"
-TIMES_S = (45.0, 600.0)
+TIMES_S = (19.0, 400.0)
 
 RUNS, QUICK_RUNS = 500, 200
 CHANGE, QUICK_CHANGE = 25_000, 2000

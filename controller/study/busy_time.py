@@ -12,7 +12,7 @@ from .framework import AnyPlot, Cell, Check, Plot, Progress, Result, Settings, T
 
 TITLE = "Busy time over rate"
 FIGURES = "thesis, Figures 2.2 to 2.8 and Lemma 1"
-TIMES_S = (10.0, 40.0)
+TIMES_S = (4.0, 11.0)
 
 RUNS = 50
 RUN_S, QUICK_RUN_S, WARM_UP_S = 20.0, 5.0, 0.5

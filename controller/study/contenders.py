@@ -97,6 +97,7 @@ def simulate(
     begins = np.arange(0, flows, BLOCK)
     sizes = np.diff(np.append(begins, flows))
     blocks = np.empty((len(begins), trials))
+    best_before, best_after = world.rates.max(axis=1), world.later_rates.max(axis=1)
     for trial in range(trials):
         rates = world.rates_at(trial)
         decision = policy.decide(state, rng)
@@ -104,7 +105,9 @@ def simulate(
         estimate = np.maximum(true * (1.0 + world.sigma * rng.standard_normal(flows)), 0.0)
         sent = state.arms.reward_mbps[everyone, decision.arm]
         got = np.where(decision.probe, PROBE_SHARE * estimate, np.minimum(sent, true))
-        blocks[:, trial] = np.add.reduceat(got / rates.max(axis=1), begins) / sizes
+        blocks[:, trial] = (
+            np.add.reduceat(got / (best_before if trial < world.change_trial else best_after), begins) / sizes
+        )
         probed[trial] = decision.probe.mean()
         state = policy.observe(state, decision, estimate[:, None])
         if tick is not None and trial % 500 == 499:
@@ -175,6 +178,12 @@ def first_trial(curve: FloatArray, level: float) -> int | None:
     to far too early, by chance.
     """
     reached = np.flatnonzero(smoothed(curve)[: whole_windows(len(curve))] >= level)
+    return int(reached[0]) + 1 if len(reached) else None
+
+
+def first_crossing(curve: FloatArray, level: float) -> int | None:
+    """The first trial, from 1, in which the mean over the runs itself is at least ``level``; None if it never is."""
+    reached = np.flatnonzero(curve >= level)
     return int(reached[0]) + 1 if len(reached) else None
 
 

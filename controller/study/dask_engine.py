@@ -83,8 +83,9 @@ def dask_workers(address: str, tls: Tls | None = None, insecure: bool = False) -
     if find_spec("distributed") is None:
         raise StudyError("--dask needs Dask: pip install 'hyroads[dask]'")
     distributed: Any = importlib.import_module("distributed")
-    # What goes wrong is said once, by an error.
-    logging.getLogger("distributed").setLevel(logging.CRITICAL)
+    # What goes wrong is said once, by an error. Loggers below this one have levels of their own.
+    for name in ("distributed", *(each for each in logging.root.manager.loggerDict if each.startswith("distributed."))):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     security = distributed.Security(**({} if tls is None else _files_of(tls)))
     try:
         client = distributed.Client(address, security=security, timeout=CONNECT_S, set_as_default=False)
@@ -163,15 +164,18 @@ class DaskWorkers:
                 raise StudyError(f"--dask {self.address}: no worker for {NO_WORKER_S:g} s")
 
     def _outcome(self, future: Any, work: Callable[[Any], Any], classes: Mapping[str, type]) -> Any:
-        killed: type[Exception] = importlib.import_module("distributed").KilledWorker
+        distributed: Any = importlib.import_module("distributed")
+        killed: type[Exception] = distributed.KilledWorker
+        lost: type[Exception] = distributed.client.FutureCancelledError
         try:
             version, text = future.result()
+        except lost as error:
+            # The client gives up all tasks as soon as its connection ends, before anybody asks for the workers.
+            raise StudyError(f"--dask {self.address}: the scheduler is lost, or dropped a task") from error
         except killed as error:
             raise StudyError(f"--dask {self.address}: each worker of a task died: {_first_line(error)}") from error
         except (OSError, TimeoutError, ImportError, AttributeError) as error:
             raise StudyError(f"--dask {self.address}: {type(error).__name__}: {_first_line(error)}") from error
-        if future.status == "cancelled":
-            raise StudyError(f"--dask {self.address}: the scheduler has dropped a task")
         if version != code_digest():
             raise StudyError(f"--dask {self.address}: a worker has another version of HyRoads or of its libraries")
         try:

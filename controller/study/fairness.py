@@ -19,7 +19,7 @@ from .framework import Cell, Check, Plot, Progress, Result, Settings, Table, int
 
 TITLE = "Fair shares of several interfaces, by preference"
 FIGURES = "Yap 2013, Figures 3.1 and 4.5"
-TIMES_S = (5.0, 120.0)
+TIMES_S = (8.0, 112.0)
 
 RUNS, QUICK_RUNS = 39, 8
 DURATION_S, QUICK_DURATION_S = 40.0, 10.0

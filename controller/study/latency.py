@@ -19,7 +19,7 @@ from .packet_queue import Packets, relaxation_s, simulate
 
 TITLE = "Delays over technologies whose rate alternates"
 FIGURES = "thesis, Figures 5.2, 5.5, 5.6, 5.8 to 5.10, Theorems 4 to 8 and Conjecture 1"
-TIMES_S = (45.0, 500.0)
+TIMES_S = (33.0, 430.0)
 
 FRAME_BYTES = 1400.0
 ROOM = 200

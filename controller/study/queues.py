@@ -19,6 +19,7 @@ from .slots import PACKET_MB, simulate
 
 TITLE = "Packets in queues"
 FIGURES = "thesis, Figure 3.6"
+TIMES_S = (10.0, 53.0)
 
 RUNS, QUICK_RUNS = 20, 4
 SLOTS = 10_000

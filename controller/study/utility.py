@@ -20,6 +20,7 @@ from .slots import without_control_mbps
 
 TITLE = "Utility of several flows"
 FIGURES = "thesis, Figure 3.7; paper, Figure 7"
+TIMES_S = (17.0, 310.0)
 
 RUNS, QUICK_RUNS = 500, 20
 KINDS: Mapping[str, Callable[[random.Random], Network]] = {

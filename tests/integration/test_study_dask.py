@@ -15,6 +15,7 @@ from hyroads.controller.study import framework
 from hyroads.controller.study.carry_out import carry_out
 from hyroads.controller.study.dask_engine import dask_workers
 from hyroads.controller.study.framework import Settings
+from hyroads.controller.study.task_store import TaskStore
 
 NAME = small_study.NAME
 SETTINGS = Settings()
@@ -59,6 +60,35 @@ def test_a_cluster_gives_the_same_files_also_with_a_worker_killed(two: Cluster, 
         carry_out(NAME, settings, tmp_path / "killed", kill_one, plots=False).forget()
     assert killed and two.workers[0].wait(10) != 0
     assert files_of(tmp_path / "killed") == files_of(tmp_path / "here")
+
+
+def test_a_lost_scheduler_is_one_error_and_the_study_goes_on_without_it(
+    tmp_path: Path, monkeypatch, capsys, caplog
+) -> None:
+    out, kept = tmp_path / "out", []
+    with cluster(1, tmp_path) as found:
+        add = TaskStore.add
+
+        def kill(store: TaskStore, number: int, outcome: object) -> None:
+            add(store, number, outcome)
+            kept.append(number)
+            if len(kept) == 3:
+                found.scheduler.kill()
+                found.scheduler.wait(10)
+
+        monkeypatch.setattr(TaskStore, "add", kill)
+        assert main(arguments(found.address, out)) == 2
+        monkeypatch.setattr(TaskStore, "add", add)
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1 and "the scheduler is lost" in error and found.address in error
+    assert not [each for each in caplog.records if each.name.startswith("distributed")]
+    assert 3 <= len(kept) < small_study.TASKS
+    assert not files_of(out), "a study that failed has written files"
+    again = carry_out(NAME, SETTINGS, out, quiet, plots=False)
+    assert again.remarks == [f"{len(kept)} finished tasks of an earlier run were taken up"]
+    again.forget()
+    carry_out(NAME, SETTINGS, tmp_path / "here", quiet, plots=False).forget()
+    assert files_of(out) == files_of(tmp_path / "here")
 
 
 @pytest.mark.nightly

@@ -19,6 +19,7 @@ _START_S = 60.0
 @dataclass
 class Cluster:
     address: str
+    scheduler: subprocess.Popen[bytes]
     workers: list[subprocess.Popen[bytes]]
 
 
@@ -44,7 +45,7 @@ def cluster(workers: int, folder: Path, protocol: str = "tcp", options: Sequence
 
     port = address.rsplit(":", 1)[1]
     try:
-        start(
+        scheduler = start(
             "dask_scheduler",
             "--host",
             "127.0.0.1",
@@ -64,7 +65,7 @@ def cluster(workers: int, folder: Path, protocol: str = "tcp", options: Sequence
             )
             for _ in range(workers)
         ]  # fmt: skip
-        yield Cluster(address, started)
+        yield Cluster(address, scheduler, started)
     finally:
         for process in reversed(processes):
             process.terminate()

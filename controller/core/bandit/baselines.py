@@ -3,7 +3,7 @@
 All exploit the arm with the best mean at its mean rate vector; they differ in when they probe and which arm.
 
 - ``Rand``: HyMAB with uniform choice in stage 1.
-- ``EpsGreedy``: probes a uniform arm with probability eps.
+- ``EpsGreedy``: probes a uniform arm with probability eps, and as long as it knows no arm: there is no rate to send at.
 - ``EpsNGreedy``: eps_n = min(1, c N / (d^2 n)) in trial n, d = the gap between the two best arms (Auer et al. 2002,
   figure 3), which only an oracle knows.
 - ``Rexp3``: Exp3 with restarts (Besbes, Gur, Zeevi, NIPS 2014). With probability eps it probes an arm drawn from
@@ -136,5 +136,5 @@ class Rexp3:
 
 
 def _uniform(arms: Arms, eps: FloatArray | float, rng: np.random.Generator) -> Decision:
-    probe = rng.random(arms.flows) < eps
+    probe = (rng.random(arms.flows) < eps) | ~arms.probes.any(axis=1)
     return Decision(probe, np.where(probe, rng.integers(0, arms.arms, arms.flows), arms.leaders))

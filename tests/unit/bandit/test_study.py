@@ -18,6 +18,7 @@ from hyroads.controller.study.contenders import (
     World,
     changing_world,
     courses,
+    first_crossing,
     first_trial,
     simulate,
 )
@@ -34,6 +35,15 @@ def test_nothing_delivers_more_than_the_optimum_and_probes_cost() -> None:
     course = simulate(EpsGreedy(1.0), world, 50, np.random.default_rng(1))
     assert set(np.round(course.delivered, 6)) <= {0.25, 0.2}
     assert (course.probed == 1).all()
+
+
+def test_greedy_policies_probe_until_they_know_an_arm() -> None:
+    """A flow that knows nothing has no rate to send at: without a first probe it would deliver nothing."""
+    world = World(np.array([[1.0, 0.8]]), np.array([[1.0, 0.8]]), 0, 0.0)
+    for policy in (EpsGreedy(0.0), EpsNGreedy(factor=0.0)):
+        course = simulate(policy, world, 10, np.random.default_rng(1))
+        assert course.probed.tolist() == [1] + [0] * 9
+        assert course.delivered[0] in (0.25, 0.2) and course.delivered[1:] == pytest.approx(4 * course.delivered[0])
 
 
 def test_redrawn_arms_are_two() -> None:
@@ -61,6 +71,11 @@ def test_first_trial_is_on_the_smoothed_curve() -> None:
     curve[200:] = 1.0
     assert 195 <= first_trial(curve, 0.9) <= 210
     assert first_trial(np.array([0.9, 1.0]), 0.9) == 1
+
+
+def test_first_crossing_is_of_the_curve_itself() -> None:
+    curve = np.array([0.5, 0.85, 0.7, 0.95])
+    assert [first_crossing(curve, level) for level in (0.4, 0.85, 0.9, 0.96)] == [1, 2, 4, None]
 
 
 @pytest.mark.parametrize(

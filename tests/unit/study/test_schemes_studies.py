@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from hyroads.controller.core.topologies import office22_panels
-from hyroads.controller.study import arms, routing
+from hyroads.controller.study import arms, mesh, routing
 from hyroads.controller.study.agreement import Known, check, one
 from hyroads.controller.study.networks import enterprise
 from hyroads.controller.study.routing import SCHEMES
@@ -79,6 +79,42 @@ def test_ratios_of_arms():
     assert arms.mean_ratio(1, rows) == 1.5
     assert arms.first_best(rows) == 0.5
     assert arms.greatest_ratio(1, rows) == 2
+
+
+def test_published_figures_of_arms_are_held_against_one_assumption():
+    """Of two assumptions the one is chosen whose first arm is wrong in 44 %; its other figures decide by themselves."""
+    right, wrong = [10.0, 10.0, 10.0, 10.0, 10.0], [10.0, 10.8, 10.8, 10.8, 10.9]
+    near, far = np.array([right] * 14 + [wrong] * 11), np.array([right] * 24 + [wrong])
+    found = {"exact": np.array([right] * 23 + [wrong] * 2), "noise 30 %": near, "noise 10 %": far}
+    offices = np.repeat([0, 1], [12, 13])
+    assert arms.assumed(found) == "noise 30 %"
+    made = {each.what: each for each in arms.checks(found, offices, full=True)}
+    assert made["noise 30 %: first arm is not the best, share of flows"].ok
+    # 11 of 25 flows gain 9 %, all of them at once with a second arm but for 1 %.
+    mean = made["noise 30 %: best of 20 / best of 1, mean"]
+    assert mean.measured == pytest.approx(1 + 0.44 * 0.09) and mean.ok
+    assert made["noise 30 %: best of 20 / best of 2, mean"].measured == pytest.approx(1 + 0.44 * (10.9 / 10.8 - 1))
+    greatest = made["noise 30 %: best of 20 / best of 1, greatest of 50 flows"]
+    assert greatest.measured == pytest.approx(1.09) and not greatest.ok, "1.62 was published"
+    # One office has 12 of 12, the other 11 of 13: 93 % is between them.
+    exact = made["exact: first arm is best, share of flows"]
+    assert exact.ok and exact.interval == pytest.approx((11 / 13, 1.0)) and exact.measured == pytest.approx(0.92)
+    rarely = np.array([wrong, wrong, right] * 8 + [wrong])
+    assert not arms.checks({**found, "exact": rarely}, offices, full=True)[0].ok
+
+
+def test_lowest_rates_are_those_of_whole_sets_of_homes():
+    homes = np.concatenate([np.full(mesh.SET, 60.0), np.full(mesh.SET, 70.0), [1.0]])
+    homes[3], homes[mesh.SET + 3] = 40.0, 50.0
+    assert mesh.lowest_of_sets(homes).tolist() == [40, 50]
+    assert mesh.lowest_of_sets(homes[:7]).tolist() == [40]
+    rates = {mesh.THREE: homes, mesh.ONE: np.where(homes > 50, 30.0, 5.0)}
+    three, one_router, more = mesh.checks(rates, full=True)
+    # 44.3 is between the two lowest ones.
+    assert three.ok and three.measured == 45 and three.interval == (40, 50)
+    assert one_router.ok and more.ok
+    assert not mesh.checks({**rates, mesh.THREE: homes + 10.0}, full=True)[0].ok
+    assert not mesh.checks({**rates, mesh.THREE: homes - 20.0}, full=True)[0].ok
 
 
 def test_a_planner_that_measures_badly_sees_this_much_wrong():
