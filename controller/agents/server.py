@@ -576,14 +576,27 @@ class AgentServer:
         due_s = self._clock() + period_s
         while True:
             shim.sleep(max(0.0, min(due_s - self._clock(), JOIN_WITHIN_S / 3)))
-            is_due = self._clock() >= due_s
+            now_s = self._clock()
+            is_due = now_s >= due_s
             if is_due:
-                due_s = self._clock() + period_s
-            for session in [*self.sessions.values(), *self.radios.values(), *self.clients.values()]:
-                if not session.joined and self._clock() >= session.join_by_s:
+                due_s = now_s + period_s
+            # Radios and clients join when they are welcome.
+            joining = [session for session in self.sessions.values() if not session.joined]
+            for session in joining:
+                if now_s >= session.join_by_s:
                     self._join(session)
-                if is_due:
-                    self._look_after(session, period_s)
+            if is_due:
+                self._look_after_all(period_s)
+
+    def _look_after_all(self, period_s: float) -> None:
+        """Cost follows who is silent, was asked something, or shall be pinged; of all others two times are compared."""
+        now_s = self._attended()
+        heard_since_s, pinged_since_s = now_s - period_s / 2, now_s - PING_WITHIN_S
+        for session in [*self.sessions.values(), *self.radios.values()]:
+            if session.heard_s < heard_since_s or session.pinged_s <= pinged_since_s or session.has_requests:
+                self._look_after(session, period_s)
+        for session in list(self.clients.values()):
+            self._look_after(session, period_s)
 
     def _look_after(self, session: Session, period_s: float) -> None:
         silent_s = self._attended() - session.heard_s
