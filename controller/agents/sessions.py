@@ -52,6 +52,8 @@ class Session:
     """Until when reports that others take the place of may be left out."""
     by_library: bool = False
     """The compiled library reads its socket."""
+    holds: Callable[[Any], bool] = field(default=lambda connection: False, repr=False)
+    """Whether the library has something of a socket that was not taken yet."""
     allowance: TokenBucket | None = None
     may_change: bool = True
     """Of radios: another controller leads if not, and they would refuse what we say."""
@@ -144,12 +146,16 @@ class Session:
         return bool(self._requests)
 
     def has_unread(self) -> bool:
-        """Whether the peer has said something that was not read yet."""
-        return not self.closed and shim.has_unread(self._socket)
+        """Whether the peer has said something that was not read, or not taken, yet."""
+        return not self.closed and (shim.has_unread(self._socket) or (self.by_library and self.holds(self._socket)))
 
-    def refer(self, tell: Callable[..., None], *what: object) -> None:
+    def refer(self, tell: Callable[..., None], *what: object, is_last: bool) -> None:
         """Tell whoever reads the socket what changes refer to from now on."""
-        tell(self._socket.fileno(), *what)
+        tell(self._socket.fileno(), *what, is_last=is_last)
+
+    def fail(self, end: Callable[[Any, Exception], None], error: Exception) -> None:
+        """Have whoever serves the socket get an error."""
+        end(self._socket, error)
 
     def close(self, why: str) -> None:
         """End the session (the reader notices and tells the listener)."""
