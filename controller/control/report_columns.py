@@ -292,8 +292,8 @@ class ReportColumns:
                 self._fill_before(known, side, before)
             else:
                 if follows:
-                    paths = np.arange(known.path_at, known.path_at + known.path_count)
-                    self._pass_on(paths, np.arange(known.flow_at, known.flow_at + len(known.numbers)))
+                    rows = np.arange(known.path_at, known.path_at + known.path_count)
+                    self._pass_on(rows, np.arange(known.flow_at, known.flow_at + len(known.numbers)))
                 self._fill(known, side, flows)
 
     def forget(self, node: str) -> None:

@@ -104,9 +104,7 @@ class TelemetryIngest:
 
     def radio_readings(self, told: Sequence[tuple[RadioSession, FloatArray]]) -> None:
         """Readings of several at once, decoded (``agents.telemetry.WholeReading.decoded``)."""
-        now_s = self._clock()
-        for session, numbers in told:
-            self.radios.report(session.node, session.reading.decoded(numbers.tolist()), now_s)
+        self.radios.readings_came([(each.node, each.reading, numbers) for each, numbers in told], self._clock())
 
     def read_now(self, node: str) -> int | None:
         """Asks a node's radios for a reading at once; None if they are not connected."""
