@@ -52,7 +52,8 @@ finish() {
 }
 trap finish EXIT
 passed() { echo "== all parts passed in $SECONDS s$([ ! -s "$not_made" ] || echo ", but for $(sort -u "$not_made" | wc -l) tests that were not made")"; }
-unit() { tested -n "$(nproc)" --durations 10 --durations-min 0.5 tests/unit; }
+# What stands still says where.
+unit() { tested -n "$(nproc)" -o faulthandler_timeout=300 --durations 10 --durations-min 0.5 tests/unit; }
 rust-test() { (cd dataplane && cargo test --profile tests --lib --locked --quiet); }
 # A minute for all decoders that read strangers' bytes, hours at night (scripts/fuzz.py, docs/contributing/testing.md).
 # What can't run here is listed as not made.

@@ -11,7 +11,7 @@ a path costs at an interface does not depend on the arm that it was probed for, 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -87,6 +87,8 @@ class Airtime:
     rows: ArmRows
     alpha: FloatArray
     dead: frozenset[int] = frozenset()
+    _optimum: dict[bytes, tuple[float, ...]] = field(default_factory=dict, init=False, repr=False)
+    """The rates of the shares that were asked for last: they are asked for again and again, shares seldom change."""
 
     def best_mbps(self, share: Mapping[str, float]) -> list[float]:
         """What every path carries alone if of the time of every link at most ``share`` may be used."""
@@ -95,10 +97,18 @@ class Airtime:
 
     def rates_mbps(self, share: Mapping[str, float]) -> tuple[float, ...]:
         """The optimal rates if of the time of every link at most ``share`` may be used; 0 for paths that are dead."""
+        shares = self._shares(share)
+        key = shares.tobytes()
+        if key not in self._optimum:
+            self._optimum.clear()
+            self._optimum[key] = self._best_rates_mbps(shares)
+        return self._optimum[key]
+
+    def _best_rates_mbps(self, shares: FloatArray) -> tuple[float, ...]:
         alive = [i for i in range(len(self.rows.arm)) if i not in self.dead and self.alpha[:, i].any()]
         rates = np.zeros(len(self.rows.arm))
         if alive:
-            rates[alive] = rates_from_airtime(self.alpha[:, alive], 1.0 / self._shares(share))
+            rates[alive] = rates_from_airtime(self.alpha[:, alive], 1.0 / shares)
         return tuple(rates.tolist())
 
     def _shares(self, share: Mapping[str, float]) -> FloatArray:

@@ -329,7 +329,9 @@ links:
 )
 
 
-@pytest.fixture(scope="module", params=[32, 0], ids=["all-routes", "on-demand"])
+@pytest.fixture(
+    scope="module", params=[32, pytest.param(0, marks=pytest.mark.nightly)], ids=["all-routes", "on-demand"]
+)
 def roaming(request: pytest.FixtureRequest) -> Iterator[ClientLab]:
     settings = {"access": {"quiet_s": QUIET_S}, "state_file": "state.json", "all_routes_nodes": request.param}
     with ClientLab(ROAMING, settings) as lab:

@@ -112,9 +112,10 @@ def test_what_a_plugin_does_wrong_is_counted_and_disables_it(rig, wrong):
     told = service.document(wrong)
     assert told["process"] is None
     # Since its last fault, however long ago that is by now.
-    assert told["enabled_in_s"] + told["faults"]["last"]["age_s"] == pytest.approx(60, abs=0.1)
+    assert told["enabled_in_s"] + told["faults"]["last"]["age_s"] == pytest.approx(60, abs=1)
     assert told["faults"]["total"] == len(faults) and told["faults"]["last"]["kind"] == faults[0][0]
-    assert service.document("good2")["state"] == "running" and rig.faults("good2") == []
+    eventually(lambda: service.document("good2")["state"] == "running")
+    assert rig.faults("good2") == []
 
 
 def test_nothing_of_a_killed_plugin_is_left(rig):

@@ -245,7 +245,8 @@ def certified(rig: SlicerRig) -> tuple[Path, ssl.SSLContext]:
     return folder, context
 
 
-@pytest.fixture(scope="module", params=[False, True], ids=["plain", "tls"])
+# TLS is around the same bytes: by day the longer way is enough.
+@pytest.fixture(scope="module", params=[pytest.param(False, marks=pytest.mark.nightly), True], ids=["plain", "tls"])
 def lab(request: pytest.FixtureRequest) -> Iterator[Lab]:
     with SlicerRig() as rig:
         yield Lab(rig, tls=request.param)

@@ -15,7 +15,11 @@ RUNS = {"competing": (), "competing, measured": ("--measured", "--noise", "0.1")
 
 
 @pytest.fixture(
-    scope="module", params=["competing", pytest.param("competing, measured", marks=pytest.mark.nightly), "two-flows"]
+    scope="module",
+    params=[
+        *(pytest.param(name, marks=pytest.mark.nightly) for name in ("competing", "competing, measured")),
+        "two-flows",
+    ],
 )
 def verdict(request, hyroads, document_of, tmp_path_factory):
     name = request.param.split(",")[0]

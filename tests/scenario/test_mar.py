@@ -8,7 +8,11 @@ import pytest
 
 from hyroads.mininet.mptcp_traffic import SYSCTL
 
-pytestmark = pytest.mark.skipif(not SYSCTL.exists(), reason="this kernel has no MPTCP")
+# By day test_mptcp_demos.py shows that connections go over several networks.
+pytestmark = [
+    pytest.mark.skipif(not SYSCTL.exists(), reason="this kernel has no MPTCP"),
+    pytest.mark.nightly,
+]
 
 
 @pytest.fixture(scope="module")

@@ -53,7 +53,7 @@ def frame(source: str, target: str, payload: bytes = b"hyroads", eth_type: int =
     return (head + payload).ljust(60, b"\0")
 
 
-def eventually(what: Callable[[], Any], within_s: float = 10.0) -> Any:
+def eventually(what: Callable[[], Any], within_s: float = 30.0) -> Any:
     """The first true value of ``what``; fails with the last false one."""
     until_s = time.monotonic() + within_s
     while not (value := what()):

@@ -3,7 +3,7 @@
 use std::panic::{catch_unwind, AssertUnwindSafe};
 
 use super::graph::{Distances, Graph, Links, Vertex};
-use super::interference::{Interference, Neighbours, Ranges};
+use super::interference::{Cliques, Interference, Neighbours, Ranges};
 use super::routes::{routes_to, table_length};
 use super::tree::{explore, Plan, Query, RatedPath};
 
@@ -157,7 +157,7 @@ unsafe fn read_cliques(request: &PlanRequest, graph: &Graph) -> Checked<Interfer
     ensure(request.group.count as usize == links)?;
     let class_of = indices(request.group.slice(), links)?;
     let class_of = graph.original.iter().map(|&link| class_of[link as usize]).collect();
-    Ok(Interference::Cliques { class_of, classes: links })
+    Ok(Interference::Cliques(Cliques::new(class_of, links)))
 }
 
 // SAFETY: only for a request whose arrays have the lengths that it says, as `read` was promised.

@@ -1,13 +1,22 @@
 //! Interference domains in compact form; see `controller/core/interference.py` for the four rules.
 
+use super::graph::{buckets, Graph, Load};
+
 /// Which links contend, over links as `Graph` numbers them.
 pub enum Interference {
     /// Links contend if their class is the same.
-    Cliques { class_of: Vec<u32>, classes: usize },
+    Cliques(Cliques),
     /// Links of one medium contend if an end of one is near an end of the other.
     Ranges(Ranges),
     /// Sorted lists of neighbours per link, in the caller's numbers.
     Neighbours(Neighbours),
+}
+
+pub struct Cliques {
+    class_of: Vec<u32>,
+    /// Links of class c are `members[offsets[c]..offsets[c + 1]]`.
+    offsets: Vec<u32>,
+    members: Vec<u32>,
 }
 
 pub struct Ranges {
@@ -50,22 +59,52 @@ impl Ranges {
         }
     }
 
-    fn add_load(&self, link: usize, airtime: f64, load: &mut [f64]) {
-        let medium = match self.medium_of[link] {
+    /// The load of a link of the path: all links of its medium with an end near one of its ends.
+    fn add_load(&self, graph: &Graph, link: u32, airtime: f64, load: &mut Load) {
+        let at = link as usize;
+        let medium = match self.medium_of[at] {
             Some(medium) => medium,
-            None => {
-                load[link] += airtime;
-                return;
-            }
+            None => return load.add(link, airtime),
         };
-        let (from_source, from_target) = (self.row(medium, self.source[link]), self.row(medium, self.target[link]));
+        let (from_source, from_target) = (self.row(medium, self.source[at]), self.row(medium, self.target[at]));
         let near: Vec<u64> = from_source.iter().zip(from_target).map(|(a, b)| a | b).collect();
-        let reached = |node: u32| near[node as usize / 64] >> (node % 64) & 1;
-        for (other, busy) in load.iter_mut().enumerate() {
-            let touched = reached(self.source[other]) | reached(self.target[other]);
-            if touched == 1 && self.medium_of[other] == Some(medium) {
-                *busy += airtime;
+        let reached = |node: u32| near[node as usize / 64] >> (node % 64) & 1 == 1;
+        for (word, &bits) in near.iter().enumerate() {
+            let mut left = bits;
+            while left != 0 {
+                let node = word as u32 * 64 + left.trailing_zeros();
+                left &= left - 1;
+                for other in graph.links_at(node) {
+                    // A link with both ends near is met at both; its source counts.
+                    let is_second = self.source[other as usize] != node && reached(self.source[other as usize]);
+                    if self.medium_of[other as usize] == Some(medium) && !is_second {
+                        load.add(other, airtime);
+                    }
+                }
             }
+        }
+    }
+}
+
+impl Cliques {
+    /// From the class of each link, below `classes`.
+    pub fn new(class_of: Vec<u32>, classes: usize) -> Cliques {
+        let (offsets, members) = buckets(classes, class_of.iter().map(|&class| class as usize));
+        Cliques { class_of, offsets, members }
+    }
+
+    fn add_load(&self, path: &[u32], capacity_mbps: &[f64], load: &mut Load) {
+        let mut busy: Vec<(u32, f64)> = Vec::new();
+        for &link in path {
+            let (class, airtime) = (self.class_of[link as usize], 1.0 / capacity_mbps[link as usize]);
+            match busy.iter_mut().find(|(other, _)| *other == class) {
+                Some((_, sum)) => *sum += airtime,
+                None => busy.push((class, airtime)),
+            }
+        }
+        for (class, airtime) in busy {
+            let (from, to) = (self.offsets[class as usize] as usize, self.offsets[class as usize + 1] as usize);
+            self.members[from..to].iter().for_each(|&link| load.add(link, airtime));
         }
     }
 }
@@ -81,33 +120,26 @@ impl Interference {
     pub fn contends(&self, first: u32, second: u32) -> bool {
         let (first, second) = (first as usize, second as usize);
         match self {
-            Interference::Cliques { class_of, .. } => class_of[first] == class_of[second],
+            Interference::Cliques(cliques) => cliques.class_of[first] == cliques.class_of[second],
             Interference::Ranges(ranges) => ranges.contends(first, second),
             Interference::Neighbours(lists) => lists.of(first).binary_search(&lists.original[second]).is_ok(),
         }
     }
 
     /// Busy time of every link per Mb/s on the path, in the order of the path (so that sums round as the reference's).
-    pub fn path_load(&self, path: &[u32], capacity_mbps: &[f64], load: &mut [f64]) {
-        load.fill(0.0);
-        if let Interference::Cliques { class_of, classes } = self {
-            let mut busy = vec![0.0; *classes];
-            for &link in path {
-                busy[class_of[link as usize] as usize] += 1.0 / capacity_mbps[link as usize];
-            }
-            for (one, &class) in load.iter_mut().zip(class_of) {
-                *one = busy[class as usize];
-            }
-            return;
+    pub fn path_load(&self, graph: &Graph, path: &[u32], capacity_mbps: &[f64], load: &mut Load) {
+        load.clear();
+        if let Interference::Cliques(cliques) = self {
+            return cliques.add_load(path, capacity_mbps, load);
         }
         for &link in path {
             let airtime = 1.0 / capacity_mbps[link as usize];
             match self {
-                Interference::Cliques { .. } => {}
-                Interference::Ranges(ranges) => ranges.add_load(link as usize, airtime, load),
+                Interference::Cliques(_) => {}
+                Interference::Ranges(ranges) => ranges.add_load(graph, link, airtime, load),
                 Interference::Neighbours(lists) => {
                     for &other in lists.of(link as usize) {
-                        load[lists.renumbered[other as usize] as usize] += airtime;
+                        load.add(lists.renumbered[other as usize], airtime);
                     }
                 }
             }

@@ -3,7 +3,7 @@
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 
-use super::graph::{distances_to, Distances, Graph, Vertex, NO_TECHNOLOGY, UNREACHABLE};
+use super::graph::{Distances, Graph, Vertex, NO_TECHNOLOGY, UNREACHABLE};
 
 /// Paths that begin with `prefix` and leave it on none of `banned`.
 struct Subspace {
@@ -78,7 +78,7 @@ impl Searcher {
 
     /// The `n` best loop-free paths, best first.
     pub fn n_shortest(&mut self, flow: &Flow, n: usize) -> Vec<Vec<u32>> {
-        distances_to(flow.graph, flow.vertex, flow.source, flow.target, &mut self.distances);
+        self.distances.begin(flow.graph, flow.source, flow.target);
         let mut found = Vec::with_capacity(n);
         let mut open: BinaryHeap<Reverse<Subspace>> = BinaryHeap::new();
         open.extend(self.subspace(flow, &[], Vec::new()).map(Reverse));
@@ -128,13 +128,16 @@ impl Searcher {
     }
 
     /// Least cost from the end of a link to the target, `None` if the link can't be taken.
-    fn rest(&self, flow: &Flow, link: u32) -> Option<u64> {
+    fn rest(&mut self, flow: &Flow, link: u32) -> Option<u64> {
         let end = flow.graph.target[link as usize];
         let barred = flow.vertex.weight[link as usize] == 0
             || self.visited[end as usize] == self.stamp
             || (end != flow.target && !flow.graph.relays[end as usize]);
-        let rest = self.distances.cost[flow.graph.end_state(link)];
-        (!barred && rest != UNREACHABLE).then_some(rest)
+        if barred {
+            return None;
+        }
+        let rest = self.distances.of(flow.graph, flow.vertex, flow.graph.end_state(link));
+        (rest != UNREACHABLE).then_some(rest)
     }
 
     /// A subspace with its lower bound (loops allowed); `None` if it is empty.

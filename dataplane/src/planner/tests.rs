@@ -1,13 +1,13 @@
 //! The kernel on its own; equality with the reference on random networks is tested from Python.
 use super::graph::{Graph, Links};
-use super::interference::Interference;
+use super::interference::{Cliques, Interference};
 use super::tree::{explore, Plan, Query};
 
 /// a -> b on PLC at 10 and on WiFi at 15, b -> c on WiFi at 30 Mb/s; every WiFi link contends with every other.
 fn triangle() -> (Graph, Interference) {
     let links = Links { source: &[0, 0, 1], target: &[1, 1, 2], technology: &[0, 1, 1] };
     let graph = Graph::new(&links, vec![true, true, true], vec![true, true], 30.0);
-    (graph, Interference::Cliques { class_of: vec![0, 1, 1], classes: 2 })
+    (graph, Interference::Cliques(Cliques::new(vec![0, 1, 1], 2)))
 }
 
 fn plan(source: u32, target: u32, depth: usize) -> Plan {
@@ -37,7 +37,7 @@ fn no_route_is_an_empty_plan() {
 fn a_node_that_does_not_relay_is_not_crossed() {
     let links = Links { source: &[0, 1], target: &[1, 2], technology: &[0, 0] };
     let graph = Graph::new(&links, vec![true, false, true], vec![true], 10.0);
-    let interference = Interference::Cliques { class_of: vec![0, 0], classes: 1 };
+    let interference = Interference::Cliques(Cliques::new(vec![0, 0], 1));
     let query = Query { source: 0, target: 2, shortest: 5, depth: 1, arms: 5 };
     assert!(explore(&graph, &interference, vec![10.0, 10.0], &query).single.is_none());
 }

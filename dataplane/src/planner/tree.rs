@@ -1,7 +1,7 @@
 //! The exploration tree and its best distinct multipaths; mirrors `controller/core/tree.py`.
 use std::collections::HashMap;
 
-use super::graph::{greatest_load, Graph, Vertex};
+use super::graph::{greatest_load, Graph, Load, Vertex};
 use super::interference::Interference;
 use super::shortest::{Flow, Searcher};
 
@@ -41,7 +41,8 @@ struct Explorer<'a> {
     interference: &'a Interference,
     query: &'a Query,
     searcher: Searcher,
-    load: Vec<f64>,
+    vertex: Vertex,
+    load: Load,
     branch: Vec<RatedPath>,
     single: Option<RatedPath>,
     arms: HashMap<Vec<Vec<u32>>, Arm>,
@@ -50,47 +51,45 @@ struct Explorer<'a> {
 
 /// Explores the whole tree. The capacities are those of the links as `Graph` numbers them.
 pub fn explore(graph: &Graph, interference: &Interference, capacity_mbps: Vec<f64>, query: &Query) -> Plan {
-    let root = Vertex::new(graph, capacity_mbps);
-    // One vertex per level below the root is alive at a time.
-    let mut below = vec![root.clone(); query.depth.saturating_sub(1)];
     let mut explorer = Explorer {
         graph,
         interference,
         query,
         searcher: Searcher::new(graph),
-        load: vec![0.0; graph.source.len()],
+        vertex: Vertex::new(graph, capacity_mbps),
+        load: Load::new(graph.source.len()),
         branch: Vec::new(),
         single: None,
         arms: HashMap::new(),
         leaves: 0,
     };
-    explorer.visit(&root, &mut below);
+    explorer.visit(query.depth);
     explorer.finish()
 }
 
 impl Explorer<'_> {
-    /// Explores the branches below a vertex; `below` holds one vertex for each level that may follow.
-    fn visit(&mut self, vertex: &Vertex, below: &mut [Vertex]) {
+    /// Explores the branches below the vertex, of at most `depth` paths each.
+    fn visit(&mut self, depth: usize) {
         let (graph, query) = (self.graph, self.query);
-        let flow = Flow { graph, vertex, source: query.source, target: query.target };
+        let flow = Flow { graph, vertex: &self.vertex, source: query.source, target: query.target };
         let paths = self.searcher.n_shortest(&flow, query.shortest);
         if paths.is_empty() && !self.branch.is_empty() {
             self.leaf();
         }
         for links in paths {
-            let greatest = greatest_load(self.interference, vertex, &links);
+            let greatest = greatest_load(self.interference, &self.vertex, &links);
             self.branch.push(RatedPath { links, rate_mbps: 1.0 / greatest });
             if self.single.is_none() {
                 self.single = self.branch.last().cloned();
             }
-            match below.split_first_mut() {
-                None => self.leaf(),
-                Some((child, rest)) => {
-                    let path = &self.branch[self.branch.len() - 1].links;
-                    self.interference.path_load(path, &vertex.capacity_mbps, &mut self.load);
-                    child.become_child(graph, vertex, &self.load, greatest);
-                    self.visit(child, rest);
-                }
+            if depth > 1 {
+                let path = &self.branch[self.branch.len() - 1].links;
+                self.interference.path_load(graph, path, &self.vertex.capacity_mbps, &mut self.load);
+                let before = self.vertex.become_child(graph, &self.load, greatest);
+                self.visit(depth - 1);
+                self.vertex.become_parent(graph, before);
+            } else {
+                self.leaf();
             }
             self.branch.pop();
         }
