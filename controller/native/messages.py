@@ -30,6 +30,8 @@ class _Place(ctypes.Structure):
 
 
 _LIBRARY: ctypes.CDLL | None = load_library("hyroads_messages_abi", ABI_VERSION)
+# Calls of microseconds keep the interpreter's lock: to get it back while another thread computes takes a millisecond.
+_SHORT = ctypes.PyDLL(_LIBRARY._name, handle=_LIBRARY._handle) if _LIBRARY is not None else None
 if _LIBRARY is not None:
     _pointer, _size, _fd = ctypes.c_void_p, ctypes.c_uint64, ctypes.c_int32
     for _name, _result, *_arguments in (
@@ -44,15 +46,16 @@ if _LIBRARY is not None:
         ("held", None, _pointer, _pointer),
         ("is_holding", _fd, _pointer, _fd),
     ):
-        _function = getattr(_LIBRARY, f"hyroads_messages_{_name}")
-        _function.restype, _function.argtypes = _result, _arguments
+        for _calls in (_LIBRARY, _SHORT):
+            _function = getattr(_calls, f"hyroads_messages_{_name}")
+            _function.restype, _function.argtypes = _result, _arguments
 
 
 class MessageReader:
     """Reads sockets by their descriptors; only one thread may use it."""
 
-    def __init__(self, library: ctypes.CDLL, longest: int) -> None:
-        self._library = library
+    def __init__(self, library: ctypes.CDLL, short: ctypes.CDLL, longest: int) -> None:
+        self._library, self._short = library, short
         self._reader = library.hyroads_messages_new(longest)
         if not self._reader:
             raise OSError("the system gives no epoll descriptor")
@@ -73,7 +76,7 @@ class MessageReader:
 
     def remove(self, descriptor: int) -> None:
         """Forget a socket, before it is closed."""
-        self._library.hyroads_messages_remove(self._reader, descriptor)
+        self._short.hyroads_messages_remove(self._reader, descriptor)
 
     def refer_to_report(
         self, descriptor: int, shape: NDArray[np.uint64], values: NDArray[np.float64], *, is_last: bool = False
@@ -82,12 +85,12 @@ class MessageReader:
         last; those that differ from it in counters alone come as ``WHOLE`` then.
         """
         arrays = shape.ctypes.data, len(shape), values.ctypes.data, len(values)
-        self._library.hyroads_messages_report(self._reader, descriptor, *arrays, is_last)
+        self._short.hyroads_messages_report(self._reader, descriptor, *arrays, is_last)
 
     def refer_to_reading(self, descriptor: int, technologies: Sequence[str], *, is_last: bool = False) -> None:
         """Changes refer to a reading of these technologies from now on; ``is_last`` as above."""
         names = "\n".join(technologies).encode()
-        self._library.hyroads_messages_reading(self._reader, descriptor, names, len(names), is_last)
+        self._short.hyroads_messages_reading(self._reader, descriptor, names, len(names), is_last)
 
     def poll(self, *, holds: bool = False) -> tuple[int, Iterator[Event]]:
         """Read what is there: of how many sockets, and what it was, in order. With ``holds`` only the newest numbers of
@@ -101,12 +104,12 @@ class MessageReader:
 
     def held(self) -> Iterator[Event]:
         """The numbers that were held, of all sockets."""
-        self._library.hyroads_messages_held(self._reader, ctypes.byref(self._place))
+        self._short.hyroads_messages_held(self._reader, ctypes.byref(self._place))
         return self._events()
 
     def is_holding(self, descriptor: int) -> bool:
         """Whether numbers of a socket are held."""
-        return bool(self._library.hyroads_messages_is_holding(self._reader, descriptor))
+        return bool(self._short.hyroads_messages_is_holding(self._reader, descriptor))
 
     def _events(self) -> Iterator[Event]:
         place = self._place
@@ -129,4 +132,4 @@ def _events(
 
 def message_reader(longest: int) -> MessageReader | None:
     """A reader of lines of at most ``longest`` bytes; None without the library."""
-    return MessageReader(_LIBRARY, longest) if _LIBRARY is not None else None
+    return MessageReader(_LIBRARY, _SHORT, longest) if _LIBRARY is not None and _SHORT is not None else None

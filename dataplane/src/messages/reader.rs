@@ -8,7 +8,8 @@ use super::whole::Whole;
 use crate::sys::epoll::{self, Epoll, Interest};
 
 const READ_BYTES: usize = 1 << 16;
-const AT_ONCE: usize = 256;
+/// So many sockets are read in one call, which lets other threads of the interpreter run once.
+const AT_ONCE: usize = 2048;
 /// With so many events in a batch no further socket is read to it, so that others than we have their turn.
 const MOST_EVENTS: usize = 256;
 
