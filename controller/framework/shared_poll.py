@@ -36,6 +36,9 @@ AT_ONCE = 64
 # Others may go first after so much work. More would keep slots waiting; with less, what thousands of devices say grows
 # old while others work.
 WORK_S = 0.02
+# Where it is later than this, and a turn of all others takes longer, reading takes as long as they do, up to so long:
+# with less of the time, answers of thousands of devices come too late to let anybody go on.
+LATE_S, MOST_WORK_S = 0.4, 0.05
 PAUSE_S = 0.002
 HOLD_S = 0.02
 # So many batches in a row are read at once.
@@ -62,13 +65,21 @@ class _Round:
         self.idle_since_s: float | None = self._began_s
         """Since when it waits for sockets; None while it reads."""
         self._count = 0
+        self._worked_s = self._began_s
+
+    def rest(self, wait_s: float) -> None:
+        """Others' turn, for so long at least."""
+        self._worked_s = time.monotonic()
+        shim.sleep(wait_s)
 
     def wait(self, descriptor: int) -> float:
         """Until a socket is ready; until when to work then."""
         self.idle_since_s = time.monotonic()
         shim.wait_readable(descriptor)
         self.idle_since_s = None
-        return time.monotonic() + WORK_S
+        now_s = time.monotonic()
+        others_s = now_s - self._worked_s if now_s > self.until_s + LATE_S else 0.0
+        return now_s + min(MOST_WORK_S, max(WORK_S, others_s))
 
     def read(self, count: int, of: int) -> None:
         """So many sockets were read, of so many that there are; 0: none of them had anything left."""
@@ -204,7 +215,7 @@ class SharedPoll:
                     shim.later(wait_s, self.flush)
                 else:
                     self.flush()
-            shim.sleep(pauses.reserve_s(time.monotonic()))
+            self._library_round.rest(pauses.reserve_s(time.monotonic()))
 
     def _take_event(self, descriptor: int, kind: int, line: bytes, number: int, numbers: NDArray[np.float64]) -> None:
         found = self._library_reads.get(descriptor)
@@ -239,7 +250,7 @@ class SharedPoll:
                     self._read(descriptor)
                 if not ready or time.monotonic() > until_s:
                     break
-            shim.sleep(0)
+            self._round.rest(0)
 
     def _read(self, descriptor: int) -> None:
         found = self._reads.get(descriptor)
