@@ -25,7 +25,10 @@ class WholeReport:
     """
 
     def __init__(self) -> None:
-        self._whole: Report | None = None
+        self._line: bytes | None = None
+        self._report: Report | None = None
+        self.up: Mapping[str, bool] = {}
+        """Its links."""
         self._at: dict[str, dict[Any, int]] = {}
         self._path_at: dict[tuple[str, int], dict[Any, int]] = {}
 
@@ -33,9 +36,23 @@ class WholeReport:
         """A checked report came that nobody asked for. One in parts is none to refer to."""
         if report["seq"] is not None:
             return
-        self._whole = None if report["more"] else report
+        self._report = None if report["more"] else report
+        self.up = {link["link"]: link["up"] for link in report["links"]}
         self._at = {side: _places(report[side], key) for side, key in _KEYS.items()}
         self._path_at.clear()
+
+    @property
+    def _whole(self) -> Report | None:
+        if self._line is not None:
+            self._report, self._line = parse_line(self._line), None
+        return self._report
+
+    def again(self, line: bytes) -> WholeReport:
+        """The whole report of a line that the library has compared: it differs in counters alone."""
+        new = WholeReport()
+        new._line, new.up, new._at, new._path_at = line, self.up, self._at, self._path_at
+        new.__dict__["columns"] = self.columns
+        return new
 
     @cached_property
     def columns(self) -> tuple[Any, NDArray[np.uint64], NDArray[np.float64]] | None:
@@ -59,12 +76,20 @@ class WholeReport:
         values = [entry[key] for entries, keys in rows for key in keys for entry in entries]
         return names, np.array(numbers, dtype=np.uint64), np.array(values, dtype=float)
 
-    def decoded(self, line: bytes, numbers: NDArray[np.float64]) -> DecodedReport:
-        """The report that a line of ``changes`` stands for, whose time and counters the library has decoded."""
+    def decoded(self, line: bytes | None, numbers: NDArray[np.float64]) -> DecodedReport:
+        """The report that a line of ``changes`` stands for, or this one itself (None), whose time and counters the
+        library has decoded.
+        """
         found = self.columns
         if found is None:
             raise ProtocolError("changes: there is no whole report to refer to")
         return DecodedReport(self, line, found[0], numbers)
+
+    def complete(self) -> Report:
+        """All of it, parsed; :class:`ProtocolError` if there is none."""
+        if self._whole is None:
+            raise ProtocolError("changes: there is no whole report to refer to")
+        return self._whole
 
     def changed(self, message: Mapping[str, Any]) -> tuple[Report, list[dict[str, Any]]]:
         """The report that a message ``changes`` stands for, and the links that it names; :class:`ProtocolError`."""
@@ -119,9 +144,13 @@ class DecodedReport(Mapping[str, Any]):
     the order of :attr:`WholeReport.columns`. The rest is read from the line when somebody asks for it.
     """
 
-    def __init__(self, whole: WholeReport, line: bytes, names: Any, numbers: NDArray[np.float64]) -> None:
-        self.time_s, self.names, self.columns = float(numbers[0]), names, numbers[1:].copy()
-        self._from: tuple[WholeReport, bytes] | None = (whole, line)
+    __slots__ = ("_from", "_report", "columns", "names", "time_s")
+
+    def __init__(self, whole: WholeReport, line: bytes | None, names: Any, numbers: NDArray[np.float64]) -> None:
+        self.time_s, self.names = float(numbers[0]), names
+        self.columns: NDArray[np.float64] | None = numbers[1:]
+        """A part of what came together; :meth:`release` it soon."""
+        self._from: tuple[WholeReport, bytes | None] | None = (whole, line)
         self._report: Report = {"time_s": self.time_s, "more": False}
 
     @property
@@ -129,8 +158,13 @@ class DecodedReport(Mapping[str, Any]):
         """All of it."""
         if self._from is not None:
             whole, line = self._from
-            self._report, self._from = whole.changed(parse_line(line))[0], None
+            self._report = whole.complete() if line is None else whole.changed(parse_line(line))[0]
+            self._from = None
         return self._report
+
+    def release(self) -> None:
+        """The columns were taken."""
+        self.columns = None
 
     def __getitem__(self, key: str) -> Any:
         """As of the report."""

@@ -127,6 +127,11 @@ class SequenceMarkers:
         """The first number at a flow's first edge since its paths in use last changed; None: none was told."""
         return self._first.get((node, number))
 
+    @property
+    def is_awaited(self) -> bool:
+        """Whether somebody waits for markers of any flow."""
+        return bool(self._markers or self._senders)
+
     def reported(self, node: str, report: Mapping[str, Any]) -> bool:
         """An agent's report says again what was told at once; whether somebody waits for any of it."""
         sent = {number for (_, number), sender in self._senders.items() if sender == node}

@@ -10,8 +10,9 @@ from __future__ import annotations
 import hmac
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from hyroads.controller.core.admission import Limits
@@ -19,12 +20,12 @@ from hyroads.controller.core.identity import DeviceTokens, not_of_node
 from hyroads.controller.files.tls import certificate_names
 from hyroads.controller.framework import ryu_shim as shim
 from hyroads.controller.framework.connections import Connections, Place
-from hyroads.controller.framework.shared_poll import SharedPoll
+from hyroads.controller.framework.shared_poll import Numbers, SharedPoll
 from hyroads.controller.framework.tls_socket import TlsSocket
-from hyroads.controller.native.messages import CHANGES, PONG
+from hyroads.controller.native.messages import CHANGES, PONG, WHOLE
 from hyroads.controller.settings.controller import Timings
 
-from .changes import WHOLE_MS, WholeReport
+from .changes import WHOLE_MS, DecodedReport, WholeReport
 from .clients import DEAD_S, REPORT_MS, ClientAccess, allowance
 from .lead import lead_document
 from .markers import SequenceMarkers, parse_first, parse_passed
@@ -76,6 +77,9 @@ class Listener(Protocol):
     def agent_report(self, session: Session, report: Mapping[str, Any]) -> None:
         """Counters."""
 
+    def agent_reports(self, told: Sequence[tuple[Session, DecodedReport]]) -> None:
+        """Counters of several agents at once, of each at most one report; none of them is in parts."""
+
     @property
     def is_starting(self) -> bool:
         """Whether so many devices come back that what they report is of less use than that all of them are heard."""
@@ -95,6 +99,9 @@ class RadioListener(Protocol):
 
     def radio_report(self, session: Session, report: RadioReport) -> None:
         """A reading."""
+
+    def radio_readings(self, told: Sequence[tuple[Session, NDArray[np.float64]]]) -> None:
+        """Readings of several at once, of each at most one: numbers as ``session.reading.decoded`` takes them."""
 
 
 class Stations(Protocol):
@@ -187,7 +194,7 @@ class AgentServer:
         self._tokens = tokens
         self._context, self._conflict = context, conflict
         self._clock, self._attended = clock, attended or clock
-        self._poll = SharedPoll(MAX_LINE)
+        self._poll = SharedPoll(MAX_LINE, self._take_numbers)
         places = 2 * (len(nodes) + len(radios.nodes) + len(clients.tokens)) + SPARE_CONNECTIONS
         limits = Limits(places, places, HELLO_WITHIN_S if context is None else HELLO_WITHIN_S + TLS_WITHIN_S)
         self._connections = Connections(limits, self._attended, listener.agent_misbehaved)
@@ -324,7 +331,7 @@ class AgentServer:
         if not place.authenticated(f"{hello.role} {hello.node}"):
             return None
         session = Session(hello, place.peer, connection, self._attended, heard_s=self._attended())
-        session.by_library = self._poll.can_read(connection)
+        session.by_library, session.holds = self._poll.can_read(connection), self._poll.holds
         welcome = {RADIO: self._welcome_radio, CLIENT: self._welcome_client}.get(hello.role, self._welcome_agent)
         return welcome(session)
 
@@ -430,7 +437,8 @@ class AgentServer:
         for line in lines.given(b""):
             self._take(session, line)
         if session.hello.role != CLIENT and session.by_library:
-            self._poll.serve_by_library(connection, lines.rest(), lambda *told: self._take_told(session, *told))
+            take = partial(self._take_told, session)
+            self._poll.serve_by_library(connection, lines.rest(), take, session)
             return
         if session.hello.role != CLIENT:
             self._poll.serve(connection, lambda data: self._take_all(session, lines.given(data)))
@@ -461,23 +469,49 @@ class AgentServer:
         session.skip_until_s = session.heard_s + STARTING_S
         return False
 
-    def _take_told(self, session: Session, kind: int, line: bytes, number: int, numbers: NDArray[np.float64]) -> None:
-        """What the library has read of a session. It leaves out reports that are followed by newer ones."""
+    def _take_told(self, session: Session, kind: int, line: bytes, number: int) -> None:
+        """What the library has read of a session, but for numbers. It leaves out reports followed by newer ones."""
         if session.closed:
             return
-        is_replaced = kind == CHANGES or line.startswith(_REPLACED)
-        if is_replaced and self._listener.is_starting and self._sheds(session):
-            return
-        if kind not in {PONG, CHANGES}:
-            self._take(session, line)
-            return
-        session.heard_s = self._attended()
         if kind == PONG:
-            self._handlers[session.hello.role]["pong"](session, {"seq": number, **_PONG})
-        elif session.hello.role == RADIO:
-            self._radios.listener.radio_report(session, session.reading.decoded(numbers.tolist()))
-        else:
-            self._reported(session, session.whole.decoded(line, numbers), [])
+            session.heard_s = self._attended()
+            self._on_pong(session, {"seq": number, **_PONG})
+            return
+        if line.startswith(_REPLACED) and self._listener.is_starting and self._sheds(session):
+            return
+        self._take(session, line)
+
+    def _take_numbers(self, told: Sequence[Numbers]) -> None:
+        """What the library has decoded, of many sessions."""
+        now_s, is_starting = self._attended(), self._listener.is_starting
+        readings: list[tuple[Session, NDArray[np.float64]]] = []
+        reports: list[tuple[Session, DecodedReport]] = []
+        for session, kind, line, numbers in told:
+            if session.closed or (is_starting and kind == CHANGES and self._sheds(session)):
+                continue
+            session.heard_s = now_s
+            if session.hello.role == RADIO:
+                readings.append((session, numbers))
+                continue
+            try:
+                reports.append((session, self._decoded(session, kind, line, numbers)))
+            except Exception as error:  # noqa: BLE001 - whoever serves the session gets it; others' numbers count
+                session.fail(self._poll.end, error)
+        if readings:
+            self._radios.listener.radio_readings(readings)
+        if reports:
+            self._listener.agent_reports(reports)
+        for session, _ in reports:
+            if not session.joined:
+                self._join(session)
+
+    def _decoded(self, session: Session, kind: int, line: bytes, numbers: NDArray[np.float64]) -> DecodedReport:
+        if kind != WHOLE:
+            return session.whole.decoded(line, numbers)
+        # Reports that refer to the old one may still be read.
+        session.whole = session.whole.again(line)
+        self._listener.agent_links(session, session.whole.up)
+        return session.whole.decoded(None, numbers)
 
     def _take(self, session: Session, line: bytes) -> None:
         if session.closed:
@@ -524,14 +558,14 @@ class AgentServer:
         reader = self._poll.library if session.by_library else None
         found = session.whole.columns if reader is not None else None
         if reader is not None and found is not None:
-            session.refer(reader.refer_to_report, *found[1:])
+            session.refer(reader.refer_to_report, *found[1:], is_last=report["seq"] is None)
         self._reported(session, report, report["links"])
 
     def _on_radio(self, session: Session, message: dict[str, Any]) -> None:
         report = session.reading.take(message)
         technologies = session.reading.technologies
         if session.by_library and self._poll.library is not None and technologies is not None:
-            session.refer(self._poll.library.refer_to_reading, technologies)
+            session.refer(self._poll.library.refer_to_reading, technologies, is_last=report.seq is None)
         self._radios.listener.radio_report(session, report)
 
     def _on_changes(self, session: Session, message: dict[str, Any]) -> None:
@@ -576,14 +610,28 @@ class AgentServer:
         due_s = self._clock() + period_s
         while True:
             shim.sleep(max(0.0, min(due_s - self._clock(), JOIN_WITHIN_S / 3)))
-            is_due = self._clock() >= due_s
+            now_s = self._clock()
+            is_due = now_s >= due_s
             if is_due:
-                due_s = self._clock() + period_s
-            for session in [*self.sessions.values(), *self.radios.values(), *self.clients.values()]:
-                if not session.joined and self._clock() >= session.join_by_s:
+                due_s = now_s + period_s
+            # Radios and clients join when they are welcome.
+            joining = [session for session in self.sessions.values() if not session.joined]
+            for session in joining:
+                if now_s >= session.join_by_s:
                     self._join(session)
-                if is_due:
-                    self._look_after(session, period_s)
+            if is_due:
+                self._look_after_all(period_s)
+
+    def _look_after_all(self, period_s: float) -> None:
+        """Cost follows who is silent, was asked something, or shall be pinged; of all others two times are compared."""
+        self._poll.flush()
+        now_s = self._attended()
+        heard_since_s, pinged_since_s = now_s - period_s / 2, now_s - PING_WITHIN_S
+        for session in [*self.sessions.values(), *self.radios.values()]:
+            if session.heard_s < heard_since_s or session.pinged_s <= pinged_since_s or session.has_requests:
+                self._look_after(session, period_s)
+        for session in list(self.clients.values()):
+            self._look_after(session, period_s)
 
     def _look_after(self, session: Session, period_s: float) -> None:
         silent_s = self._attended() - session.heard_s

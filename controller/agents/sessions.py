@@ -52,6 +52,8 @@ class Session:
     """Until when reports that others take the place of may be left out."""
     by_library: bool = False
     """The compiled library reads its socket."""
+    holds: Callable[[Any], bool] = field(default=lambda connection: False, repr=False)
+    """Whether the library has something of a socket that was not taken yet."""
     allowance: TokenBucket | None = None
     may_change: bool = True
     """Of radios: another controller leads if not, and they would refuse what we say."""
@@ -61,7 +63,8 @@ class Session:
     def __post_init__(self) -> None:
         self.node = self.hello.node
         self.whole, self.reading = WholeReport(), WholeReading()
-        self._outbox = shim.new_queue(OUTBOX)
+        self._outbox, self._is_writing = shim.new_queue(OUTBOX), False
+        self._sends_now = shim.sends_now(self._socket)
         self._requests: dict[int, _Request] = {}
         self._pings: dict[int, float] = {}
         self._asked: dict[int, float] = {}
@@ -84,9 +87,23 @@ class Session:
         self.send({**document, "seq": seq})
 
     def send(self, document: Mapping[str, Any]) -> None:
-        """Queue a line; an agent that does not read loses its connection."""
+        """Send a line, or queue what of it there is no room for; an agent that does not read loses its connection."""
+        self._send(encode(document))
+
+    def _send(self, line: bytes) -> None:
+        # To wake another green thread for each of thousands of lines a second costs more than to send them.
+        if self._sends_now is not None and not (self._is_writing or self.closed or self._outbox.qsize()):
+            try:
+                line = line[self._sends_now(line) :]
+            except BlockingIOError:
+                pass
+            except OSError as error:
+                self.close(f"sending failed: {error.strerror or error}")
+                return
+            if not line:
+                return
         try:
-            self._outbox.put_nowait(encode(document))
+            self._outbox.put_nowait(line)
         except shim.QueueFull:
             self.close("it does not read")
 
@@ -109,7 +126,7 @@ class Session:
         seq = next(self._seq)
         self.pinged_s = self.clock()
         self._pings = _with_latest(self._pings, seq, self.pinged_s)
-        self.send({"type": "ping", "seq": seq})
+        self._send(b'{"type":"ping","seq":%d}\n' % seq)
 
     def ask_leader(self, now_s: float) -> None:
         """Ask when the leader was heard, at a time that :meth:`leader_heard_s` counts from."""
@@ -123,13 +140,22 @@ class Session:
         # It was answered after it was asked, and read perhaps much later.
         return None if asked_s is None or heard_ms is None else asked_s - heard_ms / 1e3
 
-    def has_unread(self) -> bool:
-        """Whether the peer has said something that was not read yet."""
-        return not self.closed and shim.has_unread(self._socket)
+    @property
+    def has_requests(self) -> bool:
+        """Whether something that it was asked is not answered yet."""
+        return bool(self._requests)
 
-    def refer(self, tell: Callable[..., None], *what: object) -> None:
+    def has_unread(self) -> bool:
+        """Whether the peer has said something that was not read, or not taken, yet."""
+        return not self.closed and (shim.has_unread(self._socket) or (self.by_library and self.holds(self._socket)))
+
+    def refer(self, tell: Callable[..., None], *what: object, is_last: bool) -> None:
         """Tell whoever reads the socket what changes refer to from now on."""
-        tell(self._socket.fileno(), *what)
+        tell(self._socket.fileno(), *what, is_last=is_last)
+
+    def fail(self, end: Callable[[Any, Exception], None], error: Exception) -> None:
+        """Have whoever serves the socket get an error."""
+        end(self._socket, error)
 
     def close(self, why: str) -> None:
         """End the session (the reader notices and tells the listener)."""
@@ -144,10 +170,12 @@ class Session:
             line = self._outbox.get()
             if line is None:
                 return
+            self._is_writing = True
             try:
                 self._socket.sendall(line)
             except OSError as error:
                 self.close(f"sending failed: {error.strerror or error}")
+            self._is_writing = False
 
     def answered(self, message: Mapping[str, Any]) -> None:
         """An answer to a request came in."""
@@ -168,6 +196,8 @@ class Session:
 
     def expire(self) -> None:
         """Requests that were not answered in time count as failed."""
+        if not self._requests:
+            return
         now_s = self.clock()
         late = [seq for seq, request in self._requests.items() if request.deadline_s < now_s]
         if late and self.has_unread():

@@ -205,6 +205,11 @@ class WholeReading:
         return report
 
     @property
+    def whole(self) -> RadioReport | None:
+        """The reading that changes refer to."""
+        return self._whole
+
+    @property
     def technologies(self) -> tuple[str, ...] | None:
         """Those of the last whole reading, if the library can compare them: of plain characters, at least one."""
         names = tuple(each.technology for each in self._whole.interfaces) if self._whole is not None else ()

@@ -6,15 +6,20 @@ silence lets estimates age, which the loop knows how to treat, and a wrong value
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from hyroads.controller.agents.telemetry import RadioInterface, RadioNeighbour, RadioReport
+import numpy as np
+from numpy.typing import NDArray
+
+from hyroads.controller.agents.telemetry import RadioInterface, RadioNeighbour, RadioReport, WholeReading
 from hyroads.controller.core.estimate.busy_time import Interface
 from hyroads.controller.measure.samples import Event, InterfaceSample, NeighbourSample, NodeSample, Silence
 
 from .probing import BusyReading
+
+FloatArray = NDArray[np.float64]
+IndexArray = NDArray[np.intp]
 
 # Three readings of the default interval that did not come, and a little patience with a busy machine.
 SILENT_S = 0.5
@@ -28,6 +33,7 @@ ACTIVE_TOLERANCE = 1.25
 ACTIVE_SLACK_S = 0.1
 # Readings of an interface that are kept: about two seconds, with those that a probe asks for.
 HISTORY = 32
+_MOST_US = (1 << 63) - 1
 # With fewer nodes it can't be told whether readings are late because of them or because of us.
 JUDGED_NODES = 4
 
@@ -57,22 +63,74 @@ class Fresh:
     busy: float | None
 
 
-@dataclass
-class _Track:
-    """An interface: its last reading, and the growth of its counters since the last :meth:`RadioTable.take`."""
+class _Tracks:
+    """By interface, as columns: its last reading, and the growth of its counters since the last
+    :meth:`RadioTable.take`. Times are in seconds, counters in microseconds.
+    """
 
-    last: RadioInterface
-    read_s: float
-    """When it was read, on the reader's clock."""
-    time_s: float
-    """The same on ours."""
-    moved_s: float
-    moves: bool = False
-    busy_us: int = 0
-    active_us: int = 0
-    taken: bool = True
-    frozen: bool = False
-    history: deque[BusyReading] = field(default_factory=lambda: deque(maxlen=HISTORY))
+    def __init__(self, count: int) -> None:
+        self.neighbours: list[tuple[RadioNeighbour, ...]] = [()] * count
+        self.last_us = np.zeros((count, 2), dtype=np.int64)
+        """Busy, active."""
+        self.read_s = np.zeros(count)
+        """When it was read, on the reader's clock."""
+        self.time_s = np.zeros(count)
+        """The same on ours."""
+        self.moved_s, self.moves = np.zeros(count), np.zeros(count, dtype=bool)
+        self.grown_us = np.zeros((count, 2), dtype=np.int64)
+        self.taken, self.frozen = np.ones(count, dtype=bool), np.zeros(count, dtype=bool)
+        self._history_s, self._history_us = np.zeros((count, HISTORY)), np.zeros((count, HISTORY, 2), dtype=np.int64)
+        self._written = np.zeros(count, dtype=np.intp)
+
+    def begin(self, at: int, new: RadioInterface, read_s: float, time_s: float) -> None:
+        """The first reading of an interface."""
+        self.neighbours[at], self.last_us[at] = new.neighbours, _counters(new)
+        self.read_s[at] = self.moved_s[at] = read_s
+        self.time_s[at] = time_s
+        self.moves[at] = self.taken[at] = self.frozen[at] = False
+        self.grown_us[at], self._written[at] = 0, 0
+
+    def take(
+        self, at: IndexArray, us: NDArray[np.int64], read_s: FloatArray, time_s: FloatArray
+    ) -> Iterator[tuple[int, str]]:
+        """Readings of several interfaces, each another one: counters, int64[interfaces, 2], and when they were read.
+        Gives which of the readings are in doubt, and why.
+        """
+        written = self._written[at] % HISTORY
+        self._history_s[at, written], self._history_us[at, written] = time_s, us
+        self._written[at] += 1
+        grown = us - self.last_us[at]
+        busy_us, active_us = grown[:, 0], grown[:, 1]
+        restarted = (grown < 0).any(axis=1)
+        beyond = ~restarted & (busy_us > active_us * (1 + BUSY_TOLERANCE))
+        most_us = 1e6 * (ACTIVE_TOLERANCE * (read_s - self.read_s[at]) + ACTIVE_SLACK_S)
+        longer = ~restarted & ~beyond & (active_us > most_us)
+        fine = ~(restarted | beyond | longer)
+        self.grown_us[at[restarted]] = 0
+        self.grown_us[at[fine]] += np.column_stack([np.minimum(busy_us, active_us), active_us])[fine]
+        moving = active_us > 0
+        self.moves[at[moving]], self.moved_s[at[moving]] = True, read_s[moving]
+        # Adapters that tell no busy time have counters that never move.
+        self.frozen[at] = self.moves[at] & (read_s - self.moved_s[at] >= FROZEN_S)
+        self.last_us[at], self.read_s[at], self.time_s[at], self.taken[at] = us, read_s, time_s, False
+        if not fine.all():
+            for which, why in (
+                (restarted, "restarted"),
+                (beyond, "busy-beyond-active"),
+                (longer, "active-beyond-time"),
+            ):
+                yield from ((int(i), why) for i in np.flatnonzero(which))
+
+    def history(self, at: int) -> tuple[BusyReading, ...]:
+        """The last readings of an interface but the first one, oldest first."""
+        written = int(self._written[at])
+        places = [i % HISTORY for i in range(max(0, written - HISTORY), written)]
+        times_s, rows = self._history_s[at, places].tolist(), self._history_us[at, places].tolist()
+        return tuple(BusyReading(time_s, *row) for time_s, row in zip(times_s, rows, strict=True))
+
+
+def _counters(interface: RadioInterface) -> tuple[int, int]:
+    return min(interface.busy_us, _MOST_US), min(interface.active_us, _MOST_US)
 
 
 @dataclass
@@ -89,14 +147,19 @@ class _Node:
     delay_s: float = 0.0
     """How much longer than the fastest of the last minute the last reading was under way."""
     noted: dict[str, float] = field(default_factory=dict)
-    tracks: dict[str, _Track] = field(default_factory=dict)
+    tracks: dict[str, int] = field(default_factory=dict)
+    """By technology: where its interface is among the tracks."""
+    whole: object = None
+    """The whole reading whose interfaces are ``rows``, in its order, if all of them have been read."""
+    rows: IndexArray | None = None
 
 
 class RadioTable:
     """The last readings of all radios. ``interfaces`` are those that the network declares."""
 
     def __init__(self, interfaces: frozenset[Interface]) -> None:
-        self._interfaces = interfaces
+        self._places = {interface: at for at, interface in enumerate(sorted(interfaces))}
+        self._tracks = _Tracks(len(interfaces))
         self._nodes: dict[str, _Node] = {}
         self.late_s = 0.0
         """By so much readings of most nodes are late: it is we who read them late, and silence begins later."""
@@ -136,46 +199,71 @@ class RadioTable:
         known = self._nodes.get(node)
         if known is None:
             return
-        if known.read_s is not None and report.time_s < known.read_s:
-            # Not an answer to a question that overtook: the channel keeps the order.
-            known.noted["clock"] = now_s
-            known.tracks.clear()
-            known.offset_until_s = 0.0
-        known.heard_s, known.read_s = now_s, report.time_s
-        offset_s = now_s - report.time_s
-        if now_s >= known.offset_until_s or offset_s < known.offset_s:
-            known.offset_s, known.offset_until_s = offset_s, now_s + CLOCK_WINDOW_S
-        known.delay_s = offset_s - known.offset_s
+        known.whole = known.rows = None
+        self._came(known, report.time_s, now_s)
         for interface in report.interfaces:
-            if (node, interface.technology) in self._interfaces:
-                self._interface(known, interface, report.time_s, now_s)
+            if (node, interface.technology) in self._places:
+                self._interface(known, self._places[node, interface.technology], interface, report.time_s, now_s)
             else:
                 known.noted["unknown-interface"] = now_s
 
-    def _interface(self, node: _Node, new: RadioInterface, read_s: float, now_s: float) -> None:
-        time_s = read_s + node.offset_s
-        track = node.tracks.get(new.technology)
-        if track is None:
-            node.tracks[new.technology] = _Track(new, read_s, time_s, read_s, taken=False)
+    def _came(self, known: _Node, read_s: float, now_s: float) -> None:
+        if known.read_s is not None and read_s < known.read_s:
+            # Not an answer to a question that overtook: the channel keeps the order.
+            known.noted["clock"] = now_s
+            known.tracks.clear()
+            known.whole = known.rows = None
+            known.offset_until_s = 0.0
+        known.heard_s, known.read_s = now_s, read_s
+        offset_s = now_s - read_s
+        if now_s >= known.offset_until_s or offset_s < known.offset_s:
+            known.offset_s, known.offset_until_s = offset_s, now_s + CLOCK_WINDOW_S
+        known.delay_s = offset_s - known.offset_s
+
+    def _interface(self, node: _Node, at: int, new: RadioInterface, read_s: float, now_s: float) -> None:
+        tracks, time_s = self._tracks, read_s + node.offset_s
+        if new.technology not in node.tracks:
+            node.tracks[new.technology] = at
+            tracks.begin(at, new, read_s, time_s)
             return
-        track.history.append(BusyReading(time_s, new.busy_us, new.active_us))
-        busy_us, active_us = new.busy_us - track.last.busy_us, new.active_us - track.last.active_us
-        elapsed_s = read_s - track.read_s
-        if busy_us < 0 or active_us < 0:
-            node.noted["restarted"] = now_s
-            track.busy_us = track.active_us = 0
-        elif busy_us > active_us * (1 + BUSY_TOLERANCE):
-            node.noted["busy-beyond-active"] = now_s
-        elif active_us > 1e6 * (ACTIVE_TOLERANCE * elapsed_s + ACTIVE_SLACK_S):
-            node.noted["active-beyond-time"] = now_s
-        else:
-            track.busy_us += min(busy_us, active_us)
-            track.active_us += active_us
-        if active_us > 0:
-            track.moves, track.moved_s = True, read_s
-        # Adapters that tell no busy time have counters that never move.
-        track.frozen = track.moves and read_s - track.moved_s >= FROZEN_S
-        track.last, track.read_s, track.time_s, track.taken = new, read_s, time_s, False
+        us, when = np.array([_counters(new)], dtype=np.int64), (np.array([read_s]), np.array([time_s]))
+        for _, doubt in tracks.take(np.array([at]), us, *when):
+            node.noted[doubt] = now_s
+        tracks.neighbours[at] = new.neighbours
+
+    def readings_came(self, told: Sequence[tuple[str, WholeReading, FloatArray]], now_s: float) -> None:
+        """Readings of several nodes arrived, of each at most one, decoded (``WholeReading.decoded``)."""
+        nodes: list[_Node] = []
+        numbers: list[FloatArray] = []
+        for name, reading, decoded in told:
+            known, whole = self._nodes.get(name), reading.whole
+            if known is None:
+                continue
+            if known.rows is None or known.whole is not whole or decoded[0] < (known.read_s or 0.0):
+                self.report(name, reading.decoded(decoded.tolist()), now_s)
+                self._note_whole(name, known, whole)
+                continue
+            self._came(known, float(decoded[0]), now_s)
+            nodes.append(known)
+            numbers.append(decoded)
+        if not nodes:
+            return
+        counts = [len(each) // 2 for each in numbers]
+        rows = np.concatenate([node.rows for node in nodes if node.rows is not None])
+        us = np.concatenate([each[1:] for each in numbers]).astype(np.int64).reshape(-1, 2)
+        read_s = np.repeat([each[0] for each in numbers], counts)
+        time_s = read_s + np.repeat([node.offset_s for node in nodes], counts)
+        doubts = list(self._tracks.take(rows, us, read_s, time_s))
+        if doubts:
+            of = np.repeat(np.arange(len(nodes)), counts)
+            for which, doubt in doubts:
+                nodes[of[which]].noted[doubt] = now_s
+
+    def _note_whole(self, name: str, node: _Node, whole: RadioReport | None) -> None:
+        """From now on decoded readings tell of these interfaces, all of which are known and have been read."""
+        technologies = [each.technology for each in whole.interfaces] if whole is not None else []
+        if technologies and all(technology in node.tracks for technology in technologies):
+            node.whole, node.rows = whole, np.array([self._places[name, technology] for technology in technologies])
 
     def note(self, node: str, flag: str, now_s: float) -> None:
         """Someone else has found a doubt."""
@@ -185,37 +273,47 @@ class RadioTable:
 
     def take(self, now_s: float) -> list[Fresh]:
         """What came in since the last time and can be used."""
-        return [
-            fresh for name, node in self._nodes.items() if not self._is_old(node) for fresh in self._take(name, node)
+        tracks = self._tracks
+        is_new = ~(tracks.taken | tracks.frozen)
+        busy_us, active_us = tracks.grown_us[:, 0], tracks.grown_us[:, 1]
+        has_grown = active_us > 0
+        share = np.divide(busy_us, active_us, out=np.zeros(len(busy_us)), where=has_grown).tolist()
+        is_told, times_s, new = has_grown.tolist(), tracks.time_s.tolist(), is_new.tolist()
+        places = [
+            (name, technology, at)
+            for name, node in self._nodes.items()
+            if not self._is_old(node)
+            for technology, at in node.tracks.items()
+            if new[at]
         ]
-
-    def _take(self, name: str, node: _Node) -> Iterator[Fresh]:
-        for technology, track in node.tracks.items():
-            if track.taken or track.frozen:
-                continue
-            track.taken = True
-            busy = track.busy_us / track.active_us if track.active_us > 0 else None
-            track.busy_us = track.active_us = 0
-            yield Fresh((name, technology), track.time_s, track.last.neighbours, busy)
+        taken = np.array([at for *_, at in places], dtype=np.intp)
+        tracks.taken[taken], tracks.grown_us[taken] = True, 0
+        rows = tracks.neighbours
+        return [
+            Fresh((name, technology), times_s[at], rows[at], share[at] if is_told[at] else None)
+            for name, technology, at in places
+        ]
 
     def is_fresh(self, interface: Interface, now_s: float) -> bool:
         """Whether the interface was read a moment ago, without a doubt of its values."""
-        node = self._nodes.get(interface[0])
-        track = node.tracks.get(interface[1]) if node is not None and node.up and not self._is_old(node) else None
-        return track is not None and not track.frozen and now_s - self.late_s - track.time_s <= SILENT_S + OLD_S
+        node, tracks = self._nodes.get(interface[0]), self._tracks
+        at = node.tracks.get(interface[1]) if node is not None and node.up and not self._is_old(node) else None
+        if at is None or tracks.frozen[at]:
+            return False
+        return bool(now_s - self.late_s - tracks.time_s[at] <= SILENT_S + OLD_S)
 
     def readings(self, interface: Interface) -> tuple[BusyReading, ...]:
         """The counters of an interface as they were read lately, oldest first; none if its radios are gone."""
         node = self._nodes.get(interface[0])
-        track = node.tracks.get(interface[1]) if node is not None and node.up else None
-        return tuple(track.history) if track is not None and not track.frozen else ()
+        at = node.tracks.get(interface[1]) if node is not None and node.up else None
+        return self._tracks.history(at) if at is not None and not self._tracks.frozen[at] else ()
 
     def neighbours(self, interface: Interface) -> tuple[RadioNeighbour, ...]:
         """The last rows of an interface, however old."""
-        track = self._track(interface)
-        return track.last.neighbours if track is not None else ()
+        at = self._track(interface)
+        return self._tracks.neighbours[at] if at is not None else ()
 
-    def _track(self, interface: Interface) -> _Track | None:
+    def _track(self, interface: Interface) -> int | None:
         node = self._nodes.get(interface[0])
         return node.tracks.get(interface[1]) if node is not None else None
 
@@ -229,14 +327,14 @@ class RadioTable:
             found.append("silent")
         if self._is_old(known):
             found.append("old")
-        if any(track.frozen for track in known.tracks.values()):
+        if any(self._tracks.frozen[at] for at in known.tracks.values()):
             found.append("frozen")
         return (*found, *(flag for flag, at_s in known.noted.items() if now_s - at_s <= SHOWN_S))
 
     def age_s(self, interface: Interface, now_s: float) -> float | None:
         """How old the last reading of an interface is."""
-        track = self._track(interface)
-        return None if track is None else now_s - track.time_s
+        at = self._track(interface)
+        return None if at is None else now_s - float(self._tracks.time_s[at])
 
 
 # What makes the values themselves doubtful; the other flags concern differences, which are None then, or counters.

@@ -25,6 +25,8 @@ from hyroads.controller.model.plan import MULTIPATH, FlowPlan, Plan
 FloatArray = NDArray[np.float64]
 IndexArray = NDArray[np.intp]
 Entry = Mapping[str, Any]
+Taken = tuple[str, Entry, Entry | None, float, bool]
+"""Node, report, the one before, when it was taken, and whether that is the one taken last."""
 
 # A queue counts as a backlog from so many frames on, and if it takes so long to send: less is the burst of a pacer.
 BACKLOG_FRAMES = 4
@@ -125,13 +127,55 @@ def _are_of(sides: Mapping[str, _Side], report: DecodedReport) -> bool:
     return True
 
 
+@dataclass(frozen=True, eq=False)
+class _Rows:
+    """Rows of both sides of an agent's reports. ``of_flows`` and ``of_paths`` are the places of decoded columns in the
+    values of both tables, one column after the other.
+    """
+
+    sending: _Side
+    receiving: _Side
+    paths: IndexArray
+    flows: IndexArray
+    of_flows: IndexArray
+    of_paths: IndexArray
+
+    @classmethod
+    def of(cls, sending: _Side, receiving: _Side, flows: _Table, paths: _Table) -> _Rows:
+        """The rows of two sides."""
+        sent, received = (np.arange(side.path_at, side.path_at + side.path_count) for side in (sending, receiving))
+        own, others = (np.arange(side.flow_at, side.flow_at + len(side.numbers)) for side in (sending, receiving))
+        return cls(
+            sending,
+            receiving,
+            np.concatenate([sent, received]),
+            np.concatenate([own, others]),
+            np.concatenate([flows.place(name) + own for name in ("queued", "queued_bytes", "dropped")]),
+            np.concatenate(
+                [*(paths.place(name) + sent for name in ("bytes", "frames", "rate")), paths.place("bytes") + received]
+            ),
+        )
+
+
 class _Table:
     """Columns of equal length; rows are given out in runs, and all move when there is no room."""
 
     def __init__(self, **columns: float) -> None:
         self._empty = columns
-        self.values = {name: np.full(_LEAST_ROWS, empty) for name, empty in columns.items()}
+        self._made(_LEAST_ROWS)
         self.used = 0
+
+    def _made(self, size: int) -> None:
+        self._all = np.repeat(np.array(list(self._empty.values())), size)
+        self.values = dict(zip(self._empty, self._all.reshape(len(self._empty), size), strict=True))
+
+    def place(self, name: str) -> int:
+        """Where a column begins in all of the values."""
+        return list(self._empty).index(name) * len(self.values[name])
+
+    def put(self, places: IndexArray, values: FloatArray) -> None:
+        """Other values at some places (:meth:`place` and a row)."""
+        self._all[places] = values
 
     def __getitem__(self, name: str) -> FloatArray:
         return self.values[name]
@@ -143,11 +187,10 @@ class _Table:
     def moved(self, runs: Sequence[tuple[int, int]], spare: int) -> list[int]:
         """Keep these runs (first row, number of rows) alone, with room for so many more; gives their new first rows."""
         rows = np.concatenate([np.arange(at, at + count) for at, count in runs]) if runs else np.zeros(0, dtype=int)
-        size = max(_LEAST_ROWS, 2 * (len(rows) + spare))
-        for name, empty in self._empty.items():
-            column = np.full(size, empty)
-            column[: len(rows)] = self.values[name][rows]
-            self.values[name] = column
+        old = self.values
+        self._made(max(_LEAST_ROWS, 2 * (len(rows) + spare)))
+        for name, column in self.values.items():
+            column[: len(rows)] = old[name][rows]
         self.used = len(rows)
         bounds = np.cumsum([0, *(count for _, count in runs)])
         return [int(first) for first in bounds[:-1]]
@@ -166,6 +209,7 @@ class ReportColumns:
     def __init__(self) -> None:
         self.version = 0
         self._sides: dict[str, dict[str, _Side]] = {}
+        self._rows: dict[str, _Rows] = {}
         self._number_of: dict[str, int] = {}
         self._elapsed_s: list[float] = []
         self._taken_s: list[float] = []
@@ -175,18 +219,68 @@ class ReportColumns:
         self._flows = _Table(queued=nan, queued_bytes=nan, dropped=nan, dropped_before=nan, has_before=0.0,
                              allowed_before=nan, most_allowed_before=nan, node=0.0)  # fmt: skip
 
-    def take(self, node: str, report: Entry, before: Entry | None, taken_s: float, *, follows: bool) -> None:
+    def take(self, node: str, report: Entry, before: Entry | None, taken_s: float, follows: bool) -> None:
         """A report, and the one that its growth is counted from. ``follows``: that is the one taken last."""
+        if isinstance(report, DecodedReport):
+            self.take_decoded([(node, report, before, taken_s, follows)])
+        else:
+            self._take_entries(node, report, before, taken_s, follows=follows)
+
+    def take_decoded(self, told: Sequence[Taken]) -> None:
+        """Decoded reports of several agents, of each at most one."""
+        found = [self._rows_of(node, report) for node, report, *_ in told]
+        if None in found:
+            for rows, (node, report, before, taken_s, follows) in zip(found, told, strict=True):
+                if rows is None:
+                    self._take_entries(node, report, before, taken_s, follows=follows)
+            # Those may have moved all rows.
+            found = [rows and self._rows_of(*each[:2]) for rows, each in zip(found, told, strict=True)]
+        put: list[tuple[_Rows, FloatArray, bool]] = []
+        for rows, (node, report, before, taken_s, follows) in zip(found, told, strict=True):
+            if rows is not None and isinstance(report, DecodedReport) and report.columns is not None:
+                self._note_time(node, report, before, taken_s)
+                put.append((rows, report.columns, follows))
+        for _, report, *_ in told:
+            if isinstance(report, DecodedReport):
+                report.release()
+        if put:
+            self._put(put)
+
+    def _note_time(self, node: str, report: Entry, before: Entry | None, taken_s: float) -> int:
         number = self._number_of.setdefault(node, len(self._number_of))
         if number == len(self._taken_s):
             self._taken_s.append(taken_s)
             self._elapsed_s.append(0.0)
         self._taken_s[number] = taken_s
-        self._elapsed_s[number] = float(report["time_s"] - before["time_s"]) if before is not None else 0.0
+        self._elapsed_s[number] = float(_time_s(report) - _time_s(before)) if before is not None else 0.0
+        return number
+
+    def _rows_of(self, node: str, report: Entry) -> _Rows | None:
+        """The rows of an agent, if a decoded report tells of the same."""
+        sides = self._sides.get(node)
+        if sides is None or not isinstance(report, DecodedReport) or not _are_of(sides, report):
+            return None
+        rows = self._rows.get(node)
+        if rows is None or rows.sending is not sides["ingress"] or rows.receiving is not sides["egress"]:
+            rows = self._rows[node] = _Rows.of(sides["ingress"], sides["egress"], self._flows, self._paths)
+        return rows
+
+    def _put(self, told: Sequence[tuple[_Rows, FloatArray, bool]]) -> None:
+        follow = [rows for rows, _, follows in told if follows]
+        if follow:
+            paths, flows = np.concatenate([rows.paths for rows in follow]), np.concatenate([r.flows for r in follow])
+            self._pass_on(paths, flows)
+        of_flows, of_paths = [], []
+        for rows, columns, _ in told:
+            count = len(rows.of_flows)
+            of_flows.append(columns[:count])
+            of_paths.append(columns[count:])
+        self._flows.put(np.concatenate([rows.of_flows for rows, *_ in told]), np.concatenate(of_flows))
+        self._paths.put(np.concatenate([rows.of_paths for rows, *_ in told]), np.concatenate(of_paths))
+
+    def _take_entries(self, node: str, report: Entry, before: Entry | None, taken_s: float, *, follows: bool) -> None:
+        number = self._note_time(node, report, before, taken_s)
         sides = self._sides.setdefault(node, {})
-        if isinstance(report, DecodedReport) and _are_of(sides, report):
-            self._take_decoded(sides, report.columns, follows=follows)
-            return
         for side in _SIDES:
             flows = report[side]
             numbers = [flow["number"] for flow in flows]
@@ -198,27 +292,13 @@ class ReportColumns:
                 self._fill_before(known, side, before)
             else:
                 if follows:
-                    self._pass_on(known)
+                    rows = np.arange(known.path_at, known.path_at + known.path_count)
+                    self._pass_on(rows, np.arange(known.flow_at, known.flow_at + len(known.numbers)))
                 self._fill(known, side, flows)
-
-    def _take_decoded(self, sides: Mapping[str, _Side], columns: FloatArray, *, follows: bool) -> None:
-        sending, receiving = sides["ingress"], sides["egress"]
-        if follows:
-            self._pass_on(sending)
-            self._pass_on(receiving)
-        at = 0
-        for table, names, first, count in (
-            (self._flows, ("queued", "queued_bytes", "dropped"), sending.flow_at, len(sending.numbers)),
-            (self._paths, ("bytes", "frames", "rate"), sending.path_at, sending.path_count),
-            (self._paths, ("bytes",), receiving.path_at, receiving.path_count),
-        ):
-            if count:
-                for name in names:
-                    table.values[name][first : first + count] = columns[at : at + count]
-                    at += count
 
     def forget(self, node: str) -> None:
         """An agent is gone."""
+        self._rows.pop(node, None)
         if self._sides.pop(node, None) is not None:
             self.version += 1
 
@@ -246,12 +326,8 @@ class ReportColumns:
                 rows = slice(path_at, path_at + old.path_count)
                 self._paths["flow"][rows] += flow_at - old.flow_at
 
-    def _pass_on(self, side: _Side) -> None:
+    def _pass_on(self, rows: IndexArray, flows: IndexArray) -> None:
         """What was the last is the one before."""
-        rows, flows = (
-            slice(side.path_at, side.path_at + side.path_count),
-            slice(side.flow_at, side.flow_at + len(side.numbers)),
-        )
         for name in ("bytes", "frames", "rate"):
             self._paths[f"{name}_before"][rows] = self._paths[name][rows]
         self._flows["dropped_before"][flows] = self._flows["dropped"][flows]
@@ -393,6 +469,10 @@ class _Offered:
         paths, of_old = self.columns._paths, self.columns._flows[before_column]
         before = np.where(np.isnan(of_old), join(paths["rate_before"]), of_old)
         return join(self.mbps), before, join(paths["rate"])
+
+
+def _time_s(report: Entry) -> float:
+    return report.time_s if isinstance(report, DecodedReport) else float(report["time_s"])
 
 
 def _number(value: Any) -> float:

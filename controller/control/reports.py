@@ -7,17 +7,18 @@ the last slot.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from hyroads.controller.agents.changes import DecodedReport
 from hyroads.controller.agents.protocol import MAX_REPORTED
 from hyroads.controller.core.addressing import PathName
 from hyroads.controller.core.demand import Offer
 from hyroads.controller.model.plan import MULTIPATH, FlowPlan, Plan
 
-from .report_columns import FlowRows, PathRates, ReportColumns
+from .report_columns import FlowRows, PathRates, ReportColumns, Taken
 
 Entry = Mapping[str, Any]
 _INGRESS = ("queued", "dropped", "too_big", "sent")
@@ -29,11 +30,12 @@ MIN_INTERVAL_S = 1e-3
 _LISTS = ("ingress", "egress", "links")
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class _Reports:
     taken_s: float
     last: Entry
     before: Entry | None
+    time_s: float
 
     @cached_property
     def flows(self) -> Mapping[tuple[str, int], Entry]:
@@ -71,13 +73,23 @@ class ReportRegistry:
         if report["more"] and sum(len(report[side]) for side in _LISTS) < MAX_REPORTED:
             self._parts[node] = report
             return
+        self._columns.take(*self._noted(node, report, report["time_s"], self._clock()))
+
+    def take_decoded(self, told: Sequence[tuple[str, DecodedReport]]) -> None:
+        """Reports of several agents came in, each whole, and of each agent at most one."""
+        taken_s = self._clock()
+        for node, _ in told:
+            self._parts.pop(node, None)
+        self._columns.take_decoded([self._noted(node, report, report.time_s, taken_s) for node, report in told])
+
+    def _noted(self, node: str, report: Entry, time_s: float, taken_s: float) -> Taken:
         old = self._by_node.get(node)
-        follows = old is not None and report["time_s"] - old.last["time_s"] > MIN_INTERVAL_S
-        before: Entry | None = None
+        before, follows = None, False
         if old is not None:
+            follows = time_s - old.time_s > MIN_INTERVAL_S
             before = old.last if follows else old.before
-        self._by_node[node] = reports = _Reports(self._clock(), report, before)
-        self._columns.take(node, report, before, reports.taken_s, follows=follows)
+        self._by_node[node] = _Reports(taken_s, report, before, time_s)
+        return node, report, before, taken_s, follows
 
     def forget(self, node: str) -> None:
         """An agent is gone; its counters start again when it is back."""

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from hyroads.controller.agents.protocol import Hello
-from hyroads.controller.agents.telemetry import RadioNeighbour, RadioReport
+from hyroads.controller.agents.telemetry import RadioNeighbour, RadioReport, WholeReading
 from hyroads.controller.core.closed_loop import Measurements
 from hyroads.controller.core.estimate.busy_time import Interface
 from hyroads.controller.core.estimate.filter_bank import FloatArray, IndexArray
@@ -49,6 +49,10 @@ class RadioSession(Protocol):
     @property
     def rtt_ms(self) -> float | None:
         """How long a ping takes."""
+
+    @property
+    def reading(self) -> WholeReading:
+        """Its last whole reading."""
 
     def read(self) -> int:
         """Ask for a reading at once."""
@@ -97,6 +101,10 @@ class TelemetryIngest:
     def radio_report(self, session: RadioSession, report: RadioReport) -> None:
         """A reading."""
         self.radios.report(session.node, report, self._clock())
+
+    def radio_readings(self, told: Sequence[tuple[RadioSession, FloatArray]]) -> None:
+        """Readings of several at once, decoded (``agents.telemetry.WholeReading.decoded``)."""
+        self.radios.readings_came([(each.node, each.reading, numbers) for each, numbers in told], self._clock())
 
     def read_now(self, node: str) -> int | None:
         """Asks a node's radios for a reading at once; None if they are not connected."""

@@ -31,6 +31,7 @@ def _load(name: str) -> Any:
 
 eventlet = import_module("eventlet")
 _select: Any = eventlet.patcher.original("select")
+_GreenSocket: Any = import_module("eventlet.greenio").GreenSocket
 import_module("eventlet.tpool")
 hub = _load("lib.hub")
 _ofproto_parser = _load("ofproto.ofproto_parser")
@@ -419,6 +420,14 @@ def has_unread(connection: Any) -> bool:
     poll = _select.poll()
     poll.register(descriptor, _select.POLLIN)
     return bool(poll.poll(0))
+
+
+def sends_now(connection: Any) -> Callable[[bytes], int] | None:
+    """How to send what there is room for without waiting, which says how many bytes that were; None: this socket can't,
+    as it is not plain TCP. It raises BlockingIOError where there is no room, and OSError as the socket's.
+    """
+    send: Callable[[bytes], int] | None = connection.fd.send if type(connection) is _GreenSocket else None
+    return send
 
 
 def no_delay(connection: Any) -> None:

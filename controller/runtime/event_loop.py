@@ -9,12 +9,13 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, InitVar, dataclass, replace
 from functools import partial
 from operator import is_
 from typing import Any
 
+from hyroads.controller.agents.changes import DecodedReport
 from hyroads.controller.agents.frame_keys import FrameKeys
 from hyroads.controller.agents.markers import SequenceMarkers
 from hyroads.controller.agents.protocol import AgentConfig
@@ -363,6 +364,14 @@ class EventLoop:
         self.reports.take(session.node, report)
         if self.markers.reported(session.node, report):
             self._tell()
+
+    def agent_reports(self, told: Sequence[tuple[Session, DecodedReport]]) -> None:
+        """Counters of several agents at once."""
+        self.reports.take_decoded([(session.node, report) for session, report in told])
+        if self.markers.is_awaited:
+            news = [self.markers.reported(session.node, report) for session, report in told]
+            if any(news):
+                self._tell()
 
     def agent_misbehaved(self, peer: str, what: str) -> None:
         """Someone at the agents' port did what the protocol does not allow."""

@@ -1,9 +1,10 @@
 //! What agents and radios tell the controller several times a second, decoded to numbers. What is decoded is finite or
 //! missing, and every event lies inside of its batch.
 //!
-//! The first byte says what changes refer to, the second in pieces of how many bytes they come.
+//! The first byte says what changes refer to, the second whether numbers are held, the third in pieces of how many bytes
+//! lines come.
 #![no_main]
-use hyroads_dataplane::messages::reader::{Batch, Connection, CHANGES, LINE, PONG};
+use hyroads_dataplane::messages::reader::{Batch, Connection, CHANGES, LINE, PONG, WHOLE};
 use hyroads_dataplane::messages::whole::{Whole, WholeReport};
 use hyroads_fuzz::Script;
 
@@ -26,6 +27,7 @@ libfuzzer_sys::fuzz_target!(|data: &[u8]| {
     let mut script = Script(data);
     let mut connection = Connection::default();
     connection.whole = whole(script.byte());
+    connection.holds = script.byte() & 1 == 1;
     let piece = usize::from(script.byte()).max(1);
     let mut batch = Batch::default();
     for part in script.0.chunks(piece) {
@@ -36,7 +38,7 @@ libfuzzer_sys::fuzz_target!(|data: &[u8]| {
         match event.kind {
             LINE => assert!(line_end <= batch.lines.len() && event.length as usize <= LONGEST + 1),
             PONG => assert_eq!(event.length, 0),
-            CHANGES => {
+            CHANGES | WHOLE => {
                 let values = &batch.values[event.first as usize..(event.first + event.count) as usize];
                 assert!(line_end <= batch.lines.len() && values.iter().all(|value| !value.is_infinite()));
             }

@@ -4,6 +4,11 @@ use super::whole::{Flow, Whole, WholeReport};
 
 const CHANGES: &[u8] = b"{\"type\":\"changes\",";
 const RADIO_CHANGES: &[u8] = b"{\"type\":\"radio-changes\",";
+const REPORT: &[u8] = b"{\"type\":\"report\",";
+/// What is no counter: with another one of these a line says something else.
+const NO_COUNTERS: [&[u8]; 4] = [b"number", b"id", b"revision", b"seq"];
+/// Counters of a reading; its neighbours' numbers are left to Python.
+const RADIO_COUNTERS: [&[u8]; 3] = [b"time_s", b"busy_us", b"active_us"];
 /// As `MAX_COUNTER` and `_number` of `agents/telemetry.py` bound it; counters beyond 2^53 are left to Python.
 const MOST_TIME_S: f64 = 1e15;
 
@@ -56,17 +61,128 @@ fn at_end<T>(mut scan: Scan, value: T) -> Option<T> {
     }
 }
 
+/// A whole report or reading that is, but for counters, written as the last one that Python has checked (`known`):
+/// appends its time, and all columns, as `changes` does. On None `into` may have been appended to.
+pub fn again(line: &[u8], known: &[u8], whole: &Whole, into: &mut Vec<f64>) -> Option<()> {
+    match whole {
+        Whole::Report(whole) => {
+            let rest = line.strip_prefix(REPORT)?;
+            numbers_that_differ(line, known, |name| !NO_COUNTERS.contains(&name))?;
+            report(rest, whole, into, true)
+        }
+        Whole::Reading(technologies) => {
+            numbers_that_differ(line, known, |name| RADIO_COUNTERS.contains(&name))?;
+            whole_reading(line, technologies.len(), into)
+        }
+        Whole::Unknown => None,
+    }
+}
+
+/// Calls `each` with the name and the text of each number of a line whose texts have no escapes.
+fn each_number<'a>(line: &'a [u8], mut each: impl FnMut(&'a [u8], &'a [u8]) -> Option<()>) -> Option<()> {
+    let (mut at, mut name): (usize, &[u8]) = (0, b"");
+    while let Some(&c) = line.get(at) {
+        let rest = &line[at..];
+        at += match c {
+            b'"' => {
+                name = Scan::new(rest).text()?;
+                name.len() + 2
+            }
+            b'-' | b'0'..=b'9' => {
+                let length = number_length(rest);
+                each(name, &rest[..length])?;
+                length
+            }
+            _ => 1,
+        };
+    }
+    Some(())
+}
+
+fn number_length(text: &[u8]) -> usize {
+    text.iter().position(|c| !matches!(c, b'0'..=b'9' | b'-' | b'+' | b'.' | b'e' | b'E')).unwrap_or(text.len())
+}
+
+/// Whether two lines are the same but for numbers whose names `may_differ`.
+fn numbers_that_differ(line: &[u8], known: &[u8], may_differ: impl Fn(&[u8]) -> bool) -> Option<()> {
+    let (mut at, mut place): (usize, usize) = (0, 0);
+    let mut name: &[u8] = b"";
+    while at < line.len() && place < known.len() {
+        let (rest, other) = (&line[at..], &known[place..]);
+        match (rest[0], other[0]) {
+            (b'"', b'"') => {
+                let text = Scan::new(rest).text()?;
+                let length = text.len() + 2;
+                if other.get(..length)? != &rest[..length] {
+                    return None;
+                }
+                name = text;
+                at += length;
+                place += length;
+            }
+            (b'-' | b'0'..=b'9', b'-' | b'0'..=b'9') => {
+                let (length, before) = (number_length(rest), number_length(other));
+                if rest[..length] != other[..before] {
+                    let mut scan = Scan::new(&rest[..length]);
+                    scan.number()?;
+                    if !(scan.is_at_end() && may_differ(name)) {
+                        return None;
+                    }
+                }
+                at += length;
+                place += before;
+            }
+            (now, before) if now == before => {
+                at += 1;
+                place += 1;
+            }
+            _ => return None,
+        }
+    }
+    if at == line.len() && place == known.len() {
+        Some(())
+    } else {
+        None
+    }
+}
+
+/// Time and counters of a whole reading, if they are named in the order in which devices write them.
+fn whole_reading(line: &[u8], interfaces: usize, into: &mut Vec<f64>) -> Option<()> {
+    let from = into.len();
+    each_number(line, |name, text| {
+        let place = RADIO_COUNTERS.iter().position(|&known| known == name);
+        if let Some(place) = place {
+            let count = into.len() - from;
+            let wanted = if count == 0 { 0 } else { 2 - count % 2 };
+            let mut scan = Scan::new(text);
+            let value = if place == 0 { scan.number()? } else { scan.whole()? as f64 };
+            let is_time = place != 0 || (0.0..=MOST_TIME_S).contains(&value);
+            if place != wanted || !is_time || !scan.is_at_end() {
+                return None;
+            }
+            into.push(value);
+        }
+        Some(())
+    })?;
+    if into.len() - from == 1 + 2 * interfaces {
+        Some(())
+    } else {
+        None
+    }
+}
+
 /// A message of changes: appends its time, and the columns of what it refers to with what has changed. On None `into`
 /// may have been appended to.
 pub fn changes(line: &[u8], whole: &Whole, into: &mut Vec<f64>) -> Option<()> {
     match (kind(line), whole) {
-        (Kind::Changes, Whole::Report(whole)) => report(&line[CHANGES.len()..], whole, into),
+        (Kind::Changes, Whole::Report(whole)) => report(&line[CHANGES.len()..], whole, into, false),
         (Kind::RadioChanges, Whole::Reading(technologies)) => reading(&line[RADIO_CHANGES.len()..], technologies, into),
         _ => None,
     }
 }
 
-fn report(rest: &[u8], whole: &WholeReport, into: &mut Vec<f64>) -> Option<()> {
+/// Of a whole report (`is_whole`) it is known that all else is as Python has checked it.
+fn report(rest: &[u8], whole: &WholeReport, into: &mut Vec<f64>, is_whole: bool) -> Option<()> {
     let from = into.len();
     into.push(f64::NAN);
     into.extend_from_slice(&whole.values);
@@ -81,6 +197,7 @@ fn report(rest: &[u8], whole: &WholeReport, into: &mut Vec<f64>) -> Option<()> {
             b"unclassified" | b"malformed" | b"forged" | b"replayed" | b"cpu_s" | b"revision" => {
                 scan.number_or_null()?;
             }
+            _ if is_whole => scan.skip()?,
             _ => return None,
         }
         if scan.takes(b'}') {

@@ -2,11 +2,11 @@
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::slice::from_raw_parts;
 
-use super::reader::{Event, Reader};
+use super::reader::{Batch, Event, Reader};
 use super::whole::{Whole, WholeReport};
 
 /// Changes whenever a structure or a function here or the meaning of either does.
-pub const ABI_VERSION: u32 = 1;
+pub const ABI_VERSION: u32 = 2;
 
 /// Where a batch is, until the next call.
 #[repr(C)]
@@ -93,7 +93,7 @@ pub unsafe extern "C" fn hyroads_messages_remove(reader: *mut Reader, fd: i32) {
     guarded(reader, (), |reader| reader.remove(fd));
 }
 
-/// Changes refer to a whole report (`WholeReport::new`).
+/// Changes refer to a whole report (`WholeReport::new`). `is_last`: it is the last line that may be a whole one.
 ///
 /// # Safety
 /// The arrays have as many items as is said.
@@ -105,11 +105,12 @@ pub unsafe extern "C" fn hyroads_messages_report(
     shape_count: u64,
     values: *const f64,
     value_count: u64,
+    is_last: i32,
 ) {
     let (shape, values) = (slice(shape, shape_count), slice(values, value_count));
     guarded(reader, (), |reader| {
         let whole = WholeReport::new(shape, values).map_or(Whole::Unknown, |whole| Whole::Report(Box::new(whole)));
-        reader.refer(fd, whole);
+        reader.refer(fd, whole, is_last != 0);
     });
 }
 
@@ -118,32 +119,63 @@ pub unsafe extern "C" fn hyroads_messages_report(
 /// # Safety
 /// `names` has `bytes` bytes.
 #[no_mangle]
-pub unsafe extern "C" fn hyroads_messages_reading(reader: *mut Reader, fd: i32, names: *const u8, bytes: u64) {
+pub unsafe extern "C" fn hyroads_messages_reading(
+    reader: *mut Reader,
+    fd: i32,
+    names: *const u8,
+    bytes: u64,
+    is_last: i32,
+) {
     let names = slice(names, bytes);
     guarded(reader, (), |reader| {
         let parts = names.split(|&c| c == b'\n').filter(|name| !name.is_empty());
-        reader.refer(fd, Whole::Reading(parts.map(<[u8]>::to_vec).collect()));
+        reader.refer(fd, Whole::Reading(parts.map(<[u8]>::to_vec).collect()), is_last != 0);
     });
 }
 
-/// Reads what is there; how many sockets had something, -1 if that failed.
+/// Whether numbers of a socket are held.
+///
+/// # Safety
+/// `reader` is of `hyroads_messages_new`.
+#[no_mangle]
+pub unsafe extern "C" fn hyroads_messages_is_holding(reader: *mut Reader, fd: i32) -> i32 {
+    guarded(reader, 0, |reader| i32::from(reader.is_holding(fd)))
+}
+
+/// Reads what is there (`Reader::poll`); how many sockets had something, -1 if that failed.
 ///
 /// # Safety
 /// `place` is valid.
 #[no_mangle]
-pub unsafe extern "C" fn hyroads_messages_poll(reader: *mut Reader, place: *mut Place) -> i64 {
+pub unsafe extern "C" fn hyroads_messages_poll(reader: *mut Reader, place: *mut Place, holds: i32) -> i64 {
     guarded(reader, -1, |reader| {
-        let count = reader.poll().map_or(-1, |count| count as i64);
-        let batch = &reader.batch;
+        let count = reader.poll(holds != 0).map_or(-1, |count| count as i64);
         // SAFETY: as the caller promises.
-        *place = Place {
-            events: batch.events.as_ptr(),
-            event_count: batch.events.len() as u64,
-            lines: batch.lines.as_ptr(),
-            line_bytes: batch.lines.len() as u64,
-            values: batch.values.as_ptr(),
-            value_count: batch.values.len() as u64,
-        };
+        *place = place_of(&reader.batch);
         count
     })
+}
+
+/// The numbers that are held (`Reader::take_held`).
+///
+/// # Safety
+/// `place` is valid.
+#[no_mangle]
+pub unsafe extern "C" fn hyroads_messages_held(reader: *mut Reader, place: *mut Place) {
+    guarded(reader, (), |reader| {
+        reader.take_held();
+        // SAFETY: as the caller promises.
+        *place = place_of(&reader.batch);
+    });
+}
+
+fn place_of(batch: &Batch) -> Place {
+    Place {
+        events: batch.events.as_ptr(),
+        event_count: batch.events.len() as u64,
+        lines: batch.lines.as_ptr(),
+        line_bytes: batch.lines.len() as u64,
+        values: batch.values.as_ptr(),
+        value_count: batch.values.len() as u64,
+    }
 }

@@ -3,12 +3,13 @@ use std::collections::HashMap;
 use std::io;
 use std::os::unix::io::{AsRawFd, RawFd};
 
-use super::decode::{changes, kind, may_be_whole, pong, Kind};
+use super::decode::{again, changes, kind, may_be_whole, pong, Kind};
 use super::whole::Whole;
 use crate::sys::epoll::{self, Epoll, Interest};
 
 const READ_BYTES: usize = 1 << 16;
-const AT_ONCE: usize = 256;
+/// So many sockets are read in one call, which lets other threads of the interpreter run once.
+const AT_ONCE: usize = 2048;
 /// With so many events in a batch no further socket is read to it, so that others than we have their turn.
 const MOST_EVENTS: usize = 256;
 
@@ -22,6 +23,11 @@ pub const FAILED: u32 = 2;
 pub const PONG: u32 = 3;
 /// Numbers of a message of changes; its line is there as well.
 pub const CHANGES: u32 = 4;
+
+/// The same of a whole report or reading that is written as the last one but for counters.
+pub const WHOLE: u32 = 5;
+/// What held messages leave behind no more memory than this for the next ones.
+const SPARE_BYTES: usize = 1 << 16;
 
 /// Something that came over one socket. For ctypes.
 #[repr(C)]
@@ -45,12 +51,58 @@ pub struct Batch {
     pub values: Vec<f64>,
 }
 
+impl Batch {
+    fn clear(&mut self) {
+        self.events.clear();
+        self.lines.clear();
+        self.values.clear();
+    }
+
+    fn push(&mut self, fd: RawFd, kind: u32, line: &[u8], values: &[f64]) {
+        let (place, first) = (self.lines.len() as u64, self.values.len() as u64);
+        let (length, count) = (line.len() as u64, values.len() as u64);
+        self.lines.extend_from_slice(line);
+        self.values.extend_from_slice(values);
+        self.events.push(Event { fd, kind, line: place, length, first, count });
+    }
+}
+
+/// The newest numbers of a session, until somebody asks for those of all sessions.
+#[derive(Debug, Default)]
+struct Held {
+    /// `CHANGES` or `WHOLE`; None: there are none.
+    kind: Option<u32>,
+    line: Vec<u8>,
+    values: Vec<f64>,
+}
+
+impl Held {
+    fn pass_on(&mut self, fd: RawFd, batch: &mut Batch) {
+        if let Some(kind) = self.kind.take() {
+            batch.push(fd, kind, &self.line, &self.values);
+            if self.line.capacity() > SPARE_BYTES {
+                *self = Held::default();
+            }
+        }
+    }
+}
+
 #[derive(Debug, Default)]
 pub struct Connection {
     data: Vec<u8>,
     /// So many bytes have no end of a line in them.
     searched: usize,
     pub whole: Whole,
+    /// The whole report or reading that Python has checked, if one was passed on alone; or that which it checks.
+    known: Vec<u8>,
+    /// So many lines that may be whole ones were passed on since `refer`.
+    unchecked: usize,
+    held: Held,
+    /// It is named in `Reader::holding`.
+    is_listed: bool,
+    scratch: Vec<f64>,
+    /// Numbers are held until somebody asks for those of all sessions.
+    pub holds: bool,
 }
 
 /// All sockets.
@@ -62,6 +114,8 @@ pub struct Reader {
     next: usize,
     buffer: Vec<u8>,
     longest: usize,
+    /// Who may have numbers that are held, each once.
+    holding: Vec<RawFd>,
     pub batch: Batch,
 }
 
@@ -75,6 +129,7 @@ impl Reader {
             next: 0,
             buffer: vec![0; READ_BYTES],
             longest,
+            holding: Vec::new(),
             batch: Batch::default(),
         })
     }
@@ -91,7 +146,7 @@ impl Reader {
         self.epoll.add(&fd.as_raw_fd(), fd as u64, Interest::READ).is_ok()
     }
 
-    /// Forgets a socket, before it is closed.
+    /// Forgets a socket, before it is closed, and what is held of it.
     pub fn remove(&mut self, fd: RawFd) {
         if self.connections.remove(&fd).is_some() {
             // It may be closed already, and out of the set by that.
@@ -99,18 +154,33 @@ impl Reader {
         }
     }
 
-    /// What messages of changes over a socket refer to from now on.
-    pub fn refer(&mut self, fd: RawFd, whole: Whole) {
+    /// What messages of changes over a socket refer to from now on. `is_last`: it is the last whole one that was read.
+    pub fn refer(&mut self, fd: RawFd, whole: Whole, is_last: bool) {
         if let Some(connection) = self.connections.get_mut(&fd) {
-            connection.whole = whole;
+            connection.refer(whole, is_last);
         }
     }
 
-    /// Reads what is there, once of each of some sockets, to a new batch; the number of sockets.
-    pub fn poll(&mut self) -> io::Result<usize> {
-        self.batch.events.clear();
-        self.batch.lines.clear();
-        self.batch.values.clear();
+    /// Whether numbers of a socket are held.
+    pub fn is_holding(&self, fd: RawFd) -> bool {
+        self.connections.get(&fd).map_or(false, |connection| connection.held.kind.is_some())
+    }
+
+    /// The numbers that are held, of all sockets, to a new batch.
+    pub fn take_held(&mut self) {
+        self.batch.clear();
+        for fd in std::mem::take(&mut self.holding) {
+            if let Some(connection) = self.connections.get_mut(&fd) {
+                connection.is_listed = false;
+                connection.held.pass_on(fd, &mut self.batch);
+            }
+        }
+    }
+
+    /// Reads what is there, once of each of some sockets, to a new batch; the number of sockets. With `holds` numbers
+    /// are held, until `take_held`, or until something else comes over the same socket, which they then precede.
+    pub fn poll(&mut self, holds: bool) -> io::Result<usize> {
+        self.batch.clear();
         if self.next >= self.ready.len() {
             self.next = 0;
             self.epoll.wait(Some(0), &mut self.ready)?;
@@ -120,12 +190,12 @@ impl Reader {
             // It may be gone meanwhile, and another one may have its number: then there is nothing to read yet.
             let fd = self.ready[self.next].token as RawFd;
             self.next += 1;
-            self.read(fd);
+            self.read(fd, holds);
         }
         Ok(self.next - first)
     }
 
-    fn read(&mut self, fd: RawFd) {
+    fn read(&mut self, fd: RawFd, holds: bool) {
         let connection = match self.connections.get_mut(&fd) {
             Some(connection) => connection,
             None => return,
@@ -133,7 +203,11 @@ impl Reader {
         // SAFETY: the buffer is ours and as long as is said; the kernel checks the descriptor.
         let got = unsafe { libc::recv(fd, self.buffer.as_mut_ptr().cast(), self.buffer.len(), libc::MSG_DONTWAIT) };
         if got > 0 {
+            connection.holds = holds;
             connection.give(&self.buffer[..got as usize], fd, self.longest, &mut self.batch);
+            if connection.held.kind.is_some() && !std::mem::replace(&mut connection.is_listed, true) {
+                self.holding.push(fd);
+            }
             return;
         }
         let error = io::Error::last_os_error();
@@ -142,6 +216,7 @@ impl Reader {
         }
         let kind = if got == 0 { END } else { FAILED };
         let count = if got == 0 { 0 } else { error.raw_os_error().unwrap_or(0) as u64 };
+        connection.held.pass_on(fd, &mut self.batch);
         self.batch.events.push(Event { fd, kind, line: 0, length: 0, first: 0, count });
         self.remove(fd);
     }
@@ -158,7 +233,7 @@ impl Connection {
         while let Some((end, next)) = self.end_of_line(&data, from, longest) {
             let line = &data[from..end];
             let now = kind(line);
-            if now != Kind::Other && now == before {
+            if now != Kind::Other && now == before && self.held.kind.take().is_none() {
                 batch.events.pop();
             }
             self.line(fd, line, now, batch);
@@ -190,29 +265,83 @@ impl Connection {
         }
     }
 
+    fn refer(&mut self, whole: Whole, is_last: bool) {
+        self.whole = whole;
+        if self.unchecked != 1 || !is_last {
+            self.known.clear();
+        }
+        self.unchecked = 0;
+    }
+
     fn line(&mut self, fd: RawFd, line: &[u8], now: Kind, batch: &mut Batch) {
-        let place = batch.lines.len() as u64;
-        let mut event = Event { fd, kind: LINE, line: place, length: line.len() as u64, first: 0, count: 0 };
         if now == Kind::Other {
             if let Some(seq) = pong(line) {
-                batch.events.push(Event { kind: PONG, length: 0, first: seq, ..event });
+                self.held.pass_on(fd, batch);
+                let place = batch.lines.len() as u64;
+                batch.events.push(Event { fd, kind: PONG, line: place, length: 0, first: seq, count: 0 });
                 return;
             }
-            if may_be_whole(line) {
+            if !may_be_whole(line) {
+                self.pass_on(fd, line, batch);
+            } else if !self.whole_again(fd, line, batch) {
                 // Python says what changes refer to once it has checked it.
                 self.whole = Whole::Unknown;
+                self.unchecked += 1;
+                self.known.clear();
+                self.known.extend_from_slice(line);
+                self.pass_on(fd, line, batch);
             }
-        } else {
-            let first = batch.values.len();
-            if changes(line, &self.whole, &mut batch.values).is_some() {
-                event.kind = CHANGES;
-                event.first = first as u64;
-                event.count = (batch.values.len() - first) as u64;
-            } else {
-                batch.values.truncate(first);
-            }
+            return;
         }
-        batch.lines.extend_from_slice(line);
-        batch.events.push(event);
+        let mut values = std::mem::take(&mut self.scratch);
+        values.clear();
+        if changes(line, &self.whole, &mut values).is_some() {
+            self.numbers(fd, CHANGES, line, &values, batch);
+        } else {
+            self.pass_on(fd, line, batch);
+        }
+        self.scratch = values;
+    }
+
+    fn pass_on(&mut self, fd: RawFd, line: &[u8], batch: &mut Batch) {
+        self.held.pass_on(fd, batch);
+        batch.push(fd, LINE, line, &[]);
+    }
+
+    /// Takes a whole report or reading that differs from the one before in counters alone; false: it does not.
+    fn whole_again(&mut self, fd: RawFd, line: &[u8], batch: &mut Batch) -> bool {
+        if self.known.is_empty() || self.unchecked > 0 {
+            return false;
+        }
+        let mut values = std::mem::take(&mut self.scratch);
+        values.clear();
+        let is_again = again(line, &self.known, &self.whole, &mut values).is_some();
+        if is_again {
+            if let Whole::Report(whole) = &mut self.whole {
+                whole.values.clear();
+                whole.values.extend_from_slice(&values[1..]);
+            }
+            self.known.clear();
+            self.known.extend_from_slice(line);
+            self.numbers(fd, WHOLE, line, &values, batch);
+        }
+        self.scratch = values;
+        is_again
+    }
+
+    fn numbers(&mut self, fd: RawFd, kind: u32, line: &[u8], values: &[f64], batch: &mut Batch) {
+        if !self.holds {
+            batch.push(fd, kind, line, values);
+            return;
+        }
+        // What changes refer to is told before them, and what referred to the one before comes first.
+        if self.held.kind == Some(WHOLE) || kind == WHOLE {
+            self.held.pass_on(fd, batch);
+        }
+        self.held.kind = Some(kind);
+        self.held.line.clear();
+        self.held.line.extend_from_slice(line);
+        self.held.values.clear();
+        self.held.values.extend_from_slice(values);
     }
 }

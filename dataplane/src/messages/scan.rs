@@ -133,6 +133,40 @@ impl<'a> Scan<'a> {
         }
     }
 
+    /// Passes a value of any kind, of a text that is known to be JSON without escapes.
+    pub fn skip(&mut self) -> Option<()> {
+        let mut depth = 0_usize;
+        loop {
+            self.space();
+            match self.text.get(self.at)? {
+                b'"' => {
+                    self.text()?;
+                }
+                b'{' | b'[' => {
+                    depth += 1;
+                    self.at += 1;
+                    continue;
+                }
+                b',' | b':' if depth > 0 => {
+                    self.at += 1;
+                    continue;
+                }
+                b'}' | b']' => {
+                    depth = depth.checked_sub(1)?;
+                    self.at += 1;
+                }
+                _ => {
+                    let rest = &self.text[self.at..];
+                    let is_end = |c: &u8| matches!(c, b',' | b':' | b'}' | b']' | b'"' | b'{' | b'[' | b' ');
+                    self.at += rest.iter().position(is_end).filter(|&length| length > 0)?;
+                }
+            }
+            if depth == 0 {
+                return Some(());
+            }
+        }
+    }
+
     /// The members of an object or a list: calls `each` until the end.
     pub fn members(&mut self, open: u8, close: u8, mut each: impl FnMut(&mut Self) -> Option<()>) -> Option<()> {
         self.expect(open)?;

@@ -43,6 +43,10 @@ class Listener:
     def agent_report(self, _session: Any, report: Mapping[str, Any]) -> None:
         self.told.append(("report", dict(report)))
 
+    def agent_reports(self, told: Any) -> None:
+        for session, report in told:
+            self.agent_report(session, report)
+
     def agent_links(self, _session: Any, up: Mapping[str, bool]) -> None:
         self.told.append(("links", dict(up)))
 
@@ -51,6 +55,10 @@ class Listener:
 
     def radio_report(self, _session: Any, report: Any) -> None:
         self.told.append(("reading", report))
+
+    def radio_readings(self, told: Any) -> None:
+        for session, numbers in told:
+            self.radio_report(session, session.reading.decoded(numbers.tolist()))
 
     def __getattr__(self, name: str) -> Callable[..., None]:
         return lambda *_: self.told.append(name)
@@ -92,6 +100,8 @@ class Port:
         while time.monotonic() < until_s:
             session = self.session
             shim.sleep(0)
+            # What is held would be taken a little later.
+            self.server._poll.flush()
             if (len(self.listener.told) > told) if session is None else not session.has_unread():
                 break
         for _ in range(4):
@@ -236,6 +246,15 @@ def test_what_comes_often_is_decoded_by_the_library_and_nothing_else(
     ours.say(b'{"type":"changes","time_s":3}\n')
     assert len(taken) == 3
     assert [told[1]["time_s"] for told in ours.listener.told if told[0] == "report"] == [1.0, 2, 3]
+    # A whole one in which counters alone are others, and changes that refer to it.
+    again = {**WHOLE, "time_s": 4.0, "egress": [{"number": 9, "paths": [{"id": 2, "received_bytes": 300}]}]}
+    ours.say(line_of(again) + b'\n{"type":"changes","time_s":5}\n')
+    assert len(taken) == 3
+    *_, links, (_, whole), (_, changed) = ours.listener.told
+    assert links == ("links", {"l": True})
+    assert [report["egress"][0]["paths"][0]["received_bytes"] for report in (whole, changed)] == [300, 300]
+    ours.say(line_of({**again, "links": [{"link": "l", "up": False}]}) + b"\n")
+    assert len(taken) == 4
 
 
 @pytest.mark.parametrize("ended", [b"\n", b"x"])

@@ -239,6 +239,42 @@ def test_columns_are_the_same_from_decoded_and_from_parsed_reports(wire: Wire) -
     assert taken > 50
 
 
+def test_columns_of_many_agents_at_once_are_those_of_one_after_the_other(wire: Wire) -> None:
+    rng = random.Random(9)
+    wire.refer_to_report(WHOLE)
+    whole = parse_line(line_of(WHOLE))
+    ours, reference, nodes = ReportColumns(), ReportColumns(), [f"n{i}" for i in range(30)]
+    last = dict.fromkeys(nodes, (whole, whole))
+    for columns in (ours, reference):
+        for node in nodes[:20]:
+            columns.take(node, whole, None, 0.0, follows=False)
+    for i in range(12):
+        # Ten of them report for the first time: rows of all others move.
+        some, many = rng.sample(nodes[: 20 + i], 12), []
+        for node in some:
+            line, follows = line_of({"type": "changes", "time_s": 2.0 + i, "egress": []}), rng.random() < 0.8
+            line = line_of({**json.loads(line), "ingress": [{"number": 7, "queued": rng.randrange(99)}]})
+            ((kind, _, _, numbers),) = wire.told(line + b"\n")
+            assert kind == CHANGES
+            reports = wire.whole.decoded(line, np.array(numbers)), wire.whole.changed(parse_line(line))[0]
+            many.append((node, reports[0], last[node][0], float(i), follows))
+            reference.take(node, reports[1], last[node][1], float(i), follows=follows)
+            last[node] = reports
+        ours.take_decoded(many)
+        for side in ("ingress", "egress"):
+            for node, rows in reference.sides(side).items():
+                own, numbers_of = ours.sides(side)[node], (rows.row_of, rows.path_row_of)
+                for mine, theirs, tables in zip(
+                    (own.row_of, own.path_row_of), numbers_of, ("_flows", "_paths"), strict=True
+                ):
+                    for name in getattr(ours, tables).values:
+                        values = [getattr(c, tables)[name] for c in (ours, reference)]
+                        if name not in {"flow", "node"}:
+                            np.testing.assert_array_equal(
+                                values[0][list(mine.values())], values[1][list(theirs.values())], err_msg=name
+                            )
+
+
 def test_of_many_who_say_much_each_has_its_turn() -> None:
     reader = message_reader(MAX_LINE)
     if reader is None:
