@@ -203,3 +203,26 @@ def test_whoever_has_not_read_all_knows_since_when(monkeypatch: pytest.MonkeyPat
     for here, there in pairs:
         there.close()
         here.close()
+
+
+@pytest.mark.parametrize(
+    ("late_s", "others_s", "works_s"),
+    [
+        (0.1, 0.2, shared_poll.WORK_S),
+        (1.0, 0.001, shared_poll.WORK_S),
+        (1.0, 0.03, 0.03),
+        (1.0, 0.5, shared_poll.MOST_WORK_S),
+    ],
+    ids=["in time", "nobody else", "as others", "at most"],
+)
+def test_reading_that_is_late_works_as_long_as_all_others(
+    monkeypatch: pytest.MonkeyPatch, late_s: float, others_s: float, works_s: float
+) -> None:
+    now = [100.0]
+    monkeypatch.setattr(shared_poll.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(shared_poll.shim, "wait_readable", lambda descriptor: None)
+    monkeypatch.setattr(shared_poll.shim, "sleep", lambda wait_s: now.__setitem__(0, now[0] + others_s))
+    turn = shared_poll._Round()
+    now[0] += late_s
+    turn.rest(0)
+    assert turn.wait(3) - now[0] == pytest.approx(works_s)
