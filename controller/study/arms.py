@@ -109,7 +109,7 @@ def run(settings: Settings, progress: Progress) -> Result:
     rates = np.array(run_all(true_rates, [(settings.seed, i) for i in range(runs)], settings, progress))
     routed = ~np.isnan(rates[:, :, 0]).any(axis=1)
     found = {label: rates[routed, index] for index, label in enumerate(ERRORS)}
-    offices = (np.arange(runs) // PAIRS)[routed]
+    floors = (np.arange(runs) // PAIRS)[routed]
     return Result(
         TITLE,
         f"{runs} flows between random nodes of offices of 65 x 40 m with 22 hybrid nodes and two electrical panels, "
@@ -118,7 +118,7 @@ def run(settings: Settings, progress: Progress) -> Result:
         f"Seed {settings.seed}.",
         [_table(found)],
         [_bars(found)],
-        checks(found, offices, full=runs >= RUNS and not settings.quick),
+        checks(found, floors, full=runs >= RUNS and not settings.quick),
         [
             "The published figures were measured on a test bed, whose errors are not known: each row is an assumption. "
             "With exact capacities the first arm is nearly always the best, since the estimate of the tree is nearly "
@@ -170,8 +170,8 @@ def assumed(found: Mapping[str, Rows]) -> str:
     return min(noisy, key=lambda label: abs(not_best(found[label]) - _NOT_BEST))
 
 
-def checks(found: Mapping[str, Rows], offices: NDArray[np.int64], *, full: bool) -> list[Check]:
-    """The exact planner against the reference, office by office (``offices``, int64[flows], has that of each flow).
+def checks(found: Mapping[str, Rows], floors: NDArray[np.int64], *, full: bool) -> list[Check]:
+    """The exact planner against the reference, office by office (``floors``, int64[flows]: that of each flow).
 
     And all published figures against one and the same assumption, which is chosen by one of them, so that the others
     are predictions.
@@ -180,7 +180,7 @@ def checks(found: Mapping[str, Rows], offices: NDArray[np.int64], *, full: bool)
     rows = found[chosen]
     share = one(_NOT_BEST, "44 %", why="the assumption was chosen by this figure; the next ones follow from it")
     made = [
-        _exact(found["exact"], offices, full=full),
+        _exact(found["exact"], floors, full=full),
         check(f"{chosen}: first arm is not the best, share of flows", share, rows, not_best, full=full),
     ]
     for count, (_, mean) in PUBLISHED.items():
@@ -190,13 +190,13 @@ def checks(found: Mapping[str, Rows], offices: NDArray[np.int64], *, full: bool)
     return made + [_greatest(chosen, count, rows) for count in PUBLISHED]
 
 
-def _exact(rows: Rows, offices: NDArray[np.int64], *, full: bool) -> Check:
+def _exact(rows: Rows, floors: NDArray[np.int64], *, full: bool) -> Check:
     """How often the first arm is the best where the planner knows everything. It differs from office to office."""
     what, why = "exact: first arm is best, share of flows", "the test bed's planner did not know capacities exactly"
     known = one(0.93, "56 % (test bed)", why=why)
     if not full:
         return check(what, known, rows, first_best, full=False)
-    shares = [first_best(rows[offices == office]) for office in np.unique(offices)]
+    shares = [first_best(rows[floors == office]) for office in np.unique(floors)]
     ends = (min(shares), max(shares))
     wanted = f"0.93 within 3 points of {len(shares)} offices"
     return Check(what, wanted, first_best(rows), known.agrees(*ends), known.published, ends, why)

@@ -210,8 +210,8 @@ def measure_pairs(  # noqa: PLR0917 - bound by name where it matters
     floor = Floor(settings.seed)
     pairs = floor.pairs(settings.runs or (quick if settings.quick else whole), wanted)
     trials = [trial_of(floor, number, pair) for number, pair in enumerate(pairs, start=1)]
-    kept = f"seed {settings.seed}; {setting}; x{SCALE:g}"
-    return PairRows(floor, pairs, measure_rows(study, kept, trials, settings, progress))
+    of_rows = f"seed {settings.seed}; {setting}; x{SCALE:g}"
+    return PairRows(floor, pairs, measure_rows(study, of_rows, trials, settings, progress))
 
 
 @contextmanager

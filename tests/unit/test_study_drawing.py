@@ -71,6 +71,13 @@ def test_many_lines_have_their_legend_below() -> None:
     assert figure.axes[0].get_legend() is None and len(figure.legends[0].get_texts()) == 9
 
 
+@pytest.fixture(scope="module")
+def drawn_before() -> None:
+    """The first drawing reads fonts and loads what writes each format."""
+    draw(replace(LINES, lines={"$x_1$": X}))
+
+
+@pytest.mark.usefixtures("drawn_before")
 @pytest.mark.parametrize(
     "plot",
     [
