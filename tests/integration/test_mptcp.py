@@ -240,8 +240,13 @@ def test_a_new_controller_finds_the_rules_and_goes_on(lab, connected):
         [known] = [one for one in lab.connections() if one["id"] == connected["id"]]
         return [(one["client_ip"], one["client_port"], one["backup"], one["enters_at"]) for one in known["subflows"]]
 
+    def stays_a_second() -> bool:
+        found = rules()
+        time.sleep(1.0)
+        return rules() == found
+
     eventually(lambda: len(routed()) == 4)
-    time.sleep(1.0)
+    eventually(stays_a_second)
     before, flows, known, known_ids = rules(), routed(), subflows(), {one["id"] for one in lab.connections()}
     assert sum("priority=61002" in rule for each in before.values() for rule in each) >= 8
     lab.stop_controller()
