@@ -287,6 +287,9 @@ def _property_bodies(data: bytes, start: int, end: int) -> Iterator[tuple[int, i
         start += length + (-length % 8)
 
 
+_EXPERIMENTERS_PROPERTIES = frozenset({0xFFFE, 0xFFFF})
+
+
 def _table_property(data: bytes, kind: int, start: int, end: int, where: str) -> None:
     if kind in {0, 1, 4, 5, 6, 7}:  # lists of instruction or action ids
         for _ in _elements(data, start, end, f"{where}: id", 2, 4, align=1):
@@ -297,6 +300,8 @@ def _table_property(data: bytes, kind: int, start: int, end: int, where: str) ->
             start += 8 if _U16.unpack_from(data, start)[0] == _OXM_EXPERIMENTER_CLASS else 4
         if start > end:
             raise GuardError(f"{where}: OXM id: the last one exceeds its property")
+    elif kind in _EXPERIMENTERS_PROPERTIES:
+        _need(data, start, end, 8, f"{where}: experimenter's")
 
 
 def _band(data: bytes, start: int, end: int, where: str) -> None:

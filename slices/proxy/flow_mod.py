@@ -145,8 +145,20 @@ def _tables(view: GuestView, table: int, command: int) -> range | tuple[int]:
     return (view.real_table(table),)
 
 
+_BAD_OUT_PORT = 4
+# Open vSwitch has ports of 16 bits, and the reserved ones.
+_NO_PORTS = range(0xFF00, 0xFFFF_FF00)
+
+
+def check_out_port(out_port: int) -> None:
+    """:class:`Refused` for what is no number of a port, as the switch refuses it where rules are chosen by output."""
+    if out_port in _NO_PORTS:
+        raise bad_action(_BAD_OUT_PORT, f"port {out_port:#x} is none of any switch")
+
+
 def _filter(view: GuestView, out_port: int, out_group: int) -> tuple[int, int]:
     """Which rules to delete, by what they output to: FLOOD and ALL are groups of the slice."""
+    check_out_port(out_port)
     if out_port in {FLOOD, ALL_PORTS}:
         return wire.ANY, view.flood_group + (out_port == ALL_PORTS)
     if out_group != wire.ANY:

@@ -13,7 +13,7 @@ from hyroads.controller.ofp import wire
 from hyroads.slices.core.errors import TABLE_FEATURES_FAILED, Refused, bad_request
 
 from .contents import records
-from .flow_mod import NO_SUCH_GROUP, in_port_of, read_match, with_slice_metadata
+from .flow_mod import NO_SUCH_GROUP, check_out_port, in_port_of, read_match, with_slice_metadata
 from .guest_view import GuestView
 from .ports import own_queues, own_records
 from .readback import flow_stats, group_descriptions, table_features
@@ -53,6 +53,7 @@ def _rules(message: bytes, view: GuestView) -> list[bytes]:
     match, data, _ = read_match(message, 48, len(message))
     in_port_of(match, view)
     data = with_slice_metadata(match, data, view)
+    check_out_port(out_port)
     if out_group != wire.ANY:
         real = view.groups.real(out_group)
         out_group = NO_SUCH_GROUP if real is None else real

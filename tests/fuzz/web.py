@@ -95,7 +95,9 @@ def rest_bodies(data: bytes) -> None:
         )  # fmt: skip
     except Reached:
         return
-    assert answer.status_code < 500, (method, path, answer.status, answer.get_data()[:300])
+    # 503 says that all places of listeners are taken: those of earlier inputs are, as nobody reads what they get.
+    ok = answer.status_code < 500 or answer.status_code == 503
+    assert ok, (method, path, answer.status, answer.get_data()[:300])
 
 
 @target("sfnet-messages", "plugins.sfnet", "slices.flowvisor.events", longest=1200)

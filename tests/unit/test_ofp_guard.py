@@ -174,6 +174,7 @@ BROKEN = {
     ),
     "ports cut": multipart(13, bytes(65)),
     "OXM id cut": multipart(12, table_features(struct.pack("!HHH2x", 8, 6, 4))),
+    "experimenter's table property cut": multipart(12, table_features(struct.pack("!HHI", 0xFFFE, 8, 1))),
     "experimenter multipart": multipart(0xFFFF, bytes(8)),
     "barrier with a body": msg(21, b"\0"),
 }

@@ -267,6 +267,13 @@ def test_deletes_by_output_follow_what_flood_and_groups_became() -> None:
         assert struct.unpack_from("!II", found, 36) == expected
 
 
+@pytest.mark.parametrize("port", [0xFF00, 0x07000D00, 0xFFFFFEFF])
+def test_deletes_by_what_is_no_port_are_refused_as_by_the_switch(port: int) -> None:
+    with pytest.raises(Refused) as refused:
+        translate(flow_mod(command=3, out_port=port), guest())
+    assert (refused.value.kind, refused.value.code) == (2, 4)
+
+
 def bucket(*actions: bytes, port: int = 0xFFFFFFFF, group_: int = 0xFFFFFFFF) -> bytes:
     body = b"".join(actions)
     return struct.pack("!HHII4x", 16 + len(body), 1, port, group_) + body
