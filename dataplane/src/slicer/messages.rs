@@ -8,6 +8,8 @@ pub const FLOW_MOD: u8 = 14;
 pub const ADD: u8 = 0;
 const DELETE: u8 = 3;
 const DELETE_STRICT: u8 = 4;
+/// Between the ports of 16 bits of Open vSwitch and the reserved ones: it refuses them.
+const NO_PORTS: std::ops::Range<u32> = 0xff00..0xffff_ff00;
 const VERSION: u8 = 4;
 /// No buffer, any group.
 const NONE: u32 = 0xFFFF_FFFF;
@@ -163,7 +165,8 @@ pub fn flow_mod(message: &[u8], tenant: &Tenant, kinds: &[u32; PORTS], xid: u32,
         return false;
     }
     let deletes = command >= DELETE;
-    if deletes && (u32_at(message, 40) != NONE || matches!(u32_at(message, 36), FLOOD | ALL)) {
+    let out_port = u32_at(message, 36);
+    if deletes && (u32_at(message, 40) != NONE || matches!(out_port, FLOOD | ALL) || NO_PORTS.contains(&out_port)) {
         return false;
     }
     if !deletes && u32_at(message, 32) != NONE {
