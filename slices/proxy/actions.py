@@ -29,7 +29,7 @@ _HEADER = Struct("!HH")
 _U32 = Struct("!I")
 _U16 = Struct("!H")
 _GROUP = Struct("!HHI")
-_BAD_TYPE, _BAD_LEN, _BAD_OUT_PORT, _EPERM, _BAD_QUEUE, _BAD_OUT_GROUP, _BAD_SET_TYPE = 0, 1, 4, 6, 8, 9, 13
+_BAD_TYPE, _BAD_LEN, BAD_OUT_PORT, _EPERM, _BAD_QUEUE, _BAD_OUT_GROUP, _BAD_SET_TYPE = 0, 1, 4, 6, 8, 9, 13
 _BAD_SET_ARGUMENT = 15
 
 
@@ -124,7 +124,7 @@ class Translator:
             return
         if port != CONTROLLER:
             if port != IN_PORT and port not in view.ports:
-                raise bad_action(_BAD_OUT_PORT, f"port {port:#x} is not of the slice")
+                raise bad_action(BAD_OUT_PORT, f"port {port:#x} is not of the slice")
             self.check_out(None if port == IN_PORT else port)
             self.parts.append(queued(self.view.queue))
         self.parts.append(action)

@@ -25,7 +25,7 @@ from hyroads.slices.core.errors import (
 from hyroads.slices.core.fields import BY_NAME, bits_of
 from hyroads.slices.core.match import TernaryMatch
 
-from .actions import ALL_PORTS, FLOOD, OUTPUT, Origin, Translator, any_packet
+from .actions import ALL_PORTS, BAD_OUT_PORT, FLOOD, OUTPUT, Origin, Translator, any_packet
 from .extensions import EXPERIMENTER, check_whole
 from .guest_view import FLOOD_GROUPS, GuestView
 
@@ -145,7 +145,6 @@ def _tables(view: GuestView, table: int, command: int) -> range | tuple[int]:
     return (view.real_table(table),)
 
 
-_BAD_OUT_PORT = 4
 # Open vSwitch has ports of 16 bits, and the reserved ones.
 _NO_PORTS = range(0xFF00, 0xFFFF_FF00)
 
@@ -153,7 +152,7 @@ _NO_PORTS = range(0xFF00, 0xFFFF_FF00)
 def check_out_port(out_port: int) -> None:
     """:class:`Refused` for what is no number of a port, as the switch refuses it where rules are chosen by output."""
     if out_port in _NO_PORTS:
-        raise bad_action(_BAD_OUT_PORT, f"port {out_port:#x} is none of any switch")
+        raise bad_action(BAD_OUT_PORT, f"port {out_port:#x} is none of any switch")
 
 
 def _filter(view: GuestView, out_port: int, out_group: int) -> tuple[int, int]:

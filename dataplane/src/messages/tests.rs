@@ -46,21 +46,27 @@ fn what_python_would_refuse_or_treat_otherwise_is_left_to_it() {
     }
 }
 
+/// A line with up to three bytes changed or put in, or its end cut off.
+fn damaged(line: &[u8], rng: &mut Rng) -> Vec<u8> {
+    let mut text = line.to_vec();
+    for _ in 0..1 + rng.bits() % 3 {
+        let at = (rng.bits() % text.len() as u64) as usize;
+        match rng.bits() % 3 {
+            0 => text[at] = rng.bits() as u8,
+            1 => text.truncate(at.max(1)),
+            _ => text.insert(at, b"{}[],:\"-.0eE9\\"[(rng.bits() % 14) as usize]),
+        }
+    }
+    text
+}
+
 #[test]
 fn nothing_that_comes_makes_it_fail() {
     let line =
         br#"{"type":"changes","time_s":1.5,"ingress":[{"number":7,"queued":4,"paths":[{"id":1,"sent_bytes":250}]}]}"#;
     let mut rng = Rng::new(3);
     for _ in 0..20_000 {
-        let mut text = line.to_vec();
-        for _ in 0..1 + rng.bits() % 3 {
-            let at = (rng.bits() % text.len() as u64) as usize;
-            match rng.bits() % 3 {
-                0 => text[at] = rng.bits() as u8,
-                1 => text.truncate(at.max(1)),
-                _ => text.insert(at, b"{}[],:\"-.0eE9\\"[(rng.bits() % 14) as usize]),
-            }
-        }
+        let text = damaged(line, &mut rng);
         let mut values = Vec::new();
         let _ = (changes(&text, &whole(), &mut values), pong(&text), may_be_whole(&text));
     }
@@ -150,15 +156,7 @@ fn nothing_that_comes_instead_of_a_whole_report_makes_it_fail() {
     let mut rng = Rng::new(4);
     for _ in 0..20_000 {
         for (known, whole) in [(REPORT, &whole()), (READING, &reading)] {
-            let mut text = known.as_bytes().to_vec();
-            for _ in 0..1 + rng.bits() % 3 {
-                let at = (rng.bits() % text.len() as u64) as usize;
-                match rng.bits() % 3 {
-                    0 => text[at] = rng.bits() as u8,
-                    1 => text.truncate(at.max(1)),
-                    _ => text.insert(at, b"{}[],:\"-.0eE9\\"[(rng.bits() % 14) as usize]),
-                }
-            }
+            let text = damaged(known.as_bytes(), &mut rng);
             let (line, mut values) = (text.as_slice(), Vec::new());
             let _ =
                 (again(line, known.as_bytes(), whole, &mut values), again(known.as_bytes(), line, whole, &mut values));

@@ -177,7 +177,7 @@ impl Vertex {
         let mut before = Before { links: Vec::new(), staying: Vec::new(), several: self.several() };
         for &link in load.links() {
             let (at, busy) = (link as usize, load.of(link));
-            if busy > 0.0 && self.weight[at] > 0 {
+            if self.weight[at] > 0 {
                 before.links.push((link, self.capacity_mbps[at], self.weight[at]));
                 let remaining = 1.0 - busy / greatest;
                 let left = if remaining < NEGLIGIBLE_AIRTIME { 0.0 } else { self.capacity_mbps[at] * remaining };
