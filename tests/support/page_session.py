@@ -132,6 +132,8 @@ class Terminal:
     def __init__(self, folder: Path, prefix: tuple[str, ...] = ()) -> None:
         self._pid, self._fd = pty.fork()
         if self._pid == 0:
+            # A shell that starts with the signal ignored, as below nohup, never ends by it.
+            signal.signal(signal.SIGHUP, signal.SIG_DFL)
             os.chdir(folder)
             path = f"{folder / '.venv' / 'bin'}:{os.environ['PATH']}"
             bare = {"PATH": path, "TERM": "xterm", "NO_COLOR": "1", "HOME": str(folder), "LANG": "C.UTF-8"}
@@ -171,11 +173,13 @@ class Terminal:
                 self._until(lambda text: bool(_READY.search(text)), 10.0)
             except (OSError, AssertionError):
                 break
-        try:
+        with suppress(ProcessLookupError, ChildProcessError):
             os.kill(self._pid, signal.SIGHUP)
-            os.waitpid(self._pid, 0)
-        except (ProcessLookupError, ChildProcessError):
-            pass
+            deadline_s = time.monotonic() + 10.0
+            while os.waitpid(self._pid, os.WNOHANG) == (0, 0):
+                if time.monotonic() > deadline_s:
+                    os.kill(self._pid, signal.SIGKILL)
+                time.sleep(0.01)
         os.close(self._fd)
 
     @property
