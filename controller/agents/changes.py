@@ -4,17 +4,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hyroads.controller.native.messages import CHANGES, Told
+
 from .protocol import MOST, ProtocolError, Report, parse_line
 
 WHOLE_MS = 2000
 """How often an agent tells everything."""
+Names = tuple[Sequence[tuple[int, Sequence[int]]], Sequence[tuple[int, Sequence[int]]]]
+"""Of both sides of a report: the numbers of flows, and the ids of the paths of each."""
 _FIXED = frozenset({"type", "seq", "more", "woken_late"})
 
 
@@ -54,15 +58,25 @@ class WholeReport:
         new.__dict__["columns"] = self.columns
         return new
 
+    @property
+    def names(self) -> Names:
+        """Of both sides the numbers of flows, and the ids of the paths of each; ProtocolError if there are none."""
+        if self.columns is None:
+            raise ProtocolError("changes: there is no whole report to refer to")
+        return self.columns[0]
+
     @cached_property
-    def columns(self) -> tuple[Any, NDArray[np.uint64], NDArray[np.float64]] | None:
+    def columns(self) -> tuple[Names, NDArray[np.uint64], NDArray[np.float64]] | None:
         """What the library needs to decode changes: numbers and ids of both sides, the same as an array, and counters;
         None if there is no whole report, or one in which something has no number of its own.
         """
         if self._whole is None:
             return None
         sides = self._whole["ingress"], self._whole["egress"]
-        names = tuple([[flow["number"], [path["id"] for path in flow["paths"]]] for flow in side] for side in sides)
+        ingress, egress = (
+            [(flow["number"], [path["id"] for path in flow["paths"]]) for flow in side] for side in sides
+        )
+        names = ingress, egress
         numbers = [
             number
             for side in names
@@ -75,15 +89,6 @@ class WholeReport:
                 (received, ("received_bytes",)))  # fmt: skip
         values = [entry[key] for entries, keys in rows for key in keys for entry in entries]
         return names, np.array(numbers, dtype=np.uint64), np.array(values, dtype=float)
-
-    def decoded(self, line: bytes | None, numbers: NDArray[np.float64]) -> DecodedReport:
-        """The report that a line of ``changes`` stands for, or this one itself (None), whose time and counters the
-        library has decoded.
-        """
-        found = self.columns
-        if found is None:
-            raise ProtocolError("changes: there is no whole report to refer to")
-        return DecodedReport(self, line, found[0], numbers)
 
     def complete(self) -> Report:
         """All of it, parsed; :class:`ProtocolError` if there is none."""
@@ -140,18 +145,16 @@ class WholeReport:
 
 
 class DecodedReport(Mapping[str, Any]):
-    """A report of which the library has decoded what each slot needs: its time, and the counters of ``columns``, in
-    the order of :attr:`WholeReport.columns`. The rest is read from the line when somebody asks for it.
+    """A report of changes to a whole one, or that itself (``line`` is None): read from the line when somebody asks for
+    more than its time.
     """
 
-    __slots__ = ("_from", "_report", "columns", "names", "time_s")
+    __slots__ = ("_from", "_report", "time_s")
 
-    def __init__(self, whole: WholeReport, line: bytes | None, names: Any, numbers: NDArray[np.float64]) -> None:
-        self.time_s, self.names = float(numbers[0]), names
-        self.columns: NDArray[np.float64] | None = numbers[1:]
-        """A part of what came together; :meth:`release` it soon."""
+    def __init__(self, whole: WholeReport, line: bytes | None, time_s: float) -> None:
+        self.time_s = time_s
         self._from: tuple[WholeReport, bytes | None] | None = (whole, line)
-        self._report: Report = {"time_s": self.time_s, "more": False}
+        self._report: Report = {"time_s": time_s, "more": False}
 
     @property
     def report(self) -> Report:
@@ -161,10 +164,6 @@ class DecodedReport(Mapping[str, Any]):
             self._report = whole.complete() if line is None else whole.changed(parse_line(line))[0]
             self._from = None
         return self._report
-
-    def release(self) -> None:
-        """The columns were taken."""
-        self.columns = None
 
     def __getitem__(self, key: str) -> Any:
         """As of the report."""
@@ -179,7 +178,41 @@ class DecodedReport(Mapping[str, Any]):
         return len(self.report)
 
 
+class DecodedReports:
+    """Reports of several agents, of each at most one, of which the library has decoded what each slot needs: their
+    times, and the counters of ``WholeReport.columns``.
+
+    ``nodes[i]`` and ``wholes[i]`` are an agent and the whole report that its own refers to; ``places[i]`` says where in
+    ``told`` it is, as changes or as that whole report itself.
+    """
+
+    __slots__ = ("_places", "_told", "nodes", "times_s", "wholes")
+
+    def __init__(self, nodes: Sequence[str], wholes: Sequence[WholeReport], told: Told, places: Sequence[int]) -> None:
+        self.nodes, self.wholes, self._told, self._places = nodes, wholes, told, places
+        first = told.first
+        self.times_s: NDArray[np.float64] = told.values[[first[i] for i in places]]
+
+    def __len__(self) -> int:
+        """How many there are."""
+        return len(self.nodes)
+
+    def columns(self, i: int) -> NDArray[np.float64]:
+        """Counters of a report, in the order of ``WholeReport.columns``."""
+        return self._told.numbers(self._places[i])[1:]
+
+    def report(self, i: int) -> DecodedReport:
+        """One of them; all that it says is read from its line later."""
+        place = self._places[i]
+        line = self._told.line(place) if self._told.kinds[place] == CHANGES else None
+        return DecodedReport(self.wholes[i], line, float(self.times_s[i]))
+
+
 _KEYS = {"ingress": "number", "egress": "number", "links": "link"}
+
+
+def _ids(flow: Report) -> list[int]:
+    return [path["id"] for path in flow["paths"]]
 
 
 def _places(entries: list[Report], key: str) -> dict[Any, int]:

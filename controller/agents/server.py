@@ -20,12 +20,12 @@ from hyroads.controller.core.identity import DeviceTokens, not_of_node
 from hyroads.controller.files.tls import certificate_names
 from hyroads.controller.framework import ryu_shim as shim
 from hyroads.controller.framework.connections import Connections, Place
-from hyroads.controller.framework.shared_poll import Numbers, SharedPoll
+from hyroads.controller.framework.shared_poll import SharedPoll
 from hyroads.controller.framework.tls_socket import TlsSocket
-from hyroads.controller.native.messages import CHANGES, PONG, WHOLE
+from hyroads.controller.native.messages import CHANGES, PONG, Told
 from hyroads.controller.settings.controller import Timings
 
-from .changes import WHOLE_MS, DecodedReport, WholeReport
+from .changes import WHOLE_MS, DecodedReports, WholeReport
 from .clients import DEAD_S, REPORT_MS, ClientAccess, allowance
 from .lead import lead_document
 from .markers import SequenceMarkers, parse_first, parse_passed
@@ -77,7 +77,7 @@ class Listener(Protocol):
     def agent_report(self, session: Session, report: Mapping[str, Any]) -> None:
         """Counters."""
 
-    def agent_reports(self, told: Sequence[tuple[Session, DecodedReport]]) -> None:
+    def agent_reports(self, reports: DecodedReports) -> None:
         """Counters of several agents at once, of each at most one report; none of them is in parts."""
 
     @property
@@ -100,7 +100,7 @@ class RadioListener(Protocol):
     def radio_report(self, session: Session, report: RadioReport) -> None:
         """A reading."""
 
-    def radio_readings(self, told: Sequence[tuple[Session, NDArray[np.float64]]]) -> None:
+    def radio_readings(self, sessions: Sequence[Session], numbers: Sequence[NDArray[np.float64]]) -> None:
         """Readings of several at once, of each at most one: numbers as ``session.reading.decoded`` takes them."""
 
 
@@ -300,6 +300,10 @@ class AgentServer:
             if session is not None:
                 self._ended(session)
 
+    def flush(self) -> None:
+        """Have listeners told of all counters that came so far."""
+        self._poll.flush()
+
     def look(self) -> None:
         """To be called again and again, so that :attr:`late_s` is known."""
         self._poll.look()
@@ -434,8 +438,7 @@ class AgentServer:
             self._listener.agent_up(session)
 
     def _read_loop(self, session: Session, connection: Any, lines: shim.LineReader) -> None:
-        for line in lines.given(b""):
-            self._take(session, line)
+        self._take_all(session, lines.given(b""))
         if session.hello.role != CLIENT and session.by_library:
             take = partial(self._take_told, session)
             self._poll.serve_by_library(connection, lines.rest(), take, session)
@@ -477,41 +480,39 @@ class AgentServer:
             session.heard_s = self._attended()
             self._on_pong(session, {"seq": number, **_PONG})
             return
+        session.wholes = number
         if line.startswith(_REPLACED) and self._listener.is_starting and self._sheds(session):
             return
         self._take(session, line)
 
-    def _take_numbers(self, told: Sequence[Numbers]) -> None:
+    def _take_numbers(self, sessions: Sequence[Session], told: Told) -> None:
         """What the library has decoded, of many sessions."""
-        now_s, is_starting = self._attended(), self._listener.is_starting
-        readings: list[tuple[Session, NDArray[np.float64]]] = []
-        reports: list[tuple[Session, DecodedReport]] = []
-        for session, kind, line, numbers in told:
-            if session.closed or (is_starting and kind == CHANGES and self._sheds(session)):
+        now_s, sheds = self._attended(), self._listener.is_starting
+        readings: list[int] = []
+        reports: list[int] = []
+        for i, session in enumerate(sessions):
+            if session.closed or (sheds and told.kinds[i] == CHANGES and self._sheds(session)):
                 continue
             session.heard_s = now_s
-            if session.hello.role == RADIO:
-                readings.append((session, numbers))
-                continue
-            try:
-                reports.append((session, self._decoded(session, kind, line, numbers)))
-            except Exception as error:  # noqa: BLE001 - whoever serves the session gets it; others' numbers count
-                session.fail(self._poll.end, error)
+            if session.is_radio:
+                readings.append(i)
+            elif told.kinds[i] == CHANGES:
+                reports.append(i)
+            else:
+                # Reports that refer to the old one may still be read.
+                session.whole = session.whole.again(told.line(i))
+                self._listener.agent_links(session, session.whole.up)
+                if sessions[i + 1 : i + 2] != [session]:
+                    reports.append(i)
         if readings:
-            self._radios.listener.radio_readings(readings)
+            self._radios.listener.radio_readings([sessions[i] for i in readings], [told.numbers(i) for i in readings])
         if reports:
-            self._listener.agent_reports(reports)
-        for session, _ in reports:
-            if not session.joined:
-                self._join(session)
-
-    def _decoded(self, session: Session, kind: int, line: bytes, numbers: NDArray[np.float64]) -> DecodedReport:
-        if kind != WHOLE:
-            return session.whole.decoded(line, numbers)
-        # Reports that refer to the old one may still be read.
-        session.whole = session.whole.again(line)
-        self._listener.agent_links(session, session.whole.up)
-        return session.whole.decoded(None, numbers)
+            told_of = [sessions[i] for i in reports]
+            wholes = [session.whole for session in told_of]
+            self._listener.agent_reports(DecodedReports([each.node for each in told_of], wholes, told, reports))
+            for session in told_of:
+                if not session.joined:
+                    self._join(session)
 
     def _take(self, session: Session, line: bytes) -> None:
         if session.closed:
@@ -558,14 +559,14 @@ class AgentServer:
         reader = self._poll.library if session.by_library else None
         found = session.whole.columns if reader is not None else None
         if reader is not None and found is not None:
-            session.refer(reader.refer_to_report, *found[1:], is_last=report["seq"] is None)
+            session.refer(self._poll.number_of, reader.refer_to_report, *found[1:], is_last=report["seq"] is None)
         self._reported(session, report, report["links"])
 
     def _on_radio(self, session: Session, message: dict[str, Any]) -> None:
         report = session.reading.take(message)
-        technologies = session.reading.technologies
-        if session.by_library and self._poll.library is not None and technologies is not None:
-            session.refer(self._poll.library.refer_to_reading, technologies, is_last=report.seq is None)
+        technologies, reader = session.reading.technologies, self._poll.library
+        if session.by_library and reader is not None and technologies is not None:
+            session.refer(self._poll.number_of, reader.refer_to_reading, technologies, is_last=report.seq is None)
         self._radios.listener.radio_report(session, report)
 
     def _on_changes(self, session: Session, message: dict[str, Any]) -> None:
@@ -624,7 +625,7 @@ class AgentServer:
 
     def _look_after_all(self, period_s: float) -> None:
         """Cost follows who is silent, was asked something, or shall be pinged; of all others two times are compared."""
-        self._poll.flush()
+        self.flush()
         now_s = self._attended()
         heard_since_s, pinged_since_s = now_s - period_s / 2, now_s - PING_WITHIN_S
         for session in [*self.sessions.values(), *self.radios.values()]:

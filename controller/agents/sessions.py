@@ -12,7 +12,7 @@ from hyroads.controller.core.token_bucket import TokenBucket
 from hyroads.controller.framework import ryu_shim as shim
 
 from .changes import WholeReport
-from .protocol import Hello, ProtocolError, encode
+from .protocol import RADIO, Hello, ProtocolError, encode
 from .telemetry import WholeReading
 
 LOG = logging.getLogger("hyroads.agents")
@@ -54,6 +54,8 @@ class Session:
     """The compiled library reads its socket."""
     holds: Callable[[Any], bool] = field(default=lambda connection: False, repr=False)
     """Whether the library has something of a socket that was not taken yet."""
+    wholes: int = 0
+    """How many lines that may be whole reports or readings the library had read with the last line that was taken."""
     allowance: TokenBucket | None = None
     may_change: bool = True
     """Of radios: another controller leads if not, and they would refuse what we say."""
@@ -61,7 +63,7 @@ class Session:
     """Called with the greatest epoch that it has seen, when it refuses something because we do not lead."""
 
     def __post_init__(self) -> None:
-        self.node = self.hello.node
+        self.node, self.is_radio = self.hello.node, self.hello.role == RADIO
         self.whole, self.reading = WholeReport(), WholeReading()
         self._outbox, self._is_writing = shim.new_queue(OUTBOX), False
         self._sends_now = shim.sends_now(self._socket)
@@ -149,13 +151,9 @@ class Session:
         """Whether the peer has said something that was not read, or not taken, yet."""
         return not self.closed and (shim.has_unread(self._socket) or (self.by_library and self.holds(self._socket)))
 
-    def refer(self, tell: Callable[..., None], *what: object, is_last: bool) -> None:
-        """Tell whoever reads the socket what changes refer to from now on."""
-        tell(self._socket.fileno(), *what, is_last=is_last)
-
-    def fail(self, end: Callable[[Any, Exception], None], error: Exception) -> None:
-        """Have whoever serves the socket get an error."""
-        end(self._socket, error)
+    def refer(self, number_of: Callable[[Any], int], tell: Callable[..., None], *what: object, is_last: bool) -> None:
+        """Tell the library, which knows the socket by a number, what changes refer to from now on."""
+        tell(number_of(self._socket), *what, wholes=self.wholes, is_last=is_last)
 
     def close(self, why: str) -> None:
         """End the session (the reader notices and tells the listener)."""

@@ -238,6 +238,7 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
             epoch_seen=deployer.epoch_seen,
         )
         deployer.others.append(server.lead)
+        self.event_loop.before_slot.append(server.flush)
         return server
 
     def _begin_openflow(self) -> None:

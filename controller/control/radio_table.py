@@ -231,33 +231,43 @@ class RadioTable:
             node.noted[doubt] = now_s
         tracks.neighbours[at] = new.neighbours
 
-    def readings_came(self, told: Sequence[tuple[str, WholeReading, FloatArray]], now_s: float) -> None:
+    def readings_came(
+        self, names: Sequence[str], readings: Sequence[WholeReading], numbers: Sequence[FloatArray], now_s: float
+    ) -> None:
         """Readings of several nodes arrived, of each at most one, decoded (``WholeReading.decoded``)."""
         nodes: list[_Node] = []
-        numbers: list[FloatArray] = []
-        for name, reading, decoded in told:
-            known, whole = self._nodes.get(name), reading.whole
+        rows: list[IndexArray] = []
+        told: list[FloatArray] = []
+        read_s: list[float] = []
+        for name, reading, decoded in zip(names, readings, numbers, strict=True):
+            known, whole, time_s = self._nodes.get(name), reading.whole, float(decoded[0])
             if known is None:
                 continue
-            if known.rows is None or known.whole is not whole or decoded[0] < (known.read_s or 0.0):
+            if known.rows is None or known.whole is not whole or time_s < (known.read_s or 0.0):
                 self.report(name, reading.decoded(decoded.tolist()), now_s)
                 self._note_whole(name, known, whole)
                 continue
-            self._came(known, float(decoded[0]), now_s)
+            self._came(known, time_s, now_s)
             nodes.append(known)
-            numbers.append(decoded)
-        if not nodes:
-            return
-        counts = [len(each) // 2 for each in numbers]
-        rows = np.concatenate([node.rows for node in nodes if node.rows is not None])
-        us = np.concatenate([each[1:] for each in numbers]).astype(np.int64).reshape(-1, 2)
-        read_s = np.repeat([each[0] for each in numbers], counts)
-        time_s = read_s + np.repeat([node.offset_s for node in nodes], counts)
-        doubts = list(self._tracks.take(rows, us, read_s, time_s))
-        if doubts:
-            of = np.repeat(np.arange(len(nodes)), counts)
-            for which, doubt in doubts:
-                nodes[of[which]].noted[doubt] = now_s
+            rows.append(known.rows)
+            told.append(decoded[1:])
+            read_s.append(time_s)
+        if nodes:
+            self._take(nodes, rows, np.concatenate(told).astype(np.int64).reshape(-1, 2), np.array(read_s), now_s)
+
+    def _take(
+        self,
+        nodes: Sequence[_Node],
+        rows: Sequence[IndexArray],
+        us: NDArray[np.int64],
+        read_s: FloatArray,
+        now_s: float,
+    ) -> None:
+        """Counters of all interfaces of some nodes, one after the other, and when those were read."""
+        of = np.repeat(np.arange(len(nodes)), [len(each) for each in rows])
+        offset_s = np.array([node.offset_s for node in nodes])
+        for which, doubt in self._tracks.take(np.concatenate(rows), us, read_s[of], (read_s + offset_s)[of]):
+            nodes[of[which]].noted[doubt] = now_s
 
     def _note_whole(self, name: str, node: _Node, whole: RadioReport | None) -> None:
         """From now on decoded readings tell of these interfaces, all of which are known and have been read."""

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hyroads.controller.agents.changes import DecodedReport
+from hyroads.controller.agents.changes import DecodedReports, Names
 from hyroads.controller.core.addressing import PathName
 from hyroads.controller.core.demand import Offers
 from hyroads.controller.core.network import Policy
@@ -25,8 +25,6 @@ from hyroads.controller.model.plan import MULTIPATH, FlowPlan, Plan
 FloatArray = NDArray[np.float64]
 IndexArray = NDArray[np.intp]
 Entry = Mapping[str, Any]
-Taken = tuple[str, Entry, Entry | None, float, bool]
-"""Node, report, the one before, when it was taken, and whether that is the one taken last."""
 
 # A queue counts as a backlog from so many frames on, and if it takes so long to send: less is the burst of a pacer.
 BACKLOG_FRAMES = 4
@@ -93,8 +91,6 @@ class _Side:
     flow_at: int
     path_at: int
     path_count: int
-    told: object = None
-    """What was last found to be about the same."""
 
     @cached_property
     def row_of(self) -> dict[int, int]:
@@ -114,40 +110,38 @@ class _Side:
         return found
 
 
-def _are_of(sides: Mapping[str, _Side], report: DecodedReport) -> bool:
+def _are_of(sides: Mapping[str, _Side], names: Names) -> bool:
     """Whether the rows of an agent are those of a report."""
-    for name, told in zip(_SIDES, report.names, strict=True):
-        side = sides.get(name)
-        if side is None:
-            return False
-        if side.told is not told:
-            if side.numbers != [number for number, _ in told] or side.paths != [ids for _, ids in told]:
-                return False
-            side.told = told
-    return True
+    return all(
+        side in sides
+        and sides[side].numbers == [number for number, _ in told]
+        and sides[side].paths == [ids for _, ids in told]
+        for side, told in zip(_SIDES, names, strict=True)
+    )
 
 
 @dataclass(frozen=True, eq=False)
 class _Rows:
-    """Rows of both sides of an agent's reports. ``of_flows`` and ``of_paths`` are the places of decoded columns in the
-    values of both tables, one column after the other.
+    """Rows of both sides of an agent's reports, which are about ``names``. ``of_flows`` and ``of_paths`` are the places
+    of decoded columns in the values of both tables, one column after the other.
     """
 
-    sending: _Side
-    receiving: _Side
+    names: Names
+    number: int
     paths: IndexArray
     flows: IndexArray
     of_flows: IndexArray
     of_paths: IndexArray
 
     @classmethod
-    def of(cls, sending: _Side, receiving: _Side, flows: _Table, paths: _Table) -> _Rows:
-        """The rows of two sides."""
+    def of(cls, names: Names, number: int, sides: tuple[_Side, _Side], flows: _Table, paths: _Table) -> _Rows:
+        """The rows of the sending and the receiving side of an agent, which has a number."""
+        sending, receiving = sides
         sent, received = (np.arange(side.path_at, side.path_at + side.path_count) for side in (sending, receiving))
         own, others = (np.arange(side.flow_at, side.flow_at + len(side.numbers)) for side in (sending, receiving))
         return cls(
-            sending,
-            receiving,
+            names,
+            number,
             np.concatenate([sent, received]),
             np.concatenate([own, others]),
             np.concatenate([flows.place(name) + own for name in ("queued", "queued_bytes", "dropped")]),
@@ -219,50 +213,64 @@ class ReportColumns:
         self._flows = _Table(queued=nan, queued_bytes=nan, dropped=nan, dropped_before=nan, has_before=0.0,
                              allowed_before=nan, most_allowed_before=nan, node=0.0)  # fmt: skip
 
-    def take(self, node: str, report: Entry, before: Entry | None, taken_s: float, follows: bool) -> None:
+    def take(self, node: str, report: Entry, before: Entry | None, taken_s: float, *, follows: bool) -> None:
         """A report, and the one that its growth is counted from. ``follows``: that is the one taken last."""
-        if isinstance(report, DecodedReport):
-            self.take_decoded([(node, report, before, taken_s, follows)])
-        else:
-            self._take_entries(node, report, before, taken_s, follows=follows)
+        elapsed_s = float(report["time_s"] - before["time_s"]) if before is not None else 0.0
+        number = self._number(node)
+        self._taken_s[number], self._elapsed_s[number] = taken_s, elapsed_s
+        for side in _SIDES:
+            self._take_side(node, side, report, before, follows=follows)
 
-    def take_decoded(self, told: Sequence[Taken]) -> None:
-        """Decoded reports of several agents, of each at most one."""
-        found = [self._rows_of(node, report) for node, report, *_ in told]
-        if None in found:
-            for rows, (node, report, before, taken_s, follows) in zip(found, told, strict=True):
-                if rows is None:
-                    self._take_entries(node, report, before, taken_s, follows=follows)
+    def take_decoded(
+        self,
+        reports: DecodedReports,
+        befores_s: Sequence[float | None],
+        before: Callable[[int], Entry | None],
+        taken_s: float,
+        follows: Sequence[bool],
+    ) -> None:
+        """Decoded reports of several agents. ``befores_s[i]`` is the time of the report that the growth of the i-th is
+        counted from, which is ``before(i)``; ``follows[i]``: that is the one taken last.
+        """
+        names = [whole.names for whole in reports.wholes]
+        rows = [self._rows_of(node, told) for node, told in zip(reports.nodes, names, strict=True)]
+        if None in rows:
+            for i, known in enumerate(rows):
+                if known is None:
+                    self.take(reports.nodes[i], reports.report(i), before(i), taken_s, follows=follows[i])
             # Those may have moved all rows.
-            found = [rows and self._rows_of(*each[:2]) for rows, each in zip(found, told, strict=True)]
-        put: list[tuple[_Rows, FloatArray, bool]] = []
-        for rows, (node, report, before, taken_s, follows) in zip(found, told, strict=True):
-            if rows is not None and isinstance(report, DecodedReport) and report.columns is not None:
-                self._note_time(node, report, before, taken_s)
-                put.append((rows, report.columns, follows))
-        for _, report, *_ in told:
-            if isinstance(report, DecodedReport):
-                report.release()
-        if put:
-            self._put(put)
+            rows = [
+                known and self._rows_of(node, told)
+                for known, node, told in zip(rows, reports.nodes, names, strict=True)
+            ]
+        put = [(known, reports.columns(i), follows[i]) for i, known in enumerate(rows) if known is not None]
+        if not put:
+            return
+        times_s = reports.times_s.tolist()
+        for i, known in enumerate(rows):
+            if known is not None:
+                before_s = befores_s[i]
+                self._taken_s[known.number] = taken_s
+                self._elapsed_s[known.number] = 0.0 if before_s is None else times_s[i] - before_s
+        self._put(put)
 
-    def _note_time(self, node: str, report: Entry, before: Entry | None, taken_s: float) -> int:
+    def _number(self, node: str) -> int:
         number = self._number_of.setdefault(node, len(self._number_of))
         if number == len(self._taken_s):
-            self._taken_s.append(taken_s)
+            self._taken_s.append(0.0)
             self._elapsed_s.append(0.0)
-        self._taken_s[number] = taken_s
-        self._elapsed_s[number] = float(_time_s(report) - _time_s(before)) if before is not None else 0.0
         return number
 
-    def _rows_of(self, node: str, report: Entry) -> _Rows | None:
-        """The rows of an agent, if a decoded report tells of the same."""
-        sides = self._sides.get(node)
-        if sides is None or not isinstance(report, DecodedReport) or not _are_of(sides, report):
-            return None
+    def _rows_of(self, node: str, names: Names) -> _Rows | None:
+        """The rows of an agent, if a decoded report tells of the same (``WholeReport.names``)."""
         rows = self._rows.get(node)
-        if rows is None or rows.sending is not sides["ingress"] or rows.receiving is not sides["egress"]:
-            rows = self._rows[node] = _Rows.of(sides["ingress"], sides["egress"], self._flows, self._paths)
+        if rows is not None and rows.names is names:
+            return rows
+        sides = self._sides.get(node)
+        if sides is None or not _are_of(sides, names):
+            return None
+        both = sides["ingress"], sides["egress"]
+        rows = self._rows[node] = _Rows.of(names, self._number(node), both, self._flows, self._paths)
         return rows
 
     def _put(self, told: Sequence[tuple[_Rows, FloatArray, bool]]) -> None:
@@ -278,23 +286,29 @@ class ReportColumns:
         self._flows.put(np.concatenate([rows.of_flows for rows, *_ in told]), np.concatenate(of_flows))
         self._paths.put(np.concatenate([rows.of_paths for rows, *_ in told]), np.concatenate(of_paths))
 
-    def _take_entries(self, node: str, report: Entry, before: Entry | None, taken_s: float, *, follows: bool) -> None:
-        number = self._note_time(node, report, before, taken_s)
+    def _take_side(
+        self,
+        node: str,
+        side: str,
+        report: Entry,
+        before: Entry | None,
+        *,
+        follows: bool,
+    ) -> None:
         sides = self._sides.setdefault(node, {})
-        for side in _SIDES:
-            flows = report[side]
-            numbers = [flow["number"] for flow in flows]
-            paths = [[path["id"] for path in flow["paths"]] for flow in flows]
-            known = sides.get(side)
-            if known is None or known.numbers != numbers or known.paths != paths:
-                known = sides[side] = self._placed(number, side, numbers, paths)
-                self._fill(known, side, flows)
-                self._fill_before(known, side, before)
-            else:
-                if follows:
-                    rows = np.arange(known.path_at, known.path_at + known.path_count)
-                    self._pass_on(rows, np.arange(known.flow_at, known.flow_at + len(known.numbers)))
-                self._fill(known, side, flows)
+        flows, known = report[side], sides.get(side)
+        numbers = [flow["number"] for flow in flows]
+        paths = [[path["id"] for path in flow["paths"]] for flow in flows]
+        if known is None or known.numbers != numbers or known.paths != paths:
+            self._rows.pop(node, None)
+            known = sides[side] = self._placed(self._number(node), numbers, paths)
+            self._fill(known, side, flows)
+            self._fill_before(known, side, before)
+            return
+        if follows:
+            rows = np.arange(known.path_at, known.path_at + known.path_count)
+            self._pass_on(rows, np.arange(known.flow_at, known.flow_at + len(known.numbers)))
+        self._fill(known, side, flows)
 
     def forget(self, node: str) -> None:
         """An agent is gone."""
@@ -302,7 +316,7 @@ class ReportColumns:
         if self._sides.pop(node, None) is not None:
             self.version += 1
 
-    def _placed(self, node: int, side: str, numbers: list[int], paths: list[list[int]]) -> _Side:
+    def _placed(self, node: int, numbers: list[int], paths: list[list[int]]) -> _Side:
         self.version += 1
         count = sum(len(ids) for ids in paths)
         if not (self._paths.has_room(count) and self._flows.has_room(len(numbers))):
@@ -315,6 +329,7 @@ class ReportColumns:
         return found
 
     def _move(self, paths: int, flows: int) -> None:
+        self._rows.clear()
         sides = [side for of in self._sides.values() for side in of.values()]
         first_flows = self._flows.moved([(side.flow_at, len(side.numbers)) for side in sides], flows)
         first_paths = self._paths.moved([(side.path_at, side.path_count) for side in sides], paths)
@@ -469,10 +484,6 @@ class _Offered:
         paths, of_old = self.columns._paths, self.columns._flows[before_column]
         before = np.where(np.isnan(of_old), join(paths["rate_before"]), of_old)
         return join(self.mbps), before, join(paths["rate"])
-
-
-def _time_s(report: Entry) -> float:
-    return report.time_s if isinstance(report, DecodedReport) else float(report["time_s"])
 
 
 def _number(value: Any) -> float:

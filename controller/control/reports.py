@@ -7,18 +7,17 @@ the last slot.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
-from hyroads.controller.agents.changes import DecodedReport
+from hyroads.controller.agents.changes import DecodedReports
 from hyroads.controller.agents.protocol import MAX_REPORTED
 from hyroads.controller.core.addressing import PathName
 from hyroads.controller.core.demand import Offer
 from hyroads.controller.model.plan import MULTIPATH, FlowPlan, Plan
 
-from .report_columns import FlowRows, PathRates, ReportColumns, Taken
+from .report_columns import FlowRows, PathRates, ReportColumns
 
 Entry = Mapping[str, Any]
 _INGRESS = ("queued", "dropped", "too_big", "sent")
@@ -30,26 +29,62 @@ MIN_INTERVAL_S = 1e-3
 _LISTS = ("ingress", "egress", "links")
 
 
-@dataclass(eq=False)
 class _Reports:
-    taken_s: float
-    last: Entry
-    before: Entry | None
-    time_s: float
+    """The last two reports of an agent. Those that the library has decoded are made when somebody asks for them: of
+    most nobody does.
+    """
 
-    @cached_property
+    __slots__ = ("_before", "_flows", "_flows_before", "_last", "before_s", "taken_s", "time_s")
+
+    def __init__(self) -> None:
+        self._last: Entry | tuple[DecodedReports, int] | None = None
+        self._before: Entry | tuple[DecodedReports, int] | None = None
+        self.taken_s = self.time_s = 0.0
+        self.before_s: float | None = None
+        self._flows: Mapping[tuple[str, int], Entry] | None = None
+        self._flows_before: Mapping[tuple[str, int], Entry] | None = None
+
+    def take(self, report: Entry | tuple[DecodedReports, int], time_s: float, taken_s: float) -> bool:
+        """A report came; whether it follows the last one, and does not replace it."""
+        follows = self._last is not None and time_s - self.time_s > MIN_INTERVAL_S
+        if follows:
+            self._before, self.before_s = self._last, self.time_s
+        self._last, self.time_s, self.taken_s = report, time_s, taken_s
+        self._flows = self._flows_before = None
+        return follows
+
+    @property
+    def last(self) -> Entry:
+        """The last one; there is one."""
+        if type(self._last) is tuple:
+            self._last = self._last[0].report(self._last[1])
+        return self._last  # type: ignore[return-value]
+
+    @property
+    def before(self) -> Entry | None:
+        """The one before it."""
+        if type(self._before) is tuple:
+            self._before = self._before[0].report(self._before[1])
+        return self._before  # type: ignore[return-value]
+
+    @property
     def flows(self) -> Mapping[tuple[str, int], Entry]:
         """By (side, flow number): the entries of the last report."""
-        return _by_flow(self.last)
+        if self._flows is None:
+            self._flows = _by_flow(self.last)
+        return self._flows
 
-    @cached_property
+    @property
     def flows_before(self) -> Mapping[tuple[str, int], Entry]:
         """The same of the report before it."""
-        return {} if self.before is None else _by_flow(self.before)
+        if self._flows_before is None:
+            self._flows_before = {} if self.before is None else _by_flow(self.before)
+        return self._flows_before
 
     @property
     def elapsed_s(self) -> float:
-        return float(self.last["time_s"] - self.before["time_s"]) if self.before else 0.0
+        """Time between the two, on the agent's clock."""
+        return 0.0 if self.before_s is None else self.time_s - self.before_s
 
 
 class ReportRegistry:
@@ -73,23 +108,28 @@ class ReportRegistry:
         if report["more"] and sum(len(report[side]) for side in _LISTS) < MAX_REPORTED:
             self._parts[node] = report
             return
-        self._columns.take(*self._noted(node, report, report["time_s"], self._clock()))
+        known, time_s, taken_s = self._of(node), float(report["time_s"]), self._clock()
+        follows = known.take(report, time_s, taken_s)
+        self._columns.take(node, report, known.before, taken_s, follows=follows)
 
-    def take_decoded(self, told: Sequence[tuple[str, DecodedReport]]) -> None:
-        """Reports of several agents came in, each whole, and of each agent at most one."""
-        taken_s = self._clock()
-        for node, _ in told:
-            self._parts.pop(node, None)
-        self._columns.take_decoded([self._noted(node, report, report.time_s, taken_s) for node, report in told])
+    def take_decoded(self, reports: DecodedReports) -> None:
+        """Reports of several agents came in, each whole."""
+        taken_s, known = self._clock(), [self._of(node) for node in reports.nodes]
+        if self._parts:
+            for node in reports.nodes:
+                self._parts.pop(node, None)
+        follows = [
+            each.take((reports, i), time_s, taken_s)
+            for i, (each, time_s) in enumerate(zip(known, reports.times_s.tolist(), strict=True))
+        ]
+        befores = [each.before_s for each in known]
+        self._columns.take_decoded(reports, befores, lambda i: known[i].before, taken_s, follows)
 
-    def _noted(self, node: str, report: Entry, time_s: float, taken_s: float) -> Taken:
-        old = self._by_node.get(node)
-        before, follows = None, False
-        if old is not None:
-            follows = time_s - old.time_s > MIN_INTERVAL_S
-            before = old.last if follows else old.before
-        self._by_node[node] = _Reports(taken_s, report, before, time_s)
-        return node, report, before, taken_s, follows
+    def _of(self, node: str) -> _Reports:
+        found = self._by_node.get(node)
+        if found is None:
+            found = self._by_node[node] = _Reports()
+        return found
 
     def forget(self, node: str) -> None:
         """An agent is gone; its counters start again when it is back."""
@@ -100,7 +140,7 @@ class ReportRegistry:
     def read_s(self, node: str) -> float | None:
         """When the last report of a node's agent was made, on the agent's clock."""
         reports = self._by_node.get(node)
-        return None if reports is None else float(reports.last["time_s"])
+        return None if reports is None else reports.time_s
 
     def side(self, node: str, side: str, number: int, max_age_s: float = math.inf) -> Side:
         """What the agent of a node said of a flow, as ``ingress`` or ``egress``; empty if that is too old."""

@@ -102,9 +102,10 @@ class TelemetryIngest:
         """A reading."""
         self.radios.report(session.node, report, self._clock())
 
-    def radio_readings(self, told: Sequence[tuple[RadioSession, FloatArray]]) -> None:
+    def radio_readings(self, sessions: Sequence[RadioSession], numbers: Sequence[FloatArray]) -> None:
         """Readings of several at once, decoded (``agents.telemetry.WholeReading.decoded``)."""
-        self.radios.readings_came([(each.node, each.reading, numbers) for each, numbers in told], self._clock())
+        nodes, readings = [each.node for each in sessions], [each.reading for each in sessions]
+        self.radios.readings_came(nodes, readings, numbers, self._clock())
 
     def read_now(self, node: str) -> int | None:
         """Asks a node's radios for a reading at once; None if they are not connected."""

@@ -1,12 +1,10 @@
 """Many sockets read by one green thread: a message costs one system call, and no change of threads.
 
-With the compiled library (``native.messages``) a call reads many sockets, and decodes the lines that come often to
-numbers, on this same thread. So nothing is handed over between threads: lines, disconnections and what is still unread
-in sockets keep their order, and one message costs a few microseconds, less than to wake another thread for it. Where
-messages come faster than one each ``PAUSE_S`` there is such a pause after each batch, as network interfaces moderate
-their interrupts: what comes meanwhile is read together. That is the most that something urgent waits. Numbers are not
-urgent: the library holds the newest of each socket, and where there are many they are taken each ``HOLD_S``, those of
-all sockets in one call.
+With the compiled library (``native.messages``) a thread of its own reads plain sockets, without the interpreter's lock,
+and decodes the lines that come often to numbers: what thousands of devices say is read while something else is at work.
+Numbers are not urgent: of each socket the newest are kept, and those of all sockets are taken at once, by
+:meth:`SharedPoll.flush` or at the latest each ``HOLD_S`` (``MOST_HOLD_S`` where they are thousands). Everything else
+wakes the green thread. Lines, disconnections and what is still unread in sockets keep their order.
 
 Without the library, and for sockets that are not plain TCP (TLS), Python reads.
 """
@@ -16,19 +14,15 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from eventlet import event, greenio, patcher
 
 from hyroads.controller.core.token_bucket import TokenBucket
-from hyroads.controller.native.messages import CHANGES, END, FAILED, MessageReader, message_reader
+from hyroads.controller.native.messages import CHANGES, END, FAILED, PONG, MessageReader, Told, message_reader
 
 from . import ryu_shim as shim
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 
 LOG = logging.getLogger("hyroads.agents")
 READ_BYTES = 1 << 16
@@ -39,20 +33,22 @@ WORK_S = 0.02
 # Where it is later than this, and a turn of all others takes longer, reading takes as long as they do, up to so long:
 # with less of the time, answers of thousands of devices come too late to let anybody go on.
 LATE_S, MOST_WORK_S = 0.4, 0.05
+# Where lines come faster than one each so often there is such a pause after each turn; after a quiet time so many turns
+# have none.
 PAUSE_S = 0.002
-HOLD_S = 0.02
-# So many batches in a row are read at once.
 WITHOUT_PAUSE = 20
+# Numbers are taken so often, but where that takes long for at most such a share of the time.
+HOLD_S, MOST_HOLD_S, HOLD_SHARE = 0.02, 0.15, 0.02
 _select = patcher.original("select")
 
 Take = Callable[[bytes], None]
 """Takes what came in; must not wait for anything. What it raises ends the reading of that socket."""
 TakeEvent = Callable[[int, bytes, int], None]
 """Takes what the library has read: kind, line, number. As :data:`Take` otherwise."""
-Numbers = tuple[Any, int, bytes, "NDArray[np.float64]"]
-"""Whose socket it is, as told when it was served; kind (``CHANGES``, ``WHOLE``), line, numbers."""
-TakeNumbers = Callable[[Sequence[Numbers]], None]
-"""Takes the newest numbers of many sockets, of each at most one; must not wait, and raise nothing."""
+TakeNumbers = Callable[[Sequence[Any], Told], None]
+"""Takes numbers of many sockets (kinds ``CHANGES`` and ``WHOLE``), with the owner of each; must not wait, and raise
+nothing. Two of the same owner follow each other: a whole, and changes since.
+"""
 
 
 class _Round:
@@ -77,8 +73,12 @@ class _Round:
         self.idle_since_s = time.monotonic()
         shim.wait_readable(descriptor)
         self.idle_since_s = None
+        return self.work_until_s(self.until_s)
+
+    def work_until_s(self, until_s: float) -> float:
+        """Until when to work, if all that came before ``until_s`` was read."""
         now_s = time.monotonic()
-        others_s = now_s - self._worked_s if now_s > self.until_s + LATE_S else 0.0
+        others_s = now_s - self._worked_s if now_s > until_s + LATE_S else 0.0
         return now_s + min(MOST_WORK_S, max(WORK_S, others_s))
 
     def read(self, count: int, of: int) -> None:
@@ -97,31 +97,37 @@ class SharedPoll:
     that the library reads, ``take_numbers`` takes those which it has decoded; without it Python reads everything.
     """
 
-    def __init__(self, longest: int | None = None, take_numbers: TakeNumbers = lambda told: None) -> None:
+    def __init__(self, longest: int | None = None, take_numbers: TakeNumbers = lambda owners, told: None) -> None:
         self.library = None if longest is None else message_reader(longest)
         """Reads plain sockets."""
         self._library_reads: dict[int, tuple[TakeEvent, Any, object]] = {}
-        self._library_runs = self._is_flush_due = False
+        self._number_of: dict[int, int] = {}
+        """By descriptor: its number in the library."""
+        self._library_runs = False
+        self._flush_at_s = 0.0
         self._take_numbers = take_numbers
-        self._rounds = self._library_round, self._round = _Round(), _Round()
+        self._round = _Round()
         self._looked_s = time.monotonic()
         self._epoll = _select.epoll()
         self._reads: dict[int, tuple[Any, Take, Any]] = {}
         self._runs = False
 
     def look(self) -> None:
-        """To be called again and again by a green thread. Who has waited since the last time had nothing to read then:
-        the hub has looked at all sockets since.
+        """To be called again and again by a green thread. If Python's reader has waited since the last time, it had
+        nothing to read then: the hub has looked at all sockets since.
         """
-        for each in self._rounds:
-            if each.idle_since_s is not None and each.idle_since_s <= self._looked_s:
-                each.until_s = max(each.until_s, self._looked_s)
+        each = self._round
+        if each.idle_since_s is not None and each.idle_since_s <= self._looked_s:
+            each.until_s = max(each.until_s, self._looked_s)
         self._looked_s = time.monotonic()
 
     @property
     def late_s(self) -> float:
         """For so long things may have been waiting to be read: who seems to be silent since may not be."""
-        return time.monotonic() - min(each.until_s for each in self._rounds)
+        until_s = self._round.until_s
+        if self.library is not None and self._library_runs:
+            until_s = min(until_s, self.library.taken_until_s())
+        return max(0.0, time.monotonic() - until_s)
 
     def serve(self, connection: Any, take: Take) -> None:
         """Read until the stream ends; raises what ``take`` raises, and OSError as the socket's. Nobody else may read
@@ -149,92 +155,110 @@ class SharedPoll:
         """As :meth:`serve`; ``data`` was read before, and has no whole line. Numbers are taken as of ``owner``."""
         reader = self.library
         if reader is None:
-            raise ValueError("there is no library")
+            raise OSError("there is no library that reads")
         if not self._library_runs:
             self._library_runs = True
             shim.spawn(self._run_library, reader)
+            shim.spawn(self._flush_all_the_time)
         ended = event.Event()
         descriptor = connection.fileno()
-        self._library_reads[descriptor] = (take, ended, owner)
+        # It reads at once, but nobody takes what it has read before we wait.
+        number = self._number_of[descriptor] = reader.add(descriptor, data)
+        self._library_reads[number] = (take, ended, owner)
         try:
-            reader.add(descriptor, data)
             ended.wait()
         finally:
-            self._end_by_library(descriptor)
+            self._end_by_library(number)
+            del self._number_of[descriptor]
+            reader.remove(number)
 
-    def _end_by_library(self, descriptor: int) -> Any:
-        found = self._library_reads.pop(descriptor, None)
-        if found is None or self.library is None:
-            return None
-        self.library.remove(descriptor)
-        return found[1]
+    def _end_by_library(self, number: int) -> Any:
+        found = self._library_reads.pop(number, None)
+        return found and found[1]
+
+    def number_of(self, connection: Any) -> int:
+        """What names a socket in the library that reads it; 0 if it does not."""
+        return self._number_of.get(connection.fileno(), 0)
 
     def holds(self, connection: Any) -> bool:
-        """Whether numbers that came over a socket were read, and not taken yet."""
-        descriptor = connection.fileno()
-        return self.library is not None and descriptor in self._library_reads and self.library.is_holding(descriptor)
+        """Whether something that came over a socket was read, and not taken yet."""
+        number = self.number_of(connection)
+        return self.library is not None and number in self._library_reads and self.library.is_holding(number)
 
     def flush(self) -> None:
-        """Have all numbers taken that the library holds."""
-        self._is_flush_due = False
-        if self.library is None or not self._library_runs:
+        """Have all numbers taken that the library keeps."""
+        began_s = time.monotonic()
+        if self.library is not None and self._library_runs:
+            self._give_numbers(self.library.held())
+        now_s = time.monotonic()
+        self._flush_at_s = now_s + min(MOST_HOLD_S, max(HOLD_S, (now_s - began_s) / HOLD_SHARE))
+
+    def _flush_all_the_time(self) -> None:
+        while self.library is not None:
+            left_s = self._flush_at_s - time.monotonic()
+            if left_s <= 0:
+                self.flush()
+            shim.sleep(max(left_s, HOLD_S))
+
+    def _give_numbers(self, told: Told) -> None:
+        reads = self._library_reads
+        if not all(map(reads.__contains__, told.ids)):
+            told = told.some([i for i, number in enumerate(told.ids) if number in reads])
+        if not len(told):
             return
         try:
-            self._take_held((each[0], each[1], each[2], each[4]) for each in self.library.held())
+            self._take_numbers([reads[number][2] for number in told.ids], told)
         except Exception:
             # A defect of whoever takes them: others are read all the same.
             LOG.exception("what devices have counted was not taken")
 
-    def _take_held(self, events: Iterable[tuple[int, int, bytes, NDArray[np.float64]]]) -> None:
-        reads = self._library_reads
-        told = [(reads[fd][2], kind, line, numbers) for fd, kind, line, numbers in events if fd in reads]
-        if told:
-            self._take_numbers(told)
-
     def end(self, connection: Any, error: Exception) -> None:
         """Whoever serves a socket by the library gets this."""
-        ended = self._end_by_library(connection.fileno())
+        ended = self._end_by_library(self.number_of(connection))
         if ended is not None:
             ended.send_exception(error)
 
     def _run_library(self, reader: MessageReader) -> None:
-        pauses, flushes = TokenBucket(1 / PAUSE_S, WITHOUT_PAUSE), TokenBucket(1 / HOLD_S, WITHOUT_PAUSE)
+        pauses, turn = TokenBucket(1 / PAUSE_S, WITHOUT_PAUSE), _Round()
         while True:
-            until_s = self._library_round.wait(reader.descriptor)
-            while True:
-                count, events = reader.poll(holds=True)
-                self._library_round.read(count, len(self._library_reads))
-                for told in events:
-                    self._take_event(*told)
-                if not count or time.monotonic() > until_s:
-                    break
-            if not self._is_flush_due:
-                wait_s = flushes.reserve_s(time.monotonic())
-                if wait_s > 0:
-                    self._is_flush_due = True
-                    shim.later(wait_s, self.flush)
-                else:
-                    self.flush()
-            self._library_round.rest(pauses.reserve_s(time.monotonic()))
+            shim.wait_readable(reader.descriptor)
+            until_s = turn.work_until_s(reader.taken_until_s())
+            try:
+                while self._take_some(reader) and time.monotonic() < until_s:
+                    pass
+            except OSError as error:
+                LOG.error("%s; Python reads from now on", error)
+                self.library = None
+                for number in list(self._library_reads):
+                    self._end_by_library(number).send_exception(OSError(str(error)))
+                return
+            turn.rest(pauses.reserve_s(time.monotonic()))
 
-    def _take_event(self, descriptor: int, kind: int, line: bytes, number: int, numbers: NDArray[np.float64]) -> None:
-        found = self._library_reads.get(descriptor)
+    def _take_some(self, reader: MessageReader) -> bool:
+        """What came next; whether there is more."""
+        told, is_more = reader.take(AT_ONCE)
+        for i, kind in enumerate(told.kinds):
+            if kind >= CHANGES:
+                # Something else came after them over the same socket.
+                self._give_numbers(told.some([i]))
+            else:
+                self._take_event(told.ids[i], kind, told.line(i), (told.first if kind == PONG else told.count)[i])
+        return is_more
+
+    def _take_event(self, number: int, kind: int, line: bytes, value: int) -> None:
+        found = self._library_reads.get(number)
         if found is None:
             return
         try:
-            if kind >= CHANGES:
-                # Something else came after them over the same socket.
-                self._take_held([(descriptor, kind, line, numbers)])
-                return
             if kind == FAILED:
-                raise OSError(number, os.strerror(number))
+                raise OSError(value, os.strerror(value))
             if kind != END:
-                found[0](kind, line, number)
+                found[0](kind, line, value)
                 return
         except Exception as error:  # noqa: BLE001 - whoever serves the socket gets it
-            self._end_by_library(descriptor).send_exception(error)
+            self._end_by_library(number).send_exception(error)
             return
-        self._end_by_library(descriptor).send(None)
+        self._end_by_library(number).send(None)
 
     def _forget(self, descriptor: int) -> None:
         if self._reads.pop(descriptor, None) is not None:

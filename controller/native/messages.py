@@ -1,9 +1,12 @@
-"""Many sockets read by the library (``dataplane/src/messages``): lines of devices, and the numbers of frequent ones."""
+"""Many sockets read by a thread of the library (``dataplane/src/messages``): lines of devices, and the numbers of
+frequent ones.
+"""
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,13 +16,10 @@ from . import load_library
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-ABI_VERSION = 2
+ABI_VERSION = 3
 LINE, END, FAILED, PONG, CHANGES, WHOLE = range(6)
 """Kinds of events; see ``reader.rs``."""
-_EVENT = np.dtype([("fd", "i4"), ("kind", "u4"), ("line", "u8"), ("length", "u8"), ("first", "u8"), ("count", "u8")])
-
-Event = tuple[int, int, bytes, int, "NDArray[np.float64]"]
-"""Descriptor, kind, line, number (of a pong, or of an error), and the numbers of changes and of wholes."""
+_EVENT = np.dtype([(name, "u8") for name in ("id", "kind", "line", "length", "first", "count")])
 
 
 class _Place(ctypes.Structure):
@@ -33,26 +33,78 @@ _LIBRARY: ctypes.CDLL | None = load_library("hyroads_messages_abi", ABI_VERSION)
 # Calls of microseconds keep the interpreter's lock: to get it back while another thread computes takes a millisecond.
 _SHORT = ctypes.PyDLL(_LIBRARY._name, handle=_LIBRARY._handle) if _LIBRARY is not None else None
 if _LIBRARY is not None:
-    _pointer, _size, _fd = ctypes.c_void_p, ctypes.c_uint64, ctypes.c_int32
+    _pointer, _number, _int = ctypes.c_void_p, ctypes.c_uint64, ctypes.c_int32
     for _name, _result, *_arguments in (
-        ("new", _pointer, _size),
+        ("new", _pointer, _number),
         ("free", None, _pointer),
-        ("descriptor", _fd, _pointer),
-        ("add", _fd, _pointer, _fd, ctypes.c_char_p, _size),
-        ("remove", None, _pointer, _fd),
-        ("report", None, _pointer, _fd, _pointer, _size, _pointer, _size, _fd),
-        ("reading", None, _pointer, _fd, ctypes.c_char_p, _size, _fd),
-        ("poll", ctypes.c_int64, _pointer, _pointer, _fd),
+        ("descriptor", _int, _pointer),
+        ("add", _number, _pointer, _int, ctypes.c_char_p, _number),
+        ("remove", None, _pointer, _number),
+        ("report", None, _pointer, _number, _pointer, _number, _pointer, _number, _number, _int),
+        ("reading", None, _pointer, _number, ctypes.c_char_p, _number, _number, _int),
+        ("take", _int, _pointer, _pointer, _number),
         ("held", None, _pointer, _pointer),
-        ("is_holding", _fd, _pointer, _fd),
+        ("is_holding", _int, _pointer, _number),
+        ("taken_until_ns", _number, _pointer),
     ):
         for _calls in (_LIBRARY, _SHORT):
             _function = getattr(_calls, f"hyroads_messages_{_name}")
             _function.restype, _function.argtypes = _result, _arguments
 
 
+@dataclass(frozen=True, eq=False)
+class Told:
+    """Events in order, as columns. ``ids[i]`` says whose it is (:meth:`MessageReader.add`), ``kinds[i]`` what.
+
+    ``first[i]`` and ``count[i]`` say where in ``values`` the numbers of changes and of wholes are; of a pong ``first``
+    is its number, of an error ``count`` is that of the error, and of a line how many came so far that may be whole
+    reports or readings.
+    """
+
+    ids: list[int]
+    kinds: list[int]
+    first: list[int]
+    count: list[int]
+    values: NDArray[np.float64]
+    _line: list[int]
+    _length: list[int]
+    _lines: bytes
+
+    def line(self, i: int) -> bytes:
+        """The text of an event."""
+        return self._lines[self._line[i] : self._line[i] + self._length[i]]
+
+    def numbers(self, i: int) -> NDArray[np.float64]:
+        """The numbers of changes or of a whole."""
+        return self.values[self.first[i] : self.first[i] + self.count[i]]
+
+    @classmethod
+    def at(cls, place: _Place) -> Told:
+        """What the library has put there."""
+        size = place.event_count * _EVENT.itemsize
+        events = np.frombuffer(ctypes.string_at(place.events, size) if size else b"", _EVENT)
+        lines = ctypes.string_at(place.lines, place.line_bytes) if place.line_bytes else b""
+        values = np.frombuffer(ctypes.string_at(place.values, 8 * place.value_count) if place.value_count else b"")
+        ids, kinds, first, count, line, length = (
+            events[name].tolist() for name in ("id", "kind", "first", "count", "line", "length")
+        )
+        return cls(ids, kinds, first, count, values, line, length, lines)
+
+    def __len__(self) -> int:
+        """How many events there are."""
+        return len(self.ids)
+
+    def some(self, places: Sequence[int]) -> Told:
+        """Some of them alone."""
+        columns = self.ids, self.kinds, self.first, self.count, self._line, self._length
+        ids, kinds, first, count, line, length = ([column[i] for i in places] for column in columns)
+        return Told(ids, kinds, first, count, self.values, line, length, self._lines)
+
+
 class MessageReader:
-    """Reads sockets by their descriptors; only one thread may use it."""
+    """Reads sockets, in a thread of its own; only one other thread may use it. Each socket has a number, never used
+    again.
+    """
 
     def __init__(self, library: ctypes.CDLL, short: ctypes.CDLL, longest: int) -> None:
         self._library, self._short = library, short
@@ -61,73 +113,64 @@ class MessageReader:
             raise OSError("the system gives no epoll descriptor")
         self._place = _Place()
         self.descriptor: int = library.hyroads_messages_descriptor(self._reader)
-        """Readable while something is to be read."""
+        """Readable while there is something for :meth:`take`."""
 
     def __del__(self) -> None:
-        """Free what the library has."""
+        """End the thread, and free what the library has."""
         if getattr(self, "_reader", None):
             self._library.hyroads_messages_free(self._reader)
             self._reader = None
 
-    def add(self, descriptor: int, data: bytes) -> None:
-        """Read a socket from now on; ``data`` was read of it before. OSError."""
-        if not self._library.hyroads_messages_add(self._reader, descriptor, data, len(data)):
+    def add(self, descriptor: int, data: bytes) -> int:
+        """Read a socket from now on; ``data`` was read of it before. Its number; OSError."""
+        number = int(self._short.hyroads_messages_add(self._reader, descriptor, data, len(data)))
+        if not number:
             raise OSError(f"descriptor {descriptor} can't be waited for")
+        return number
 
-    def remove(self, descriptor: int) -> None:
+    def remove(self, number: int) -> None:
         """Forget a socket, before it is closed."""
-        self._short.hyroads_messages_remove(self._reader, descriptor)
+        self._short.hyroads_messages_remove(self._reader, number)
 
     def refer_to_report(
-        self, descriptor: int, shape: NDArray[np.uint64], values: NDArray[np.float64], *, is_last: bool = False
+        self, number: int, shape: NDArray[np.uint64], values: NDArray[np.float64], *, wholes: int, is_last: bool = False
     ) -> None:
-        """Changes refer to this report from now on (``WholeReport::new``). ``is_last``: it is the one that was read
-        last; those that differ from it in counters alone come as ``WHOLE`` then.
+        """Changes refer to this report from now on (``WholeReport::new``), unless more than ``wholes`` lines were read
+        that may be whole ones: then this is said again after the last of them. ``is_last``: it is that line; those that
+        differ from it in counters alone come as ``WHOLE`` then.
         """
         arrays = shape.ctypes.data, len(shape), values.ctypes.data, len(values)
-        self._short.hyroads_messages_report(self._reader, descriptor, *arrays, is_last)
+        self._short.hyroads_messages_report(self._reader, number, *arrays, wholes, is_last)
 
-    def refer_to_reading(self, descriptor: int, technologies: Sequence[str], *, is_last: bool = False) -> None:
-        """Changes refer to a reading of these technologies from now on; ``is_last`` as above."""
-        names = "\n".join(technologies).encode()
-        self._short.hyroads_messages_reading(self._reader, descriptor, names, len(names), is_last)
-
-    def poll(self, *, holds: bool = False) -> tuple[int, Iterator[Event]]:
-        """Read what is there: of how many sockets, and what it was, in order. With ``holds`` only the newest numbers of
-        each socket are kept, until :meth:`held`, or until something else comes over it, which they then precede.
+    def refer_to_reading(self, number: int, technologies: Sequence[str], *, wholes: int, is_last: bool = False) -> None:
+        """Changes refer to a reading of these technologies from now on; the rest is as above, but that those that
+        differ from it in counters alone come as ``CHANGES``.
         """
-        place = self._place
-        count = self._library.hyroads_messages_poll(self._reader, ctypes.byref(place), holds)
-        if count < 0:
-            raise OSError("waiting for messages failed")
-        return count, self._events()
+        names = "\n".join(technologies).encode()
+        self._short.hyroads_messages_reading(self._reader, number, names, len(names), wholes, is_last)
 
-    def held(self) -> Iterator[Event]:
-        """The numbers that were held, of all sockets."""
+    def take(self, most: int) -> tuple[Told, bool]:
+        """What came since the last time, in order, at most so many events, and whether there are more. Of numbers the
+        newest of each socket are kept until :meth:`held`, or until a line comes over it, which they then precede.
+        OSError: nothing is read any more.
+        """
+        is_more = self._short.hyroads_messages_take(self._reader, ctypes.byref(self._place), most)
+        if is_more < 0:
+            raise OSError("the thread that reads has ended")
+        return Told.at(self._place), bool(is_more)
+
+    def held(self) -> Told:
+        """The numbers that are kept: of each socket changes, or a whole, or a whole and then changes."""
         self._short.hyroads_messages_held(self._reader, ctypes.byref(self._place))
-        return self._events()
+        return Told.at(self._place)
 
-    def is_holding(self, descriptor: int) -> bool:
-        """Whether numbers of a socket are held."""
-        return bool(self._short.hyroads_messages_is_holding(self._reader, descriptor))
+    def is_holding(self, number: int) -> bool:
+        """Whether something of a socket was read and is to be taken."""
+        return bool(self._short.hyroads_messages_is_holding(self._reader, number))
 
-    def _events(self) -> Iterator[Event]:
-        place = self._place
-        if not place.event_count:
-            return iter(())
-        events = np.frombuffer(ctypes.string_at(place.events, place.event_count * _EVENT.itemsize), _EVENT).tolist()
-        lines = ctypes.string_at(place.lines, place.line_bytes) if place.line_bytes else b""
-        values = np.frombuffer(ctypes.string_at(place.values, 8 * place.value_count) if place.value_count else b"")
-        return _events(events, lines, values)
-
-
-def _events(
-    events: list[tuple[int, int, int, int, int, int]], lines: bytes, values: NDArray[np.float64]
-) -> Iterator[Event]:
-    nothing = values[:0]
-    for descriptor, kind, line, length, first, count in events:
-        numbers = values[first : first + count] if kind >= CHANGES else nothing
-        yield descriptor, kind, lines[line : line + length], first if kind == PONG else count, numbers
+    def taken_until_s(self) -> float:
+        """On the monotonic clock: all that came before was read and taken, but for numbers that are kept."""
+        return float(self._short.hyroads_messages_taken_until_ns(self._reader)) * 1e-9
 
 
 def message_reader(longest: int) -> MessageReader | None:

@@ -9,13 +9,13 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import KW_ONLY, InitVar, dataclass, replace
 from functools import partial
 from operator import is_
 from typing import Any
 
-from hyroads.controller.agents.changes import DecodedReport
+from hyroads.controller.agents.changes import DecodedReports
 from hyroads.controller.agents.frame_keys import FrameKeys
 from hyroads.controller.agents.markers import SequenceMarkers
 from hyroads.controller.agents.protocol import AgentConfig
@@ -187,6 +187,8 @@ class EventLoop:
         )
         self.before_push: list[Callable[[], None]] = []
         """Services that follow the network and confirmations before anybody is told anything."""
+        self.before_slot: list[Callable[[], None]] = []
+        """Who has measurements that wait to be taken."""
         self.followers: list[Callable[[], None]] = []
         """Called whenever something may have been confirmed, or has come by a watched path."""
         self.collectors: list[Callable[[], Iterator[Any]]] = []
@@ -365,11 +367,11 @@ class EventLoop:
         if self.markers.reported(session.node, report):
             self._tell()
 
-    def agent_reports(self, told: Sequence[tuple[Session, DecodedReport]]) -> None:
+    def agent_reports(self, reports: DecodedReports) -> None:
         """Counters of several agents at once."""
-        self.reports.take_decoded([(session.node, report) for session, report in told])
+        self.reports.take_decoded(reports)
         if self.markers.is_awaited:
-            news = [self.markers.reported(session.node, report) for session, report in told]
+            news = [self.markers.reported(node, reports.report(i)) for i, node in enumerate(reports.nodes)]
             if any(news):
                 self._tell()
 
@@ -415,6 +417,7 @@ class EventLoop:
         """Turn the loop once per slot, for ever, in a green thread of its own."""
         while True:
             shim.sleep(self.slots.wait_s())
+            self._call(self.before_slot)
             with self.slots:
                 try:
                     self._slot()

@@ -166,7 +166,8 @@ class Campus:
             return now_s + REDIAL_S
         if isinstance(line.device, Switch):
             return now_s + REDIAL_S
-        line.device.report(line)
+        if line.is_welcome:
+            line.device.report(line)
         return now_s + (REPORT_S if line.leads else STANDBY_S)
 
 

@@ -109,6 +109,8 @@ class Line:
         """That the controller has named; 0: it does not lead."""
         self.whole_s: float | None = None
         """How often all is told; None: always."""
+        self.is_welcome = False
+        """As a real device it says nothing before."""
         self.told: Told | None = None
 
     @property
@@ -123,7 +125,7 @@ class Line:
 
     def dial(self) -> None:
         """Connect, and say hello."""
-        self.epoch, self.whole_s, self.told = 0, None, None
+        self.epoch, self.whole_s, self.told, self.is_welcome = 0, None, None, False
         self.peer = Peer(self.device.campus, self.port, self._take)
         self.peer.send(self.device.hello())
 

@@ -1,8 +1,7 @@
 //! What agents and radios tell the controller several times a second, decoded to numbers. What is decoded is finite or
 //! missing, and every event lies inside of its batch.
 //!
-//! The first byte says what changes refer to, the second whether numbers are held, the third in pieces of how many bytes
-//! lines come.
+//! The first byte says what changes refer to, the third in pieces of how many bytes lines come.
 #![no_main]
 use hyroads_dataplane::messages::reader::{Batch, Connection, CHANGES, LINE, PONG, WHOLE};
 use hyroads_dataplane::messages::whole::{Whole, WholeReport};
@@ -27,7 +26,7 @@ libfuzzer_sys::fuzz_target!(|data: &[u8]| {
     let mut script = Script(data);
     let mut connection = Connection::default();
     connection.whole = whole(script.byte());
-    connection.holds = script.byte() & 1 == 1;
+    script.byte();
     let piece = usize::from(script.byte()).max(1);
     let mut batch = Batch::default();
     for part in script.0.chunks(piece) {

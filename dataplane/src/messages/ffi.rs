@@ -2,11 +2,12 @@
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::slice::from_raw_parts;
 
-use super::reader::{Batch, Event, Reader};
+use super::reader::{Batch, Event};
+use super::thread::ReadingThread;
 use super::whole::{Whole, WholeReport};
 
 /// Changes whenever a structure or a function here or the meaning of either does.
-pub const ABI_VERSION: u32 = 2;
+pub const ABI_VERSION: u32 = 3;
 
 /// Where a batch is, until the next call.
 #[repr(C)]
@@ -26,31 +27,31 @@ pub extern "C" fn hyroads_messages_abi() -> u32 {
     ABI_VERSION
 }
 
-/// A reader without sockets; to be freed. Null if the system gives none.
+/// A reader without sockets, and its thread; to be freed. Null if the system gives none.
 #[no_mangle]
-pub extern "C" fn hyroads_messages_new(longest: u64) -> *mut Reader {
-    match Reader::new(longest as usize) {
-        Ok(reader) => Box::into_raw(Box::new(reader)),
+pub extern "C" fn hyroads_messages_new(longest: u64) -> *mut ReadingThread {
+    match ReadingThread::new(longest as usize) {
+        Ok(thread) => Box::into_raw(Box::new(thread)),
         Err(_) => std::ptr::null_mut(),
     }
 }
 
 /// # Safety
-/// `reader` is null or of `hyroads_messages_new`, and not used any more.
+/// `thread` is null or of `hyroads_messages_new`, and not used any more.
 #[no_mangle]
-pub unsafe extern "C" fn hyroads_messages_free(reader: *mut Reader) {
-    if !reader.is_null() {
+pub unsafe extern "C" fn hyroads_messages_free(thread: *mut ReadingThread) {
+    if !thread.is_null() {
         // SAFETY: as the caller promises.
-        drop(Box::from_raw(reader));
+        drop(Box::from_raw(thread));
     }
 }
 
 /// # Safety
-/// `reader` is null or of `hyroads_messages_new`; nobody else uses it meanwhile.
-unsafe fn guarded<T>(reader: *mut Reader, otherwise: T, call: impl FnOnce(&mut Reader) -> T) -> T {
+/// `thread` is null or of `hyroads_messages_new`; nobody else calls anything here with it meanwhile.
+unsafe fn guarded<T>(thread: *mut ReadingThread, otherwise: T, call: impl FnOnce(&mut ReadingThread) -> T) -> T {
     // SAFETY: as the caller promises.
-    match reader.as_mut() {
-        Some(reader) => catch_unwind(AssertUnwindSafe(|| call(reader))).unwrap_or(otherwise),
+    match thread.as_mut() {
+        Some(thread) => catch_unwind(AssertUnwindSafe(|| call(thread))).unwrap_or(otherwise),
         None => otherwise,
     }
 }
@@ -65,107 +66,120 @@ unsafe fn slice<'a, T>(data: *const T, count: u64) -> &'a [T] {
     from_raw_parts(data, count as usize)
 }
 
-/// The descriptor that is readable while something is to be read.
+/// The descriptor that is readable while something is to be taken.
 ///
 /// # Safety
-/// `reader` is of `hyroads_messages_new`.
+/// `thread` is of `hyroads_messages_new`.
 #[no_mangle]
-pub unsafe extern "C" fn hyroads_messages_descriptor(reader: *mut Reader) -> i32 {
-    guarded(reader, -1, |reader| reader.descriptor())
+pub unsafe extern "C" fn hyroads_messages_descriptor(thread: *mut ReadingThread) -> i32 {
+    guarded(thread, -1, |thread| thread.descriptor())
 }
 
-/// Reads a socket from now on; 1 if it is taken.
+/// Reads a socket from now on; what names it in events, 0 if it is not taken.
 ///
 /// # Safety
 /// `data` has `bytes` bytes.
 #[no_mangle]
-pub unsafe extern "C" fn hyroads_messages_add(reader: *mut Reader, fd: i32, data: *const u8, bytes: u64) -> i32 {
+pub unsafe extern "C" fn hyroads_messages_add(thread: *mut ReadingThread, fd: i32, data: *const u8, bytes: u64) -> u64 {
     let data = slice(data, bytes);
-    guarded(reader, 0, |reader| i32::from(reader.add(fd, data)))
+    guarded(thread, 0, |thread| thread.reader().add(fd, data).unwrap_or(0))
 }
 
 /// Forgets a socket.
 ///
 /// # Safety
-/// `reader` is of `hyroads_messages_new`.
+/// `thread` is of `hyroads_messages_new`.
 #[no_mangle]
-pub unsafe extern "C" fn hyroads_messages_remove(reader: *mut Reader, fd: i32) {
-    guarded(reader, (), |reader| reader.remove(fd));
+pub unsafe extern "C" fn hyroads_messages_remove(thread: *mut ReadingThread, id: u64) {
+    guarded(thread, (), |thread| thread.reader().remove(id));
 }
 
-/// Changes refer to a whole report (`WholeReport::new`). `is_last`: it is the last line that may be a whole one.
+/// Changes refer to a whole report (`WholeReport::new`), as far as `wholes` lines that may be whole ones were read.
+/// `is_last`: it is the last of these.
 ///
 /// # Safety
 /// The arrays have as many items as is said.
 #[no_mangle]
 pub unsafe extern "C" fn hyroads_messages_report(
-    reader: *mut Reader,
-    fd: i32,
+    thread: *mut ReadingThread,
+    id: u64,
     shape: *const u64,
     shape_count: u64,
     values: *const f64,
     value_count: u64,
+    wholes: u64,
     is_last: i32,
 ) {
     let (shape, values) = (slice(shape, shape_count), slice(values, value_count));
-    guarded(reader, (), |reader| {
+    guarded(thread, (), |thread| {
         let whole = WholeReport::new(shape, values).map_or(Whole::Unknown, |whole| Whole::Report(Box::new(whole)));
-        reader.refer(fd, whole, is_last != 0);
+        thread.reader().refer(id, whole, wholes, is_last != 0);
     });
 }
 
-/// Changes refer to a reading of these technologies, each with a line's end after it.
+/// Changes refer to a reading of these technologies, each with a line's end after it; the rest as above.
 ///
 /// # Safety
 /// `names` has `bytes` bytes.
 #[no_mangle]
 pub unsafe extern "C" fn hyroads_messages_reading(
-    reader: *mut Reader,
-    fd: i32,
+    thread: *mut ReadingThread,
+    id: u64,
     names: *const u8,
     bytes: u64,
+    wholes: u64,
     is_last: i32,
 ) {
     let names = slice(names, bytes);
-    guarded(reader, (), |reader| {
+    guarded(thread, (), |thread| {
         let parts = names.split(|&c| c == b'\n').filter(|name| !name.is_empty());
-        reader.refer(fd, Whole::Reading(parts.map(<[u8]>::to_vec).collect()), is_last != 0);
+        let whole = Whole::Reading(parts.map(<[u8]>::to_vec).collect());
+        thread.reader().refer(id, whole, wholes, is_last != 0);
     });
 }
 
-/// Whether numbers of a socket are held.
+/// Whether something of a socket was read and is to be taken.
 ///
 /// # Safety
-/// `reader` is of `hyroads_messages_new`.
+/// `thread` is of `hyroads_messages_new`.
 #[no_mangle]
-pub unsafe extern "C" fn hyroads_messages_is_holding(reader: *mut Reader, fd: i32) -> i32 {
-    guarded(reader, 0, |reader| i32::from(reader.is_holding(fd)))
+pub unsafe extern "C" fn hyroads_messages_is_holding(thread: *mut ReadingThread, id: u64) -> i32 {
+    guarded(thread, 0, |thread| i32::from(thread.reader().is_holding(id)))
 }
 
-/// Reads what is there (`Reader::poll`); how many sockets had something, -1 if that failed.
+/// CLOCK_MONOTONIC in nanoseconds: all that came before was read and taken, but for held numbers.
+///
+/// # Safety
+/// `thread` is of `hyroads_messages_new`.
+#[no_mangle]
+pub unsafe extern "C" fn hyroads_messages_taken_until_ns(thread: *mut ReadingThread) -> u64 {
+    guarded(thread, 0, |thread| thread.reader().taken_until_ns())
+}
+
+/// The next events, at most so many; 1 if there are more, 0 if not, -1 if nothing is read any more.
 ///
 /// # Safety
 /// `place` is valid.
 #[no_mangle]
-pub unsafe extern "C" fn hyroads_messages_poll(reader: *mut Reader, place: *mut Place, holds: i32) -> i64 {
-    guarded(reader, -1, |reader| {
-        let count = reader.poll(holds != 0).map_or(-1, |count| count as i64);
+pub unsafe extern "C" fn hyroads_messages_take(thread: *mut ReadingThread, place: *mut Place, most: u64) -> i32 {
+    guarded(thread, -1, |thread| {
+        let is_more = thread.take(most as usize).map_or(-1, i32::from);
         // SAFETY: as the caller promises.
-        *place = place_of(&reader.batch);
-        count
+        *place = place_of(&thread.batch);
+        is_more
     })
 }
 
-/// The numbers that are held (`Reader::take_held`).
+/// The numbers that are held.
 ///
 /// # Safety
 /// `place` is valid.
 #[no_mangle]
-pub unsafe extern "C" fn hyroads_messages_held(reader: *mut Reader, place: *mut Place) {
-    guarded(reader, (), |reader| {
-        reader.take_held();
+pub unsafe extern "C" fn hyroads_messages_held(thread: *mut ReadingThread, place: *mut Place) {
+    guarded(thread, (), |thread| {
+        thread.take_held();
         // SAFETY: as the caller promises.
-        *place = place_of(&reader.batch);
+        *place = place_of(&thread.batch);
     });
 }
 

@@ -9,6 +9,7 @@ pub mod decode;
 pub mod ffi;
 pub mod reader;
 pub mod scan;
+pub mod thread;
 pub mod whole;
 
 #[cfg(test)]

@@ -1,7 +1,9 @@
 use super::decode::{again, changes, may_be_whole, pong};
 use super::reader::{Batch, Connection, Reader, CHANGES, END, LINE, PONG, WHOLE};
+use super::thread::ReadingThread;
 use super::whole::{Whole, WholeReport};
 use crate::rng::Rng;
+use crate::sys::clock::monotonic_ns;
 use std::io::Write;
 use std::os::unix::io::AsRawFd;
 use std::os::unix::net::UnixStream;
@@ -85,10 +87,10 @@ fn lines_keep_their_order_and_only_changes_of_one_kind_replace_each_other() {
         given.extend_from_slice(part);
     }
     connection.give(&given, 5, 1 << 20, &mut batch);
-    let kinds: Vec<u32> = batch.events.iter().map(|event| event.kind).collect();
-    assert_eq!(kinds, [CHANGES, LINE, CHANGES, PONG, LINE, LINE]);
+    let kinds: Vec<u64> = batch.events.iter().map(|event| event.kind).collect();
+    assert_eq!(kinds, [CHANGES, LINE, PONG, CHANGES, LINE, LINE]);
     assert_eq!(batch.values[batch.events[0].first as usize], 2.0);
-    assert_eq!(batch.values[batch.events[2].first as usize], 3.0);
+    assert_eq!(batch.values[batch.events[3].first as usize], 3.0);
 }
 
 #[test]
@@ -165,51 +167,149 @@ fn nothing_that_comes_instead_of_a_whole_report_makes_it_fail() {
     }
 }
 
+/// A reader of some sockets, whose other ends are devices.
+fn reader_of(count: usize) -> (Reader, Vec<(UnixStream, UnixStream, u64)>) {
+    let mut reader = Reader::new(1 << 20).unwrap();
+    let mut sockets = Vec::new();
+    for _ in 0..count {
+        let (device, ours) = UnixStream::pair().unwrap();
+        let id = reader.add(ours.as_raw_fd(), b"").unwrap();
+        sockets.push((device, ours, id));
+    }
+    (reader, sockets)
+}
+
+fn taken(reader: &mut Reader) -> Batch {
+    let mut batch = Batch::default();
+    while reader.poll(100).unwrap() {}
+    assert!(!reader.take(1000, &mut batch));
+    batch
+}
+
+fn kinds(batch: &Batch) -> Vec<(u64, u64)> {
+    batch.events.iter().map(|event| (event.id, event.kind)).collect()
+}
+
 #[test]
 fn numbers_are_held_until_they_are_asked_for_or_something_else_comes() {
-    let mut reader = Reader::new(1 << 20).unwrap();
-    let mut pairs: Vec<(UnixStream, UnixStream)> = (0..3).map(|_| UnixStream::pair().unwrap()).collect();
-    for (_, ours) in &pairs {
-        assert!(reader.add(ours.as_raw_fd(), b""));
-    }
-    let fds: Vec<i32> = pairs.iter().map(|(_, ours)| ours.as_raw_fd()).collect();
-    for (device, _) in &mut pairs {
+    let (mut reader, mut sockets) = reader_of(3);
+    let ids: Vec<u64> = sockets.iter().map(|socket| socket.2).collect();
+    for (device, _, _) in &mut sockets {
         device.write_all(format!("{REPORT}\n").as_bytes()).unwrap();
     }
-    assert_eq!(reader.poll(true).unwrap(), 3);
-    assert!(reader.batch.events.iter().all(|event| event.kind == LINE));
-    for &fd in &fds {
-        reader.refer(fd, whole(), true);
+    let batch = taken(&mut reader);
+    assert!(batch.events.len() == 3 && batch.events.iter().all(|event| event.kind == LINE && event.count == 1));
+    for &id in &ids {
+        reader.refer(id, whole(), 1, true);
     }
     for time_s in 2..5 {
-        for (device, _) in &mut pairs {
+        for (device, _, _) in &mut sockets {
             device.write_all(format!("{{\"type\":\"changes\",\"time_s\":{time_s}}}\n").as_bytes()).unwrap();
         }
-        assert_eq!(reader.poll(true).unwrap(), 3);
-        assert!(reader.batch.events.is_empty() && reader.is_holding(fds[1]));
+        assert!(taken(&mut reader).events.is_empty() && reader.is_holding(ids[1]));
     }
     // The first says something else, the last is forgotten, and another one gets its place.
-    pairs[0].0.write_all(b"{\"type\":\"link\"}\n").unwrap();
-    reader.poll(true).unwrap();
-    let told: Vec<(i32, u32)> = reader.batch.events.iter().map(|event| (event.fd, event.kind)).collect();
-    assert_eq!(told, [(fds[0], CHANGES), (fds[0], LINE)]);
-    reader.remove(fds[2]);
-    assert!(reader.add(fds[2], b"") && !reader.is_holding(fds[2]));
-    reader.take_held();
-    assert_eq!(reader.batch.events.len(), 1);
-    let event = reader.batch.events[0];
-    assert_eq!((event.fd, event.kind, reader.batch.values[event.first as usize]), (fds[1], CHANGES, 4.0));
-    reader.take_held();
-    assert!(reader.batch.events.is_empty() && !reader.is_holding(fds[1]));
+    sockets[0].0.write_all(b"{\"type\":\"link\"}\n").unwrap();
+    assert_eq!(kinds(&taken(&mut reader)), [(ids[0], CHANGES), (ids[0], LINE)]);
+    reader.remove(ids[2]);
+    let again = reader.add(sockets[2].1.as_raw_fd(), b"").unwrap();
+    assert!(again > ids[2] && !reader.is_holding(again));
+    let mut batch = Batch::default();
+    reader.take_held(&mut batch);
+    assert_eq!(kinds(&batch), [(ids[1], CHANGES)]);
+    assert_eq!(batch.values[batch.events[0].first as usize], 4.0);
+    reader.take_held(&mut batch);
+    assert!(batch.events.is_empty() && !reader.is_holding(ids[1]));
 
-    // A whole one, changes that refer to it, and the end: all in their order.
+    // A whole one, changes that refer to it, and the end: all in their order, and there until they are taken.
     let again = REPORT.replace("\"time_s\":1,", "\"time_s\":9,");
-    pairs[1].0.write_all(format!("{again}\n{{\"type\":\"changes\",\"time_s\":10}}\n").as_bytes()).unwrap();
-    pairs[1].0.shutdown(std::net::Shutdown::Both).unwrap();
-    let mut kinds = Vec::new();
+    sockets[1].0.write_all(format!("{again}\n{{\"type\":\"changes\",\"time_s\":10}}\n").as_bytes()).unwrap();
+    sockets[1].0.shutdown(std::net::Shutdown::Both).unwrap();
     for _ in 0..2 {
-        reader.poll(true).unwrap();
-        kinds.extend(reader.batch.events.iter().map(|event| event.kind));
+        reader.poll(100).unwrap();
     }
-    assert_eq!(kinds, [WHOLE, CHANGES, END]);
+    assert!(reader.is_holding(ids[1]));
+    assert_eq!(kinds(&taken(&mut reader)), [(ids[1], WHOLE), (ids[1], CHANGES), (ids[1], END)]);
+    assert!(!reader.is_holding(ids[1]));
+}
+
+#[test]
+fn numbers_do_not_overtake_lines_that_were_not_taken() {
+    let (mut reader, mut sockets) = reader_of(2);
+    for (device, _, id) in &mut sockets {
+        reader.refer(*id, whole(), 0, false);
+        let lines = "{\"type\":\"link\"}\n{\"type\":\"changes\",\"time_s\":2}\n";
+        device.write_all(lines.as_bytes()).unwrap();
+    }
+    while reader.poll(100).unwrap() {}
+    let mut batch = Batch::default();
+    reader.take_held(&mut batch);
+    assert!(batch.events.is_empty());
+    assert!(reader.take(1, &mut batch));
+    let first = batch.events[0].id;
+    reader.take_held(&mut batch);
+    assert_eq!(kinds(&batch), [(first, CHANGES)]);
+    assert!(!reader.take(1, &mut batch));
+    reader.take_held(&mut batch);
+    assert!(batch.events.len() == 1 && batch.events[0].id != first);
+}
+
+#[test]
+fn what_python_says_of_an_older_whole_report_is_left_out() {
+    let (mut reader, mut sockets) = reader_of(1);
+    let changes = b"{\"type\":\"changes\",\"time_s\":2}\n";
+    let (device, _, id) = &mut sockets[0];
+    device.write_all(format!("{REPORT}\n{REPORT}\n").as_bytes()).unwrap();
+    let batch = taken(&mut reader);
+    assert_eq!(batch.events.iter().map(|event| event.count).collect::<Vec<u64>>(), [1, 2]);
+    reader.refer(*id, whole(), 1, true);
+    device.write_all(changes).unwrap();
+    assert_eq!(kinds(&taken(&mut reader)), [(*id, LINE)]);
+    reader.refer(*id, whole(), 2, true);
+    device.write_all(changes).unwrap();
+    assert!(taken(&mut reader).events.is_empty());
+}
+
+#[test]
+fn it_is_told_until_when_all_was_taken() {
+    let (mut reader, mut sockets) = reader_of(1);
+    let before_ns = monotonic_ns();
+    assert!(reader.taken_until_ns() >= before_ns);
+    sockets[0].0.write_all(b"{\"type\":\"link\"}\n").unwrap();
+    let sent_ns = monotonic_ns();
+    assert!(reader.taken_until_ns() < sent_ns);
+    while reader.poll(100).unwrap() {}
+    assert!(reader.taken_until_ns() < sent_ns);
+    assert_eq!(taken(&mut reader).events.len(), 1);
+    assert!(reader.taken_until_ns() >= sent_ns);
+}
+
+#[test]
+fn a_thread_reads_while_others_do_not_and_stops_where_nobody_takes() {
+    let mut thread = ReadingThread::new(1 << 20).unwrap();
+    let (mut device, ours) = UnixStream::pair().unwrap();
+    let id = thread.reader().add(ours.as_raw_fd(), b"").unwrap();
+    device.set_nonblocking(true).unwrap();
+    let line = b"{\"type\":\"link\"}\n";
+    let mut sent = 0;
+    let mut is_stuck_since_ns = monotonic_ns();
+    while monotonic_ns() - is_stuck_since_ns < 300_000_000 {
+        match device.write(line) {
+            Ok(count) if count == line.len() => {
+                sent += 1;
+                is_stuck_since_ns = monotonic_ns();
+            }
+            Ok(_) => panic!("a part of a line was sent"),
+            Err(_) => std::thread::sleep(std::time::Duration::from_millis(5)),
+        }
+    }
+    assert!(thread.reader().is_full());
+    let mut told = 0;
+    while told < sent {
+        thread.take(1000).unwrap();
+        assert!(thread.batch.events.iter().all(|event| (event.id, event.kind) == (id, LINE)));
+        told += thread.batch.events.len();
+    }
+    assert_eq!(told, sent);
+    thread.reader().remove(id);
 }

@@ -43,9 +43,9 @@ class Listener:
     def agent_report(self, _session: Any, report: Mapping[str, Any]) -> None:
         self.told.append(("report", dict(report)))
 
-    def agent_reports(self, told: Any) -> None:
-        for session, report in told:
-            self.agent_report(session, report)
+    def agent_reports(self, reports: Any) -> None:
+        for i in range(len(reports)):
+            self.agent_report(None, reports.report(i))
 
     def agent_links(self, _session: Any, up: Mapping[str, bool]) -> None:
         self.told.append(("links", dict(up)))
@@ -56,9 +56,9 @@ class Listener:
     def radio_report(self, _session: Any, report: Any) -> None:
         self.told.append(("reading", report))
 
-    def radio_readings(self, told: Any) -> None:
-        for session, numbers in told:
-            self.radio_report(session, session.reading.decoded(numbers.tolist()))
+    def radio_readings(self, sessions: Any, numbers: Any) -> None:
+        for session, decoded in zip(sessions, numbers, strict=True):
+            self.radio_report(session, session.reading.decoded(decoded.tolist()))
 
     def __getattr__(self, name: str) -> Callable[..., None]:
         return lambda *_: self.told.append(name)
@@ -180,11 +180,26 @@ def hostile(line: bytes, rng: random.Random) -> bytes:
     return bytes(text)
 
 
+def newest_of(told: list[Any]) -> list[Any]:
+    """Without counters that newer ones follow, perhaps such that are refused: the library leaves those out, unless
+    something else lies between. Links, which whole reports tell, and pongs do not.
+    """
+    found: list[Any] = []
+    next_kind = ""
+    for each in reversed(told):
+        kind = each[0] if type(each) is tuple else each
+        is_replaced = kind in {"report", "reading"} and next_kind in {kind, "misbehaved"}
+        if is_replaced or (kind == "links" and found[-1:] == [each]):
+            continue
+        found.append(each)
+        next_kind = next_kind if kind == "links" else kind
+    return found[::-1]
+
+
 def is_same(ours: Port, reference: Port) -> bool:
     """Compares what was told since the last time; whether the session lives."""
     # A report that does not name a counter that is None is the same.
-    assert ours.listener.told == reference.listener.told
-
+    assert newest_of(ours.listener.told) == newest_of(reference.listener.told)
     for port in (ours, reference):
         port.listener.told.clear()
     assert (ours.session is None) == (reference.session is None)
@@ -250,9 +265,9 @@ def test_what_comes_often_is_decoded_by_the_library_and_nothing_else(
     again = {**WHOLE, "time_s": 4.0, "egress": [{"number": 9, "paths": [{"id": 2, "received_bytes": 300}]}]}
     ours.say(line_of(again) + b'\n{"type":"changes","time_s":5}\n')
     assert len(taken) == 3
-    *_, links, (_, whole), (_, changed) = ours.listener.told
+    *_, links, (_, changed) = ours.listener.told
     assert links == ("links", {"l": True})
-    assert [report["egress"][0]["paths"][0]["received_bytes"] for report in (whole, changed)] == [300, 300]
+    assert (changed["time_s"], changed["egress"][0]["paths"][0]["received_bytes"]) == (5, 300)
     ours.say(line_of({**again, "links": [{"link": "l", "up": False}]}) + b"\n")
     assert len(taken) == 4
 

@@ -5,17 +5,18 @@ from __future__ import annotations
 import json
 import random
 import socket
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 
-from hyroads.controller.agents.changes import WholeReport
+from hyroads.controller.agents.changes import DecodedReport, DecodedReports, WholeReport
 from hyroads.controller.agents.protocol import ProtocolError, parse_line
 from hyroads.controller.agents.telemetry import WholeReading
 from hyroads.controller.control.report_columns import ReportColumns
-from hyroads.controller.native.messages import CHANGES, END, LINE, PONG, MessageReader, message_reader
+from hyroads.controller.native.messages import CHANGES, END, LINE, PONG, MessageReader, Told, message_reader
 
 MAX_LINE = 4096
 LINKS = [{"link": "a", "up": True, "last_heard_ms": 1}]
@@ -41,32 +42,53 @@ def line_of(document: Any) -> bytes:
     return json.dumps(document, separators=(",", ":")).encode()
 
 
+Event = tuple[int, bytes, int, list[float]]
+"""Kind, line, number of a pong or of wholes, and decoded numbers."""
+
+
+def events_of(told: Told) -> list[Event]:
+    return [
+        (kind, told.line(i), (told.first if kind == PONG else told.count)[i],
+         told.numbers(i).tolist() if kind >= CHANGES else [])
+        for i, kind in enumerate(told.kinds)
+    ]  # fmt: skip
+
+
 class Wire:
     """A socket that the library reads."""
 
     def __init__(self, reader: MessageReader) -> None:
         self.reader = reader
         self.device, self.ours = socket.socketpair()
-        reader.add(self.ours.fileno(), b"")
-        self.whole, self.reading = WholeReport(), WholeReading()
+        self.number = reader.add(self.ours.fileno(), b"")
+        self.whole, self.reading, self.wholes = WholeReport(), WholeReading(), 0
 
-    def told(self, data: bytes) -> list[tuple[int, bytes, int, list[float]]]:
+    def told(self, data: bytes, count: int = 1) -> list[Event]:
+        """What comes of some bytes: so many events, those that are held the last ones."""
         self.device.sendall(data)
-        return self.read()
+        return self.read(count)
 
-    def read(self) -> list[tuple[int, bytes, int, list[float]]]:
-        _, events = self.reader.poll()
-        return [(kind, line, number, numbers.tolist()) for _, kind, line, number, numbers in events]
+    def read(self, count: int) -> list[Event]:
+        found: list[Event] = []
+        until_s = time.monotonic() + 5.0
+        while len(found) < count and time.monotonic() < until_s:
+            found += events_of(self.reader.take(100)[0])
+            if len(found) < count and self.reader.is_holding(self.number):
+                # What came before them is to be taken first.
+                found += events_of(self.reader.take(100)[0]) + events_of(self.reader.held())
+        lines = [event for event in found if event[0] == LINE]
+        self.wholes = lines[-1][2] if lines else self.wholes
+        return found
 
     def refer_to_report(self, report: dict[str, Any]) -> None:
         self.whole.take(parse_line(line_of(report)))
         assert self.whole.columns is not None
-        self.reader.refer_to_report(self.ours.fileno(), *self.whole.columns[1:])
+        self.reader.refer_to_report(self.number, *self.whole.columns[1:], wholes=self.wholes)
 
     def refer_to_reading(self) -> None:
         self.reading.take(parse_line(line_of(READING)))
         assert self.reading.technologies is not None
-        self.reader.refer_to_reading(self.ours.fileno(), self.reading.technologies)
+        self.reader.refer_to_reading(self.number, self.reading.technologies, wholes=self.wholes)
 
 
 @pytest.fixture
@@ -76,7 +98,7 @@ def wire() -> Iterator[Wire]:
         pytest.skip("the library is not built")
     found = Wire(reader)
     yield found
-    reader.remove(found.ours.fileno())
+    reader.remove(found.number)
     found.device.close()
     found.ours.close()
 
@@ -126,31 +148,42 @@ def columns_of(report: Any) -> list[float]:
     return [float("nan") if value is None else float(value) for value in values]
 
 
+def told_of(wire: Wire, lines: list[bytes], refer: Callable[[], None]) -> Iterator[tuple[bytes, Event]]:
+    """What comes of each line. Many are sent together; after one that may be a whole one, changes refer to another."""
+    between = b'{"type":"link"}'
+    while lines:
+        some = []
+        while lines and len(some) < 100:
+            some.append(lines.pop(0))
+            if any(part in some[-1] for part in (b"report", b"\\", b'radio"')):
+                break
+        told = wire.told(b"".join(line + b"\n" + between + b"\n" for line in some), 2 * len(some))
+        assert [line for _, line, *_ in told[1::2]] == [between] * len(some)
+        yield from zip(some, told[::2], strict=True)
+        refer()
+
+
 @pytest.mark.parametrize("share_mutated", [0.0, 0.7])
 def test_whatever_is_decoded_has_the_values_of_the_python_parser(wire: Wire, share_mutated: float) -> None:
     rng = random.Random(5)
     wire.refer_to_report(WHOLE)
     decoded = refused = 0
-    for _ in range(4000):
-        line = line_of(changed(rng))
-        if rng.random() < share_mutated:
-            line = mutated(line, rng)
-        ((kind, told, _, numbers),) = wire.told(line + b"\n")
+    lines = [line_of(changed(rng)) for _ in range(4000)]
+    lines = [mutated(line, rng) if rng.random() < share_mutated else line for line in lines]
+    for line, (kind, told, _, numbers) in told_of(wire, lines, lambda: wire.refer_to_report(WHOLE)):
         if kind == CHANGES:
             decoded += 1
             report, links = wire.whole.changed(parse_line(line))
             assert links == []
             assert not report["more"]
             np.testing.assert_array_equal(numbers, [report["time_s"], *columns_of(report)])
-            assert wire.whole.decoded(line, np.array(numbers)).report == report
+            assert DecodedReport(wire.whole, line, numbers[0]).report == report
         else:
             assert (kind, told) == (LINE, line)
             try:
                 wire.whole.changed(parse_line(line))
             except (ProtocolError, KeyError):
                 refused += 1
-            if b"report" in line or b"\\" in line or b'radio"' in line:
-                wire.refer_to_report(WHOLE)
     assert decoded > 800
     assert refused > 300
 
@@ -158,21 +191,19 @@ def test_whatever_is_decoded_has_the_values_of_the_python_parser(wire: Wire, sha
 def test_readings_that_are_decoded_are_those_of_the_python_parser(wire: Wire) -> None:
     rng = random.Random(6)
     wire.refer_to_reading()
-    decoded = 0
+    decoded, lines = 0, []
     for _ in range(4000):
         counters = [rng.choices((0, 17, 2**53 - 1, 2**53 + 1, 2**63), (9, 9, 9, 1, 1))[0] for _ in range(4)]
         rows = [{"technology": t, "busy_us": counters[i], "active_us": counters[i + 1]} for i, t in
                 enumerate(("w5", "w2"))]  # fmt: skip
         line = line_of({"type": "radio-changes", "time_s": rng.choice((1.5, 7, 1e15)), "interfaces": rows})
-        if rng.random() < 0.6:
-            line = mutated(line, rng)
-        ((kind, told, _, numbers),) = wire.told(line + b"\n")
+        lines.append(mutated(line, rng) if rng.random() < 0.6 else line)
+    for line, (kind, told, _, numbers) in told_of(wire, lines, wire.refer_to_reading):
         if kind == CHANGES:
             decoded += 1
             assert wire.reading.decoded(numbers) == wire.reading.changed(parse_line(line))
         else:
             assert told == line
-            wire.refer_to_reading()
     assert decoded > 300
 
 
@@ -180,7 +211,8 @@ def test_lines_and_the_end_keep_their_order(wire: Wire) -> None:
     wire.refer_to_report(WHOLE)
     down, answer = b'{"type":"link","link":"a","up":false}', b'{"type":"ok","seq":3}'
     first, second, third = (line_of({"type": "changes", "time_s": t}) for t in (2, 3, 4))
-    told = wire.told(b"\n".join([first, down, second, third, answer, b'{"type": "pong", "seq": 9}', first, b""]))
+    lines = [first, down, second, third, answer, b'{"type": "pong", "seq": 9}', first, b""]
+    told = wire.told(b"\n".join(lines), 6)
     assert [kind for kind, *_ in told] == [CHANGES, LINE, CHANGES, LINE, PONG, CHANGES]
     assert [line for kind, line, *_ in told if kind == LINE] == [down, answer]
     # The second was replaced by the third, the first was not: the link's state lies between.
@@ -188,16 +220,24 @@ def test_lines_and_the_end_keep_their_order(wire: Wire) -> None:
     assert told[4][2] == 9
     wire.device.sendall(down + b"\n" + answer[:5])
     wire.device.close()
-    assert [kind for kind, *_ in wire.read() + wire.read()] == [LINE, END]
+    assert [kind for kind, *_ in wire.read(2)] == [LINE, END]
 
 
 def test_after_a_whole_report_nothing_is_decoded_by_the_old_one(wire: Wire) -> None:
     wire.refer_to_report(WHOLE)
     changes = line_of({"type": "changes", "time_s": 2})
-    told = wire.told(line_of(WHOLE) + b"\n" + changes + b"\n")
+    told = wire.told(line_of(WHOLE) + b"\n" + changes + b"\n", 2)
     assert [kind for kind, *_ in told] == [LINE, LINE]
     wire.refer_to_report(WHOLE)
     assert [kind for kind, *_ in wire.told(changes + b"\n")] == [CHANGES]
+
+
+def test_the_thread_reads_while_the_interpreter_is_at_work(wire: Wire) -> None:
+    wire.device.sendall(b'{"type":"link"}\n')
+    sum(range(2_000_000))
+    began_s = time.monotonic()
+    assert len(wire.reader.take(10)[0]) == 1
+    assert wire.reader.taken_until_s() >= began_s
 
 
 def test_lines_come_whole_however_they_are_cut_and_long_ones_just_above_the_bound(wire: Wire) -> None:
@@ -206,100 +246,88 @@ def test_lines_come_whole_however_they_are_cut_and_long_ones_just_above_the_boun
     rng = random.Random(1)
     while data:
         size = rng.randint(1, 30)
-        found += [line for _, line, *_ in wire.told(data[:size])]
+        found += [line for _, line, *_ in wire.told(data[:size], data[:size].count(b"\n"))]
         data = data[size:]
     assert found == lines
     ((kind, line, *_),) = wire.told(b"x" * (MAX_LINE + 40))
     assert (kind, len(line)) == (LINE, MAX_LINE + 1)
 
 
-def test_columns_are_the_same_from_decoded_and_from_parsed_reports(wire: Wire) -> None:
-    rng = random.Random(8)
-    wire.refer_to_report(WHOLE)
-    whole = parse_line(line_of(WHOLE))
-    ours, reference = ReportColumns(), ReportColumns()
-    before: tuple[Any, Any] = (whole, whole)
-    for columns in (ours, reference):
-        columns.take("a", whole, None, 0.0, follows=False)
-    taken = 0
-    for i in range(300):
-        line = line_of({**changed(rng), "time_s": 2.0 + i})
-        ((kind, _, _, numbers),) = wire.told(line + b"\n")
-        if kind != CHANGES:
-            continue
-        taken += 1
-        reports = wire.whole.decoded(line, np.array(numbers)), wire.whole.changed(parse_line(line))[0]
-        for columns, report, old in zip((ours, reference), reports, before, strict=True):
-            columns.take("a", report, old, float(i), follows=True)
-        before = reports
-        np.testing.assert_array_equal(ours.path_rates(float(i), 1.0), reference.path_rates(float(i), 1.0))
-        for side in ("_paths", "_flows"):
-            for name, column in getattr(ours, side).values.items():
-                np.testing.assert_array_equal(column, getattr(reference, side)[name], err_msg=name)
-    assert taken > 50
-
-
-def test_columns_of_many_agents_at_once_are_those_of_one_after_the_other(wire: Wire) -> None:
+def test_columns_of_decoded_reports_are_those_of_parsed_ones(wire: Wire) -> None:
     rng = random.Random(9)
     wire.refer_to_report(WHOLE)
     whole = parse_line(line_of(WHOLE))
     ours, reference, nodes = ReportColumns(), ReportColumns(), [f"n{i}" for i in range(30)]
-    last = dict.fromkeys(nodes, (whole, whole))
+    last = dict.fromkeys(nodes, whole)
     for columns in (ours, reference):
         for node in nodes[:20]:
             columns.take(node, whole, None, 0.0, follows=False)
-    for i in range(12):
-        # Ten of them report for the first time: rows of all others move.
-        some, many = rng.sample(nodes[: 20 + i], 12), []
-        for node in some:
-            line, follows = line_of({"type": "changes", "time_s": 2.0 + i, "egress": []}), rng.random() < 0.8
-            line = line_of({**json.loads(line), "ingress": [{"number": 7, "queued": rng.randrange(99)}]})
-            ((kind, _, _, numbers),) = wire.told(line + b"\n")
-            assert kind == CHANGES
-            reports = wire.whole.decoded(line, np.array(numbers)), wire.whole.changed(parse_line(line))[0]
-            many.append((node, reports[0], last[node][0], float(i), follows))
-            reference.take(node, reports[1], last[node][1], float(i), follows=follows)
-            last[node] = reports
-        ours.take_decoded(many)
-        for side in ("ingress", "egress"):
-            for node, rows in reference.sides(side).items():
-                own, numbers_of = ours.sides(side)[node], (rows.row_of, rows.path_row_of)
-                for mine, theirs, tables in zip(
-                    (own.row_of, own.path_row_of), numbers_of, ("_flows", "_paths"), strict=True
-                ):
-                    for name in getattr(ours, tables).values:
-                        values = [getattr(c, tables)[name] for c in (ours, reference)]
-                        if name not in {"flow", "node"}:
-                            np.testing.assert_array_equal(
-                                values[0][list(mine.values())], values[1][list(theirs.values())], err_msg=name
-                            )
+    for i in range(20):
+        # One of them may report for the first time: rows of all others may move.
+        some, follows = rng.sample(nodes[: 20 + min(i, 10)], 12), [rng.random() < 0.8 for _ in range(12)]
+        lines = [line_of({**changed(rng), "time_s": 2.0 + i}) for _ in some]
+        told = [wire.told(line + b"\n")[0] for line in lines]
+        decoded = [at for at, event in enumerate(told) if event[0] == CHANGES]
+        befores = [last[some[at]] for at in decoded]
+        for at in decoded:
+            node, report = some[at], wire.whole.changed(parse_line(lines[at]))[0]
+            reference.take(node, report, last[node], float(i), follows=follows[at])
+            last[node] = report
+        numbers = [told[at][3] for at in decoded]
+        counts = [len(each) for each in numbers]
+        first, text = [sum(counts[:at]) for at in range(len(counts))], b"".join(lines[at] for at in decoded)
+        ends = [len(lines[at]) for at in decoded]
+        batch = Told(
+            list(range(len(decoded))), [CHANGES] * len(decoded), first, counts, np.concatenate(numbers),
+            [sum(ends[:at]) for at in range(len(ends))], ends, text,
+        )  # fmt: skip
+        wholes = [wire.whole] * len(decoded)
+        reports = DecodedReports([some[at] for at in decoded], wholes, batch, range(len(decoded)))
+        assert reports.report(0).report == last[some[decoded[0]]]
+        times_s = [before["time_s"] for before in befores]
+        ours.take_decoded(reports, times_s, befores.__getitem__, float(i), [follows[at] for at in decoded])
+        np.testing.assert_array_equal(ours.path_rates(float(i), 1.0), reference.path_rates(float(i), 1.0))
+        assert_same_rows(ours, reference)
+
+
+def assert_same_rows(ours: ReportColumns, reference: ReportColumns) -> None:
+    """The same of all agents; where their rows are may differ."""
+    for side in ("ingress", "egress"):
+        for node, rows in reference.sides(side).items():
+            own, numbers_of = ours.sides(side)[node], (rows.row_of, rows.path_row_of)
+            for mine, theirs, tables in zip(
+                (own.row_of, own.path_row_of), numbers_of, ("_flows", "_paths"), strict=True
+            ):
+                for name in getattr(ours, tables).values:
+                    values = [getattr(c, tables)[name] for c in (ours, reference)]
+                    if name not in {"flow", "node"}:
+                        np.testing.assert_array_equal(
+                            values[0][list(mine.values())], values[1][list(theirs.values())], err_msg=name
+                        )
 
 
 def test_of_many_who_say_much_each_has_its_turn() -> None:
     reader = message_reader(MAX_LINE)
     if reader is None:
         pytest.skip("the library is not built")
-    wires = [Wire(reader) for _ in range(40)]
+    wires = {wire.number: wire for wire in (Wire(reader) for _ in range(40))}
     lines = [b'{"type":"link","link":"%d"}' % i for i in range(100)]
     try:
-        for wire in wires:
+        for wire in wires.values():
             wire.device.sendall(b"\n".join([*lines, b""]))
-        heard: dict[int, list[bytes]] = {wire.ours.fileno(): [] for wire in wires}
-        batches = 0
-        while (polled := reader.poll())[0]:
-            told = list(polled[1])
-            batches += 1
+        heard: dict[int, list[bytes]] = {number: [] for number in wires}
+        until_s = time.monotonic() + 10.0
+        while any(len(said) < len(lines) for said in heard.values()) and time.monotonic() < until_s:
+            told, _ = reader.take(64)
+            assert len(told) <= 64
             # Who is read goes on talking; the others are not kept waiting by that.
-            for descriptor in {event[0] for event in told}:
-                next(wire for wire in wires if wire.ours.fileno() == descriptor).device.sendall(b'{"type":"ok"}\n')
-            assert len(told) <= 256 + len(lines)
-            for descriptor, _, line, *_ in told:
-                heard[descriptor].append(line)
-            if batches == 14:
-                break
+            for number in set(told.ids):
+                wires[number].device.sendall(b'{"type":"ok"}\n')
+            for i, number in enumerate(told.ids):
+                heard[number].append(told.line(i))
         assert all(said[: len(lines)] == lines for said in heard.values())
     finally:
-        for wire in wires:
-            reader.remove(wire.ours.fileno())
+        for wire in wires.values():
+            reader.remove(wire.number)
             wire.device.close()
             wire.ours.close()
