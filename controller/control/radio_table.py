@@ -6,6 +6,7 @@ silence lets estimates age, which the loop knows how to treat, and a wrong value
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -61,6 +62,25 @@ class Fresh:
     time_s: float
     neighbours: tuple[RadioNeighbour, ...]
     busy: float | None
+
+
+@dataclass(frozen=True, eq=False)
+class FreshReadings:
+    """:class:`Fresh` of many interfaces as columns, one of each: ``places`` are those of the interfaces
+    (``RadioTable.place_of``), ``busy`` is NaN where it is not known.
+    """
+
+    interfaces: list[Interface]
+    places: IndexArray
+    times_s: FloatArray
+    neighbours: list[tuple[RadioNeighbour, ...]]
+    busy: FloatArray
+
+    def __iter__(self) -> Iterator[Fresh]:
+        """One after the other."""
+        columns = self.interfaces, self.times_s.tolist(), self.neighbours, self.busy.tolist()
+        for interface, time_s, neighbours, busy in zip(*columns, strict=True):
+            yield Fresh(interface, time_s, neighbours, None if math.isnan(busy) else busy)
 
 
 class _Tracks:
@@ -158,7 +178,8 @@ class RadioTable:
     """The last readings of all radios. ``interfaces`` are those that the network declares."""
 
     def __init__(self, interfaces: frozenset[Interface]) -> None:
-        self._places = {interface: at for at, interface in enumerate(sorted(interfaces))}
+        self._interfaces = sorted(interfaces)
+        self.place_of = {interface: at for at, interface in enumerate(self._interfaces)}
         self._tracks = _Tracks(len(interfaces))
         self._nodes: dict[str, _Node] = {}
         self.late_s = 0.0
@@ -184,6 +205,8 @@ class RadioTable:
         if known is not None and known.boot == boot:
             known.up, known.since_s = True, now_s
             return
+        if known is not None:
+            self._forget(known)
         fresh = self._nodes[node] = _Node(boot, since_s=now_s)
         if known is not None:
             fresh.noted["restarted"] = now_s
@@ -202,8 +225,8 @@ class RadioTable:
         known.whole = known.rows = None
         self._came(known, report.time_s, now_s)
         for interface in report.interfaces:
-            if (node, interface.technology) in self._places:
-                self._interface(known, self._places[node, interface.technology], interface, report.time_s, now_s)
+            if (node, interface.technology) in self.place_of:
+                self._interface(known, self.place_of[node, interface.technology], interface, report.time_s, now_s)
             else:
                 known.noted["unknown-interface"] = now_s
 
@@ -211,7 +234,7 @@ class RadioTable:
         if known.read_s is not None and read_s < known.read_s:
             # Not an answer to a question that overtook: the channel keeps the order.
             known.noted["clock"] = now_s
-            known.tracks.clear()
+            self._forget(known)
             known.whole = known.rows = None
             known.offset_until_s = 0.0
         known.heard_s, known.read_s = now_s, read_s
@@ -219,6 +242,11 @@ class RadioTable:
         if now_s >= known.offset_until_s or offset_s < known.offset_s:
             known.offset_s, known.offset_until_s = offset_s, now_s + CLOCK_WINDOW_S
         known.delay_s = offset_s - known.offset_s
+
+    def _forget(self, known: _Node) -> None:
+        """What was read of its interfaces is not followed by what will be."""
+        self._tracks.taken[list(known.tracks.values())] = True
+        known.tracks.clear()
 
     def _interface(self, node: _Node, at: int, new: RadioInterface, read_s: float, now_s: float) -> None:
         tracks, time_s = self._tracks, read_s + node.offset_s
@@ -273,7 +301,7 @@ class RadioTable:
         """From now on decoded readings tell of these interfaces, all of which are known and have been read."""
         technologies = [each.technology for each in whole.interfaces] if whole is not None else []
         if technologies and all(technology in node.tracks for technology in technologies):
-            node.whole, node.rows = whole, np.array([self._places[name, technology] for technology in technologies])
+            node.whole, node.rows = whole, np.array([self.place_of[name, technology] for technology in technologies])
 
     def note(self, node: str, flag: str, now_s: float) -> None:
         """Someone else has found a doubt."""
@@ -281,28 +309,19 @@ class RadioTable:
         if known is not None:
             known.noted[flag] = now_s
 
-    def take(self, now_s: float) -> list[Fresh]:
+    def take(self, now_s: float) -> FreshReadings:
         """What came in since the last time and can be used."""
         tracks = self._tracks
-        is_new = ~(tracks.taken | tracks.frozen)
-        busy_us, active_us = tracks.grown_us[:, 0], tracks.grown_us[:, 1]
-        has_grown = active_us > 0
-        share = np.divide(busy_us, active_us, out=np.zeros(len(busy_us)), where=has_grown).tolist()
-        is_told, times_s, new = has_grown.tolist(), tracks.time_s.tolist(), is_new.tolist()
-        places = [
-            (name, technology, at)
-            for name, node in self._nodes.items()
-            if not self._is_old(node)
-            for technology, at in node.tracks.items()
-            if new[at]
-        ]
-        taken = np.array([at for *_, at in places], dtype=np.intp)
-        tracks.taken[taken], tracks.grown_us[taken] = True, 0
-        rows = tracks.neighbours
-        return [
-            Fresh((name, technology), times_s[at], rows[at], share[at] if is_told[at] else None)
-            for name, technology, at in places
-        ]
+        new = np.flatnonzero(~(tracks.taken | tracks.frozen))
+        old = [at for node in self._nodes.values() if self._is_old(node) for at in node.tracks.values()]
+        if old:
+            new = new[~np.isin(new, old)]
+        busy_us, active_us = tracks.grown_us[new, 0], tracks.grown_us[new, 1]
+        busy = np.divide(busy_us, active_us, out=np.full(len(new), np.nan), where=active_us > 0)
+        tracks.taken[new], tracks.grown_us[new] = True, 0
+        places, interfaces, rows = new.tolist(), self._interfaces, tracks.neighbours
+        times_s = tracks.time_s[new]
+        return FreshReadings([interfaces[at] for at in places], new, times_s, [rows[at] for at in places], busy)
 
     def is_fresh(self, interface: Interface, now_s: float) -> bool:
         """Whether the interface was read a moment ago, without a doubt of its values."""
