@@ -20,6 +20,7 @@ from hyroads.controller.core.closed_loop import Measurements
 from hyroads.controller.core.estimate.busy_time import Interface
 from hyroads.controller.core.estimate.filter_bank import FloatArray, IndexArray
 from hyroads.controller.core.estimate.link_estimate import Sample, Samples, Source
+from hyroads.controller.core.ragged import Ragged
 from hyroads.controller.measure.samples import Event
 from hyroads.controller.model.state import TopologyContext
 
@@ -59,12 +60,12 @@ class RadioSession(Protocol):
 
 
 class _Said:
-    """What the last rows of each interface say of links: places of links and capacities, all in two arrays."""
+    """What the last rows of each interface say of links: places of links and capacities."""
 
     def __init__(self, interfaces: int) -> None:
         self._rows: list[tuple[RadioNeighbour, ...] | None] = [None] * interfaces
-        self._first, self._count = np.zeros(interfaces, dtype=np.intp), np.zeros(interfaces, dtype=np.intp)
-        self._links, self._mbps, self._used = np.zeros(0, dtype=np.intp), np.zeros(0), 0
+        self._arrays = Ragged(np.intp, np.float64)
+        self._arrays.put(interfaces, np.zeros(0), np.zeros(0))
 
     def others(self, places: IndexArray, neighbours: Sequence[tuple[RadioNeighbour, ...]]) -> list[int]:
         """Which of some interfaces say something that was not :meth:`put`, or does not last."""
@@ -73,29 +74,13 @@ class _Said:
 
     def put(self, at: int, rows: tuple[RadioNeighbour, ...] | None, links: IndexArray, mbps: FloatArray) -> None:
         """What an interface says; ``rows`` of which it follows, None if it does not last."""
-        count = len(links)
-        if count != self._count[at]:
-            if self._used + count > len(self._links):
-                self._made_room(at, count)
-            self._first[at], self._count[at] = self._used, count
-            self._used += count
-        places = slice(self._first[at], self._first[at] + count)
-        self._rows[at], self._links[places], self._mbps[places] = rows, links, mbps
-
-    def _made_room(self, at: int, count: int) -> None:
-        self._count[at] = 0
-        counts, links, mbps = self.of(np.arange(len(self._count)))
-        self._used = len(links)
-        spare = np.zeros(self._used + count + len(self._count), dtype=np.intp)
-        self._first = np.cumsum(counts) - counts
-        self._links, self._mbps = np.concatenate([links, spare]), np.concatenate([mbps, spare.astype(float)])
+        self._rows[at] = rows
+        self._arrays.put(at, links, mbps)
 
     def of(self, places: IndexArray) -> tuple[IndexArray, IndexArray, FloatArray]:
         """Of some interfaces: how much each says, and all of it, one after the other."""
-        counts = self._count[places]
-        ends = np.cumsum(counts)
-        at = np.repeat(self._first[places] - ends + counts, counts) + np.arange(ends[-1] if len(ends) else 0)
-        return counts, self._links[at], self._mbps[at]
+        count, links, mbps = self._arrays.of(places)
+        return count, links, mbps
 
 
 class TelemetryIngest:
