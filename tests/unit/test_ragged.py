@@ -13,7 +13,7 @@ PUTS = st.lists(st.tuples(st.integers(0, 6), st.lists(st.integers(-9, 9), max_si
 
 @given(PUTS, st.lists(st.integers(0, 6), max_size=10))
 def test_what_was_put_last_is_gathered(puts: list[tuple[int, list[int]]], asked: list[int]) -> None:
-    ragged, last = Ragged(np.intp, np.float64), dict.fromkeys(range(7), list[int]())
+    ragged, last = Ragged(np.intp, np.float64), {number: list[int]() for number in range(7)}
     ragged.put(6, np.zeros(0), np.zeros(0))
     for number, values in puts:
         ragged.put(number, np.array(values, dtype=np.intp), np.array(values) / 2)
