@@ -186,20 +186,24 @@ class DecodedReports:
     ``told`` it is, as changes or as that whole report itself.
     """
 
-    __slots__ = ("_places", "_told", "nodes", "times_s", "wholes")
+    __slots__ = ("_places", "_told", "first", "nodes", "times_s", "values", "wholes")
 
     def __init__(self, nodes: Sequence[str], wholes: Sequence[WholeReport], told: Told, places: Sequence[int]) -> None:
         self.nodes, self.wholes, self._told, self._places = nodes, wholes, told, places
-        first = told.first
-        self.times_s: NDArray[np.float64] = told.values[[first[i] for i in places]]
+        self.values: NDArray[np.float64] = told.values
+        first = np.array([told.first[i] for i in places], dtype=np.intp)
+        self.times_s: NDArray[np.float64] = self.values[first]
+        self.first: NDArray[np.intp] = first + 1
+        """Where in ``values`` the counters of a report are, in the order of ``WholeReport.columns``."""
 
     def __len__(self) -> int:
         """How many there are."""
         return len(self.nodes)
 
-    def columns(self, i: int) -> NDArray[np.float64]:
-        """Counters of a report, in the order of ``WholeReport.columns``."""
-        return self._told.numbers(self._places[i])[1:]
+    def some(self, which: Sequence[int]) -> DecodedReports:
+        """Some of them alone."""
+        nodes, wholes, places = ([column[i] for i in which] for column in (self.nodes, self.wholes, self._places))
+        return DecodedReports(nodes, wholes, self._told, places)  # type: ignore[arg-type]
 
     def report(self, i: int) -> DecodedReport:
         """One of them; all that it says is read from its line later."""

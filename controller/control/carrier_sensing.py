@@ -7,7 +7,8 @@ interface is taken to hear what the rule says. No I/O; time is an argument.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from hyroads.controller.agents.telemetry import RadioNeighbour
 from hyroads.controller.core.carrier_sensing_rule import (
@@ -26,7 +27,20 @@ UPDATE_S = 0.5
 HEARD_S = 3.0
 # Domains that are inferred before all nodes have spoken would change again at once.
 FIRST_AFTER_S = 2.0
-_NO_ROWS: tuple[tuple[RadioNeighbour, ...], float, dict[str, tuple[bool, float]]] = ((), -math.inf, {})
+
+
+@dataclass(slots=True)
+class _Rows:
+    """The last rows of an interface, when they were read, and by node: whether it has an estimate towards it, and how
+    many seconds before it was last heard.
+    """
+
+    rows: tuple[RadioNeighbour, ...] = ()
+    time_s: float = -math.inf
+    known: Mapping[str, tuple[bool, float]] = field(default_factory=dict)
+
+
+_NO_ROWS = _Rows()
 
 
 class CarrierSensingRegistry:
@@ -39,10 +53,8 @@ class CarrierSensingRegistry:
         interface_of = {mac: interface for interface, mac in addressing.interface_mac.items()}
         self._tables = NeighbourTables(interface_of)
         self._interface_of = interface_of
-        self._new: dict[Interface, tuple[tuple[RadioNeighbour, ...], float]] = {}
-        # Per interface its last rows, when they were read, and: node -> (whether it has an estimate towards it, how
-        # many seconds before it was last heard).
-        self._rows: dict[Interface, tuple[tuple[RadioNeighbour, ...], float, dict[str, tuple[bool, float]]]] = {}
+        self._new: set[Interface] = set()
+        self._rows: dict[Interface, _Rows] = {}
         self._observers: dict[Interface, None] = {}
         self._hears: Mapping[Interface, frozenset[str]] = {}
         self._published: tuple[object, ...] = ()
@@ -66,14 +78,26 @@ class CarrierSensingRegistry:
         rows = rows if isinstance(rows, tuple) else tuple(rows)
         self._first_s = self._first_s if self._first_s is not None else time_s
         self._awaited.discard(interface)
-        last = self._rows.get(interface)
-        if last is not None and last[0] is rows:
-            known = last[2]
-        else:
-            named = ((self._interface_of.get(row.mac), row) for row in rows)
-            known = {o[0]: (bool(row.tx_mbps), row.last_heard_ms / 1000) for o, row in named if o is not None}
-        self._rows[interface] = (rows, time_s, known)
-        self._new[interface] = (rows, time_s)
+        named = ((self._interface_of.get(row.mac), row) for row in rows)
+        known = {o[0]: (bool(row.tx_mbps), row.last_heard_ms / 1000) for o, row in named if o is not None}
+        self._rows[interface] = _Rows(rows, time_s, known)
+        self._new.add(interface)
+
+    def tables(
+        self,
+        interfaces: Sequence[Interface],
+        neighbours: Sequence[tuple[RadioNeighbour, ...]],
+        times_s: Sequence[float],
+    ) -> None:
+        """The rows of many interfaces. The very rows of the last time may be given again, and cost next to nothing."""
+        known = self._rows
+        for interface, rows, time_s in zip(interfaces, neighbours, times_s, strict=True):
+            last = known.get(interface)
+            if last is None or last.rows is not rows:
+                self.table(interface, rows, time_s)
+            else:
+                last.time_s = time_s
+        self._new.update(interfaces)
 
     def tells(self, interface: Interface, node: str, now_s: float) -> bool:
         """Whether an interface tells itself how fast it can send to a node."""
@@ -82,9 +106,9 @@ class CarrierSensingRegistry:
 
     def _heard(self, interface: Interface, node: str) -> tuple[bool, float]:
         """Whether an interface has an estimate towards a node, and when it heard it last."""
-        _, time_s, known = self._rows.get(interface, _NO_ROWS)
-        estimate, age_s = known.get(node, (False, math.inf))
-        return estimate, time_s - age_s
+        last = self._rows.get(interface, _NO_ROWS)
+        estimate, age_s = last.known.get(node, (False, math.inf))
+        return estimate, last.time_s - age_s
 
     def may_hear(self, interface: Interface, node: str, now_s: float) -> bool:
         """Whether an interface hears a node, or does not speak of anyone (a plain client)."""
@@ -100,9 +124,10 @@ class CarrierSensingRegistry:
         if self._first_s is None or now_s - self._updated_s < UPDATE_S:
             return
         self._updated_s = now_s
-        new, self._new = self._new, {}
-        for interface, (rows, time_s) in new.items():
-            self._tables.take(interface, time_s, rows)
+        new, self._new = self._new, set()
+        for interface in new:
+            last = self._rows[interface]
+            self._tables.take(interface, last.time_s, last.rows)
         self._hears = self._tables.hears(now_s)
         if not self._awaited or now_s - max(self._first_s, self._published_s) >= FIRST_AFTER_S:
             self._published_s = now_s

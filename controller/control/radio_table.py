@@ -6,6 +6,7 @@ silence lets estimates age, which the loop knows how to treat, and a wrong value
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -61,6 +62,25 @@ class Fresh:
     time_s: float
     neighbours: tuple[RadioNeighbour, ...]
     busy: float | None
+
+
+@dataclass(frozen=True, eq=False)
+class FreshReadings:
+    """:class:`Fresh` of many interfaces as columns, one of each: ``places`` are those of the interfaces
+    (``RadioTable.place_of``), ``busy`` is NaN where it is not known.
+    """
+
+    interfaces: list[Interface]
+    places: IndexArray
+    times_s: FloatArray
+    neighbours: list[tuple[RadioNeighbour, ...]]
+    busy: FloatArray
+
+    def __iter__(self) -> Iterator[Fresh]:
+        """One after the other."""
+        columns = self.interfaces, self.times_s.tolist(), self.neighbours, self.busy.tolist()
+        for interface, time_s, neighbours, busy in zip(*columns, strict=True):
+            yield Fresh(interface, time_s, neighbours, None if math.isnan(busy) else busy)
 
 
 class _Tracks:
@@ -133,19 +153,51 @@ def _counters(interface: RadioInterface) -> tuple[int, int]:
     return min(interface.busy_us, _MOST_US), min(interface.active_us, _MOST_US)
 
 
+class _Times:
+    """Of nodes' last readings, by a node's number; -inf: there is none."""
+
+    def __init__(self) -> None:
+        self.heard_s, self.read_s = np.zeros(0), np.zeros(0)
+        self.offset_s, self._until_s = np.zeros(0), np.zeros(0)
+        """The least difference of our clock at arrival and the reader's at reading; and until when that holds."""
+        self.delay_s = np.zeros(0)
+        """How much longer than the fastest of the last minute the last reading was under way."""
+
+    def add(self) -> int:
+        """Another node; its number."""
+        number = len(self.heard_s)
+        for name in ("heard_s", "read_s", "offset_s", "_until_s", "delay_s"):
+            setattr(self, name, np.append(getattr(self, name), 0.0))
+        self.reset(number)
+        return number
+
+    def reset(self, number: int) -> None:
+        """Nothing was read of a node so far."""
+        self.heard_s[number] = self.read_s[number] = -np.inf
+        self.delay_s[number] = self.offset_s[number] = 0.0
+        self.forget_offset(number)
+
+    def forget_offset(self, number: int) -> None:
+        """The reader's clock is another one."""
+        self._until_s[number] = -np.inf
+
+    def came(self, numbers: IndexArray, read_s: FloatArray, now_s: float) -> None:
+        """Readings of nodes arrived, each of another one."""
+        self.heard_s[numbers], self.read_s[numbers] = now_s, read_s
+        offset_s = now_s - read_s
+        least = (now_s >= self._until_s[numbers]) | (offset_s < self.offset_s[numbers])
+        self.offset_s[numbers[least]], self._until_s[numbers[least]] = offset_s[least], now_s + CLOCK_WINDOW_S
+        self.delay_s[numbers] = offset_s - self.offset_s[numbers]
+
+
 @dataclass
 class _Node:
-    """A node's session: ``offset_s`` is the least difference of our clock at arrival and the reader's at reading."""
+    """A node's session."""
 
+    number: int
     boot: str
     up: bool = True
     since_s: float = 0.0
-    heard_s: float | None = None
-    read_s: float | None = None
-    offset_s: float = 0.0
-    offset_until_s: float = 0.0
-    delay_s: float = 0.0
-    """How much longer than the fastest of the last minute the last reading was under way."""
     noted: dict[str, float] = field(default_factory=dict)
     tracks: dict[str, int] = field(default_factory=dict)
     """By technology: where its interface is among the tracks."""
@@ -158,15 +210,17 @@ class RadioTable:
     """The last readings of all radios. ``interfaces`` are those that the network declares."""
 
     def __init__(self, interfaces: frozenset[Interface]) -> None:
-        self._places = {interface: at for at, interface in enumerate(sorted(interfaces))}
+        self._interfaces = sorted(interfaces)
+        self.place_of = {interface: at for at, interface in enumerate(self._interfaces)}
         self._tracks = _Tracks(len(interfaces))
         self._nodes: dict[str, _Node] = {}
+        self._times = _Times()
         self.late_s = 0.0
         """By so much readings of most nodes are late: it is we who read them late, and silence begins later."""
 
     def _is_old(self, node: _Node) -> bool:
         """Whether what a node says is of before, while others are heard in time."""
-        return node.delay_s - self.late_s > OLD_S
+        return bool(self._times.delay_s[node.number] - self.late_s > OLD_S)
 
     def judge(self, unread_s: float) -> None:
         """See by how much we are late; for ``unread_s`` things may be waiting to be read.
@@ -174,8 +228,9 @@ class RadioTable:
         The lower quartile of all nodes' delays counts: what delays some of them is theirs, what delays most is ours. A
         node that says nothing has the delay of its last reading, so that silence is never taken for our lateness.
         """
-        delays_s = sorted(node.delay_s for node in self._nodes.values() if node.up and node.read_s is not None)
-        common_s = delays_s[len(delays_s) // 4] if len(delays_s) >= JUDGED_NODES else 0.0
+        up = np.array([node.number for node in self._nodes.values() if node.up], dtype=np.intp)
+        delays_s = np.sort(self._times.delay_s[up[self._times.read_s[up] > -np.inf]])
+        common_s = float(delays_s[len(delays_s) // 4]) if len(delays_s) >= JUDGED_NODES else 0.0
         self.late_s = max(common_s, unread_s)
 
     def up(self, node: str, boot: str, now_s: float) -> None:
@@ -184,7 +239,11 @@ class RadioTable:
         if known is not None and known.boot == boot:
             known.up, known.since_s = True, now_s
             return
-        fresh = self._nodes[node] = _Node(boot, since_s=now_s)
+        if known is not None:
+            self._forget(known)
+            self._times.reset(known.number)
+        number = self._times.add() if known is None else known.number
+        fresh = self._nodes[node] = _Node(number, boot, since_s=now_s)
         if known is not None:
             fresh.noted["restarted"] = now_s
 
@@ -202,26 +261,27 @@ class RadioTable:
         known.whole = known.rows = None
         self._came(known, report.time_s, now_s)
         for interface in report.interfaces:
-            if (node, interface.technology) in self._places:
-                self._interface(known, self._places[node, interface.technology], interface, report.time_s, now_s)
+            if (node, interface.technology) in self.place_of:
+                self._interface(known, self.place_of[node, interface.technology], interface, report.time_s, now_s)
             else:
                 known.noted["unknown-interface"] = now_s
 
     def _came(self, known: _Node, read_s: float, now_s: float) -> None:
-        if known.read_s is not None and read_s < known.read_s:
+        if read_s < self._times.read_s[known.number]:
             # Not an answer to a question that overtook: the channel keeps the order.
             known.noted["clock"] = now_s
-            known.tracks.clear()
+            self._forget(known)
             known.whole = known.rows = None
-            known.offset_until_s = 0.0
-        known.heard_s, known.read_s = now_s, read_s
-        offset_s = now_s - read_s
-        if now_s >= known.offset_until_s or offset_s < known.offset_s:
-            known.offset_s, known.offset_until_s = offset_s, now_s + CLOCK_WINDOW_S
-        known.delay_s = offset_s - known.offset_s
+            self._times.forget_offset(known.number)
+        self._times.came(np.array([known.number]), np.array([read_s]), now_s)
+
+    def _forget(self, known: _Node) -> None:
+        """What was read of its interfaces is not followed by what will be."""
+        self._tracks.taken[list(known.tracks.values())] = True
+        known.tracks.clear()
 
     def _interface(self, node: _Node, at: int, new: RadioInterface, read_s: float, now_s: float) -> None:
-        tracks, time_s = self._tracks, read_s + node.offset_s
+        tracks, time_s = self._tracks, read_s + float(self._times.offset_s[node.number])
         if new.technology not in node.tracks:
             node.tracks[new.technology] = at
             tracks.begin(at, new, read_s, time_s)
@@ -236,44 +296,43 @@ class RadioTable:
     ) -> None:
         """Readings of several nodes arrived, of each at most one, decoded (``WholeReading.decoded``)."""
         nodes: list[_Node] = []
-        rows: list[IndexArray] = []
         told: list[FloatArray] = []
-        read_s: list[float] = []
+        last_s, of = self._times.read_s, self._nodes.get
         for name, reading, decoded in zip(names, readings, numbers, strict=True):
-            known, whole, time_s = self._nodes.get(name), reading.whole, float(decoded[0])
+            known, whole = of(name), reading.whole
             if known is None:
                 continue
-            if known.rows is None or known.whole is not whole or time_s < (known.read_s or 0.0):
+            if known.rows is None or known.whole is not whole or decoded[0] < last_s[known.number]:
                 self.report(name, reading.decoded(decoded.tolist()), now_s)
                 self._note_whole(name, known, whole)
                 continue
-            self._came(known, time_s, now_s)
             nodes.append(known)
-            rows.append(known.rows)
-            told.append(decoded[1:])
-            read_s.append(time_s)
+            told.append(decoded)
         if nodes:
-            self._take(nodes, rows, np.concatenate(told).astype(np.int64).reshape(-1, 2), np.array(read_s), now_s)
+            self._take(nodes, told, now_s)
 
-    def _take(
-        self,
-        nodes: Sequence[_Node],
-        rows: Sequence[IndexArray],
-        us: NDArray[np.int64],
-        read_s: FloatArray,
-        now_s: float,
-    ) -> None:
-        """Counters of all interfaces of some nodes, one after the other, and when those were read."""
-        of = np.repeat(np.arange(len(nodes)), [len(each) for each in rows])
-        offset_s = np.array([node.offset_s for node in nodes])
-        for which, doubt in self._tracks.take(np.concatenate(rows), us, read_s[of], (read_s + offset_s)[of]):
+    def _take(self, nodes: Sequence[_Node], told: Sequence[FloatArray], now_s: float) -> None:
+        """Of some nodes, each another one: when they were read, and the counters of all of their interfaces."""
+        numbers, rows = (
+            np.array([node.number for node in nodes]),
+            [node.rows for node in nodes if node.rows is not None],
+        )
+        counts = [len(each) for each in rows]
+        together = np.concatenate(told)
+        begins = np.cumsum([0, *(2 * count + 1 for count in counts[:-1])])
+        read_s, is_counter = together[begins], np.ones(len(together), dtype=bool)
+        is_counter[begins] = False
+        self._times.came(numbers, read_s, now_s)
+        us, of = together[is_counter].astype(np.int64).reshape(-1, 2), np.repeat(np.arange(len(nodes)), counts)
+        time_s = read_s + self._times.offset_s[numbers]
+        for which, doubt in self._tracks.take(np.concatenate(rows), us, read_s[of], time_s[of]):
             nodes[of[which]].noted[doubt] = now_s
 
     def _note_whole(self, name: str, node: _Node, whole: RadioReport | None) -> None:
         """From now on decoded readings tell of these interfaces, all of which are known and have been read."""
         technologies = [each.technology for each in whole.interfaces] if whole is not None else []
         if technologies and all(technology in node.tracks for technology in technologies):
-            node.whole, node.rows = whole, np.array([self._places[name, technology] for technology in technologies])
+            node.whole, node.rows = whole, np.array([self.place_of[name, technology] for technology in technologies])
 
     def note(self, node: str, flag: str, now_s: float) -> None:
         """Someone else has found a doubt."""
@@ -281,28 +340,19 @@ class RadioTable:
         if known is not None:
             known.noted[flag] = now_s
 
-    def take(self, now_s: float) -> list[Fresh]:
+    def take(self, now_s: float) -> FreshReadings:
         """What came in since the last time and can be used."""
         tracks = self._tracks
-        is_new = ~(tracks.taken | tracks.frozen)
-        busy_us, active_us = tracks.grown_us[:, 0], tracks.grown_us[:, 1]
-        has_grown = active_us > 0
-        share = np.divide(busy_us, active_us, out=np.zeros(len(busy_us)), where=has_grown).tolist()
-        is_told, times_s, new = has_grown.tolist(), tracks.time_s.tolist(), is_new.tolist()
-        places = [
-            (name, technology, at)
-            for name, node in self._nodes.items()
-            if not self._is_old(node)
-            for technology, at in node.tracks.items()
-            if new[at]
-        ]
-        taken = np.array([at for *_, at in places], dtype=np.intp)
-        tracks.taken[taken], tracks.grown_us[taken] = True, 0
-        rows = tracks.neighbours
-        return [
-            Fresh((name, technology), times_s[at], rows[at], share[at] if is_told[at] else None)
-            for name, technology, at in places
-        ]
+        new = np.flatnonzero(~(tracks.taken | tracks.frozen))
+        if (self._times.delay_s - self.late_s > OLD_S).any():
+            old = [at for node in self._nodes.values() if self._is_old(node) for at in node.tracks.values()]
+            new = new[~np.isin(new, old)]
+        busy_us, active_us = tracks.grown_us[new, 0], tracks.grown_us[new, 1]
+        busy = np.divide(busy_us, active_us, out=np.full(len(new), np.nan), where=active_us > 0)
+        tracks.taken[new], tracks.grown_us[new] = True, 0
+        places, interfaces, rows = new.tolist(), self._interfaces, tracks.neighbours
+        times_s = tracks.time_s[new]
+        return FreshReadings([interfaces[at] for at in places], new, times_s, [rows[at] for at in places], busy)
 
     def is_fresh(self, interface: Interface, now_s: float) -> bool:
         """Whether the interface was read a moment ago, without a doubt of its values."""
@@ -333,7 +383,7 @@ class RadioTable:
         if known is None:
             return ("absent",)
         found = [] if known.up else ["gone"]
-        if known.up and now_s - self.late_s - max(known.since_s, known.heard_s or 0.0) > SILENT_S:
+        if known.up and now_s - self.late_s - max(known.since_s, self._times.heard_s[known.number]) > SILENT_S:
             found.append("silent")
         if self._is_old(known):
             found.append("old")

@@ -20,6 +20,7 @@ from hyroads.controller.agents.changes import DecodedReports, Names
 from hyroads.controller.core.addressing import PathName
 from hyroads.controller.core.demand import Offers
 from hyroads.controller.core.network import Policy
+from hyroads.controller.core.ragged import Ragged, places
 from hyroads.controller.model.plan import MULTIPATH, FlowPlan, Plan
 
 FloatArray = NDArray[np.float64]
@@ -122,33 +123,14 @@ def _are_of(sides: Mapping[str, _Side], names: Names) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class _Rows:
-    """Rows of both sides of an agent's reports, which are about ``names``. ``of_flows`` and ``of_paths`` are the places
-    of decoded columns in the values of both tables, one column after the other.
-    """
+    """An agent whose decoded reports are about ``names``, and its number."""
 
     names: Names
     number: int
-    paths: IndexArray
-    flows: IndexArray
-    of_flows: IndexArray
-    of_paths: IndexArray
 
-    @classmethod
-    def of(cls, names: Names, number: int, sides: tuple[_Side, _Side], flows: _Table, paths: _Table) -> _Rows:
-        """The rows of the sending and the receiving side of an agent, which has a number."""
-        sending, receiving = sides
-        sent, received = (np.arange(side.path_at, side.path_at + side.path_count) for side in (sending, receiving))
-        own, others = (np.arange(side.flow_at, side.flow_at + len(side.numbers)) for side in (sending, receiving))
-        return cls(
-            names,
-            number,
-            np.concatenate([sent, received]),
-            np.concatenate([own, others]),
-            np.concatenate([flows.place(name) + own for name in ("queued", "queued_bytes", "dropped")]),
-            np.concatenate(
-                [*(paths.place(name) + sent for name in ("bytes", "frames", "rate")), paths.place("bytes") + received]
-            ),
-        )
+
+_OF_FLOWS, _OF_PATHS = ("queued", "queued_bytes", "dropped"), ("bytes", "frames", "rate")
+"""Columns of decoded reports; after these the bytes of paths at their egress."""
 
 
 class _Table:
@@ -205,8 +187,9 @@ class ReportColumns:
         self._sides: dict[str, dict[str, _Side]] = {}
         self._rows: dict[str, _Rows] = {}
         self._number_of: dict[str, int] = {}
-        self._elapsed_s: list[float] = []
-        self._taken_s: list[float] = []
+        self._elapsed_s, self._taken_s = np.zeros(1), np.zeros(1)
+        # By number of an agent, as long as it has rows: these, and the places of decoded columns in all values.
+        self._path_rows, self._flow_rows, self._of_flows, self._of_paths = (Ragged(np.intp) for _ in range(4))
         nan = float("nan")
         self._paths = _Table(bytes=nan, bytes_before=nan, frames=nan, frames_before=nan, rate=nan, rate_before=nan,
                              flow=0.0, node=0.0)  # fmt: skip
@@ -232,59 +215,61 @@ class ReportColumns:
         """Decoded reports of several agents. ``befores_s[i]`` is the time of the report that the growth of the i-th is
         counted from, which is ``before(i)``; ``follows[i]``: that is the one taken last.
         """
-        names = [whole.names for whole in reports.wholes]
-        rows = [self._rows_of(node, told) for node, told in zip(reports.nodes, names, strict=True)]
-        if None in rows:
-            for i, known in enumerate(rows):
-                if known is None:
+        known = self._all_rows_of(reports)
+        if None in known:
+            for i, rows in enumerate(known):
+                if rows is None:
                     self.take(reports.nodes[i], reports.report(i), before(i), taken_s, follows=follows[i])
+            some = [i for i, rows in enumerate(known) if rows is not None]
+            reports, befores_s, follows = reports.some(some), [befores_s[i] for i in some], [follows[i] for i in some]
             # Those may have moved all rows.
-            rows = [
-                known and self._rows_of(node, told)
-                for known, node, told in zip(rows, reports.nodes, names, strict=True)
-            ]
-        put = [(known, reports.columns(i), follows[i]) for i, known in enumerate(rows) if known is not None]
-        if not put:
-            return
-        times_s = reports.times_s.tolist()
-        for i, known in enumerate(rows):
-            if known is not None:
-                before_s = befores_s[i]
-                self._taken_s[known.number] = taken_s
-                self._elapsed_s[known.number] = 0.0 if before_s is None else times_s[i] - before_s
-        self._put(put)
+            known = self._all_rows_of(reports)
+        numbers = np.array([rows.number for rows in known if rows is not None], dtype=np.intp)
+        befores = np.array(befores_s, dtype=float)
+        self._taken_s[numbers] = taken_s
+        self._elapsed_s[numbers] = np.where(np.isnan(befores), 0.0, reports.times_s - befores)
+        self._put(numbers, reports, np.array(follows, dtype=bool))
 
     def _number(self, node: str) -> int:
         number = self._number_of.setdefault(node, len(self._number_of))
-        if number == len(self._taken_s):
-            self._taken_s.append(0.0)
-            self._elapsed_s.append(0.0)
+        if number >= len(self._taken_s):
+            more = np.zeros(number + 1)
+            self._taken_s, self._elapsed_s = np.append(self._taken_s, more), np.append(self._elapsed_s, more)
         return number
+
+    def _all_rows_of(self, reports: DecodedReports) -> list[_Rows | None]:
+        rows, names = [self._rows.get(node) for node in reports.nodes], [whole.names for whole in reports.wholes]
+        return [
+            known if known is not None and known.names is told else self._rows_of(node, told)
+            for known, told, node in zip(rows, names, reports.nodes, strict=True)
+        ]
 
     def _rows_of(self, node: str, names: Names) -> _Rows | None:
         """The rows of an agent, if a decoded report tells of the same (``WholeReport.names``)."""
-        rows = self._rows.get(node)
-        if rows is not None and rows.names is names:
-            return rows
         sides = self._sides.get(node)
         if sides is None or not _are_of(sides, names):
             return None
-        both = sides["ingress"], sides["egress"]
-        rows = self._rows[node] = _Rows.of(names, self._number(node), both, self._flows, self._paths)
+        sending, receiving = sides["ingress"], sides["egress"]
+        rows = self._rows[node] = _Rows(names, self._number(node))
+        sent, received = (np.arange(side.path_at, side.path_at + side.path_count) for side in (sending, receiving))
+        own, others = (np.arange(side.flow_at, side.flow_at + len(side.numbers)) for side in (sending, receiving))
+        self._path_rows.put(rows.number, np.concatenate([sent, received]))
+        self._flow_rows.put(rows.number, np.concatenate([own, others]))
+        flows, paths = self._flows.place, self._paths.place
+        self._of_flows.put(rows.number, np.concatenate([flows(name) + own for name in _OF_FLOWS]))
+        of_sent = [paths(name) + sent for name in _OF_PATHS]
+        self._of_paths.put(rows.number, np.concatenate([*of_sent, paths("bytes") + received]))
         return rows
 
-    def _put(self, told: Sequence[tuple[_Rows, FloatArray, bool]]) -> None:
-        follow = [rows for rows, _, follows in told if follows]
-        if follow:
-            paths, flows = np.concatenate([rows.paths for rows in follow]), np.concatenate([r.flows for r in follow])
-            self._pass_on(paths, flows)
-        of_flows, of_paths = [], []
-        for rows, columns, _ in told:
-            count = len(rows.of_flows)
-            of_flows.append(columns[:count])
-            of_paths.append(columns[count:])
-        self._flows.put(np.concatenate([rows.of_flows for rows, *_ in told]), np.concatenate(of_flows))
-        self._paths.put(np.concatenate([rows.of_paths for rows, *_ in told]), np.concatenate(of_paths))
+    def _put(self, numbers: IndexArray, reports: DecodedReports, follows: NDArray[np.bool_]) -> None:
+        follow = numbers[follows]
+        self._pass_on(self._path_rows.of(follow)[1], self._flow_rows.of(follow)[1])
+        values, first = reports.values, reports.first
+        count, flows = self._of_flows.of(numbers)
+        self._flows.put(flows, values[places(first, count)])
+        first = first + count
+        count, paths = self._of_paths.of(numbers)
+        self._paths.put(paths, values[places(first, count)])
 
     def _take_side(
         self,
@@ -397,11 +382,11 @@ class ReportColumns:
         )
 
     def _is_fresh(self, now_s: float, max_age_s: float) -> NDArray[np.bool_]:
-        return ~(now_s - np.array(self._taken_s or [0.0]) > max_age_s)
+        return ~(now_s - self._taken_s > max_age_s)
 
     def _grown(self, column: str) -> tuple[FloatArray, FloatArray]:
         """By path row: the growth of a counter of bytes in Mb/s, and as it is; nan where it is not known."""
-        elapsed_s = np.array(self._elapsed_s or [0.0])[self._paths["node"].astype(np.intp)]
+        elapsed_s = self._elapsed_s[self._paths["node"].astype(np.intp)]
         grown = self._paths[column] - self._paths[f"{column}_before"]
         with np.errstate(invalid="ignore", divide="ignore"):
             grown = np.where((elapsed_s > 0) & (grown >= 0), grown, np.nan)
@@ -440,7 +425,7 @@ class ReportColumns:
         dropped = np.maximum(
             0.0, np.nan_to_num(flows["dropped"], nan=0.0) - np.nan_to_num(flows["dropped_before"], nan=0.0)
         )
-        elapsed_s = np.array(self._elapsed_s or [0.0])[flows["node"].astype(np.intp)]
+        elapsed_s = self._elapsed_s[flows["node"].astype(np.intp)]
         return _Offered(self, mbps, is_known, mean_bytes, queued, frame_bytes, dropped, elapsed_s, fresh)
 
 

@@ -8,6 +8,7 @@ the doubt is shown. Nothing here waits, and nothing but the latest is kept.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import compress
 from statistics import median
 from typing import Any, Protocol
 
@@ -19,12 +20,13 @@ from hyroads.controller.core.closed_loop import Measurements
 from hyroads.controller.core.estimate.busy_time import Interface
 from hyroads.controller.core.estimate.filter_bank import FloatArray, IndexArray
 from hyroads.controller.core.estimate.link_estimate import Sample, Samples, Source
+from hyroads.controller.core.ragged import Ragged
 from hyroads.controller.measure.samples import Event
 from hyroads.controller.model.state import TopologyContext
 
 from .carrier_sensing import CarrierSensingRegistry
 from .port_watch import PortWatch
-from .radio_table import FLAGS, FRESH_S, Fresh, Polled, RadioTable, SnmpTable
+from .radio_table import FLAGS, FRESH_S, FreshReadings, Polled, RadioTable, SnmpTable
 from .source import Heard
 
 # A modulation that was used longer ago says nothing new.
@@ -32,7 +34,6 @@ HEARD_MS = 3000
 # SNMP and channel tell of the same estimate, taken up to a second apart.
 DISAGREE_RATIO = 0.3
 DISAGREE_POLLS = 3
-_NOTHING: IndexArray = np.zeros(0, dtype=np.intp)
 
 
 class RadioSession(Protocol):
@@ -58,6 +59,30 @@ class RadioSession(Protocol):
         """Ask for a reading at once."""
 
 
+class _Said:
+    """What the last rows of each interface say of links: places of links and capacities."""
+
+    def __init__(self, interfaces: int) -> None:
+        self._rows: list[tuple[RadioNeighbour, ...] | None] = [None] * interfaces
+        self._arrays = Ragged(np.intp, np.float64)
+        self._arrays.put(interfaces, np.zeros(0), np.zeros(0))
+
+    def others(self, places: IndexArray, neighbours: Sequence[tuple[RadioNeighbour, ...]]) -> list[int]:
+        """Which of some interfaces say something that was not :meth:`put`, or does not last."""
+        rows = self._rows
+        return [i for i, (at, now) in enumerate(zip(places.tolist(), neighbours, strict=True)) if rows[at] is not now]
+
+    def put(self, at: int, rows: tuple[RadioNeighbour, ...] | None, links: IndexArray, mbps: FloatArray) -> None:
+        """What an interface says; ``rows`` of which it follows, None if it does not last."""
+        self._rows[at] = rows
+        self._arrays.put(at, links, mbps)
+
+    def of(self, places: IndexArray) -> tuple[IndexArray, IndexArray, FloatArray]:
+        """Of some interfaces: how much each says, and all of it, one after the other."""
+        count, links, mbps = self._arrays.of(places)
+        return count, links, mbps
+
+
 class TelemetryIngest:
     """Listens to radios (``agents.server.RadioListener``) and the SNMP collector; a ``source.Source`` of the loop."""
 
@@ -73,12 +98,11 @@ class TelemetryIngest:
         self._link = {(link.source, link.target, link.technology): link.id for link in network.links}
         self._names = tuple(link.id for link in network.links)
         self._place_of = network.link_index
-        self._said: dict[Interface, tuple[tuple[RadioNeighbour, ...], IndexArray, FloatArray]] = {}
-        """What the last rows of an interface say of links, as far as nothing else can change that."""
         self._must_be_mutual = network.discovered
         # What the file says of capacities, if anything, is told once: it does not age.
         self._told = [link for link in network.links if link.id not in network.unmeasured]
         self.radios = RadioTable(interfaces)
+        self._said = _Said(len(interfaces))
         self.snmp = SnmpTable(interfaces)
         self.ports = PortWatch(addressing)
         self._sensing = CarrierSensingRegistry(context)
@@ -144,14 +168,17 @@ class TelemetryIngest:
         told, self._told = self._told, []
         self.radios.judge(self._late_s())
         late_s = self.radios.late_s
-        polled = (each for each in self.snmp.take() if not self.radios.is_fresh(each.interface, now_s))
-        tables: list[Fresh] = [*self.radios.take(now_s), *polled]
+        fresh = self.radios.take(now_s)
+        polled = [each for each in self.snmp.take() if not self.radios.is_fresh(each.interface, now_s)]
         # All of them first: what one end says is judged by what the other hears.
-        for table in tables:
+        self._sensing.tables(fresh.interfaces, fresh.neighbours, fresh.times_s.tolist())
+        for table in polled:
             self._sensing.table(table.interface, table.neighbours, table.time_s)
         configured = tuple(Sample(link.id, Source.CONFIGURED, link.capacity_mbps, now_s) for link in told)
-        samples = self._samples(tables, configured, now_s - late_s)
-        busy = {table.interface: table.busy for table in tables if table.busy is not None}
+        samples = self._samples(fresh, polled, configured, now_s - late_s)
+        is_told = ~np.isnan(fresh.busy)
+        busy = dict(zip(compress(fresh.interfaces, is_told.tolist()), fresh.busy[is_told].tolist(), strict=True))
+        busy.update({table.interface: table.busy for table in polled if table.busy is not None})
         self._sensing.observed(busy)
         self._sensing.update(now_s - late_s)
         return Measurements(samples, busy, late_s=late_s)
@@ -164,45 +191,51 @@ class TelemetryIngest:
         """Whether every interface has been read."""
         return self._sensing.complete()
 
-    def _samples(self, tables: Sequence[Fresh], others: tuple[Sample, ...], now_s: float) -> Samples:
+    def _samples(
+        self, fresh: FreshReadings, polled: Sequence[Polled], others: tuple[Sample, ...], now_s: float
+    ) -> Samples:
         """What interfaces say of the capacities of links, and what is known of these."""
-        parts = [self._columns(table, now_s) for table in tables]
-        counts = [len(links) for links, _ in parts]
-        times_s = np.repeat(np.array([table.time_s for table in tables], dtype=float), counts)
-        links = np.concatenate([links for links, _ in parts] or [_NOTHING])
-        mbps = np.concatenate([mbps for _, mbps in parts] or [np.zeros(0)])
-        return Samples(self._names, Source.MODULATION, links, mbps, times_s, others)
+        places, times_s, neighbours = fresh.places, fresh.times_s, fresh.neighbours
+        if polled:
+            of_polled = [self.radios.place_of[table.interface] for table in polled]
+            places = np.concatenate([places, np.array(of_polled, dtype=np.intp)])
+            times_s = np.concatenate([times_s, [table.time_s for table in polled]])
+            neighbours = [*neighbours, *(table.neighbours for table in polled)]
+        interfaces = [*fresh.interfaces, *(table.interface for table in polled)]
+        # Where another source says less, that may be over at any time.
+        for i in range(len(interfaces)) if self._smaller else self._said.others(places, neighbours):
+            self._said.put(int(places[i]), *self._says(interfaces[i], neighbours[i], now_s))
+        counts, links, mbps = self._said.of(places)
+        return Samples(self._names, Source.MODULATION, links, mbps, np.repeat(times_s, counts), others)
 
-    def _columns(self, table: Fresh, now_s: float) -> tuple[IndexArray, FloatArray]:
-        """Places of links and their capacities, by the rows of an interface."""
-        known = self._said.get(table.interface)
-        if known is not None and known[0] is table.neighbours and not self._smaller:
-            return known[1], known[2]
+    def _says(
+        self, interface: Interface, neighbours: tuple[RadioNeighbour, ...], now_s: float
+    ) -> tuple[tuple[RadioNeighbour, ...] | None, IndexArray, FloatArray]:
+        """Places of links and their capacities, by the rows of an interface; before them these rows, if nothing else
+        can change that.
+        """
         found: list[tuple[int, float]] = []
         # Rows of which all but the time is the same each time give the same as long as nobody else is asked.
         is_lasting = not self._smaller
-        for row in table.neighbours:
-            ends = self._ends(table.interface, row.mac)
+        for row in neighbours:
+            ends = self._ends(interface, row.mac)
             if ends is None:
-                self.radios.note(table.interface[0], "unknown-neighbour", now_s)
+                self.radios.note(interface[0], "unknown-neighbour", now_s)
                 is_lasting = False
                 continue
             is_lasting &= not (self._must_be_mutual or (ends[2] is not None and row.rx_mbps))
             found += (
                 (self._place_of[link], self._least(link, mbps, now_s))
-                for link, mbps in self._of_row(table, row, ends, now_s)
+                for link, mbps in self._of_row(interface, row, ends, now_s)
             )
         links = np.array([place for place, _ in found], dtype=np.intp)
-        mbps = np.array([value for _, value in found], dtype=float)
-        if is_lasting:
-            self._said[table.interface] = (table.neighbours, links, mbps)
-        return links, mbps
+        return neighbours if is_lasting else None, links, np.array([value for _, value in found], dtype=float)
 
     def _of_row(
-        self, table: Fresh, row: RadioNeighbour, ends: tuple[Interface, str | None, str | None], now_s: float
+        self, interface: Interface, row: RadioNeighbour, ends: tuple[Interface, str | None, str | None], now_s: float
     ) -> Iterator[tuple[str, float]]:
         """Links and capacities of which a row tells."""
-        (other, out, back), me = ends, table.interface[0]
+        (other, out, back), me = ends, interface[0]
         if row.last_heard_ms > HEARD_MS or (self._must_be_mutual and not self._sensing.may_hear(other, me, now_s)):
             return
         if out is not None and row.tx_mbps:

@@ -224,8 +224,9 @@ def cooperatively(items: Iterable[Item], every: int = 50, pause_s: float = 0.0) 
             sleep(pause_s)
 
 
-# How long a thread may keep the green threads waiting each time that they want to go on.
-sys.setswitchinterval(0.001)
+# How long a thread may keep the green threads waiting each time that they want to go on, and they a thread: each of
+# them gives the interpreter away in nearly every operation on a large array, and then has to get it back.
+sys.setswitchinterval(0.0001)
 
 
 def in_thread(function: Callable[..., Any], *arguments: object) -> Any:

@@ -10,7 +10,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import KW_ONLY, InitVar, dataclass, replace
+from dataclasses import KW_ONLY, InitVar, dataclass, field, replace
 from functools import partial
 from operator import is_
 from typing import Any
@@ -141,6 +141,8 @@ class EventLoop:
     source: InitVar[Source | None] = None
     override: InitVar[RateOverride | None] = None
     routes: InitVar[Routes | None] = None
+    before_slot: list[Callable[[], None]] = field(default_factory=list, init=False)
+    """Who has measurements that wait to be taken."""
 
     def __post_init__(  # noqa: PLR0917 - the fields above, in their order
         self,
@@ -187,8 +189,6 @@ class EventLoop:
         )
         self.before_push: list[Callable[[], None]] = []
         """Services that follow the network and confirmations before anybody is told anything."""
-        self.before_slot: list[Callable[[], None]] = []
-        """Who has measurements that wait to be taken."""
         self.followers: list[Callable[[], None]] = []
         """Called whenever something may have been confirmed, or has come by a watched path."""
         self.collectors: list[Callable[[], Iterator[Any]]] = []
