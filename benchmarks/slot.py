@@ -6,6 +6,7 @@ send. Cold: no earlier rates are known; warm: the last slot's, with instruments 
 (busy times, rates). Memory is what the state between two slots holds. Words choose cases by parts of their names, or
 ``small`` and ``large``. ``-v`` says which part took how long. ``--slices N``: every second flow is in one of N slices
 whose shares of all technologies are half of what they would need. ``--flows N``: with N flows in every case.
+``--filters``: the filters of capacities alone, of 8,000 links with a sample each in every slot, compiled and in numpy.
 """
 
 from __future__ import annotations
@@ -30,7 +31,10 @@ from rates import Case, cases, problem_of
 from hyroads.controller.control.allocators import SolverMode
 from hyroads.controller.core.closed_loop import LoopState, Measurements, configured_samples, slot
 from hyroads.controller.core.demand import Demands, Offer
+from hyroads.controller.core.estimate import filter_bank
 from hyroads.controller.core.estimate.busy_time import CarrierSensing, ExternalAirtime
+from hyroads.controller.core.estimate.filter_bank import FilterBank
+from hyroads.controller.core.estimate.filters import FilterSettings
 from hyroads.controller.core.estimate.link_estimate import LinkEstimator, Sample, Source
 from hyroads.controller.core.network import Network
 from hyroads.controller.core.rates import RateProblem
@@ -173,14 +177,44 @@ def chosen(words: Iterable[str], flows: int | None = None) -> Iterator[Case]:
             yield case if flows is None else replace(case, flows=flows)
 
 
+def filters_row(runs: int, links: int = 8_000) -> str:
+    """What the filters of all links take, compiled and in numpy, in turn: the same samples, noise of 5 %."""
+    rng, settings = np.random.default_rng(1), FilterSettings()
+    size = links * len(Source)
+    index, level = np.arange(0, size, len(Source)), rng.uniform(5.0, 500.0, links)
+    compiled, took_ms = filter_bank.kernel(), dict[bool, list[float]]({True: [], False: []})
+    if compiled is None:
+        return "the compiled kernel isn't built"
+    bank = FilterBank.empty(size, settings)
+    for tick in range(SETTLE + runs):
+        values, times_s = level * np.exp(0.05 * rng.standard_normal(links)), np.full(links, tick * SLOT_S)
+        for is_compiled, kernel in ((True, compiled), (False, None)):
+            filter_bank.kernel = lambda kernel=kernel: kernel
+            begun_s = time.process_time()
+            after = bank.updated(index, values, times_s, settings)
+            if tick >= SETTLE:
+                took_ms[is_compiled].append(1000 * (time.process_time() - begun_s))
+        bank = after
+    medians = {which: statistics.median(times) for which, times in took_ms.items()}
+    times = ", ".join(
+        f"{name} {medians[which]:.2f} ms (p99 {p99(took_ms[which]):.2f})"
+        for which, name in ((True, "compiled"), (False, "numpy"))
+    )
+    return f"{links} samples of {size} filters: {times}, ratio {medians[False] / medians[True]:.1f}"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("-v", action="store_true", help="say which part took how long")
     parser.add_argument("--slices", type=int, default=0, metavar="N")
     parser.add_argument("--flows", type=int, metavar="N", help="as many flows in every case (default: the case's own)")
     parser.add_argument("--runs", type=int, default=RUNS, metavar="N", help="slots of each kind")
+    parser.add_argument("--filters", action="store_true", help="the filters of capacities alone")
     parser.add_argument("words", nargs="*", metavar="WORD")
     args = parser.parse_args()
+    if args.filters:
+        print(filters_row(args.runs))
+        return
     if args.v:
         for case in chosen(args.words or ["large"], args.flows):
             profiled(case, args.slices)

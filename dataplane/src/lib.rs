@@ -13,6 +13,7 @@ macro_rules! tell {
 
 pub mod client;
 pub mod edge;
+pub mod estimate;
 pub mod ip;
 pub mod medium;
 pub mod messages;

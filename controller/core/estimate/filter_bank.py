@@ -1,13 +1,18 @@
-"""Many filters of ``filters`` at once, as arrays: thousands of links have one for every source, each slot."""
+"""Many filters of ``filters`` at once, as arrays: thousands of links have one for every source, each slot.
+
+The compiled kernel (``native.filters``) does the same; what is here is the reference, and takes over without a library.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from hyroads.controller.native.filters import Kernel, kernel
 
 from .filters import LEAST_SPREAD, LEAST_SPREAD_SAMPLES, EstimateError, Filtered, FilterSettings
 
@@ -53,13 +58,56 @@ class FilterBank:
     def updated(
         self, index: IndexArray, values: FloatArray, times_s: FloatArray, settings: FilterSettings
     ) -> FilterBank:
-        """With samples in the order given, several for one filter allowed; shapes k, k, k."""
+        """With samples in the order given, several for one filter allowed; shapes k, k, k.
+
+        Raises :class:`EstimateError` if a sample is not finite, or of a filter that there is not.
+        """
         if not np.isfinite(values).all():
             raise EstimateError("a sample must be a finite number")
+        if np.any((index < 0) | (index >= len(self.mean))):
+            raise EstimateError(f"a sample is of none of the {len(self.mean)} filters")
         arrays = {field.name: getattr(self, field.name).copy() for field in fields(self)}
-        for part in _rounds(index):
-            _update(arrays, index[part], values[part], times_s[part], settings)
+        native = kernel()
+        # Of a bank made for fewer samples the reference looks at those that there are.
+        if native is not None and self.recent.shape[1] >= settings.samples_used:
+            _update_native(native, arrays, index, values, times_s, settings=settings)
+        else:
+            for part in _rounds(index):
+                _update(arrays, index[part], values[part], times_s[part], settings)
         return FilterBank(**arrays)
+
+
+def _update_native(
+    native: Kernel,
+    arrays: Mapping[str, NDArray[Any]],
+    index: IndexArray,
+    values: FloatArray,
+    times_s: FloatArray,
+    *,
+    settings: FilterSettings,
+) -> None:
+    """All samples, in place; :class:`EstimateError` if the kernel refuses them."""
+    try:
+        native.update(
+            {
+                **arrays,
+                "recent": arrays["recent"].reshape(-1),
+                "index": np.ascontiguousarray(index, dtype=np.int64),
+                "values": np.ascontiguousarray(values, dtype=np.float64),
+                "times_s": np.ascontiguousarray(times_s, dtype=np.float64),
+                "step_samples": np.array(settings.step_samples, dtype=np.uint64),
+            },
+            columns=arrays["recent"].shape[1],
+            window=settings.window,
+            jump_samples=settings.jump_samples,
+            tau_s=settings.tau_s,
+            jump_ratio=settings.jump_ratio,
+            jump_sigma=settings.jump_sigma,
+            step_ratio=settings.step_ratio,
+            step_sigma=settings.step_sigma,
+        )
+    except ValueError as error:
+        raise EstimateError(str(error)) from error
 
 
 def _rounds(index: IndexArray) -> Iterator[IndexArray | slice]:
