@@ -330,9 +330,15 @@ class _Program:
     def add_tangents(self, solved: _Solved) -> float:
         """Add the tangents where the solution is; returns by how much it overrates the utility."""
         over = solved.utilities - np.log1p(solved.rates_mbps)
-        for flow in np.flatnonzero(over > TARGET_GAP / 10.0).tolist():
-            self._tangents.append((flow, float(solved.rates_mbps[flow])))
-        return float(np.maximum(over, 0.0).sum())
+        missing = 0.0
+        for flow, (rate_mbps, more) in enumerate(zip(solved.rates_mbps.tolist(), over.tolist(), strict=True)):
+            is_known = any(of == flow and abs(at - rate_mbps) <= _PARALLEL * (1.0 + at) for of, at in self._tangents)
+            # As with sets: what the solution is above a tangent that is known is the solver's tolerance.
+            if more > 0.0 and not is_known:
+                missing += more
+                if more > TARGET_GAP / 10.0:
+                    self._tangents.append((flow, rate_mbps))
+        return missing
 
 
 def heaviest_independent_set(
