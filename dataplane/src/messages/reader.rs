@@ -14,6 +14,8 @@ const AT_ONCE: usize = 2048;
 /// With more than this that nobody has taken nothing is read: senders wait then.
 const MOST_EVENTS: usize = 8192;
 const MOST_BYTES: usize = 16 << 20;
+/// A socket of which so many events are to be taken is not read: who talks a lot keeps nobody else waiting.
+const MOST_OF_ONE: usize = 256;
 /// What held messages and batches leave behind no more memory than this for the next ones.
 const SPARE_BYTES: usize = 1 << 16;
 
@@ -132,8 +134,10 @@ pub struct Connection {
     held: [Held; 2],
     /// It is named in `Reader::holding`.
     is_listed: bool,
-    /// Of so many events that are to be taken one is of this socket.
+    /// Of so many events, counted from the first one ever, the last one is of this socket.
     told: u64,
+    /// So many of its events are to be taken.
+    waiting: usize,
     scratch: Vec<f64>,
 }
 
@@ -231,6 +235,11 @@ impl Reader {
     pub fn take(&mut self, most: usize, into: &mut Batch) -> bool {
         into.clear();
         let rest = self.pending.events.len() - self.taken;
+        for event in &self.pending.events[self.taken..self.taken + rest.min(most)] {
+            if let Some(connection) = self.connections.get_mut(&event.id) {
+                connection.waiting = connection.waiting.saturating_sub(1);
+            }
+        }
         if self.taken == 0 && rest <= most {
             std::mem::swap(&mut self.pending, into);
             self.before += rest as u64;
@@ -315,8 +324,8 @@ impl Reader {
 
     fn read(&mut self, id: u64) {
         let connection = match self.connections.get_mut(&id) {
-            Some(connection) => connection,
-            None => return,
+            Some(connection) if connection.waiting < MOST_OF_ONE => connection,
+            _ => return,
         };
         let (buffer, fd) = (&mut self.buffer, connection.fd);
         // SAFETY: the buffer is ours and as long as is said; the kernel checks the descriptor.
@@ -337,6 +346,7 @@ impl Reader {
         }
         if self.pending.events.len() > known {
             connection.told = self.before + self.pending.events.len() as u64;
+            connection.waiting += self.pending.events.len() - known;
         }
     }
 }
