@@ -50,7 +50,7 @@ def asides(path: Path) -> list[str]:
     return sorted(each.name for each in path.parent.iterdir() if each.name not in {"state.json", "state.json.1"})
 
 
-@given(st.lists(JSON), st.dictionaries(st.text(), JSON))
+@given(st.lists(JSON, max_size=4), st.dictionaries(st.text(max_size=8), JSON, max_size=4))
 def test_what_is_written_is_read(names: list[Any], count: dict[str, Any]) -> None:
     text = text_of(FORM, {"names": names, "count": count})
     found = parse(text, "state.json", FORM)
