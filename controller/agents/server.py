@@ -496,14 +496,10 @@ class AgentServer:
             session.heard_s = now_s
             if session.is_radio:
                 readings.append(i)
-            elif told.kinds[i] == CHANGES:
+            elif told.kinds[i] == CHANGES or (
+                self._is_whole_again(session, told.line(i)) and sessions[i + 1 : i + 2] != [session]
+            ):
                 reports.append(i)
-            else:
-                # Reports that refer to the old one may still be read.
-                session.whole = session.whole.again(told.line(i))
-                self._listener.agent_links(session, session.whole.up)
-                if sessions[i + 1 : i + 2] != [session]:
-                    reports.append(i)
         if readings:
             self._radios.listener.radio_readings([sessions[i] for i in readings], [told.numbers(i) for i in readings])
         if reports:
@@ -513,6 +509,17 @@ class AgentServer:
             for session in told_of:
                 if not session.joined:
                     self._join(session)
+
+    def _is_whole_again(self, session: Session, line: bytes) -> bool:
+        """A whole report came that differs from the one before in counters alone; False if that ends the session."""
+        try:
+            # Reports that refer to the old one may still be read.
+            session.whole = session.whole.again(line)
+            self._listener.agent_links(session, session.whole.up)
+        except Exception as error:  # noqa: BLE001 - whoever serves the session gets it; others' numbers count
+            session.fail(self._poll.end, error)
+            return False
+        return True
 
     def _take(self, session: Session, line: bytes) -> None:
         if session.closed:

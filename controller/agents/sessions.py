@@ -155,6 +155,10 @@ class Session:
         """Tell the library, which knows the socket by a number, what changes refer to from now on."""
         tell(number_of(self._socket), *what, wholes=self.wholes, is_last=is_last)
 
+    def fail(self, end: Callable[[Any, Exception], None], error: Exception) -> None:
+        """Have whoever serves the socket get an error."""
+        end(self._socket, error)
+
     def close(self, why: str) -> None:
         """End the session (the reader notices and tells the listener)."""
         if not self.closed:

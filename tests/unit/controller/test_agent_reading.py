@@ -12,6 +12,7 @@ import pytest
 
 from hyroads.controller.agents.clients import ClientAccess
 from hyroads.controller.agents.markers import SequenceMarkers
+from hyroads.controller.agents.protocol import ProtocolError
 from hyroads.controller.agents.server import MAX_LINE, AgentServer, Radios
 from hyroads.controller.core.identity import DeviceTokens
 from hyroads.controller.framework import ryu_shim as shim
@@ -270,6 +271,20 @@ def test_what_comes_often_is_decoded_by_the_library_and_nothing_else(
     assert (changed["time_s"], changed["egress"][0]["paths"][0]["received_bytes"]) == (5, 300)
     ours.say(line_of({**again, "links": [{"link": "l", "up": False}]}) + b"\n")
     assert len(taken) == 4
+
+
+def test_what_goes_wrong_with_a_whole_report_ends_its_session(ports: Ports, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the counters of all sessions that came with it would be lost, each time."""
+    ours, _ = ports()
+    ours.dial()
+    ours.say(line_of(WHOLE) + b"\n")
+
+    def refused(_session: Any, _up: Mapping[str, bool]) -> None:
+        raise ProtocolError("no such link")
+
+    monkeypatch.setattr(ours.listener, "agent_links", refused, raising=False)
+    ours.say(line_of({**WHOLE, "time_s": 2.0}) + b"\n")
+    assert ours.session is None and ("misbehaved", "no such link") in ours.listener.told
 
 
 @pytest.mark.parametrize("ended", [b"\n", b"x"])
