@@ -215,10 +215,6 @@ class DecodedReports:
 _KEYS = {"ingress": "number", "egress": "number", "links": "link"}
 
 
-def _ids(flow: Report) -> list[int]:
-    return [path["id"] for path in flow["paths"]]
-
-
 def _places(entries: list[Report], key: str) -> dict[Any, int]:
     return {entry[key]: place for place, entry in enumerate(entries)}
 

@@ -51,3 +51,10 @@ def load_library(version_function: str, version: int) -> ctypes.CDLL | None:
             if found == version:
                 return library
     return None
+
+
+def with_short_calls(library: ctypes.CDLL) -> ctypes.PyDLL:
+    """A library whose calls take microseconds, and therefore keep the interpreter's lock: to get it back while another
+    thread computes takes longer than such a call.
+    """
+    return ctypes.PyDLL(library._name, handle=library._handle)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from . import Array, load_library, pointers_to
+from . import Array, load_library, pointers_to, with_short_calls
 
 ABI_VERSION = 1
 
@@ -73,8 +73,7 @@ def load_kernel() -> Kernel | None:
     found = load_library("hyroads_filters_abi", ABI_VERSION)
     if found is None:
         return None
-    # It keeps the interpreter's lock: to get it back while another thread computes takes longer than the call.
-    library = ctypes.PyDLL(found._name, handle=found._handle)
+    library = with_short_calls(found)
     library.hyroads_filters.argtypes = [ctypes.POINTER(_Request)]
     library.hyroads_filters.restype = ctypes.c_int32
     return Kernel(library)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from . import load_library
+from . import load_library, with_short_calls
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -29,9 +29,8 @@ class _Place(ctypes.Structure):
     )  # fmt: skip
 
 
-_LIBRARY: ctypes.CDLL | None = load_library("hyroads_messages_abi", ABI_VERSION)
-# Calls of microseconds keep the interpreter's lock: to get it back while another thread computes takes a millisecond.
-_SHORT = ctypes.PyDLL(_LIBRARY._name, handle=_LIBRARY._handle) if _LIBRARY is not None else None
+_FOUND = load_library("hyroads_messages_abi", ABI_VERSION)
+_LIBRARY = None if _FOUND is None else with_short_calls(_FOUND)
 if _LIBRARY is not None:
     _pointer, _number, _int = ctypes.c_void_p, ctypes.c_uint64, ctypes.c_int32
     for _name, _result, *_arguments in (
@@ -47,9 +46,8 @@ if _LIBRARY is not None:
         ("is_holding", _int, _pointer, _number),
         ("taken_until_ns", _number, _pointer),
     ):
-        for _calls in (_LIBRARY, _SHORT):
-            _function = getattr(_calls, f"hyroads_messages_{_name}")
-            _function.restype, _function.argtypes = _result, _arguments
+        _function = getattr(_LIBRARY, f"hyroads_messages_{_name}")
+        _function.restype, _function.argtypes = _result, _arguments
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,8 +104,8 @@ class MessageReader:
     again.
     """
 
-    def __init__(self, library: ctypes.CDLL, short: ctypes.CDLL, longest: int) -> None:
-        self._library, self._short = library, short
+    def __init__(self, library: ctypes.PyDLL, longest: int) -> None:
+        self._library = library
         self._reader = library.hyroads_messages_new(longest)
         if not self._reader:
             raise OSError("the system gives no epoll descriptor")
@@ -123,14 +121,14 @@ class MessageReader:
 
     def add(self, descriptor: int, data: bytes) -> int:
         """Read a socket from now on; ``data`` was read of it before. Its number; OSError."""
-        number = int(self._short.hyroads_messages_add(self._reader, descriptor, data, len(data)))
+        number = int(self._library.hyroads_messages_add(self._reader, descriptor, data, len(data)))
         if not number:
             raise OSError(f"descriptor {descriptor} can't be waited for")
         return number
 
     def remove(self, number: int) -> None:
         """Forget a socket, before it is closed."""
-        self._short.hyroads_messages_remove(self._reader, number)
+        self._library.hyroads_messages_remove(self._reader, number)
 
     def refer_to_report(
         self, number: int, shape: NDArray[np.uint64], values: NDArray[np.float64], *, wholes: int, is_last: bool = False
@@ -140,39 +138,39 @@ class MessageReader:
         differ from it in counters alone come as ``WHOLE`` then.
         """
         arrays = shape.ctypes.data, len(shape), values.ctypes.data, len(values)
-        self._short.hyroads_messages_report(self._reader, number, *arrays, wholes, is_last)
+        self._library.hyroads_messages_report(self._reader, number, *arrays, wholes, is_last)
 
     def refer_to_reading(self, number: int, technologies: Sequence[str], *, wholes: int, is_last: bool = False) -> None:
         """Changes refer to a reading of these technologies from now on; the rest is as above, but that those that
         differ from it in counters alone come as ``CHANGES``.
         """
         names = "\n".join(technologies).encode()
-        self._short.hyroads_messages_reading(self._reader, number, names, len(names), wholes, is_last)
+        self._library.hyroads_messages_reading(self._reader, number, names, len(names), wholes, is_last)
 
     def take(self, most: int) -> tuple[Told, bool]:
         """What came since the last time, in order, at most so many events, and whether there are more. Of numbers the
         newest of each socket are kept until :meth:`held`, or until a line comes over it, which they then precede.
         OSError: nothing is read any more.
         """
-        is_more = self._short.hyroads_messages_take(self._reader, ctypes.byref(self._place), most)
+        is_more = self._library.hyroads_messages_take(self._reader, ctypes.byref(self._place), most)
         if is_more < 0:
             raise OSError("the thread that reads has ended")
         return Told.at(self._place), bool(is_more)
 
     def held(self) -> Told:
         """The numbers that are kept: of each socket changes, or a whole, or a whole and then changes."""
-        self._short.hyroads_messages_held(self._reader, ctypes.byref(self._place))
+        self._library.hyroads_messages_held(self._reader, ctypes.byref(self._place))
         return Told.at(self._place)
 
     def is_holding(self, number: int) -> bool:
         """Whether something of a socket was read and is to be taken."""
-        return bool(self._short.hyroads_messages_is_holding(self._reader, number))
+        return bool(self._library.hyroads_messages_is_holding(self._reader, number))
 
     def taken_until_s(self) -> float:
         """On the monotonic clock: all that came before was read and taken, but for numbers that are kept."""
-        return float(self._short.hyroads_messages_taken_until_ns(self._reader)) * 1e-9
+        return float(self._library.hyroads_messages_taken_until_ns(self._reader)) * 1e-9
 
 
 def message_reader(longest: int) -> MessageReader | None:
     """A reader of lines of at most ``longest`` bytes; None without the library."""
-    return MessageReader(_LIBRARY, _SHORT, longest) if _LIBRARY is not None and _SHORT is not None else None
+    return None if _LIBRARY is None else MessageReader(_LIBRARY, longest)
