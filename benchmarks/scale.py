@@ -12,7 +12,8 @@ scripted devices and etcd share another one. After the last time the leader is k
 something.
 
 The devices share the machine's cores with the controller. ``cores`` says for each part of the run what both used, and
-how long the controller's main thread waited for a core, both per second: what it waited is not its own work.
+how long the controller's main thread waited for a core, both per second: what it waited is not its own work. With
+``--apart`` that thread has a core of its own once all is in force.
 """
 
 from __future__ import annotations
@@ -82,6 +83,14 @@ class Use:
         return dict(
             zip(("controller", "devices", "controller_waited"), (round(s / elapsed_s, 3) for s in used_s), strict=True)
         )
+
+
+def set_apart(controller: ControllerProcess, devices: Devices) -> None:
+    """The controller's main thread has a core of its own; its other threads and the devices share the others."""
+    first, *others = sorted(os.sched_getaffinity(0))
+    main = controller.process.pid
+    for thread in [*Path(f"/proc/{main}/task").iterdir(), *Path(f"/proc/{devices.process.pid}/task").iterdir()]:
+        os.sched_setaffinity(int(thread.name), others if int(thread.name) != main else {first})
 
 
 def flow_documents(network: Network, count: int, rng: random.Random) -> list[dict[str, str]]:
@@ -327,6 +336,7 @@ def main() -> int:
     parser.add_argument("--restart", action="store_true", help="end the controller, start it again")
     parser.add_argument("--no-radios", action="store_true")
     parser.add_argument("--standby", type=int, default=0, metavar="TIMES", help="measure what a standby costs")
+    parser.add_argument("--apart", action="store_true", help="give the controller's main thread a core of its own")
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()
     # Whatever was started ends with it.
@@ -361,6 +371,8 @@ def one_controller(network: Network, asked: argparse.Namespace) -> dict[str, Any
             figures["in_force_s"], _ = until_in_force(controller, asked.within_s, not asked.json)
             cores["until in force"] = use.per_s()
             figures.update(devices.ask("counts"))
+            if asked.apart:
+                set_apart(controller, devices)
             use = Use(controller, devices)
             figures.update(idle(controller, asked.seconds))
             cores["in force"] = use.per_s()

@@ -56,7 +56,18 @@ finish() {
 trap finish EXIT
 passed() { echo "== all parts passed in $SECONDS s$([ ! -s "$not_made" ] || echo ", but for $(sort -u "$not_made" | wc -l) tests that were not made")"; }
 unit() { tested -n "$(nproc)" --durations 10 --durations-min 0.5 tests/unit; }
-rust-test() { (cd dataplane && cargo test --profile tests --lib --locked --quiet); }
+rust-test() {
+    local said failed
+    said=$(mktemp)
+    cargo_test 2>&1 | tee "$said" && { rm "$said"; return; }
+    # Its last list, of names alone.
+    mapfile -t failed < <(tac "$said" | sed '/^failures:$/,$d' | sed -n 's/^    \([a-z0-9_:]*\)$/\1/p')
+    rm "$said"
+    [ "${#failed[@]}" -gt 0 ] || return 1
+    echo "-- what failed, once again"
+    cargo_test --exact --test-threads 1 "${failed[@]}"
+}
+cargo_test() { (cd dataplane && cargo test --profile tests --lib --locked --quiet -- "$@"); }
 # A minute for all decoders that read strangers' bytes, hours at night (scripts/fuzz.py, docs/contributing/testing.md).
 # What can't run here is listed as not made.
 fuzz() {

@@ -139,8 +139,9 @@ PROBE_S, LOOK_S = 1.0, 0.01
 """Who is connected has so long at most to show that it lives when another connection says it is the same node."""
 JOIN_WITHIN_S = 0.3
 SPARE_CONNECTIONS = 128
-# Who says something anyway is pinged only to know how long that takes, and to let it know that we live.
-PING_WITHIN_S = 0.6
+# Who says something anyway is pinged only to know how long that takes, and to let it know that we live: agents give a
+# controller up after 2 s, and of several they tell how long ago they heard the leader.
+PING_WITHIN_S, PING_ALONE_WITHIN_S = 0.6, 1.0
 USUAL_S = 0.15
 """So long whatever comes may wait to be read, on any machine."""
 
@@ -202,6 +203,8 @@ class AgentServer:
         self._epoch: int | None = None
         self._follows = False
         self._greatest = 0
+        self.puts_off: Callable[[], bool] = lambda: False
+        """Whether something more urgent than to look after sessions is to be done."""
         self._to_ask: deque[Session] = deque()
         """Who was not asked for the leader yet, in this round."""
         self.leader_heard: Callable[[int, float], None] = lambda epoch, heard_s: None
@@ -619,7 +622,7 @@ class AgentServer:
         while True:
             shim.sleep(max(0.0, min(due_s - self._clock(), JOIN_WITHIN_S / 3)))
             now_s = self._clock()
-            is_due = now_s >= due_s
+            is_due = now_s >= due_s and not self.puts_off()
             if is_due:
                 due_s = now_s + period_s
             # Radios and clients join when they are welcome.
@@ -630,11 +633,16 @@ class AgentServer:
             if is_due:
                 self._look_after_all(period_s)
 
+    @property
+    def _ping_within_s(self) -> float:
+        is_alone = self._epoch is None and not self._follows
+        return PING_ALONE_WITHIN_S if is_alone else PING_WITHIN_S
+
     def _look_after_all(self, period_s: float) -> None:
         """Cost follows who is silent, was asked something, or shall be pinged; of all others two times are compared."""
         self.flush()
         now_s = self._attended()
-        heard_since_s, pinged_since_s = now_s - period_s / 2, now_s - PING_WITHIN_S
+        heard_since_s, pinged_since_s = now_s - period_s / 2, now_s - self._ping_within_s
         for session in [*self.sessions.values(), *self.radios.values()]:
             if session.heard_s < heard_since_s or session.pinged_s <= pinged_since_s or session.has_requests:
                 self._look_after(session, period_s)
@@ -651,5 +659,5 @@ class AgentServer:
         is_client = session.hello.role == CLIENT
         if silent_s > (max(dead_s, DEAD_S) if is_client else dead_s):
             session.close(f"silent for {silent_s:.2f} s")
-        elif is_client or silent_s > period_s / 2 or self._attended() - session.pinged_s >= PING_WITHIN_S:
+        elif is_client or silent_s > period_s / 2 or self._attended() - session.pinged_s >= self._ping_within_s:
             session.ping()

@@ -7,10 +7,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+import numpy as np
+
+from hyroads.controller.core.interface_graph import FloatArray, capacities_of
 from hyroads.controller.core.network import Network, Place
 from hyroads.controller.core.routes import TreeEdge, all_routes, broadcast_tree
 from hyroads.controller.model.state import TopologyContext
 from hyroads.controller.ofp.intents import BareIntents, SwitchIntent, intents_for
+
+TREES = 3
+"""So many broadcast trees are remembered."""
 
 
 @dataclass
@@ -20,10 +26,12 @@ class IntentMaker:
     context: TopologyContext
     _last: dict[str, SwitchIntent] = field(default_factory=dict)
     _bare: BareIntents | None = None
+    _spanned: tuple[tuple[FloatArray, tuple[TreeEdge, ...]], ...] = ()
+    """Capacities of the last networks, and their broadcast trees."""
 
     def intents(self, network: Network, places: Mapping[str, Place]) -> dict[str, SwitchIntent]:
         """Node -> intent on a network without what is down, with plain clients at ``places``."""
-        tree = tuple(sorted(broadcast_tree(network)))
+        tree = self._tree(network)
         made = self._on_demand(places, tree) if self.context.on_demand else self._whole(network, places, tree)
         last, self._last = self._last, made
         if self.context.view is not None:
@@ -32,6 +40,19 @@ class IntentMaker:
             if (known := last.get(node)) is not None and known is not intent and known == intent:
                 made[node] = known
         return made
+
+    def _tree(self, network: Network) -> tuple[TreeEdge, ...]:
+        """The broadcast tree. One of which no link has gone is still the best where links have only gone."""
+        capacities = capacities_of(network)
+        for before, tree in self._spanned:
+            gone = np.flatnonzero(before != capacities)
+            # Weights are in units of the greatest capacity.
+            has_only_lost = not capacities[gone].any() and before.max(initial=0.0) == capacities.max(initial=0.0)
+            if has_only_lost and {i for edge in tree for i in (edge.forward, edge.backward)}.isdisjoint(gone.tolist()):
+                return tree
+        tree = tuple(sorted(broadcast_tree(network)))
+        self._spanned = ((capacities, tree), *self._spanned[: TREES - 1])
+        return tree
 
     @property
     def _relays(self) -> frozenset[str]:

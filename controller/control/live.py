@@ -77,7 +77,8 @@ class Live:
     this time do so together, ``routes``: the paths that flows had before (``restored_routes``), ``in_thread``: runs
     pure functions that may take long, ``in_parts``: a plan is made without a turn of the loop, and costs what the
     change touches (see :meth:`replan`), ``turns``: a lock that is held while the loop turns, ``pause``: lets others run
-    in between.
+    in between, ``let_others``: called again and again by the search for better paths, in its thread, which may wait
+    there for who has more urgent work.
     """
 
     def __init__(
@@ -95,6 +96,7 @@ class Live:
         in_parts: bool = False,
         turns: AbstractContextManager[Any] | None = None,
         pause: Callable[[], object] = lambda: None,
+        let_others: Callable[[], object] = lambda: None,
     ) -> None:
         self._loop = loop
         self.plan: Plan | None = None
@@ -117,7 +119,7 @@ class Live:
         agents = [node for node in context.network.nodes if context.addressing.has_agent(node)]
         self._graph = HelloGraph.of(context.network, agents)
         self._in_thread, self._in_parts = in_thread, in_parts
-        self._turns, self._pause = turns or nullcontext(), pause
+        self._turns, self._pause, self._let_others = turns or nullcontext(), pause, let_others
         self._is_turning = False
         self.rates_urgent = False
         """Whether flows that were there before were routed otherwise after the last turn: the next should not wait."""
@@ -349,14 +351,17 @@ class Live:
         has_capacity = state.capacity_mbps is not None or link.capacity_mbps > 0
         return has_capacity and state.link_fault(self._context, link) is None
 
-    def preparation(self, state: State) -> Callable[[], None]:
-        """What of :meth:`replan` takes longest and depends on nothing else: may run in another thread before it."""
+    def preparation(self, state: State, *, is_urgent: bool = True) -> Callable[[], None]:
+        """What of :meth:`replan` takes longest and depends on nothing else: may run in another thread before it. If it
+        is not urgent, who has more urgent work may have it wait (``let_others``).
+        """
         live = self._cache.live(state)
         flows = self._segments(state)
         known = self._routes
         # Of this very network all is known but what new flows need.
         asked = [flow for flow in flows if flow not in known] if live is self._network else flows
-        return partial(warm, live, [flows[flow].spec for flow in asked], known)
+        let_others = _go_on if is_urgent else self._let_others
+        return partial(warm, live, [flows[flow].spec for flow in asked], known, let_others)
 
     def _segments(self, state: State) -> Mapping[str, DeclaredFlow]:
         """Flows as far as this controller carries them; those that did not change are the very objects of before."""
@@ -439,7 +444,7 @@ class Live:
         before, network, moved = self._routes, self._network, self._moved
         self._is_looking = True
         try:
-            routes = self._in_thread(_better, before, network, changes, moved if rests else None)
+            routes = self._in_thread(_better, before, network, changes, moved if rests else None, self._let_others)
         finally:
             self._is_looking = False
         if rests and self._moved == moved:
@@ -689,8 +694,12 @@ def _with_fill_of(plan: Plan, before: Plan) -> Plan:
 
 
 def _better(
-    routes: dict[str, FlowRoute], live: LiveNetwork, changes: tuple[Change, ...], moved: frozenset[str] | None
+    routes: dict[str, FlowRoute],
+    live: LiveNetwork,
+    changes: tuple[Change, ...],
+    moved: frozenset[str] | None,
+    let_others: Callable[[], object],
 ) -> dict[str, FlowRoute]:
     """Routes after changes; if ``moved`` says who was handed over lately, also with what is to stand by."""
-    after = improved(routes, live, changes) if changes else routes
+    after = improved(routes, live, changes, let_others=let_others) if changes else routes
     return after if moved is None else rested(after, live, moved)

@@ -100,6 +100,8 @@ class LiveNetwork:
     _groups: dict[tuple[GroupFlow, ...], GroupPaths] = field(default_factory=dict)
     intent_maker: IntentMaker | None = None
     """Shared by the networks of one cache."""
+    _with_more: Network | None = None
+    """The network of another one, which has some more links; until it is needed."""
 
     @property
     def maker(self) -> IntentMaker:
@@ -111,12 +113,14 @@ class LiveNetwork:
     @cached_property
     def network(self) -> Network:
         """Dead links have capacity 0; a plain client keeps only the links to where it is attached."""
-        network, capacities = self.context.network, self.basis.capacity_mbps
+        network, capacities, zero = self.context.network, self.basis.capacity_mbps, dict.fromkeys(self.basis.dead, 0.0)
+        more, self._with_more = self._with_more, None
+        if more is not None:
+            return more.with_capacities(zero)
         if self.basis.interference is not None:
             network = replace(network, interference=self.basis.interference)
         if capacities is not None:
             network = network.with_capacities({link.id: c for link, c in zip(network.links, capacities, strict=True)})
-        zero = dict.fromkeys(self.basis.dead, 0.0)
         return attached_only(network, self.context.addressing, self.places).with_capacities(zero)
 
     @cached_property
@@ -138,13 +142,14 @@ class LiveNetwork:
         return self.network.with_capacities({link.id: 0.0 for link in self.network.links if link.source not in own})
 
     def inherit(self, last: LiveNetwork) -> None:
-        """Take over what is known to be the same in the network before: where links have only gone, a shortest path
-        without them is still one.
+        """Take over what is known to be the same in a network that has some more links: a shortest path without these
+        is still one.
         """
-        if not self.basis.has_only_lost(last.basis):
-            return
         gone = {last.context.network.link_index[link] for link in self.basis.dead - last.basis.dead}
-        self._single.update((ends, path) for ends, path in last._single.items() if gone.isdisjoint(path))
+        # At once: another thread may be planning in the other network.
+        known = list(last._single.items())
+        self._single.update((ends, path) for ends, path in known if gone.isdisjoint(path))
+        self._with_more = last.__dict__.get("network", self._with_more)
 
     @cached_property
     def places(self) -> Mapping[str, Place]:
@@ -302,5 +307,7 @@ class Cache:
         found = next((live for live in self._known if live.basis.is_like(basis)), None)
         if found is None:
             found = LiveNetwork(self._context, basis, intent_maker=self._maker)
+            for last in (live for live in self._known if basis.has_only_lost(live.basis)):
+                found.inherit(last)
         self._known = [found, *(live for live in self._known if live is not found)][: self._size]
         return found

@@ -177,9 +177,14 @@ def make_routes(
     return _with_groups(live, routes, before)
 
 
-def warm(live: LiveNetwork, specs: Iterable[FlowSpec], known: Collection[str] = ()) -> None:
+def warm(
+    live: LiveNetwork,
+    specs: Iterable[FlowSpec],
+    known: Collection[str] = (),
+    let_others: Callable[[], object] = lambda: None,
+) -> None:
     """Works out what :func:`make_routes` and the plan will ask of a network, which remembers all of it. ``known`` flows
-    have paths already.
+    have paths already. ``let_others`` is called before each flow, as in :func:`improved`.
     """
     taken: set[tuple[object, ...]] = set()
     with suppress(HyroadsError):
@@ -187,6 +192,7 @@ def warm(live: LiveNetwork, specs: Iterable[FlowSpec], known: Collection[str] = 
         live.planner  # noqa: B018 - cached
         live.intents  # noqa: B018
         for spec in specs:
+            let_others()
             if spec.policy is Policy.SINGLE or frames_of(spec) in taken:
                 live.single_path(spec.source, spec.target)
             elif spec.id not in known:
@@ -195,11 +201,17 @@ def warm(live: LiveNetwork, specs: Iterable[FlowSpec], known: Collection[str] = 
 
 
 def improved(
-    routes: Routes, live: LiveNetwork, changes: Iterable[Change], settings: ChangeSettings = DEFAULTS
+    routes: Routes,
+    live: LiveNetwork,
+    changes: Iterable[Change],
+    settings: ChangeSettings = DEFAULTS,
+    *,
+    let_others: Callable[[], object] = lambda: None,
 ) -> dict[str, FlowRoute]:
     """Routes after significant changes of capacity: only flows that a change affects may differ, and only for a gain.
 
-    Flows with declared paths get all that live, those with bandits all arms of the changed network.
+    Flows with declared paths get all that live, those with bandits all arms of the changed network. ``let_others`` is
+    called before each flow is planned: in a thread it may wait there for who has more urgent work.
     """
     network = live.network
     multipaths = {flow: route for flow, route in routes.items() if route.reason is None}
@@ -221,7 +233,7 @@ def improved(
             network,
             {flow: carried[flow] for flow in flows},
             flows,
-            plan=partial(_plan, network, way),
+            plan=partial(_plan, network, way, let_others),
             value=partial(multipath_mbps, network),
             settings=settings,
         )
@@ -276,8 +288,13 @@ def _loaded_mbps(network: Network, paths: Sequence[Path]) -> float:
 
 
 def _plan(
-    network: Network, way: Callable[[str, str], tuple[Path, ...]], source: str, target: str
+    network: Network,
+    way: Callable[[str, str], tuple[Path, ...]],
+    let_others: Callable[[], object],
+    source: str,
+    target: str,
 ) -> tuple[PathName, ...]:
+    let_others()
     return named(network, way(source, target))
 
 

@@ -71,24 +71,16 @@ def relaying_nodes(network: Network, clients_relay: bool) -> list[bool]:
 
 def interface_graph(network: Network, clients_relay: bool = False) -> InterfaceGraph:
     """Compile a network; ``clients_relay`` lets plain clients forward too, as every node does in the papers."""
-    node_index = {name: number for number, name in enumerate(network.nodes)}
-    technology_index = {name: number for number, name in enumerate(network.technologies)}
-    source = [node_index[link.source] for link in network.links]
-    target = [node_index[link.target] for link in network.links]
-    egress: list[list[int]] = [[] for _ in node_index]
-    ingress: list[list[int]] = [[] for _ in node_index]
-    for link, (start, end) in enumerate(zip(source, target, strict=True)):
-        egress[start].append(link)
-        ingress[end].append(link)
+    known = network.incidence
     return InterfaceGraph(
-        node_index=node_index,
+        node_index=known.node_index,
         technologies=network.technologies,
         shared=[technology not in network.unshared for technology in network.technologies],
-        source=source,
-        target=target,
-        technology=[technology_index[link.technology] for link in network.links],
-        egress=egress,
-        ingress=ingress,
+        source=known.source,
+        target=known.target,
+        technology=known.technology,
+        egress=known.egress,
+        ingress=known.ingress,
         relays=relaying_nodes(network, clients_relay),
         unit_mbps=max((link.capacity_mbps for link in network.links), default=0.0),
     )

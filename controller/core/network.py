@@ -188,6 +188,21 @@ class FlowSpec:
 _IP_PROTO_TCP = 6
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Incidence:
+    """Which links are where, in small integers: nodes and technologies by position, links by index.
+
+    ``source``, ``target`` and ``technology`` are of each link, ``egress`` and ``ingress`` the links of each node.
+    """
+
+    node_index: Mapping[str, int]
+    source: list[int]
+    target: list[int]
+    technology: list[int]
+    egress: list[list[int]]
+    ingress: list[list[int]]
+
+
 @dataclass(frozen=True)
 class Network:
     """The multigraph G(V, E_1..E_K) with its interference domains.
@@ -236,15 +251,38 @@ class Network:
             owned[link.target].add(link.technology)
         return {node: tuple(k for k in self.technologies if k in mine) for node, mine in owned.items()}
 
+    @cached_property
+    def incidence(self) -> Incidence:
+        """Ends and technologies of the links as numbers, and the links of each node."""
+        node_index = {name: number for number, name in enumerate(self.nodes)}
+        technology_index = {name: number for number, name in enumerate(self.technologies)}
+        source = [node_index[link.source] for link in self.links]
+        target = [node_index[link.target] for link in self.links]
+        egress: list[list[int]] = [[] for _ in node_index]
+        ingress: list[list[int]] = [[] for _ in node_index]
+        for link, (start, end) in enumerate(zip(source, target, strict=True)):
+            egress[start].append(link)
+            ingress[end].append(link)
+        technology = [technology_index[link.technology] for link in self.links]
+        return Incidence(node_index, source, target, technology, egress, ingress)
+
     def with_capacities(self, capacities_mbps: Mapping[str, float]) -> Network:
-        """The same network with some capacities replaced (link id -> Mb/s; 0 takes the link out)."""
-        links = tuple(
-            link
-            if (mbps := capacities_mbps.get(link.id, link.capacity_mbps)) == link.capacity_mbps
-            else replace(link, capacity_mbps=mbps)
-            for link in self.links
-        )
-        return replace(self, links=links)
+        """The same network with some capacities replaced (link id -> Mb/s; 0 takes the link out). Ids of other networks
+        are ignored. What does not depend on capacities is shared, so that it is worked out once.
+        """
+        links, index = list(self.links), self.link_index
+        for name, mbps in capacities_mbps.items():
+            place = index.get(name)
+            if place is not None and links[place].capacity_mbps != mbps:
+                links[place] = replace(links[place], capacity_mbps=mbps)
+        made = replace(self, links=tuple(links))
+        known = self.__dict__
+        made.__dict__.update((name, known[name]) for name in _STRUCTURE if name in known)
+        return made
+
+
+_STRUCTURE = ("technologies", "link_index", "technologies_of", "incidence")
+"""Cached properties of a network that do not depend on capacities."""
 
 
 def network_graph(network: Network) -> dict[str, Any]:

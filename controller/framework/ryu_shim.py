@@ -245,6 +245,26 @@ def start_thread(function: Callable[..., object], *arguments: object, name: str)
     original("threading").Thread(target=function, args=arguments, name=name, daemon=True).start()
 
 
+class Gate:
+    """Holds threads of the system up while green threads have something urgent to do."""
+
+    def __init__(self) -> None:
+        self._is_open = original("threading").Event()
+        self.open()
+
+    def open(self) -> None:
+        """Who waits goes on."""
+        self._is_open.set()
+
+    def close(self) -> None:
+        """Who comes now waits."""
+        self._is_open.clear()
+
+    def wait(self, timeout_s: float) -> None:
+        """Wait in a thread of the system until it is open; so long at most."""
+        self._is_open.wait(timeout_s)
+
+
 def let_threads_log() -> None:
     """Let threads of the system log, too: handlers that exist, and those to come, have locks of the system.
 

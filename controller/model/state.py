@@ -322,8 +322,12 @@ def _without_sender(silent: frozenset[str], context: TopologyContext, node: str)
 
 def links_heard(state: State, context: TopologyContext, node: str, up: Mapping[str, bool], now_s: float) -> State:
     """What the agent at ``node`` says of its inbound links; links that aren't its own are ignored."""
-    silent = set(state.silent)
-    for name, alive in up.items():
+    known = state.silent
+    news = {name: alive for name, alive in up.items() if alive == (name in known)}
+    if not news:
+        return state
+    silent = set(known)
+    for name, alive in news.items():
         index = context.network.link_index.get(name)
         if index is None or context.network.links[index].target != node:
             continue

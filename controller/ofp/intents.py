@@ -269,13 +269,18 @@ class BareIntents:
     ) -> None:
         self._compiler = _Compiler(network, addressing, labels, relays)
         self._guarded = guarded
+        self._made_of: tuple[object, ...] = ()
+        """Places and tree of the last intents."""
         self._last = {
             node: replace(self._compiler.bare(node, guarded, dhcp, routers, closed), asks=True, strays=())
             for node in addressing.dpid
         }
 
-    def of(self, places: Mapping[str, Place], tree: Iterable[TreeEdge]) -> dict[str, SwitchIntent]:
+    def of(self, places: Mapping[str, Place], tree: tuple[TreeEdge, ...]) -> dict[str, SwitchIntent]:
         """Node -> intent, with plain clients at these places and this broadcast tree; O(nodes)."""
+        places = dict(places)
+        if self._made_of == (places, tree):
+            return dict(self._last)
         attached, trees, last = self._compiler.attached(places), self._compiler.trees(tree), self._last
         made = {}
         for node, intent in last.items():
@@ -285,8 +290,8 @@ class BareIntents:
                 made[node] = intent
             else:
                 made[node] = replace(intent, tree=hops, clients=clients, strays=strays)
-        self._last = made
-        return made
+        self._last, self._made_of = made, (places, tree)
+        return dict(made)
 
 
 @dataclass(frozen=True)

@@ -217,19 +217,23 @@ class AgentDeployer:
     def push(self, plan: Plan, orders: Orders, is_overtaken: Callable[[], bool] = lambda: False) -> bool:
         """Send what differs from what an agent runs; whether any has a new configuration on its way.
 
-        A configuration takes milliseconds where there are many flows. ``is_overtaken`` lets others run in between, and
-        says whether the orders are outdated by now: then the rest is left to the next time.
+        Configurations first: other paths matter more than other rates. One takes milliseconds where there are many
+        flows. ``is_overtaken`` lets others run in between, and says whether the orders are outdated by now: then the
+        rest is left to the next time.
         """
         if self._follows:
             return False
         self._latest, sent = plan, False
         now_s = self.clock()
-        for node, config in orders.agents.items():
-            link = self._links.get(node)
-            if link is None or link.sent is not None or link.is_asked or link.retry_at_s > now_s:
-                continue
+        ready = [
+            (link, config)
+            for node, config in orders.agents.items()
+            if (link := self._links.get(node)) is not None
+            and not (link.sent is not None or link.is_asked or link.retry_at_s > now_s)
+        ]
+        for link, config in ready:
             if not link.known:
-                self._recognise(link, (plan.agents[node], config))
+                self._recognise(link, (plan.agents[link.session.node], config))
             if not self._runs(link, config):
                 self._send(link, config)
                 sent = True
@@ -237,7 +241,9 @@ class AgentDeployer:
                 if is_overtaken() or self._latest is not plan:
                     self.wake()
                     return sent
-            else:
+        for link, _ in ready:
+            # Others may have run since.
+            if link.sent is None and self._links.get(link.session.node) is link:
                 self._send_rates(link, plan)
         return sent
 
@@ -374,7 +380,8 @@ class Addition(Protocol):
 
 @dataclass(eq=False)
 class Deployer:
-    """``is_overtaken`` lets a slot pass that is due, and says whether something has happened meanwhile.
+    """``is_overtaken`` lets a slot pass that is due, and says whether something has happened meanwhile, ``is_urgent``
+    whether links were cut that are to be deployed before anything else.
 
     Only switches of which something changed are looked at: ``registry`` names those whose sessions did.
     """
@@ -383,6 +390,7 @@ class Deployer:
     agents: AgentDeployer
     registry: SwitchRegistry
     is_overtaken: Callable[[], bool]
+    is_urgent: Callable[[], bool] = lambda: False
 
     def __post_init__(self) -> None:
         self.switches = self.registry.sessions
@@ -407,14 +415,16 @@ class Deployer:
         self._permitted_for: Mapping[str, frozenset[str]] = {}
         """Flows that switches may classify, as they were told last."""
 
-    def push(self, plan: Plan) -> None:
-        """Tell everybody what may be told now."""
+    def push(self, plan: Plan, agents_told: Callable[[], None] = lambda: None) -> None:
+        """Tell everybody what may be told now; ``agents_told`` is called once agents were."""
         # Agents first: rates react to a cut link before the switches' single paths do.
         if self.agents.push(plan, self._order.orders(plan, self.views()), self.is_overtaken):
             # What is on its way to one may let another go on. The plan in force may be another one by now.
             plan = self.live.in_force
             self.agents.push(plan, self._order.orders(plan, self.views()), self.is_overtaken)
-        self.is_overtaken()
+        agents_told()
+        if self.is_overtaken() and self.is_urgent():
+            return
         self._push_switches(self._order.orders(self.live.in_force, self.views()))
 
     def views(self) -> Views:
@@ -532,5 +542,5 @@ class Deployer:
             # In a large network something happens all the time, so some are told nevertheless.
             if is_new:
                 self._told_last, told = node, told + 1
-                if self.is_overtaken() and told >= TOLD_AT_LEAST:
+                if self.is_overtaken() and (told >= TOLD_AT_LEAST or self.is_urgent()):
                     return

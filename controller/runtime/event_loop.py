@@ -7,6 +7,7 @@ do. Services use it as their ``services.port.ControllerPort``.
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -62,6 +63,10 @@ STEP_S = 0.005
 """Work that is done in one go, before others may run."""
 MOST_STEP_S = 0.05
 """The same while devices of a large network come up, and others take long each time that they run."""
+URGENT_S = 0.6
+"""So long slots and other work wait at most until agents are told of a cut in a large network."""
+MOST_PREPARED = 3
+"""So often at most a plan is prepared anew because the state has changed meanwhile."""
 BUSY_S = 0.01
 """Others who take so long each time that they run have much to do: rates are worked out without letting them run."""
 
@@ -98,6 +103,7 @@ def _live(
     override: RateOverride | None,
     *,
     routes: Routes | None,
+    let_others: Callable[[], object],
 ) -> Live:
     options, is_large = options_of(settings), len(context.network.links) >= LARGE
     together_s = max([TOGETHER_S, *(2 * hello.dead_ms / 1e3 for hello in hello_configs(context, options).values())])
@@ -115,6 +121,7 @@ def _live(
         in_parts=is_large,
         turns=shim.new_lock(),
         pause=partial(shim.sleep, 0) if is_large else lambda: None,
+        let_others=let_others,
     )
 
 
@@ -143,6 +150,16 @@ class EventLoop:
     routes: InitVar[Routes | None] = None
     before_slot: list[Callable[[], None]] = field(default_factory=list, init=False)
     """Who has measurements that wait to be taken."""
+    _urgent_until_s: float = field(default=-math.inf, init=False)
+    """So long at most a cut comes before slots and searches; -inf: there is none to be deployed."""
+    _gave_way_at: int = field(default=-1, init=False)
+    """Slots that had begun when one gave way the last time."""
+    _calm: shim.Signal = field(default_factory=shim.Signal, init=False)
+    """The cut is deployed."""
+    _is_preparing: bool = field(default=False, init=False)
+    """Other capacities are prepared, which then count."""
+    _searches: shim.Gate = field(default_factory=shim.Gate, init=False)
+    """Closed while a cut is to be deployed."""
 
     def __post_init__(  # noqa: PLR0917 - the fields above, in their order
         self,
@@ -158,7 +175,8 @@ class EventLoop:
         self.declared = context.network
         """The network file as it was last read; nodes, links and their order are those of ``context``."""
         self._is_large = len(context.network.links) >= LARGE
-        self.live = _live(context, settings, numbers, source, override, routes=routes)
+        let_others = partial(self._searches.wait, URGENT_S)
+        self.live = _live(context, settings, numbers, source, override, routes=routes, let_others=let_others)
         self._hellos = hello_configs(context, options_of(settings))
         self.slots, self._garbage = SlotClock(settings.slot_ms / 1e3, clock), Garbage()
         self.plan_ms = self.planned_at_s = 0.0
@@ -174,7 +192,9 @@ class EventLoop:
         self.registry = SwitchRegistry(context, attended, *told, greater_epoch_seen=self._greater_epoch_seen)
         self.switches, self.session_of = self.registry.sessions, self.registry.of
         self.agents.runs = self.live.adopt_rates
-        self._deployer = Deployer(self.live, self.agents, self.registry, self._is_overtaken)
+        self._deployer = Deployer(
+            self.live, self.agents, self.registry, self._is_overtaken, is_urgent=lambda: self.is_urgent
+        )
         self.views, self.additions = self._deployer.views, self._deployer.additions
         self.markers = SequenceMarkers(self._hear)
         self.progress, self._wake = shim.Signal(), shim.Signal()
@@ -348,6 +368,7 @@ class EventLoop:
             self.reports.forget(session.node)
             self.markers.left(session.node)
             self._become(model.agent_down(self.state, self.context, session.node), urgent=True)
+            self._give_way(self.clock())
             self._await_switch(session.node)
 
     def agent_links(self, session: Session, up: Mapping[str, bool]) -> None:
@@ -357,6 +378,8 @@ class EventLoop:
         if heard is before:
             return
         self._become(self.live.links_reported(before, heard, now_s))
+        if self.state.silent - before.silent:
+            self._give_way(now_s)
         for link in sorted(self.state.silent ^ before.silent):
             what = "silent" if link in self.state.silent else "heard again"
             LOG.warning("link %s is %s", link, what + (", held down" if link in self.state.held else ""))
@@ -417,6 +440,8 @@ class EventLoop:
         """Turn the loop once per slot, for ever, in a green thread of its own."""
         while True:
             shim.sleep(self.slots.wait_s())
+            self._wait_until_calm()
+            self._work_as_usual()
             self._call(self.before_slot)
             with self.slots:
                 try:
@@ -441,7 +466,22 @@ class EventLoop:
         if self.settled and (plan is not None or (self.plan is not None and self.plan.fill)):
             self.agents.push_rates(self.live.in_force)
         # While it turned, others may have changed the state.
-        self._become(self.live.with_measured(self.state, self.clock()), urgent=self.settled)
+        measured = self.live.with_measured(self.state, self.clock())
+        if not self._is_large or not self.settled:
+            self._become(measured, urgent=self.settled)
+        elif measured is not self.state and not self._is_preparing:
+            self._is_preparing = True
+            shim.spawn(self._prepare_measured, measured)
+
+    def _prepare_measured(self, measured: State) -> None:
+        """In a large network other capacities count once they can be planned with: what that takes no cut waits for."""
+        try:
+            shim.in_thread(self.live.preparation(measured, is_urgent=False))
+        except Exception as error:  # noqa: BLE001 - the loop outlives a defect in planning; it is counted and shown
+            self.exception("preparing what was measured", error)
+        self._wait_until_calm()
+        self._is_preparing = False
+        self._become(model.measured(self.state, measured.capacity_mbps, measured.interference), urgent=True)
 
     def _cycle(self) -> None:
         self._plan_if_changed()
@@ -451,7 +491,7 @@ class EventLoop:
         self._is_overtaken()
         if self.settled and self.plan is not None:
             self._call(self.before_push)
-            self._deployer.push(self.plan)
+            self._deployer.push(self.plan, self._agents_told)
             self._refresh()
             self._is_overtaken()
         if self.settled:
@@ -502,6 +542,35 @@ class EventLoop:
             except Exception as error:  # noqa: BLE001 - a service's defect is counted and shown, and harms no other
                 self.exception("a service", error)
 
+    def _give_way(self, now_s: float) -> None:
+        """Links were cut: slots and searches wait until that is planned and deployed. Each of them would hold it up as
+        long as it takes itself, and what it found would be outdated. Where links are cut all the time, one slot takes
+        place between two of them.
+        """
+        if self._is_large and self.settled and self.leads and self._gave_way_at != self._slots_begun:
+            self._urgent_until_s, self._gave_way_at = now_s + URGENT_S, self._slots_begun
+            self._searches.close()
+
+    @property
+    def is_urgent(self) -> bool:
+        """Whether links were cut and agents are not told yet: nothing else matters as much, for a while."""
+        return self._urgent_until_s > self.clock()
+
+    def _wait_until_calm(self) -> None:
+        while (urgent_s := self._urgent_until_s - self.clock()) > 0:
+            self._calm.wait(urgent_s)
+
+    def _agents_told(self) -> None:
+        """Of all that is known by now, or of less."""
+        if self._tried_version == self.state.version:
+            self._work_as_usual()
+
+    def _work_as_usual(self) -> None:
+        if self._urgent_until_s > -math.inf:
+            self._urgent_until_s = -math.inf
+            self._searches.open()
+            self._calm.notify()
+
     def _is_overtaken(self) -> bool:
         """Lets a slot pass that is due, where steps are long; whether there is something else to plan meanwhile.
 
@@ -509,7 +578,8 @@ class EventLoop:
         """
         if not self._is_large:
             return False
-        step_s = min(MOST_STEP_S, max(STEP_S, self._others_s)) if self._is_bringing_up else STEP_S
+        is_pressed = self._is_bringing_up or self.is_urgent
+        step_s = min(MOST_STEP_S, max(STEP_S, self._others_s)) if is_pressed else STEP_S
         if self.clock() >= self._paused_s + step_s:
             began_s = self.clock()
             shim.sleep(0)
@@ -564,11 +634,8 @@ class EventLoop:
             # Nothing is deployed before all agents are known: how many of them are here by now makes no difference.
             return
         self._asked = asked
-        if self._is_large:
-            # Others may change the state meanwhile, or plan it themselves.
-            shim.in_thread(self.live.preparation(self.state))
-            if self._tried_version == self.state.version:
-                return
+        if self._is_large and not self._prepare():
+            return
         # A state that can't be planned is not tried again: the last plan stays in force until something changes.
         self._tried_version = self.state.version
         began_s = self.clock()
@@ -579,6 +646,18 @@ class EventLoop:
         self.counters["plans"] += 1
         self.saver.note()
         log_plan(before, plan, self.events)
+
+    def _prepare(self) -> bool:
+        """Work out in a thread what planning needs; False if the state was planned meanwhile."""
+        for _ in range(MOST_PREPARED):
+            state = self.state
+            shim.in_thread(self.live.preparation(state))
+            if self._tried_version == self.state.version:
+                return False
+            if self.state is state:
+                break
+            # It has changed: what is to be planned now takes less than that did, but too long for this thread.
+        return True
 
     # -- what others ask
 

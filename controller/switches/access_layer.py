@@ -183,6 +183,11 @@ class AccessLayer:
         sent = self._batch.names if self._batch is not None else ()
         return self.is_told and name not in self._dirty and name not in sent and name not in self._refused
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is on its way, to be sent, or to be tried again."""
+        return self._batch is None and not (self._dirty or self._keys or self._refused)
+
     def is_late(self) -> bool:
         """Whether the switch owes an answer for too long; also tries again what was refused."""
         now_s = self.clock()

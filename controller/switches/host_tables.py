@@ -527,6 +527,11 @@ class HostLayer:
         """Whether all that is wanted for a host is in force, and nothing else."""
         return host not in self._dirty and host not in self._sent and host not in self._refused
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is on its way, to be sent, or to be tried again."""
+        return self._batch is None and not (self._dirty or self._refused)
+
     def is_late(self) -> bool:
         """Whether the switch owes an answer for too long; also tries again what was refused."""
         now_s = self.clock()

@@ -262,8 +262,16 @@ class SwitchSession:
         if self._goal is not None:
             self.want(self._goal.wanted)
 
+    def _is_idle(self) -> bool:
+        """Whether no answer is awaited, and nothing is to be tried again."""
+        is_read = self._batch is None and self._installed is not None
+        is_quiet = is_read and not self._refused and self._life_until_s == math.inf
+        return is_quiet and self.hosts.is_idle and self.access.is_idle
+
     def tick(self) -> None:
         """Ends a connection that does not answer; tries again what was refused."""
+        if self._is_idle():
+            return
         now_s = self.clock()
         waiting = self._batch is not None or self._installed is None
         layers_late = [self.hosts.is_late(), self.access.is_late()]

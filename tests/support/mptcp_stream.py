@@ -79,11 +79,15 @@ def receive(connection: socket.socket, log: Path) -> None:
     total, exact = 0, True
     twice = memoryview(_CONTENT * 2)
     try:
-        while data := connection.recv(_READ_BYTES):
-            arrivals.append((round(time.monotonic(), 6), len(data)))
-            at = total % len(_CONTENT)
-            exact = exact and data == twice[at : at + len(data)]
-            total += len(data)
+        try:
+            while data := connection.recv(_READ_BYTES):
+                arrivals.append((round(time.monotonic(), 6), len(data)))
+                at = total % len(_CONTENT)
+                exact = exact and data == twice[at : at + len(data)]
+                total += len(data)
+        finally:
+            # The other end is told to end first: this one may be writing already when it is told, too.
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
     except (OSError, KeyboardInterrupt):
         pass
     log.write_text(json.dumps({"arrivals": arrivals, "bytes": total, "exact": exact}), encoding="utf-8")

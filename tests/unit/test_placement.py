@@ -65,7 +65,7 @@ def random_network(rng: random.Random) -> Network:
     return parse({**document, "technologies": media} if media else document, "random")
 
 
-@examples(60)
+@examples(40)
 @given(st.integers(0, 10**9), st.sampled_from(ClientMode))
 def test_equals_all_combinations_tried_one_by_one(seed, mode):
     network = random_network(random.Random(seed))

@@ -33,7 +33,7 @@ OLD, NEW = {"names": ["old"], "count": {"a": 1}}, {"names": ["new"], "count": {"
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=4), inner, max_size=4),
-    max_leaves=12,
+    max_leaves=8,
 )
 
 
@@ -50,7 +50,7 @@ def asides(path: Path) -> list[str]:
     return sorted(each.name for each in path.parent.iterdir() if each.name not in {"state.json", "state.json.1"})
 
 
-@given(st.lists(JSON, max_size=4), st.dictionaries(st.text(max_size=8), JSON, max_size=4))
+@given(st.lists(JSON, max_size=2), st.dictionaries(st.text(max_size=8), JSON, max_size=2))
 def test_what_is_written_is_read(names: list[Any], count: dict[str, Any]) -> None:
     text = text_of(FORM, {"names": names, "count": count})
     found = parse(text, "state.json", FORM)

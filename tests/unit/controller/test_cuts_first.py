@@ -1,0 +1,146 @@
+"""In a large network a cut link comes before slots, searches and other capacities, and keeps none of them for long."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import pytest
+from campus_loop import CampusLoop
+
+from hyroads.controller.core.infer.change import Change
+from hyroads.controller.framework.ryu_shim import Gate, sleep, spawn
+from hyroads.controller.model.state import State, measured
+from hyroads.controller.runtime.event_loop import LARGE, URGENT_S
+from hyroads.controller.runtime.garbage import Garbage
+
+WHILE_S = 0.05
+"""Green threads that could run have done so by then."""
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> CampusLoop:
+    campus = CampusLoop(tmp_path_factory.mktemp("cuts"), 40, 40)
+    assert len(campus.network.links) >= LARGE
+    campus.settle()
+    return campus
+
+
+@pytest.fixture
+def campus(whole: CampusLoop, monkeypatch: pytest.MonkeyPatch) -> Iterator[CampusLoop]:
+    """All links live, and nothing is pending."""
+    monkeypatch.setattr(Garbage, "after_slot", lambda *_, **__: None)
+    yield whole
+    for link in sorted(whole.loop.state.silent):
+        whole.cut(link, up=True)
+    whole.slot()
+    whole.loop._work_as_usual()
+
+
+@pytest.fixture
+def slots(campus: CampusLoop) -> Iterator[list[float]]:
+    """When slots began, by the test's clock, while they are carried out."""
+    began: list[float] = []
+    begin = partial(lambda: began.append(campus.now_s))
+    campus.loop.before_slot.append(begin)
+    campus.now_s += 10.0
+    running = spawn(campus.loop.run_slots)
+    sleep(WHILE_S)
+    assert began, "one is due"
+    yield began
+    running.kill()
+    campus.loop.before_slot.remove(begin)
+
+
+def silent(campus: CampusLoop, link: str) -> None:
+    """An agent says that a link is, and nobody has done anything yet."""
+    target = campus.network.links[campus.network.link_index[link]].target
+    campus.loop.agent_links(campus.agents[target], {link: False})
+
+
+def sends_by(campus: CampusLoop, link: str) -> bool:
+    """Whether an agent has a rate for a path over a link."""
+    plan = campus.loop.plan
+    assert plan is not None
+    paths = ((flow, path) for flow in plan.flows.values() for path in flow.paths if link in path.links)
+    return any(campus.agents[flow.ingress].ingress[flow.number][path.id] for flow, path in paths if flow.ingress)
+
+
+def test_slots_wait_until_agents_are_told(campus: CampusLoop, slots: list[float]) -> None:
+    link = campus.used()[0]
+    before = len(slots)
+    silent(campus, link)
+    campus.now_s += URGENT_S - 0.1
+    sleep(URGENT_S + WHILE_S)
+    assert len(slots) == before
+    campus.turn()
+    sleep(WHILE_S)
+    assert len(slots) > before and not sends_by(campus, link)
+
+
+def test_they_wait_no_longer_than_that(campus: CampusLoop, slots: list[float]) -> None:
+    before = len(slots)
+    silent(campus, campus.used()[0])
+    campus.now_s += URGENT_S + 0.1
+    sleep(URGENT_S + WHILE_S)
+    assert len(slots) > before
+
+
+def test_between_two_cuts_there_is_a_slot(campus: CampusLoop, slots: list[float]) -> None:
+    first, second, third = campus.used()[:3]
+    campus.now_s += 0.1
+    silent(campus, first)
+    campus.turn()
+    silent(campus, second)
+    assert not campus.loop.is_urgent
+    before = len(slots)
+    sleep(WHILE_S)
+    assert len(slots) == before + 1
+    silent(campus, third)
+    assert campus.loop.is_urgent
+
+
+def test_other_capacities_count_once_they_can_be_planned_with(
+    campus: CampusLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop = campus.loop
+    prepared, preparation = threading.Event(), loop.live.preparation
+
+    def slow(state: State, *, is_urgent: bool = True) -> Callable[[], Any]:
+        work = preparation(state, is_urgent=is_urgent)
+        return work if is_urgent else lambda: (prepared.wait(10.0), work())
+
+    monkeypatch.setattr(loop.live, "preparation", slow)
+    known = loop.state.capacity_mbps or tuple(link.capacity_mbps for link in campus.network.links)
+    halved = measured(loop.state, tuple(mbps / 2 for mbps in known), None)
+    preparing = spawn(loop._prepare_measured, halved)
+    sleep(WHILE_S)
+    before = loop.state.capacity_mbps
+    link = campus.used()[0]
+    campus.cut(link)
+    assert not sends_by(campus, link)
+    assert loop.state.capacity_mbps is before and link in loop.state.silent
+    prepared.set()
+    preparing.wait()
+    assert loop.state.capacity_mbps == halved.capacity_mbps and link in loop.state.silent
+
+
+def test_a_search_waits_before_each_flow_that_it_plans(campus: CampusLoop, monkeypatch: pytest.MonkeyPatch) -> None:
+    waited: list[float] = []
+    monkeypatch.setattr(campus.loop.live, "_let_others", lambda: waited.append(campus.now_s))
+    live, link = campus.loop.live, campus.used()[0]
+    live._pending, live._better = (Change(link, 20.0, 10.0),), {}
+    assert live.may_improve(campus.now_s)
+    live.look_for_better(campus.now_s)
+    assert waited
+
+
+def test_a_gate_holds_up_no_longer_than_it_may() -> None:
+    gate = Gate()
+    gate.wait(60.0)
+    gate.close()
+    gate.wait(0.01)
+    threading.Timer(0.05, gate.open).start()
+    gate.wait(60.0)
