@@ -622,7 +622,9 @@ class AgentServer:
         while True:
             shim.sleep(max(0.0, min(due_s - self._clock(), JOIN_WITHIN_S / 3)))
             now_s = self._clock()
-            is_due = now_s >= due_s and not self.puts_off()
+            is_due = now_s >= due_s
+            if is_due and self.puts_off():
+                is_due, due_s = False, now_s + LOOK_S
             if is_due:
                 due_s = now_s + period_s
             # Radios and clients join when they are welcome.

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from itertools import combinations
+from typing import Any, Generic, Self, TypeVar, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hyroads.controller.core.errors import PlanningError
 from hyroads.controller.core.flow_groups import GroupFlow, GroupPaths, group_paths
-from hyroads.controller.core.interface_graph import Path
+from hyroads.controller.core.interface_graph import Path, capacities_of
 from hyroads.controller.core.interference import Interference
 from hyroads.controller.core.network import Link, Network, Place
 from hyroads.controller.core.planner import DEFAULT_ARMS, Planner
@@ -87,6 +87,33 @@ class Basis:
         return same and self.places == before.places and self.dead >= before.dead
 
 
+T = TypeVar("T")
+
+
+class _Cached(Generic[T]):
+    """As ``functools.cached_property``, which in Python 3.11 has one lock for all instances: while a thread works
+    something out for one network, nobody waits for it with another one. What two work out at once is the same.
+    """
+
+    def __init__(self, make: Callable[[Any], T]) -> None:
+        self._make, self.__doc__ = make, make.__doc__
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    @overload
+    def __get__(self, live: None, owner: type) -> Self: ...
+
+    @overload
+    def __get__(self, live: LiveNetwork, owner: type) -> T: ...
+
+    def __get__(self, live: LiveNetwork | None, owner: type) -> Self | T:
+        if live is None:
+            return self
+        made: T = live.__dict__.setdefault(self._name, self._make(live))
+        return made
+
+
 @dataclass
 class LiveNetwork:
     """The network without what is down; caches what depends on nothing else."""
@@ -100,8 +127,10 @@ class LiveNetwork:
     _groups: dict[tuple[GroupFlow, ...], GroupPaths] = field(default_factory=dict)
     intent_maker: IntentMaker | None = None
     """Shared by the networks of one cache."""
-    _with_more: Network | None = None
-    """The network of another one, which has some more links; until it is needed."""
+    _more: tuple[Network, frozenset[str]] | None = None
+    """The network of another one that has some more links, and these."""
+    _known: Mapping[tuple[str, str], Path] | None = None
+    """Shortest paths in that one, until they are looked at."""
 
     @property
     def maker(self) -> IntentMaker:
@@ -110,20 +139,19 @@ class LiveNetwork:
             self.intent_maker = IntentMaker(self.context)
         return self.intent_maker
 
-    @cached_property
+    @_Cached
     def network(self) -> Network:
         """Dead links have capacity 0; a plain client keeps only the links to where it is attached."""
         network, capacities, zero = self.context.network, self.basis.capacity_mbps, dict.fromkeys(self.basis.dead, 0.0)
-        more, self._with_more = self._with_more, None
-        if more is not None:
-            return more.with_capacities(zero)
+        if self._more is not None:
+            return self._more[0].with_capacities(zero)
         if self.basis.interference is not None:
             network = replace(network, interference=self.basis.interference)
         if capacities is not None:
             network = network.with_capacities({link.id: c for link, c in zip(network.links, capacities, strict=True)})
         return attached_only(network, self.context.addressing, self.places).with_capacities(zero)
 
-    @cached_property
+    @_Cached
     def single(self) -> Network:
         """The network that single paths and broadcasts take: of several pairs of links to a region one alone."""
         view = self.context.view
@@ -133,7 +161,7 @@ class LiveNetwork:
             else self.network.with_capacities(dict.fromkeys(view.unused(self.basis.dead), 0.0))
         )
 
-    @cached_property
+    @_Cached
     def plannable(self) -> Network:
         """The network that flows are planned in: of a region's controller, links that begin in the region."""
         if self.context.view is None:
@@ -142,42 +170,60 @@ class LiveNetwork:
         return self.network.with_capacities({link.id: 0.0 for link in self.network.links if link.source not in own})
 
     def inherit(self, last: LiveNetwork) -> None:
-        """Take over what is known to be the same in a network that has some more links: a shortest path without these
-        is still one.
-        """
-        gone = {last.context.network.link_index[link] for link in self.basis.dead - last.basis.dead}
-        # At once: another thread may be planning in the other network.
-        known = list(last._single.items())
-        self._single.update((ends, path) for ends, path in known if gone.isdisjoint(path))
-        self._with_more = last.__dict__.get("network", self._with_more)
+        """Take over, when it is needed, what is known to be the same in a network that has some more links."""
+        network = last.__dict__.get("network")
+        if network is not None:
+            self._more, self._known = (network, self.basis.dead - last.basis.dead), last._single
 
-    @cached_property
+    def _take_over(self) -> None:
+        """Shortest paths that are still such: without the links that are gone, all others cost as much or more. The
+        cost of a path changes with other links where it may stay on a technology (``core.interface_graph``), and with
+        the unit of all weights.
+        """
+        known, self._known = self._known, None
+        if known is None or self._more is None:
+            return
+        network, more = self.network, self._more[0]
+        now, before = capacities_of(network), capacities_of(more)
+        technology = np.array(network.incidence.technology, dtype=int)
+        are_left = np.array_equal(np.unique(technology[now > 0]), np.unique(technology[before > 0]))
+        if not are_left or now.max(initial=0.0) != before.max(initial=0.0):
+            return
+        source = network.incidence.source
+        gone = {network.link_index[link] for link in self._more[1]}
+        dearer = {source[link] for link in gone}
+        # At once: another thread may be planning in the other network.
+        for ends, path in list(known.items()):
+            if gone.isdisjoint(path) and dearer.isdisjoint(source[link] for link in path[1:]):
+                self._single.setdefault(ends, path)
+
+    @_Cached
     def places(self) -> Mapping[str, Place]:
         """Where plain clients are."""
         places = {**default_places(self.context.addressing), **self.basis.places}
         return {client: place for client, place in places.items() if place is not None}
 
-    @cached_property
+    @_Cached
     def capacity_mbps(self) -> Mapping[str, float]:
         """By link id."""
         return {link.id: link.capacity_mbps for link in self.network.links}
 
-    @cached_property
+    @_Cached
     def capacities(self) -> NDArray[np.float64]:
         """In the order of the network's links, Mb/s."""
         return np.array([link.capacity_mbps for link in self.network.links], dtype=float)
 
-    @cached_property
+    @_Cached
     def is_down(self) -> NDArray[np.bool_]:
         """Whether each of the network's links is down, as far as is known."""
         return np.array([link.id in self.basis.dead for link in self.network.links], dtype=bool)
 
-    @cached_property
+    @_Cached
     def departures(self) -> Mapping[str, tuple[Place, ...]]:
         """By node: the places to which it can send now."""
         return _grouped((link.source, Place(link.target, link.technology)) for link in self._living)
 
-    @cached_property
+    @_Cached
     def arrivals(self) -> Mapping[str, tuple[Place, ...]]:
         """By node: the places that can send to it now."""
         return _grouped((link.target, Place(link.source, link.technology)) for link in self._living)
@@ -186,7 +232,7 @@ class LiveNetwork:
     def _living(self) -> Iterator[Link]:
         return (link for link in self.network.links if link.capacity_mbps > 0)
 
-    @cached_property
+    @_Cached
     def planner(self) -> Planner:
         """The planner of this network."""
         return Planner(self.plannable)
@@ -251,11 +297,13 @@ class LiveNetwork:
     def single_path(self, source: str, target: str) -> Path:
         """Shortest path; empty if there is no way."""
         key = (source, target)
+        if self._known is not None:
+            self._take_over()
         if key not in self._single:
             self._single[key] = _shortest(self.planner, source, target)
         return self._single[key]
 
-    @cached_property
+    @_Cached
     def intents(self) -> dict[str, SwitchIntent]:
         """What every switch shall do besides classifying flows; without routes where these are made on demand."""
         return self.maker.intents(self.single, self.places)
@@ -307,7 +355,8 @@ class Cache:
         found = next((live for live in self._known if live.basis.is_like(basis)), None)
         if found is None:
             found = LiveNetwork(self._context, basis, intent_maker=self._maker)
-            for last in (live for live in self._known if basis.has_only_lost(live.basis)):
+            # The last one has most in common with it.
+            for last in reversed([live for live in self._known if basis.has_only_lost(live.basis)]):
                 found.inherit(last)
         self._known = [found, *(live for live in self._known if live is not found)][: self._size]
         return found

@@ -269,19 +269,19 @@ class BareIntents:
     ) -> None:
         self._compiler = _Compiler(network, addressing, labels, relays)
         self._guarded = guarded
-        self._made_of: tuple[object, ...] = ()
-        """Places and tree of the last intents."""
-        self._last = {
+        bare = {
             node: replace(self._compiler.bare(node, guarded, dhcp, routers, closed), asks=True, strays=())
             for node in addressing.dpid
         }
+        self._last: tuple[Mapping[str, Place] | None, tuple[TreeEdge, ...], dict[str, SwitchIntent]] = None, (), bare
+        """Places, tree and intents of the last time; as one, for two threads may ask at once."""
 
     def of(self, places: Mapping[str, Place], tree: tuple[TreeEdge, ...]) -> dict[str, SwitchIntent]:
         """Node -> intent, with plain clients at these places and this broadcast tree; O(nodes)."""
-        places = dict(places)
-        if self._made_of == (places, tree):
-            return dict(self._last)
-        attached, trees, last = self._compiler.attached(places), self._compiler.trees(tree), self._last
+        last_places, last_tree, last = self._last
+        if last_places == places and last_tree == tree:
+            return dict(last)
+        attached, trees = self._compiler.attached(places), self._compiler.trees(tree)
         made = {}
         for node, intent in last.items():
             hops, clients = trees.get(node, ()), attached.clients.get(node, ())
@@ -290,7 +290,7 @@ class BareIntents:
                 made[node] = intent
             else:
                 made[node] = replace(intent, tree=hops, clients=clients, strays=strays)
-        self._last, self._made_of = made, (places, tree)
+        self._last = dict(places), tree, made
         return dict(made)
 
 

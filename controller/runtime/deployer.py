@@ -28,8 +28,8 @@ LOG = logging.getLogger("hyroads.controller")
 # What deserves to be sent was decided with the rates (core.closed_loop.to_push); this is only rounding.
 RATE_TOLERANCE = 1e-6
 RETRY_AFTER_S = 1.0
-TOLD_AT_LEAST = 100
-"""Switches that are told something in each cycle, whatever happens meanwhile."""
+TOLD_AT_LEAST, TOLD_IF_URGENT = 100, 10
+"""Switches that are told something in each cycle, whatever happens meanwhile, and if links are cut."""
 
 Fill = dict[tuple[int, int], float]
 """(flow number, path id) -> what dummies make up at least, Mb/s."""
@@ -423,8 +423,7 @@ class Deployer:
             plan = self.live.in_force
             self.agents.push(plan, self._order.orders(plan, self.views()), self.is_overtaken)
         agents_told()
-        if self.is_overtaken() and self.is_urgent():
-            return
+        self.is_overtaken()
         self._push_switches(self._order.orders(self.live.in_force, self.views()))
 
     def views(self) -> Views:
@@ -542,5 +541,5 @@ class Deployer:
             # In a large network something happens all the time, so some are told nevertheless.
             if is_new:
                 self._told_last, told = node, told + 1
-                if self.is_overtaken() and (told >= TOLD_AT_LEAST or self.is_urgent()):
+                if self.is_overtaken() and told >= (TOLD_IF_URGENT if self.is_urgent() else TOLD_AT_LEAST):
                     return

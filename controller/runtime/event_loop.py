@@ -154,6 +154,8 @@ class EventLoop:
     """So long at most a cut comes before slots and searches; -inf: there is none to be deployed."""
     _gave_way_at: int = field(default=-1, init=False)
     """Slots that had begun when one gave way the last time."""
+    _gave_s: float = field(default=0.0, init=False)
+    """How long the slot of now has given way."""
     _calm: shim.Signal = field(default_factory=shim.Signal, init=False)
     """The cut is deployed."""
     _is_preparing: bool = field(default=False, init=False)
@@ -329,7 +331,10 @@ class EventLoop:
         session = self.session_of(connection)
         if session is not None:
             session.on_ports()
+            lost = self.state.ports.get(session.node, frozenset()) - session.ports.keys()
             self._become(model.switch_up(self.state, session.node, session.ports))
+            if lost:
+                self._give_way(self.clock())
 
     def switch_gone(self, connection: shim.Connection) -> None:
         """A connection ended. The switch goes on by itself, and may dial again before anyone needs it."""
@@ -440,7 +445,9 @@ class EventLoop:
         """Turn the loop once per slot, for ever, in a green thread of its own."""
         while True:
             shim.sleep(self.slots.wait_s())
+            began_s = self.clock()
             self._wait_until_calm()
+            self._gave_s = self.clock() - began_s
             self._work_as_usual()
             self._call(self.before_slot)
             with self.slots:
@@ -461,7 +468,7 @@ class EventLoop:
             # Few can do something with rates of now, and the processor is to devices that come back.
             return
         is_urged, asks = self._is_large and self.saver.pending, self.settled and self.leads
-        in_one_go = self.slots.late_s > BUSY_S
+        in_one_go = self.slots.late_s - self._gave_s > BUSY_S
         plan = self.live.turn(self.reports, self.clock(), ask=asks, is_urged=is_urged, in_one_go=in_one_go)
         if self.settled and (plan is not None or (self.plan is not None and self.plan.fill)):
             self.agents.push_rates(self.live.in_force)
@@ -547,7 +554,8 @@ class EventLoop:
         long as it takes itself, and what it found would be outdated. Where links are cut all the time, one slot takes
         place between two of them.
         """
-        if self._is_large and self.settled and self.leads and self._gave_way_at != self._slots_begun:
+        may = self.settled and self.leads and not self._is_bringing_up
+        if self._is_large and may and self._gave_way_at != self._slots_begun:
             self._urgent_until_s, self._gave_way_at = now_s + URGENT_S, self._slots_begun
             self._searches.close()
 
@@ -596,9 +604,12 @@ class EventLoop:
             state = model.agents_grace_over(state)
         if age_s > timings.switch_grace_s:
             state = model.switch_grace_over(state)
-        for node in self.registry.overdue():
+        overdue = list(self.registry.overdue())
+        for node in overdue:
             state = model.switch_down(state, node)
         self._become(state)
+        if overdue:
+            self._give_way(now_s)
         if now_s >= self._ticked_s + TICK_S:
             self._ticked_s = now_s
             self.registry.tick()
