@@ -203,8 +203,6 @@ class AgentServer:
         self._epoch: int | None = None
         self._follows = False
         self._greatest = 0
-        self.puts_off: Callable[[], bool] = lambda: False
-        """Whether something more urgent than to look after sessions is to be done."""
         self._to_ask: deque[Session] = deque()
         """Who was not asked for the leader yet, in this round."""
         self.leader_heard: Callable[[int, float], None] = lambda epoch, heard_s: None
@@ -623,8 +621,6 @@ class AgentServer:
             shim.sleep(max(0.0, min(due_s - self._clock(), JOIN_WITHIN_S / 3)))
             now_s = self._clock()
             is_due = now_s >= due_s
-            if is_due and self.puts_off():
-                is_due, due_s = False, now_s + LOOK_S
             if is_due:
                 due_s = now_s + period_s
             # Radios and clients join when they are welcome.

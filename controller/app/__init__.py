@@ -239,7 +239,6 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
         )
         deployer.others.append(server.lead)
         self.event_loop.before_slot.append(server.flush)
-        server.puts_off = lambda: self.event_loop.is_urgent
         return server
 
     def _begin_openflow(self) -> None:

@@ -176,6 +176,11 @@ class AgentDeployer:
         self._views = {node: view for node, view in self._views.items() if node != session.node}
         return True
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether an agent has a configuration to confirm."""
+        return any(link.sent is not None for link in self._links.values())
+
     def views(self) -> Mapping[str, AgentView]:
         """What the update ordering needs to know; the very mapping of the last time if nothing changed."""
         known = self._views
@@ -416,13 +421,16 @@ class Deployer:
         """Flows that switches may classify, as they were told last."""
 
     def push(self, plan: Plan, agents_told: Callable[[], None] = lambda: None) -> None:
-        """Tell everybody what may be told now; ``agents_told`` is called once agents were."""
+        """Tell everybody what may be told now. ``agents_told`` is called if all agents have confirmed configurations:
+        while it is urgent, what one confirms may let another one go on.
+        """
         # Agents first: rates react to a cut link before the switches' single paths do.
         if self.agents.push(plan, self._order.orders(plan, self.views()), self.is_overtaken):
             # What is on its way to one may let another go on. The plan in force may be another one by now.
             plan = self.live.in_force
             self.agents.push(plan, self._order.orders(plan, self.views()), self.is_overtaken)
-        agents_told()
+        if not (self.is_urgent() and self.agents.is_waiting):
+            agents_told()
         self.is_overtaken()
         self._push_switches(self._order.orders(self.live.in_force, self.views()))
 
@@ -541,5 +549,7 @@ class Deployer:
             # In a large network something happens all the time, so some are told nevertheless.
             if is_new:
                 self._told_last, told = node, told + 1
-                if self.is_overtaken() and told >= (TOLD_IF_URGENT if self.is_urgent() else TOLD_AT_LEAST):
+                is_overtaken, is_urgent = self.is_overtaken(), self.is_urgent()
+                if (is_overtaken or is_urgent) and told >= (TOLD_IF_URGENT if is_urgent else TOLD_AT_LEAST):
+                    self.agents.wake()
                     return

@@ -161,7 +161,7 @@ class EventLoop:
     _is_preparing: bool = field(default=False, init=False)
     """Other capacities are prepared, which then count."""
     _searches: shim.Gate = field(default_factory=shim.Gate, init=False)
-    """Closed while a cut is to be deployed."""
+    """Closed while something is planned, or a cut is to be deployed."""
 
     def __post_init__(  # noqa: PLR0917 - the fields above, in their order
         self,
@@ -511,6 +511,8 @@ class EventLoop:
                 self._refresh()
             if self.live.has_better:
                 self.wake(now=True)
+        if not self.is_urgent:
+            self._searches.open()
         self.saver.begin()
         self.progress.notify()
 
@@ -569,7 +571,7 @@ class EventLoop:
             self._calm.wait(urgent_s)
 
     def _agents_told(self) -> None:
-        """Of all that is known by now, or of less."""
+        """They run what they shall. If the state has changed since, that is to be told first."""
         if self._tried_version == self.state.version:
             self._work_as_usual()
 
@@ -645,8 +647,11 @@ class EventLoop:
             # Nothing is deployed before all agents are known: how many of them are here by now makes no difference.
             return
         self._asked = asked
-        if self._is_large and not self._prepare():
-            return
+        if self._is_large:
+            # Until that is deployed.
+            self._searches.close()
+            if not self._prepare():
+                return
         # A state that can't be planned is not tried again: the last plan stays in force until something changes.
         self._tried_version = self.state.version
         began_s = self.clock()
