@@ -13,7 +13,8 @@ something.
 
 The devices share the machine's cores with the controller. ``cores`` says for each part of the run what both used, and
 how long the controller's main thread waited for a core, both per second: what it waited is not its own work. With
-``--apart`` that thread has a core of its own once all is in force.
+``--apart`` that thread has a core of its own once all is in force. With ``--slot-ms 200`` slots, reports and readings
+come half as often.
 """
 
 from __future__ import annotations
@@ -128,23 +129,27 @@ def until_in_force(controller: ControllerProcess, within_s: float, say: bool) ->
 
 
 @contextmanager
-def started(folder: Path, network: Network, flows: int, *, radios: bool) -> Iterator[tuple[ControllerProcess, Path]]:
+def started(
+    folder: Path, network: Network, flows: int, *, radios: bool, slot_ms: int
+) -> Iterator[tuple[ControllerProcess, Path]]:
     """A controller of a network with so many flows in its file."""
-    path, settings = prepared(folder, network, flows, radios=radios)
+    path, settings = prepared(folder, network, flows, radios=radios, slot_ms=slot_ms)
     # One from before labels had a secret: the scripted devices know them from the network file.
     Store(str(folder / "state")).save(Saved())
     with ControllerProcess(folder, {**settings, "state_file": str(folder / "state")}) as controller:
         yield controller, path
 
 
-def prepared(folder: Path, network: Network, flows: int, *, radios: bool) -> tuple[Path, dict[str, Any]]:
+def prepared(
+    folder: Path, network: Network, flows: int, *, radios: bool, slot_ms: int = 1000 // SLOTS_PER_S
+) -> tuple[Path, dict[str, Any]]:
     """The file of a network with so many flows, and settings of a controller."""
     document = to_document(network)
     document["flows"] = flow_documents(network, flows, random.Random(2))
     path = folder / "network.json"
     path.write_text(json.dumps(document))
     measured = {"capacities": "measured"} if radios else {}
-    return path, {"network": str(path), "timings": {"grace_s": 60.0}, **measured}
+    return path, {"network": str(path), "timings": {"grace_s": 60.0}, "slot_ms": slot_ms, **measured}
 
 
 def percentile(values: list[float], share: float) -> float:
@@ -336,6 +341,7 @@ def main() -> int:
     parser.add_argument("--restart", action="store_true", help="end the controller, start it again")
     parser.add_argument("--no-radios", action="store_true")
     parser.add_argument("--standby", type=int, default=0, metavar="TIMES", help="measure what a standby costs")
+    parser.add_argument("--slot-ms", type=int, default=1000 // SLOTS_PER_S, help="of slots, reports and readings")
     parser.add_argument("--apart", action="store_true", help="give the controller's main thread a core of its own")
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()
@@ -362,8 +368,9 @@ def one_controller(network: Network, asked: argparse.Namespace) -> dict[str, Any
     figures: dict[str, Any] = {}
     with (
         tempfile.TemporaryDirectory() as folder,
-        started(Path(folder), network, asked.flows, radios=not asked.no_radios) as (controller, path),
+        started(Path(folder), network, asked.flows, radios=not asked.no_radios, slot_ms=asked.slot_ms) as running,
     ):
+        controller, path = running
         devices = Devices(path, controller, radios=not asked.no_radios)
         try:
             cores = figures["cores"] = {}

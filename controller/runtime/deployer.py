@@ -551,5 +551,6 @@ class Deployer:
                 self._told_last, told = node, told + 1
                 is_overtaken, is_urgent = self.is_overtaken(), self.is_urgent()
                 if (is_overtaken or is_urgent) and told >= (TOLD_IF_URGENT if is_urgent else TOLD_AT_LEAST):
-                    self.agents.wake()
+                    if not is_overtaken:
+                        self.agents.wake()
                     return

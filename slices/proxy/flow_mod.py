@@ -45,7 +45,9 @@ _METADATA = BY_NAME["metadata"]
 _ETH_TYPE = BY_NAME["eth_type"]
 _ETH_TYPE_BITS = bits_of("eth_type")
 _DISCOVERY = {eth_type << _ETH_TYPE.shift: eth_type for eth_type in DISCOVERY_ETH_TYPES}
-_BAD_TABLE_ID, _BAD_COMMAND = 2, 6
+_BAD_TABLE_ID, _BAD_COMMAND, _BAD_FLAGS = 2, 6, 7
+_FLAGS = 0x1F
+"""All that OpenFlow 1.3 has."""
 _BAD_EXPERIMENTER, _BAD_INSTRUCTION_TABLE, _BAD_METADATA, _BAD_INSTRUCTION_LENGTH = 5, 2, 3, 7
 
 
@@ -114,6 +116,8 @@ def translate(message: bytes, view: GuestView) -> list[bytes]:
     timeouts, (buffer, out_port, out_group, flags) = fields[8:11], fields[11:]
     if command > wire.DELETE_STRICT:
         raise Refused(FLOW_MOD_FAILED, _BAD_COMMAND, f"command {command}")
+    if flags & ~_FLAGS:
+        raise Refused(FLOW_MOD_FAILED, _BAD_FLAGS, f"flags {flags:#x}")
     match, data, after = read_match(message, 48, len(message))
     in_port = in_port_of(match, view)
     data = with_slice_metadata(match, data, view)

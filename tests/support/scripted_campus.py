@@ -28,7 +28,6 @@ from hyroads.controller.files.documents import read_file
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from scripted_devices import Agent, Line, Radio, Switch
 
-REPORT_S = 0.1
 REDIAL_S = 0.5
 # A controller that does not lead is told so often.
 STANDBY_S = 1.0
@@ -137,7 +136,7 @@ class Campus:
     # -- the loop
 
     def run(self) -> None:
-        """Dial, report each ``REPORT_S``, spread over that time, and dial again whoever lost the connection."""
+        """Dial, report as often as the controller asks for, and dial again whoever lost the connection."""
         self.selector.register(0, selectors.EVENT_READ, None)
         devices = [*self.switches.values(), *self.agents.values(), *self.radios.values()]
         lines = [device.lines[n] for n in range(len(self.openflow)) for device in devices]
@@ -156,7 +155,7 @@ class Campus:
                 if due[0][0] > now_s:
                     break
                 at_s, i, line = heapq.heappop(due)
-                heapq.heappush(due, (self._next_s(line, max(at_s, now_s - REPORT_S)), i, line))
+                heapq.heappush(due, (self._next_s(line, max(at_s, now_s - line.report_s)), i, line))
 
     @staticmethod
     def _next_s(line: Line, now_s: float) -> float:
@@ -168,7 +167,7 @@ class Campus:
             return now_s + REDIAL_S
         if line.is_welcome:
             line.device.report(line)
-        return now_s + (REPORT_S if line.leads else STANDBY_S)
+        return now_s + (line.report_s if line.leads else STANDBY_S)
 
 
 def main() -> int:

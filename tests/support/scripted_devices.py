@@ -166,6 +166,7 @@ class Agent(Device):
         kind, seq = message["type"], message.get("seq")
         if kind == "welcome":
             line.whole_s = message["whole_ms"] / 1e3 if "whole_ms" in message else None
+            line.report_s = message["report_ms"] / 1e3
             line.told, line.is_welcome = None, True
         elif kind == "ping":
             self.campus.counts["asks"] += message.get("leader", False)
@@ -362,7 +363,7 @@ class Radio(Device):
         kind = message["type"]
         if kind == "welcome":
             line.whole_s, self._told_s[line] = message.get("whole_ms", 0) / 1e3, -1e9
-            line.is_welcome = True
+            line.report_s, line.is_welcome = message["interval_ms"] / 1e3, True
         elif kind == "ping":
             line.write({"type": "pong", "seq": message["seq"]})
         elif kind == "read":

@@ -107,6 +107,8 @@ class Line:
         self.peer: Peer | None = None
         self.epoch = 0
         """That the controller has named; 0: it does not lead."""
+        self.report_s = 0.1
+        """How often something is told."""
         self.whole_s: float | None = None
         """How often all is told; None: always."""
         self.is_welcome = False

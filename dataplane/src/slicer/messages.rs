@@ -5,6 +5,8 @@ use super::matches::plain_match;
 
 pub const PACKET_IN: u8 = 10;
 pub const FLOW_MOD: u8 = 14;
+/// All flags of a flow-mod that OpenFlow 1.3 has.
+const FLAGS: u16 = 0x1f;
 pub const ADD: u8 = 0;
 const DELETE: u8 = 3;
 const DELETE_STRICT: u8 = 4;
@@ -161,7 +163,7 @@ pub fn flow_mod(message: &[u8], tenant: &Tenant, kinds: &[u32; PORTS], xid: u32,
         return false;
     }
     let (table, command) = (u32::from(message[24]), message[25]);
-    if table >= tenant.table_count || command > DELETE_STRICT {
+    if table >= tenant.table_count || command > DELETE_STRICT || u16_at(message, 44) & !FLAGS != 0 {
         return false;
     }
     let deletes = command >= DELETE;

@@ -249,7 +249,7 @@ def flow_mod(rng: random.Random) -> bytes:
         0xFFFFFFFF if rng.random() < 0.9 else 5,
         rng.choice((0xFFFFFFFF, 0xFFFFFFFF, 1, 0xFFFFFFFB, 0xFFFFFFFC)),
         rng.choice((0xFFFFFFFF, 0xFFFFFFFF, 1)),
-        rng.getrandbits(3),
+        rng.getrandbits(3) if rng.random() < 0.95 else 0x20,
     )
     return wire.message(head + wire.match_struct(oxms(rng)) + instructions(rng), rng.getrandbits(32))
 

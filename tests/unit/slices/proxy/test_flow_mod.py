@@ -129,6 +129,8 @@ def test_deletes_of_all_tables_stay_in_the_block() -> None:
         (flow_mod(table=0xFF), (5, 2)),
         (flow_mod(table=4, command=3), (5, 2)),
         (flow_mod(command=5), (5, 6)),
+        (flow_mod(flags=0x20), (5, 7)),
+        (flow_mod(command=3, flags=0xFF00), (5, 7)),
         (flow_mod(fields=oxm_of(in_port=4)), (4, 7)),
         (flow_mod(fields=oxm_of(metadata=1 << 50)), (4, 7)),
         (flow_mod(fields=bytes.fromhex("80001a020050")), (4, 9)),

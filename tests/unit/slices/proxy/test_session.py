@@ -339,3 +339,9 @@ def test_hostile_messages_of_the_switch_end_in_one_kind_of_error(kind: int, nois
             continue
         for _, answer in out.guests:
             guard.check(answer)
+
+
+def test_a_barrier_with_something_behind_it_is_refused() -> None:
+    found, _ = session()
+    assert found.from_guest(WEB, request(20), 0.0).switch
+    assert error_of(found.from_guest(WEB, request(20, b"more"), 0.0)) == (1, 6)
