@@ -184,7 +184,7 @@ class LiveNetwork:
         if known is None or self._more is None:
             return
         network, more = self.network, self._more[0]
-        now, before = capacities_of(network), capacities_of(more)
+        now, before = self.capacities, capacities_of(more)
         technology = np.array(network.incidence.technology, dtype=int)
         are_left = np.array_equal(np.unique(technology[now > 0]), np.unique(technology[before > 0]))
         if not are_left or now.max(initial=0.0) != before.max(initial=0.0):
@@ -211,7 +211,7 @@ class LiveNetwork:
     @_Cached
     def capacities(self) -> NDArray[np.float64]:
         """In the order of the network's links, Mb/s."""
-        return np.array([link.capacity_mbps for link in self.network.links], dtype=float)
+        return capacities_of(self.network)
 
     @_Cached
     def is_down(self) -> NDArray[np.bool_]:

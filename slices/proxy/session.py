@@ -327,7 +327,7 @@ class SwitchSession:
         self._answers |= dict.fromkeys(xids, joined)
 
     def _barrier(self, guest: int, message: bytes, now_s: float, out: Out) -> None:
-        if len(message) != 8:
+        if len(message) != wire.HEADER.size:
             raise bad_request(_BAD_LEN, "barrier")
         self._forward(guest, message, [message], out)
 
