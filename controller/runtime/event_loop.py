@@ -41,7 +41,8 @@ from hyroads.controller.settings.controller import MEASURED, Settings
 from hyroads.controller.switches.server import SwitchRegistry
 from hyroads.rest.contract import NotSavedError
 
-from .deployer import AgentDeployer, Deployer
+from .agent_deployer import AgentDeployer
+from .deployer import Deployer
 from .faults import FaultLog, log_plan
 from .garbage import Garbage
 from .saver import Saver
