@@ -357,11 +357,11 @@ class Live:
         """
         live = self._cache.live(state)
         flows = self._segments(state)
-        known = self._routes
+        known, maker = self._routes, self._route_maker
         # Of this very network all is known but what new flows need.
-        asked = [flow for flow in flows if flow not in known] if live is self._network else flows
+        asked = [f for f in flows if f not in known] if live is self._network else maker.asked(live, flows, known)
         let_others = _go_on if is_urgent else self._let_others
-        return partial(warm, live, [flows[flow].spec for flow in asked], known, let_others)
+        return partial(warm, live, [flows[flow].spec for flow in asked], known, maker.taken, let_others)
 
     def _segments(self, state: State) -> Mapping[str, DeclaredFlow]:
         """Flows as far as this controller carries them; those that did not change are the very objects of before."""

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from hyroads.controller.native.planner import kernel
 
-from .interface_graph import FloatArray, InterfaceGraph, Metric, capacities_of, interface_graph, metric_of
+from .interface_graph import FloatArray, InterfaceGraph, Metric, interface_graph, metric_of
 from .network import Network
 from .planner_native import routes as routes_native
 from .routes import routes_towards
@@ -64,7 +64,7 @@ class NextLinks:
     def __init__(self, network: Network, like: NextLinks | None = None, *, compiled: bool = True) -> None:
         """``like`` is one of a network with the same nodes and links, other capacities apart."""
         self.network = network
-        self.capacities = capacities_of(network)
+        self.capacities = network.capacities
         unit_mbps = float(self.capacities.max(initial=0.0))
         self.graph: InterfaceGraph = (
             replace(like.graph, unit_mbps=unit_mbps) if like is not None else interface_graph(network)
