@@ -175,6 +175,11 @@ class LiveNetwork:
         if network is not None:
             self._more, self._known = (network, self.basis.dead - last.basis.dead), last._single
 
+    @property
+    def has_inherited(self) -> bool:
+        """Whether most of it is known from a network that has some more links."""
+        return self._more is not None
+
     def _take_over(self) -> None:
         """Shortest paths that are still such: without the links that are gone, all others cost as much or more. The
         cost of a path changes with other links where it may stay on a technology (``core.interface_graph``), and with

@@ -178,30 +178,41 @@ def make_routes(
 
 
 def warm(
-    live: LiveNetwork,
-    specs: Iterable[FlowSpec],
-    known: Routes,
-    taken: Container[tuple[object, ...]] = (),
-    let_others: Callable[[], object] = lambda: None,
+    live: LiveNetwork, alone: Iterable[FlowSpec], planned: Iterable[FlowSpec], let_others: Callable[[], object]
 ) -> None:
-    """Works out what :func:`make_routes` and the plan will ask of a network for these flows, which it then remembers.
-    ``known`` are routes of before, ``taken`` what is known to be taken by others of what :func:`frames_of` tells.
-    ``let_others`` is called before each flow, as in :func:`improved`.
+    """Works out what :func:`make_routes` and the plan will ask of a network, which it then remembers: single paths of
+    some flows, and the paths that others get. ``let_others`` is called before each flow, as in :func:`improved`.
     """
-    seen: set[tuple[object, ...]] = set()
     with suppress(HyroadsError):
         # Whoever asks for it gets the same error.
         live.planner  # noqa: B018 - cached
         live.intents  # noqa: B018
-        for spec in specs:
+        for spec in alone:
             let_others()
-            frames, before = frames_of(spec), known.get(spec.id)
-            is_taken = frames in seen or frames in taken if before is None else before.reason is not None
-            if spec.policy is Policy.SINGLE or is_taken:
-                live.single_path(spec.source, spec.target)
-            elif before is None or _unchanged(live, spec, before) is None:
-                _paths(live, spec)
-            seen.add(frames)
+            live.single_path(spec.source, spec.target)
+        for spec in planned:
+            let_others()
+            _paths(live, spec)
+
+
+def asked(
+    live: LiveNetwork, specs: Iterable[FlowSpec], known: Routes, taken: Container[tuple[object, ...]] = ()
+) -> tuple[list[FlowSpec], list[FlowSpec]]:
+    """Of some flows those that need a single path, and those that have to be planned in a network. ``known`` are routes
+    of before, ``taken`` what other multipaths take of what :func:`frames_of` tells.
+    """
+    alone: list[FlowSpec] = []
+    planned: list[FlowSpec] = []
+    seen: set[tuple[object, ...]] = set()
+    for spec in specs:
+        frames, before = frames_of(spec), known.get(spec.id)
+        is_taken = frames in seen or frames in taken if before is None else before.reason is not None
+        if spec.policy is Policy.SINGLE or is_taken:
+            alone.append(spec)
+        elif before is None or _unchanged(live, spec, before) is None:
+            planned.append(spec)
+        seen.add(frames)
+    return alone, planned
 
 
 def improved(

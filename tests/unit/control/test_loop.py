@@ -370,7 +370,7 @@ def test_several_overrides_are_one_and_the_first_that_names_a_flow_decides() -> 
 def test_what_is_prepared_is_what_the_plan_is_made_of() -> None:
     loop = LiveLoop(CONTEXT.network, ConfiguredSource(CONTEXT.network))
     live, state = Live(CONTEXT, Numbers(), Options(), loop), start()
-    live.preparation(state)()
+    live.preparation(state).run()
     plan = live.replan(state, NO_REPORTS, 0.0)
     assert "planner" in live.network.__dict__ and "intents" in live.network.__dict__
     unprepared = live_of(CONTEXT)
