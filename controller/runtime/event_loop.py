@@ -161,6 +161,8 @@ class EventLoop:
     """The cut is deployed."""
     _is_preparing: bool = field(default=False, init=False)
     """Other capacities are prepared, which then count."""
+    _is_refreshing: bool = field(default=False, init=False)
+    """Rates are worked out between slots."""
     _searches: shim.Gate = field(default_factory=shim.Gate, init=False)
     """Closed while something is planned, or a cut is to be deployed."""
 
@@ -537,10 +539,23 @@ class EventLoop:
 
     def _refresh(self) -> None:
         """Where flows that were there before go other ways, rates for all of them do not wait for the next slot."""
-        if not self.live.rates_urgent or self._is_overtaken():
+        if self._is_refreshing or not self.live.rates_urgent or self._is_overtaken():
             return
-        if self.live.refresh(self.reports, self.clock(), in_one_go=self._others_s > BUSY_S):
-            self.agents.push_rates(self.live.in_force)
+        self._is_refreshing = True
+        if self._is_large and self.agents.is_waiting:
+            # What one of them confirms may let another one go on meanwhile.
+            shim.spawn(self._refresh_now)
+        else:
+            self._refresh_now()
+
+    def _refresh_now(self) -> None:
+        try:
+            if self.live.refresh(self.reports, self.clock(), in_one_go=self._others_s > BUSY_S):
+                self.agents.push_rates(self.live.in_force)
+        except Exception as error:  # noqa: BLE001 - the next slot is another try; it is counted and shown
+            self.exception("rates after a change of routes", error)
+        finally:
+            self._is_refreshing = False
 
     def _tell(self) -> None:
         self._call(self.followers)
