@@ -54,8 +54,8 @@ class SessionColumns:
         """A row for a session."""
         if not self._free:
             size = len(self.heard_s)
-            for name, column in self._columns():
-                setattr(self, name, np.append(column, np.zeros(size, dtype=column.dtype)))
+            for name, column in SessionColumns(size)._columns():
+                setattr(self, name, np.append(getattr(self, name), column))
             self._free = list(range(size, 2 * size))[::-1]
         return self._free.pop()
 
