@@ -502,15 +502,17 @@ class AgentServer:
         is_changes, is_radio = told.events["kind"] == CHANGES, columns.is_radio[rows]
         lives = ~columns.is_closed[rows]
         columns.heard_s[rows[lives]] = now_s
-        if self._listener.is_starting:
-            lives &= ~self._are_shed(rows, lives & is_changes, now_s)
         wholes = [
             i for i in np.flatnonzero(lives & ~is_changes & ~is_radio).tolist() if self._is_whole_again(rows, told, i)
         ]
         # What a whole report said of links may have ended a session.
-        is_report = lives & is_changes & ~is_radio & ~columns.is_closed[rows]
-        is_report[wholes] = True
-        readings, reports = np.flatnonzero(lives & is_radio), np.flatnonzero(is_report)
+        are_taken = is_changes & ~columns.is_closed[rows]
+        if self._listener.is_starting:
+            are_taken &= ~self._are_shed(rows, are_taken, now_s)
+        readings = np.flatnonzero(are_taken & is_radio)
+        are_taken &= ~is_radio
+        are_taken[wholes] = True
+        reports = np.flatnonzero(are_taken)
         if len(readings):
             which = rows[readings]
             self._radios.listener.radio_readings(DecodedReadings(

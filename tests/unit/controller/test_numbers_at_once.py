@@ -31,6 +31,7 @@ from hyroads.controller.settings.controller import Timings
 NODES = tuple(f"n{i}" for i in range(9))
 TECHNOLOGIES = ("wifi", "plc", "laser")
 MOST = 2**53 - 1
+NEIGHBOUR = {"mac": "02:00:00:00:00:01", "loss": 0.0, "last_heard_ms": 3}
 
 
 def told_of(events: Sequence[tuple[int, bytes, Sequence[float]]], owners: Sequence[int] | None = None) -> Told:
@@ -65,8 +66,7 @@ class Radio:
         if kind == "radio":
             of = list(rng.choice([*[TECHNOLOGIES[:2]] * 7, TECHNOLOGIES[:1], TECHNOLOGIES[1:], ()]))
         rows = [{"technology": k, "busy_us": self.counters[k][0], "active_us": self.counters[k][1]} for k in of]
-        neighbour = {"mac": "02:00:00:00:00:01", "loss": 0.0, "last_heard_ms": rng.randrange(9)}
-        told = [{**row, "neighbours": [neighbour]} for row in rows]
+        told = [{**row, "neighbours": [NEIGHBOUR]} for row in rows]
         return {"type": kind, "seq": None, "time_s": self.time_s, "interfaces": told if kind == "radio" else rows}
 
     def decoded(self) -> list[float]:
@@ -112,6 +112,14 @@ def test_readings_taken_at_once_are_those_taken_one_by_one(seed: int) -> None:
                 report: RadioReport = radios[node].reading.take(
                     parse_line(json.dumps(radios[node].message("radio")).encode())
                 )
+                for table in (ours, reference):
+                    table.report(node, report, now_s)
+            elif what > 0.93:
+                # Neighbours that differ from the whole reading; those of the next message do not.
+                message = radios[node].message("radio-changes")
+                for row in message["interfaces"]:
+                    row["neighbours"] = [{**NEIGHBOUR, "last_heard_ms": 77}]
+                report = radios[node].reading.changed(parse_line(json.dumps(message).encode()))
                 for table in (ours, reference):
                     table.report(node, report, now_s)
         some = [node for node in rng.sample(NODES, rng.randint(1, len(NODES))) if node in radios]
@@ -232,8 +240,16 @@ def test_reports_taken_at_once_are_those_taken_one_by_one(seed: int) -> None:
             elif what < 0.07:
                 for registry in (ours, reference):
                     registry.forget(node)
-            elif what < 0.09:
+            elif what < 0.1:
+                # One that was asked for: changes go on to refer to the last one that was not.
+                before = agent.document
+                asked, agent.document = agent.report(as_before=rng.random() < 0.5), before
+                for registry in (ours, reference):
+                    registry.take(node, asked)
+            elif what < 0.12:
                 part = {**agent.report(as_before=True), "more": True}
+                # What is told at the same time would be the rest of it.
+                agent.time_s += 5.0
                 for registry in (ours, reference):
                     registry.take(node, part)
         some, events, shapes = rng.sample(NODES, rng.randint(1, len(NODES))), [], []
@@ -258,6 +274,9 @@ def test_reports_taken_at_once_are_those_taken_one_by_one(seed: int) -> None:
         assert dict(rates.offers) == dict(wanted.offers) and dict(rates.frame_bytes) == dict(wanted.frame_bytes)
         if turn % 3 == 0:
             assert registry_says(ours, plan) == registry_says(reference, plan)
+            for node, _, report in ours.latest():
+                for number in (flow["number"] for flow in report["ingress"]):
+                    assert ours.side(node, "ingress", number).entry in report["ingress"]
 
 
 def test_a_silent_agent_keeps_nothing_of_others() -> None:
