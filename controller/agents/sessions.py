@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from hyroads.controller.core.token_bucket import TokenBucket
 from hyroads.controller.framework import ryu_shim as shim
@@ -32,6 +36,43 @@ class _Request:
     told: Callable[[Mapping[str, Any]], None] | None = None
 
 
+class SessionColumns:
+    """What is asked of many sessions at once, by row. Rows are used again once a session has left."""
+
+    def __init__(self, size: int = 1) -> None:
+        self.heard_s, self.skip_until_s = np.zeros(size), np.zeros(size)
+        self.is_closed, self.is_joined, self.is_radio = (np.zeros(size, dtype=bool) for _ in range(3))
+        self.place = np.zeros(size, dtype=np.intp)
+        """Of the session's node among those that the server knows."""
+        self.shape = np.zeros(size, dtype=np.int64)
+        """What its decoded numbers are about (``Decoded.shapes``)."""
+        self.whole = np.full(size, None, dtype=object)
+        self.session = np.full(size, None, dtype=object)
+        self._free = list(range(size))[::-1]
+
+    def enter(self) -> int:
+        """A row for a session."""
+        if not self._free:
+            size = len(self.heard_s)
+            for name, column in SessionColumns(size)._columns():
+                setattr(self, name, np.append(getattr(self, name), column))
+            self._free = list(range(size, 2 * size))[::-1]
+        return self._free.pop()
+
+    def leave(self, row: int) -> None:
+        """The row is free."""
+        self.whole[row] = None
+        self._free.append(row)
+
+    def copy(self, row: int, others: SessionColumns, to: int) -> None:
+        """Put what there is of a session in a row of others."""
+        for name, column in self._columns():
+            getattr(others, name)[to] = column[row]
+
+    def _columns(self) -> list[tuple[str, NDArray[Any]]]:
+        return [(name, column) for name, column in vars(self).items() if isinstance(column, np.ndarray)]
+
+
 @dataclass
 class Session:
     """One connected agent, the radios of one access point, or a multi-homed client. ``allowance`` bounds what it may
@@ -42,14 +83,11 @@ class Session:
     peer: str
     _socket: Any = field(repr=False)
     clock: Callable[[], float] = field(repr=False)
-    heard_s: float = 0.0
     pinged_s: float = 0.0
     rtt_ms: float | None = None
     joined: bool = False
     closed: bool = False
     join_by_s: float = 0.0
-    skip_until_s: float = 0.0
-    """Until when reports that others take the place of may be left out."""
     by_library: bool = False
     """The compiled library reads its socket."""
     holds: Callable[[Any], bool] = field(default=lambda connection: False, repr=False)
@@ -64,6 +102,9 @@ class Session:
 
     def __post_init__(self) -> None:
         self.node, self.is_radio = self.hello.node, self.hello.role == RADIO
+        self.columns = SessionColumns()
+        self.row = self.columns.enter()
+        self.columns.is_radio[self.row] = self.is_radio
         self.whole, self.reading = WholeReport(), WholeReading()
         self._outbox, self._is_writing = shim.new_queue(OUTBOX), False
         self._sends_now = shim.sends_now(self._socket)
@@ -71,6 +112,60 @@ class Session:
         self._pings: dict[int, float] = {}
         self._asked: dict[int, float] = {}
         self._seq = count(1)
+
+    @property
+    def heard_s(self) -> float:
+        """When it said something."""
+        return self.columns.heard_s.item(self.row)
+
+    @heard_s.setter
+    def heard_s(self, at_s: float) -> None:
+        self.columns.heard_s[self.row] = at_s
+
+    @property
+    def skip_until_s(self) -> float:
+        """Until when reports that others take the place of may be left out."""
+        return self.columns.skip_until_s.item(self.row)
+
+    @skip_until_s.setter
+    def skip_until_s(self, until_s: float) -> None:
+        self.columns.skip_until_s[self.row] = until_s
+
+    @property
+    def whole(self) -> WholeReport:
+        """The whole report that changes refer to."""
+        found: WholeReport = self.columns.whole[self.row]
+        return found
+
+    @whole.setter
+    def whole(self, whole: WholeReport) -> None:
+        self.columns.whole[self.row] = whole
+        self.columns.shape[self.row] = whole.known_shape
+
+    def use_shape(self, shape: int) -> None:
+        """What its decoded numbers are about from now on (``Decoded.shapes``)."""
+        self.columns.shape[self.row] = shape
+
+    @contextmanager
+    def among(self, columns: SessionColumns, place: int) -> Iterator[int]:
+        """Have a row there for as long as that takes; ``place`` is that of its node."""
+        own, own_row, row = self.columns, self.row, columns.enter()
+        self._move(columns, row)
+        columns.session[row], columns.place[row] = self, place
+        try:
+            yield row
+        finally:
+            columns.session[row] = None
+            self._move(own, own_row)
+            columns.leave(row)
+
+    def _move(self, columns: SessionColumns, row: int) -> None:
+        self.columns.copy(self.row, columns, row)
+        self.columns, self.row = columns, row
+
+    def join(self) -> None:
+        """It is known what its links are like."""
+        self.joined = self.columns.is_joined[self.row] = True
 
     def request(
         self,
@@ -162,9 +257,12 @@ class Session:
     def close(self, why: str) -> None:
         """End the session (the reader notices and tells the listener)."""
         if not self.closed:
-            self.closed = True
+            self._end()
             LOG.info("%s %s (%s): closing, %s", self.hello.role, self.node, self.peer, why)
             shim.shut(self._socket)
+
+    def _end(self) -> None:
+        self.closed = self.columns.is_closed[self.row] = True
 
     def write_loop(self) -> None:
         """Send what is queued until the session ends."""
@@ -210,7 +308,7 @@ class Session:
 
     def finish(self) -> None:
         """Release everything that waits for this session."""
-        self.closed = True
+        self._end()
         requests, self._requests = self._requests, {}
         for request in requests.values():
             request.answer(GONE)
