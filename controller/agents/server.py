@@ -42,7 +42,7 @@ from .protocol import (
     parse_hello,
     parse_line,
 )
-from .sessions import Session
+from .sessions import Session, ping_by
 from .telemetry import (
     AuthenticationEvent,
     Bss,
@@ -195,7 +195,7 @@ class AgentServer:
         self._tokens = tokens
         self._context, self._conflict = context, conflict
         self._clock, self._attended = clock, attended or clock
-        self._poll = SharedPoll(MAX_LINE, self._take_numbers)
+        self._poll = SharedPoll(MAX_LINE, self._take_numbers, self._take_pongs)
         places = 2 * (len(nodes) + len(radios.nodes) + len(clients.tokens)) + SPARE_CONNECTIONS
         limits = Limits(places, places, HELLO_WITHIN_S if context is None else HELLO_WITHIN_S + TLS_WITHIN_S)
         self._connections = Connections(limits, self._attended, listener.agent_misbehaved)
@@ -336,7 +336,8 @@ class AgentServer:
         if not place.authenticated(f"{hello.role} {hello.node}"):
             return None
         session = Session(hello, place.peer, connection, self._attended, heard_s=self._attended())
-        session.by_library, session.holds = self._poll.can_read(connection), self._poll.holds
+        session.by_library = self._poll.can_read(connection)
+        session.holds, session.settle = self._poll.holds, self._poll.settle
         welcome = {RADIO: self._welcome_radio, CLIENT: self._welcome_client}.get(hello.role, self._welcome_agent)
         return welcome(session)
 
@@ -511,6 +512,13 @@ class AgentServer:
                 if not session.joined:
                     self._join(session)
 
+    def _take_pongs(self, sessions: Sequence[Session], took_ns: Sequence[int]) -> None:
+        """Answers to pings that the library has sent; none names an epoch that is new."""
+        now_s = self._attended()
+        for session, each_ns in zip(sessions, took_ns, strict=True):
+            if not session.closed:
+                session.heard_s, session.rtt_ms = now_s, each_ns / 1e6
+
     def _is_whole_again(self, session: Session, line: bytes) -> bool:
         """A whole report came that differs from the one before in counters alone; False if that ends the session."""
         try:
@@ -641,21 +649,24 @@ class AgentServer:
         self.flush()
         now_s = self._attended()
         heard_since_s, pinged_since_s = now_s - period_s / 2, now_s - self._ping_within_s
-        for session in [*self.sessions.values(), *self.radios.values()]:
-            if session.heard_s < heard_since_s or session.pinged_s <= pinged_since_s or session.has_requests:
-                self._look_after(session, period_s)
-        for session in list(self.clients.values()):
-            self._look_after(session, period_s)
+        due = [
+            session
+            for session in (*self.sessions.values(), *self.radios.values())
+            if session.heard_s < heard_since_s or session.pinged_s <= pinged_since_s or session.requests
+        ]
+        due += self.clients.values()
+        ping_by(self._poll, [session for session in due if self._look_after(session, period_s, now_s)], now_s)
 
-    def _look_after(self, session: Session, period_s: float) -> None:
-        silent_s = self._attended() - session.heard_s
+    def _look_after(self, session: Session, period_s: float, now_s: float) -> bool:
+        """Whether it is to be pinged."""
+        silent_s = now_s - session.heard_s
         if silent_s > period_s and session.has_unread():
             # It spoke, and it is us who are late.
-            return
+            return False
         session.expire()
         dead_s = self._timings.agent_dead_ms / 1e3
         is_client = session.hello.role == CLIENT
         if silent_s > (max(dead_s, DEAD_S) if is_client else dead_s):
             session.close(f"silent for {silent_s:.2f} s")
-        elif is_client or silent_s > period_s / 2 or self._attended() - session.pinged_s >= self._ping_within_s:
-            session.ping()
+            return False
+        return is_client or silent_s > period_s / 2 or now_s - session.pinged_s >= self._ping_within_s

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
 from hyroads.controller.core.token_bucket import TokenBucket
 from hyroads.controller.framework import ryu_shim as shim
+from hyroads.controller.framework.shared_poll import SharedPoll
 
 from .changes import WholeReport
 from .protocol import RADIO, Hello, ProtocolError, encode
@@ -54,6 +55,8 @@ class Session:
     """The compiled library reads its socket."""
     holds: Callable[[Any], bool] = field(default=lambda connection: False, repr=False)
     """Whether the library has something of a socket that was not taken yet."""
+    settle: Callable[[Any], bytes] = field(default=lambda connection: b"", repr=False)
+    """Has the library send the ping that it was given; what there was no room for."""
     wholes: int = 0
     """How many lines that may be whole reports or readings the library had read with the last line that was taken."""
     allowance: TokenBucket | None = None
@@ -66,8 +69,11 @@ class Session:
         self.node, self.is_radio = self.hello.node, self.hello.role == RADIO
         self.whole, self.reading = WholeReport(), WholeReading()
         self._outbox, self._is_writing = shim.new_queue(OUTBOX), False
+        self._is_given = False
+        """The library may still have something to send."""
         self._sends_now = shim.sends_now(self._socket)
-        self._requests: dict[int, _Request] = {}
+        self.requests: dict[int, _Request] = {}
+        """What it was asked and has not answered yet, by number."""
         self._pings: dict[int, float] = {}
         self._asked: dict[int, float] = {}
         self._seq = count(1)
@@ -85,7 +91,7 @@ class Session:
         ``told`` gets the fields of an ``ok`` before.
         """
         seq = next(self._seq)
-        self._requests[seq] = _Request(answer, self.clock() + within_s, told)
+        self.requests[seq] = _Request(answer, self.clock() + within_s, told)
         self.send({**document, "seq": seq})
 
     def send(self, document: Mapping[str, Any]) -> None:
@@ -93,6 +99,11 @@ class Session:
         self._send(encode(document))
 
     def _send(self, line: bytes) -> None:
+        if self._is_given:
+            self._is_given = False
+            rest = self.settle(self._socket)
+            if rest:
+                self._queue(rest)
         # To wake another green thread for each of thousands of lines a second costs more than to send them.
         if self._sends_now is not None and not (self._is_writing or self.closed or self._outbox.qsize()):
             try:
@@ -104,6 +115,9 @@ class Session:
                 return
             if not line:
                 return
+        self._queue(line)
+
+    def _queue(self, line: bytes) -> None:
         try:
             self._outbox.put_nowait(line)
         except shim.QueueFull:
@@ -130,6 +144,11 @@ class Session:
         self._pings = _with_latest(self._pings, seq, self.pinged_s)
         self._send(b'{"type":"ping","seq":%d}\n' % seq)
 
+    @property
+    def is_free(self) -> bool:
+        """Whether the library may send its next ping: it reads the socket, and nothing waits to be sent."""
+        return self.by_library and not (self._is_writing or self.closed or self._outbox.qsize())
+
     def ask_leader(self, now_s: float) -> None:
         """Ask when the leader was heard, at a time that :meth:`leader_heard_s` counts from."""
         seq = next(self._seq)
@@ -141,11 +160,6 @@ class Session:
         asked_s, heard_ms = self._asked.pop(message["seq"] or 0, None), message["heard_ms"]
         # It was answered after it was asked, and read perhaps much later.
         return None if asked_s is None or heard_ms is None else asked_s - heard_ms / 1e3
-
-    @property
-    def has_requests(self) -> bool:
-        """Whether something that it was asked is not answered yet."""
-        return bool(self._requests)
 
     def has_unread(self) -> bool:
         """Whether the peer has said something that was not read, or not taken, yet."""
@@ -181,7 +195,7 @@ class Session:
 
     def answered(self, message: Mapping[str, Any]) -> None:
         """An answer to a request came in."""
-        request = self._requests.pop(message["seq"] or 0, None)
+        request = self.requests.pop(message["seq"] or 0, None)
         is_error = message["type"] == "error"
         if is_error and message.get("epoch"):
             self.epoch_told(message["epoch"])
@@ -198,25 +212,38 @@ class Session:
 
     def expire(self) -> None:
         """Requests that were not answered in time count as failed."""
-        if not self._requests:
+        if not self.requests:
             return
         now_s = self.clock()
-        late = [seq for seq, request in self._requests.items() if request.deadline_s < now_s]
+        late = [seq for seq, request in self.requests.items() if request.deadline_s < now_s]
         if late and self.has_unread():
             # The answer may be there.
             return
         for seq in late:
-            self._requests.pop(seq).answer(NO_ANSWER)
+            self.requests.pop(seq).answer(NO_ANSWER)
 
     def finish(self) -> None:
         """Release everything that waits for this session."""
         self.closed = True
-        requests, self._requests = self._requests, {}
+        requests, self.requests = self.requests, {}
         for request in requests.values():
             request.answer(GONE)
         if self._outbox.full():
             self._outbox.get()
         self._outbox.put_nowait(None)
+
+
+def ping_by(poll: SharedPoll, sessions: Sequence[Session], now_s: float) -> None:
+    """Ask sessions for a sign of life, those that are free all at once by the library. When those were pinged, and how
+    long it took them to answer, is measured there.
+    """
+    free = [session for session in sessions if session.is_free]
+    others = [session for session in sessions if not session.is_free]
+    refused = poll.ping([session._socket for session in free], [next(session._seq) for session in free])
+    for session in free:
+        session.pinged_s, session._is_given = now_s, True
+    for session in [*others, *(free[place] for place in refused)]:
+        session.ping()
 
 
 def _with_latest(sent_s: Mapping[int, float], seq: int, now_s: float) -> dict[int, float]:

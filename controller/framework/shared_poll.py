@@ -45,6 +45,8 @@ Take = Callable[[bytes], None]
 """Takes what came in; must not wait for anything. What it raises ends the reading of that socket."""
 TakeEvent = Callable[[int, bytes, int], None]
 """Takes what the library has read: kind, line, number. As :data:`Take` otherwise."""
+TakePongs = Callable[[Sequence[Any], Sequence[int]], None]
+"""Takes answers to pings, in nanoseconds, with the owner of each; must not wait, and raise nothing."""
 TakeNumbers = Callable[[Sequence[Any], Told], None]
 """Takes numbers of many sockets (kinds ``CHANGES`` and ``WHOLE``), with the owner of each; must not wait, and raise
 nothing. Two of the same owner follow each other: a whole, and changes since.
@@ -94,10 +96,16 @@ class _Round:
 
 class SharedPoll:
     """Begins with the first socket; the green thread then lives as long as the process. ``longest`` bounds the lines
-    that the library reads, ``take_numbers`` takes those which it has decoded; without it Python reads everything.
+    that the library reads, ``take_numbers`` takes those which it has decoded, ``take_pongs`` answers to :meth:`ping`;
+    without it Python reads everything.
     """
 
-    def __init__(self, longest: int | None = None, take_numbers: TakeNumbers = lambda owners, told: None) -> None:
+    def __init__(
+        self,
+        longest: int | None = None,
+        take_numbers: TakeNumbers = lambda owners, told: None,
+        take_pongs: TakePongs = lambda owners, took_ns: None,
+    ) -> None:
         self.library = None if longest is None else message_reader(longest)
         """Reads plain sockets."""
         self._library_reads: dict[int, tuple[TakeEvent, Any, object]] = {}
@@ -105,7 +113,7 @@ class SharedPoll:
         """By descriptor: its number in the library."""
         self._library_runs = False
         self._flush_at_s = 0.0
-        self._take_numbers = take_numbers
+        self._take_numbers, self._take_pongs = take_numbers, take_pongs
         self._round = _Round()
         self._looked_s = time.monotonic()
         self._epoll = _select.epoll()
@@ -185,11 +193,25 @@ class SharedPoll:
         number = self.number_of(connection)
         return self.library is not None and number in self._library_reads and self.library.is_holding(number)
 
+    def ping(self, connections: Sequence[Any], seqs: Sequence[int]) -> list[int]:
+        """Have sockets pinged by the library's thread; the places of those that are not, as it does not read them, or
+        could not send their last ping yet. Of the others :meth:`settle` has to be asked before anything is sent.
+        """
+        if self.library is None or not connections:
+            return list(range(len(connections)))
+        return self.library.ping([self.number_of(connection) for connection in connections], seqs)
+
+    def settle(self, connection: Any) -> bytes:
+        """Have the library send what it still has to; what there was no room for is to be sent before all else."""
+        number = self.number_of(connection)
+        return self.library.settle(number) if self.library is not None and number else b""
+
     def flush(self) -> None:
         """Have all numbers taken that the library keeps."""
         began_s = time.monotonic()
         if self.library is not None and self._library_runs:
             self._give_numbers(self.library.held())
+            self._give_pongs(self.library.pongs())
         now_s = time.monotonic()
         self._flush_at_s = now_s + min(MOST_HOLD_S, max(HOLD_S, (now_s - began_s) / HOLD_SHARE))
 
@@ -211,6 +233,13 @@ class SharedPoll:
         except Exception:
             # A defect of whoever takes them: others are read all the same.
             LOG.exception("what devices have counted was not taken")
+
+    def _give_pongs(self, told: Told) -> None:
+        known = [(found[2], took_ns) for number, took_ns in zip(told.ids, told.first, strict=True)
+                 if (found := self._library_reads.get(number)) is not None]  # fmt: skip
+        if known:
+            owners, took_ns = zip(*known, strict=True)
+            self._take_pongs(owners, took_ns)
 
     def end(self, connection: Any, error: Exception) -> None:
         """Whoever serves a socket by the library gets this."""
