@@ -7,7 +7,8 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,7 +21,7 @@ ABI_VERSION = 4
 LINE, END, FAILED, PONG, CHANGES, WHOLE = range(6)
 """Kinds of events; see ``reader.rs``."""
 LONGEST_PING = 64
-_EVENT = np.dtype([(name, "u8") for name in ("id", "kind", "line", "length", "first", "count")])
+EVENT = np.dtype([(name, "u8") for name in ("id", "kind", "line", "length", "first", "count")])
 
 
 class _Place(ctypes.Structure):
@@ -56,51 +57,70 @@ if _LIBRARY is not None:
 
 @dataclass(frozen=True, eq=False)
 class Told:
-    """Events in order, as columns. ``ids[i]`` says whose it is (:meth:`MessageReader.add`), ``kinds[i]`` what.
+    """Events in order. ``ids[i]`` says whose it is (:meth:`MessageReader.add`), ``kinds[i]`` what.
 
     ``first[i]`` and ``count[i]`` say where in ``values`` the numbers of changes and of wholes are; of a pong ``first``
     is its number (of one that was kept, how many nanoseconds it took), of an error ``count`` is that of the error, and
-    of a line how many came so far that may be whole reports or readings.
+    of a line how many came so far that may be whole reports or readings. ``events`` are all of these as the columns of
+    one array (``EVENT``).
     """
 
-    ids: list[int]
-    kinds: list[int]
-    first: list[int]
-    count: list[int]
+    events: NDArray[np.void]
     values: NDArray[np.float64]
-    _line: list[int]
-    _length: list[int]
     _lines: bytes
+
+    @cached_property
+    def ids(self) -> list[int]:
+        """By event: whose it is."""
+        return self._column("id")
+
+    @cached_property
+    def kinds(self) -> list[int]:
+        """By event: what it is."""
+        return self._column("kind")
+
+    @cached_property
+    def first(self) -> list[int]:
+        """By event: where its numbers begin, or the number of a pong."""
+        return self._column("first")
+
+    @cached_property
+    def count(self) -> list[int]:
+        """By event: how many numbers it has, or that of an error, or of lines."""
+        return self._column("count")
+
+    def _column(self, name: str) -> list[int]:
+        found: list[int] = self.events[name].tolist()
+        return found
 
     def line(self, i: int) -> bytes:
         """The text of an event."""
-        return self._lines[self._line[i] : self._line[i] + self._length[i]]
+        event = self.events[i]
+        at = int(event["line"])
+        return self._lines[at : at + int(event["length"])]
 
     def numbers(self, i: int) -> NDArray[np.float64]:
         """The numbers of changes or of a whole."""
-        return self.values[self.first[i] : self.first[i] + self.count[i]]
+        event = self.events[i]
+        at = int(event["first"])
+        return self.values[at : at + int(event["count"])]
 
     @classmethod
     def at(cls, place: _Place) -> Told:
         """What the library has put there."""
-        size = place.event_count * _EVENT.itemsize
-        events = np.frombuffer(ctypes.string_at(place.events, size) if size else b"", _EVENT)
+        size = place.event_count * EVENT.itemsize
+        events = np.frombuffer(ctypes.string_at(place.events, size) if size else b"", EVENT)
         lines = ctypes.string_at(place.lines, place.line_bytes) if place.line_bytes else b""
         values = np.frombuffer(ctypes.string_at(place.values, 8 * place.value_count) if place.value_count else b"")
-        ids, kinds, first, count, line, length = (
-            events[name].tolist() for name in ("id", "kind", "first", "count", "line", "length")
-        )
-        return cls(ids, kinds, first, count, values, line, length, lines)
+        return cls(events, values, lines)
 
     def __len__(self) -> int:
         """How many events there are."""
-        return len(self.ids)
+        return len(self.events)
 
-    def some(self, places: Sequence[int]) -> Told:
+    def some(self, places: Sequence[int] | NDArray[Any]) -> Told:
         """Some of them alone."""
-        columns = self.ids, self.kinds, self.first, self.count, self._line, self._length
-        ids, kinds, first, count, line, length = ([column[i] for i in places] for column in columns)
-        return Told(ids, kinds, first, count, self.values, line, length, self._lines)
+        return Told(self.events[places], self.values, self._lines)
 
 
 class MessageReader:
@@ -166,11 +186,11 @@ class MessageReader:
         self._library.hyroads_messages_held(self._reader, ctypes.byref(self._place))
         return Told.at(self._place)
 
-    def ping(self, numbers: Sequence[int], seqs: Sequence[int]) -> list[int]:
-        """Have its thread ping sockets, each with a number of its own; the places in ``numbers`` of those that it does
+    def ping(self, numbers: NDArray[np.int64], seqs: NDArray[np.int64]) -> list[int]:
+        """Have its thread ping sockets, each with a number ``seqs`` of its own; the places in ``numbers`` of those that it does
         not, as their last ping is not sent yet. Of the others :meth:`settle` has to be asked before anything is sent.
         """
-        ids, asked = np.array(numbers, dtype=np.uint64), np.array(seqs, dtype=np.uint64)
+        ids, asked = numbers.astype(np.uint64), seqs.astype(np.uint64)
         is_refused = np.zeros(len(ids), dtype=np.uint8)
         columns = ids.ctypes.data, asked.ctypes.data, is_refused.ctypes.data
         self._library.hyroads_messages_ping(self._reader, *columns, len(ids))

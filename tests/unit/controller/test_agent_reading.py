@@ -57,9 +57,9 @@ class Listener:
     def radio_report(self, _session: Any, report: Any) -> None:
         self.told.append(("reading", report))
 
-    def radio_readings(self, sessions: Any, numbers: Any) -> None:
-        for session, decoded in zip(sessions, numbers, strict=True):
-            self.radio_report(session, session.reading.decoded(decoded.tolist()))
+    def radio_readings(self, readings: Any) -> None:
+        for i in range(len(readings)):
+            self.radio_report(None, readings.report(i))
 
     def __getattr__(self, name: str) -> Callable[..., None]:
         return lambda *_: self.told.append(name)
