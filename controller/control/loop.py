@@ -26,7 +26,7 @@ from hyroads.controller.core.closed_loop import (
     slot,
 )
 from hyroads.controller.core.demand import Demands, Offers
-from hyroads.controller.core.estimate.busy_time import CarrierSensing, ExternalAirtime, Interface
+from hyroads.controller.core.estimate.busy_time import CarrierSensing, ExternalAirtime, Interface, latest
 from hyroads.controller.core.estimate.link_estimate import LinkEstimator
 from hyroads.controller.core.interference import Interference
 from hyroads.controller.core.network import PRODUCTION, FlowSpec, Network, Traffic
@@ -98,7 +98,7 @@ class LiveLoop:
     ) -> None:
         self.options = options
         self.declared = network
-        self.busy: dict[Interface, float] = {}
+        self.busy: Mapping[Interface, float] = {}
         """The last busy share of every interface that has told one."""
         self.override = override or RateOverride()
         self.groups: GroupAirtime | None = None
@@ -295,7 +295,7 @@ class LiveLoop:
         ``run`` carries out what takes longest, perhaps in another thread; until it is done nobody may change the loop.
         """
         taken = self._source.take(now_s)
-        self.busy.update(taken.busy)
+        self.busy = latest(self.busy, taken.busy)
         heard = self._source.heard()
         if heard is not self._heard:
             self._hear(heard)

@@ -137,7 +137,7 @@ def slot(
     heard_s = now_s - measured.late_s
     estimates = estimator.estimates(heard_s)
     # Estimates as they are, stale ones at a share, unknown links out (0).
-    capacity = estimates.planned_mbps(state.settings.stale_share, state.network.link_index)
+    capacity = estimates.planned_mbps(state.settings.stale_share, state.network.link_ids)
     external = _external(state, measured, capacity, now_s)
     demands = state.demands.carried(measured.offers, now_s, layout.flow_ids)
     problem = state.problem.changed(
