@@ -41,7 +41,8 @@ from hyroads.controller.settings.controller import MEASURED, Settings
 from hyroads.controller.switches.server import SwitchRegistry
 from hyroads.rest.contract import NotSavedError
 
-from .deployer import AgentDeployer, Deployer
+from .agent_deployer import AgentDeployer
+from .deployer import Deployer
 from .faults import FaultLog, log_plan
 from .garbage import Garbage
 from .saver import Saver
@@ -483,7 +484,7 @@ class EventLoop:
     def _prepare_measured(self, measured: State) -> None:
         """In a large network other capacities count once they can be planned with: what that takes no cut waits for."""
         try:
-            shim.in_thread(self.live.preparation(measured, is_urgent=False))
+            shim.in_thread(self.live.preparation(measured, is_urgent=False).run)
         except Exception as error:  # noqa: BLE001 - the loop outlives a defect in planning; it is counted and shown
             self.exception("preparing what was measured", error)
         self._wait_until_calm()
@@ -664,10 +665,15 @@ class EventLoop:
         log_plan(before, plan, self.events)
 
     def _prepare(self) -> bool:
-        """Work out in a thread what planning needs; False if the state was planned meanwhile."""
+        """Work out what planning needs, in a thread where it takes long; False if the state was planned meanwhile."""
         for _ in range(MOST_PREPARED):
             state = self.state
-            shim.in_thread(self.live.preparation(state))
+            preparation = self.live.preparation(state)
+            if preparation.is_short:
+                # All others would have their turn before a thread ends.
+                preparation.run()
+                break
+            shim.in_thread(preparation.run)
             if self._tried_version == self.state.version:
                 return False
             if self.state is state:
