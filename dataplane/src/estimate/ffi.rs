@@ -111,7 +111,7 @@ unsafe fn update(request: &FilterRequest) -> Checked<()> {
     ensure(values.len() == index.len() && times_s.len() == index.len())?;
     ensure(index.iter().all(|&at| at >= 0 && (at as u64) < bank.mean.len() as u64))?;
     ensure(values.iter().all(|value| value.is_finite()))?;
-    let mut room = Room::new();
+    let mut room = Room::default();
     for ((&at, &value), &time_s) in index.iter().zip(values).zip(times_s) {
         bank.update(at as usize, value, time_s, &settings, &mut room);
     }

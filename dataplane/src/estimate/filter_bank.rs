@@ -41,19 +41,15 @@ struct Before {
 
 /// Room to work in, the same for all samples with the same settings. Many samples come as long after the last one of
 /// their filter as the one before them: the exponential is worked out once for these.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Room {
     ordered: Vec<f64>,
     elapsed_s: f64,
+    /// The share after that time, 0 after none.
     share: f64,
 }
 
 impl Room {
-    /// Nothing was worked out yet.
-    pub fn new() -> Self {
-        Self { ordered: Vec::new(), elapsed_s: f64::NAN, share: f64::NAN }
-    }
-
     /// The share of a sample in an average, by the time since the last one.
     fn share(&mut self, elapsed_s: f64, tau_s: f64) -> f64 {
         if elapsed_s != self.elapsed_s {

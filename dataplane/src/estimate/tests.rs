@@ -22,7 +22,7 @@ fn filtered(samples: &[f64], settings: &Settings) -> Filter {
 
 fn filtered_at(samples: &[f64], times_s: &[f64], settings: &Settings) -> Filter {
     let (mut mean, mut variance, mut weight, mut count) = ([0.0; 2], [0.0; 2], [0.0; 2], [0; 2]);
-    let (mut recent, mut time_s, mut room) = ([f64::NAN; 10], [f64::NEG_INFINITY; 2], Room::new());
+    let (mut recent, mut time_s, mut room) = ([f64::NAN; 10], [f64::NEG_INFINITY; 2], Room::default());
     let mut bank = Bank {
         mean: &mut mean,
         variance: &mut variance,
