@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from hyroads.controller.agents.telemetry import DecodedReadings, RadioInterface, RadioNeighbour, RadioReport
 from hyroads.controller.core.estimate.busy_time import Interface, Interfaces
-from hyroads.controller.core.ragged import Ragged, places
+from hyroads.controller.core.ragged import Ragged
 from hyroads.controller.measure.samples import Event, InterfaceSample, NeighbourSample, NodeSample, Silence
 
 from .probing import BusyReading
@@ -129,24 +129,32 @@ class _Tracks:
         """Readings of several interfaces, each another one: counters, int64[interfaces, 2], and when they were read.
         Gives which of the readings are in doubt, and why.
         """
-        written = self._written[at] % HISTORY
-        self._history_s[at, written], self._history_us[at, written] = time_s, us
-        self._written[at] += 1
+        written = self._written[at]
+        place = at * HISTORY + written % HISTORY
+        self._history_s.reshape(-1)[place], self._history_us.reshape(-1, 2)[place] = time_s, us
+        self._written[at] = written + 1
         grown = us - self.last_us[at]
         busy_us, active_us = grown[:, 0], grown[:, 1]
-        restarted = (grown < 0).any(axis=1)
+        restarted = (busy_us < 0) | (active_us < 0)
         beyond = ~restarted & (busy_us > active_us * (1 + BUSY_TOLERANCE))
         most_us = 1e6 * (ACTIVE_TOLERANCE * (read_s - self.read_s[at]) + ACTIVE_SLACK_S)
         longer = ~restarted & ~beyond & (active_us > most_us)
-        fine = ~(restarted | beyond | longer)
-        self.grown_us[at[restarted]] = 0
-        self.grown_us[at[fine]] += np.column_stack([np.minimum(busy_us, active_us), active_us])[fine]
-        moving = active_us > 0
-        self.moves[at[moving]], self.moved_s[at[moving]] = True, read_s[moving]
-        # Adapters that tell no busy time have counters that never move.
-        self.frozen[at] = self.moves[at] & (read_s - self.moved_s[at] >= FROZEN_S)
+        fine, moving = ~(restarted | beyond | longer), active_us > 0
+        are_fine = bool(fine.all())
+        np.minimum(busy_us, active_us, out=busy_us)
+        if are_fine:
+            self.grown_us[at] += grown
+        else:
+            self.grown_us[at[restarted]] = 0
+            self.grown_us[at[fine]] += grown[fine]
+        if moving.all():
+            self.moves[at], self.moved_s[at], self.frozen[at] = True, read_s, False
+        else:
+            self.moves[at[moving]], self.moved_s[at[moving]] = True, read_s[moving]
+            # Adapters that tell no busy time have counters that never move.
+            self.frozen[at] = self.moves[at] & (read_s - self.moved_s[at] >= FROZEN_S)
         self.last_us[at], self.read_s[at], self.time_s[at], self.taken[at] = us, read_s, time_s, False
-        if not fine.all():
+        if not are_fine:
             for which, why in (
                 (restarted, "restarted"),
                 (beyond, "busy-beyond-active"),
@@ -339,11 +347,9 @@ class RadioTable:
         values = readings.values
         read_s = values[first - 1]
         self._times.came(numbers, read_s, now_s)
-        counts, rows = self._rows.of(numbers)
-        us, of = (
-            values[places(first, 2 * counts)].astype(np.int64).reshape(-1, 2),
-            np.repeat(np.arange(len(counts)), counts),
-        )
+        of, within, rows = self._rows.items(numbers)
+        busy = first[of] + 2 * within
+        us = np.column_stack([values[busy], values[busy + 1]]).astype(np.int64)
         time_s = read_s + self._times.offset_s[numbers]
         for which, doubt in self._tracks.take(rows, us, read_s[of], time_s[of]):
             self._by_number[numbers[of[which]]].noted[doubt] = now_s

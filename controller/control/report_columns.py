@@ -20,7 +20,7 @@ from hyroads.controller.agents.changes import DecodedReports, Names, WholeReport
 from hyroads.controller.core.addressing import PathName
 from hyroads.controller.core.demand import Offers
 from hyroads.controller.core.network import Policy
-from hyroads.controller.core.ragged import Ragged, places
+from hyroads.controller.core.ragged import Ragged
 from hyroads.controller.model.plan import MULTIPATH, FlowPlan, Plan
 
 FloatArray = NDArray[np.float64]
@@ -274,11 +274,11 @@ class ReportColumns:
         follow = numbers[follows]
         self._pass_on(self._path_rows.of(follow)[1], self._flow_rows.of(follow)[1])
         values, first = reports.values, reports.first
-        count, flows = self._of_flows.of(numbers)
-        self._flows.put(flows, values[places(first, count)])
-        first = first + count
-        count, paths = self._of_paths.of(numbers)
-        self._paths.put(paths, values[places(first, count)])
+        of, within, flows = self._of_flows.items(numbers)
+        self._flows.put(flows, values[first[of] + within])
+        first = first + self._of_flows.lengths(numbers)
+        of, within, paths = self._of_paths.items(numbers)
+        self._paths.put(paths, values[first[of] + within])
 
     def _take_side(
         self,
