@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import pytest
 from campus_loop import CampusLoop
 
+from hyroads.controller.control.live import Preparation
 from hyroads.controller.core.infer.change import Change
 from hyroads.controller.framework.ryu_shim import Gate, sleep, spawn
 from hyroads.controller.model.state import State, measured
@@ -108,9 +109,9 @@ def test_other_capacities_count_once_they_can_be_planned_with(
     loop = campus.loop
     prepared, preparation = threading.Event(), loop.live.preparation
 
-    def slow(state: State, *, is_urgent: bool = True) -> Callable[[], Any]:
+    def slow(state: State, *, is_urgent: bool = True) -> Preparation:
         work = preparation(state, is_urgent=is_urgent)
-        return work if is_urgent else lambda: (prepared.wait(10.0), work())
+        return work if is_urgent else replace(work, run=lambda: prepared.wait(10.0) and work.run())
 
     monkeypatch.setattr(loop.live, "preparation", slow)
     known = loop.state.capacity_mbps or tuple(link.capacity_mbps for link in campus.network.links)
