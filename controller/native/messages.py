@@ -187,8 +187,9 @@ class MessageReader:
         return Told.at(self._place)
 
     def ping(self, numbers: NDArray[np.int64], seqs: NDArray[np.int64]) -> list[int]:
-        """Have its thread ping sockets, each with a number ``seqs`` of its own; the places in ``numbers`` of those that it does
-        not, as their last ping is not sent yet. Of the others :meth:`settle` has to be asked before anything is sent.
+        """Have its thread ping sockets, each with a number ``seqs`` of its own; the places in ``numbers`` of those that
+        it does not, as their last ping is not sent yet. Of the others :meth:`settle` has to be asked before anything is
+        sent.
         """
         ids, asked = numbers.astype(np.uint64), seqs.astype(np.uint64)
         is_refused = np.zeros(len(ids), dtype=np.uint8)
