@@ -91,7 +91,7 @@ def test_they_wait_no_longer_than_that(campus: CampusLoop, slots: list[float]) -
 
 def test_between_two_cuts_there_is_a_slot(campus: CampusLoop, slots: list[float]) -> None:
     first, second, third = campus.used()[:3]
-    campus.now_s += 0.1
+    campus.now_s += 0.25
     before = len(slots)
     silent(campus, first)
     campus.turn()
