@@ -17,7 +17,7 @@ from . import load_library, with_short_calls
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-ABI_VERSION = 3
+ABI_VERSION = 4
 LINE, END, FAILED, PONG, CHANGES, WHOLE = range(6)
 """Kinds of events; see ``reader.rs``."""
 EVENT = np.dtype([(name, "u8") for name in ("id", "kind", "line", "length", "first", "count")])
@@ -89,7 +89,7 @@ class Told:
         return found
 
     def line(self, i: int) -> bytes:
-        """The text of an event."""
+        """The text of an event; of numbers of radios there is none."""
         event = self.events[i]
         at = int(event["line"])
         return self._lines[at : at + int(event["length"])]

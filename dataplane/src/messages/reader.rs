@@ -28,7 +28,7 @@ pub const END: u64 = 1;
 pub const FAILED: u64 = 2;
 /// `first` is the number of a pong.
 pub const PONG: u64 = 3;
-/// Numbers of a message of changes; its line is there as well.
+/// Numbers of a message of changes; of a report its line is there as well, and of a reading the numbers say all.
 pub const CHANGES: u64 = 4;
 /// The same of a whole report that is written as the last one but for counters.
 pub const WHOLE: u64 = 5;
@@ -435,7 +435,7 @@ impl Connection {
         let mut values = std::mem::take(&mut self.scratch);
         values.clear();
         if changes(line, &self.whole, &mut values).is_some() {
-            self.held[1].keep(line, &values);
+            self.held[1].keep(if now == Kind::RadioChanges { b"" } else { line }, &values);
         } else {
             self.pass_on(id, line, batch);
         }
@@ -469,7 +469,7 @@ impl Connection {
                 self.held[0].keep(line, &values);
             } else {
                 // Of readings nothing but numbers is told; neighbours are as they were.
-                self.held[1].keep(line, &values);
+                self.held[1].keep(b"", &values);
             }
         }
         self.scratch = values;
