@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -15,11 +16,13 @@ from hyroads.controller.native.messages import CHANGES, Told
 
 from .protocol import MOST, ProtocolError, Report, parse_line
 
+IndexArray = NDArray[np.intp]
 WHOLE_MS = 2000
 """How often an agent tells everything."""
 Names = tuple[Sequence[tuple[int, Sequence[int]]], Sequence[tuple[int, Sequence[int]]]]
 """Of both sides of a report: the numbers of flows, and the ids of the paths of each."""
 _FIXED = frozenset({"type", "seq", "more", "woken_late"})
+_SHAPES = count(1)
 
 
 class WholeReport:
@@ -55,8 +58,19 @@ class WholeReport:
         """The whole report of a line that the library has compared: it differs in counters alone."""
         new = WholeReport()
         new._line, new.up, new._at, new._path_at = line, self.up, self._at, self._path_at
-        new.__dict__["columns"] = self.columns
+        new.__dict__.update(columns=self.columns, shape=self.shape)
         return new
+
+    @property
+    def known_shape(self) -> int:
+        """:attr:`shape` if somebody has asked for it; else 0."""
+        found: int = self.__dict__.get("shape", 0)
+        return found
+
+    @cached_property
+    def shape(self) -> int:
+        """A number that only reports with these :attr:`names` have, greater than 0; 0 if there are none."""
+        return 0 if self.columns is None else next(_SHAPES)
 
     @property
     def names(self) -> Names:
@@ -178,37 +192,78 @@ class DecodedReport(Mapping[str, Any]):
         return len(self.report)
 
 
-class DecodedReports:
-    """Reports of several agents, of each at most one, of which the library has decoded what each slot needs: their
-    times, and the counters of ``WholeReport.columns``.
+class Decoded:
+    """Numbers of several nodes, of each at most once. ``names[places[i]]`` is the i-th of these nodes. ``shapes[i]`` is
+    a number that stands for what its numbers are about, 0 if that is not known: with the same number they are about the
+    same, in the same order.
 
-    ``nodes[i]`` and ``wholes[i]`` are an agent and the whole report that its own refers to; ``places[i]`` says where in
-    ``told`` it is, as changes or as that whole report itself.
+    The i-th came as event ``events[i]`` of ``told``. Whoever gives several of these gives the same ``names`` each time:
+    what was found out of these need not be looked up again.
     """
 
-    __slots__ = ("_places", "_told", "first", "nodes", "times_s", "values", "wholes")
+    __slots__ = ("events", "first", "names", "places", "shapes", "times_s", "told", "values")
 
-    def __init__(self, nodes: Sequence[str], wholes: Sequence[WholeReport], told: Told, places: Sequence[int]) -> None:
-        self.nodes, self.wholes, self._told, self._places = nodes, wholes, told, places
+    def __init__(
+        self, names: Sequence[str], places: IndexArray, shapes: NDArray[np.int64], told: Told, events: IndexArray
+    ) -> None:
+        self.names, self.places, self.shapes, self.told, self.events = names, places, shapes, told, events
         self.values: NDArray[np.float64] = told.values
-        first = np.array([told.first[i] for i in places], dtype=np.intp)
+        first = told.events["first"][events].astype(np.intp)
         self.times_s: NDArray[np.float64] = self.values[first]
-        self.first: NDArray[np.intp] = first + 1
-        """Where in ``values`` the counters of a report are, in the order of ``WholeReport.columns``."""
+        self.first: IndexArray = first + 1
+        """Where in ``values`` the counters of each begin."""
 
     def __len__(self) -> int:
         """How many there are."""
-        return len(self.nodes)
+        return len(self.places)
 
-    def some(self, which: Sequence[int]) -> DecodedReports:
+    @property
+    def nodes(self) -> list[str]:
+        """Whose they are."""
+        names = self.names
+        return [names[place] for place in self.places.tolist()]
+
+    def node(self, i: int) -> str:
+        """Whose the i-th is."""
+        return self.names[int(self.places[i])]
+
+    def numbers(self, i: int) -> NDArray[np.float64]:
+        """The time of the i-th, and its counters."""
+        return self.told.numbers(int(self.events[i]))
+
+
+class DecodedReports(Decoded):
+    """Reports of several agents, of each at most one, of which the library has decoded what each slot needs: their
+    times, and the counters of ``WholeReport.columns``.
+
+    ``wholes[i]`` is the whole report that the i-th refers to, ``shapes[i]`` is its ``WholeReport.shape``, or 0. It came
+    as changes, or is that whole report itself.
+    """
+
+    __slots__ = ("wholes",)
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        places: IndexArray,
+        shapes: NDArray[np.int64],
+        told: Told,
+        events: IndexArray,
+        *,
+        wholes: NDArray[np.object_],
+    ) -> None:
+        super().__init__(names, places, shapes, told, events)
+        self.wholes = wholes
+
+    def some(self, which: IndexArray) -> DecodedReports:
         """Some of them alone."""
-        nodes, wholes, places = ([column[i] for i in which] for column in (self.nodes, self.wholes, self._places))
-        return DecodedReports(nodes, wholes, self._told, places)  # type: ignore[arg-type]
+        columns = self.places[which], self.shapes[which], self.told, self.events[which]
+        return DecodedReports(self.names, *columns, wholes=self.wholes[which])
 
     def report(self, i: int) -> DecodedReport:
         """One of them; all that it says is read from its line later."""
-        place = self._places[i]
-        line = self._told.line(place) if self._told.kinds[place] == CHANGES else None
+        event = int(self.events[i])
+        line = self.told.line(event) if self.told.events[event]["kind"] == CHANGES else None
         return DecodedReport(self.wholes[i], line, float(self.times_s[i]))
 
 

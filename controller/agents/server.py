@@ -10,10 +10,12 @@ from __future__ import annotations
 import hmac
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
 
 from hyroads.controller.core.admission import Limits
 from hyroads.controller.core.identity import DeviceTokens, not_of_node
@@ -42,10 +44,11 @@ from .protocol import (
     parse_hello,
     parse_line,
 )
-from .sessions import Session
+from .sessions import Session, SessionColumns
 from .telemetry import (
     AuthenticationEvent,
     Bss,
+    DecodedReadings,
     RadioReport,
     StationEvent,
     TransitionAnswer,
@@ -58,7 +61,6 @@ from .telemetry import (
 if TYPE_CHECKING:
     import ssl
 
-    import numpy as np
     from numpy.typing import NDArray
 
 
@@ -100,8 +102,8 @@ class RadioListener(Protocol):
     def radio_report(self, session: Session, report: RadioReport) -> None:
         """A reading."""
 
-    def radio_readings(self, sessions: Sequence[Session], numbers: Sequence[NDArray[np.float64]]) -> None:
-        """Readings of several at once, of each at most one: numbers as ``session.reading.decoded`` takes them."""
+    def radio_readings(self, readings: DecodedReadings) -> None:
+        """Readings of several at once, of each at most one."""
 
 
 class Stations(Protocol):
@@ -186,6 +188,8 @@ class AgentServer:
         self.sessions: dict[str, Session] = {}
         self.radios: dict[str, Session] = {}
         self.clients: dict[str, Session] = {}
+        self._joining: list[Session] = []
+        """Agents that have not joined, perhaps with some that have."""
         self._radios = radios
         self._clients = clients
         self._markers = markers
@@ -195,7 +199,11 @@ class AgentServer:
         self._tokens = tokens
         self._context, self._conflict = context, conflict
         self._clock, self._attended = clock, attended or clock
-        self._poll = SharedPoll(MAX_LINE, self._take_numbers)
+        self._poll = SharedPoll(MAX_LINE, self._take_numbers, self._take_pongs)
+        self._columns = SessionColumns()
+        """Sessions that the library reads."""
+        self._names = tuple(sorted(nodes | radios.nodes))
+        self._place_of = {name: place for place, name in enumerate(self._names)}
         places = 2 * (len(nodes) + len(radios.nodes) + len(clients.tokens)) + SPARE_CONNECTIONS
         limits = Limits(places, places, HELLO_WITHIN_S if context is None else HELLO_WITHIN_S + TLS_WITHIN_S)
         self._connections = Connections(limits, self._attended, listener.agent_misbehaved)
@@ -335,8 +343,9 @@ class AgentServer:
             raise ProtocolError(problem)
         if not place.authenticated(f"{hello.role} {hello.node}"):
             return None
-        session = Session(hello, place.peer, connection, self._attended, heard_s=self._attended())
-        session.by_library, session.holds = self._poll.can_read(connection), self._poll.holds
+        session = Session(hello, place.peer, connection, self._attended)
+        session.heard_s, session.by_library = self._attended(), self._poll.can_read(connection)
+        session.holds, session.settle = self._poll.holds, self._poll.settle
         welcome = {RADIO: self._welcome_radio, CLIENT: self._welcome_client}.get(hello.role, self._welcome_agent)
         return welcome(session)
 
@@ -397,7 +406,7 @@ class AgentServer:
             times["whole_ms"] = max(WHOLE_MS, radios.interval_ms)
         session.send({"type": "welcome", "version": VERSION, **times})
         LOG.info("radios of %s connected from %s, boot %s", session.node, session.peer, session.hello.boot)
-        session.joined = True
+        session.join()
         who = f"radios of {session.node}"
         session.epoch_told = lambda epoch: self._epoch_seen(epoch, who)
         self._epoch_seen(session.hello.epoch, who)
@@ -410,7 +419,7 @@ class AgentServer:
         session.send({"type": "welcome", "version": VERSION, "report_ms": REPORT_MS})
         LOG.info("client %s connected from %s, %s", session.node, session.peer, session.hello.program)
         session.allowance = allowance()
-        session.joined = True
+        session.join()
         self._clients.listener.client_up(session)
         return session
 
@@ -428,6 +437,7 @@ class AgentServer:
         # One that has run before says what its links are like before anything is planned.
         session.join_by_s = self._clock() + (JOIN_WITHIN_S if hello.revision else 0.0)
         if hello.revision:
+            self._joining.append(session)
             session.send({"type": "stats", "seq": 0})
         else:
             self._join(session)
@@ -435,14 +445,16 @@ class AgentServer:
 
     def _join(self, session: Session) -> None:
         if not session.joined and not session.closed:
-            session.joined = True
+            session.join()
             self._listener.agent_up(session)
 
     def _read_loop(self, session: Session, connection: Any, lines: shim.LineReader) -> None:
         self._take_all(session, lines.given(b""))
         if session.hello.role != CLIENT and session.by_library:
             take = partial(self._take_told, session)
-            self._poll.serve_by_library(connection, lines.rest(), take, session)
+            with session.among(self._columns, self._place_of[session.node]) as row:
+                begun = partial(self._columns.number.__setitem__, row)
+                self._poll.serve_by_library(connection, lines.rest(), take, row, begun)
             return
         if session.hello.role != CLIENT:
             self._poll.serve(connection, lambda data: self._take_all(session, lines.given(data)))
@@ -486,41 +498,66 @@ class AgentServer:
             return
         self._take(session, line)
 
-    def _take_numbers(self, sessions: Sequence[Session], told: Told) -> None:
-        """What the library has decoded, of many sessions."""
-        now_s, sheds = self._attended(), self._listener.is_starting
-        readings: list[int] = []
-        reports: list[int] = []
-        for i, session in enumerate(sessions):
-            if session.closed or (sheds and told.kinds[i] == CHANGES and self._sheds(session)):
-                continue
-            session.heard_s = now_s
-            if session.is_radio:
-                readings.append(i)
-            elif told.kinds[i] == CHANGES or (
-                self._is_whole_again(session, told.line(i)) and sessions[i + 1 : i + 2] != [session]
-            ):
-                reports.append(i)
-        if readings:
-            self._radios.listener.radio_readings([sessions[i] for i in readings], [told.numbers(i) for i in readings])
-        if reports:
-            told_of = [sessions[i] for i in reports]
-            wholes = [session.whole for session in told_of]
-            self._listener.agent_reports(DecodedReports([each.node for each in told_of], wholes, told, reports))
-            for session in told_of:
-                if not session.joined:
-                    self._join(session)
+    def _take_numbers(self, rows: NDArray[np.intp], told: Told) -> None:
+        """What the library has decoded, of many sessions: by event the row of its session. What is done for each by
+        itself here, is of few.
+        """
+        columns, now_s = self._columns, self._attended()
+        is_changes, is_radio = told.events["kind"] == CHANGES, columns.is_radio[rows]
+        lives = ~columns.is_closed[rows]
+        columns.heard_s[rows[lives]] = now_s
+        wholes = [
+            i for i in np.flatnonzero(lives & ~is_changes & ~is_radio).tolist() if self._is_whole_again(rows, told, i)
+        ]
+        # What a whole report said of links may have ended a session.
+        are_taken = is_changes & ~columns.is_closed[rows]
+        if self._listener.is_starting:
+            are_taken &= ~self._are_shed(rows, are_taken, now_s)
+        readings = np.flatnonzero(are_taken & is_radio)
+        are_taken &= ~is_radio
+        are_taken[wholes] = True
+        reports = np.flatnonzero(are_taken)
+        if len(readings):
+            which = rows[readings]
+            about = self._names, columns.place[which], columns.shape[which], told, readings
+            self._radios.listener.radio_readings(
+                DecodedReadings(*about, reading=lambda i: columns.session[which[i]].reading)
+            )
+        if len(reports):
+            which = rows[reports]
+            about = self._names, columns.place[which], columns.shape[which], told, reports
+            self._listener.agent_reports(DecodedReports(*about, wholes=columns.whole[which]))
+            for row in which[~columns.is_joined[which]].tolist():
+                self._join(columns.session[row])
 
-    def _is_whole_again(self, session: Session, line: bytes) -> bool:
-        """A whole report came that differs from the one before in counters alone; False if that ends the session."""
+    def _take_pongs(self, rows: NDArray[np.intp], took_ns: NDArray[np.uint64]) -> None:
+        """Answers to pings that the library has sent; none names an epoch that is new."""
+        lives = ~self._columns.is_closed[rows]
+        self._columns.heard_s[rows[lives]] = self._attended()
+        self._columns.rtt_ms[rows[lives]] = took_ns[lives] / 1e6
+
+    def _are_shed(self, rows: NDArray[np.intp], are_changes: NDArray[np.bool_], now_s: float) -> NDArray[np.bool_]:
+        """As :meth:`_sheds`: which of some events are changes that are left out."""
+        skip_until_s = self._columns.skip_until_s
+        are_shed = are_changes & (now_s < skip_until_s[rows])
+        skip_until_s[rows[are_changes & ~are_shed]] = now_s + STARTING_S
+        return are_shed
+
+    def _is_whole_again(self, rows: NDArray[np.intp], told: Told, i: int) -> bool:
+        """A whole report came that differs from the one before in counters alone; False if that ends the session, or
+        if changes since are the next event.
+        """
+        session: Session = self._columns.session[rows[i]]
+        if session.closed:
+            return False
         try:
             # Reports that refer to the old one may still be read.
-            session.whole = session.whole.again(line)
+            session.whole = session.whole.again(told.line(i))
             self._listener.agent_links(session, session.whole.up)
         except Exception as error:  # noqa: BLE001 - whoever serves the session gets it; others' numbers count
             session.fail(self._poll.end, error)
             return False
-        return True
+        return not (i + 1 < len(rows) and rows[i + 1] == rows[i])
 
     def _take(self, session: Session, line: bytes) -> None:
         if session.closed:
@@ -567,11 +604,13 @@ class AgentServer:
         reader = self._poll.library if session.by_library else None
         found = session.whole.columns if reader is not None else None
         if reader is not None and found is not None:
+            session.use_shape(session.whole.shape)
             session.refer(self._poll.number_of, reader.refer_to_report, *found[1:], is_last=report["seq"] is None)
         self._reported(session, report, report["links"])
 
     def _on_radio(self, session: Session, message: dict[str, Any]) -> None:
         report = session.reading.take(message)
+        session.use_shape(session.reading.shape)
         technologies, reader = session.reading.technologies, self._poll.library
         if session.by_library and reader is not None and technologies is not None:
             session.refer(self._poll.number_of, reader.refer_to_reading, technologies, is_last=report.seq is None)
@@ -624,8 +663,8 @@ class AgentServer:
             if is_due:
                 due_s = now_s + period_s
             # Radios and clients join when they are welcome.
-            joining = [session for session in self.sessions.values() if not session.joined]
-            for session in joining:
+            self._joining = [each for each in self._joining if not (each.joined or each.closed)]
+            for session in list(self._joining):
                 if now_s >= session.join_by_s:
                     self._join(session)
             if is_due:
@@ -641,21 +680,36 @@ class AgentServer:
         self.flush()
         now_s = self._attended()
         heard_since_s, pinged_since_s = now_s - period_s / 2, now_s - self._ping_within_s
-        for session in [*self.sessions.values(), *self.radios.values()]:
-            if session.heard_s < heard_since_s or session.pinged_s <= pinged_since_s or session.has_requests:
-                self._look_after(session, period_s)
-        for session in list(self.clients.values()):
-            self._look_after(session, period_s)
+        columns = self._columns
+        looked_at, rows = columns.due(heard_since_s, pinged_since_s)
+        more: list[int] = []
+        if len(columns) != len(self.sessions) + len(self.radios):
+            # Python reads some, or their readers have not begun.
+            others = (each for each in (*self.sessions.values(), *self.radios.values()) if each.columns is not columns)
+            looked_at += [
+                each for each in others
+                if each.heard_s < heard_since_s or each.pinged_s <= pinged_since_s or each.requests
+            ]  # fmt: skip
+        for session in [*looked_at, *self.clients.values()]:
+            if not self._look_after(session, period_s, now_s):
+                continue
+            if session.columns is columns:
+                more.append(session.row)
+            else:
+                session.ping()
+        if len(rows) or more:
+            columns.ping_by(self._poll, np.append(rows, np.array(more, dtype=np.intp)), now_s)
 
-    def _look_after(self, session: Session, period_s: float) -> None:
-        silent_s = self._attended() - session.heard_s
+    def _look_after(self, session: Session, period_s: float, now_s: float) -> bool:
+        """Whether it is to be pinged."""
+        silent_s = now_s - session.heard_s
         if silent_s > period_s and session.has_unread():
             # It spoke, and it is us who are late.
-            return
+            return False
         session.expire()
         dead_s = self._timings.agent_dead_ms / 1e3
         is_client = session.hello.role == CLIENT
         if silent_s > (max(dead_s, DEAD_S) if is_client else dead_s):
             session.close(f"silent for {silent_s:.2f} s")
-        elif is_client or silent_s > period_s / 2 or self._attended() - session.pinged_s >= self._ping_within_s:
-            session.ping()
+            return False
+        return is_client or silent_s > period_s / 2 or now_s - session.pinged_s >= self._ping_within_s

@@ -7,12 +7,20 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from itertools import count
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hyroads.controller.core.checking import MAX_USER_BYTES, is_user_name
 
+from .changes import Decoded
 from .protocol import ProtocolError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from hyroads.controller.native.messages import Told
 
 MAX_INTERFACES = 64
 MAX_NEIGHBOURS = 2048
@@ -189,6 +197,9 @@ def parse_radio(message: Mapping[str, Any]) -> RadioReport:
     return RadioReport(seq, _number(message, "time_s", 1e15), interfaces)
 
 
+_SHAPES = count(1)
+
+
 class WholeReading:
     """The last whole reading of a session, and what a message ``radio-changes`` makes of it. Each says all that differs
     from the whole one, so that none depends on another.
@@ -196,12 +207,14 @@ class WholeReading:
 
     def __init__(self) -> None:
         self._whole: RadioReport | None = None
+        self.shape = 0
+        """A number that no other whole reading has; 0: there is none."""
 
     def take(self, message: Mapping[str, Any]) -> RadioReport:
         """The reading of a message ``radio``."""
         report = parse_radio(message)
         if report.seq is None:
-            self._whole = report
+            self._whole, self.shape = report, next(_SHAPES)
         return report
 
     @property
@@ -234,6 +247,32 @@ class WholeReading:
             raise ProtocolError("radio-changes: there is no such whole reading to refer to")
         interfaces = tuple(map(_changed, self._whole.interfaces, entries))
         return RadioReport(None, _number(message, "time_s", 1e15), interfaces)
+
+
+class DecodedReadings(Decoded):
+    """Readings of several nodes, of each at most one, whose time and counters the library has decoded: busy and active
+    microseconds of each interface of the whole reading. ``reading(i)`` is what the i-th refers to, and ``shapes[i]``
+    its ``WholeReading.shape``.
+    """
+
+    __slots__ = ("reading",)
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        places: NDArray[np.intp],
+        shapes: NDArray[np.int64],
+        told: Told,
+        events: NDArray[np.intp],
+        *,
+        reading: Callable[[int], WholeReading],
+    ) -> None:
+        super().__init__(names, places, shapes, told, events)
+        self.reading = reading
+
+    def report(self, i: int) -> RadioReport:
+        """All of one of them."""
+        return self.reading(i).decoded(self.numbers(i).tolist())
 
 
 def _changed(before: RadioInterface, entry: Mapping[str, Any]) -> RadioInterface:

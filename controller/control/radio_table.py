@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from hyroads.controller.agents.telemetry import RadioInterface, RadioNeighbour, RadioReport, WholeReading
+from hyroads.controller.agents.telemetry import DecodedReadings, RadioInterface, RadioNeighbour, RadioReport
 from hyroads.controller.core.estimate.busy_time import Interface, Interfaces
+from hyroads.controller.core.ragged import Ragged
 from hyroads.controller.measure.samples import Event, InterfaceSample, NeighbourSample, NodeSample, Silence
 
 from .probing import BusyReading
@@ -128,24 +129,32 @@ class _Tracks:
         """Readings of several interfaces, each another one: counters, int64[interfaces, 2], and when they were read.
         Gives which of the readings are in doubt, and why.
         """
-        written = self._written[at] % HISTORY
-        self._history_s[at, written], self._history_us[at, written] = time_s, us
-        self._written[at] += 1
+        written = self._written[at]
+        place = at * HISTORY + written % HISTORY
+        self._history_s.reshape(-1)[place], self._history_us.reshape(-1, 2)[place] = time_s, us
+        self._written[at] = written + 1
         grown = us - self.last_us[at]
         busy_us, active_us = grown[:, 0], grown[:, 1]
-        restarted = (grown < 0).any(axis=1)
+        restarted = (busy_us < 0) | (active_us < 0)
         beyond = ~restarted & (busy_us > active_us * (1 + BUSY_TOLERANCE))
         most_us = 1e6 * (ACTIVE_TOLERANCE * (read_s - self.read_s[at]) + ACTIVE_SLACK_S)
         longer = ~restarted & ~beyond & (active_us > most_us)
-        fine = ~(restarted | beyond | longer)
-        self.grown_us[at[restarted]] = 0
-        self.grown_us[at[fine]] += np.column_stack([np.minimum(busy_us, active_us), active_us])[fine]
-        moving = active_us > 0
-        self.moves[at[moving]], self.moved_s[at[moving]] = True, read_s[moving]
-        # Adapters that tell no busy time have counters that never move.
-        self.frozen[at] = self.moves[at] & (read_s - self.moved_s[at] >= FROZEN_S)
+        fine, moving = ~(restarted | beyond | longer), active_us > 0
+        are_fine = bool(fine.all())
+        np.minimum(busy_us, active_us, out=busy_us)
+        if are_fine:
+            self.grown_us[at] += grown
+        else:
+            self.grown_us[at[restarted]] = 0
+            self.grown_us[at[fine]] += grown[fine]
+        if moving.all():
+            self.moves[at], self.moved_s[at], self.frozen[at] = True, read_s, False
+        else:
+            self.moves[at[moving]], self.moved_s[at[moving]] = True, read_s[moving]
+            # Adapters that tell no busy time have counters that never move.
+            self.frozen[at] = self.moves[at] & (read_s - self.moved_s[at] >= FROZEN_S)
         self.last_us[at], self.read_s[at], self.time_s[at], self.taken[at] = us, read_s, time_s, False
-        if not fine.all():
+        if not are_fine:
             for which, why in (
                 (restarted, "restarted"),
                 (beyond, "busy-beyond-active"),
@@ -213,9 +222,6 @@ class _Node:
     noted: dict[str, float] = field(default_factory=dict)
     tracks: dict[str, int] = field(default_factory=dict)
     """By technology: where its interface is among the tracks."""
-    whole: object = None
-    """The whole reading whose interfaces are ``rows``, in its order, if all of them have been read."""
-    rows: IndexArray | None = None
 
 
 class RadioTable:
@@ -226,7 +232,12 @@ class RadioTable:
         self.place_of = self.interfaces.place_of
         self._tracks = _Tracks(len(interfaces))
         self._nodes: dict[str, _Node] = {}
+        self._by_number: list[_Node] = []
         self._times = _Times()
+        # By number of a node: which whole reading its tracks are those of, in its order, if all of them have been read.
+        self._shapes, self._rows = np.zeros(0, dtype=np.int64), Ragged(np.intp)
+        self._numbered: tuple[Sequence[str], IndexArray] = ((), np.zeros(0, dtype=np.intp))
+        """Names, and the number of the node of each; -1: there is none."""
         self.late_s = 0.0
         """By so much readings of most nodes are late: it is we who read them late, and silence begins later."""
 
@@ -254,10 +265,15 @@ class RadioTable:
         if known is not None:
             self._forget(known)
             self._times.reset(known.number)
-        number = self._times.add() if known is None else known.number
-        fresh = self._nodes[node] = _Node(number, boot, since_s=now_s)
-        if known is not None:
+        if known is None:
+            fresh = _Node(self._times.add(), boot, since_s=now_s)
+            self._by_number.append(fresh)
+            self._shapes = np.append(self._shapes, 0)
+            self._numbered = (), self._numbered[1]
+        else:
+            fresh = self._by_number[known.number] = _Node(known.number, boot, since_s=now_s)
             fresh.noted["restarted"] = now_s
+        self._nodes[node] = fresh
 
     def down(self, node: str, now_s: float) -> None:
         """The session ended."""
@@ -270,7 +286,7 @@ class RadioTable:
         known = self._nodes.get(node)
         if known is None:
             return
-        known.whole = known.rows = None
+        self._shapes[known.number] = 0
         self._came(known, report.time_s, now_s)
         for interface in report.interfaces:
             if (node, interface.technology) in self.place_of:
@@ -283,7 +299,6 @@ class RadioTable:
             # Not an answer to a question that overtook: the channel keeps the order.
             known.noted["clock"] = now_s
             self._forget(known)
-            known.whole = known.rows = None
             self._times.forget_offset(known.number)
         self._times.came(np.array([known.number]), np.array([read_s]), now_s)
 
@@ -291,6 +306,7 @@ class RadioTable:
         """What was read of its interfaces is not followed by what will be."""
         self._tracks.taken[list(known.tracks.values())] = True
         known.tracks.clear()
+        self._shapes[known.number] = 0
 
     def _interface(self, node: _Node, at: int, new: RadioInterface, read_s: float, now_s: float) -> None:
         tracks, time_s = self._tracks, read_s + float(self._times.offset_s[node.number])
@@ -303,48 +319,50 @@ class RadioTable:
             node.noted[doubt] = now_s
         tracks.hear(at, new.neighbours)
 
-    def readings_came(
-        self, names: Sequence[str], readings: Sequence[WholeReading], numbers: Sequence[FloatArray], now_s: float
-    ) -> None:
-        """Readings of several nodes arrived, of each at most one, decoded (``WholeReading.decoded``)."""
-        nodes: list[_Node] = []
-        told: list[FloatArray] = []
-        last_s, of = self._times.read_s, self._nodes.get
-        for name, reading, decoded in zip(names, readings, numbers, strict=True):
-            known, whole = of(name), reading.whole
-            if known is None:
-                continue
-            if known.rows is None or known.whole is not whole or decoded[0] < last_s[known.number]:
-                self.report(name, reading.decoded(decoded.tolist()), now_s)
-                self._note_whole(name, known, whole)
-                continue
-            nodes.append(known)
-            told.append(decoded)
-        if nodes:
-            self._take(nodes, told, now_s)
+    def readings_came(self, readings: DecodedReadings, now_s: float) -> None:
+        """Readings of several nodes arrived, decoded. What is done for each by itself, is of few."""
+        if not self._nodes:
+            return
+        numbers, shapes = self._numbers_of(readings.names)[readings.places], readings.shapes
+        is_known = numbers >= 0
+        is_usual = is_known & (shapes > 0) & (self._shapes[numbers] == shapes)
+        is_usual &= ~(readings.times_s < self._times.read_s[numbers])
+        for i in np.flatnonzero(is_known & ~is_usual).tolist():
+            self.report(readings.node(i), readings.report(i), now_s)
+            self._note_whole(readings.node(i), readings.reading(i).whole, int(shapes[i]))
+        if is_usual.all():
+            self._take(numbers, readings.first, readings, now_s)
+        elif is_usual.any():
+            self._take(numbers[is_usual], readings.first[is_usual], readings, now_s)
 
-    def _take(self, nodes: Sequence[_Node], told: Sequence[FloatArray], now_s: float) -> None:
-        """Of some nodes, each another one: when they were read, and the counters of all of their interfaces."""
-        numbers, rows = (
-            np.array([node.number for node in nodes]),
-            [node.rows for node in nodes if node.rows is not None],
-        )
-        counts = [len(each) for each in rows]
-        together = np.concatenate(told)
-        begins = np.cumsum([0, *(2 * count + 1 for count in counts[:-1])])
-        read_s, is_counter = together[begins], np.ones(len(together), dtype=bool)
-        is_counter[begins] = False
+    def _numbers_of(self, names: Sequence[str]) -> IndexArray:
+        if self._numbered[0] is not names:
+            known = [self._nodes.get(name) for name in names]
+            numbers = np.array([-1 if node is None else node.number for node in known], dtype=np.intp)
+            self._numbered = names, numbers
+        return self._numbered[1]
+
+    def _take(self, numbers: IndexArray, first: IndexArray, readings: DecodedReadings, now_s: float) -> None:
+        """Of some nodes, each another one: the counters of all of their interfaces begin at ``first``."""
+        values = readings.values
+        read_s = values[first - 1]
         self._times.came(numbers, read_s, now_s)
-        us, of = together[is_counter].astype(np.int64).reshape(-1, 2), np.repeat(np.arange(len(nodes)), counts)
+        of, within, rows = self._rows.items(numbers)
+        busy = first[of] + 2 * within
+        us = np.column_stack([values[busy], values[busy + 1]]).astype(np.int64)
         time_s = read_s + self._times.offset_s[numbers]
-        for which, doubt in self._tracks.take(np.concatenate(rows), us, read_s[of], time_s[of]):
-            nodes[of[which]].noted[doubt] = now_s
+        for which, doubt in self._tracks.take(rows, us, read_s[of], time_s[of]):
+            self._by_number[numbers[of[which]]].noted[doubt] = now_s
 
-    def _note_whole(self, name: str, node: _Node, whole: RadioReport | None) -> None:
+    def _note_whole(self, name: str, whole: RadioReport | None, shape: int) -> None:
         """From now on decoded readings tell of these interfaces, all of which are known and have been read."""
-        technologies = [each.technology for each in whole.interfaces] if whole is not None else []
+        node, technologies = (
+            self._nodes[name],
+            [each.technology for each in whole.interfaces] if whole is not None else [],
+        )
         if technologies and all(technology in node.tracks for technology in technologies):
-            node.whole, node.rows = whole, np.array([self.place_of[name, technology] for technology in technologies])
+            self._shapes[node.number] = shape
+            self._rows.put(node.number, np.array([self.place_of[name, technology] for technology in technologies]))
 
     def note(self, node: str, flag: str, now_s: float) -> None:
         """Someone else has found a doubt."""

@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hyroads.controller.agents.changes import DecodedReports, Names
+from hyroads.controller.agents.changes import DecodedReports, Names, WholeReport
 from hyroads.controller.core.addressing import PathName
 from hyroads.controller.core.demand import Offers
 from hyroads.controller.core.network import Policy
-from hyroads.controller.core.ragged import Ragged, places
+from hyroads.controller.core.ragged import Ragged
 from hyroads.controller.model.plan import MULTIPATH, FlowPlan, Plan
 
 FloatArray = NDArray[np.float64]
@@ -121,14 +121,6 @@ def _are_of(sides: Mapping[str, _Side], names: Names) -> bool:
     )
 
 
-@dataclass(frozen=True, eq=False)
-class _Rows:
-    """An agent whose decoded reports are about ``names``, and its number."""
-
-    names: Names
-    number: int
-
-
 _OF_FLOWS, _OF_PATHS = ("queued", "queued_bytes", "dropped"), ("bytes", "frames", "rate")
 """Columns of decoded reports; after these the bytes of paths at their egress."""
 
@@ -185,9 +177,11 @@ class ReportColumns:
     def __init__(self) -> None:
         self.version = 0
         self._sides: dict[str, dict[str, _Side]] = {}
-        self._rows: dict[str, _Rows] = {}
         self._number_of: dict[str, int] = {}
+        self._numbered: tuple[Sequence[str], IndexArray] = ((), np.zeros(0, dtype=np.intp))
         self._elapsed_s, self._taken_s = np.zeros(1), np.zeros(1)
+        self._shapes = np.zeros(1, dtype=np.int64)
+        """By number of an agent: what those decoded reports are about (``WholeReport.shape``) whose rows are known."""
         nothing = np.zeros(0, dtype=np.intp)
         self._known_numbers: tuple[int, tuple[IndexArray, IndexArray, IndexArray]] = (-1, (nothing, nothing, nothing))
         # By number of an agent, as long as it has rows: these, and the places of decoded columns in all values.
@@ -201,7 +195,7 @@ class ReportColumns:
     def take(self, node: str, report: Entry, before: Entry | None, taken_s: float, *, follows: bool) -> None:
         """A report, and the one that its growth is counted from. ``follows``: that is the one taken last."""
         elapsed_s = float(report["time_s"] - before["time_s"]) if before is not None else 0.0
-        number = self._number(node)
+        number = self.number(node)
         self._taken_s[number], self._elapsed_s[number] = taken_s, elapsed_s
         for side in _SIDES:
             self._take_side(node, side, report, before, follows=follows)
@@ -209,69 +203,82 @@ class ReportColumns:
     def take_decoded(
         self,
         reports: DecodedReports,
-        befores_s: Sequence[float | None],
+        befores_s: FloatArray,
         before: Callable[[int], Entry | None],
         taken_s: float,
-        follows: Sequence[bool],
+        follows: NDArray[np.bool_],
     ) -> None:
         """Decoded reports of several agents. ``befores_s[i]`` is the time of the report that the growth of the i-th is
-        counted from, which is ``before(i)``; ``follows[i]``: that is the one taken last.
+        counted from, nan if there is none; that is ``before(i)``. ``follows[i]``: that is the one taken last. What is
+        done for each by itself, is of few.
         """
-        known = self._all_rows_of(reports)
-        if None in known:
-            for i, rows in enumerate(known):
-                if rows is None:
-                    self.take(reports.nodes[i], reports.report(i), before(i), taken_s, follows=follows[i])
-            some = [i for i, rows in enumerate(known) if rows is not None]
-            reports, befores_s, follows = reports.some(some), [befores_s[i] for i in some], [follows[i] for i in some]
+        numbers = self.numbers(reports.names)[reports.places]
+        if not self._has_rows(reports, numbers).all():
+            is_new = ~self._has_rows(reports, numbers, find=True)
+            for i in np.flatnonzero(is_new).tolist():
+                self.take(reports.node(i), reports.report(i), before(i), taken_s, follows=bool(follows[i]))
+            some = np.flatnonzero(~is_new)
+            reports, numbers, befores_s, follows = reports.some(some), numbers[some], befores_s[some], follows[some]
             # Those may have moved all rows.
-            known = self._all_rows_of(reports)
-        numbers = np.array([rows.number for rows in known if rows is not None], dtype=np.intp)
-        befores = np.array(befores_s, dtype=float)
+            self._has_rows(reports, numbers, find=True)
         self._taken_s[numbers] = taken_s
-        self._elapsed_s[numbers] = np.where(np.isnan(befores), 0.0, reports.times_s - befores)
-        self._put(numbers, reports, np.array(follows, dtype=bool))
+        self._elapsed_s[numbers] = np.where(np.isnan(befores_s), 0.0, reports.times_s - befores_s)
+        self._put(numbers, reports, follows)
 
-    def _number(self, node: str) -> int:
+    def __len__(self) -> int:
+        """How many agents have a number."""
+        return len(self._number_of)
+
+    def number(self, node: str) -> int:
+        """Of an agent, always the same."""
         number = self._number_of.setdefault(node, len(self._number_of))
         if number >= len(self._taken_s):
             more = np.zeros(number + 1)
             self._taken_s, self._elapsed_s = np.append(self._taken_s, more), np.append(self._elapsed_s, more)
+            self._shapes = np.append(self._shapes, np.zeros(number + 1, dtype=np.int64))
         return number
 
-    def _all_rows_of(self, reports: DecodedReports) -> list[_Rows | None]:
-        rows, names = [self._rows.get(node) for node in reports.nodes], [whole.names for whole in reports.wholes]
-        return [
-            known if known is not None and known.names is told else self._rows_of(node, told)
-            for known, told, node in zip(rows, names, reports.nodes, strict=True)
-        ]
+    def numbers(self, names: Sequence[str]) -> IndexArray:
+        """Of agents, in the order of their names."""
+        if self._numbered[0] is not names:
+            self._numbered = names, np.array([self.number(name) for name in names], dtype=np.intp)
+        return self._numbered[1]
 
-    def _rows_of(self, node: str, names: Names) -> _Rows | None:
-        """The rows of an agent, if a decoded report tells of the same (``WholeReport.names``)."""
+    def _has_rows(self, reports: DecodedReports, numbers: IndexArray, *, find: bool = False) -> NDArray[np.bool_]:
+        """Whether the rows of agents are known to be those of decoded reports; if they are not, ``find`` compares."""
+        has_rows: NDArray[np.bool_] = (reports.shapes > 0) & (self._shapes[numbers] == reports.shapes)
+        if find:
+            for i in np.flatnonzero(~has_rows).tolist():
+                has_rows[i] = self._find_rows(reports.node(i), reports.wholes[i])
+        return has_rows
+
+    def _find_rows(self, node: str, whole: WholeReport) -> bool:
+        """Whether an agent's rows are those of decoded reports that refer to a whole one."""
         sides = self._sides.get(node)
-        if sides is None or not _are_of(sides, names):
-            return None
+        if sides is None or not _are_of(sides, whole.names):
+            return False
+        number = self.number(node)
+        self._shapes[number] = whole.shape
         sending, receiving = sides["ingress"], sides["egress"]
-        rows = self._rows[node] = _Rows(names, self._number(node))
         sent, received = (np.arange(side.path_at, side.path_at + side.path_count) for side in (sending, receiving))
         own, others = (np.arange(side.flow_at, side.flow_at + len(side.numbers)) for side in (sending, receiving))
-        self._path_rows.put(rows.number, np.concatenate([sent, received]))
-        self._flow_rows.put(rows.number, np.concatenate([own, others]))
+        self._path_rows.put(number, np.concatenate([sent, received]))
+        self._flow_rows.put(number, np.concatenate([own, others]))
         flows, paths = self._flows.place, self._paths.place
-        self._of_flows.put(rows.number, np.concatenate([flows(name) + own for name in _OF_FLOWS]))
+        self._of_flows.put(number, np.concatenate([flows(name) + own for name in _OF_FLOWS]))
         of_sent = [paths(name) + sent for name in _OF_PATHS]
-        self._of_paths.put(rows.number, np.concatenate([*of_sent, paths("bytes") + received]))
-        return rows
+        self._of_paths.put(number, np.concatenate([*of_sent, paths("bytes") + received]))
+        return True
 
     def _put(self, numbers: IndexArray, reports: DecodedReports, follows: NDArray[np.bool_]) -> None:
         follow = numbers[follows]
         self._pass_on(self._path_rows.of(follow)[1], self._flow_rows.of(follow)[1])
         values, first = reports.values, reports.first
-        count, flows = self._of_flows.of(numbers)
-        self._flows.put(flows, values[places(first, count)])
-        first = first + count
-        count, paths = self._of_paths.of(numbers)
-        self._paths.put(paths, values[places(first, count)])
+        of, within, flows = self._of_flows.items(numbers)
+        self._flows.put(flows, values[first[of] + within])
+        first = first + self._of_flows.lengths(numbers)
+        of, within, paths = self._of_paths.items(numbers)
+        self._paths.put(paths, values[first[of] + within])
 
     def _take_side(
         self,
@@ -287,8 +294,9 @@ class ReportColumns:
         numbers = [flow["number"] for flow in flows]
         paths = [[path["id"] for path in flow["paths"]] for flow in flows]
         if known is None or known.numbers != numbers or known.paths != paths:
-            self._rows.pop(node, None)
-            known = sides[side] = self._placed(self._number(node), numbers, paths)
+            number = self.number(node)
+            self._shapes[number] = 0
+            known = sides[side] = self._placed(number, numbers, paths)
             self._fill(known, side, flows)
             self._fill_before(known, side, before)
             return
@@ -299,8 +307,8 @@ class ReportColumns:
 
     def forget(self, node: str) -> None:
         """An agent is gone."""
-        self._rows.pop(node, None)
         if self._sides.pop(node, None) is not None:
+            self._shapes[self.number(node)] = 0
             self.version += 1
 
     def _placed(self, node: int, numbers: list[int], paths: list[list[int]]) -> _Side:
@@ -316,7 +324,7 @@ class ReportColumns:
         return found
 
     def _move(self, paths: int, flows: int) -> None:
-        self._rows.clear()
+        self._shapes[:] = 0
         sides = [side for of in self._sides.values() for side in of.values()]
         first_flows = self._flows.moved([(side.flow_at, len(side.numbers)) for side in sides], flows)
         first_paths = self._paths.moved([(side.path_at, side.path_count) for side in sides], paths)

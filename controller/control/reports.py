@@ -11,6 +11,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from hyroads.controller.agents.changes import DecodedReports
 from hyroads.controller.agents.protocol import MAX_REPORTED
 from hyroads.controller.core.addressing import PathName
@@ -25,66 +28,114 @@ _EGRESS = (
     "delivered_frames", "delivered_bytes", "reordered", "late", "duplicate", "lost", "timed_out", "held", "held_max",
     "hold_mean_ms",
 )  # fmt: skip
+FloatArray = NDArray[np.float64]
+IndexArray = NDArray[np.intp]
 MIN_INTERVAL_S = 1e-3
+# A report that is older than this does not keep what came together with it.
+TOGETHER_S = 2.0
 _LISTS = ("ingress", "egress", "links")
 
 
 class _Reports:
-    """The last two reports of an agent. Those that the library has decoded are made when somebody asks for them: of
-    most nobody does.
+    """The last two reports of all agents, by number. Those that the library has decoded are made when somebody asks for
+    them: of most nobody does.
     """
 
-    __slots__ = ("_before", "_flows", "_flows_before", "_last", "before_s", "taken_s", "time_s")
-
     def __init__(self) -> None:
-        self._last: Entry | tuple[DecodedReports, int] | None = None
-        self._before: Entry | tuple[DecodedReports, int] | None = None
-        self.taken_s = self.time_s = 0.0
-        self.before_s: float | None = None
-        self._flows: Mapping[tuple[str, int], Entry] | None = None
-        self._flows_before: Mapping[tuple[str, int], Entry] | None = None
+        self.time_s, self.taken_s, self.before_s = np.zeros(0), np.zeros(0), np.zeros(0)
+        """Of the last one: when it was made, on the agent's clock, and when it came; and when the one before it was
+        made, nan if there is none."""
+        self.is_there = np.zeros(0, dtype=bool)
+        # Each is a report and -1, or decoded reports and which of them it is.
+        self._last, self._before = np.zeros(0, dtype=object), np.zeros(0, dtype=object)
+        self._last_at, self._before_at = np.zeros(0, dtype=np.intp), np.zeros(0, dtype=np.intp)
+        self._by_flow: dict[int, Mapping[tuple[str, int], Entry]] = {}
+        self._by_flow_before: dict[int, Mapping[tuple[str, int], Entry]] = {}
 
-    def take(self, report: Entry | tuple[DecodedReports, int], time_s: float, taken_s: float) -> bool:
+    def make_room(self, count: int) -> None:
+        """For so many agents."""
+        more = max(0, count - len(self.time_s))
+        if more:
+            for name, column in [*vars(self).items()]:
+                if isinstance(column, np.ndarray):
+                    setattr(self, name, np.append(column, np.zeros(more + len(column), dtype=column.dtype)))
+
+    def take(self, number: int, report: Entry, time_s: float, taken_s: float) -> bool:
         """A report came; whether it follows the last one, and does not replace it."""
-        follows = self._last is not None and time_s - self.time_s > MIN_INTERVAL_S
-        if follows:
-            self._before, self.before_s = self._last, self.time_s
-        self._last, self.time_s, self.taken_s = report, time_s, taken_s
-        self._flows = self._flows_before = None
+        one = np.array([number])
+        follows = self._passed_on(one, np.array([time_s]), taken_s)
+        self._last[number], self._last_at[number] = report, -1
+        return bool(follows[0])
+
+    def take_decoded(self, numbers: IndexArray, reports: DecodedReports, taken_s: float) -> NDArray[np.bool_]:
+        """As :meth:`take`, of several agents."""
+        follows = self._passed_on(numbers, reports.times_s, taken_s)
+        self._last[numbers], self._last_at[numbers] = reports, np.arange(len(numbers))
         return follows
 
-    @property
-    def last(self) -> Entry:
-        """The last one; there is one."""
-        if type(self._last) is tuple:
-            self._last = self._last[0].report(self._last[1])
-        return self._last  # type: ignore[return-value]
+    def _passed_on(self, numbers: IndexArray, times_s: FloatArray, taken_s: float) -> NDArray[np.bool_]:
+        """The last ones of some agents become those before, where others come that follow them."""
+        was_there, last_s = self.is_there[numbers], self.time_s[numbers]
+        follows = was_there & (times_s - last_s > MIN_INTERVAL_S)
+        some = numbers[follows]
+        self._before[some], self._before_at[some] = self._last[some], self._last_at[some]
+        self.before_s[some] = last_s[follows]
+        fresh = numbers[~was_there]
+        self._before[fresh], self._before_at[fresh], self.before_s[fresh] = None, -1, np.nan
+        self.is_there[numbers], self.time_s[numbers], self.taken_s[numbers] = True, times_s, taken_s
+        self._by_flow.clear()
+        self._by_flow_before.clear()
+        return follows
 
-    @property
-    def before(self) -> Entry | None:
+    def let_go(self, now_s: float) -> None:
+        """Have agents that have said nothing for a while keep no more than their own reports."""
+        is_old = self.is_there & ((self._last_at >= 0) | (self._before_at >= 0)) & (now_s - self.taken_s > TOGETHER_S)
+        for number in np.flatnonzero(is_old).tolist():
+            self.last(number), self.before(number)
+
+    def forget(self, number: int) -> None:
+        """An agent is gone."""
+        self.is_there[number] = False
+        self._last[number] = self._before[number] = None
+        self._last_at[number] = self._before_at[number] = -1
+
+    def last(self, number: int) -> Entry:
+        """The last one of an agent that has one."""
+        found: Entry = self._made(self._last, self._last_at, number)
+        return found
+
+    def before(self, number: int) -> Entry | None:
         """The one before it."""
-        if type(self._before) is tuple:
-            self._before = self._before[0].report(self._before[1])
-        return self._before  # type: ignore[return-value]
+        found: Entry | None = self._made(self._before, self._before_at, number)
+        return found
 
-    @property
-    def flows(self) -> Mapping[tuple[str, int], Entry]:
+    @staticmethod
+    def _made(reports: NDArray[np.object_], at: IndexArray, number: int) -> Any:
+        if at[number] >= 0:
+            reports[number], at[number] = reports[number].report(int(at[number])), -1
+        return reports[number]
+
+    def flows(self, number: int) -> Mapping[tuple[str, int], Entry]:
         """By (side, flow number): the entries of the last report."""
-        if self._flows is None:
-            self._flows = _by_flow(self.last)
-        return self._flows
+        return self._flows_of(self._by_flow, number, self.last(number))
 
-    @property
-    def flows_before(self) -> Mapping[tuple[str, int], Entry]:
+    def flows_before(self, number: int) -> Mapping[tuple[str, int], Entry]:
         """The same of the report before it."""
-        if self._flows_before is None:
-            self._flows_before = {} if self.before is None else _by_flow(self.before)
-        return self._flows_before
+        before = self.before(number)
+        return {} if before is None else self._flows_of(self._by_flow_before, number, before)
 
-    @property
-    def elapsed_s(self) -> float:
+    @staticmethod
+    def _flows_of(
+        known: dict[int, Mapping[tuple[str, int], Entry]], number: int, report: Entry
+    ) -> Mapping[tuple[str, int], Entry]:
+        if number not in known:
+            known[number] = _by_flow(report)
+        return known[number]
+
+    def elapsed_s(self, number: int) -> float:
         """Time between the two, on the agent's clock."""
-        return 0.0 if self.before_s is None else self.time_s - self.before_s
+        before_s = self.before_s[number]
+        return 0.0 if np.isnan(before_s) else float(self.time_s[number] - before_s)
 
 
 class ReportRegistry:
@@ -92,7 +143,9 @@ class ReportRegistry:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._by_node: dict[str, _Reports] = {}
+        self._numbers: dict[str, int] = {}
+        """Of the agents that have reported."""
+        self._reports = _Reports()
         self._parts: dict[str, Entry] = {}
         self._columns = ReportColumns()
         self._rows: tuple[object, int, FlowRows] | None = None
@@ -108,47 +161,47 @@ class ReportRegistry:
         if report["more"] and sum(len(report[side]) for side in _LISTS) < MAX_REPORTED:
             self._parts[node] = report
             return
-        known, time_s, taken_s = self._of(node), float(report["time_s"]), self._clock()
-        follows = known.take(report, time_s, taken_s)
-        self._columns.take(node, report, known.before, taken_s, follows=follows)
+        number, taken_s = self._columns.number(node), self._clock()
+        self._numbers[node] = number
+        self._reports.make_room(number + 1)
+        follows = self._reports.take(number, report, float(report["time_s"]), taken_s)
+        self._columns.take(node, report, self._reports.before(number), taken_s, follows=follows)
 
     def take_decoded(self, reports: DecodedReports) -> None:
-        """Reports of several agents came in, each whole."""
-        taken_s, known = self._clock(), [self._of(node) for node in reports.nodes]
+        """Reports of several agents came in, each whole. What is done for each by itself, is of few."""
+        taken_s, numbers = self._clock(), self._columns.numbers(reports.names)
+        self._reports.make_room(len(self._columns))
+        numbers = numbers[reports.places]
+        for i in np.flatnonzero(~self._reports.is_there[numbers]).tolist():
+            self._numbers[reports.node(i)] = int(numbers[i])
         if self._parts:
             for node in reports.nodes:
                 self._parts.pop(node, None)
-        follows = [
-            each.take((reports, i), time_s, taken_s)
-            for i, (each, time_s) in enumerate(zip(known, reports.times_s.tolist(), strict=True))
-        ]
-        befores = [each.before_s for each in known]
-        self._columns.take_decoded(reports, befores, lambda i: known[i].before, taken_s, follows)
-
-    def _of(self, node: str) -> _Reports:
-        found = self._by_node.get(node)
-        if found is None:
-            found = self._by_node[node] = _Reports()
-        return found
+        follows = self._reports.take_decoded(numbers, reports, taken_s)
+        befores_s, before = self._reports.before_s[numbers], self._reports.before
+        self._columns.take_decoded(reports, befores_s, lambda i: before(int(numbers[i])), taken_s, follows)
+        self._reports.let_go(taken_s)
 
     def forget(self, node: str) -> None:
         """An agent is gone; its counters start again when it is back."""
-        self._by_node.pop(node, None)
+        number = self._numbers.pop(node, None)
+        if number is not None:
+            self._reports.forget(number)
         self._parts.pop(node, None)
         self._columns.forget(node)
 
     def read_s(self, node: str) -> float | None:
         """When the last report of a node's agent was made, on the agent's clock."""
-        reports = self._by_node.get(node)
-        return None if reports is None else reports.time_s
+        number = self._numbers.get(node)
+        return None if number is None else float(self._reports.time_s[number])
 
     def side(self, node: str, side: str, number: int, max_age_s: float = math.inf) -> Side:
         """What the agent of a node said of a flow, as ``ingress`` or ``egress``; empty if that is too old."""
-        reports = self._by_node.get(node)
-        if reports is None or self._clock() - reports.taken_s > max_age_s:
+        agent, reports = self._numbers.get(node), self._reports
+        if agent is None or self._clock() - reports.taken_s[agent] > max_age_s:
             return Side(None, None, 0.0)
         key = (side, number)
-        return Side(reports.flows.get(key), reports.flows_before.get(key), reports.elapsed_s)
+        return Side(reports.flows(agent).get(key), reports.flows_before(agent).get(key), reports.elapsed_s(agent))
 
     def measured(self, plan: Plan) -> AgentRates:
         """What the latest reports say of the multipath flows of a plan; flows without fresh reports are left out."""
@@ -165,31 +218,32 @@ class ReportRegistry:
 
     def latest(self) -> Iterator[tuple[str, float, Entry]]:
         """Of each connected agent that has reported: its node, how old the last report is in seconds, the report."""
-        now_s = self._clock()
-        for node, reports in tuple(self._by_node.items()):
-            yield node, now_s - reports.taken_s, reports.last
+        now_s, reports = self._clock(), self._reports
+        for node, number in tuple(self._numbers.items()):
+            yield node, now_s - float(reports.taken_s[number]), reports.last(number)
 
     def document(self, plan: Plan | None) -> dict[str, Any]:
         """The answer to ``GET /measurements``."""
         now_s = self._clock()
+        latest = list(self.latest())
         flows = (self._flow(flow) for flow in (plan.flows.values() if plan else ()))
         return {
             "time_s": now_s,
             "flows": [flow for flow in flows if flow is not None],
             "links": [
                 {"id": link["link"], "node": node, "up": link["up"], "last_heard_ms": link["last_heard_ms"]}
-                for node, reports in self._by_node.items()
-                for link in reports.last["links"]
+                for node, _, report in latest
+                for link in report["links"]
             ],
             "agents": [
                 {
                     "node": node,
-                    "age_s": now_s - reports.taken_s,
-                    **{key: reports.last[key] for key in ("revision", "unclassified", "malformed", "cpu_s")},
-                    **{key: reports.last.get(key) for key in ("forged", "replayed")},
-                    "woken_late": reports.last.get("woken_late"),
+                    "age_s": age_s,
+                    **{key: report[key] for key in ("revision", "unclassified", "malformed", "cpu_s")},
+                    **{key: report.get(key) for key in ("forged", "replayed")},
+                    "woken_late": report.get("woken_late"),
                 }
-                for node, reports in self._by_node.items()
+                for node, age_s, report in latest
             ],
         }
 

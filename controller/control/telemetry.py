@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from hyroads.controller.agents.protocol import Hello
-from hyroads.controller.agents.telemetry import RadioNeighbour, RadioReport, WholeReading
+from hyroads.controller.agents.telemetry import DecodedReadings, RadioNeighbour, RadioReport
 from hyroads.controller.core.closed_loop import Measurements
 from hyroads.controller.core.estimate.busy_time import BusyShares, Interface
 from hyroads.controller.core.estimate.filter_bank import FloatArray, IndexArray
@@ -49,10 +49,6 @@ class RadioSession(Protocol):
     @property
     def rtt_ms(self) -> float | None:
         """How long a ping takes."""
-
-    @property
-    def reading(self) -> WholeReading:
-        """Its last whole reading."""
 
     def read(self) -> int:
         """Ask for a reading at once."""
@@ -131,10 +127,9 @@ class TelemetryIngest:
         """A reading."""
         self.radios.report(session.node, report, self._clock())
 
-    def radio_readings(self, sessions: Sequence[RadioSession], numbers: Sequence[FloatArray]) -> None:
-        """Readings of several at once, decoded (``agents.telemetry.WholeReading.decoded``)."""
-        nodes, readings = [each.node for each in sessions], [each.reading for each in sessions]
-        self.radios.readings_came(nodes, readings, numbers, self._clock())
+    def radio_readings(self, readings: DecodedReadings) -> None:
+        """Readings of several at once, decoded."""
+        self.radios.readings_came(readings, self._clock())
 
     def read_now(self, node: str) -> int | None:
         """Asks a node's radios for a reading at once; None if they are not connected."""

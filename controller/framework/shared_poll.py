@@ -14,15 +14,19 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from eventlet import event, greenio, patcher
 
 from hyroads.controller.core.token_bucket import TokenBucket
 from hyroads.controller.native.messages import CHANGES, END, FAILED, PONG, MessageReader, Told, message_reader
 
 from . import ryu_shim as shim
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 LOG = logging.getLogger("hyroads.agents")
 READ_BYTES = 1 << 16
@@ -45,10 +49,35 @@ Take = Callable[[bytes], None]
 """Takes what came in; must not wait for anything. What it raises ends the reading of that socket."""
 TakeEvent = Callable[[int, bytes, int], None]
 """Takes what the library has read: kind, line, number. As :data:`Take` otherwise."""
-TakeNumbers = Callable[[Sequence[Any], Told], None]
-"""Takes numbers of many sockets (kinds ``CHANGES`` and ``WHOLE``), with the owner of each; must not wait, and raise
-nothing. Two of the same owner follow each other: a whole, and changes since.
+TakePongs = Callable[["NDArray[np.intp]", "NDArray[np.uint64]"], None]
+"""Takes answers to pings, in nanoseconds, with the number of the owner of each; must not wait, and raise nothing."""
+TakeNumbers = Callable[["NDArray[np.intp]", Told], None]
+"""Takes numbers of many sockets (kinds ``CHANGES`` and ``WHOLE``), with the number of the owner of each; must not wait,
+and raise nothing. Two of the same owner follow each other: a whole, and changes since.
 """
+
+
+class _Owners:
+    """Whose the sockets are that the library reads: by their numbers, which grow, the owners'."""
+
+    def __init__(self) -> None:
+        self._numbers, self._owners = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.intp)
+
+    def add(self, number: int, owner: int) -> None:
+        """Another socket; its number is greater than those before."""
+        self._numbers, self._owners = np.append(self._numbers, number), np.append(self._owners, owner)
+
+    def remove(self, number: int) -> None:
+        """A socket is not read any more."""
+        is_left = self._numbers != number
+        self._numbers, self._owners = self._numbers[is_left], self._owners[is_left]
+
+    def of(self, numbers: NDArray[np.int64]) -> NDArray[np.intp]:
+        """The owners of some sockets; -1 where there is none."""
+        if not len(self._numbers):
+            return np.full(len(numbers), -1, dtype=np.intp)
+        at = np.minimum(np.searchsorted(self._numbers, numbers), len(self._numbers) - 1)
+        return np.where(self._numbers[at] == numbers, self._owners[at], -1)
 
 
 class _Round:
@@ -94,18 +123,25 @@ class _Round:
 
 class SharedPoll:
     """Begins with the first socket; the green thread then lives as long as the process. ``longest`` bounds the lines
-    that the library reads, ``take_numbers`` takes those which it has decoded; without it Python reads everything.
+    that the library reads, ``take_numbers`` takes those which it has decoded, ``take_pongs`` answers to :meth:`ping`;
+    without it Python reads everything.
     """
 
-    def __init__(self, longest: int | None = None, take_numbers: TakeNumbers = lambda owners, told: None) -> None:
+    def __init__(
+        self,
+        longest: int | None = None,
+        take_numbers: TakeNumbers = lambda _, told: None,
+        take_pongs: TakePongs = lambda _, took_ns: None,
+    ) -> None:
         self.library = None if longest is None else message_reader(longest)
         """Reads plain sockets."""
-        self._library_reads: dict[int, tuple[TakeEvent, Any, object]] = {}
+        self._library_reads: dict[int, tuple[TakeEvent, Any]] = {}
+        self._owners = _Owners()
         self._number_of: dict[int, int] = {}
         """By descriptor: its number in the library."""
         self._library_runs = False
         self._flush_at_s = 0.0
-        self._take_numbers = take_numbers
+        self._take_numbers, self._take_pongs = take_numbers, take_pongs
         self._round = _Round()
         self._looked_s = time.monotonic()
         self._epoll = _select.epoll()
@@ -151,8 +187,12 @@ class SharedPoll:
         """Whether the library reads such a socket."""
         return self.library is not None and type(connection) is greenio.GreenSocket
 
-    def serve_by_library(self, connection: Any, data: bytes, take: TakeEvent, owner: object) -> None:
-        """As :meth:`serve`; ``data`` was read before, and has no whole line. Numbers are taken as of ``owner``."""
+    def serve_by_library(
+        self, connection: Any, data: bytes, take: TakeEvent, owner: int, begun: Callable[[int], None]
+    ) -> None:
+        """As :meth:`serve`; ``data`` was read before, and has no whole line. Numbers are taken as of ``owner``, which
+        is at least 0. ``begun`` is told by which number the library knows the socket.
+        """
         reader = self.library
         if reader is None:
             raise OSError("there is no library that reads")
@@ -164,7 +204,9 @@ class SharedPoll:
         descriptor = connection.fileno()
         # It reads at once, but nobody takes what it has read before we wait.
         number = self._number_of[descriptor] = reader.add(descriptor, data)
-        self._library_reads[number] = (take, ended, owner)
+        self._library_reads[number] = (take, ended)
+        self._owners.add(number, owner)
+        begun(number)
         try:
             ended.wait()
         finally:
@@ -174,7 +216,10 @@ class SharedPoll:
 
     def _end_by_library(self, number: int) -> Any:
         found = self._library_reads.pop(number, None)
-        return found and found[1]
+        if found is None:
+            return None
+        self._owners.remove(number)
+        return found[1]
 
     def number_of(self, connection: Any) -> int:
         """What names a socket in the library that reads it; 0 if it does not."""
@@ -185,11 +230,24 @@ class SharedPoll:
         number = self.number_of(connection)
         return self.library is not None and number in self._library_reads and self.library.is_holding(number)
 
+    def ping(self, numbers: NDArray[np.int64], seqs: NDArray[np.int64]) -> list[int]:
+        """Have sockets pinged by the library's thread, which knows them by numbers; the places of those that are not,
+        as it does not read them, or could not send their last ping yet. Of the others :meth:`settle` has to be asked
+        before anything is sent.
+        """
+        return list(range(len(numbers))) if self.library is None else self.library.ping(numbers, seqs)
+
+    def settle(self, connection: Any) -> bytes:
+        """Have the library send what it still has to; what there was no room for is to be sent before all else."""
+        number = self.number_of(connection)
+        return self.library.settle(number) if self.library is not None and number else b""
+
     def flush(self) -> None:
         """Have all numbers taken that the library keeps."""
         began_s = time.monotonic()
         if self.library is not None and self._library_runs:
             self._give_numbers(self.library.held())
+            self._give_pongs(self.library.pongs())
         now_s = time.monotonic()
         self._flush_at_s = now_s + min(MOST_HOLD_S, max(HOLD_S, (now_s - began_s) / HOLD_SHARE))
 
@@ -201,16 +259,23 @@ class SharedPoll:
             shim.sleep(max(left_s, HOLD_S))
 
     def _give_numbers(self, told: Told) -> None:
-        reads = self._library_reads
-        if not all(map(reads.__contains__, told.ids)):
-            told = told.some([i for i, number in enumerate(told.ids) if number in reads])
+        owners = self._owners.of(told.events["id"].astype(np.int64))
+        is_read = owners >= 0
+        if not is_read.all():
+            told, owners = told.some(is_read), owners[is_read]
         if not len(told):
             return
         try:
-            self._take_numbers([reads[number][2] for number in told.ids], told)
+            self._take_numbers(owners, told)
         except Exception:
             # A defect of whoever takes them: others are read all the same.
             LOG.exception("what devices have counted was not taken")
+
+    def _give_pongs(self, told: Told) -> None:
+        if len(told):
+            owners = self._owners.of(told.events["id"].astype(np.int64))
+            is_read = owners >= 0
+            self._take_pongs(owners[is_read], told.events["first"][is_read])
 
     def end(self, connection: Any, error: Exception) -> None:
         """Whoever serves a socket by the library gets this."""

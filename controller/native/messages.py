@@ -7,7 +7,8 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,10 +17,11 @@ from . import load_library, with_short_calls
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-ABI_VERSION = 3
+ABI_VERSION = 4
 LINE, END, FAILED, PONG, CHANGES, WHOLE = range(6)
 """Kinds of events; see ``reader.rs``."""
-_EVENT = np.dtype([(name, "u8") for name in ("id", "kind", "line", "length", "first", "count")])
+LONGEST_PING = 64
+EVENT = np.dtype([(name, "u8") for name in ("id", "kind", "line", "length", "first", "count")])
 
 
 class _Place(ctypes.Structure):
@@ -41,6 +43,9 @@ if _LIBRARY is not None:
         ("remove", None, _pointer, _number),
         ("report", None, _pointer, _number, _pointer, _number, _pointer, _number, _number, _int),
         ("reading", None, _pointer, _number, ctypes.c_char_p, _number, _number, _int),
+        ("ping", None, _pointer, _pointer, _pointer, _pointer, _number),
+        ("settle", _number, _pointer, _number, _pointer, _number),
+        ("pongs", None, _pointer, _pointer),
         ("take", _int, _pointer, _pointer, _number),
         ("held", None, _pointer, _pointer),
         ("is_holding", _int, _pointer, _number),
@@ -52,51 +57,70 @@ if _LIBRARY is not None:
 
 @dataclass(frozen=True, eq=False)
 class Told:
-    """Events in order, as columns. ``ids[i]`` says whose it is (:meth:`MessageReader.add`), ``kinds[i]`` what.
+    """Events in order. ``ids[i]`` says whose it is (:meth:`MessageReader.add`), ``kinds[i]`` what.
 
     ``first[i]`` and ``count[i]`` say where in ``values`` the numbers of changes and of wholes are; of a pong ``first``
-    is its number, of an error ``count`` is that of the error, and of a line how many came so far that may be whole
-    reports or readings.
+    is its number (of one that was kept, how many nanoseconds it took), of an error ``count`` is that of the error, and
+    of a line how many came so far that may be whole reports or readings. ``events`` are all of these as the columns of
+    one array (``EVENT``).
     """
 
-    ids: list[int]
-    kinds: list[int]
-    first: list[int]
-    count: list[int]
+    events: NDArray[np.void]
     values: NDArray[np.float64]
-    _line: list[int]
-    _length: list[int]
     _lines: bytes
+
+    @cached_property
+    def ids(self) -> list[int]:
+        """By event: whose it is."""
+        return self._column("id")
+
+    @cached_property
+    def kinds(self) -> list[int]:
+        """By event: what it is."""
+        return self._column("kind")
+
+    @cached_property
+    def first(self) -> list[int]:
+        """By event: where its numbers begin, or the number of a pong."""
+        return self._column("first")
+
+    @cached_property
+    def count(self) -> list[int]:
+        """By event: how many numbers it has, or that of an error, or of lines."""
+        return self._column("count")
+
+    def _column(self, name: str) -> list[int]:
+        found: list[int] = self.events[name].tolist()
+        return found
 
     def line(self, i: int) -> bytes:
         """The text of an event."""
-        return self._lines[self._line[i] : self._line[i] + self._length[i]]
+        event = self.events[i]
+        at = int(event["line"])
+        return self._lines[at : at + int(event["length"])]
 
     def numbers(self, i: int) -> NDArray[np.float64]:
         """The numbers of changes or of a whole."""
-        return self.values[self.first[i] : self.first[i] + self.count[i]]
+        event = self.events[i]
+        at = int(event["first"])
+        return self.values[at : at + int(event["count"])]
 
     @classmethod
     def at(cls, place: _Place) -> Told:
         """What the library has put there."""
-        size = place.event_count * _EVENT.itemsize
-        events = np.frombuffer(ctypes.string_at(place.events, size) if size else b"", _EVENT)
+        size = place.event_count * EVENT.itemsize
+        events = np.frombuffer(ctypes.string_at(place.events, size) if size else b"", EVENT)
         lines = ctypes.string_at(place.lines, place.line_bytes) if place.line_bytes else b""
         values = np.frombuffer(ctypes.string_at(place.values, 8 * place.value_count) if place.value_count else b"")
-        ids, kinds, first, count, line, length = (
-            events[name].tolist() for name in ("id", "kind", "first", "count", "line", "length")
-        )
-        return cls(ids, kinds, first, count, values, line, length, lines)
+        return cls(events, values, lines)
 
     def __len__(self) -> int:
         """How many events there are."""
-        return len(self.ids)
+        return len(self.events)
 
-    def some(self, places: Sequence[int]) -> Told:
+    def some(self, places: Sequence[int] | NDArray[Any]) -> Told:
         """Some of them alone."""
-        columns = self.ids, self.kinds, self.first, self.count, self._line, self._length
-        ids, kinds, first, count, line, length = ([column[i] for i in places] for column in columns)
-        return Told(ids, kinds, first, count, self.values, line, length, self._lines)
+        return Told(self.events[places], self.values, self._lines)
 
 
 class MessageReader:
@@ -160,6 +184,29 @@ class MessageReader:
     def held(self) -> Told:
         """The numbers that are kept: of each socket changes, or a whole, or a whole and then changes."""
         self._library.hyroads_messages_held(self._reader, ctypes.byref(self._place))
+        return Told.at(self._place)
+
+    def ping(self, numbers: NDArray[np.int64], seqs: NDArray[np.int64]) -> list[int]:
+        """Have its thread ping sockets, each with a number ``seqs`` of its own; the places in ``numbers`` of those that
+        it does not, as their last ping is not sent yet. Of the others :meth:`settle` has to be asked before anything is
+        sent.
+        """
+        ids, asked = numbers.astype(np.uint64), seqs.astype(np.uint64)
+        is_refused = np.zeros(len(ids), dtype=np.uint8)
+        columns = ids.ctypes.data, asked.ctypes.data, is_refused.ctypes.data
+        self._library.hyroads_messages_ping(self._reader, *columns, len(ids))
+        places: list[int] = np.flatnonzero(is_refused).tolist()
+        return places
+
+    def settle(self, number: int) -> bytes:
+        """Send the ping that a socket may still have; what there was no room for is to be sent before anything else."""
+        rest = ctypes.create_string_buffer(LONGEST_PING)
+        length = self._library.hyroads_messages_settle(self._reader, number, rest, LONGEST_PING)
+        return rest.raw[:length]
+
+    def pongs(self) -> Told:
+        """Answers to pings that say nothing new, the newest of each socket; they come in no other way."""
+        self._library.hyroads_messages_pongs(self._reader, ctypes.byref(self._place))
         return Told.at(self._place)
 
     def is_holding(self, number: int) -> bool:

@@ -16,7 +16,7 @@ from hyroads.controller.agents.changes import DecodedReport, DecodedReports, Who
 from hyroads.controller.agents.protocol import ProtocolError, parse_line
 from hyroads.controller.agents.telemetry import WholeReading
 from hyroads.controller.control.report_columns import ReportColumns
-from hyroads.controller.native.messages import CHANGES, END, LINE, PONG, MessageReader, Told, message_reader
+from hyroads.controller.native.messages import CHANGES, END, EVENT, LINE, PONG, MessageReader, Told, message_reader
 
 MAX_LINE = 4096
 LINKS = [{"link": "a", "up": True, "last_heard_ms": 1}]
@@ -274,18 +274,19 @@ def test_columns_of_decoded_reports_are_those_of_parsed_ones(wire: Wire) -> None
             reference.take(node, report, last[node], float(i), follows=follows[at])
             last[node] = report
         numbers = [told[at][3] for at in decoded]
-        counts = [len(each) for each in numbers]
-        first, text = [sum(counts[:at]) for at in range(len(counts))], b"".join(lines[at] for at in decoded)
+        counts, text = [len(each) for each in numbers], b"".join(lines[at] for at in decoded)
         ends = [len(lines[at]) for at in decoded]
-        batch = Told(
-            list(range(len(decoded))), [CHANGES] * len(decoded), first, counts, np.concatenate(numbers),
-            [sum(ends[:at]) for at in range(len(ends))], ends, text,
-        )  # fmt: skip
-        wholes = [wire.whole] * len(decoded)
-        reports = DecodedReports([some[at] for at in decoded], wholes, batch, range(len(decoded)))
+        events = np.zeros(len(decoded), EVENT)
+        events["kind"], events["count"], events["length"] = CHANGES, counts, ends
+        events["first"], events["line"] = np.cumsum(counts) - counts, np.cumsum(ends) - ends
+        which = np.array([nodes.index(some[at]) for at in decoded])
+        wholes = np.full(len(decoded), wire.whole, dtype=object)
+        shapes = np.full(len(decoded), rng.choice([0, wire.whole.shape]))
+        batch = Told(events, np.concatenate(numbers), text)
+        reports = DecodedReports(nodes, which, shapes, batch, np.arange(len(decoded)), wholes=wholes)
         assert reports.report(0).report == last[some[decoded[0]]]
-        times_s = [before["time_s"] for before in befores]
-        ours.take_decoded(reports, times_s, befores.__getitem__, float(i), [follows[at] for at in decoded])
+        times_s = np.array([before["time_s"] for before in befores])
+        ours.take_decoded(reports, times_s, befores.__getitem__, float(i), np.array([follows[at] for at in decoded]))
         np.testing.assert_array_equal(ours.path_rates(float(i), 1.0), reference.path_rates(float(i), 1.0))
         assert_same_rows(ours, reference)
 
