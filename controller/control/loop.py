@@ -398,7 +398,7 @@ class LiveLoop:
         self._told, self._told_for = {**told, **changed}, (result.state.pushed, self._path_groups)
         # Without what is only at hand for flows that send little.
         wanted = self.state.allocation or result.allocation
-        link_rates = np.asarray(wanted.layout.routing.T @ (wanted.path_rates_mbps + self._unreserved()))
+        link_rates = np.asarray(wanted.layout.routing_t @ (wanted.path_rates_mbps + self._unreserved()))
         self._recent.allowed(link_rates, self.state.problem.capacity_mbps, now_s)
         fill = {
             flow: by_path(self._in_order(flow, each.fill_mbps), self._path_groups[flow], len(self._order[flow]))

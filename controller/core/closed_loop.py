@@ -324,7 +324,8 @@ def _matters(before: FloatArray, after: FloatArray, total: FloatArray, settings:
 def _measured_link_rates(problem: RateProblem, measured: Measurements) -> FloatArray:
     if measured.path_rates_mbps is None:
         return link_rates(problem, measured.path_mbps)
-    return np.asarray(problem.layout.routing.T @ np.nan_to_num(measured.path_rates_mbps, nan=0.0))
+    rates = measured.path_rates_mbps
+    return np.asarray(problem.layout.routing_t @ np.where(np.isnan(rates), 0.0, rates))
 
 
 def link_rates(problem: RateProblem, path_mbps: Mapping[PathId, float]) -> FloatArray:
