@@ -18,7 +18,7 @@ from hyroads.controller.core.estimate.busy_time import Interface, Interfaces
 from hyroads.controller.core.ragged import Ragged
 from hyroads.controller.measure.samples import Event, InterfaceSample, NeighbourSample, NodeSample, Silence
 
-from .probing import BusyReading
+from .probing import LEAST_WINDOW_S, BusyReading
 
 FloatArray = NDArray[np.float64]
 IndexArray = NDArray[np.intp]
@@ -161,6 +161,23 @@ class _Tracks:
                 (longer, "active-beyond-time"),
             ):
                 yield from ((int(i), why) for i in np.flatnonzero(which))
+
+    def busy_shares(self, at: IndexArray, window_s: float) -> tuple[FloatArray, FloatArray]:
+        """How busy some interfaces were in the time before their last readings (as ``probing.busy_share``), NaN where
+        that is not known, and when the last ones were read; NaN: never, but for the first reading.
+        """
+        order = self._written[at][:, None] - HISTORY + np.arange(HISTORY)
+        # Oldest first, as the history.
+        places = order % HISTORY
+        times_s, us = self._history_s[at[:, None], places], self._history_us[at[:, None], places]
+        last_s = np.where(self._written[at] > 0, times_s[:, -1], np.nan)
+        inside = (order >= 0) & (times_s >= last_s[:, None] - window_s) & (times_s <= last_s[:, None])
+        rows, first = np.arange(len(at)), inside.argmax(axis=1)
+        grown = us[:, -1] - us[rows, first]
+        is_known = inside.any(axis=1) & (times_s[:, -1] - times_s[rows, first] >= LEAST_WINDOW_S)
+        is_known &= (grown[:, 1] > 0) & (grown[:, 0] >= 0)
+        shares = np.divide(grown[:, 0], grown[:, 1], out=np.full(len(at), np.nan), where=is_known)
+        return shares, last_s
 
     def history(self, at: int) -> tuple[BusyReading, ...]:
         """The last readings of an interface but the first one, oldest first."""
@@ -396,6 +413,18 @@ class RadioTable:
         node = self._nodes.get(interface[0])
         at = node.tracks.get(interface[1]) if node is not None and node.up else None
         return self._tracks.history(at) if at is not None and not self._tracks.frozen[at] else ()
+
+    def busy_shares(self, window_s: float) -> Iterator[tuple[Interface, float | None, float]]:
+        """Of each interface with :meth:`readings`: how busy it was in the time before the last one, None if that is not
+        known, and when that was read.
+        """
+        up = [at for node in self._nodes.values() if node.up for at in node.tracks.values()]
+        places = np.array(up, dtype=np.intp)
+        places = places[~self._tracks.frozen[places]]
+        shares, times_s = self._tracks.busy_shares(places, window_s)
+        for at, share, time_s in zip(places.tolist(), shares.tolist(), times_s.tolist(), strict=True):
+            if not math.isnan(time_s):
+                yield self.interfaces.names[at], None if math.isnan(share) else share, time_s
 
     def neighbours(self, interface: Interface) -> tuple[RadioNeighbour, ...]:
         """The last rows of an interface, however old."""

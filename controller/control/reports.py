@@ -203,6 +203,13 @@ class ReportRegistry:
         key = (side, number)
         return Side(reports.flows(agent).get(key), reports.flows_before(agent).get(key), reports.elapsed_s(agent))
 
+    def entry(self, node: str, side: str, number: int, max_age_s: float = math.inf) -> Entry | None:
+        """The entry of :meth:`side` alone."""
+        agent, reports = self._numbers.get(node), self._reports
+        if agent is None or self._clock() - reports.taken_s[agent] > max_age_s:
+            return None
+        return reports.flows(agent).get((side, number))
+
     def measured(self, plan: Plan) -> AgentRates:
         """What the latest reports say of the multipath flows of a plan; flows without fresh reports are left out."""
         columns, now_s = self._columns, self._clock()

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import random
+
+import pytest
+from examples import seeds
+
 from hyroads.controller.agents.telemetry import RadioInterface, RadioNeighbour, RadioReport
-from hyroads.controller.control.radio_table import FLAGS, RadioTable
+from hyroads.controller.control.probing import busy_share
+from hyroads.controller.control.radio_table import FLAGS, HISTORY, RadioTable
 
 ROWS = (RadioNeighbour("02:00:00:00:00:02", 15.0, None, 0.0, None, 0),)
 WIFI = ("a", "wifi")
@@ -181,3 +187,27 @@ def test_interfaces_that_nobody_declared_are_told_and_not_used() -> None:
     assert feed.flags() == {"unknown-interface"} and list(feed.table.take(0.1)) == []
     feed.table.report("nobody", RadioReport(None, 1.0, ()), 0.1)
     assert list(feed.table.take(0.1)) == []
+
+
+@pytest.mark.parametrize("seed", seeds(20))
+def test_shares_of_all_interfaces_are_those_of_each(seed: int) -> None:
+    rng, feed = random.Random(seed), Feed()
+    busy_s, active_s = {"wifi": 1.0, "plc": 1.0}, {"wifi": 2.0, "plc": 2.0}
+    for step in range(rng.randrange(3 * HISTORY)):
+        now_s = 0.1 * step
+        for technology in rng.sample(["wifi", "plc"], rng.randrange(3)):
+            if rng.random() < 0.05:
+                busy_s[technology] = active_s[technology] = 0.0
+            elapsed_s = rng.choice([0.0, 0.02, 0.1, 0.3])
+            active_s[technology] += elapsed_s
+            busy_s[technology] += rng.random() * elapsed_s
+            feed.read(now_s, busy_s[technology], active_s[technology], technology=technology)
+        if rng.random() < 0.02:
+            feed.table.up("a", f"boot-{step}", now_s)
+        for window_s in (0.05, 1.0):
+            expected = {
+                at: (busy_share(known, known[-1].time_s - window_s, known[-1].time_s), known[-1].time_s)
+                for at in (WIFI, ("a", "plc"))
+                if (known := feed.table.readings(at))
+            }
+            assert {at: (share, time_s) for at, share, time_s in feed.table.busy_shares(window_s)} == expected
