@@ -64,6 +64,8 @@ class FrameKeys:
         """By node: whose configurations were made with what is known of it."""
         self._generations: dict[str, int] = {}
         self._versions: dict[str, int] = {}
+        self.changed_nodes: set[str] = set()
+        """Nodes whose :meth:`version` became another one; whoever asks it removes them."""
 
     # -- what is known
 
@@ -102,6 +104,7 @@ class FrameKeys:
 
     def _changed(self, nodes: set[str]) -> None:
         if self._secret is not None:
+            self.changed_nodes |= nodes
             for node in nodes:
                 self._versions[node] = self._versions.get(node, 0) + 1
 

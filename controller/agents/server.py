@@ -188,6 +188,8 @@ class AgentServer:
         self.sessions: dict[str, Session] = {}
         self.radios: dict[str, Session] = {}
         self.clients: dict[str, Session] = {}
+        self._joining: list[Session] = []
+        """Agents that have not joined, perhaps with some that have."""
         self._radios = radios
         self._clients = clients
         self._markers = markers
@@ -197,7 +199,7 @@ class AgentServer:
         self._tokens = tokens
         self._context, self._conflict = context, conflict
         self._clock, self._attended = clock, attended or clock
-        self._poll = SharedPoll(MAX_LINE, self._take_numbers)
+        self._poll = SharedPoll(MAX_LINE, self._take_numbers, self._take_pongs)
         self._columns = SessionColumns()
         """Sessions that the library reads."""
         self._names = tuple(sorted(nodes | radios.nodes))
@@ -342,8 +344,8 @@ class AgentServer:
         if not place.authenticated(f"{hello.role} {hello.node}"):
             return None
         session = Session(hello, place.peer, connection, self._attended)
-        session.heard_s = self._attended()
-        session.by_library, session.holds = self._poll.can_read(connection), self._poll.holds
+        session.heard_s, session.by_library = self._attended(), self._poll.can_read(connection)
+        session.holds, session.settle = self._poll.holds, self._poll.settle
         welcome = {RADIO: self._welcome_radio, CLIENT: self._welcome_client}.get(hello.role, self._welcome_agent)
         return welcome(session)
 
@@ -435,6 +437,7 @@ class AgentServer:
         # One that has run before says what its links are like before anything is planned.
         session.join_by_s = self._clock() + (JOIN_WITHIN_S if hello.revision else 0.0)
         if hello.revision:
+            self._joining.append(session)
             session.send({"type": "stats", "seq": 0})
         else:
             self._join(session)
@@ -450,7 +453,8 @@ class AgentServer:
         if session.hello.role != CLIENT and session.by_library:
             take = partial(self._take_told, session)
             with session.among(self._columns, self._place_of[session.node]) as row:
-                self._poll.serve_by_library(connection, lines.rest(), take, row)
+                begun = partial(self._columns.number.__setitem__, row)
+                self._poll.serve_by_library(connection, lines.rest(), take, row, begun)
             return
         if session.hello.role != CLIENT:
             self._poll.serve(connection, lambda data: self._take_all(session, lines.given(data)))
@@ -525,6 +529,12 @@ class AgentServer:
             self._listener.agent_reports(DecodedReports(*about, wholes=columns.whole[which]))
             for row in which[~columns.is_joined[which]].tolist():
                 self._join(columns.session[row])
+
+    def _take_pongs(self, rows: NDArray[np.intp], took_ns: NDArray[np.uint64]) -> None:
+        """Answers to pings that the library has sent; none names an epoch that is new."""
+        lives = ~self._columns.is_closed[rows]
+        self._columns.heard_s[rows[lives]] = self._attended()
+        self._columns.rtt_ms[rows[lives]] = took_ns[lives] / 1e6
 
     def _are_shed(self, rows: NDArray[np.intp], are_changes: NDArray[np.bool_], now_s: float) -> NDArray[np.bool_]:
         """As :meth:`_sheds`: which of some events are changes that are left out."""
@@ -653,8 +663,8 @@ class AgentServer:
             if is_due:
                 due_s = now_s + period_s
             # Radios and clients join when they are welcome.
-            joining = [session for session in self.sessions.values() if not session.joined]
-            for session in joining:
+            self._joining = [each for each in self._joining if not (each.joined or each.closed)]
+            for session in list(self._joining):
                 if now_s >= session.join_by_s:
                     self._join(session)
             if is_due:
@@ -670,21 +680,36 @@ class AgentServer:
         self.flush()
         now_s = self._attended()
         heard_since_s, pinged_since_s = now_s - period_s / 2, now_s - self._ping_within_s
-        for session in [*self.sessions.values(), *self.radios.values()]:
-            if session.heard_s < heard_since_s or session.pinged_s <= pinged_since_s or session.has_requests:
-                self._look_after(session, period_s)
-        for session in list(self.clients.values()):
-            self._look_after(session, period_s)
+        columns = self._columns
+        looked_at, rows = columns.due(heard_since_s, pinged_since_s)
+        more: list[int] = []
+        if len(columns) != len(self.sessions) + len(self.radios):
+            # Python reads some, or their readers have not begun.
+            others = (each for each in (*self.sessions.values(), *self.radios.values()) if each.columns is not columns)
+            looked_at += [
+                each for each in others
+                if each.heard_s < heard_since_s or each.pinged_s <= pinged_since_s or each.requests
+            ]  # fmt: skip
+        for session in [*looked_at, *self.clients.values()]:
+            if not self._look_after(session, period_s, now_s):
+                continue
+            if session.columns is columns:
+                more.append(session.row)
+            else:
+                session.ping()
+        if len(rows) or more:
+            columns.ping_by(self._poll, np.append(rows, np.array(more, dtype=np.intp)), now_s)
 
-    def _look_after(self, session: Session, period_s: float) -> None:
-        silent_s = self._attended() - session.heard_s
+    def _look_after(self, session: Session, period_s: float, now_s: float) -> bool:
+        """Whether it is to be pinged."""
+        silent_s = now_s - session.heard_s
         if silent_s > period_s and session.has_unread():
             # It spoke, and it is us who are late.
-            return
+            return False
         session.expire()
         dead_s = self._timings.agent_dead_ms / 1e3
         is_client = session.hello.role == CLIENT
         if silent_s > (max(dead_s, DEAD_S) if is_client else dead_s):
             session.close(f"silent for {silent_s:.2f} s")
-        elif is_client or silent_s > period_s / 2 or self._attended() - session.pinged_s >= self._ping_within_s:
-            session.ping()
+            return False
+        return is_client or silent_s > period_s / 2 or now_s - session.pinged_s >= self._ping_within_s

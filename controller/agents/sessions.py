@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import count
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,9 @@ from hyroads.controller.framework import ryu_shim as shim
 from .changes import WholeReport
 from .protocol import RADIO, Hello, ProtocolError, encode
 from .telemetry import WholeReading
+
+if TYPE_CHECKING:
+    from hyroads.controller.framework.shared_poll import SharedPoll
 
 LOG = logging.getLogger("hyroads.agents")
 REQUEST_WITHIN_S = 2.0
@@ -40,8 +43,15 @@ class SessionColumns:
     """What is asked of many sessions at once, by row. Rows are used again once a session has left."""
 
     def __init__(self, size: int = 1) -> None:
-        self.heard_s, self.skip_until_s = np.zeros(size), np.zeros(size)
+        self.heard_s, self.pinged_s, self.skip_until_s = (np.zeros(size) for _ in range(3))
+        self.rtt_ms = np.full(size, np.nan)
         self.is_closed, self.is_joined, self.is_radio = (np.zeros(size, dtype=bool) for _ in range(3))
+        self.is_asked, self.is_writing = (np.zeros(size, dtype=bool) for _ in range(2))
+        """Whether it was asked something and has not answered yet; whether something waits to be sent."""
+        self.is_given = np.zeros(size, dtype=bool)
+        """Whether the library was given a ping to send, and may not have sent all of it."""
+        self.number, self.seq = (np.zeros(size, dtype=np.int64) for _ in range(2))
+        """By which the library knows its socket, 0 if it does not; that of the last request or ping."""
         self.place = np.zeros(size, dtype=np.intp)
         """Of the session's node among those that the server knows."""
         self.shape = np.zeros(size, dtype=np.int64)
@@ -49,6 +59,10 @@ class SessionColumns:
         self.whole = np.full(size, None, dtype=object)
         self.session = np.full(size, None, dtype=object)
         self._free = list(range(size))[::-1]
+
+    def __len__(self) -> int:
+        """How many have a row."""
+        return len(self.heard_s) - len(self._free)
 
     def enter(self) -> int:
         """A row for a session."""
@@ -59,9 +73,30 @@ class SessionColumns:
             self._free = list(range(size, 2 * size))[::-1]
         return self._free.pop()
 
+    def due(self, heard_since_s: float, pinged_since_s: float) -> tuple[list[Session], NDArray[np.intp]]:
+        """Of those that the library reads: who was not heard since a time, or has not answered what it was asked; and
+        the rows of others, who were not pinged after a time.
+        """
+        is_there = (self.number > 0) & ~self.is_closed
+        is_silent = is_there & ((self.heard_s < heard_since_s) | self.is_asked)
+        is_due = is_there & ~is_silent & (self.pinged_s <= pinged_since_s)
+        return self.session[is_silent].tolist(), np.flatnonzero(is_due)
+
+    def ping_by(self, poll: SharedPoll, rows: NDArray[np.intp], now_s: float) -> None:
+        """Ask many for a sign of life, all at once by the library where nothing waits to be sent. When it was sent, and
+        how long the answer took, is measured there.
+        """
+        is_free = ~self.is_writing[rows]
+        free, others = rows[is_free], rows[~is_free]
+        self.seq[free] += 1
+        refused = poll.ping(self.number[free], self.seq[free])
+        self.pinged_s[free], self.is_given[free] = now_s, True
+        for session in self.session[[*others, *free[refused]]] if len(others) or refused else ():
+            session.ping()
+
     def leave(self, row: int) -> None:
         """The row is free."""
-        self.whole[row] = None
+        self.whole[row], self.number[row] = None, 0
         self._free.append(row)
 
     def copy(self, row: int, others: SessionColumns, to: int) -> None:
@@ -83,8 +118,6 @@ class Session:
     peer: str
     _socket: Any = field(repr=False)
     clock: Callable[[], float] = field(repr=False)
-    pinged_s: float = 0.0
-    rtt_ms: float | None = None
     joined: bool = False
     closed: bool = False
     join_by_s: float = 0.0
@@ -92,6 +125,8 @@ class Session:
     """The compiled library reads its socket."""
     holds: Callable[[Any], bool] = field(default=lambda connection: False, repr=False)
     """Whether the library has something of a socket that was not taken yet."""
+    settle: Callable[[Any], bytes] = field(default=lambda connection: b"", repr=False)
+    """Has the library send the ping that it was given; what there was no room for."""
     wholes: int = 0
     """How many lines that may be whole reports or readings the library had read with the last line that was taken."""
     allowance: TokenBucket | None = None
@@ -108,10 +143,10 @@ class Session:
         self.whole, self.reading = WholeReport(), WholeReading()
         self._outbox, self._is_writing = shim.new_queue(OUTBOX), False
         self._sends_now = shim.sends_now(self._socket)
-        self._requests: dict[int, _Request] = {}
+        self.requests: dict[int, _Request] = {}
+        """What it was asked and has not answered yet, by number."""
         self._pings: dict[int, float] = {}
         self._asked: dict[int, float] = {}
-        self._seq = count(1)
 
     @property
     def heard_s(self) -> float:
@@ -121,6 +156,26 @@ class Session:
     @heard_s.setter
     def heard_s(self, at_s: float) -> None:
         self.columns.heard_s[self.row] = at_s
+
+    @property
+    def pinged_s(self) -> float:
+        """When it was asked for a sign of life."""
+        return self.columns.pinged_s.item(self.row)
+
+    @property
+    def rtt_ms(self) -> float | None:
+        """How long its last answer to a ping took; None: there was none."""
+        rtt_ms = self.columns.rtt_ms.item(self.row)
+        return None if math.isnan(rtt_ms) else rtt_ms
+
+    @rtt_ms.setter
+    def rtt_ms(self, rtt_ms: float | None) -> None:
+        self.columns.rtt_ms[self.row] = math.nan if rtt_ms is None else rtt_ms
+
+    def _next_seq(self) -> int:
+        seq = self.columns.seq.item(self.row) + 1
+        self.columns.seq[self.row] = seq
+        return seq
 
     @property
     def skip_until_s(self) -> float:
@@ -179,8 +234,9 @@ class Session:
 
         ``told`` gets the fields of an ``ok`` before.
         """
-        seq = next(self._seq)
-        self._requests[seq] = _Request(answer, self.clock() + within_s, told)
+        seq = self._next_seq()
+        self.requests[seq] = _Request(answer, self.clock() + within_s, told)
+        self.columns.is_asked[self.row] = True
         self.send({**document, "seq": seq})
 
     def send(self, document: Mapping[str, Any]) -> None:
@@ -188,6 +244,11 @@ class Session:
         self._send(encode(document))
 
     def _send(self, line: bytes) -> None:
+        if self.columns.is_given[self.row]:
+            self.columns.is_given[self.row] = False
+            rest = self.settle(self._socket)
+            if rest:
+                self._queue(rest)
         # To wake another green thread for each of thousands of lines a second costs more than to send them.
         if self._sends_now is not None and not (self._is_writing or self.closed or self._outbox.qsize()):
             try:
@@ -199,6 +260,10 @@ class Session:
                 return
             if not line:
                 return
+        self._queue(line)
+
+    def _queue(self, line: bytes) -> None:
+        self.columns.is_writing[self.row] = True
         try:
             self._outbox.put_nowait(line)
         except shim.QueueFull:
@@ -214,20 +279,20 @@ class Session:
 
     def read(self) -> int:
         """Ask radios for a reading at once; the number that it will carry."""
-        seq = next(self._seq)
+        seq = self._next_seq()
         self.send({"type": "read", "seq": seq})
         return seq
 
     def ping(self) -> None:
         """Ask for a sign of life."""
-        seq = next(self._seq)
-        self.pinged_s = self.clock()
-        self._pings = _with_latest(self._pings, seq, self.pinged_s)
+        seq = self._next_seq()
+        now_s = self.columns.pinged_s[self.row] = self.clock()
+        self._pings = _with_latest(self._pings, seq, now_s)
         self._send(b'{"type":"ping","seq":%d}\n' % seq)
 
     def ask_leader(self, now_s: float) -> None:
         """Ask when the leader was heard, at a time that :meth:`leader_heard_s` counts from."""
-        seq = next(self._seq)
+        seq = self._next_seq()
         self._asked = _with_latest(self._asked, seq, now_s)
         self.send({"type": "ping", "seq": seq, "leader": True})
 
@@ -236,11 +301,6 @@ class Session:
         asked_s, heard_ms = self._asked.pop(message["seq"] or 0, None), message["heard_ms"]
         # It was answered after it was asked, and read perhaps much later.
         return None if asked_s is None or heard_ms is None else asked_s - heard_ms / 1e3
-
-    @property
-    def has_requests(self) -> bool:
-        """Whether something that it was asked is not answered yet."""
-        return bool(self._requests)
 
     def has_unread(self) -> bool:
         """Whether the peer has said something that was not read, or not taken, yet."""
@@ -276,10 +336,11 @@ class Session:
             except OSError as error:
                 self.close(f"sending failed: {error.strerror or error}")
             self._is_writing = False
+            self.columns.is_writing[self.row] = bool(self._outbox.qsize())
 
     def answered(self, message: Mapping[str, Any]) -> None:
         """An answer to a request came in."""
-        request = self._requests.pop(message["seq"] or 0, None)
+        request = self.requests.pop(message["seq"] or 0, None)
         is_error = message["type"] == "error"
         if is_error and message.get("epoch"):
             self.epoch_told(message["epoch"])
@@ -296,20 +357,21 @@ class Session:
 
     def expire(self) -> None:
         """Requests that were not answered in time count as failed."""
-        if not self._requests:
+        if not self.requests:
+            self.columns.is_asked[self.row] = False
             return
         now_s = self.clock()
-        late = [seq for seq, request in self._requests.items() if request.deadline_s < now_s]
+        late = [seq for seq, request in self.requests.items() if request.deadline_s < now_s]
         if late and self.has_unread():
             # The answer may be there.
             return
         for seq in late:
-            self._requests.pop(seq).answer(NO_ANSWER)
+            self.requests.pop(seq).answer(NO_ANSWER)
 
     def finish(self) -> None:
         """Release everything that waits for this session."""
         self._end()
-        requests, self._requests = self._requests, {}
+        requests, self.requests = self.requests, {}
         for request in requests.values():
             request.answer(GONE)
         if self._outbox.full():

@@ -56,7 +56,8 @@ from hyroads.controller.runtime.telemetry import Telemetry
 from hyroads.controller.services.mptcp_saved import SavedConnections
 from hyroads.controller.services.pair_tests import PairTestService, testable_links
 from hyroads.controller.settings.controller import IDLE, MEASURED, load
-from hyroads.controller.switches.server import LargeReads, SwitchIdentity, SwitchServer
+from hyroads.controller.switches.reading import ECHO_REQUEST
+from hyroads.controller.switches.server import SwitchIdentity, SwitchServer
 from hyroads.controller.switches.sessions import SwitchSession
 from hyroads.rest import access, events, ha, identity, live, pair_tests, reload, ryu, slices
 from hyroads.rest.access import Access
@@ -267,7 +268,7 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
         openflow = self._listeners["openflow"], context, switches, identity
         server = SwitchServer(*openflow, self._bad_connection, self.attended)
         shim.replace_switch_server(server.serve)
-        shim.end_silent_switches(LargeReads.silence_s, echo_s=ECHO_S, dead_s=SWITCH_DEAD_S)
+        shim.look_after_switches(self._may_parse, ECHO_REQUEST, echo_s=ECHO_S, dead_s=SWITCH_DEAD_S)
         # Without a port the framework would listen on the old one, too.
         shim.set_defaults(ofp_tcp_listen_port=self.settings.openflow.port)
         shim.guard_parser(self._may_parse, self._malformed)

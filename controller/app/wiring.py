@@ -205,6 +205,7 @@ class Services:
             self._publish,
             time.monotonic,
             switch_grace_s=self.settings.timings.switch_grace_s,
+            changed_nodes=self.event_loop.registry.watch(),
         )
         self.pairs: HostPairs | None = None
         if self.context.on_demand:

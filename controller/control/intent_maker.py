@@ -4,12 +4,15 @@ was, so that nobody compiles or compares it again. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import compress
+from operator import attrgetter
 
 import numpy as np
+from numpy.typing import NDArray
 
-from hyroads.controller.core.interface_graph import FloatArray, capacities_of
+from hyroads.controller.core.interface_graph import FloatArray
 from hyroads.controller.core.network import Network, Place
 from hyroads.controller.core.routes import TreeEdge, all_routes, broadcast_tree
 from hyroads.controller.model.state import TopologyContext
@@ -19,6 +22,15 @@ TREES = 3
 """So many broadcast trees are remembered."""
 
 
+@dataclass(frozen=True, eq=False)
+class _Spanned:
+    """The broadcast tree of a network with these capacities, and its links, int[edges, 2]: there and back."""
+
+    capacities: FloatArray
+    tree: tuple[TreeEdge, ...]
+    links: NDArray[np.intp]
+
+
 @dataclass
 class IntentMaker:
     """One for all live networks of a context."""
@@ -26,8 +38,8 @@ class IntentMaker:
     context: TopologyContext
     _last: dict[str, SwitchIntent] = field(default_factory=dict)
     _bare: BareIntents | None = None
-    _spanned: tuple[tuple[FloatArray, tuple[TreeEdge, ...]], ...] = ()
-    """Capacities of the last networks, and their broadcast trees."""
+    _spanned: tuple[_Spanned, ...] = ()
+    """The last networks' broadcast trees."""
 
     def intents(self, network: Network, places: Mapping[str, Place]) -> dict[str, SwitchIntent]:
         """Node -> intent on a network without what is down, with plain clients at ``places``."""
@@ -43,15 +55,22 @@ class IntentMaker:
 
     def _tree(self, network: Network) -> tuple[TreeEdge, ...]:
         """The broadcast tree. One of which no link has gone is still the best where links have only gone."""
-        capacities = capacities_of(network)
-        for before, tree in self._spanned:
-            gone = np.flatnonzero(before != capacities)
+        capacities = network.capacities
+        for spanned in self._spanned:
+            gone = np.flatnonzero(spanned.capacities != capacities)
             # Weights are in units of the greatest capacity.
-            has_only_lost = not capacities[gone].any() and before.max(initial=0.0) == capacities.max(initial=0.0)
-            if has_only_lost and {i for edge in tree for i in (edge.forward, edge.backward)}.isdisjoint(gone.tolist()):
-                return tree
-        tree = tuple(sorted(broadcast_tree(network)))
-        self._spanned = ((capacities, tree), *self._spanned[: TREES - 1])
+            if capacities[gone].any() or spanned.capacities.max(initial=0.0) != capacities.max(initial=0.0):
+                continue
+            is_left: list[bool] = np.all(capacities[spanned.links] > 0, axis=1).tolist()
+            if all(is_left):
+                return spanned.tree
+            return self._span(network, compress(spanned.tree, is_left))
+        return self._span(network)
+
+    def _span(self, network: Network, known: Iterable[TreeEdge] = ()) -> tuple[TreeEdge, ...]:
+        tree = tuple(sorted(broadcast_tree(network, known), key=attrgetter("first", "second", "forward", "backward")))
+        links = np.array([(edge.forward, edge.backward) for edge in tree], dtype=np.intp).reshape(-1, 2)
+        self._spanned = (_Spanned(network.capacities, tree, links), *self._spanned[: TREES - 1])
         return tree
 
     @property

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -36,7 +36,7 @@ from .loop import LiveLoop, Turn
 from .plan_maker import PlanMaker
 from .reports import AgentRates, ReportRegistry
 from .route_maker import RouteMaker
-from .routes import FlowRoute, Routes, improved, lives, rested, warm
+from .routes import FlowRoute, Routes, asked, improved, lives, rested, warm
 
 # So long after handovers, or after links came, flows are looked at whether they have all that they can have.
 REST_AFTER_S = 0.5
@@ -69,6 +69,14 @@ def inline(function: Callable[..., Any], *arguments: object) -> Any:
 
 def _go_on() -> None:
     """Let nobody else run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Preparation:
+    """``run`` works out what planning needs; ``is_short``: in a few milliseconds."""
+
+    run: Callable[[], None]
+    is_short: bool
 
 
 class Live:
@@ -351,17 +359,18 @@ class Live:
         has_capacity = state.capacity_mbps is not None or link.capacity_mbps > 0
         return has_capacity and state.link_fault(self._context, link) is None
 
-    def preparation(self, state: State, *, is_urgent: bool = True) -> Callable[[], None]:
+    def preparation(self, state: State, *, is_urgent: bool = True) -> Preparation:
         """What of :meth:`replan` takes longest and depends on nothing else: may run in another thread before it. If it
         is not urgent, who has more urgent work may have it wait (``let_others``).
         """
         live = self._cache.live(state)
         flows = self._segments(state)
-        known = self._routes
+        known, maker = self._routes, self._route_maker
         # Of this very network all is known but what new flows need.
-        asked = [flow for flow in flows if flow not in known] if live is self._network else flows
-        let_others = _go_on if is_urgent else self._let_others
-        return partial(warm, live, [flows[flow].spec for flow in asked], known, let_others)
+        some = [f for f in flows if f not in known] if live is self._network else maker.asked(live, flows, known)
+        alone, planned = asked(live, [flows[flow].spec for flow in some], known, maker.taken)
+        is_short = not (alone or planned) and (live is self._network or live.has_inherited)
+        return Preparation(partial(warm, live, alone, planned, _go_on if is_urgent else self._let_others), is_short)
 
     def _segments(self, state: State) -> Mapping[str, DeclaredFlow]:
         """Flows as far as this controller carries them; those that did not change are the very objects of before."""

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from hyroads.controller.core.errors import PlanningError
 from hyroads.controller.core.flow_groups import GroupFlow, GroupPaths, group_paths
-from hyroads.controller.core.interface_graph import Path, capacities_of
+from hyroads.controller.core.interface_graph import Path
 from hyroads.controller.core.interference import Interference
 from hyroads.controller.core.network import Link, Network, Place
 from hyroads.controller.core.planner import DEFAULT_ARMS, Planner
@@ -175,6 +175,11 @@ class LiveNetwork:
         if network is not None:
             self._more, self._known = (network, self.basis.dead - last.basis.dead), last._single
 
+    @property
+    def has_inherited(self) -> bool:
+        """Whether most of it is known from a network that has some more links."""
+        return self._more is not None
+
     def _take_over(self) -> None:
         """Shortest paths that are still such: without the links that are gone, all others cost as much or more. The
         cost of a path changes with other links where it may stay on a technology (``core.interface_graph``), and with
@@ -184,7 +189,7 @@ class LiveNetwork:
         if known is None or self._more is None:
             return
         network, more = self.network, self._more[0]
-        now, before = self.capacities, capacities_of(more)
+        now, before = self.capacities, more.capacities
         technology = np.array(network.incidence.technology, dtype=int)
         are_left = np.array_equal(np.unique(technology[now > 0]), np.unique(technology[before > 0]))
         if not are_left or now.max(initial=0.0) != before.max(initial=0.0):
@@ -203,20 +208,22 @@ class LiveNetwork:
         places = {**default_places(self.context.addressing), **self.basis.places}
         return {client: place for client, place in places.items() if place is not None}
 
-    @_Cached
-    def capacity_mbps(self) -> Mapping[str, float]:
-        """By link id."""
-        return {link.id: link.capacity_mbps for link in self.network.links}
-
-    @_Cached
+    @property
     def capacities(self) -> NDArray[np.float64]:
         """In the order of the network's links, Mb/s."""
-        return capacities_of(self.network)
+        return self.network.capacities
+
+    def lives(self, link: str) -> bool:
+        """Whether the network has a link, and it carries something."""
+        place = self.network.link_index.get(link)
+        return place is not None and bool(self.network.capacities[place] > 0)
 
     @_Cached
     def is_down(self) -> NDArray[np.bool_]:
         """Whether each of the network's links is down, as far as is known."""
-        return np.array([link.id in self.basis.dead for link in self.network.links], dtype=bool)
+        index, found = self.network.link_index, np.zeros(len(self.network.links), dtype=bool)
+        found[[index[link] for link in self.basis.dead if link in index]] = True
+        return found
 
     @_Cached
     def departures(self) -> Mapping[str, tuple[Place, ...]]:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hyroads.controller.agents.telemetry import DecodedReadings, RadioInterface, RadioNeighbour, RadioReport
-from hyroads.controller.core.estimate.busy_time import Interface
+from hyroads.controller.core.estimate.busy_time import Interface, Interfaces
 from hyroads.controller.core.ragged import Ragged
 from hyroads.controller.measure.samples import Event, InterfaceSample, NeighbourSample, NodeSample, Silence
 
@@ -68,20 +68,23 @@ class Fresh:
 @dataclass(frozen=True, eq=False)
 class FreshReadings:
     """:class:`Fresh` of many interfaces as columns, one of each: ``places`` are those of the interfaces
-    (``RadioTable.place_of``), ``busy`` is NaN where it is not known.
+    (``interfaces``), ``busy`` is NaN where it is not known. ``neighbours`` are by place, also of the other interfaces.
     """
 
-    interfaces: list[Interface]
+    interfaces: Interfaces
     places: IndexArray
     times_s: FloatArray
-    neighbours: list[tuple[RadioNeighbour, ...]]
+    neighbours: Sequence[tuple[RadioNeighbour, ...]]
+    versions: IndexArray
+    """Of the rows: other rows of an interface have another one, 0 or more."""
     busy: FloatArray
 
     def __iter__(self) -> Iterator[Fresh]:
         """One after the other."""
-        columns = self.interfaces, self.times_s.tolist(), self.neighbours, self.busy.tolist()
-        for interface, time_s, neighbours, busy in zip(*columns, strict=True):
-            yield Fresh(interface, time_s, neighbours, None if math.isnan(busy) else busy)
+        columns = self.places.tolist(), self.times_s.tolist(), self.busy.tolist()
+        for at, time_s, busy in zip(*columns, strict=True):
+            rows, known = self.neighbours[at], None if math.isnan(busy) else busy
+            yield Fresh(self.interfaces.names[at], time_s, rows, known)
 
 
 class _Tracks:
@@ -91,6 +94,8 @@ class _Tracks:
 
     def __init__(self, count: int) -> None:
         self.neighbours: list[tuple[RadioNeighbour, ...]] = [()] * count
+        self.versions = np.zeros(count, dtype=np.intp)
+        """Of the neighbours: it grows whenever they are another object."""
         self.last_us = np.zeros((count, 2), dtype=np.int64)
         """Busy, active."""
         self.read_s = np.zeros(count)
@@ -105,11 +110,18 @@ class _Tracks:
 
     def begin(self, at: int, new: RadioInterface, read_s: float, time_s: float) -> None:
         """The first reading of an interface."""
-        self.neighbours[at], self.last_us[at] = new.neighbours, _counters(new)
+        self.hear(at, new.neighbours)
+        self.last_us[at] = _counters(new)
         self.read_s[at] = self.moved_s[at] = read_s
         self.time_s[at] = time_s
         self.moves[at] = self.taken[at] = self.frozen[at] = False
         self.grown_us[at], self._written[at] = 0, 0
+
+    def hear(self, at: int, rows: tuple[RadioNeighbour, ...]) -> None:
+        """The rows of an interface."""
+        if rows is not self.neighbours[at]:
+            self.neighbours[at] = rows
+            self.versions[at] += 1
 
     def take(
         self, at: IndexArray, us: NDArray[np.int64], read_s: FloatArray, time_s: FloatArray
@@ -216,8 +228,8 @@ class RadioTable:
     """The last readings of all radios. ``interfaces`` are those that the network declares."""
 
     def __init__(self, interfaces: frozenset[Interface]) -> None:
-        self._interfaces = sorted(interfaces)
-        self.place_of = {interface: at for at, interface in enumerate(self._interfaces)}
+        self.interfaces = Interfaces(sorted(interfaces))
+        self.place_of = self.interfaces.place_of
         self._tracks = _Tracks(len(interfaces))
         self._nodes: dict[str, _Node] = {}
         self._by_number: list[_Node] = []
@@ -305,7 +317,7 @@ class RadioTable:
         us, when = np.array([_counters(new)], dtype=np.int64), (np.array([read_s]), np.array([time_s]))
         for _, doubt in tracks.take(np.array([at]), us, *when):
             node.noted[doubt] = now_s
-        tracks.neighbours[at] = new.neighbours
+        tracks.hear(at, new.neighbours)
 
     def readings_came(self, readings: DecodedReadings, now_s: float) -> None:
         """Readings of several nodes arrived, decoded. What is done for each by itself, is of few."""
@@ -368,9 +380,8 @@ class RadioTable:
         busy_us, active_us = tracks.grown_us[new, 0], tracks.grown_us[new, 1]
         busy = np.divide(busy_us, active_us, out=np.full(len(new), np.nan), where=active_us > 0)
         tracks.taken[new], tracks.grown_us[new] = True, 0
-        places, interfaces, rows = new.tolist(), self._interfaces, tracks.neighbours
-        times_s = tracks.time_s[new]
-        return FreshReadings([interfaces[at] for at in places], new, times_s, [rows[at] for at in places], busy)
+        rows, versions = tracks.neighbours.copy(), tracks.versions[new]
+        return FreshReadings(self.interfaces, new, tracks.time_s[new], rows, versions, busy)
 
     def is_fresh(self, interface: Interface, now_s: float) -> bool:
         """Whether the interface was read a moment ago, without a doubt of its values."""

@@ -4,6 +4,8 @@ it made last; no I/O.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Container
+
 import numpy as np
 
 from hyroads.controller.core.network import Policy, Traffic
@@ -48,6 +50,18 @@ class RouteMaker:
     def improved(self, routes: dict[str, FlowRoute]) -> None:
         """The routes are these from now on, of the same flows in the same state and network."""
         self._note(routes)
+
+    def asked(self, live: LiveNetwork, flows: Collection[str], known: Routes) -> list[str]:
+        """Those of some flows for which :meth:`make` will ask a network for something. ``known`` are their routes."""
+        if self._live is None or self._routes is not known:
+            return list(flows)
+        concerned = self._concerned(live)
+        return [flow for flow in flows if flow in concerned or flow not in known]
+
+    @property
+    def taken(self) -> Container[tuple[object, ...]]:
+        """What tells the frames of multipaths from others (``routes.frames_of``)."""
+        return self._taken
 
     def _note(self, routes: dict[str, FlowRoute]) -> None:
         """Remember who goes where."""

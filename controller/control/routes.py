@@ -13,7 +13,7 @@ configured for them, and nothing is sent there, so that a handover to such a pla
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -22,7 +22,7 @@ from itertools import permutations
 from hyroads.controller.core.addressing import PathName
 from hyroads.controller.core.errors import HyroadsError
 from hyroads.controller.core.infer.change import Carried, Change, ChangeSettings, affected_flows, minimal_replan
-from hyroads.controller.core.interface_graph import Path, capacities_of
+from hyroads.controller.core.interface_graph import Path
 from hyroads.controller.core.network import FlowSpec, Network, Place, Policy, Traffic
 from hyroads.controller.core.tree import path_rate, update
 from hyroads.controller.model import handover as model
@@ -73,7 +73,7 @@ def filled(
 
 def lives(live: LiveNetwork, path: PathName) -> bool:
     """Whether all its links do."""
-    return all(live.capacity_mbps.get(link, 0.0) > 0 for link in path)
+    return all(map(live.lives, path))
 
 
 def named(network: Network, paths: Iterable[Path]) -> tuple[PathName, ...]:
@@ -178,26 +178,41 @@ def make_routes(
 
 
 def warm(
-    live: LiveNetwork,
-    specs: Iterable[FlowSpec],
-    known: Collection[str] = (),
-    let_others: Callable[[], object] = lambda: None,
+    live: LiveNetwork, alone: Iterable[FlowSpec], planned: Iterable[FlowSpec], let_others: Callable[[], object]
 ) -> None:
-    """Works out what :func:`make_routes` and the plan will ask of a network, which remembers all of it. ``known`` flows
-    have paths already. ``let_others`` is called before each flow, as in :func:`improved`.
+    """Works out what :func:`make_routes` and the plan will ask of a network, which it then remembers: single paths of
+    some flows, and the paths that others get. ``let_others`` is called before each flow, as in :func:`improved`.
     """
-    taken: set[tuple[object, ...]] = set()
     with suppress(HyroadsError):
         # Whoever asks for it gets the same error.
         live.planner  # noqa: B018 - cached
         live.intents  # noqa: B018
-        for spec in specs:
+        for spec in alone:
             let_others()
-            if spec.policy is Policy.SINGLE or frames_of(spec) in taken:
-                live.single_path(spec.source, spec.target)
-            elif spec.id not in known:
-                _paths(live, spec)
-            taken.add(frames_of(spec))
+            live.single_path(spec.source, spec.target)
+        for spec in planned:
+            let_others()
+            _paths(live, spec)
+
+
+def asked(
+    live: LiveNetwork, specs: Iterable[FlowSpec], known: Routes, taken: Container[tuple[object, ...]] = ()
+) -> tuple[list[FlowSpec], list[FlowSpec]]:
+    """Of some flows those that need a single path, and those that have to be planned in a network. ``known`` are routes
+    of before, ``taken`` what other multipaths take of what :func:`frames_of` tells.
+    """
+    alone: list[FlowSpec] = []
+    planned: list[FlowSpec] = []
+    seen: set[tuple[object, ...]] = set()
+    for spec in specs:
+        frames, before = frames_of(spec), known.get(spec.id)
+        is_taken = frames in seen or frames in taken if before is None else before.reason is not None
+        if spec.policy is Policy.SINGLE or is_taken:
+            alone.append(spec)
+        elif before is None or _unchanged(live, spec, before) is None:
+            planned.append(spec)
+        seen.add(frames)
+    return alone, planned
 
 
 def improved(
@@ -279,7 +294,7 @@ def multipath_mbps(network: Network, paths: Sequence[PathName]) -> float:
 
 
 def _loaded_mbps(network: Network, paths: Sequence[Path]) -> float:
-    capacities, total = capacities_of(network), 0.0
+    capacities, total = network.capacities, 0.0
     for path in paths:
         if all(capacities[link] > 0 for link in path):
             total += path_rate(network.interference, capacities, path)

@@ -10,11 +10,14 @@ answer follows from what is confirmed alone. So the next change may overtake thi
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Set
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from hyroads.controller.agents.protocol import AgentConfig, BranchFlow, EgressFlow, IngressFlow
 from hyroads.controller.model.plan import MULTIPATH, FlowPlan, Plan, differing
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,19 +100,19 @@ class UpdateOrder:
         self._plan, self._views = plan, views
         if not (agents or switches or rated) and self._is_for(plan, views):
             return self._orders
-        before, rank = self._orders, {node: i for i, node in enumerate(views.agents)}
+        rank = {node: i for i, node in enumerate(views.agents)} if agents else {}
         made = rated | {node: self._config(plan, views, node, rank) for node in agents}
         classified = {node: self._classified(views, node) for node in switches}
         self._orders = Orders(
-            {node: made[node] if node in made else before.agents[node] for node in plan.agents if node in views.agents},
-            {node: classified[node] if node in classified else before.classified[node] for node in views.switches},
+            _told(self._orders.agents, made, plan.agents.keys() & views.agents.keys()),
+            _told(self._orders.classified, classified, views.switches.keys()),
         )
         return self._orders
 
     def _is_for(self, plan: Plan, views: Views) -> bool:
         """Whether the last orders are for the same nodes."""
-        asked = sum(node in views.agents for node in plan.agents)
-        return asked == len(self._orders.agents) and self._orders.classified.keys() == views.switches.keys()
+        agents = plan.agents.keys() & views.agents.keys()
+        return self._orders.agents.keys() == agents and self._orders.classified.keys() == views.switches.keys()
 
     def _rated(self, plan: Plan) -> dict[str, AgentConfig]:
         """What is planned for agents that were to be told all that was planned last, and get nothing but other rates:
@@ -231,6 +234,14 @@ class UpdateOrder:
         """Flows that the switch may hand to its agent."""
         flows = self._starting.get(node, {}).values()
         return frozenset(flow.spec.id for flow in flows if _may_start(flow, views, node))
+
+
+def _told(before: Mapping[str, T], made: Mapping[str, T], nodes: Set[str]) -> Mapping[str, T]:
+    """What was made for some nodes, and that of before for the others; the very mapping if it is the same."""
+    if not made and before.keys() == nodes:
+        return before
+    found = {**before, **made}
+    return found if found.keys() == nodes else {node: found[node] for node in nodes}
 
 
 class _Partners:

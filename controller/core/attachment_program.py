@@ -32,7 +32,7 @@ from scipy import sparse
 from scipy.optimize import linprog
 
 from .errors import PlanningError
-from .interface_graph import FloatArray, InterfaceGraph, capacities_of, interface_graph
+from .interface_graph import FloatArray, InterfaceGraph, interface_graph
 from .network import Network
 
 BoolArray = NDArray[np.bool_]
@@ -92,7 +92,7 @@ class AttachmentProgram:
         self.technologies = tuple(technologies)
         self._graph = interface_graph(network)
         self._start, self._end = self._graph.node(peer), self._graph.node(client)
-        self._capacities = capacities_of(network)
+        self._capacities = network.capacities
         self._unit_mbps = max(self._graph.unit_mbps, 1e-9)
         own = [self._end in ends for ends in zip(self._graph.source, self._graph.target, strict=True)]
         self._elsewhere = np.flatnonzero((self._capacities > 0) & ~np.array(own, dtype=bool))

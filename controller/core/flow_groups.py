@@ -36,7 +36,7 @@ from scipy import sparse
 from hyroads.controller.native.rates import kernel
 
 from .errors import NoRouteError
-from .interface_graph import FloatArray, Path, capacities_of
+from .interface_graph import FloatArray, Path
 from .network import Network
 from .optimum import airtime_rows, binding_rows
 from .planner import Planner
@@ -160,7 +160,7 @@ def candidates(planner: Planner, flows: Sequence[GroupFlow]) -> list[tuple[Paths
             found[index].setdefault(frozenset(part), part)
         return plan.multipath.links
 
-    idle = capacities_of(network)
+    idle = network.capacities
     loaded = _loaded(network, idle, [path for flow in flows if flow.may is not May.MOVE for path in flow.paths])
     moving = [index for index, flow in enumerate(flows) if flow.may is May.MOVE]
     # A flow alone; then each flow in what the others, in turn, leave to it.

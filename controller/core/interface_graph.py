@@ -82,13 +82,8 @@ def interface_graph(network: Network, clients_relay: bool = False) -> InterfaceG
         egress=known.egress,
         ingress=known.ingress,
         relays=relaying_nodes(network, clients_relay),
-        unit_mbps=max((link.capacity_mbps for link in network.links), default=0.0),
+        unit_mbps=float(network.capacities.max(initial=0.0)),
     )
-
-
-def capacities_of(network: Network) -> FloatArray:
-    """Capacities of the links, float64[L] in Mb/s; 0 means that the link does not exist."""
-    return np.array([link.capacity_mbps for link in network.links], dtype=np.float64)
 
 
 def link_weights(capacities_mbps: FloatArray, unit_mbps: float) -> list[int]:

@@ -15,7 +15,7 @@ from itertools import combinations
 import numpy as np
 
 from .errors import NoRouteError, PlanningError
-from .interface_graph import FloatArray, Path, capacities_of, interface_graph, metric_of
+from .interface_graph import FloatArray, Path, interface_graph, metric_of
 from .network import Network
 from .tree import n_shortest
 
@@ -57,7 +57,7 @@ def choose(network: Network, source: str, target: str, n: int, per_interface: in
 def candidates(network: Network, source: str, target: str, per_interface: int) -> list[Path]:
     """Paths to choose from, by interface; at most ``MAX_CANDIDATES`` unless more are asked for per interface."""
     graph = interface_graph(network)
-    start, end, capacities = graph.node(source), graph.node(target), capacities_of(network)
+    start, end, capacities = graph.node(source), graph.node(target), network.capacities
     if start == end:
         raise PlanningError(f"source and target are the same node {source!r}")
     last = {index: network.links[index].technology for index in graph.ingress[end]}

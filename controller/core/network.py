@@ -12,6 +12,9 @@ from enum import Enum, StrEnum
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from .private_split import PLAIN_SPLIT, PrivateSplit
 
 if TYPE_CHECKING:
@@ -238,9 +241,19 @@ class Network:
         return tuple(dict.fromkeys(link.technology for link in self.links))
 
     @cached_property
+    def capacities(self) -> NDArray[np.float64]:
+        """Capacities of the links, float64[L] in Mb/s, read-only; 0 means that the link does not exist."""
+        return _read_only(np.array([link.capacity_mbps for link in self.links], dtype=np.float64))
+
+    @cached_property
     def link_index(self) -> Mapping[str, int]:
         """Link id -> index into ``links``."""
         return {link.id: i for i, link in enumerate(self.links)}
+
+    @cached_property
+    def link_ids(self) -> tuple[str, ...]:
+        """The ids of the links, in their order."""
+        return tuple(self.link_index)
 
     @cached_property
     def technologies_of(self) -> Mapping[str, tuple[str, ...]]:
@@ -270,18 +283,25 @@ class Network:
         """The same network with some capacities replaced (link id -> Mb/s; 0 takes the link out). Ids of other networks
         are ignored. What does not depend on capacities is shared, so that it is worked out once.
         """
-        links, index = list(self.links), self.link_index
+        links, index, capacities = list(self.links), self.link_index, self.capacities.copy()
         for name, mbps in capacities_mbps.items():
             place = index.get(name)
             if place is not None and links[place].capacity_mbps != mbps:
                 links[place] = replace(links[place], capacity_mbps=mbps)
+                capacities[place] = mbps
         made = replace(self, links=tuple(links))
         known = self.__dict__
         made.__dict__.update((name, known[name]) for name in _STRUCTURE if name in known)
+        made.__dict__["capacities"] = _read_only(capacities)
         return made
 
 
-_STRUCTURE = ("technologies", "link_index", "technologies_of", "incidence")
+def _read_only(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    values.flags.writeable = False
+    return values
+
+
+_STRUCTURE = ("technologies", "link_index", "link_ids", "technologies_of", "incidence")
 """Cached properties of a network that do not depend on capacities."""
 
 

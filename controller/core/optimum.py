@@ -36,7 +36,7 @@ import numpy as np
 from scipy.optimize import linprog
 
 from .errors import HyroadsError, PlanningError
-from .interface_graph import FloatArray, InterfaceGraph, Path, capacities_of, interface_graph
+from .interface_graph import FloatArray, InterfaceGraph, Path, interface_graph
 from .network import FlowSpec, Network
 from .rates import Allocation, RateProblem, rate_problem, solve
 from .rates.groups import Merged, groups_of
@@ -49,7 +49,7 @@ def airtime_rows(network: Network, paths: Sequence[Path]) -> FloatArray:
 
     A path over a link of capacity 0 raises ``PlanningError``; rows of other links of capacity 0 are 0.
     """
-    capacities = capacities_of(network)
+    capacities = network.capacities
     for path in paths:
         if not all(capacities[link] > 0 for link in path):
             raise PlanningError("a path uses a link of capacity 0")
@@ -209,7 +209,7 @@ class _Weights:
     """Price of a Mb/s over every link, d_l sum_{m in I_l} gamma_m, for any prices gamma."""
 
     def __init__(self, network: Network) -> None:
-        capacities = capacities_of(network)
+        capacities = network.capacities
         self._usable = capacities > 0
         self._airtime = np.divide(1.0, capacities, out=np.zeros_like(capacities), where=self._usable)
         self._contention = network.interference.contention_matrix()

@@ -16,7 +16,7 @@ from typing import Any
 from hyroads.controller.native.planner import kernel
 
 from .errors import NoRouteError, PlanningError
-from .interface_graph import FloatArray, InterfaceGraph, Multipath, RatedPath, capacities_of, interface_graph, link_ids
+from .interface_graph import FloatArray, InterfaceGraph, Multipath, RatedPath, interface_graph, link_ids
 from .network import Network
 from .planner_native import NativeNetwork
 from .planner_native import explore as explore_native
@@ -107,7 +107,7 @@ class Planner:
 
     @cached_property
     def _capacities_mbps(self) -> FloatArray:
-        return capacities_of(self.network)
+        return self.network.capacities
 
     def _query(self, source: str, target: str, shortest: int, depth: int, arms: int) -> TreeQuery:
         for what, value in (("shortest", shortest), ("depth", depth), ("arms", arms)):

@@ -9,7 +9,7 @@ demand*).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from hyroads.controller.native.planner import kernel
 
-from .interface_graph import FloatArray, InterfaceGraph, Metric, capacities_of, interface_graph, metric_of
+from .interface_graph import FloatArray, InterfaceGraph, Metric, interface_graph, link_weights, metric_of
 from .network import Network
 from .planner_native import routes as routes_native
 from .routes import routes_towards
@@ -64,7 +64,7 @@ class NextLinks:
     def __init__(self, network: Network, like: NextLinks | None = None, *, compiled: bool = True) -> None:
         """``like`` is one of a network with the same nodes and links, other capacities apart."""
         self.network = network
-        self.capacities = capacities_of(network)
+        self.capacities = network.capacities
         unit_mbps = float(self.capacities.max(initial=0.0))
         self.graph: InterfaceGraph = (
             replace(like.graph, unit_mbps=unit_mbps) if like is not None else interface_graph(network)
@@ -75,6 +75,22 @@ class NextLinks:
     def metric(self) -> Metric:
         """Costs of links and of staying on a technology."""
         return metric_of(self.graph, self.capacities)
+
+    @cached_property
+    def has_many_technologies(self) -> bool:
+        """Whether links of several technologies live; of one alone, going on is not dearer than to begin there."""
+        return len(np.unique(np.array(self.graph.technology, dtype=np.int64)[self.capacities > 0])) > 1
+
+    def weights_of(self, links: NDArray[np.intp] | Sequence[int]) -> list[int]:
+        """As ``metric.weights``, of some links."""
+        return link_weights(self.capacities[links], self.graph.unit_mbps)
+
+    def staying_of(self, nodes: Sequence[int]) -> list[int]:
+        """As ``metric.staying``, of some nodes; O(links of these)."""
+        if not self.has_many_technologies:
+            return [0] * len(nodes)
+        weights = (self.weights_of(self.graph.egress[node]) for node in nodes)
+        return [min((weight for weight in of if weight), default=0) for of in weights]
 
     @cached_property
     def _arrays(self) -> tuple[FloatArray, FloatArray, NDArray[np.int64], NDArray[np.int64]]:
@@ -193,15 +209,20 @@ class Changed:
 
     @classmethod
     def between(cls, before: NextLinks, after: NextLinks) -> Changed:
-        """Compare two networks; O(links), and as long as a tree takes for each thing that is cheaper."""
-        if before.graph.unit_mbps != after.graph.unit_mbps or before.graph.target != after.graph.target:
-            return cls(all=True)
+        """Compare two networks; as long as a tree takes for each thing that is cheaper."""
         graph, names = after.graph, list(after.graph.node_index)
-        old, new = np.array(before.metric.weights), np.array(after.metric.weights)
-        dearer = (old != new) & ((new == 0) | ((old > 0) & (new > old)))
-        cheaper = np.flatnonzero((old != new) & ~dearer).tolist()
-        costs = enumerate(zip(before.metric.staying, after.metric.staying, strict=True))
-        stays = [(node, a, b) for node, (a, b) in costs if a != b and graph.relays[node]]
+        has_same_links = before.graph.target is graph.target or before.graph.target == graph.target
+        if before.graph.unit_mbps != graph.unit_mbps or not has_same_links:
+            return cls(all=True)
+        changed = np.flatnonzero(before.capacities != after.capacities)
+        old, new = (dict(zip(changed.tolist(), each.weights_of(changed), strict=True)) for each in (before, after))
+        dearer = {link for link, was in old.items() if was != new[link] and (not new[link] or 0 < was < new[link])}
+        cheaper = [link for link, was in old.items() if was != new[link] and link not in dearer]
+        nodes: Sequence[int] = range(len(names))
+        if before.has_many_technologies is after.has_many_technologies:
+            nodes = sorted({graph.source[link] for link in old})
+        costs = zip(nodes, before.staying_of(nodes), after.staying_of(nodes), strict=True)
+        stays = [(node, a, b) for node, a, b in costs if a != b and graph.relays[node]]
         # Only a plain client's own tree can use a link that ends there, and none uses a link that begins there.
         clients = {graph.target[link] for link in cheaper if not graph.relays[graph.target[link]]}
         useful = [link for link in cheaper if graph.relays[graph.source[link]] and graph.relays[graph.target[link]]]
@@ -215,7 +236,7 @@ class Changed:
         ]
         gains += [_Gain(to_node[node], 0.0, (node, 0)) for node in eased]
         return cls(
-            frozenset(np.flatnonzero(dearer).tolist()),
+            frozenset(dearer),
             frozenset(names[node] for node, a, b in stays if b > a),
             frozenset(names[node] for node in clients),
             tuple(gains),
@@ -235,4 +256,6 @@ class Changed:
         costs = tree.costs
         for gain in self.gains:
             costs = np.minimum(costs, (gain.to_node + (gain.weight + tree.costs[gain.state]))[:, None])
-        return replace(tree, costs=costs)
+        spared = replace(tree, costs=costs)
+        spared.__dict__["links"] = tree.links
+        return spared

@@ -21,7 +21,6 @@ from .interface_graph import (
     FloatArray,
     InterfaceGraph,
     Metric,
-    capacities_of,
     distances_to,
     interface_graph,
     link_weights,
@@ -53,7 +52,7 @@ def all_routes(network: Network, targets: Iterable[str] | None = None, *, compil
     declared first. Raises ``PlanningError`` for an unknown node.
     """
     graph = interface_graph(network)
-    capacities = capacities_of(network)
+    capacities = network.capacities
     wanted = {name: graph.node(name) for name in (network.nodes if targets is None else targets)}
     native = kernel() if compiled else None
     if native is None:
@@ -97,14 +96,17 @@ def _next_link(metric: Metric, distances: Distances, node: int, came_in_on: int,
     return min(ways)[2] if ways else None
 
 
-def broadcast_tree(network: Network) -> frozenset[TreeEdge]:
+def broadcast_tree(network: Network, known: Iterable[TreeEdge] = ()) -> frozenset[TreeEdge]:
     """Minimum-airtime spanning tree of the nodes that have a switch (a forest if they are not connected).
 
     An edge is a pair of nodes with links in both directions on one technology and weighs the airtime of the two
     (d_l + d_l~); equal weights are taken in order of declaration. ``first`` is declared before ``second``.
+
+    ``known`` are edges that are in the tree for certain: those of the tree of a network with some more links that are
+    left. (An edge of the tree is the least between two parts of the nodes, and stays that without others.)
     """
     graph = interface_graph(network)
-    group = list(range(len(graph.relays)))
+    group, tree = list(range(len(graph.relays))), set(known)
 
     def root(node: int) -> int:
         while group[node] != node:
@@ -113,8 +115,10 @@ def broadcast_tree(network: Network) -> frozenset[TreeEdge]:
         return node
 
     names = list(network.nodes)
-    tree = set()
-    for forward, backward in _two_way_pairs(graph, capacities_of(network)):
+    for edge in tree:
+        group[root(graph.source[edge.forward])] = root(graph.target[edge.forward])
+    parts = np.array([root(node) for node in range(len(group))], dtype=np.intp)
+    for forward, backward in _two_way_pairs(graph, network.capacities, parts):
         first, second = graph.source[forward], graph.target[forward]
         if root(first) != root(second):
             group[root(first)] = root(second)
@@ -122,13 +126,15 @@ def broadcast_tree(network: Network) -> frozenset[TreeEdge]:
     return frozenset(tree)
 
 
-def _two_way_pairs(graph: InterfaceGraph, capacities: FloatArray) -> Iterator[tuple[int, int]]:
-    """(link from the node declared first, link back) of every pair of switches with links both ways, least airtime
-    first; of parallel links the best.
+def _two_way_pairs(graph: InterfaceGraph, capacities: FloatArray, parts: NDArray[np.intp]) -> Iterator[tuple[int, int]]:
+    """(link from the node declared first, link back) of every pair of switches with links both ways, in different
+    ``parts`` of the nodes, least airtime first; of parallel links the best.
     """
     weights = np.array(link_weights(capacities, graph.unit_mbps), dtype=np.int64)
     relays, source, target = np.array(graph.relays, dtype=bool), np.array(graph.source), np.array(graph.target)
-    live = np.flatnonzero((weights > 0) & relays[source] & relays[target]) if len(weights) else np.zeros(0, dtype=int)
+    live = np.zeros(0, dtype=int)
+    if len(weights):
+        live = np.flatnonzero((weights > 0) & (parts[source] != parts[target]) & relays[source] & relays[target])
     live = live[np.lexsort((live, weights[live]))]
     # A number for each pair of nodes, direction and technology.
     count, technology = len(graph.relays), np.array(graph.technology)[live]

@@ -13,8 +13,10 @@ import os
 import signal
 import socket
 import sys
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from importlib import import_module
 from typing import Any, TypeVar
 
@@ -48,6 +50,8 @@ AppBase: Any = getattr(_manager, "RyuApp", None) or _manager.OSKenApp
 OPENFLOW_VERSIONS = [ofproto.OFP_VERSION]
 MAIN, DEAD = _handler.MAIN_DISPATCHER, _handler.DEAD_DISPATCHER
 
+LOOKS = 20
+"""Silent switches are looked for so often in the time after which each is asked for a sign of life."""
 Handler = TypeVar("Handler", bound=Callable[..., None])
 Item = TypeVar("Item")
 
@@ -89,8 +93,8 @@ class Connection:
         }
 
     def send(self, data: bytes) -> bool:
-        """Queue bytes (whole messages); False if the connection is closing."""
-        return bool(self.datapath.send(data))
+        """Send bytes (whole messages), or queue what there is no room for; False if the connection is closing."""
+        return _send(self.datapath, data)
 
     def authenticated(self, name: str) -> bool:
         """The switch is this one of ours. False: another connection has taken its place, and it ends."""
@@ -98,13 +102,20 @@ class Connection:
 
     def has_unread(self) -> bool:
         """Whether the switch has said something that was not read yet."""
-        return has_unread(self.datapath.socket)
+        return bool(self.datapath.socket.has_unread())
 
     def close(self) -> None:
         """Drop the connection; the switch dials again by itself."""
         self.datapath.close()
         with contextlib.suppress(OSError):
             self.datapath.socket.shutdown(socket.SHUT_RDWR)
+
+
+def _send(datapath: Any, data: bytes) -> bool:
+    # To wake its green thread for each message costs more than to send it. Nothing may overtake what waits.
+    if datapath.send_q is not None and not datapath.send_q.qsize():
+        data = datapath.socket.send_now(data)
+    return not data or bool(datapath.send(data))
 
 
 def guard_parser(check: Callable[[Any, bytes], bool], failed: Callable[[Any, OpenFlowError], None]) -> None:
@@ -352,6 +363,8 @@ def wait_readable(descriptor: int) -> None:
 
 new_queue, QueueFull = eventlet.queue.LightQueue, eventlet.queue.Full
 """A bounded queue between green threads, and what its ``put_nowait`` raises."""
+new_event = eventlet.event.Event
+"""What one green thread waits for (``wait``) until another one has it (``send``, ``send_exception``)."""
 new_lock = eventlet.semaphore.Semaphore
 """A lock between green threads."""
 
@@ -413,22 +426,49 @@ def replace_switch_server(serve: Callable[[Callable[[Any, Any], None]], None]) -
     _controller.StreamServer = Server
 
 
-def end_silent_switches(silence_s: Callable[[Any], float], *, echo_s: float, dead_s: float) -> None:
-    """``silence_s(socket)`` says for how long a switch was heard by nobody. After ``echo_s`` it is asked for an echo,
-    after ``dead_s`` its connection ends. Takes the place of the framework's own echoes: it counts those that were not
-    answered, also if it was itself too busy to read the answers.
+def look_after_switches(take: Callable[[Any, bytes], object], echo: bytes, *, echo_s: float, dead_s: float) -> None:
+    """Sockets of switches (``switches.reading``) say for how long nobody has heard anything. After ``echo_s`` a switch
+    is asked by the message ``echo``, after ``dead_s`` its connection ends. Takes the place of the framework's own
+    echoes, and of a green thread for each: it counts those that were not answered, also if it was itself too busy to
+    read the answers.
+
+    ``take(datapath, message)`` is given counters of ports; see there.
     """
+    watched: deque[tuple[float, Any]] = deque()
+    """All of them, each with when it is looked at next, in this order."""
+    runs: list[Any] = []
 
     def watch(datapath: Any) -> None:
-        while datapath.send_q:
-            silent_s = silence_s(datapath.socket)
-            if silent_s > dead_s and not has_unread(datapath.socket):
-                logging.getLogger("hyroads.controller").warning("a switch is silent for %.1f s", silent_s)
-                break
-            if silent_s >= echo_s:
-                datapath.send_msg(datapath.ofproto_parser.OFPEchoRequest(datapath))
-            hub.sleep(echo_s)
-        datapath.close()
+        datapath.socket.take = partial(take, datapath)
+        watched.append((time.monotonic() + echo_s, datapath))
+        if not runs:
+            runs.append(spawn(look_at_all))
+
+    def look_at_all() -> None:
+        while True:
+            sleep(echo_s / LOOKS)
+            while watched and watched[0][0] <= time.monotonic():
+                due_s, datapath = watched.popleft()
+                if lives(datapath):
+                    watched.append((due_s + echo_s, datapath))
+                else:
+                    datapath.close()
+                    datapath.socket.wake()
+
+    def lives(datapath: Any) -> bool:
+        if not datapath.send_q or datapath.state == DEAD:
+            return False
+        silent_s = datapath.socket.silence_s()
+        if silent_s > dead_s and not datapath.socket.has_unread():
+            logging.getLogger("hyroads.controller").warning("a switch is silent for %.1f s", silent_s)
+            return False
+        if silent_s >= echo_s:
+            # Where something waits to be sent nobody else does.
+            is_free = not datapath.send_q.qsize()
+            left = datapath.socket.send_now(echo) if is_free else echo
+            if left:
+                spawn(datapath.send, left) if left == echo else datapath.send(left)
+        return True
 
     _controller.Datapath._echo_request_loop = watch
 
@@ -441,6 +481,12 @@ def has_unread(connection: Any) -> bool:
     poll = _select.poll()
     poll.register(descriptor, _select.POLLIN)
     return bool(poll.poll(0))
+
+
+def receives_now(connection: Any) -> Callable[[int], bytes] | None:
+    """How to receive what is there, at most so many bytes, without waiting; as :func:`sends_now` otherwise."""
+    receive: Callable[[int], bytes] | None = connection.fd.recv if type(connection) is _GreenSocket else None
+    return receive
 
 
 def sends_now(connection: Any) -> Callable[[bytes], int] | None:

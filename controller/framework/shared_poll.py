@@ -49,6 +49,8 @@ Take = Callable[[bytes], None]
 """Takes what came in; must not wait for anything. What it raises ends the reading of that socket."""
 TakeEvent = Callable[[int, bytes, int], None]
 """Takes what the library has read: kind, line, number. As :data:`Take` otherwise."""
+TakePongs = Callable[["NDArray[np.intp]", "NDArray[np.uint64]"], None]
+"""Takes answers to pings, in nanoseconds, with the number of the owner of each; must not wait, and raise nothing."""
 TakeNumbers = Callable[["NDArray[np.intp]", Told], None]
 """Takes numbers of many sockets (kinds ``CHANGES`` and ``WHOLE``), with the number of the owner of each; must not wait,
 and raise nothing. Two of the same owner follow each other: a whole, and changes since.
@@ -121,10 +123,16 @@ class _Round:
 
 class SharedPoll:
     """Begins with the first socket; the green thread then lives as long as the process. ``longest`` bounds the lines
-    that the library reads, ``take_numbers`` takes those which it has decoded; without it Python reads everything.
+    that the library reads, ``take_numbers`` takes those which it has decoded, ``take_pongs`` answers to :meth:`ping`;
+    without it Python reads everything.
     """
 
-    def __init__(self, longest: int | None = None, take_numbers: TakeNumbers = lambda _, told: None) -> None:
+    def __init__(
+        self,
+        longest: int | None = None,
+        take_numbers: TakeNumbers = lambda _, told: None,
+        take_pongs: TakePongs = lambda _, took_ns: None,
+    ) -> None:
         self.library = None if longest is None else message_reader(longest)
         """Reads plain sockets."""
         self._library_reads: dict[int, tuple[TakeEvent, Any]] = {}
@@ -133,7 +141,7 @@ class SharedPoll:
         """By descriptor: its number in the library."""
         self._library_runs = False
         self._flush_at_s = 0.0
-        self._take_numbers = take_numbers
+        self._take_numbers, self._take_pongs = take_numbers, take_pongs
         self._round = _Round()
         self._looked_s = time.monotonic()
         self._epoll = _select.epoll()
@@ -179,9 +187,11 @@ class SharedPoll:
         """Whether the library reads such a socket."""
         return self.library is not None and type(connection) is greenio.GreenSocket
 
-    def serve_by_library(self, connection: Any, data: bytes, take: TakeEvent, owner: int) -> None:
+    def serve_by_library(
+        self, connection: Any, data: bytes, take: TakeEvent, owner: int, begun: Callable[[int], None]
+    ) -> None:
         """As :meth:`serve`; ``data`` was read before, and has no whole line. Numbers are taken as of ``owner``, which
-        is at least 0.
+        is at least 0. ``begun`` is told by which number the library knows the socket.
         """
         reader = self.library
         if reader is None:
@@ -196,6 +206,7 @@ class SharedPoll:
         number = self._number_of[descriptor] = reader.add(descriptor, data)
         self._library_reads[number] = (take, ended)
         self._owners.add(number, owner)
+        begun(number)
         try:
             ended.wait()
         finally:
@@ -219,11 +230,24 @@ class SharedPoll:
         number = self.number_of(connection)
         return self.library is not None and number in self._library_reads and self.library.is_holding(number)
 
+    def ping(self, numbers: NDArray[np.int64], seqs: NDArray[np.int64]) -> list[int]:
+        """Have sockets pinged by the library's thread, which knows them by numbers; the places of those that are not,
+        as it does not read them, or could not send their last ping yet. Of the others :meth:`settle` has to be asked
+        before anything is sent.
+        """
+        return list(range(len(numbers))) if self.library is None else self.library.ping(numbers, seqs)
+
+    def settle(self, connection: Any) -> bytes:
+        """Have the library send what it still has to; what there was no room for is to be sent before all else."""
+        number = self.number_of(connection)
+        return self.library.settle(number) if self.library is not None and number else b""
+
     def flush(self) -> None:
         """Have all numbers taken that the library keeps."""
         began_s = time.monotonic()
         if self.library is not None and self._library_runs:
             self._give_numbers(self.library.held())
+            self._give_pongs(self.library.pongs())
         now_s = time.monotonic()
         self._flush_at_s = now_s + min(MOST_HOLD_S, max(HOLD_S, (now_s - began_s) / HOLD_SHARE))
 
@@ -246,6 +270,12 @@ class SharedPoll:
         except Exception:
             # A defect of whoever takes them: others are read all the same.
             LOG.exception("what devices have counted was not taken")
+
+    def _give_pongs(self, told: Told) -> None:
+        if len(told):
+            owners = self._owners.of(told.events["id"].astype(np.int64))
+            is_read = owners >= 0
+            self._take_pongs(owners[is_read], told.events["first"][is_read])
 
     def end(self, connection: Any, error: Exception) -> None:
         """Whoever serves a socket by the library gets this."""

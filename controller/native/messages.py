@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 ABI_VERSION = 4
 LINE, END, FAILED, PONG, CHANGES, WHOLE = range(6)
 """Kinds of events; see ``reader.rs``."""
+LONGEST_PING = 64
 EVENT = np.dtype([(name, "u8") for name in ("id", "kind", "line", "length", "first", "count")])
 
 
@@ -42,6 +43,9 @@ if _LIBRARY is not None:
         ("remove", None, _pointer, _number),
         ("report", None, _pointer, _number, _pointer, _number, _pointer, _number, _number, _int),
         ("reading", None, _pointer, _number, ctypes.c_char_p, _number, _number, _int),
+        ("ping", None, _pointer, _pointer, _pointer, _pointer, _number),
+        ("settle", _number, _pointer, _number, _pointer, _number),
+        ("pongs", None, _pointer, _pointer),
         ("take", _int, _pointer, _pointer, _number),
         ("held", None, _pointer, _pointer),
         ("is_holding", _int, _pointer, _number),
@@ -56,8 +60,9 @@ class Told:
     """Events in order. ``ids[i]`` says whose it is (:meth:`MessageReader.add`), ``kinds[i]`` what.
 
     ``first[i]`` and ``count[i]`` say where in ``values`` the numbers of changes and of wholes are; of a pong ``first``
-    is its number, of an error ``count`` is that of the error, and of a line how many came so far that may be whole
-    reports or readings. ``events`` are all of these as the columns of one array (``EVENT``).
+    is its number (of one that was kept, how many nanoseconds it took), of an error ``count`` is that of the error, and
+    of a line how many came so far that may be whole reports or readings. ``events`` are all of these as the columns of
+    one array (``EVENT``).
     """
 
     events: NDArray[np.void]
@@ -179,6 +184,29 @@ class MessageReader:
     def held(self) -> Told:
         """The numbers that are kept: of each socket changes, or a whole, or a whole and then changes."""
         self._library.hyroads_messages_held(self._reader, ctypes.byref(self._place))
+        return Told.at(self._place)
+
+    def ping(self, numbers: NDArray[np.int64], seqs: NDArray[np.int64]) -> list[int]:
+        """Have its thread ping sockets, each with a number ``seqs`` of its own; the places in ``numbers`` of those that
+        it does not, as their last ping is not sent yet. Of the others :meth:`settle` has to be asked before anything is
+        sent.
+        """
+        ids, asked = numbers.astype(np.uint64), seqs.astype(np.uint64)
+        is_refused = np.zeros(len(ids), dtype=np.uint8)
+        columns = ids.ctypes.data, asked.ctypes.data, is_refused.ctypes.data
+        self._library.hyroads_messages_ping(self._reader, *columns, len(ids))
+        places: list[int] = np.flatnonzero(is_refused).tolist()
+        return places
+
+    def settle(self, number: int) -> bytes:
+        """Send the ping that a socket may still have; what there was no room for is to be sent before anything else."""
+        rest = ctypes.create_string_buffer(LONGEST_PING)
+        length = self._library.hyroads_messages_settle(self._reader, number, rest, LONGEST_PING)
+        return rest.raw[:length]
+
+    def pongs(self) -> Told:
+        """Answers to pings that say nothing new, the newest of each socket; they come in no other way."""
+        self._library.hyroads_messages_pongs(self._reader, ctypes.byref(self._place))
         return Told.at(self._place)
 
     def is_holding(self, number: int) -> bool:

@@ -277,18 +277,22 @@ class BareIntents:
         """Places, tree and intents of the last time; as one, for two threads may ask at once."""
 
     def of(self, places: Mapping[str, Place], tree: tuple[TreeEdge, ...]) -> dict[str, SwitchIntent]:
-        """Node -> intent, with plain clients at these places and this broadcast tree; O(nodes)."""
+        """Node -> intent, with plain clients at these places and this broadcast tree. Where the places are those of
+        before, only nodes of which the tree has other edges are looked at.
+        """
         last_places, last_tree, last = self._last
         if last_places == places and last_tree == tree:
             return dict(last)
-        attached, trees = self._compiler.attached(places), self._compiler.trees(tree)
-        made = {}
-        for node, intent in last.items():
+        attached, touched = self._compiler.attached(places), set(last)
+        if last_places == places:
+            touched = {end for edge in set(last_tree) ^ set(tree) for end in (edge.first, edge.second)}
+        trees = self._compiler.trees(edge for edge in tree if edge.first in touched or edge.second in touched)
+        made = dict(last)
+        for node in touched & last.keys():
+            intent = last[node]
             hops, clients = trees.get(node, ()), attached.clients.get(node, ())
             strays = attached.strays.get(node, ()) if node in self._guarded else ()
-            if (hops, clients, strays) == (intent.tree, intent.clients, intent.strays):
-                made[node] = intent
-            else:
+            if (hops, clients, strays) != (intent.tree, intent.clients, intent.strays):
                 made[node] = replace(intent, tree=hops, clients=clients, strays=strays)
         self._last = dict(places), tree, made
         return dict(made)

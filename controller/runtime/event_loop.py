@@ -41,7 +41,8 @@ from hyroads.controller.settings.controller import MEASURED, Settings
 from hyroads.controller.switches.server import SwitchRegistry
 from hyroads.rest.contract import NotSavedError
 
-from .deployer import AgentDeployer, Deployer
+from .agent_deployer import AgentDeployer
+from .deployer import Deployer
 from .faults import FaultLog, log_plan
 from .garbage import Garbage
 from .saver import Saver
@@ -160,6 +161,10 @@ class EventLoop:
     """The cut is deployed."""
     _is_preparing: bool = field(default=False, init=False)
     """Other capacities are prepared, which then count."""
+    _prepared: State | None = field(default=None, init=False)
+    """What is being prepared to be planned."""
+    _is_refreshing: bool = field(default=False, init=False)
+    """Rates are worked out between slots."""
     _searches: shim.Gate = field(default_factory=shim.Gate, init=False)
     """Closed while something is planned, or a cut is to be deployed."""
 
@@ -483,7 +488,7 @@ class EventLoop:
     def _prepare_measured(self, measured: State) -> None:
         """In a large network other capacities count once they can be planned with: what that takes no cut waits for."""
         try:
-            shim.in_thread(self.live.preparation(measured, is_urgent=False))
+            shim.in_thread(self.live.preparation(measured, is_urgent=False).run)
         except Exception as error:  # noqa: BLE001 - the loop outlives a defect in planning; it is counted and shown
             self.exception("preparing what was measured", error)
         self._wait_until_calm()
@@ -491,10 +496,10 @@ class EventLoop:
         self._become(model.measured(self.state, measured.capacity_mbps, measured.interference), urgent=True)
 
     def _cycle(self) -> None:
-        self._plan_if_changed()
+        self._plan_if_changed(by_loop=True)
         # What was confirmed may let services go on; what they want then goes out with the rest.
         self._tell()
-        self._plan_if_changed()
+        self._plan_if_changed(by_loop=True)
         self._is_overtaken()
         if self.settled and self.plan is not None:
             self._call(self.before_push)
@@ -536,10 +541,23 @@ class EventLoop:
 
     def _refresh(self) -> None:
         """Where flows that were there before go other ways, rates for all of them do not wait for the next slot."""
-        if not self.live.rates_urgent or self._is_overtaken():
+        if self._is_refreshing or not self.live.rates_urgent or self._is_overtaken():
             return
-        if self.live.refresh(self.reports, self.clock(), in_one_go=self._others_s > BUSY_S):
-            self.agents.push_rates(self.live.in_force)
+        self._is_refreshing = True
+        if self._is_large and self.agents.is_waiting:
+            # What one of them confirms may let another one go on meanwhile.
+            shim.spawn(self._refresh_now)
+        else:
+            self._refresh_now()
+
+    def _refresh_now(self) -> None:
+        try:
+            if self.live.refresh(self.reports, self.clock(), in_one_go=self._others_s > BUSY_S):
+                self.agents.push_rates(self.live.in_force)
+        except Exception as error:  # noqa: BLE001 - the next slot is another try; it is counted and shown
+            self.exception("rates after a change of routes", error)
+        finally:
+            self._is_refreshing = False
 
     def _tell(self) -> None:
         self._call(self.followers)
@@ -638,7 +656,7 @@ class EventLoop:
             for kind, document in changes(before, state, self.context):
                 self.events.publish(kind, document)
 
-    def _plan_if_changed(self) -> None:
+    def _plan_if_changed(self, *, by_loop: bool = False) -> None:
         state = self.state
         if self._tried_version == state.version:
             return
@@ -648,10 +666,18 @@ class EventLoop:
             return
         self._asked = asked
         if self._is_large:
+            if self._prepared is state:
+                # Another green thread is at it, and wakes the loop then.
+                return
             # Until that is deployed.
             self._searches.close()
-            if not self._prepare():
-                return
+            try:
+                if not self._prepare():
+                    return
+            finally:
+                self._prepared = None
+            if not by_loop:
+                self.wake(now=True)
         # A state that can't be planned is not tried again: the last plan stays in force until something changes.
         self._tried_version = self.state.version
         began_s = self.clock()
@@ -664,10 +690,15 @@ class EventLoop:
         log_plan(before, plan, self.events)
 
     def _prepare(self) -> bool:
-        """Work out in a thread what planning needs; False if the state was planned meanwhile."""
+        """Work out what planning needs, in a thread where it takes long; False if the state was planned meanwhile."""
         for _ in range(MOST_PREPARED):
-            state = self.state
-            shim.in_thread(self.live.preparation(state))
+            state = self._prepared = self.state
+            preparation = self.live.preparation(state)
+            if preparation.is_short:
+                # All others would have their turn before a thread ends.
+                preparation.run()
+                break
+            shim.in_thread(preparation.run)
             if self._tried_version == self.state.version:
                 return False
             if self.state is state:

@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 from scipy.optimize import Bounds, LinearConstraint, linprog, milp
 
 from hyroads.controller.core.errors import PlanningError
-from hyroads.controller.core.interface_graph import InterfaceGraph, Path, capacities_of, interface_graph
+from hyroads.controller.core.interface_graph import InterfaceGraph, Path, interface_graph
 from hyroads.controller.core.interference import Interference
 from hyroads.controller.core.network import Network
 from hyroads.controller.core.optimum import binding_rows
@@ -80,7 +80,7 @@ class PathProgram:
     @staticmethod
     def of(network: Network, source: str, target: str) -> PathProgram:
         """``PlanningError`` if a node is not known, or both are the same. Links of capacity 0 do not exist."""
-        graph, capacities = interface_graph(network), capacities_of(network)
+        graph, capacities = interface_graph(network), network.capacities
         if source == target:
             raise PlanningError(f"a flow needs two nodes, got {source!r} twice")
         airtime = np.divide(1.0, capacities, out=np.full(len(capacities), np.inf), where=capacities > 0)

@@ -35,7 +35,7 @@ from scipy.optimize import linprog
 from scipy.sparse.csgraph import connected_components
 
 from hyroads.controller.core.errors import PlanningError
-from hyroads.controller.core.interface_graph import FloatArray, InterfaceGraph, Path, capacities_of
+from hyroads.controller.core.interface_graph import FloatArray, InterfaceGraph, Path
 from hyroads.controller.core.network import Network
 from hyroads.controller.core.optimum import binding_rows
 
@@ -66,7 +66,7 @@ class Airtime:
     @classmethod
     def of(cls, network: Network, capacities_mbps: FloatArray | None = None) -> Airtime:
         """Those of a network; ``capacities_mbps``, float64[L], stands in for its own. O(L^2): for small networks."""
-        capacities = capacities_of(network) if capacities_mbps is None else capacities_mbps
+        capacities = network.capacities if capacities_mbps is None else capacities_mbps
         live = np.flatnonzero(capacities > 0)
         relation = network.interference.contention_matrix()[live][:, live].toarray() > 0
         # Links of one row are in each other's domain: each is in its own.

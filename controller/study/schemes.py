@@ -29,7 +29,7 @@ import numpy as np
 from scipy import sparse
 
 from hyroads.controller.core.errors import NoRouteError, PlanningError
-from hyroads.controller.core.interface_graph import FloatArray, InterfaceGraph, Path, capacities_of, interface_graph
+from hyroads.controller.core.interface_graph import FloatArray, InterfaceGraph, Path, interface_graph
 from hyroads.controller.core.interference import ExplicitInterference
 from hyroads.controller.core.network import Network
 from hyroads.controller.core.planner import Plan, Planner
@@ -179,7 +179,7 @@ class Schemes:
     def hybrid(self) -> Part:
         """The whole network."""
         planner = Planner(self.network, self.clients_relay)
-        return Part(planner, capacities_of(self.network), _depth(self.network))
+        return Part(planner, self.network.capacities, _depth(self.network))
 
     @cached_property
     def only_wifi(self) -> Part:
@@ -190,7 +190,7 @@ class Schemes:
     def two_channels(self) -> Part:
         """WiFi on two channels."""
         network = two_channels(self.network, self.wifi)
-        return Part(Planner(network, self.clients_relay), capacities_of(network), self.hybrid.depth)
+        return Part(Planner(network, self.clients_relay), network.capacities, self.hybrid.depth)
 
     @cached_property
     def power_lines(self) -> tuple[Part, ...]:

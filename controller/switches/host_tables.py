@@ -118,6 +118,8 @@ class HostTables:
         self._clock = clock
         self._entries: dict[str, _Entry] = {}
         self._moving: dict[str, None] = {}
+        self._unsent: dict[str, None] = {}
+        """Nodes whose switches were told of something that they may not have been sent."""
         self._barred: dict[str, dict[Barred, float]] = {}
         self._stations: dict[str, tuple[str, Claims]] = {}
         """Plain clients of the network file that have learned addresses: node, and what is known there of them."""
@@ -196,6 +198,13 @@ class HostTables:
         """Hosts of whom a node's switch has rules, or shall have."""
         stations = (mac for mac, (at, _) in self._stations.items() if at == node)
         return frozenset((*self._entries, *stations, *self._shut_out.get(node, ())))
+
+    def all_known(self, node: str) -> None:
+        """Everybody has said by now where they are: rules of others, from before, have to go from a node's switch."""
+        switch = self._switches.get(node)
+        if switch is not None:
+            switch.hosts.all_known(self.known_at(node))
+            self._unsent[node] = None
 
     def admit(self, node: str, mac: str, addresses: Iterable[str] = ()) -> None:
         """A host may be at a node, and have these addresses: it is not barred for that any more."""
@@ -323,8 +332,7 @@ class HostTables:
                 self._lift(node, over.__contains__)
         for mac in list(self._moving):
             self._step(mac, self._entries[mac], now_s)
-        for switch in self._switches.values():
-            switch.hosts.flush()
+        self._flush()
         for node, mac in [key for key in self._admitted if self._is_confirmed(key[1], (key[0],))]:
             for call in self._admitted.pop((node, mac)):
                 call()
@@ -345,8 +353,7 @@ class HostTables:
                 entry.step, entry.clean_at_s = Step.OTHERS, now_s + FOLLOW_S
                 self._tell(mac, [node for node in self._concerned(mac) if node != home])
                 calls, entry.arrived = entry.arrived, []
-                for switch in self._switches.values():
-                    switch.hosts.flush()
+                self._flush()
                 for call in calls:
                     call()
         elif entry.step is Step.OTHERS:
@@ -376,6 +383,15 @@ class HostTables:
             switch = self._switches.get(node)
             if switch is not None:
                 switch.hosts.want(mac, self._rules(mac, node, switch.ports))
+                self._unsent[node] = None
+
+    def _flush(self) -> None:
+        """Send what switches were told of. One that awaits an answer, or takes no changes yet, sends it then."""
+        unsent, self._unsent = self._unsent, {}
+        for node in unsent:
+            switch = self._switches.get(node)
+            if switch is not None:
+                switch.hosts.flush()
 
     def _note_told(self, mac: str, node: str) -> None:
         """Which hosts a switch has rules of, for when it connects again."""

@@ -7,6 +7,7 @@ only, accepts any number of connections, and ends for ever when ``accept`` fails
 from __future__ import annotations
 
 import logging
+import math
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,21 +21,19 @@ from hyroads.controller.framework import ryu_shim as shim
 from hyroads.controller.framework.connections import Connections, Place
 from hyroads.controller.framework.tls_socket import TlsSocket
 from hyroads.controller.model.state import TopologyContext
-from hyroads.controller.ofp import wire
 from hyroads.controller.ofp.handshake import HELLO, PLAIN_HELLO, Handshake
 from hyroads.controller.ofp.vlan_tags import TagRules
 
+from .reading import READ_BYTES, LargeReads, SwitchPoll
 from .roles import SwitchRole
 from .sessions import SwitchSession
 
 HANDSHAKE_WITHIN_S, TLS_WITHIN_S = 10.0, 5.0
 SPARE_CONNECTIONS = 128
 READ_AT_ONCE, PLACE_S = 16, 1.0
+SWEEP_S = 1.0
 PROBE_S, LOOK_S = 0.6, 0.01
 """A switch that is connected has so long to show that it lives when another connection says it is the same switch."""
-_AT_ONCE = 16_384
-SMALL_BYTES, BUSY_READS, WINDOW_S, PAUSE_S = 2048, 15, 0.1, 0.004
-_OUR_HANDSHAKE = (wire.HELLO, wire.FEATURES_REQUEST)
 
 Handle = Callable[[Any, Any], None]
 """Serves one connection (socket, address) until it ends."""
@@ -73,6 +72,7 @@ class SwitchServer:
         self._tell = tell
         places = 2 * nodes + SPARE_CONNECTIONS
         self._connections = Connections(Limits(places, places, HANDSHAKE_WITHIN_S), clock, tell)
+        self._poll = SwitchPoll()
         self._sessions: dict[int, LargeReads] = {}
         """By datapath id: no switch has two."""
         self._waiting: dict[int, LargeReads] = {}
@@ -92,7 +92,7 @@ class SwitchServer:
                 self._check_identity(connection, handshake.dpid)
                 # What the framework has to read first: a HELLO that holds no surprise, and what the switch has said.
                 first = PLAIN_HELLO + handshake.features + handshake.rest
-                session = LargeReads(connection, self._clock, place, first)
+                session = LargeReads(connection, self._clock, place, first, self._poll)
                 self._handle(handshake.dpid, session, handle)
         except Exception as error:  # noqa: BLE001 - the framework passes on whatever its parsers raise
             what = str(error) if isinstance(error, OpenFlowError) else f"{type(error).__name__}: {error}"
@@ -105,7 +105,7 @@ class SwitchServer:
         connection.sendall(HELLO)
         handshake = Handshake()
         while not handshake.features:
-            data = connection.recv(_AT_ONCE)
+            data = connection.recv(READ_BYTES)
             if not data:
                 return None
             answer = handshake.take(data)
@@ -132,6 +132,7 @@ class SwitchServer:
             host, _, port = session.peer.rpartition(":")
             handle(session, (host, int(port)))
         finally:
+            session.leave()
             if self._sessions.get(dpid) is session:
                 del self._sessions[dpid]
 
@@ -175,81 +176,6 @@ class SwitchServer:
                 return old.reads != before
             shim.sleep(LOOK_S)
         return False
-
-
-class LargeReads:
-    """A socket of which each read gives what is there, up to ``_AT_ONCE`` bytes.
-
-    The framework asks for the header of a message, then for its rest, and takes more: so a burst of small messages,
-    such as copies of SYNs, does not cost two system calls each.
-
-    To wake up for each costs more than to read it. So after a window with many small reads there is a pause before each
-    one, as network interfaces moderate their interrupts: what came meanwhile is read at once.
-
-    ``first`` is read before anything else: the handshake, which is over already. So the framework's own part of it is
-    not sent.
-    """
-
-    def __init__(
-        self, connection: Any, clock: Callable[[], float], place: Place | None = None, first: bytes = b""
-    ) -> None:
-        self._socket = connection
-        self.place = place
-        self._first = first
-        self._unsent = list(_OUR_HANDSHAKE) if first else []
-        self._clock = clock
-        self._asked_s: float | None = None
-        """Since when somebody reads, and nothing comes."""
-        self._window_s, self._small = 0.0, 0
-        self._is_busy = False
-        self.reads = 0
-        """How often something has come."""
-
-    @property
-    def peer(self) -> str:
-        """Where it comes from."""
-        return "" if self.place is None else self.place.peer
-
-    def has_unread(self) -> bool:
-        """Whether something has come, or the end, that nobody has read yet."""
-        return shim.has_unread(self._socket)
-
-    def end(self) -> None:
-        """End the connection; whoever serves it wakes up."""
-        shim.shut(self._socket)
-
-    def recv(self, size: int) -> bytes:
-        """Something, also more than ``size`` bytes; none at the end of the stream."""
-        if self._first:
-            first, self._first = self._first, b""
-            return first
-        if self._is_busy:
-            shim.sleep(PAUSE_S)
-        now_s = self._clock()
-        if self._asked_s is None:
-            self._asked_s = now_s
-        if now_s - self._window_s >= WINDOW_S:
-            self._window_s, self._is_busy, self._small = now_s, self._small >= BUSY_READS, 0
-        data: bytes = self._socket.recv(max(size, _AT_ONCE))
-        self._asked_s = None
-        self.reads += bool(data)
-        self._small += len(data) < SMALL_BYTES
-        return data
-
-    def sendall(self, data: bytes) -> None:
-        """Send one message of the framework."""
-        if self._unsent and data[1] == self._unsent[0]:
-            del self._unsent[0]
-        else:
-            self._socket.sendall(data)
-
-    def silence_s(self) -> float:
-        """For how long nothing came while somebody read; 0 while what came before is still being worked on."""
-        return 0.0 if self._asked_s is None else self._clock() - self._asked_s
-
-    def __getattr__(self, name: str) -> Any:
-        """Everything else is the socket's own."""
-        return getattr(self._socket, name)
 
 
 LOG = logging.getLogger("hyroads.controller")
@@ -313,6 +239,10 @@ class SwitchRegistry:
         """By node."""
         self.touched: set[str] = set()
         """Nodes whose sessions came, went or changed; whoever looks at them removes them."""
+        self._watches = [self.touched]
+        self._restless: set[str] = set()
+        """Nodes whose switches owe an answer, or have something to be tried again, as far as is known."""
+        self._swept_s = -math.inf
         self._node_of_dpid = context.node_of_dpid
         self._clock = clock
         self._counters = counters
@@ -328,6 +258,15 @@ class SwitchRegistry:
         """Nodes whose datapath was in the kernel when it was last asked."""
         self._lost: dict[str, float] = {}
         """Until when a switch without a connection may dial again."""
+
+    def watch(self) -> set[str]:
+        """As :attr:`touched`, for somebody else."""
+        self._watches.append(set(self.touched))
+        return self._watches[-1]
+
+    def _touch(self, node: str) -> None:
+        for watch in self._watches:
+            watch.add(node)
 
     def opened(self, connection: shim.Connection) -> SwitchSession | None:
         """A switch is ready for requests; None if it is not of our network. Its newest connection counts."""
@@ -372,7 +311,8 @@ class SwitchRegistry:
             self._changed,
             datapath_known=self._datapath_known,
             was_read=lambda: self._reads.leave(node),
-            touched=lambda: self.touched.add(node),
+            touched=lambda: self._touch(node),
+            has_asked=lambda: self._restless.add(node),
         )
         if old is not None:
             session.counters = old.counters
@@ -383,17 +323,29 @@ class SwitchRegistry:
                 self._epoch, session.xid, lambda epoch: self._epoch_seen(epoch, node), self._refused_as_slave
             )
         self.sessions[node] = session
-        self.touched.add(node)
+        self._touch(node)
+        self._restless.add(node)
         session.begin()
         self._reads.enter(session)
         self._carry_tags(session)
         return session
 
     def tick(self) -> None:
-        """Several times a second: end connections that do not answer, try again what was refused."""
+        """Several times a second: end connections that do not answer, try again what was refused.
+
+        All are looked at each ``SWEEP_S``, others are those of which an answer is awaited: none is due sooner.
+        """
         self._reads.advance()
-        for session in list(self.sessions.values()):
-            session.tick()
+        now_s = self._clock()
+        nodes = list(self._restless)
+        if now_s >= self._swept_s + SWEEP_S:
+            nodes, self._swept_s = list(self.sessions), now_s
+        for node in nodes:
+            session = self.sessions.get(node)
+            if session is None or session.tick():
+                self._restless.discard(node)
+            else:
+                self._restless.add(node)
 
     def _epoch_seen(self, epoch: int, node: str) -> None:
         if epoch > self._greatest_epoch:
@@ -425,7 +377,7 @@ class SwitchRegistry:
             return None
         LOG.warning("switch %s: connection lost", session.node)
         del self.sessions[session.node]
-        self.touched.add(session.node)
+        self._touch(session.node)
         self._reads.leave(session.node)
         return session.node
 

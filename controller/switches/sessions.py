@@ -82,6 +82,8 @@ class SwitchSession:
     """Told once its rules and groups are known."""
     touched: Callable[[], None] = lambda: None
     """Told whenever :meth:`view` or what :meth:`want` sends may be another one than before."""
+    has_asked: Callable[[], None] = lambda: None
+    """Told whenever an answer to something is awaited from now on, by a time that :meth:`tick` looks at."""
     in_kernel: bool | None = None
     """Whether its datapath is in the kernel; None: not known yet."""
     tags: TagRules | None = None
@@ -268,10 +270,14 @@ class SwitchSession:
         is_quiet = is_read and not self._refused and self._life_until_s == math.inf
         return is_quiet and self.hosts.is_idle and self.access.is_idle
 
-    def tick(self) -> None:
-        """Ends a connection that does not answer; tries again what was refused."""
+    def tick(self) -> bool:
+        """Ends a connection that does not answer; tries again what was refused. Whether nothing is awaited."""
         if self._is_idle():
-            return
+            return True
+        self._look_at_times()
+        return False
+
+    def _look_at_times(self) -> None:
         now_s = self.clock()
         waiting = self._batch is not None or self._installed is None
         layers_late = [self.hosts.is_late(), self.access.is_late()]
@@ -324,6 +330,7 @@ class SwitchSession:
     def ask_sign_of_life(self, within_s: float) -> None:
         """Unless it answers in this time its connection is closed: its node may have lost its power."""
         self._life_until_s = self.clock() + within_s
+        self.has_asked()
         self.ask_ports()
 
     # -- what the switch says
@@ -521,6 +528,7 @@ class SwitchSession:
         self.touched()
         self._last_xid = batch.last_xid
         self._deadline_s = self.clock() + ANSWER_WITHIN_S
+        self.has_asked()
         self.counters.flow_mods += len(change.adds) + len(change.deletes)
         LOG.info("switch %s: %d rules to add, %d to delete", self.node, len(change.adds), len(change.deletes))
         if not self.connection.send(batch.data):

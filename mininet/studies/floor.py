@@ -16,7 +16,7 @@ from itertools import permutations
 import numpy as np
 
 from hyroads.controller.core.errors import NoRouteError
-from hyroads.controller.core.interface_graph import FloatArray, Path, capacities_of, link_ids
+from hyroads.controller.core.interface_graph import FloatArray, Path, link_ids
 from hyroads.controller.core.interference import RangeInterference
 from hyroads.controller.core.network import Network
 from hyroads.controller.core.optimum import multipath_rates
@@ -89,7 +89,7 @@ class Floor:
 
     def _capacities(self, allowed: Callable[[str], bool]) -> FloatArray:
         mask = np.array([allowed(link.technology) for link in self.network.links])
-        return np.where(mask, capacities_of(self.network), 0.0)
+        return np.where(mask, self.network.capacities, 0.0)
 
     @cached_property
     def _hybrid(self) -> FloatArray:

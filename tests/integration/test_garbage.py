@@ -111,7 +111,7 @@ def test_a_look_that_takes_long_is_followed_sooner_by_the_next(
         return now_s
 
     begins = False
-    monkeypatch.setattr("hyroads.controller.runtime.garbage._now_s", clock)
+    monkeypatch.setattr("hyroads.controller.runtime.garbage._worked_s", clock)
     looks = []
     for tenth in range(50, 130):
         before = gc.get_stats()[2]["collections"]

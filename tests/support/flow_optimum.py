@@ -16,7 +16,7 @@ from scipy import sparse
 from scipy.optimize import linprog
 
 from hyroads.controller.core.errors import PlanningError
-from hyroads.controller.core.interface_graph import FloatArray, InterfaceGraph, capacities_of, interface_graph
+from hyroads.controller.core.interface_graph import FloatArray, InterfaceGraph, interface_graph
 from hyroads.controller.core.network import Network
 
 
@@ -26,7 +26,7 @@ def flow_optimum_mbps(
     """The most, in Mb/s, that one flow can get over all paths at once; 0 if there is no path."""
     graph = interface_graph(network, clients_relay)
     start, end = graph.node(source), graph.node(target)
-    capacities = capacities_of(network)
+    capacities = network.capacities
     usable = _usable_links(graph, capacities, start, end)
     if not usable or start == end:
         return 0.0

@@ -33,7 +33,7 @@ from hyroads.controller.model.state import (
     initial,
     links_heard,
 )
-from hyroads.controller.runtime.deployer import AgentDeployer
+from hyroads.controller.runtime.agent_deployer import AgentDeployer
 from hyroads.controller.runtime.persistence import FORMAT, Encoder, decode, to_save
 from hyroads.controller.services.mobility.handovers import HandoverService
 from hyroads.controller.services.mobility.ncasts import NCastService

@@ -417,7 +417,7 @@ def rate_problem(
     return RateProblem(
         layout,
         utilities_of(specs) if utilities is None else utilities,
-        np.array([link.capacity_mbps for link in network.links], dtype=float),
+        network.capacities,
         _per_link(network, margin, "margin"),
         _per_link(network, external or {}, "external"),
         np.array([demand_mbps.get(flow.id, np.inf) for flow in specs], dtype=float)

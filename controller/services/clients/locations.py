@@ -70,6 +70,8 @@ class ClientService:
     clock: Callable[[], float]
     _: KW_ONLY
     switch_grace_s: float
+    changed_nodes: set[str] | None = None
+    """Nodes whose switches came, went or changed since the last turn, which removes them; None: any may have."""
 
     def __post_init__(self) -> None:
         context, clock = self.context, self.clock
@@ -273,9 +275,19 @@ class ClientService:
 
     def _look_at_switches(self) -> None:
         """Learn what came, went or changed since the last time."""
-        for node in [node for node, session in self._ready.items() if self.port.switches.get(node) is not session]:
-            del self._ready[node]
-        for node, session in self.port.switches.items():
+        switches = self.port.switches
+        if self.changed_nodes is None:
+            changed = [*self._ready, *(node for node in switches if node not in self._ready)]
+        else:
+            changed = list(self.changed_nodes)
+            self.changed_nodes.clear()
+        for node in changed:
+            if node in self._ready and self._ready[node] is not switches.get(node):
+                del self._ready[node]
+        for node in changed:
+            session = switches.get(node)
+            if session is None:
+                continue
             if session.is_read and node not in self._ready:
                 self._welcome(node, session)
             elif session.is_read and session.ports != self._ports[node]:
@@ -299,8 +311,8 @@ class ClientService:
             return
         self.tables.are_all_known = True
         self.port.wake()
-        for session in self._ready.values():
-            session.hosts.all_known(self.tables.known_at(session.node))
+        for node in self._ready:
+            self.tables.all_known(node)
 
     def _welcome(self, node: str, session: SwitchSession) -> None:
         """A switch was read: whom it lets in is there, unless we know better."""
@@ -316,7 +328,7 @@ class ClientService:
             if interface is not None and interface.place is not None and interface.place.node == node:
                 self._frames.claim(Claim(mac, ip, By.ARP), interface.place)
         if self.tables.are_all_known:
-            session.hosts.all_known(self.tables.known_at(session.node))
+            self.tables.all_known(node)
         session.hosts.changed = self.wake
         self.tables.switch_ready(node)
 

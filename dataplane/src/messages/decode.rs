@@ -37,8 +37,18 @@ pub fn may_be_whole(line: &[u8]) -> bool {
     line.contains(&b'\\') || has(b"report") || has(b"radio\"")
 }
 
-/// The number of a pong.
-pub fn pong(line: &[u8]) -> Option<u64> {
+/// An answer to a ping.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pong {
+    pub seq: u64,
+    /// The greatest epoch that was named to the device, if one was.
+    pub epoch: Option<u64>,
+    /// It has said nothing but its number.
+    pub is_bare: bool,
+}
+
+/// A pong, as devices write it.
+pub fn pong(line: &[u8]) -> Option<Pong> {
     let mut scan = Scan::new(line);
     scan.expect(b'{')?;
     if scan.name()? != b"type" || scan.text()? != b"pong" {
@@ -48,9 +58,20 @@ pub fn pong(line: &[u8]) -> Option<u64> {
     if scan.name()? != b"seq" {
         return None;
     }
-    let seq = scan.whole()?;
-    scan.expect(b'}')?;
-    at_end(scan, seq)
+    let mut found = Pong { seq: scan.whole()?, epoch: None, is_bare: true };
+    let mut has_heard = false;
+    while !scan.takes(b'}') {
+        found.is_bare = false;
+        scan.expect(b',')?;
+        match scan.name()? {
+            b"epoch" if found.epoch.is_none() => found.epoch = Some(scan.whole()?),
+            b"heard_ms" if !std::mem::replace(&mut has_heard, true) => {
+                scan.number_or_null()?;
+            }
+            _ => return None,
+        }
+    }
+    at_end(scan, found)
 }
 
 fn at_end<T>(mut scan: Scan, value: T) -> Option<T> {

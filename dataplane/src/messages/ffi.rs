@@ -94,6 +94,56 @@ pub unsafe extern "C" fn hyroads_messages_remove(thread: *mut ReadingThread, id:
     guarded(thread, (), |thread| thread.reader().remove(id));
 }
 
+/// Has sockets pinged, each with a number; of those that are not `is_refused` is set (`Reader::ping`).
+///
+/// # Safety
+/// The arrays have `count` items.
+#[no_mangle]
+pub unsafe extern "C" fn hyroads_messages_ping(
+    thread: *mut ReadingThread,
+    ids: *const u64,
+    seqs: *const u64,
+    is_refused: *mut u8,
+    count: u64,
+) {
+    let (ids, seqs) = (slice(ids, count), slice(seqs, count));
+    guarded(thread, (), |thread| {
+        let is_taken = thread.ping(ids, seqs);
+        for (i, is_taken) in is_taken.into_iter().enumerate() {
+            // SAFETY: as the caller promises.
+            *is_refused.add(i) = u8::from(!is_taken);
+        }
+    });
+}
+
+/// Sends the ping of a socket; how many bytes of it there was no room for, which are put in `rest`.
+///
+/// # Safety
+/// `rest` has room for `room` bytes, which are enough for a ping.
+#[no_mangle]
+pub unsafe extern "C" fn hyroads_messages_settle(thread: *mut ReadingThread, id: u64, rest: *mut u8, room: u64) -> u64 {
+    guarded(thread, 0, |thread| {
+        let left = thread.reader().settle(id);
+        let length = left.len().min(room as usize);
+        // SAFETY: as the caller promises.
+        std::ptr::copy_nonoverlapping(left.as_ptr(), rest, length);
+        length as u64
+    })
+}
+
+/// The answers to pings that were kept.
+///
+/// # Safety
+/// `place` is valid.
+#[no_mangle]
+pub unsafe extern "C" fn hyroads_messages_pongs(thread: *mut ReadingThread, place: *mut Place) {
+    guarded(thread, (), |thread| {
+        thread.take_pongs();
+        // SAFETY: as the caller promises.
+        *place = place_of(&thread.batch);
+    });
+}
+
 /// Changes refer to a whole report (`WholeReport::new`), as far as `wholes` lines that may be whole ones were read.
 /// `is_last`: it is the last of these.
 ///

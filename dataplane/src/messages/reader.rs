@@ -1,9 +1,10 @@
 //! Reads many sockets: what is whole comes out in the order in which it came, and numbers when they are asked for.
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::os::unix::io::{AsRawFd, RawFd};
 
 use super::decode::{again, changes, kind, may_be_whole, pong, Kind};
+use super::pings::Pings;
 use super::whole::Whole;
 use crate::sys::clock::monotonic_ns;
 use crate::sys::epoll::{self, Epoll, Interest};
@@ -16,6 +17,8 @@ const MOST_EVENTS: usize = 8192;
 const MOST_BYTES: usize = 16 << 20;
 /// A socket of which so many events are to be taken is not read: who talks a lot keeps nobody else waiting.
 const MOST_OF_ONE: usize = 256;
+/// What is watched, but not read.
+const WATCHED: u64 = 0;
 /// What held messages and batches leave behind no more memory than this for the next ones.
 const SPARE_BYTES: usize = 1 << 16;
 
@@ -26,7 +29,7 @@ pub const LINE: u64 = 0;
 pub const END: u64 = 1;
 /// An error of the socket: `count` is its number.
 pub const FAILED: u64 = 2;
-/// `first` is the number of a pong.
+/// `first` is the number of a pong; of those that are kept (`Reader::take_pongs`) how many nanoseconds it took.
 pub const PONG: u64 = 3;
 /// Numbers of a message of changes; of a report its line is there as well, and of a reading the numbers say all.
 pub const CHANGES: u64 = 4;
@@ -138,6 +141,7 @@ pub struct Connection {
     told: u64,
     /// So many of its events are to be taken.
     waiting: usize,
+    pings: Pings,
     scratch: Vec<f64>,
 }
 
@@ -153,6 +157,10 @@ pub struct Reader {
     longest: usize,
     /// Who may have numbers that are held, each once.
     holding: Vec<u64>,
+    /// Who is to be pinged, in order.
+    to_ping: VecDeque<u64>,
+    /// Who may have answered a ping, each once.
+    ponged: Vec<u64>,
     /// What came and was not taken, but for the first `taken` events.
     pending: Batch,
     taken: usize,
@@ -180,6 +188,8 @@ impl Reader {
             buffer: vec![0; READ_BYTES],
             longest,
             holding: Vec::new(),
+            to_ping: VecDeque::new(),
+            ponged: Vec::new(),
             pending: Batch::default(),
             taken: 0,
             before: 0,
@@ -197,7 +207,7 @@ impl Reader {
 
     /// Has the descriptor be readable while another one is; nothing is read of that.
     pub fn watch(&self, descriptor: &impl AsRawFd) -> io::Result<()> {
-        self.epoll.add(descriptor, 0, Interest::READ)
+        self.epoll.add(descriptor, WATCHED, Interest::READ)
     }
 
     /// Reads a socket from now on; `data` is what was read of it before. What names it in events, never used again.
@@ -228,7 +238,52 @@ impl Reader {
     /// Whether something of a socket was read and is to be taken, numbers or anything else.
     pub fn is_holding(&self, id: u64) -> bool {
         let taken = self.before + self.taken as u64;
-        self.connections.get(&id).map_or(false, |connection| connection.is_holding() || connection.told > taken)
+        let is_kept = |connection: &Connection| connection.is_holding() || connection.pings.has_answer();
+        self.connections.get(&id).map_or(false, |connection| is_kept(connection) || connection.told > taken)
+    }
+
+    /// Has a socket pinged; false if it is not read, or if its last ping was not sent yet: `settle` it then.
+    pub fn ping(&mut self, id: u64, seq: u64) -> bool {
+        let is_asked = self.connections.get_mut(&id).map_or(false, |connection| connection.pings.ask(seq));
+        if is_asked {
+            self.to_ping.push_back(id);
+        }
+        is_asked
+    }
+
+    /// Sends pings, at most so many; whether others are to be sent.
+    pub fn send_pings(&mut self, most: usize) -> bool {
+        for _ in 0..most.min(self.to_ping.len()) {
+            let connection = self.to_ping.pop_front().and_then(|id| self.connections.get_mut(&id));
+            if let Some(connection) = connection {
+                connection.pings.send(connection.fd, monotonic_ns());
+            }
+        }
+        self.has_pings()
+    }
+
+    /// Whether pings are to be sent.
+    pub fn has_pings(&self) -> bool {
+        !self.to_ping.is_empty()
+    }
+
+    /// Before anybody else sends over a socket: sends its ping, and gives what there was no room for.
+    pub fn settle(&mut self, id: u64) -> Vec<u8> {
+        match self.connections.get_mut(&id) {
+            Some(connection) => connection.pings.settle(connection.fd, monotonic_ns()),
+            None => Vec::new(),
+        }
+    }
+
+    /// Replaces a batch by the answers to pings that were kept, the newest of each socket.
+    pub fn take_pongs(&mut self, into: &mut Batch) {
+        into.clear();
+        for id in self.ponged.drain(..) {
+            let answer = self.connections.get_mut(&id).and_then(|connection| connection.pings.take_answer());
+            if let Some(round_trip_ns) = answer {
+                into.push_bare(id, PONG, round_trip_ns, 0);
+            }
+        }
     }
 
     /// Replaces a batch by the next events, at most so many; whether there are more.
@@ -316,7 +371,7 @@ impl Reader {
             // It may be gone meanwhile; names are not used again.
             let id = self.ready[self.next].token;
             self.next += 1;
-            self.count += 1;
+            self.count += usize::from(id != WATCHED);
             self.read(id);
         }
         Ok(self.next < self.ready.len())
@@ -332,10 +387,14 @@ impl Reader {
         let got = unsafe { libc::recv(fd, buffer.as_mut_ptr().cast(), buffer.len(), libc::MSG_DONTWAIT) };
         let error = io::Error::last_os_error();
         let known = self.pending.events.len();
+        let had_answer = connection.pings.has_answer();
         if got > 0 {
             connection.give(&self.buffer[..got as usize], id, self.longest, &mut self.pending);
             if connection.is_holding() && !std::mem::replace(&mut connection.is_listed, true) {
                 self.holding.push(id);
+            }
+            if connection.pings.has_answer() && !had_answer {
+                self.ponged.push(id);
             }
         } else if got == 0 || !matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) {
             connection.pass_on_held(id, &mut self.pending);
@@ -417,9 +476,16 @@ impl Connection {
 
     fn line(&mut self, id: u64, line: &[u8], now: Kind, batch: &mut Batch) {
         if now == Kind::Other {
-            if let Some(seq) = pong(line) {
+            let found = pong(line);
+            if found.map_or(false, |pong| self.pings.answered(pong, monotonic_ns())) {
+                return;
+            }
+            if let Some(pong) = found.filter(|pong| pong.is_bare) {
                 // It says nothing that numbers would have to precede.
-                batch.push_bare(id, PONG, seq, 0);
+                batch.push_bare(id, PONG, pong.seq, 0);
+            } else if let Some(pong) = found {
+                self.pings.passed_on(pong);
+                self.pass_on(id, line, batch);
             } else if !may_be_whole(line) {
                 self.pass_on(id, line, batch);
             } else if !self.whole_again(line) {

@@ -4,7 +4,7 @@ use super::thread::ReadingThread;
 use super::whole::{Whole, WholeReport};
 use crate::rng::Rng;
 use crate::sys::clock::monotonic_ns;
-use std::io::Write;
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::io::AsRawFd;
 use std::os::unix::net::UnixStream;
 
@@ -324,4 +324,132 @@ fn a_thread_reads_while_others_do_not_and_stops_where_nobody_takes() {
     }
     assert_eq!(told, sent);
     thread.reader().remove(id);
+}
+
+/// A reader, and the other end of a socket that it reads.
+fn reader_of_one() -> (Reader, UnixStream, UnixStream, u64) {
+    let (here, there) = UnixStream::pair().unwrap();
+    let mut reader = Reader::new(1 << 20).unwrap();
+    let id = reader.add(here.as_raw_fd(), b"").unwrap();
+    (reader, here, there, id)
+}
+
+fn events_of(reader: &mut Reader) -> Vec<(u64, u64)> {
+    let mut batch = Batch::default();
+    reader.take(1000, &mut batch);
+    batch.events.iter().map(|event| (event.kind, event.first)).collect()
+}
+
+fn kept(reader: &mut Reader) -> Vec<u64> {
+    let mut batch = Batch::default();
+    reader.take_pongs(&mut batch);
+    batch.events.iter().map(|event| event.first).collect()
+}
+
+fn all_that_came(there: &mut UnixStream) -> String {
+    let mut text = vec![0; 1 << 20];
+    there.set_nonblocking(true).unwrap();
+    let length = there.read(&mut text).unwrap_or(0);
+    String::from_utf8_lossy(&text[..length]).into_owned()
+}
+
+#[test]
+fn an_answer_to_a_ping_is_kept_as_the_time_it_took() {
+    let (mut reader, _here, mut there, id) = reader_of_one();
+    let before_ns = monotonic_ns();
+    assert!(reader.ping(id, 7) && !reader.ping(id, 8) && reader.has_pings());
+    assert!(!reader.send_pings(10));
+    assert_eq!(all_that_came(&mut there), "{\"type\":\"ping\",\"seq\":7}\n");
+    there.write_all(b"{\"type\":\"pong\",\"seq\":7}\n").unwrap();
+    reader.poll(10).unwrap();
+    assert!(reader.is_holding(id));
+    assert_eq!(events_of(&mut reader), []);
+    let times = kept(&mut reader);
+    assert!(times.len() == 1 && times[0] <= monotonic_ns() - before_ns, "{:?}", times);
+    assert!(!reader.is_holding(id) && kept(&mut reader).is_empty());
+}
+
+#[test]
+fn only_an_answer_to_a_late_ping_that_says_nothing_new_is_kept() {
+    let (mut reader, _here, mut there, id) = reader_of_one();
+    for seq in 1..=6 {
+        assert!(reader.ping(id, seq));
+        reader.send_pings(1);
+    }
+    // 1 and 2 are not among the latest four; 6 is answered twice; nobody was asked 9.
+    for (text, events, times) in [
+        ("\"seq\":2", vec![(PONG, 2)], 0),
+        ("\"seq\":6", vec![], 1),
+        ("\"seq\":6", vec![(PONG, 6)], 0),
+        ("\"seq\":9", vec![(PONG, 9)], 0),
+        ("\"seq\":9,\"epoch\":0", vec![(LINE, 0)], 0),
+        ("\"seq\":5,\"epoch\":3,\"epoch\":3", vec![(LINE, 0)], 0),
+        ("\"seq\":5,\"epoch\":-3", vec![(LINE, 0)], 0),
+        ("\"seq\":5,\"epoch\":3,\"more\":1", vec![(LINE, 0)], 0),
+        // A new epoch is told, and how long the answer took is kept nevertheless.
+        ("\"seq\":5,\"epoch\":3,\"heard_ms\":12", vec![(LINE, 0)], 1),
+        ("\"seq\":4,\"heard_ms\":null,\"epoch\":3", vec![], 1),
+        ("\"seq\":3", vec![], 1),
+    ] {
+        there.write_all(format!("{{\"type\":\"pong\",{}}}\n", text).as_bytes()).unwrap();
+        reader.poll(10).unwrap();
+        assert_eq!(events_of(&mut reader), events, "{}", text);
+        assert_eq!(kept(&mut reader).len(), times, "{}", text);
+    }
+}
+
+#[test]
+fn a_ping_that_has_no_room_is_given_back_where_it_was_cut() {
+    let (mut reader, mut here, mut there, id) = reader_of_one();
+    here.set_nonblocking(true).unwrap();
+    while here.write(&[b'x'; 4096]).is_ok() {}
+    while here.write(b"x").is_ok() {}
+    assert!(reader.ping(id, 1));
+    reader.send_pings(1);
+    assert!(!reader.ping(id, 2));
+    assert_eq!(reader.settle(id), b"{\"type\":\"ping\",\"seq\":1}\n");
+    // It is somebody else's now.
+    assert_eq!(reader.settle(id), b"");
+    assert!(!all_that_came(&mut there).is_empty());
+    assert!(reader.ping(id, 3));
+    assert_eq!(reader.settle(id), b"");
+    assert!(!reader.send_pings(10));
+    let mut text = String::new();
+    while let more @ 1.. = all_that_came(&mut there).len() {
+        text = format!("{}", more);
+    }
+    assert!(!text.is_empty());
+}
+
+#[test]
+fn pings_to_a_socket_that_is_gone_are_no_problem() {
+    let (mut reader, _here, there, id) = reader_of_one();
+    drop(there);
+    assert!(reader.ping(id, 1));
+    reader.send_pings(10);
+    assert_eq!(reader.settle(id), b"");
+    assert!(reader.ping(id, 2));
+    reader.remove(id);
+    assert!(!reader.send_pings(10) && !reader.ping(id, 3));
+    assert_eq!(reader.settle(id), b"");
+}
+
+#[test]
+fn a_thread_sends_pings_while_nothing_comes_and_rests_again() {
+    let (here, there) = UnixStream::pair().unwrap();
+    let mut thread = ReadingThread::new(1 << 20).unwrap();
+    let id = thread.reader().add(here.as_raw_fd(), b"").unwrap();
+    let mut lines = BufReader::new(there.try_clone().unwrap()).lines();
+    for seq in 1..=20 {
+        assert_eq!(thread.ping(&[id, id + 1], &[seq, seq]), [true, false]);
+        let line = lines.next().unwrap().unwrap();
+        assert_eq!(line, format!("{{\"type\":\"ping\",\"seq\":{}}}", seq));
+        (&there).write_all(format!("{{\"type\":\"pong\",\"seq\":{}}}\n", seq).as_bytes()).unwrap();
+        let until_ns = monotonic_ns() + 5_000_000_000;
+        while !thread.reader().is_holding(id) && monotonic_ns() < until_ns {
+            std::thread::yield_now();
+        }
+        thread.take_pongs();
+        assert_eq!(thread.batch.events.len(), 1);
+    }
 }

@@ -54,6 +54,8 @@ struct Shared {
     room: Condvar,
     /// Something is to be taken.
     news: Flag,
+    /// Pings are to be sent.
+    pings: Flag,
     /// The thread is to end.
     end: Flag,
 }
@@ -85,14 +87,22 @@ impl Shared {
         }
     }
 
+    fn send_pings(&self, reader: &mut Reader, most: usize) {
+        if reader.has_pings() && !reader.send_pings(most) {
+            self.pings.clear();
+        }
+    }
+
     /// Whether more is ready.
     fn read_some(&self) -> io::Result<bool> {
         let mut reader = self.lock();
+        self.send_pings(&mut reader, AT_ONCE);
         while reader.is_full() && !self.ends.load(Ordering::Relaxed) {
+            self.send_pings(&mut reader, usize::MAX);
             reader = self.room.wait_timeout(reader, LOOK).unwrap_or_else(PoisonError::into_inner).0;
         }
         let had_events = reader.has_events();
-        let is_more = reader.poll(AT_ONCE)?;
+        let is_more = reader.poll(AT_ONCE)? || reader.has_pings();
         if reader.has_events() && !had_events {
             self.news.set();
         }
@@ -122,8 +132,9 @@ pub struct ReadingThread {
 impl ReadingThread {
     /// Reads from now on (`Reader::new`).
     pub fn new(longest: usize) -> io::Result<ReadingThread> {
-        let (reader, end) = (Reader::new(longest)?, Flag::new()?);
+        let (reader, end, pings) = (Reader::new(longest)?, Flag::new()?, Flag::new()?);
         reader.watch(&end.0)?;
+        reader.watch(&pings.0)?;
         let descriptor = reader.descriptor();
         let shared = Arc::new(Shared {
             reader: Mutex::new(reader),
@@ -132,6 +143,7 @@ impl ReadingThread {
             has_failed: AtomicBool::new(false),
             room: Condvar::new(),
             news: Flag::new()?,
+            pings,
             end,
         });
         let theirs = Arc::clone(&shared);
@@ -174,6 +186,24 @@ impl ReadingThread {
             return Err(io::Error::new(io::ErrorKind::Other, "the reading thread has ended"));
         }
         Ok(is_more)
+    }
+
+    /// Has sockets pinged (`Reader::ping`); which of them are.
+    pub fn ping(&self, ids: &[u64], seqs: &[u64]) -> Vec<bool> {
+        let mut reader = self.reader();
+        let is_taken = ids.iter().zip(seqs).map(|(&id, &seq)| reader.ping(id, seq)).collect();
+        if reader.has_pings() {
+            self.shared.pings.set();
+            self.shared.room.notify_all();
+        }
+        is_taken
+    }
+
+    /// The answers to pings that were kept (`Reader::take_pongs`).
+    pub fn take_pongs(&mut self) {
+        let mut batch = std::mem::take(&mut self.batch);
+        self.reader().take_pongs(&mut batch);
+        self.batch = batch;
     }
 
     /// The numbers that are held (`Reader::take_held`).

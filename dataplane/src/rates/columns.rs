@@ -89,6 +89,11 @@ impl Columns {
         (support, &self.value[self.block_starts[flow]..self.block_starts[flow + 1]])
     }
 
+    /// Where each flow's support starts, and all of them.
+    pub fn supports(&self) -> (&[usize], &[u32]) {
+        (&self.support_starts, &self.support)
+    }
+
     /// A x.
     pub fn times(&self, x: &[f64]) -> Vec<f64> {
         let mut result = vec![0.0; self.rows];

@@ -13,6 +13,7 @@ pub mod point;
 pub mod problem;
 pub mod rows;
 pub mod search;
+pub mod sparse;
 pub mod utility;
 pub mod whole;
 

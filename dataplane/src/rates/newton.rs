@@ -5,6 +5,7 @@
 use super::columns::Columns;
 use super::dense;
 use super::point::{Flows, Point, Residuals, Targets};
+use super::sparse::Structure;
 
 /// A path whose rate answers to a price so much less than its flow's rate does is left out of the matrix.
 const UNMOVED: f64 = 1e-12;
@@ -18,6 +19,28 @@ pub struct Newton {
     between: Vec<f64>,
     gram: Vec<f64>,
     factor: Vec<f64>,
+    /// The rows that flows loaded when it was last looked where the matrix has values, and that; None where it is dense.
+    supports: Supports,
+    structure: Option<Structure>,
+}
+
+/// The rows that each flow loads.
+#[derive(Default)]
+struct Supports {
+    rows: usize,
+    starts: Vec<usize>,
+    support: Vec<u32>,
+}
+
+impl Supports {
+    fn of(columns: &Columns) -> Supports {
+        let (starts, support) = columns.supports();
+        Supports { rows: columns.rows, starts: starts.to_vec(), support: support.to_vec() }
+    }
+
+    fn are_of(&self, columns: &Columns) -> bool {
+        self.rows == columns.rows && (&self.starts[..], &self.support[..]) == columns.supports()
+    }
 }
 
 /// Where the system is.
@@ -54,17 +77,27 @@ impl Newton {
     /// A H^-1 A', upper triangle.
     fn fill(&mut self, flows: &Flows, columns: &Columns) {
         let size = columns.rows;
-        self.gram.clear();
-        self.gram.resize(size * size, 0.0);
+        if !self.supports.are_of(columns) {
+            self.supports = Supports::of(columns);
+            let supports = (0..columns.flows()).map(|flow| columns.block(flow).0);
+            self.structure = Structure::of(size, supports);
+        }
+        let mut gram = std::mem::take(&mut self.gram);
+        gram.clear();
+        gram.resize(self.structure.as_ref().map_or(size * size, Structure::values), 0.0);
         let mut vectors = Vec::new();
         let mut space = Vec::new();
         for flow in 0..flows.count() {
             let (support, block) = columns.block(flow);
             if !support.is_empty() {
                 self.vectors_of(flow, flows, block, support.len(), &mut vectors);
-                dense::add_outer(&mut self.gram, size, support, &vectors, &mut space);
+                match &self.structure {
+                    Some(structure) => structure.add_outer(&mut gram, flow, &vectors, &mut space),
+                    None => dense::add_outer(&mut gram, size, support, &vectors, &mut space),
+                }
             }
         }
+        self.gram = gram;
     }
 
     /// The vectors whose outer products add up to the flow's part of the matrix, on its support: the mean, and for
@@ -95,15 +128,23 @@ impl Newton {
 
     fn factorise(&mut self, place: Place) -> bool {
         let (point, size) = (place.point, place.columns.rows);
-        let diagonal: Vec<f64> =
-            (0..size).map(|row| self.gram[row * size + row] + point.s[row] / point.row_price[row]).collect();
+        let diagonal = (0..size).map(|row| point.s[row] / point.row_price[row]);
+        match &self.structure {
+            Some(structure) => structure.add_diagonal(&mut self.gram, diagonal),
+            None => diagonal.enumerate().for_each(|(row, added)| self.gram[row * size + row] += added),
+        }
+        let mut space = Vec::new();
         for regularisation in [1e-15, 1e-12, 1e-9, 1e-6] {
             self.factor.clear();
             self.factor.extend_from_slice(&self.gram);
-            for (row, &value) in diagonal.iter().enumerate() {
-                self.factor[row * size + row] = value * (1.0 + regularisation);
-            }
-            if dense::cholesky(&mut self.factor, size) {
+            let is_done = match &self.structure {
+                Some(structure) => structure.factorise(&mut self.factor, 1.0 + regularisation, &mut space),
+                None => {
+                    (0..size).for_each(|row| self.factor[row * size + row] *= 1.0 + regularisation);
+                    dense::cholesky(&mut self.factor, size)
+                }
+            };
+            if is_done {
                 return true;
             }
         }
@@ -149,7 +190,10 @@ impl Newton {
             .collect();
         let mut row_price = columns.times(&self.apply_inverse(flows, &dual).0);
         (0..columns.rows).for_each(|i| row_price[i] -= residuals.row[i] - row[i]);
-        dense::solve(&self.factor, columns.rows, &mut row_price);
+        match &self.structure {
+            Some(structure) => structure.solve(&self.factor, &mut row_price, &mut Vec::new()),
+            None => dense::solve(&self.factor, columns.rows, &mut row_price),
+        }
         dual.iter_mut().zip(columns.transposed(&row_price)).for_each(|(dual, price)| *dual -= price);
         let (x, total) = self.apply_inverse(flows, &dual);
         // Not residuals.row - A dx: a slack of 1e-13 needs its change to relative precision.

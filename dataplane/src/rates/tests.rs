@@ -3,6 +3,7 @@ use super::dense;
 use super::method::Pace;
 use super::problem::{Pattern, Problem};
 use super::search::{Search, Solution, Warm};
+use super::sparse::Structure;
 use super::utility::Utility;
 
 const PACE: Pace = Pace { boundary: 0.995, centring: 0.0 };
@@ -105,6 +106,57 @@ fn factors_solve_their_system() {
 fn what_is_not_positive_definite_has_no_factor() {
     assert!(!dense::cholesky(&mut [1.0, 2.0, 0.0, 1.0], 2));
     assert!(!dense::cholesky(&mut [f64::NAN], 1));
+}
+
+/// Blocks on a chain of rows, some of them far apart, as flows between buildings load them.
+fn chain(size: usize) -> Vec<Vec<u32>> {
+    let neighbours = (0..size as u32 - 2).map(|row| vec![row, row + 1, row + 2]);
+    let apart = (0..size as u32 / 10).map(|row| vec![row, (7 * row + size as u32 / 2) % size as u32]);
+    neighbours.chain(apart.filter(|rows| rows[0] != rows[1])).collect()
+}
+
+#[test]
+fn a_sparse_factor_solves_what_the_dense_one_does() {
+    for size in [33usize, 64, 65, 250] {
+        let supports = chain(size);
+        let structure = Structure::of(size, supports.iter().map(Vec::as_slice)).expect("most values are zero");
+        let (mut values, mut matrix) = (vec![0.0; structure.values()], vec![0.0; size * size]);
+        for (block, support) in supports.iter().enumerate() {
+            let vectors: Vec<f64> = (0..2 * support.len()).map(|i| ((block * 7 + i * 5) % 11) as f64 - 5.0).collect();
+            structure.add_outer(&mut values, block, &vectors, &mut Vec::new());
+            for vector in vectors.chunks(support.len()) {
+                for (i, &row) in support.iter().enumerate() {
+                    for (j, &column) in support.iter().enumerate() {
+                        matrix[row as usize * size + column as usize] += vector[i] * vector[j];
+                    }
+                }
+            }
+        }
+        let added = |row: usize| 0.1 + row as f64 / size as f64;
+        structure.add_diagonal(&mut values, (0..size).map(added));
+        (0..size).for_each(|row| matrix[row * size + row] += added(row));
+        let expected: Vec<f64> = (0..size).map(|i| i as f64 - 3.0).collect();
+        let mut b: Vec<f64> = (0..size).map(|i| (0..size).map(|j| matrix[i * size + j] * expected[j]).sum()).collect();
+        assert!(structure.factorise(&mut values, 1.0, &mut Vec::new()));
+        structure.solve(&values, &mut b, &mut Vec::new());
+        near(&b, &expected);
+    }
+}
+
+#[test]
+fn a_sparse_matrix_that_is_not_positive_definite_has_no_factor() {
+    let supports = chain(40);
+    let structure = Structure::of(40, supports.iter().map(Vec::as_slice)).expect("most values are zero");
+    for value in [0.0, -1.0, f64::NAN] {
+        assert!(!structure.factorise(&mut vec![value; structure.values()], 1.0, &mut Vec::new()));
+    }
+}
+
+#[test]
+fn where_most_values_are_there_the_matrix_is_dense() {
+    let all: Vec<u32> = (0..100).collect();
+    assert!(Structure::of(100, [&all[..]].into_iter()).is_none());
+    assert!(Structure::of(8, chain(8).iter().map(Vec::as_slice)).is_none());
 }
 
 #[test]

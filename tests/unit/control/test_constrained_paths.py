@@ -77,7 +77,7 @@ def test_what_was_in_use_stands_by_unless_it_is_dead_or_in_use_still(first, then
 def test_edges_are_not_configured_for_more_and_more():
     many = tuple((f"g{i}", f"x{n}", f"c{i}") for n in range(MOST_PATHS) for i in range(1, PLACES))
     live = live_without()
-    live.__dict__["capacity_mbps"] = {link: 1.0 for path in many for link in path}
+    live.__dict__["lives"] = frozenset(link for path in many for link in path).__contains__
     ends = ends_at(DOWN, (WAYS["a0"],))
     kept = standing_by(live, ends, [("g0", "c0")], many)
     assert kept == many[: MOST_PATHS - 1]

@@ -8,7 +8,7 @@ import pytest
 from examples import seeds
 
 from hyroads.controller.control.live_network import Basis, Cache, LiveNetwork
-from hyroads.controller.core.interface_graph import InterfaceGraph, capacities_of, interface_graph
+from hyroads.controller.core.interface_graph import InterfaceGraph, interface_graph
 from hyroads.controller.core.netfile import parse
 from hyroads.controller.core.network import Network
 from hyroads.controller.core.topologies import campus
@@ -85,7 +85,7 @@ def test_it_is_what_it_would_be_without_a_past(seed: int) -> None:
         live = cache.live(state)
         fresh = LiveNetwork(context, Basis(live.basis.dead, live.basis.capacity_mbps, None, live.basis.places))
         assert live.basis.dead == state.silent
-        assert (capacities_of(live.network) == capacities_of(fresh.network)).all()
+        assert (live.network.capacities == fresh.network.capacities).all()
         assert interface_graph(live.network) == graph_of(fresh.network)
         assert live.network.link_index == {link.id: i for i, link in enumerate(fresh.network.links)}
         assert live.intents == fresh.intents

@@ -250,7 +250,7 @@ def test_what_access_points_measure_decides_and_only_large_changes_move_paths() 
     assert rates(live, "f1")[0] == pytest.approx(0.95 * 9, rel=0.03) and plans == 0
     run(2.0, ab_plc=3.0)
     assert rates(live, "f1")[0] == pytest.approx(0.95 * 3, rel=0.03) and plans >= 1
-    assert live.network.capacity_mbps["ab-plc"] == pytest.approx(3.0, rel=0.1)
+    assert live.network.capacities[CONTEXT.network.link_index["ab-plc"]] == pytest.approx(3.0, rel=0.1)
     source.next = Measurements()
     for _ in range(40):
         now_s += 1.0
@@ -370,7 +370,7 @@ def test_several_overrides_are_one_and_the_first_that_names_a_flow_decides() -> 
 def test_what_is_prepared_is_what_the_plan_is_made_of() -> None:
     loop = LiveLoop(CONTEXT.network, ConfiguredSource(CONTEXT.network))
     live, state = Live(CONTEXT, Numbers(), Options(), loop), start()
-    live.preparation(state)()
+    live.preparation(state).run()
     plan = live.replan(state, NO_REPORTS, 0.0)
     assert "planner" in live.network.__dict__ and "intents" in live.network.__dict__
     unprepared = live_of(CONTEXT)

@@ -20,7 +20,7 @@ from hyroads.controller.core.estimate.link_estimate import Sample, Source
 from hyroads.controller.core.netfile import parse
 from hyroads.controller.model.plan import Options
 from hyroads.controller.model.state import DeclaredFlow, Origin, TopologyContext, agent_up, initial, links_heard
-from hyroads.controller.runtime.deployer import AgentDeployer
+from hyroads.controller.runtime.agent_deployer import AgentDeployer
 
 # f1 and f2 share nothing; f3 begins where f1 does and uses another medium; f4 contends with f1 for WiFi only.
 DOCUMENT: dict[str, Any] = {

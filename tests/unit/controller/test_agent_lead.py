@@ -20,7 +20,7 @@ from hyroads.controller.control.update_order import Orders
 from hyroads.controller.core.netfile import parse
 from hyroads.controller.model.plan import Plan
 from hyroads.controller.model.state import DeclaredFlow, Origin, TopologyContext, agent_up, initial
-from hyroads.controller.runtime.deployer import AgentDeployer
+from hyroads.controller.runtime.agent_deployer import AgentDeployer
 
 CONTEXT = TopologyContext.of(
     parse(

@@ -336,3 +336,99 @@ def test_many_sockets_end_and_others_get_their_descriptors(ports: Ports) -> None
     shim.sleep(0.02)
     assert not ours.server._poll._library_reads
     assert isinstance(ours.server._poll.library, MessageReader)
+
+
+def lines_of(port: Port) -> list[dict[str, Any]]:
+    """What the device is sent in the next moment."""
+    text, until_s = b"", time.monotonic() + 0.02
+    port.device.setblocking(False)
+    while time.monotonic() < until_s or not text.endswith(b"\n"):
+        shim.sleep(0.001)
+        assert time.monotonic() < until_s + WITHIN_S
+        try:
+            text += port.device.recv(1 << 20)
+        except BlockingIOError:
+            if not text and time.monotonic() > until_s:
+                break
+    port.device.setblocking(True)
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def look_after(port: Port, after_s: float) -> None:
+    """After a time at whose end the device says something."""
+    port.now_s += after_s
+    port.say(b'{"type":"ok","seq":null}\n')
+    port.server._look_after_all(0.2)
+
+
+@pytest.mark.parametrize("more", [b"", b',"epoch":0', b',"epoch":5,"heard_ms":3'])
+def test_whoever_sends_pings_they_are_sent_and_answered_alike(ports: Ports, more: bytes) -> None:
+    for port in ports():
+        port.dial()
+        lines_of(port)
+        look_after(port, 1.0)
+        seqs = [line["seq"] for line in lines_of(port) if line["type"] == "ping"]
+        assert len(seqs) == 1
+        for _ in range(3):
+            # The second answer is to nobody's question.
+            for is_first in (True, False):
+                port.now_s += 0.01
+                port.session.rtt_ms = None
+                port.say(b'{"type":"pong","seq":%d%b}\n' % (seqs[0], more))
+                assert (port.session.rtt_ms is not None) == is_first and port.session.heard_s == port.now_s
+            look_after(port, 0.05)
+            assert lines_of(port) == []
+            look_after(port, 1.0)
+            seqs = [line["seq"] for line in lines_of(port)]
+            assert len(seqs) == 1
+        assert port.server._greatest == (5 if more.endswith(b"3") else 0)
+
+
+def test_a_device_that_does_not_read_is_sent_whole_lines_and_then_closed(ports: Ports) -> None:
+    for port in ports():
+        port.dial()
+        lines_of(port)
+        session, sent = port.session, 0
+        while not session._outbox.qsize():
+            session.send({"type": "filler", "text": "x" * 997})
+            sent += 1
+        shim.sleep(0)
+        for _ in range(5):
+            # Also while only a ping found no room.
+            look_after(port, 1.0)
+        assert not session.closed
+        lines = lines_of(port)
+        assert [line["type"] for line in lines] == ["filler"] * sent + ["ping"] * 5
+        assert [line["seq"] for line in lines[sent:]] == sorted({line["seq"] for line in lines[sent:]})
+        for _ in range(10_000):
+            if session.closed:
+                break
+            look_after(port, 1.0)
+        assert session.closed and session._outbox.full()
+
+
+def test_a_ping_without_room_is_sent_before_what_follows(ports: Ports) -> None:
+    ours, _ = ports()
+    ours.dial()
+    lines_of(ours)
+    session = ours.session
+    # All the room there is, to the byte, while nothing of it waits in Python.
+    whole = b'{"type":"filler"}\n'
+    sent = 0
+    for most in (1 << 16, 1):
+        with pytest.raises(BlockingIOError):
+            while True:
+                sent += session._socket.fd.send((whole * 4096)[sent % len(whole) :][:most])
+    rest = whole[sent % len(whole) :] if sent % len(whole) else b""
+    look_after(ours, 1.0)
+    shim.sleep(0.01)
+    assert not session._outbox.qsize()
+    text = ours.device.recv(1 << 20, 0)
+    session._socket.fd.send(rest)
+    session.send({"type": "after"})
+    found = text
+    while not found.endswith(b'{"type":"after"}\n'):
+        shim.sleep(0)
+        found += ours.device.recv(1 << 20)
+    types = [json.loads(line)["type"] for line in found.splitlines()]
+    assert set(types[:-2]) == {"filler"} and types[-2:] == ["ping", "after"]

@@ -19,8 +19,8 @@ from hyroads.controller.core.strict_json import JsonError
 from hyroads.controller.framework import ryu_shim as shim
 from hyroads.controller.framework import shared_poll
 from hyroads.controller.framework.shared_poll import SharedPoll
-from hyroads.controller.switches import server
-from hyroads.controller.switches.server import LargeReads
+from hyroads.controller.switches import reading
+from hyroads.controller.switches.reading import LargeReads
 
 
 @given(st.lists(st.tuples(st.floats(0, 3), st.booleans()), max_size=30))
@@ -84,7 +84,7 @@ def test_many_small_messages_are_read_together_and_nothing_else_waits(
     bytes_each: int, every_s: float, pauses: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now, slept = [0.0], []
-    monkeypatch.setattr(server.shim, "sleep", slept.append)
+    monkeypatch.setattr(reading.shim, "sleep", slept.append)
 
     class Endless:
         def recv(self, size: int) -> bytes:
@@ -94,7 +94,7 @@ def test_many_small_messages_are_read_together_and_nothing_else_waits(
     reads = LargeReads(Endless(), lambda: now[0])
     for _ in range(500):
         assert len(reads.recv(8)) == bytes_each
-    assert bool(slept) is pauses and set(slept) <= {server.PAUSE_S}
+    assert bool(slept) is pauses and set(slept) <= {reading.PAUSE_S}
     # As soon as little comes each message is read at once again.
     every_s, slept[:] = 0.05, []
     for _ in range(10):

@@ -123,7 +123,7 @@ class Agents:
         self.session = Session(Hello("a", "x", "a", None, 0), "test", self.here, lambda: self.now_s)
 
     def look_after(self) -> None:
-        self.server._look_after(self.session, 0.2)
+        self.server._look_after(self.session, 0.2, self.now_s)
 
 
 @pytest.fixture

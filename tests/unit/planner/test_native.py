@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hyroads.controller import native as package
 from hyroads.controller.core import planner, planner_native
 from hyroads.controller.core.errors import PlanningError
-from hyroads.controller.core.interface_graph import capacities_of, interface_graph
+from hyroads.controller.core.interface_graph import interface_graph
 from hyroads.controller.core.netfile import parse
 from hyroads.controller.core.planner_native import NativeNetwork
 from hyroads.controller.core.tree import TreeQuery, explore
@@ -30,7 +30,7 @@ needs_kernel = pytest.mark.skipif(KERNEL is None, reason="the compiled kernel is
 
 def both(network, query, clients_relay=False):
     graph = interface_graph(network, clients_relay)
-    capacities = capacities_of(network)
+    capacities = network.capacities
     native = planner_native.explore(KERNEL, NativeNetwork.of(graph, network.interference), capacities, query)
     return native, explore(graph, network.interference, capacities, query)
 
@@ -108,6 +108,7 @@ def test_malformed_arrays_are_refused(damage):
 @pytest.mark.parametrize("capacity_mbps", [float("nan"), float("inf"), -1.0])
 def test_capacities_that_are_no_capacities_are_refused(capacity_mbps):
     network, graph, capacities = triangle()
+    capacities = capacities.copy()
     capacities[0] = capacity_mbps
     with pytest.raises(PlanningError, match="refused"):
         planner_native.explore(
@@ -130,7 +131,7 @@ def test_queries_out_of_range_are_refused(query):
 @pytest.mark.parametrize("rule", ["range", "conflicts"])
 def test_malformed_interference_is_refused(rule, random_network):
     network = random_network(5, rule, density=0.8)
-    graph, capacities = interface_graph(network), capacities_of(network)
+    graph, capacities = interface_graph(network), network.capacities
     packed = NativeNetwork.of(graph, network.interference)
     for name in {"range": ["near"], "conflicts": ["offsets", "group"]}[rule]:
         for wrong in (packed.structure[name][:-1], packed.structure[name][::-1].copy()):
@@ -157,7 +158,7 @@ def triangle():
     ]
     nodes = {name: {"role": "ap"} for name in "abc"}
     network = parse({"nodes": nodes, "links": links, "interference": {"rule": "technology"}}, "triangle")
-    return network, interface_graph(network), capacities_of(network)
+    return network, interface_graph(network), network.capacities
 
 
 def test_library_is_looked_for_where_it_is_said_to_be(monkeypatch, tmp_path):

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog
 
 from hyroads.controller.core.errors import PlanningError
-from hyroads.controller.core.interface_graph import capacities_of
 from hyroads.controller.core.interference import ConflictInterference
 from hyroads.controller.core.network import Link, Network, Node, Role
 from hyroads.controller.core.optimum import (
@@ -126,6 +125,6 @@ def test_rates_are_feasible_on_every_link_and_dominated_rows_do_not_matter(seed,
 def test_paths_over_links_that_do_not_exist_are_refused(random_network):
     network = random_network(1, density=1.0)
     dead = network.with_capacities({network.links[0].id: 0.0})
-    assert capacities_of(dead)[0] == 0
+    assert dead.capacities[0] == 0
     with pytest.raises(PlanningError, match="capacity 0"):
         multipath_optimum_mbps(dead, [(0,)])

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hyroads.controller.core.errors import PlanningError
-from hyroads.controller.core.interface_graph import capacities_of, interface_graph, metric_of
+from hyroads.controller.core.interface_graph import interface_graph, metric_of
 from hyroads.controller.core.routes import all_routes, broadcast_tree
 from hyroads.controller.core.tree import n_shortest
 
@@ -35,7 +35,7 @@ def test_following_next_hops_is_the_shortest_path(seed, technologies, tied, clie
         seed, size=7, technologies=technologies, tied=tied, clients=clients, density=0.35, dead=True
     )
     graph = interface_graph(network)
-    metric = metric_of(graph, capacities_of(network))
+    metric = metric_of(graph, network.capacities)
     routes = all_routes(network, ["n6"])["n6"]
     for node in list(network.nodes)[:-1]:
         best = n_shortest(metric, graph.node(node), graph.node("n6"), 1)
@@ -101,3 +101,17 @@ def test_broadcast_tree_is_a_minimum_spanning_forest_of_switches(seed, tied, cli
         assert forward.technology == backward.technology
         total += 1 / forward.capacity_mbps + 1 / backward.capacity_mbps
     assert total == pytest.approx(expected.size("weight"), rel=1e-6)
+
+
+@examples(80)
+@given(seed=SEEDS, tied=st.booleans(), clients=st.booleans(), density=st.floats(0.1, 0.8), data=st.data())
+def test_edges_that_are_left_stay_in_the_broadcast_tree(seed, tied, clients, density, data, random_network):
+    network = random_network(seed, size=8, tied=tied, clients=clients, density=density, dead=True)
+    names = [link.id for link in network.links]
+    gone = data.draw(st.sets(st.sampled_from(names), max_size=4)) if names else set()
+    after = network.with_capacities(dict.fromkeys(gone, 0.0))
+    if interface_graph(after).unit_mbps != interface_graph(network).unit_mbps:
+        # All weights are others.
+        return
+    left = [edge for edge in broadcast_tree(network) if gone.isdisjoint({names[edge.forward], names[edge.backward]})]
+    assert broadcast_tree(after, left) == broadcast_tree(after)

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from link_paths import is_loop_free
 
 from hyroads.controller.core.interface_graph import (
-    capacities_of,
     interface_graph,
     metric_of,
 )
@@ -23,7 +22,7 @@ SEEDS = st.integers(0, 2**32)
 
 def metric_in(network, clients_relay=False):
     graph = interface_graph(network, clients_relay)
-    return graph, metric_of(graph, capacities_of(network))
+    return graph, metric_of(graph, network.capacities)
 
 
 def formula_cost(network, path):

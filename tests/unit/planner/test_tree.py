@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from link_paths import is_loop_free
 
 from hyroads.controller.core.errors import PlanningError
-from hyroads.controller.core.interface_graph import capacities_of, link_ids
+from hyroads.controller.core.interface_graph import link_ids
 from hyroads.controller.core.netfile import parse
 from hyroads.controller.core.network import Network
 from hyroads.controller.core.optimum import multipath_optimum_mbps, multipath_rates
@@ -61,7 +61,7 @@ def test_contention_example():
             ("dc", "d", "c", "wifi", 11),
         ]
     )
-    capacities = capacities_of(network)
+    capacities = network.capacities
     assert path_rate(network.interference, capacities, (0, 1)) == pytest.approx(10)
     left = update(network.interference, capacities, (2, 3))
     assert left.tolist() == [0, 0, pytest.approx(89), 0]
@@ -91,7 +91,7 @@ def test_link_in_several_paths_of_one_multipath(prefer):
 @given(seed=SEEDS, rule=RULES, tied=st.booleans())
 def test_laws_of_update(seed, rule, tied, random_network, all_paths):
     network = random_network(seed, rule, technologies=3, tied=tied, density=0.35)
-    capacities = capacities_of(network)
+    capacities = network.capacities
     for path in all_paths(network, "n0", "n3")[:20]:
         left = update(network.interference, capacities, path)
         assert (left <= capacities).all() and (left >= 0).all()
@@ -121,7 +121,7 @@ def test_laws_of_the_plan(seed, rule, tied, random_network):
         assert 1 <= len(arm.paths) <= 2
         assert all(is_loop_free(network, path) for path in arm.links)
         # The rates are those of the definition, replayed along the branch.
-        capacities = capacities_of(network)
+        capacities = network.capacities
         for path in arm.paths:
             assert path.rate_mbps == path_rate(network.interference, capacities, path.links)
             capacities = update(network.interference, capacities, path.links)
