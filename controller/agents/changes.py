@@ -197,16 +197,18 @@ class Decoded:
     a number that stands for what its numbers are about, 0 if that is not known: with the same number they are about the
     same, in the same order.
 
-    ``told`` has as many events. Whoever gives several of these gives the same ``names`` each time: what was found out
-    of these need not be looked up again.
+    The i-th came as event ``events[i]`` of ``told``. Whoever gives several of these gives the same ``names`` each time:
+    what was found out of these need not be looked up again.
     """
 
-    __slots__ = ("first", "names", "places", "shapes", "times_s", "told", "values")
+    __slots__ = ("events", "first", "names", "places", "shapes", "times_s", "told", "values")
 
-    def __init__(self, names: Sequence[str], places: IndexArray, shapes: NDArray[np.int64], told: Told) -> None:
-        self.names, self.places, self.shapes, self.told = names, places, shapes, told
+    def __init__(
+        self, names: Sequence[str], places: IndexArray, shapes: NDArray[np.int64], told: Told, events: IndexArray
+    ) -> None:
+        self.names, self.places, self.shapes, self.told, self.events = names, places, shapes, told, events
         self.values: NDArray[np.float64] = told.values
-        first = told.events["first"].astype(np.intp)
+        first = told.events["first"][events].astype(np.intp)
         self.times_s: NDArray[np.float64] = self.values[first]
         self.first: IndexArray = first + 1
         """Where in ``values`` the counters of each begin."""
@@ -225,6 +227,10 @@ class Decoded:
         """Whose the i-th is."""
         return self.names[int(self.places[i])]
 
+    def numbers(self, i: int) -> NDArray[np.float64]:
+        """The time of the i-th, and its counters."""
+        return self.told.numbers(int(self.events[i]))
+
 
 class DecodedReports(Decoded):
     """Reports of several agents, of each at most one, of which the library has decoded what each slot needs: their
@@ -241,20 +247,23 @@ class DecodedReports(Decoded):
         names: Sequence[str],
         places: IndexArray,
         shapes: NDArray[np.int64],
-        wholes: NDArray[np.object_],
         told: Told,
+        events: IndexArray,
+        *,
+        wholes: NDArray[np.object_],
     ) -> None:
-        super().__init__(names, places, shapes, told)
+        super().__init__(names, places, shapes, told, events)
         self.wholes = wholes
 
     def some(self, which: IndexArray) -> DecodedReports:
         """Some of them alone."""
-        columns = self.places[which], self.shapes[which], self.wholes[which]
-        return DecodedReports(self.names, *columns, self.told.some(which))
+        columns = self.places[which], self.shapes[which], self.told, self.events[which]
+        return DecodedReports(self.names, *columns, wholes=self.wholes[which])
 
     def report(self, i: int) -> DecodedReport:
         """One of them; all that it says is read from its line later."""
-        line = self.told.line(i) if self.told.events[i]["kind"] == CHANGES else None
+        event = int(self.events[i])
+        line = self.told.line(event) if self.told.events[event]["kind"] == CHANGES else None
         return DecodedReport(self.wholes[i], line, float(self.times_s[i]))
 
 

@@ -519,15 +519,14 @@ class AgentServer:
         reports = np.flatnonzero(are_taken)
         if len(readings):
             which = rows[readings]
-            self._radios.listener.radio_readings(DecodedReadings(
-                self._names, columns.place[which], columns.shape[which],
-                lambda i: columns.session[which[i]].reading, told.some(readings),
-            ))  # fmt: skip
+            about = self._names, columns.place[which], columns.shape[which], told, readings
+            self._radios.listener.radio_readings(
+                DecodedReadings(*about, reading=lambda i: columns.session[which[i]].reading)
+            )
         if len(reports):
             which = rows[reports]
-            self._listener.agent_reports(DecodedReports(
-                self._names, columns.place[which], columns.shape[which], columns.whole[which], told.some(reports)
-            ))  # fmt: skip
+            about = self._names, columns.place[which], columns.shape[which], told, reports
+            self._listener.agent_reports(DecodedReports(*about, wholes=columns.whole[which]))
             for row in which[~columns.is_joined[which]].tolist():
                 self._join(columns.session[row])
 

@@ -262,15 +262,17 @@ class DecodedReadings(Decoded):
         names: Sequence[str],
         places: NDArray[np.intp],
         shapes: NDArray[np.int64],
-        reading: Callable[[int], WholeReading],
         told: Told,
+        events: NDArray[np.intp],
+        *,
+        reading: Callable[[int], WholeReading],
     ) -> None:
-        super().__init__(names, places, shapes, told)
+        super().__init__(names, places, shapes, told, events)
         self.reading = reading
 
     def report(self, i: int) -> RadioReport:
         """All of one of them."""
-        return self.reading(i).decoded(self.told.numbers(i).tolist())
+        return self.reading(i).decoded(self.numbers(i).tolist())
 
 
 def _changed(before: RadioInterface, entry: Mapping[str, Any]) -> RadioInterface:

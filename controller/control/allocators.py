@@ -105,9 +105,10 @@ class SolverMode:
             self._merged_shares = self._merged.shares(self._shares)
 
     def _allocated(self, problem: RateProblem, shares: SliceShares | None, last: Allocation | None) -> Allocation:
-        number = {flow: index for index, flow in enumerate(problem.layout.flow_ids)}
-        order = [number[flow] for flow in self._minimums if flow in number]
         self.granted = {}
+        known = problem.layout.flow_ids if self._minimums else ()
+        number = {flow: index for index, flow in enumerate(known)}
+        order = [number[flow] for flow in self._minimums if flow in number]
         if not order:
             return self._within_shares(problem, shares, last, solve)
         minimum = np.zeros(problem.layout.flow_count)

@@ -7,8 +7,10 @@ interface is taken to hear what the rule says. No I/O; time is an argument.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+
+import numpy as np
 
 from hyroads.controller.agents.telemetry import RadioNeighbour
 from hyroads.controller.core.carrier_sensing_rule import (
@@ -16,10 +18,11 @@ from hyroads.controller.core.carrier_sensing_rule import (
     CarrierSensingInterference,
     implied_carrier_sensing,
 )
-from hyroads.controller.core.estimate.busy_time import Interface
+from hyroads.controller.core.estimate.busy_time import Interface, Interfaces, latest
 from hyroads.controller.core.infer.topology import NeighbourTables
 from hyroads.controller.model.state import TopologyContext
 
+from .radio_table import FreshReadings
 from .source import NOTHING_HEARD, Heard
 
 # Tables change when something is switched on or off; twice a second is soon enough to look.
@@ -31,38 +34,41 @@ FIRST_AFTER_S = 2.0
 
 @dataclass(slots=True)
 class _Rows:
-    """The last rows of an interface, when they were read, and by node: whether it has an estimate towards it, and how
-    many seconds before it was last heard.
+    """The last rows of an interface, and by node: whether it has an estimate towards it, and how many seconds before
+    they were read it was last heard.
     """
 
     rows: tuple[RadioNeighbour, ...] = ()
-    time_s: float = -math.inf
     known: Mapping[str, tuple[bool, float]] = field(default_factory=dict)
-
-
-_NO_ROWS = _Rows()
 
 
 class CarrierSensingRegistry:
     """The last neighbour table of every interface, and what follows from all of them."""
 
-    def __init__(self, context: TopologyContext) -> None:
+    def __init__(self, context: TopologyContext, interfaces: Interfaces) -> None:
+        """``interfaces`` are all those of the context, as readings of radios number them."""
         addressing, network = context.addressing, context.network
         self._network = network
         self._awaited = {(node, k) for node in addressing.dpid for k in addressing.technologies(node)}
         interface_of = {mac: interface for interface, mac in addressing.interface_mac.items()}
-        self._tables = NeighbourTables(interface_of)
-        self._interface_of = interface_of
-        self._new: set[Interface] = set()
+        self._tables = NeighbourTables(interface_of, interfaces)
+        self._interface_of, self._place_of = interface_of, interfaces.place_of
         self._rows: dict[Interface, _Rows] = {}
-        self._observers: dict[Interface, None] = {}
+        count = len(interfaces.names)
+        # By place of an interface: when its rows were read, of what version those of its radios are (-1: others), and
+        # whether they came since the last update.
+        self._times_s, self._versions = np.full(count, -np.inf), np.full(count, -1, dtype=np.intp)
+        self._is_new = np.zeros(count, dtype=bool)
+        self._other: dict[Interface, None] = {}
+        """Those with other rows since the last update."""
+        self._observers: tuple[Interface, ...] = ()
         self._hears: Mapping[Interface, frozenset[str]] = {}
         self._published: tuple[object, ...] = ()
         self._first_s: float | None = None
         self._updated_s = self._published_s = 0.0
         self.is_inferred = isinstance(network.interference, AssumedCarrierSensing)
         self._declared = None if self.is_inferred else implied_carrier_sensing(network)
-        self.last_busy: dict[Interface, float] = {}
+        self.last_busy: Mapping[Interface, float] = {}
         self.heard: Heard = NOTHING_HEARD
 
     def complete(self) -> bool:
@@ -80,24 +86,18 @@ class CarrierSensingRegistry:
         self._awaited.discard(interface)
         named = ((self._interface_of.get(row.mac), row) for row in rows)
         known = {o[0]: (bool(row.tx_mbps), row.last_heard_ms / 1000) for o, row in named if o is not None}
-        self._rows[interface] = _Rows(rows, time_s, known)
-        self._new.add(interface)
+        self._rows[interface] = _Rows(rows, known)
+        at = self._place_of[interface]
+        self._times_s[at], self._versions[at], self._is_new[at] = time_s, -1, True
+        self._other[interface] = None
 
-    def tables(
-        self,
-        interfaces: Sequence[Interface],
-        neighbours: Sequence[tuple[RadioNeighbour, ...]],
-        times_s: Sequence[float],
-    ) -> None:
-        """The rows of many interfaces. The very rows of the last time may be given again, and cost next to nothing."""
-        known = self._rows
-        for interface, rows, time_s in zip(interfaces, neighbours, times_s, strict=True):
-            last = known.get(interface)
-            if last is None or last.rows is not rows:
-                self.table(interface, rows, time_s)
-            else:
-                last.time_s = time_s
-        self._new.update(interfaces)
+    def tables(self, fresh: FreshReadings) -> None:
+        """The rows of many interfaces. Those that are of the last time cost next to nothing."""
+        places = fresh.places
+        for i in np.flatnonzero(fresh.versions != self._versions[places]).tolist():
+            at = int(places[i])
+            self.table(fresh.interfaces.names[at], fresh.neighbours[at], float(fresh.times_s[i]))
+        self._times_s[places], self._versions[places], self._is_new[places] = fresh.times_s, fresh.versions, True
 
     def tells(self, interface: Interface, node: str, now_s: float) -> bool:
         """Whether an interface tells itself how fast it can send to a node."""
@@ -106,9 +106,11 @@ class CarrierSensingRegistry:
 
     def _heard(self, interface: Interface, node: str) -> tuple[bool, float]:
         """Whether an interface has an estimate towards a node, and when it heard it last."""
-        last = self._rows.get(interface, _NO_ROWS)
+        last = self._rows.get(interface)
+        if last is None:
+            return False, -math.inf
         estimate, age_s = last.known.get(node, (False, math.inf))
-        return estimate, last.time_s - age_s
+        return estimate, float(self._times_s[self._place_of[interface]]) - age_s
 
     def may_hear(self, interface: Interface, node: str, now_s: float) -> bool:
         """Whether an interface hears a node, or does not speak of anyone (a plain client)."""
@@ -116,25 +118,31 @@ class CarrierSensingRegistry:
 
     def observed(self, busy: Mapping[Interface, float]) -> None:
         """Busy shares of a slot."""
-        self.last_busy.update(busy)
-        self._observers.update(dict.fromkeys(busy))
+        before, self.last_busy = self.last_busy, latest(self.last_busy, busy)
+        # Nobody who has told a share is forgotten.
+        if len(self.last_busy) != len(before):
+            self._observers = tuple(sorted(self.last_busy))
 
     def update(self, now_s: float) -> None:
         """Looks whether anything changed, now and then."""
         if self._first_s is None or now_s - self._updated_s < UPDATE_S:
             return
         self._updated_s = now_s
-        new, self._new = self._new, set()
-        for interface in new:
-            last = self._rows[interface]
-            self._tables.take(interface, last.time_s, last.rows)
+        other, self._other = self._other, {}
+        for interface in other:
+            at = self._place_of[interface]
+            self._is_new[at] = False
+            self._tables.take(interface, float(self._times_s[at]), self._rows[interface].rows)
+        again = np.flatnonzero(self._is_new)
+        self._is_new[again] = False
+        self._tables.take_again(again, self._times_s[again])
         self._hears = self._tables.hears(now_s)
         if not self._awaited or now_s - max(self._first_s, self._published_s) >= FIRST_AFTER_S:
             self._published_s = now_s
             self._publish()
 
     def _publish(self) -> None:
-        observers = tuple(sorted(self._observers))
+        observers = self._observers
         state = (observers, self._hears if self.is_inferred else None)
         if state == self._published:
             return

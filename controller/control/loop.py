@@ -26,7 +26,7 @@ from hyroads.controller.core.closed_loop import (
     slot,
 )
 from hyroads.controller.core.demand import Demands, Offers
-from hyroads.controller.core.estimate.busy_time import CarrierSensing, ExternalAirtime, Interface
+from hyroads.controller.core.estimate.busy_time import CarrierSensing, ExternalAirtime, Interface, latest
 from hyroads.controller.core.estimate.link_estimate import LinkEstimator
 from hyroads.controller.core.interference import Interference
 from hyroads.controller.core.network import PRODUCTION, FlowSpec, Network, Traffic
@@ -98,7 +98,7 @@ class LiveLoop:
     ) -> None:
         self.options = options
         self.declared = network
-        self.busy: dict[Interface, float] = {}
+        self.busy: Mapping[Interface, float] = {}
         """The last busy share of every interface that has told one."""
         self.override = override or RateOverride()
         self.groups: GroupAirtime | None = None
@@ -295,7 +295,7 @@ class LiveLoop:
         ``run`` carries out what takes longest, perhaps in another thread; until it is done nobody may change the loop.
         """
         taken = self._source.take(now_s)
-        self.busy.update(taken.busy)
+        self.busy = latest(self.busy, taken.busy)
         heard = self._source.heard()
         if heard is not self._heard:
             self._hear(heard)
@@ -398,7 +398,7 @@ class LiveLoop:
         self._told, self._told_for = {**told, **changed}, (result.state.pushed, self._path_groups)
         # Without what is only at hand for flows that send little.
         wanted = self.state.allocation or result.allocation
-        link_rates = np.asarray(wanted.layout.routing.T @ (wanted.path_rates_mbps + self._unreserved()))
+        link_rates = np.asarray(wanted.layout.routing_t @ (wanted.path_rates_mbps + self._unreserved()))
         self._recent.allowed(link_rates, self.state.problem.capacity_mbps, now_s)
         fill = {
             flow: by_path(self._in_order(flow, each.fill_mbps), self._path_groups[flow], len(self._order[flow]))
@@ -410,7 +410,7 @@ class LiveLoop:
     def _measurements(self, taken: Measurements, agents: AgentRates, now_s: float) -> Measurements:
         """Names of paths become positions; flows that the override decides offer what it wants, not what they have."""
         offers = Offers.of(agents.offers)
-        offers = offers.without({flow for flow in offers.flows if flow not in self._order or flow in self.fixed})
+        offers = offers.without(set(offers.flows).difference(self._order) | self.fixed.keys() & set(offers.flows))
         most_mbps, rates = self._recent.most(now_s), self._rates_of_groups(PathRates.of(agents.path_mbps))
         return Measurements(taken.samples, taken.busy, {}, offers, most_mbps, self.groups, rates, taken.late_s)
 
@@ -436,9 +436,13 @@ class LiveLoop:
 
     def _with_least(self, result: SlotResult, fixed: Mapping[str, Sequence[float]]) -> SlotResult:
         """No flow of the solver's is without any rate: external traffic may take all airtime, but not for ever."""
+        known = result.state.in_force
+        # With thousands of flows only those are looked at that may have next to nothing.
+        few = np.flatnonzero(~(known.layout.flow_rates(known.mbps) >= MIN_FLOW_MBPS)).tolist()
+        names = known.layout.flow_ids
         least = {
             flow: (MIN_FLOW_MBPS, *(0.0 for _ in rates[1:]))
-            for flow, rates in result.state.pushed.items()
+            for flow, rates in ((names[i], known.pushed.get(names[i], ())) for i in few)
             if rates and rates[0] < MIN_FLOW_MBPS / 2 and flow not in fixed and sum(rates) < MIN_FLOW_MBPS / 2
         }
         return self._pushing(result, least)
@@ -496,8 +500,7 @@ class LiveLoop:
             return result
         changed = {flow: given for flow, given in rates.items() if self.state.pushed.get(flow) != given}
         remaining = {flow: given for flow, given in result.push.items() if flow not in rates}
-        state = replace(result.state, pushed={**result.state.pushed, **rates})
-        return replace(result, state=state, push={**remaining, **changed})
+        return replace(result, state=result.state.pushing(rates), push={**remaining, **changed})
 
     def _in_order(self, flow: str, by_name: Mapping[PathName, float]) -> tuple[float, ...]:
         """Of a flow whose path groups are single paths."""

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hyroads.controller.agents.telemetry import DecodedReadings, RadioInterface, RadioNeighbour, RadioReport
-from hyroads.controller.core.estimate.busy_time import Interface
-from hyroads.controller.core.ragged import Ragged, places
+from hyroads.controller.core.estimate.busy_time import Interface, Interfaces
+from hyroads.controller.core.ragged import Ragged
 from hyroads.controller.measure.samples import Event, InterfaceSample, NeighbourSample, NodeSample, Silence
 
 from .probing import BusyReading
@@ -68,20 +68,23 @@ class Fresh:
 @dataclass(frozen=True, eq=False)
 class FreshReadings:
     """:class:`Fresh` of many interfaces as columns, one of each: ``places`` are those of the interfaces
-    (``RadioTable.place_of``), ``busy`` is NaN where it is not known.
+    (``interfaces``), ``busy`` is NaN where it is not known. ``neighbours`` are by place, also of the other interfaces.
     """
 
-    interfaces: list[Interface]
+    interfaces: Interfaces
     places: IndexArray
     times_s: FloatArray
-    neighbours: list[tuple[RadioNeighbour, ...]]
+    neighbours: Sequence[tuple[RadioNeighbour, ...]]
+    versions: IndexArray
+    """Of the rows: other rows of an interface have another one, 0 or more."""
     busy: FloatArray
 
     def __iter__(self) -> Iterator[Fresh]:
         """One after the other."""
-        columns = self.interfaces, self.times_s.tolist(), self.neighbours, self.busy.tolist()
-        for interface, time_s, neighbours, busy in zip(*columns, strict=True):
-            yield Fresh(interface, time_s, neighbours, None if math.isnan(busy) else busy)
+        columns = self.places.tolist(), self.times_s.tolist(), self.busy.tolist()
+        for at, time_s, busy in zip(*columns, strict=True):
+            rows, known = self.neighbours[at], None if math.isnan(busy) else busy
+            yield Fresh(self.interfaces.names[at], time_s, rows, known)
 
 
 class _Tracks:
@@ -91,6 +94,8 @@ class _Tracks:
 
     def __init__(self, count: int) -> None:
         self.neighbours: list[tuple[RadioNeighbour, ...]] = [()] * count
+        self.versions = np.zeros(count, dtype=np.intp)
+        """Of the neighbours: it grows whenever they are another object."""
         self.last_us = np.zeros((count, 2), dtype=np.int64)
         """Busy, active."""
         self.read_s = np.zeros(count)
@@ -105,11 +110,18 @@ class _Tracks:
 
     def begin(self, at: int, new: RadioInterface, read_s: float, time_s: float) -> None:
         """The first reading of an interface."""
-        self.neighbours[at], self.last_us[at] = new.neighbours, _counters(new)
+        self.hear(at, new.neighbours)
+        self.last_us[at] = _counters(new)
         self.read_s[at] = self.moved_s[at] = read_s
         self.time_s[at] = time_s
         self.moves[at] = self.taken[at] = self.frozen[at] = False
         self.grown_us[at], self._written[at] = 0, 0
+
+    def hear(self, at: int, rows: tuple[RadioNeighbour, ...]) -> None:
+        """The rows of an interface."""
+        if rows is not self.neighbours[at]:
+            self.neighbours[at] = rows
+            self.versions[at] += 1
 
     def take(
         self, at: IndexArray, us: NDArray[np.int64], read_s: FloatArray, time_s: FloatArray
@@ -117,24 +129,32 @@ class _Tracks:
         """Readings of several interfaces, each another one: counters, int64[interfaces, 2], and when they were read.
         Gives which of the readings are in doubt, and why.
         """
-        written = self._written[at] % HISTORY
-        self._history_s[at, written], self._history_us[at, written] = time_s, us
-        self._written[at] += 1
+        written = self._written[at]
+        place = at * HISTORY + written % HISTORY
+        self._history_s.reshape(-1)[place], self._history_us.reshape(-1, 2)[place] = time_s, us
+        self._written[at] = written + 1
         grown = us - self.last_us[at]
         busy_us, active_us = grown[:, 0], grown[:, 1]
-        restarted = (grown < 0).any(axis=1)
+        restarted = (busy_us < 0) | (active_us < 0)
         beyond = ~restarted & (busy_us > active_us * (1 + BUSY_TOLERANCE))
         most_us = 1e6 * (ACTIVE_TOLERANCE * (read_s - self.read_s[at]) + ACTIVE_SLACK_S)
         longer = ~restarted & ~beyond & (active_us > most_us)
-        fine = ~(restarted | beyond | longer)
-        self.grown_us[at[restarted]] = 0
-        self.grown_us[at[fine]] += np.column_stack([np.minimum(busy_us, active_us), active_us])[fine]
-        moving = active_us > 0
-        self.moves[at[moving]], self.moved_s[at[moving]] = True, read_s[moving]
-        # Adapters that tell no busy time have counters that never move.
-        self.frozen[at] = self.moves[at] & (read_s - self.moved_s[at] >= FROZEN_S)
+        fine, moving = ~(restarted | beyond | longer), active_us > 0
+        are_fine = bool(fine.all())
+        np.minimum(busy_us, active_us, out=busy_us)
+        if are_fine:
+            self.grown_us[at] += grown
+        else:
+            self.grown_us[at[restarted]] = 0
+            self.grown_us[at[fine]] += grown[fine]
+        if moving.all():
+            self.moves[at], self.moved_s[at], self.frozen[at] = True, read_s, False
+        else:
+            self.moves[at[moving]], self.moved_s[at[moving]] = True, read_s[moving]
+            # Adapters that tell no busy time have counters that never move.
+            self.frozen[at] = self.moves[at] & (read_s - self.moved_s[at] >= FROZEN_S)
         self.last_us[at], self.read_s[at], self.time_s[at], self.taken[at] = us, read_s, time_s, False
-        if not fine.all():
+        if not are_fine:
             for which, why in (
                 (restarted, "restarted"),
                 (beyond, "busy-beyond-active"),
@@ -208,8 +228,8 @@ class RadioTable:
     """The last readings of all radios. ``interfaces`` are those that the network declares."""
 
     def __init__(self, interfaces: frozenset[Interface]) -> None:
-        self._interfaces = sorted(interfaces)
-        self.place_of = {interface: at for at, interface in enumerate(self._interfaces)}
+        self.interfaces = Interfaces(sorted(interfaces))
+        self.place_of = self.interfaces.place_of
         self._tracks = _Tracks(len(interfaces))
         self._nodes: dict[str, _Node] = {}
         self._by_number: list[_Node] = []
@@ -297,7 +317,7 @@ class RadioTable:
         us, when = np.array([_counters(new)], dtype=np.int64), (np.array([read_s]), np.array([time_s]))
         for _, doubt in tracks.take(np.array([at]), us, *when):
             node.noted[doubt] = now_s
-        tracks.neighbours[at] = new.neighbours
+        tracks.hear(at, new.neighbours)
 
     def readings_came(self, readings: DecodedReadings, now_s: float) -> None:
         """Readings of several nodes arrived, decoded. What is done for each by itself, is of few."""
@@ -327,11 +347,9 @@ class RadioTable:
         values = readings.values
         read_s = values[first - 1]
         self._times.came(numbers, read_s, now_s)
-        counts, rows = self._rows.of(numbers)
-        us, of = (
-            values[places(first, 2 * counts)].astype(np.int64).reshape(-1, 2),
-            np.repeat(np.arange(len(counts)), counts),
-        )
+        of, within, rows = self._rows.items(numbers)
+        busy = first[of] + 2 * within
+        us = np.column_stack([values[busy], values[busy + 1]]).astype(np.int64)
         time_s = read_s + self._times.offset_s[numbers]
         for which, doubt in self._tracks.take(rows, us, read_s[of], time_s[of]):
             self._by_number[numbers[of[which]]].noted[doubt] = now_s
@@ -362,9 +380,8 @@ class RadioTable:
         busy_us, active_us = tracks.grown_us[new, 0], tracks.grown_us[new, 1]
         busy = np.divide(busy_us, active_us, out=np.full(len(new), np.nan), where=active_us > 0)
         tracks.taken[new], tracks.grown_us[new] = True, 0
-        places, interfaces, rows = new.tolist(), self._interfaces, tracks.neighbours
-        times_s = tracks.time_s[new]
-        return FreshReadings([interfaces[at] for at in places], new, times_s, [rows[at] for at in places], busy)
+        rows, versions = tracks.neighbours.copy(), tracks.versions[new]
+        return FreshReadings(self.interfaces, new, tracks.time_s[new], rows, versions, busy)
 
     def is_fresh(self, interface: Interface, now_s: float) -> bool:
         """Whether the interface was read a moment ago, without a doubt of its values."""

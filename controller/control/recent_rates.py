@@ -46,6 +46,8 @@ class RecentRates:
         before, self._allowed = self._allowed, mbps
         change = mbps - before
         matters = np.abs(change) > CHANGE * capacity_mbps
+        if not matters.any():
+            return
         span_s = np.where(change > 0, RISE_S, FALL_S)
         self._doubt(np.where(matters, np.maximum(mbps, before), 0.0), span_s, now_s)
 

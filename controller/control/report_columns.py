@@ -20,7 +20,7 @@ from hyroads.controller.agents.changes import DecodedReports, Names, WholeReport
 from hyroads.controller.core.addressing import PathName
 from hyroads.controller.core.demand import Offers
 from hyroads.controller.core.network import Policy
-from hyroads.controller.core.ragged import Ragged, places
+from hyroads.controller.core.ragged import Ragged
 from hyroads.controller.model.plan import MULTIPATH, FlowPlan, Plan
 
 FloatArray = NDArray[np.float64]
@@ -182,6 +182,8 @@ class ReportColumns:
         self._elapsed_s, self._taken_s = np.zeros(1), np.zeros(1)
         self._shapes = np.zeros(1, dtype=np.int64)
         """By number of an agent: what those decoded reports are about (``WholeReport.shape``) whose rows are known."""
+        nothing = np.zeros(0, dtype=np.intp)
+        self._known_numbers: tuple[int, tuple[IndexArray, IndexArray, IndexArray]] = (-1, (nothing, nothing, nothing))
         # By number of an agent, as long as it has rows: these, and the places of decoded columns in all values.
         self._path_rows, self._flow_rows, self._of_flows, self._of_paths = (Ragged(np.intp) for _ in range(4))
         nan = float("nan")
@@ -272,11 +274,11 @@ class ReportColumns:
         follow = numbers[follows]
         self._pass_on(self._path_rows.of(follow)[1], self._flow_rows.of(follow)[1])
         values, first = reports.values, reports.first
-        count, flows = self._of_flows.of(numbers)
-        self._flows.put(flows, values[places(first, count)])
-        first = first + count
-        count, paths = self._of_paths.of(numbers)
-        self._paths.put(paths, values[places(first, count)])
+        of, within, flows = self._of_flows.items(numbers)
+        self._flows.put(flows, values[first[of] + within])
+        first = first + self._of_flows.lengths(numbers)
+        of, within, paths = self._of_paths.items(numbers)
+        self._paths.put(paths, values[first[of] + within])
 
     def _take_side(
         self,
@@ -382,19 +384,21 @@ class ReportColumns:
         """The rows of one side of all agents that have reported; other rows are another object."""
         return {node: of[side] for node, of in self._sides.items() if side in of}
 
-    def path_rates(self, now_s: float, max_age_s: float) -> FloatArray:
-        """By path row: Mb/s between the two reports; nan where that is not known, or too old."""
-        paths = self._paths
-        return np.where(
-            self._is_fresh(now_s, max_age_s)[paths["node"].astype(np.intp)], self._grown("bytes")[0], np.nan
-        )
+    @property
+    def _numbers(self) -> tuple[IndexArray, IndexArray, IndexArray]:
+        """Of each path row its agent and its flow row, and of each flow row its agent."""
+        if self._known_numbers[0] != self.version:
+            paths, flows = self._paths, self._flows
+            found = (paths["node"], paths["flow"], flows["node"])
+            self._known_numbers = self.version, tuple(each.astype(np.intp) for each in found)  # type: ignore[assignment]
+        return self._known_numbers[1]
 
     def _is_fresh(self, now_s: float, max_age_s: float) -> NDArray[np.bool_]:
         return ~(now_s - self._taken_s > max_age_s)
 
     def _grown(self, column: str) -> tuple[FloatArray, FloatArray]:
         """By path row: the growth of a counter of bytes in Mb/s, and as it is; nan where it is not known."""
-        elapsed_s = self._elapsed_s[self._paths["node"].astype(np.intp)]
+        elapsed_s = self._elapsed_s[self._numbers[0]]
         grown = self._paths[column] - self._paths[f"{column}_before"]
         with np.errstate(invalid="ignore", divide="ignore"):
             grown = np.where((elapsed_s > 0) & (grown >= 0), grown, np.nan)
@@ -402,20 +406,22 @@ class ReportColumns:
 
     def sums(self, values: FloatArray) -> FloatArray:
         """By flow row: the sum over its paths, those that are not known left out."""
-        rows = self._paths["flow"].astype(np.intp)
-        found = np.bincount(rows, np.nan_to_num(values, nan=0.0), minlength=len(self._flows["node"]))
+        known = np.where(np.isnan(values), 0.0, values)
+        found = np.bincount(self._numbers[1], known, minlength=len(self._flows["node"]))
         return found.astype(float, copy=False)
 
     def greatest(self, values: FloatArray) -> FloatArray:
         """By flow row: the greatest over its paths, 0 without any."""
         found = np.zeros(len(self._flows["node"]))
-        np.maximum.at(found, self._paths["flow"].astype(np.intp), np.nan_to_num(values, nan=0.0))
+        np.maximum.at(found, self._numbers[1], np.where(np.isnan(values), 0.0, values))
         return found
 
     def offers(self, now_s: float, max_age_s: float) -> _Offered:
         """What all flows offered, by flow row; those that copy apart."""
         flows = self._flows
-        fresh = self._is_fresh(now_s, max_age_s)[flows["node"].astype(np.intp)]
+        of_path, _, of_flow = self._numbers
+        is_fresh = self._is_fresh(now_s, max_age_s)
+        fresh = is_fresh[of_flow]
         mbps, grown_bytes = self._grown("bytes")
         _, grown_frames = self._grown("frames")
         is_known = (self.sums(~np.isnan(mbps)) > 0) & (flows["has_before"] > 0) & fresh
@@ -433,16 +439,19 @@ class ReportColumns:
         dropped = np.maximum(
             0.0, np.nan_to_num(flows["dropped"], nan=0.0) - np.nan_to_num(flows["dropped_before"], nan=0.0)
         )
-        elapsed_s = self._elapsed_s[flows["node"].astype(np.intp)]
-        return _Offered(self, mbps, is_known, mean_bytes, queued, frame_bytes, dropped, elapsed_s, fresh)
+        elapsed_s, recent_mbps = self._elapsed_s[of_flow], np.where(is_fresh[of_path], mbps, np.nan)
+        return _Offered(self, mbps, recent_mbps, is_known, mean_bytes, queued, frame_bytes, dropped, elapsed_s, fresh)
 
 
 @dataclass(frozen=True)
 class _Offered:
-    """By flow row what offers are made of; ``mbps`` is by path row."""
+    """By flow row what offers are made of. By path row, ``mbps`` is what was carried between the two reports, nan where
+    that is not known, and ``recent_mbps`` the same, nan also where it is too old.
+    """
 
     columns: ReportColumns
     mbps: FloatArray
+    recent_mbps: FloatArray
     is_known: NDArray[np.bool_]
     mean_bytes: FloatArray
     queued: FloatArray

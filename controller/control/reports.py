@@ -211,7 +211,7 @@ class ReportRegistry:
             self._rows = plan.structure, columns.version, FlowRows.of(plan, columns, last)
         rows = self._rows[2]
         offered = columns.offers(now_s, MAX_AGE_S)
-        path_mbps = rows.path_mbps(columns.path_rates(now_s, MAX_AGE_S))
+        path_mbps = rows.path_mbps(offered.recent_mbps)
         return AgentRates(
             PathRates(rows.names, path_mbps, rows.of_flow), rows.offers(offered), rows.frame_bytes(offered)
         )

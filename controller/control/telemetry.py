@@ -8,7 +8,6 @@ the doubt is shown. Nothing here waits, and nothing but the latest is kept.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from itertools import compress
 from statistics import median
 from typing import Any, Protocol
 
@@ -17,7 +16,7 @@ import numpy as np
 from hyroads.controller.agents.protocol import Hello
 from hyroads.controller.agents.telemetry import DecodedReadings, RadioNeighbour, RadioReport
 from hyroads.controller.core.closed_loop import Measurements
-from hyroads.controller.core.estimate.busy_time import Interface
+from hyroads.controller.core.estimate.busy_time import BusyShares, Interface
 from hyroads.controller.core.estimate.filter_bank import FloatArray, IndexArray
 from hyroads.controller.core.estimate.link_estimate import Sample, Samples, Source
 from hyroads.controller.core.ragged import Ragged
@@ -59,24 +58,30 @@ class _Said:
     """What the last rows of each interface say of links: places of links and capacities."""
 
     def __init__(self, interfaces: int) -> None:
-        self._rows: list[tuple[RadioNeighbour, ...] | None] = [None] * interfaces
+        self._versions = np.full(interfaces, -1, dtype=np.intp)
+        """Of the rows (``radio_table.FreshReadings``); -1 where it does not last."""
+        self._last: tuple[IndexArray, tuple[IndexArray, IndexArray, FloatArray]] | None = None
         self._arrays = Ragged(np.intp, np.float64)
         self._arrays.put(interfaces, np.zeros(0), np.zeros(0))
 
-    def others(self, places: IndexArray, neighbours: Sequence[tuple[RadioNeighbour, ...]]) -> list[int]:
-        """Which of some interfaces say something that was not :meth:`put`, or does not last."""
-        rows = self._rows
-        return [i for i, (at, now) in enumerate(zip(places.tolist(), neighbours, strict=True)) if rows[at] is not now]
+    def others(self, places: IndexArray, versions: IndexArray) -> list[int]:
+        """Which of some interfaces say something that was not :meth:`put`, or does not last; -1 is of no version."""
+        found: list[int] = np.flatnonzero((versions != self._versions[places]) | (versions < 0)).tolist()
+        return found
 
-    def put(self, at: int, rows: tuple[RadioNeighbour, ...] | None, links: IndexArray, mbps: FloatArray) -> None:
-        """What an interface says; ``rows`` of which it follows, None if it does not last."""
-        self._rows[at] = rows
+    def put(self, at: int, version: int, links: IndexArray, mbps: FloatArray) -> None:
+        """What an interface says; ``version`` of the rows from which it follows, -1 if it does not last."""
+        self._versions[at], self._last = version, None
         self._arrays.put(at, links, mbps)
 
     def of(self, places: IndexArray) -> tuple[IndexArray, IndexArray, FloatArray]:
-        """Of some interfaces: how much each says, and all of it, one after the other."""
-        count, links, mbps = self._arrays.of(places)
-        return count, links, mbps
+        """Of some interfaces: how much each says, and all of it, one after the other; the arrays are not to be changed,
+        as the same ones are given as long as all say the same.
+        """
+        if self._last is None or not np.array_equal(self._last[0], places):
+            count, links, mbps = self._arrays.of(places)
+            self._last = places, (count, links, mbps)
+        return self._last[1]
 
 
 class TelemetryIngest:
@@ -92,7 +97,7 @@ class TelemetryIngest:
         self._interface_of = {mac: interface for interface, mac in addressing.interface_mac.items()}
         interfaces = frozenset(addressing.interface_mac)
         self._link = {(link.source, link.target, link.technology): link.id for link in network.links}
-        self._names = tuple(link.id for link in network.links)
+        self._names = network.link_ids
         self._place_of = network.link_index
         self._must_be_mutual = network.discovered
         # What the file says of capacities, if anything, is told once: it does not age.
@@ -101,7 +106,7 @@ class TelemetryIngest:
         self._said = _Said(len(interfaces))
         self.snmp = SnmpTable(interfaces)
         self.ports = PortWatch(addressing)
-        self._sensing = CarrierSensingRegistry(context)
+        self._sensing = CarrierSensingRegistry(context, self.radios.interfaces)
         self._sessions: dict[str, RadioSession] = {}
         self._disagreed: dict[Interface, int] = {}
         self._smaller: dict[str, tuple[float, float]] = {}
@@ -166,14 +171,17 @@ class TelemetryIngest:
         fresh = self.radios.take(now_s)
         polled = [each for each in self.snmp.take() if not self.radios.is_fresh(each.interface, now_s)]
         # All of them first: what one end says is judged by what the other hears.
-        self._sensing.tables(fresh.interfaces, fresh.neighbours, fresh.times_s.tolist())
+        self._sensing.tables(fresh)
         for table in polled:
             self._sensing.table(table.interface, table.neighbours, table.time_s)
         configured = tuple(Sample(link.id, Source.CONFIGURED, link.capacity_mbps, now_s) for link in told)
         samples = self._samples(fresh, polled, configured, now_s - late_s)
-        is_told = ~np.isnan(fresh.busy)
-        busy = dict(zip(compress(fresh.interfaces, is_told.tolist()), fresh.busy[is_told].tolist(), strict=True))
-        busy.update({table.interface: table.busy for table in polled if table.busy is not None})
+        shares = np.full(len(fresh.interfaces.names), np.nan)
+        shares[fresh.places] = fresh.busy
+        for table in polled:
+            if table.busy is not None:
+                shares[self.radios.place_of[table.interface]] = table.busy
+        busy = BusyShares(fresh.interfaces, shares)
         self._sensing.observed(busy)
         self._sensing.update(now_s - late_s)
         return Measurements(samples, busy, late_s=late_s)
@@ -190,24 +198,26 @@ class TelemetryIngest:
         self, fresh: FreshReadings, polled: Sequence[Polled], others: tuple[Sample, ...], now_s: float
     ) -> Samples:
         """What interfaces say of the capacities of links, and what is known of these."""
-        places, times_s, neighbours = fresh.places, fresh.times_s, fresh.neighbours
+        places, times_s, versions, count = fresh.places, fresh.times_s, fresh.versions, len(fresh.places)
         if polled:
             of_polled = [self.radios.place_of[table.interface] for table in polled]
             places = np.concatenate([places, np.array(of_polled, dtype=np.intp)])
             times_s = np.concatenate([times_s, [table.time_s for table in polled]])
-            neighbours = [*neighbours, *(table.neighbours for table in polled)]
-        interfaces = [*fresh.interfaces, *(table.interface for table in polled)]
+            versions = np.concatenate([versions, np.full(len(polled), -1, dtype=np.intp)])
         # Where another source says less, that may be over at any time.
-        for i in range(len(interfaces)) if self._smaller else self._said.others(places, neighbours):
-            self._said.put(int(places[i]), *self._says(interfaces[i], neighbours[i], now_s))
+        for i in range(len(places)) if self._smaller else self._said.others(places, versions):
+            at = int(places[i])
+            rows = fresh.neighbours[at] if i < count else polled[i - count].neighbours
+            is_lasting, links, mbps = self._says(fresh.interfaces.names[at], rows, now_s)
+            self._said.put(at, int(versions[i]) if is_lasting else -1, links, mbps)
         counts, links, mbps = self._said.of(places)
         return Samples(self._names, Source.MODULATION, links, mbps, np.repeat(times_s, counts), others)
 
     def _says(
         self, interface: Interface, neighbours: tuple[RadioNeighbour, ...], now_s: float
-    ) -> tuple[tuple[RadioNeighbour, ...] | None, IndexArray, FloatArray]:
-        """Places of links and their capacities, by the rows of an interface; before them these rows, if nothing else
-        can change that.
+    ) -> tuple[bool, IndexArray, FloatArray]:
+        """Places of links and their capacities, by the rows of an interface; before them, whether that lasts as long as
+        these rows do.
         """
         found: list[tuple[int, float]] = []
         # Rows of which all but the time is the same each time give the same as long as nobody else is asked.
@@ -224,7 +234,7 @@ class TelemetryIngest:
                 for link, mbps in self._of_row(interface, row, ends, now_s)
             )
         links = np.array([place for place, _ in found], dtype=np.intp)
-        return neighbours if is_lasting else None, links, np.array([value for _, value in found], dtype=float)
+        return is_lasting, links, np.array([value for _, value in found], dtype=float)
 
     def _of_row(
         self, interface: Interface, row: RadioNeighbour, ends: tuple[Interface, str | None, str | None], now_s: float

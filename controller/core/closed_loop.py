@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from itertools import chain
 from types import MappingProxyType
 
@@ -28,7 +28,7 @@ from hyroads.controller.core.rates.problem import FloatArray
 from .demand import Demands, Offer
 from .errors import PlanningError
 from .network import Network
-from .rates import Allocation, RateProblem, solve
+from .rates import Allocation, Layout, RateProblem, solve
 
 Allocate = Callable[[RateProblem, Allocation | None], Allocation]
 """A problem and the last allocation (a hint) -> the next one."""
@@ -85,6 +85,45 @@ class LoopSettings:
 
 
 @dataclass(frozen=True, eq=False)
+class InForce:
+    """The rates in force, ``pushed`` by flow, as an array for a layout: ``mbps[P]`` is nan where ``is_known[F]`` is
+    false, as the flow has rates of another number of paths. ``is_new[F]`` says which flows have none.
+    """
+
+    pushed: Mapping[str, tuple[float, ...]]
+    layout: Layout
+    mbps: FloatArray
+    is_known: NDArray[np.bool_]
+    is_new: NDArray[np.bool_]
+
+    @staticmethod
+    def of(pushed: Mapping[str, tuple[float, ...]], layout: Layout) -> InForce:
+        """These rates."""
+        known = [pushed.get(flow, ()) for flow in layout.flow_ids]
+        sizes = [where.stop - where.start for where in layout.path_slices()]
+        is_known = np.array([len(old) == size for old, size in zip(known, sizes, strict=True)], dtype=bool)
+        if not is_known.all():
+            rows = zip(known, is_known.tolist(), sizes, strict=True)
+            known = [old if is_same else (np.nan,) * size for old, is_same, size in rows]
+        mbps = np.fromiter(chain.from_iterable(known), dtype=float, count=layout.path_count)
+        return InForce(pushed, layout, mbps, is_known, np.array([f not in pushed for f in layout.flow_ids], dtype=bool))
+
+    def with_rates(self, rates: Mapping[str, tuple[float, ...]]) -> InForce:
+        """With other rates of some flows."""
+        if not rates:
+            return self
+        before, first = self.pushed, self.layout.first_path
+        pushed = {**before, **rates}
+        is_alike = all(flow in first and len(before.get(flow, ())) == len(given) for flow, given in rates.items())
+        if not is_alike or not self.is_known.all() or self.is_new.any():
+            return InForce.of(pushed, self.layout)
+        mbps = self.mbps.copy()
+        for flow, given in rates.items():
+            mbps[first[flow] : first[flow] + len(given)] = given
+        return replace(self, pushed=pushed, mbps=mbps)
+
+
+@dataclass(frozen=True, eq=False)
 class LoopState:
     """State between two slots. ``problem`` holds layout, utilities and margins; ``pushed`` the rates in force."""
 
@@ -98,6 +137,20 @@ class LoopState:
     spare: Allocation | None = None
     """What flows that send little got beyond their demands, as the next slot's warm start."""
     pushed: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    last_in_force: InForce | None = None
+    """What :attr:`in_force` was a moment ago, for these rates or others."""
+
+    @cached_property
+    def in_force(self) -> InForce:
+        """``pushed`` as an array."""
+        last, layout = self.last_in_force, self.problem.layout
+        is_same = last is not None and last.pushed is self.pushed and last.layout is layout
+        return last if last is not None and is_same else InForce.of(self.pushed, layout)
+
+    def pushing(self, rates: Mapping[str, tuple[float, ...]]) -> LoopState:
+        """With other rates in force of some flows."""
+        known = self.in_force.with_rates(rates)
+        return self if known.pushed is self.pushed else replace(self, pushed=known.pushed, last_in_force=known)
 
     def with_problem(self, problem: RateProblem) -> LoopState:
         """With other flows or paths (a new layout) of the same network: estimates and the warm start stay."""
@@ -137,7 +190,7 @@ def slot(
     heard_s = now_s - measured.late_s
     estimates = estimator.estimates(heard_s)
     # Estimates as they are, stale ones at a share, unknown links out (0).
-    capacity = estimates.planned_mbps(state.settings.stale_share, state.network.link_index)
+    capacity = estimates.planned_mbps(state.settings.stale_share, state.network.link_ids)
     external = _external(state, measured, capacity, now_s)
     demands = state.demands.carried(measured.offers, now_s, layout.flow_ids)
     problem = state.problem.changed(
@@ -148,7 +201,8 @@ def slot(
     allocation = allocate_around(problem, fixed, state.allocation, allocate)
     spare = spare_airtime(problem, allocation, fixed, state.spare)
     given = allocation if spare is None else plus(problem, allocation, spare)
-    push = to_push(state.pushed, given, state.settings, frozenset(fixed))
+    push = _to_push(state.in_force, given, state.settings, frozenset(fixed))
+    in_force = state.in_force.with_rates(push)
     after = replace(
         state,
         problem=problem,
@@ -157,7 +211,8 @@ def slot(
         demands=demands,
         allocation=allocation,
         spare=spare,
-        pushed={**state.pushed, **push},
+        pushed=in_force.pushed,
+        last_in_force=in_force,
     )
     return SlotResult(after, given, push, estimates, external.stale(heard_s))
 
@@ -238,25 +293,24 @@ def to_push(
     before: Mapping[str, tuple[float, ...]], allocation: Allocation, settings: LoopSettings, exact: Collection[str] = ()
 ) -> dict[str, tuple[float, ...]]:
     """Rates of flows of which one changed by more than the threshold; of new ones, and changed ``exact`` ones, too."""
+    return _to_push(InForce.of(before, allocation.layout), allocation, settings, exact)
+
+
+def _to_push(
+    before: InForce, allocation: Allocation, settings: LoopSettings, exact: Collection[str]
+) -> dict[str, tuple[float, ...]]:
     layout = allocation.layout
-    slices = layout.path_slices()
-    new, known = allocation.path_rates_mbps, [before.get(flow, ()) for flow in layout.flow_ids]
-    sizes = (where.stop - where.start for where in slices)
-    comparable = np.array([len(old) == size for old, size in zip(known, sizes, strict=True)], dtype=bool)
-    if not comparable.all():
-        nothing = [(np.nan,) * (where.stop - where.start) for where in slices]
-        known = [old if same else none for old, same, none in zip(known, comparable.tolist(), nothing, strict=True)]
-    old = np.fromiter(chain.from_iterable(known), dtype=float, count=layout.path_count)
+    slices, old, new = layout.path_slices(), before.mbps, allocation.path_rates_mbps
     total_before, total = layout.flow_rates(old), layout.flow_rates(new)
-    differs = ~comparable | _matters(total_before, total, total, settings)
+    differs = ~before.is_known | before.is_new | _matters(total_before, total, total, settings)
     differs[layout.path_flow[_matters(old, new, total[layout.path_flow], settings)]] = True
     if differs.any():
         # What one gives up is another's at once, and not kept from it until more comes together.
         along = replace(settings, push_threshold=settings.push_along)
         differs |= (total > total_before) & _matters(total_before, total, total, along)
     for flow in np.flatnonzero([flow in exact for flow in layout.flow_ids]).tolist() if exact else ():
-        differs[flow] = known[flow] != tuple(new[slices[flow]].tolist())
-    differs |= np.array([flow not in before for flow in layout.flow_ids], dtype=bool)
+        where = slices[flow]
+        differs[flow] = before.is_new[flow] or not np.array_equal(old[where], new[where])
     changed = np.flatnonzero(differs).tolist()
     return {layout.flow_ids[flow]: tuple(new[slices[flow]].tolist()) for flow in changed}
 
@@ -270,7 +324,8 @@ def _matters(before: FloatArray, after: FloatArray, total: FloatArray, settings:
 def _measured_link_rates(problem: RateProblem, measured: Measurements) -> FloatArray:
     if measured.path_rates_mbps is None:
         return link_rates(problem, measured.path_mbps)
-    return np.asarray(problem.layout.routing.T @ np.nan_to_num(measured.path_rates_mbps, nan=0.0))
+    rates = measured.path_rates_mbps
+    return np.asarray(problem.layout.routing_t @ np.where(np.isnan(rates), 0.0, rates))
 
 
 def link_rates(problem: RateProblem, path_mbps: Mapping[PathId, float]) -> FloatArray:

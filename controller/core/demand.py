@@ -108,7 +108,7 @@ class Offers(Mapping[str, Offer]):
     offered_mbps: FloatArray
 
     def __post_init__(self) -> None:
-        rates = (self.sent_mbps, np.nan_to_num(self.offered_mbps, nan=0.0, posinf=np.inf))
+        rates = (self.sent_mbps, np.where(np.isnan(self.offered_mbps), 0.0, self.offered_mbps))
         if not (
             all(np.isfinite(each).all() and (each >= 0).all() for each in rates) and (self.allowed_mbps >= 0).all()
         ):
@@ -223,8 +223,11 @@ class Demands:
     def carried(self, offers: Mapping[str, Offer], now_s: float, present: Collection[str]) -> Demands:
         """As :meth:`after`, but flows in ``present`` without a measurement keep their state."""
         ids = present if isinstance(present, tuple) else tuple(present)
-        named = set(ids)
-        return self._arranged((*ids, *(flow for flow in offers if flow not in named)))._next(Offers.of(offers), now_s)
+        told = Offers.of(offers)
+        if told.flows != ids:
+            named = set(ids)
+            ids = (*ids, *(flow for flow in told.flows if flow not in named))
+        return self._arranged(ids)._next(told, now_s)
 
     def demand_mbps(self, flow: str) -> float:
         """The ``demand`` of a flow in the rate problem."""

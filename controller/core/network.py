@@ -251,6 +251,11 @@ class Network:
         return {link.id: i for i, link in enumerate(self.links)}
 
     @cached_property
+    def link_ids(self) -> tuple[str, ...]:
+        """The ids of the links, in their order."""
+        return tuple(self.link_index)
+
+    @cached_property
     def technologies_of(self) -> Mapping[str, tuple[str, ...]]:
         """Node id -> technologies of its links, in order of first appearance in the network."""
         owned: dict[str, set[str]] = {node: set() for node in self.nodes}
@@ -296,7 +301,7 @@ def _read_only(values: NDArray[np.float64]) -> NDArray[np.float64]:
     return values
 
 
-_STRUCTURE = ("technologies", "link_index", "technologies_of", "incidence")
+_STRUCTURE = ("technologies", "link_index", "link_ids", "technologies_of", "incidence")
 """Cached properties of a network that do not depend on capacities."""
 
 

@@ -52,6 +52,19 @@ class Ragged:
         spare = self._used + count + len(self._count)
         self._columns = [np.append(column, np.zeros(spare, dtype=column.dtype)) for column in columns]
 
+    def lengths(self, numbers: IndexArray) -> IndexArray:
+        """How long the arrays of some numbers are."""
+        return self._count[numbers]
+
+    def items(self, numbers: IndexArray) -> tuple[NDArray[Any], ...]:
+        """Item by item of some numbers: of which of them it is (0, 1, ...), which one it is there, and the arrays."""
+        count = self._count[numbers]
+        ends = np.cumsum(count)
+        of = np.repeat(np.arange(len(count)), count)
+        within = np.arange(len(of)) - (ends - count)[of]
+        at = self._first[numbers][of] + within
+        return of, within, *(column[at] for column in self._columns)
+
     def of(self, numbers: IndexArray | Sequence[int]) -> tuple[NDArray[Any], ...]:
         """How long the arrays of some numbers are, and then these, one number after the other."""
         count = self._count[numbers]

@@ -437,6 +437,6 @@ def _settled(presences: Mapping[str, Presence]) -> dict[str, Presence]:
 
 def _changed(state: State, **values: object) -> State:
     """The state with some values replaced; the same object if none differs."""
-    if all(getattr(state, name) == value for name, value in values.items()):
+    if all((known := getattr(state, name)) is value or known == value for name, value in values.items()):
         return state
     return replace(state, version=state.version + 1, **values)  # type: ignore[arg-type]

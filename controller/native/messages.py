@@ -94,7 +94,7 @@ class Told:
         return found
 
     def line(self, i: int) -> bytes:
-        """The text of an event."""
+        """The text of an event; of numbers of radios there is none."""
         event = self.events[i]
         at = int(event["line"])
         return self._lines[at : at + int(event["length"])]

@@ -161,6 +161,8 @@ class EventLoop:
     """The cut is deployed."""
     _is_preparing: bool = field(default=False, init=False)
     """Other capacities are prepared, which then count."""
+    _prepared: State | None = field(default=None, init=False)
+    """What is being prepared to be planned."""
     _is_refreshing: bool = field(default=False, init=False)
     """Rates are worked out between slots."""
     _searches: shim.Gate = field(default_factory=shim.Gate, init=False)
@@ -494,10 +496,10 @@ class EventLoop:
         self._become(model.measured(self.state, measured.capacity_mbps, measured.interference), urgent=True)
 
     def _cycle(self) -> None:
-        self._plan_if_changed()
+        self._plan_if_changed(by_loop=True)
         # What was confirmed may let services go on; what they want then goes out with the rest.
         self._tell()
-        self._plan_if_changed()
+        self._plan_if_changed(by_loop=True)
         self._is_overtaken()
         if self.settled and self.plan is not None:
             self._call(self.before_push)
@@ -654,7 +656,7 @@ class EventLoop:
             for kind, document in changes(before, state, self.context):
                 self.events.publish(kind, document)
 
-    def _plan_if_changed(self) -> None:
+    def _plan_if_changed(self, *, by_loop: bool = False) -> None:
         state = self.state
         if self._tried_version == state.version:
             return
@@ -664,10 +666,18 @@ class EventLoop:
             return
         self._asked = asked
         if self._is_large:
+            if self._prepared is state:
+                # Another green thread is at it, and wakes the loop then.
+                return
             # Until that is deployed.
             self._searches.close()
-            if not self._prepare():
-                return
+            try:
+                if not self._prepare():
+                    return
+            finally:
+                self._prepared = None
+            if not by_loop:
+                self.wake(now=True)
         # A state that can't be planned is not tried again: the last plan stays in force until something changes.
         self._tried_version = self.state.version
         began_s = self.clock()
@@ -682,7 +692,7 @@ class EventLoop:
     def _prepare(self) -> bool:
         """Work out what planning needs, in a thread where it takes long; False if the state was planned meanwhile."""
         for _ in range(MOST_PREPARED):
-            state = self.state
+            state = self._prepared = self.state
             preparation = self.live.preparation(state)
             if preparation.is_short:
                 # All others would have their turn before a thread ends.

@@ -230,8 +230,8 @@ def test_a_small_rise_is_sent_along_with_what_another_flow_gives_up() -> None:
 def test_the_state_before_a_slot_is_untouched() -> None:
     sim = simulation(TRIANGLE, HYBRID)
     before = sim.state
-    pushed, means = dict(before.pushed), before.estimator.bank.mean.tolist()
+    pushed, means = dict(before.pushed), before.estimator.bank(Source.MODULATION).mean.tolist()
     sim.run(3)
     assert dict(before.pushed) == pushed
-    assert before.estimator.bank.mean.tolist() == means
+    assert before.estimator.bank(Source.MODULATION).mean.tolist() == means
     assert replace(before, allocation=None).allocation is None

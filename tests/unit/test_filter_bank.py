@@ -117,4 +117,4 @@ def test_nothing_sampled_is_nothing_planned() -> None:
     estimates = LinkEstimator(LINKS).estimates(0.0)
     assert estimates.planned_mbps(0.5, LINKS).tolist() == [0.0, 0.0, 0.0]
     assert {estimate.quality for estimate in estimates.values()} == {Quality.MISSING}
-    assert not LinkEstimator(LINKS).after([]).bank.count.any()
+    assert not LinkEstimator(LINKS).after([]).banks

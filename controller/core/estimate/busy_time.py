@@ -25,9 +25,10 @@ and changes only when the filtered value is more than ``dead_band`` away, or onc
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,6 +41,52 @@ from .filters import EstimateError
 Interface = tuple[str, str]
 """(node id, technology); an emulator that knows whole domains may use (link id, technology)."""
 FloatArray = NDArray[np.float64]
+
+
+class Interfaces:
+    """A numbering of interfaces, shared by all who speak of many of them: ``names`` in their order."""
+
+    def __init__(self, names: Iterable[Interface]) -> None:
+        self.names = tuple(names)
+        self.place_of: Mapping[Interface, int] = {interface: at for at, interface in enumerate(self.names)}
+
+
+@dataclass(frozen=True, eq=False)
+class BusyShares(Mapping[Interface, float]):
+    """Busy shares of some interfaces as an array in the order of all of ``interfaces``: ``share`` is nan where nothing
+    was measured.
+    """
+
+    interfaces: Interfaces
+    share: FloatArray
+
+    @cached_property
+    def is_told(self) -> NDArray[np.bool_]:
+        """Of each interface, whether it was measured."""
+        return ~np.isnan(self.share)
+
+    @cached_property
+    def _known(self) -> dict[Interface, float]:
+        names = self.interfaces.names
+        return {names[at]: float(self.share[at]) for at in np.flatnonzero(self.is_told).tolist()}
+
+    def __getitem__(self, interface: Interface) -> float:
+        return self._known[interface]
+
+    def __iter__(self) -> Iterator[Interface]:
+        return iter(self._known)
+
+    def __len__(self) -> int:
+        return int(np.count_nonzero(self.is_told))
+
+
+def latest(before: Mapping[Interface, float], later: Mapping[Interface, float]) -> Mapping[Interface, float]:
+    """The last share of each interface in either; where both have one, that of ``later``."""
+    if not before:
+        return later
+    if isinstance(before, BusyShares) and isinstance(later, BusyShares) and before.interfaces is later.interfaces:
+        return BusyShares(later.interfaces, np.where(later.is_told, later.share, before.share))
+    return {**before, **later}
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,8 +183,29 @@ class CarrierSensing:
 
     def per_link(self, values: FloatArray) -> FloatArray:
         """The larger of the values at the two ends of each link, shapes observers -> L; 0 without an observer."""
-        padded = np.append(values, 0.0)
-        return np.asarray(padded[self.ends].max(axis=1, initial=0.0))
+        padded = np.append(np.maximum(values, 0.0), 0.0)
+        first, second = self._ends
+        return np.asarray(np.maximum(padded[first], padded[second]))
+
+    @cached_property
+    def _ends(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        return np.ascontiguousarray(self.ends[:, 0]), np.ascontiguousarray(self.ends[:, 1])
+
+    def measured(self, busy: Mapping[Interface, float]) -> FloatArray:
+        """The busy share of each observer; nan where there is none."""
+        if not isinstance(busy, BusyShares):
+            return np.array([busy.get(observer, np.nan) for observer in self.observers], dtype=float)
+        places = self._places.get(busy.interfaces)
+        if places is None:
+            place_of = busy.interfaces.place_of
+            found = [place_of.get(observer, len(place_of)) for observer in self.observers]
+            places = self._places[busy.interfaces] = np.array(found, dtype=np.intp)
+        return np.append(busy.share, np.nan)[places]
+
+    @cached_property
+    def _places(self) -> WeakKeyDictionary[Interfaces, NDArray[np.intp]]:
+        """By numbering of interfaces: the places of the observers, the first one behind it if they are not there."""
+        return WeakKeyDictionary()
 
 
 def _contending_with_all(network: Network, links: Sequence[int]) -> NDArray[np.int32]:
@@ -175,7 +243,7 @@ class ExternalAirtime:
         """With measured busy times of some observers; ``own_airtime`` as from
         :meth:`CarrierSensing.own_airtime`, and what it may be at ``most`` (None: it is certain).
         """
-        measured = np.array([busy.get(observer, np.nan) for observer in self.sensing.observers], dtype=float)
+        measured = self.sensing.measured(busy)
         old = self._state
         known = ~np.isnan(measured) & (old.time_s < now_s)
         raw = np.clip(measured - own_airtime, 0.0, 1.0)

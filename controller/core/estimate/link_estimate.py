@@ -115,72 +115,101 @@ class Samples(Sequence[Sample]):
         return self._all[index]
 
 
+_Column = tuple[IndexArray, FloatArray, FloatArray]
+"""Numbers of links, capacities in Mb/s and times in s, of one length."""
+
+
 class _Numbers:
-    """The numbering of links, shared by the estimators of all slots: filter 3 n + s is that of link n and source s."""
+    """The numbering of links, shared by the estimators of all slots: filter n of a source is that of link n."""
 
     def __init__(self, technology: Mapping[str, str]) -> None:
         self.of = {link: number for number, link in enumerate(technology)}
-        self.links = tuple(technology)
-        self.sources = {source: rank for rank, source in enumerate(Source)}
+        self.links = self._same = tuple(technology)
 
-    def columns(self, samples: Iterable[Sample]) -> tuple[IndexArray, FloatArray, FloatArray]:
-        """The filters of samples, the capacities and the times; :class:`EstimateError` for an unknown link."""
-        if isinstance(samples, Samples) and samples.links == self.links:
+    def are_all(self, links: tuple[str, ...]) -> bool:
+        """Whether these are all links in their order. Mostly it is the very object that was asked for before."""
+        if links is self._same:
+            return True
+        if links != self.links:
+            return False
+        self._same = links
+        return True
+
+    def columns(self, samples: Iterable[Sample]) -> Iterator[tuple[Source, _Column]]:
+        """Samples by source, those of each link in the order of their times; :class:`EstimateError` for an unknown
+        link.
+        """
+        if isinstance(samples, Samples) and self.are_all(samples.links):
             if not (np.isfinite(samples.capacity_mbps).all() and (samples.capacity_mbps >= 0).all()):
                 raise EstimateError("a capacity must be a finite rate")
-            filters = len(self.sources) * samples.at + self.sources[samples.source]
-            found, others = (filters, samples.capacity_mbps, samples.time_s), samples.others
-            if not others:
-                return found
-            first = self.columns(others)
-            return tuple(np.concatenate(both) for both in zip(first, found, strict=True))  # type: ignore[return-value]
-        wanted = list(samples)
-        values = np.array([sample.capacity_mbps for sample in wanted], dtype=float)
-        return self.keys(wanted), values, np.array([sample.time_s for sample in wanted], dtype=float)
+            found = self._by_source(samples.others) if samples.others else {}
+            mine = samples.at, samples.capacity_mbps, samples.time_s
+            others = found.get(samples.source)
+            found[samples.source] = mine if others is None else _joined(others, mine)
+        else:
+            found = self._by_source(samples)
+        return ((source, self._in_time(*column)) for source, column in found.items() if len(column[0]))
 
-    def keys(self, samples: Sequence[Sample]) -> IndexArray:
-        """The filters of samples; :class:`EstimateError` for a link that nobody declared."""
-        of, rank, width = self.of, self.sources, len(self.sources)
+    def _by_source(self, samples: Iterable[Sample]) -> dict[Source, _Column]:
+        of, rows = self.of, dict[Source, list[tuple[int, float, float]]]()
         try:
-            return np.array([width * of[s.link] + rank[s.source] for s in samples], dtype=np.intp)
+            for each in samples:
+                rows.setdefault(each.source, []).append((of[each.link], each.capacity_mbps, each.time_s))
         except KeyError as unknown:
             raise EstimateError(f"a sample names the unknown link {unknown}") from None
+        return {source: _column(told) for source, told in rows.items()}
+
+    def _in_time(self, at: IndexArray, capacity_mbps: FloatArray, time_s: FloatArray) -> _Column:
+        """In an order in which filters may take them: that of the times, which matters only within a filter."""
+        if not (time_s[1:] < time_s[:-1]).any() or np.bincount(at, minlength=len(self.links)).max() <= 1:
+            return at, capacity_mbps, time_s
+        order = np.argsort(time_s, kind="stable")
+        return at[order], capacity_mbps[order], time_s[order]
+
+
+def _column(rows: Sequence[tuple[int, float, float]]) -> _Column:
+    at, capacity_mbps, time_s = zip(*rows, strict=True)
+    return np.array(at, dtype=np.intp), np.array(capacity_mbps, dtype=float), np.array(time_s, dtype=float)
+
+
+def _joined(first: _Column, second: _Column) -> _Column:
+    at, capacity_mbps, time_s = (np.concatenate(both) for both in zip(first, second, strict=True))
+    return at, capacity_mbps, time_s
 
 
 @dataclass(frozen=True, eq=False)
 class LinkEstimator:
-    """The filters of all links; immutable: :meth:`after` gives the next one. ``technology`` is by link id."""
+    """The filters of all links; immutable: :meth:`after` gives the next one. ``technology`` is by link id, ``banks``
+    has the filters of each source that has said something, one per link.
+    """
 
     technology: Mapping[str, str]
     settings: LinkSettings = field(default_factory=LinkSettings)
-    filters: FilterBank | None = None
+    banks: Mapping[Source, FilterBank] = field(default_factory=dict)
     numbering: _Numbers | None = None
 
     def after(self, samples: Iterable[Sample]) -> LinkEstimator:
         """With more samples, in the order of their times; :class:`EstimateError` for a link that nobody declared."""
-        numbers = self.numbers
-        filters, values, times_s = numbers.columns(samples)
-        if not len(filters):
-            return self
-        if np.any(np.diff(times_s) < 0):
-            order = np.argsort(times_s, kind="stable")
-            filters, values, times_s = filters[order], values[order], times_s[order]
-        bank = self.bank.updated(filters, values, times_s, self.settings.filter)
-        return LinkEstimator(self.technology, self.settings, bank, numbers)
+        numbers, filters = self.numbers, self.settings.filter
+        banks = {
+            source: self.bank(source).updated(at, values, times_s, filters)
+            for source, (at, values, times_s) in numbers.columns(samples)
+        }
+        return LinkEstimator(self.technology, self.settings, {**self.banks, **banks}, numbers) if banks else self
 
     @cached_property
     def numbers(self) -> _Numbers:
         """The numbering of links and filters."""
         return _Numbers(self.technology) if self.numbering is None else self.numbering
 
-    @cached_property
-    def bank(self) -> FilterBank:
-        """The filters."""
-        size = len(self.technology) * len(Source)
-        return FilterBank.empty(size, self.settings.filter) if self.filters is None else self.filters
+    def bank(self, source: Source) -> FilterBank:
+        """The filters of a source, in the order of the links."""
+        known = self.banks.get(source)
+        return FilterBank.empty(len(self.technology), self.settings.filter) if known is None else known
 
     def _track(self, link: str, source: Source) -> Filtered | None:
-        return self.bank.at(len(Source) * self.numbers.of[link] + self.numbers.sources[source])
+        bank = self.banks.get(source)
+        return None if bank is None else bank.at(self.numbers.of[link])
 
     def estimate(self, link: str, now_s: float) -> LinkEstimate:
         """What is believed of one link now."""
@@ -210,7 +239,10 @@ class LinkEstimator:
 
     def planned_mbps(self, now_s: float, stale_share: float) -> FloatArray:
         """``capacity_mbps`` of all estimates, in their order: ``stale_share`` of it if stale, 0 if unknown."""
-        said = _Columns.of(self.bank, self.settings, now_s)
+        measured = [bank for source, bank in self.banks.items() if source is not Source.CONFIGURED]
+        if len(measured) == 1:
+            return self._planned_from(measured[0], now_s, stale_share)
+        said = _Columns.of(self, now_s)
         mean, old, age_s = said.mean, said.old, said.age_s
         lower = np.minimum(mean[:, _AGENT], mean[:, _MODULATION])
         best = np.where(said.fresh[:, _AGENT], mean[:, _AGENT], mean[:, _MODULATION])
@@ -220,9 +252,20 @@ class LinkEstimator:
         otherwise = np.where(old.any(axis=1), stale, unmeasured)
         return np.where(said.fresh.any(axis=1), np.where(said.contradict, lower, best), otherwise)
 
+    def _planned_from(self, bank: FilterBank, now_s: float, stale_share: float) -> FloatArray:
+        """The same where only one source measures."""
+        settings, age_s = self.settings, now_s - bank.time_s
+        is_known = bank.count > 0
+        fresh = is_known & (age_s <= settings.stale_s)
+        if fresh.all():
+            return bank.mean.copy()
+        old, told = is_known & (age_s <= settings.gone_s), self.banks.get(Source.CONFIGURED)
+        unmeasured: FloatArray | float = 0.0 if told is None else np.where(told.count > 0, told.mean, 0.0)
+        return np.where(fresh, bank.mean, np.where(old, stale_share * bank.mean, unmeasured))
+
     def qualities(self, now_s: float) -> dict[Quality, int]:
         """How many estimates are of which quality; those that occur."""
-        said, settings = _Columns.of(self.bank, self.settings, now_s), self.settings
+        said, settings = _Columns.of(self, now_s), self.settings
         rows, best = np.arange(len(said.mean)), np.where(said.fresh[:, _AGENT], _AGENT, _MODULATION)
         mean, error = said.mean[rows, best], said.error[rows, best]
         scatters = (mean > 0) & (error > settings.unsure_error * mean)
@@ -295,12 +338,14 @@ class _Columns:
     contradict: NDArray[np.bool_]
 
     @staticmethod
-    def of(bank: FilterBank, settings: LinkSettings, now_s: float) -> _Columns:
+    def of(estimator: LinkEstimator, now_s: float) -> _Columns:
         """What filters say."""
+        settings, banks = estimator.settings, [estimator.bank(source) for source in Source]
         mean, variance, time_s, weight = (
-            part.reshape(-1, len(Source)) for part in (bank.mean, bank.variance, bank.time_s, bank.weight)
+            np.column_stack([getattr(bank, name) for bank in banks])
+            for name in ("mean", "variance", "time_s", "weight")
         )
-        count = bank.count.reshape(-1, len(Source))
+        count = np.column_stack([bank.count for bank in banks])
         age_s, is_known = np.maximum(0.0, now_s - time_s[:, :_CONFIGURED]), count[:, :_CONFIGURED] > 0
         fresh = is_known & (age_s <= settings.stale_s)
         old = is_known & (age_s > settings.stale_s) & (age_s <= settings.gone_s)
@@ -343,7 +388,7 @@ class Estimates(Mapping[str, LinkEstimate]):
         """:meth:`LinkEstimator.planned_mbps` at this time, of some links."""
         numbers, wanted = self.estimator.numbers, tuple(links)
         planned = self.estimator.planned_mbps(self.now_s, stale_share)
-        return planned if wanted == numbers.links else planned[[numbers.of[link] for link in wanted]]
+        return planned if numbers.are_all(wanted) else planned[[numbers.of[link] for link in wanted]]
 
 
 _TRUST = {

@@ -11,10 +11,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from hyroads.controller.core.errors import HyroadsError
+import numpy as np
+from numpy.typing import NDArray
 
-Interface = tuple[str, str]
-"""(node id, technology)."""
+from hyroads.controller.core.errors import HyroadsError
+from hyroads.controller.core.estimate.busy_time import Interface, Interfaces
+
+FloatArray = NDArray[np.float64]
+IndexArray = NDArray[np.intp]
 
 # A table is bounded by what a shared medium can hold, so that a hostile report can't fill the memory.
 MAX_ENTRIES = 4096
@@ -40,59 +44,69 @@ class Row(Protocol):
 
 @dataclass(slots=True)
 class _Table:
-    """The table of an interface at ``time_s``, and what its last ones had besides (``left``: node -> when heard).
-
-    ``fresh`` are the nodes heard of late as of the last look, which holds until ``until_s``.
+    """The table of an interface, and what its last ones had besides (``left``: node -> when heard). ``fresh`` are the
+    nodes heard of late as of the last look.
     """
 
-    time_s: float
     rows: Sequence[Row] = ()
     age_s: dict[str, float] = field(default_factory=dict)
     lately_s: tuple[float, ...] = ()
     """How long before the table those were heard that it counts."""
     left: dict[str, float] = field(default_factory=dict)
     fresh: frozenset[str] = frozenset()
-    until_s: float = -math.inf
 
-    def replace(self, rows: Sequence[Row], age_s: dict[str, float], time_s: float) -> None:
-        """Another table. What the last one had and this one lacks stays until it has aged out: radios drop rows in
-        between.
+    def replace(self, rows: Sequence[Row], age_s: dict[str, float], time_s: float, before_s: float) -> None:
+        """Another table, ``before_s`` was the time of the last. What that had and this one lacks stays until it has
+        aged out: radios drop rows in between.
         """
-        left = {**self.left, **{node: self.time_s - age for node, age in self.age_s.items()}}
+        left = {**self.left, **{node: before_s - age for node, age in self.age_s.items()}}
         self.left = {
             node: heard_s for node, heard_s in left.items() if node not in age_s and time_s - heard_s <= AGE_OUT_S
         }
         self.rows, self.age_s = rows, age_s
         self.lately_s = tuple(age for age in age_s.values() if age <= AGE_OUT_S)
-        self.until_s = -math.inf
 
-    def again(self, time_s: float) -> None:
-        """The same table at a later time."""
-        self.time_s = time_s
-        # Where the last look found all that the table counts, and nothing else, it finds the same again.
-        is_same = not self.left and self.until_s > -math.inf and len(self.fresh) == len(self.lately_s)
-        self.until_s = time_s - max(self.lately_s, default=0.0) + AGE_OUT_S if is_same else -math.inf
+    @property
+    def is_settled(self) -> bool:
+        """Whether the last look found all that the table counts, and nothing else."""
+        return not self.left and len(self.fresh) == len(self.lately_s)
 
-    def look(self, now_s: float) -> bool:
-        """Bring ``fresh`` up to date; whether it is another set."""
-        if now_s <= self.until_s:
-            return False
-        heard = {**self.left, **{node: self.time_s - age for node, age in self.age_s.items()}}
+    def look(self, time_s: float, now_s: float) -> tuple[bool, float]:
+        """Bring ``fresh`` of the table of ``time_s`` up to date; whether it is another set, and until when it holds."""
+        heard = {**self.left, **{node: time_s - age for node, age in self.age_s.items()}}
         heard = {node: at_s for node, at_s in heard.items() if now_s - at_s <= AGE_OUT_S}
         before, self.fresh = self.fresh, frozenset(heard)
-        self.until_s = min(heard.values(), default=math.inf) + AGE_OUT_S
-        return self.fresh != before
+        return self.fresh != before, min(heard.values(), default=math.inf) + AGE_OUT_S
+
+
+class _Times:
+    """Of tables, by place: when the last one was made (-inf: there is none), and until when the last look holds (-inf:
+    look again). A table that comes again holds for longer if ``is_settled``: as long as ``oldest_s``, the greatest of
+    its ages, allows.
+    """
+
+    def __init__(self, count: int) -> None:
+        self.time_s, self.until_s = np.full(count, -np.inf), np.full(count, -np.inf)
+        self.oldest_s, self.is_settled = np.zeros(count), np.zeros(count, dtype=bool)
+
+    def again(self, at: IndexArray, time_s: FloatArray) -> None:
+        """The same tables at later times."""
+        self.time_s[at] = time_s
+        # What the last look found it finds again.
+        is_same = self.is_settled[at] & (self.until_s[at] > -np.inf)
+        self.until_s[at] = np.where(is_same, time_s - self.oldest_s[at] + AGE_OUT_S, -np.inf)
 
 
 class NeighbourTables:
     """The last table of every interface. A table that says what the last one said costs nearly nothing.
 
-    ``interface_of`` maps the MACs of declared interfaces to (node, technology).
+    ``interface_of`` maps the MACs of declared interfaces to (node, technology); ``interfaces`` numbers all of them.
     """
 
-    def __init__(self, interface_of: Mapping[str, Interface]) -> None:
+    def __init__(self, interface_of: Mapping[str, Interface], interfaces: Interfaces | None = None) -> None:
         self._interface_of = {mac.lower(): interface for mac, interface in interface_of.items()}
-        self._declared = frozenset(interface_of.values())
+        self._interfaces = Interfaces(dict.fromkeys(interface_of.values())) if interfaces is None else interfaces
+        self._times = _Times(len(self._interfaces.names))
         self._tables: dict[Interface, _Table] = {}
         self._hears: dict[Interface, frozenset[str]] = {}
         self._is_new = False
@@ -105,15 +119,21 @@ class NeighbourTables:
         """
         if len(rows) > MAX_ENTRIES:
             raise TopologyError(f"node {interface[0]!r}: a neighbour table has at most {MAX_ENTRIES} entries")
-        table = self._tables.get(interface)
-        if interface not in self._declared or (table is not None and time_s < table.time_s):
+        at, table, times = self._interfaces.place_of.get(interface), self._tables.get(interface), self._times
+        if at is None or (table is not None and time_s < times.time_s[at]):
             return
         if table is None:
-            table = self._tables[interface] = _Table(time_s)
+            table = self._tables[interface] = _Table()
             self._is_new = True
         if rows is not table.rows:
-            table.replace(rows, self._ages(interface, rows), time_s)
-        table.again(time_s)
+            table.replace(rows, self._ages(interface, rows), time_s, float(times.time_s[at]))
+            times.until_s[at], times.oldest_s[at] = -np.inf, max(table.lately_s, default=0.0)
+        times.again(np.array([at]), np.array([time_s]))
+
+    def take_again(self, places: IndexArray, times_s: FloatArray) -> None:
+        """The tables of some interfaces, by their places, say what their last ones said; as for :meth:`take`."""
+        later = times_s >= self._times.time_s[places]
+        self._times.again(places[later], times_s[later])
 
     def _ages(self, own: Interface, rows: Sequence[Row]) -> dict[str, float]:
         """By node that is heard: how long ago, in seconds."""
@@ -128,8 +148,7 @@ class NeighbourTables:
         """Interface -> the nodes that it hears, or that hear it, now; also of interfaces that hear nobody. The very
         object of the last time if nothing changed.
         """
-        changed = [table.look(now_s) for table in self._tables.values()]
-        if self._is_new or any(changed):
+        if self._look(now_s) or self._is_new:
             self._is_new = False
             hears: dict[Interface, set[str]] = {interface: set() for interface in self._tables}
             for own, table in self._tables.items():
@@ -138,3 +157,13 @@ class NeighbourTables:
                     hears.setdefault((node, own[1]), set()).add(own[0])
             self._hears = {interface: frozenset(nodes) for interface, nodes in hears.items()}
         return self._hears
+
+    def _look(self, now_s: float) -> bool:
+        """Bring all tables up to date that may not be; whether any has another set of nodes."""
+        times, names, is_other = self._times, self._interfaces.names, False
+        for at in np.flatnonzero((times.time_s > -np.inf) & (now_s > times.until_s)).tolist():
+            table = self._tables[names[at]]
+            changed, times.until_s[at] = table.look(float(times.time_s[at]), now_s)
+            times.is_settled[at] = table.is_settled
+            is_other |= changed
+        return is_other

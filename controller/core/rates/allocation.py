@@ -108,6 +108,12 @@ def feasible_rates(reduced: Reduced, rates_mbps: FloatArray) -> FloatArray:
 
 def duality_gap(reduced: Reduced, rates_mbps: FloatArray, row_prices: FloatArray) -> float:
     """Upper bound on the utility that feasible column rates miss; prices (m, >= 0) are per budget of each row."""
+    achieved = reduced.utilities.total(sums_by(reduced.flow, rates_mbps, len(reduced.flows)))
+    return max(0.0, utility_bound(reduced, row_prices) - achieved)
+
+
+def utility_bound(reduced: Reduced, row_prices: FloatArray) -> float:
+    """Upper bound on the utility of any feasible rates, from prices (m, >= 0) per budget of each row; may be inf."""
     utilities, demand = reduced.utilities, reduced.demand_mbps
     path_prices = reduced.path_prices(row_prices)
     prices = np.full(len(reduced.flows), np.inf)
@@ -119,9 +125,7 @@ def duality_gap(reduced: Reduced, rates_mbps: FloatArray, row_prices: FloatArray
         return np.inf
     raised = float(missing) * (1.0 + 1e-15 if missing > 1.0 else 1.0)
     prices = np.where(linear, np.maximum(prices * raised, utilities.weight), prices * raised)
-    bound = utilities.conjugates(prices, demand).sum() + raised * row_prices.sum()
-    achieved = utilities.total(sums_by(reduced.flow, rates_mbps, len(reduced.flows)))
-    return max(0.0, float(bound - achieved))
+    return float(utilities.conjugates(prices, demand).sum() + raised * row_prices.sum())
 
 
 def allocation(

@@ -18,7 +18,9 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from scipy import sparse
 
-from .problem import BoolArray, DomainsToken, FloatArray, IndexArray, Layout, RateProblem, Utilities
+from hyroads.controller.core.ragged import places
+
+from .problem import BoolArray, DomainsToken, FloatArray, IndexArray, Layout, RateProblem, Utilities, sums_by
 
 _Rows = tuple[sparse.csr_matrix, sparse.csr_matrix, IndexArray, IndexArray]
 # What follows from the domains of layouts that have them in common.
@@ -130,11 +132,18 @@ class Reduced:
         """q of every column for prices per row's *share of budget*, shapes m -> n."""
         # Few rows have a price.
         priced = np.flatnonzero(row_prices)
-        rows, prices = self.rows[self.domain_of[priced]].T, row_prices[priced] / self.budget[priced]
+        prices = row_prices[priced] / self.budget[priced]
         if not len(self.sets):
-            return np.asarray(self.routing @ (self.airtime * (rows @ prices)))
+            rows, of = self.rows, self.domain_of[priced]
+            starts = rows.indptr.astype(np.intp)
+            count = starts[of + 1] - starts[of]
+            at = places(starts[of], count)
+            links, shares = rows.indices[at].astype(np.intp), rows.data[at]
+            per_link = sums_by(links, shares * np.repeat(prices, count), rows.shape[1])
+            return np.asarray(self.routing @ (self.airtime * per_link))
+        crossed = self.rows[self.domain_of[priced]].T
         pays = np.vstack([self.sets, np.ones(self.sets.shape[1], dtype=bool)])[self.set_of[priced]]
-        per_slice = np.asarray(self.routing @ (self.airtime[:, None] * (rows @ (pays * prices[:, None]))))
+        per_slice = np.asarray(self.routing @ (self.airtime[:, None] * (crossed @ (pays * prices[:, None]))))
         return np.asarray(per_slice[np.arange(len(per_slice)), self.slice_of[self.flow]])
 
     def spread_over_slices(self) -> Reduced:

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from hyroads.controller.core.errors import PlanningError
 from hyroads.controller.native.rates import kernel
 
-from .allocation import Allocation, allocation, duality_gap, feasible_rates
+from .allocation import Allocation, allocation, duality_gap, feasible_rates, utility_bound
 from .interior_point import Flows, InteriorPoint, Iterate, Pace
 from .native import Start, solve_native
 from .problem import FloatArray, IndexArray, RateProblem, Utilities, sums_by
@@ -77,17 +77,18 @@ def _solve_warm(problem: RateProblem, reduced: Reduced, warm: Allocation) -> All
     if not rates.any():
         return None
     # Making rates feasible costs more than to look at their gap, which only grows by it.
-    if _are_optimal(reduced, rates, prices):
+    bound = utility_bound(reduced, prices)
+    if _are_optimal(reduced, rates, bound):
         feasible = feasible_rates(reduced, rates)
-        if _are_optimal(reduced, feasible, prices):
+        if _are_optimal(reduced, feasible, bound):
             return allocation(problem, reduced, feasible, prices, steps=0, rows=0)
     return _attempt(problem, reduced, Start(np.zeros(0), rates, prices), _PACES[0], _WARM_STEPS)
 
 
-def _are_optimal(reduced: Reduced, rates: FloatArray, prices: FloatArray) -> bool:
-    """Whether column rates, if they are feasible, miss nothing that counts."""
+def _are_optimal(reduced: Reduced, rates: FloatArray, bound: float) -> bool:
+    """Whether column rates, if they are feasible, miss nothing that counts: no others have more than ``bound``."""
     utility = reduced.utilities.total(sums_by(reduced.flow, rates, len(reduced.flows)))
-    return duality_gap(reduced, rates, prices) <= _UNCHANGED_GAP * abs(utility)
+    return max(0.0, bound - utility) <= _UNCHANGED_GAP * abs(utility)
 
 
 def _attempt(problem: RateProblem, reduced: Reduced, start: Start, pace: Pace, max_steps: int) -> Allocation | None:

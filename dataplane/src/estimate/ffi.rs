@@ -2,7 +2,7 @@
 //! changed, and a panic is caught here and becomes a status.
 use std::panic::{catch_unwind, AssertUnwindSafe};
 
-use super::filter_bank::{Bank, Settings};
+use super::filter_bank::{Bank, Room, Settings};
 use crate::planner::ffi::Array;
 
 /// Changes whenever the request or the meaning of it does.
@@ -111,9 +111,9 @@ unsafe fn update(request: &FilterRequest) -> Checked<()> {
     ensure(values.len() == index.len() && times_s.len() == index.len())?;
     ensure(index.iter().all(|&at| at >= 0 && (at as u64) < bank.mean.len() as u64))?;
     ensure(values.iter().all(|value| value.is_finite()))?;
-    let mut ordered = Vec::new();
+    let mut room = Room::default();
     for ((&at, &value), &time_s) in index.iter().zip(values).zip(times_s) {
-        bank.update(at as usize, value, time_s, &settings, &mut ordered);
+        bank.update(at as usize, value, time_s, &settings, &mut room);
     }
     Ok(())
 }

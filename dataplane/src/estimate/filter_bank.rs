@@ -39,13 +39,33 @@ struct Before {
     count: i64,
 }
 
+/// Room to work in, the same for all samples with the same settings. Many samples come as long after the last one of
+/// their filter as the one before them: the exponential is worked out once for these.
+#[derive(Debug, Default)]
+pub struct Room {
+    ordered: Vec<f64>,
+    elapsed_s: f64,
+    /// The share after that time, 0 after none.
+    share: f64,
+}
+
+impl Room {
+    /// The share of a sample in an average, by the time since the last one.
+    fn share(&mut self, elapsed_s: f64, tau_s: f64) -> f64 {
+        if elapsed_s != self.elapsed_s {
+            self.elapsed_s = elapsed_s;
+            self.share = -(elapsed_s / tau_s).exp_m1();
+        }
+        self.share
+    }
+}
+
 /// From how many samples a filter starts again, and where.
 type Again = Option<(usize, f64)>;
 
 impl Bank<'_> {
     /// One more sample, a finite number, of the filter `at`; nothing changes if it is not newer than the last one.
-    /// `ordered` is room to work in.
-    pub fn update(&mut self, at: usize, value: f64, time_s: f64, settings: &Settings, ordered: &mut Vec<f64>) {
+    pub fn update(&mut self, at: usize, value: f64, time_s: f64, settings: &Settings, room: &mut Room) {
         let before_s = self.time_s[at];
         let is_newer = time_s > before_s;
         if !is_newer {
@@ -56,7 +76,7 @@ impl Bank<'_> {
         recent.copy_within(1.., 0);
         recent[self.columns - 1] = value;
         self.time_s[at] = time_s;
-        if let Some((samples, level)) = before.again(recent, settings, ordered) {
+        if let Some((samples, level)) = before.again(recent, settings, &mut room.ordered) {
             recent[..self.columns - samples].fill(f64::NAN);
             self.mean[at] = level;
             self.weight[at] = 1.0 / samples as f64;
@@ -65,8 +85,8 @@ impl Bank<'_> {
         }
         let count = before.count.wrapping_add(1);
         // At the first sample the share is 1 / (0 + 1), which gives the sample itself without spread and of weight 1.
-        let share = maximum(-((before_s - time_s) / settings.tau_s).exp_m1(), 1.0 / count as f64);
-        let middle = median(last(recent, settings.window), ordered);
+        let share = maximum(room.share(before_s - time_s, settings.tau_s), 1.0 / count as f64);
+        let middle = median(last(recent, settings.window), &mut room.ordered);
         self.mean[at] = before.mean + share * (middle - before.mean);
         // The spread is that of raw samples, against the mean before: the median would hide it.
         self.variance[at] = (1.0 - share) * (before.variance + share * before.spread(value));
@@ -91,6 +111,11 @@ impl Before {
         let jump = last(recent, settings.jump_samples);
         if self.count >= jump.len() as i64 && self.is_jump(jump, settings) {
             return Some((jump.len(), median(jump, ordered)));
+        }
+        // No mean of samples is further away than the furthest of them; a little less, for what is rounded.
+        let near = 0.999 * settings.step_ratio * self.mean.abs();
+        if recent.iter().all(|one| (one - self.mean).abs() <= near) {
+            return None;
         }
         let steps = settings.step_samples.iter().map(|&samples| last(recent, samples as usize));
         let mut long_enough = steps.filter(|step| self.count >= 2 * step.len() as i64);
@@ -125,6 +150,11 @@ fn last(recent: &[f64], count: usize) -> &[f64] {
 
 /// NaN left out; NaN if there is nothing else.
 fn median(samples: &[f64], ordered: &mut Vec<f64>) -> f64 {
+    if let Some(first) = samples.first() {
+        if samples.iter().all(|one| one == first) {
+            return 0.5 * (first + first);
+        }
+    }
     ordered.clear();
     ordered.extend(samples.iter().filter(|one| !one.is_nan()));
     ordered.sort_unstable_by(f64::total_cmp);

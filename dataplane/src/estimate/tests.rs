@@ -1,5 +1,5 @@
 //! Filters on their own, worked out by hand; equality with the reference is tested from Python.
-use super::filter_bank::{Bank, Settings};
+use super::filter_bank::{Bank, Room, Settings};
 
 const SETTINGS: Settings = Settings {
     tau_s: 2.0,
@@ -22,7 +22,7 @@ fn filtered(samples: &[f64], settings: &Settings) -> Filter {
 
 fn filtered_at(samples: &[f64], times_s: &[f64], settings: &Settings) -> Filter {
     let (mut mean, mut variance, mut weight, mut count) = ([0.0; 2], [0.0; 2], [0.0; 2], [0; 2]);
-    let (mut recent, mut time_s, mut ordered) = ([f64::NAN; 10], [f64::NEG_INFINITY; 2], Vec::new());
+    let (mut recent, mut time_s, mut room) = ([f64::NAN; 10], [f64::NEG_INFINITY; 2], Room::default());
     let mut bank = Bank {
         mean: &mut mean,
         variance: &mut variance,
@@ -33,7 +33,7 @@ fn filtered_at(samples: &[f64], times_s: &[f64], settings: &Settings) -> Filter 
         columns: 5,
     };
     for (&sample, &time_s) in samples.iter().zip(times_s) {
-        bank.update(1, sample, time_s, settings, &mut ordered);
+        bank.update(1, sample, time_s, settings, &mut room);
     }
     assert_eq!((mean[0], variance[0], weight[0], count[0], time_s[0]), (0.0, 0.0, 0.0, 0, f64::NEG_INFINITY));
     assert!(recent[..5].iter().all(|one| one.is_nan()));

@@ -31,7 +31,7 @@ pub const END: u64 = 1;
 pub const FAILED: u64 = 2;
 /// `first` is the number of a pong; of those that are kept (`Reader::take_pongs`) how many nanoseconds it took.
 pub const PONG: u64 = 3;
-/// Numbers of a message of changes; its line is there as well.
+/// Numbers of a message of changes; of a report its line is there as well, and of a reading the numbers say all.
 pub const CHANGES: u64 = 4;
 /// The same of a whole report that is written as the last one but for counters.
 pub const WHOLE: u64 = 5;
@@ -501,7 +501,7 @@ impl Connection {
         let mut values = std::mem::take(&mut self.scratch);
         values.clear();
         if changes(line, &self.whole, &mut values).is_some() {
-            self.held[1].keep(line, &values);
+            self.held[1].keep(if now == Kind::RadioChanges { b"" } else { line }, &values);
         } else {
             self.pass_on(id, line, batch);
         }
@@ -535,7 +535,7 @@ impl Connection {
                 self.held[0].keep(line, &values);
             } else {
                 // Of readings nothing but numbers is told; neighbours are as they were.
-                self.held[1].keep(line, &values);
+                self.held[1].keep(b"", &values);
             }
         }
         self.scratch = values;

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
-from campus_loop import CampusLoop
+from campus_loop import SLOT_S, CampusLoop
 
 from hyroads.controller.control.live import Preparation
 from hyroads.controller.core.infer.change import Change
@@ -91,14 +91,16 @@ def test_they_wait_no_longer_than_that(campus: CampusLoop, slots: list[float]) -
 
 def test_between_two_cuts_there_is_a_slot(campus: CampusLoop, slots: list[float]) -> None:
     first, second, third = campus.used()[:3]
-    campus.now_s += 0.1
+    campus.now_s += 0.25
+    before = len(slots)
     silent(campus, first)
     campus.turn()
     silent(campus, second)
-    assert not campus.loop.is_urgent
-    before = len(slots)
-    sleep(WHILE_S)
-    assert len(slots) == before + 1
+    # Rates are worked out in a thread meanwhile: a slot may have begun.
+    assert campus.loop.is_urgent is (len(slots) > before)
+    # The next one may have begun to wait for its time when that was this long away.
+    sleep(SLOT_S + WHILE_S)
+    assert len(slots) > before
     silent(campus, third)
     assert campus.loop.is_urgent
 

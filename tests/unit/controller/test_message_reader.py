@@ -282,12 +282,11 @@ def test_columns_of_decoded_reports_are_those_of_parsed_ones(wire: Wire) -> None
         which = np.array([nodes.index(some[at]) for at in decoded])
         wholes = np.full(len(decoded), wire.whole, dtype=object)
         shapes = np.full(len(decoded), rng.choice([0, wire.whole.shape]))
-        reports = DecodedReports(nodes, which, shapes, wholes, Told(events, np.concatenate(numbers), text))
+        batch = Told(events, np.concatenate(numbers), text)
+        reports = DecodedReports(nodes, which, shapes, batch, np.arange(len(decoded)), wholes=wholes)
         assert reports.report(0).report == last[some[decoded[0]]]
         times_s = np.array([before["time_s"] for before in befores])
-        ours.take_decoded(
-            reports, times_s, befores.__getitem__, float(i), np.array([follows[at] for at in decoded])
-        )
+        ours.take_decoded(reports, times_s, befores.__getitem__, float(i), np.array([follows[at] for at in decoded]))
         np.testing.assert_array_equal(ours.path_rates(float(i), 1.0), reference.path_rates(float(i), 1.0))
         assert_same_rows(ours, reference)
 

@@ -129,8 +129,8 @@ def test_readings_taken_at_once_are_those_taken_one_by_one(seed: int) -> None:
         readings = DecodedReadings(
             NODES, np.array([NODES.index(node) for node in some], dtype=np.intp),
             np.array([radios[node].reading.shape for node in some], dtype=np.int64),
-            lambda i: radios[some[i]].reading,  # noqa: B023 - asked for at once
-            told_of([(CHANGES, b"", each) for each in numbers]),
+            told_of([(CHANGES, b"", each) for each in numbers]), np.arange(len(some)),
+            reading=lambda i: radios[some[i]].reading,  # noqa: B023 - asked for at once
         )  # fmt: skip
         known = [ours._nodes[node].number for node in some]
         usual += int((ours._shapes[known] == readings.shapes).sum())
@@ -268,7 +268,11 @@ def test_reports_taken_at_once_are_those_taken_one_by_one(seed: int) -> None:
         wholes = np.full(len(some), None, dtype=object)
         wholes[:] = [agents[node].whole for node in some]
         places = np.array([NODES.index(node) for node in some], dtype=np.intp)
-        ours.take_decoded(DecodedReports(NODES, places, np.array(shapes, dtype=np.int64), wholes, told_of(events)))
+        ours.take_decoded(
+            DecodedReports(
+                NODES, places, np.array(shapes, dtype=np.int64), told_of(events), np.arange(len(some)), wholes=wholes
+            )
+        )
         rates, wanted = (registry.measured(plan) for registry in (ours, reference))
         assert dict(rates.path_mbps) == dict(wanted.path_mbps)
         assert dict(rates.offers) == dict(wanted.offers) and dict(rates.frame_bytes) == dict(wanted.frame_bytes)
@@ -293,7 +297,11 @@ def test_a_silent_agent_keeps_nothing_of_others() -> None:
         wholes = np.full(len(nodes), None, dtype=object)
         wholes[:] = [agents[node].whole for node in nodes]
         places, shapes = [NODES.index(node) for node in nodes], [agents[node].whole.shape for node in nodes]
-        registry.take_decoded(DecodedReports(NODES, np.array(places), np.array(shapes), wholes, told_of(events)))
+        registry.take_decoded(
+            DecodedReports(
+                NODES, np.array(places), np.array(shapes), told_of(events), np.arange(len(nodes)), wholes=wholes
+            )
+        )
 
     say("n0", "n1")
     say("n0", "n1")
@@ -328,14 +336,14 @@ class Listener:
 
     def agent_reports(self, reports: DecodedReports) -> None:
         self.told.append([
-            (node, time_s, reports.told.numbers(i).tolist(), reports.told.kinds[i], shape, whole._line)
+            (node, time_s, reports.numbers(i).tolist(), reports.told.kinds[reports.events[i]], shape, whole._line)
             for i, (node, time_s, shape, whole) in enumerate(
                 zip(reports.nodes, reports.times_s.tolist(), reports.shapes.tolist(), reports.wholes, strict=True)
             )
         ])  # fmt: skip
 
     def radio_readings(self, readings: DecodedReadings) -> None:
-        self.told.append([(node, readings.told.numbers(i).tolist(), readings.reading(i).shape == readings.shapes[i])
+        self.told.append([(node, readings.numbers(i).tolist(), readings.reading(i).shape == readings.shapes[i])
                           for i, node in enumerate(readings.nodes)])  # fmt: skip
 
 
