@@ -263,7 +263,11 @@ class Services:
         self.reservations = ReservationService(event_loop, self.sessions)
         event_loop.followers.append(self.reservations.follow)
         self.access_rules = AccessRuleService(
-            event_loop, tokens=self.tokens, guarded=self.settings.access.guard, clock=time.time
+            event_loop,
+            tokens=self.tokens,
+            guarded=self.settings.access.guard,
+            clock=time.time,
+            changed_nodes=event_loop.registry.watch(),
         )
         self.access_rules.others.append(self.clients.floods.entries)
         event_loop.followers.append(self.access_rules.follow)

@@ -259,6 +259,8 @@ class SharedPoll:
             shim.sleep(max(left_s, HOLD_S))
 
     def _give_numbers(self, told: Told) -> None:
+        if not len(told):
+            return
         owners = self._owners.of(told.events["id"].astype(np.int64))
         is_read = owners >= 0
         if not is_read.all():

@@ -36,7 +36,7 @@ from hyroads.rest.contract import (
     TooBusyError,
 )
 
-from .port import ControllerPort, pending_as_known
+from .port import ControllerPort, changed_since, pending_as_known
 
 LOG = logging.getLogger("hyroads.access")
 MAX_RULES = 1024
@@ -58,6 +58,8 @@ class AccessRuleService:
     tokens: Sequence[Token]
     guarded: bool
     clock: Callable[[], float]
+    changed_nodes: set[str] | None = None
+    """As of ``changed_since``."""
 
     def __post_init__(self) -> None:
         self._rules: dict[str, AccessRule] = {}
@@ -104,6 +106,8 @@ class AccessRuleService:
         problems = self.restore(documents)
         # All switches are told of all again.
         self._ready = {}
+        if self.changed_nodes is not None:
+            self.changed_nodes.update(self.port.switches)
         return problems
 
     def to_save(self) -> list[Document]:
@@ -321,10 +325,12 @@ class AccessRuleService:
 
     def follow(self) -> None:
         """Called whenever the event loop turns: switches that came are told of all, and what has expired ends."""
-        for node in [node for node, session in self._ready.items() if self.port.switches.get(node) is not session]:
-            del self._ready[node]
-        for node, session in self.port.switches.items():
-            if session.is_read and node not in self._ready:
+        switches = self.port.switches
+        for node in changed_since(self.changed_nodes, self._ready, switches):
+            session = switches.get(node)
+            if node in self._ready and self._ready[node] is not session:
+                del self._ready[node]
+            if session is not None and session.is_read and node not in self._ready:
                 self._ready[node] = session
                 session.access.want_all(self._entries(node))
         self._end(self._expired())

@@ -103,3 +103,16 @@ def pending_as_known(port: ControllerPort, pending: Callable[[], list[str]]) -> 
     here: as far as we know, all is confirmed. ``pending`` gives what is not while we lead.
     """
     return pending() if port.leads else []
+
+
+def changed_since(
+    changed: set[str] | None, known: Mapping[str, SwitchSession], switches: Mapping[str, SwitchSession]
+) -> list[str]:
+    """Nodes whose switches came, went or changed (``SwitchRegistry.watch``), which are removed from ``changed``; all
+    ``known`` ones and those of ``switches`` if that is None.
+    """
+    if changed is None:
+        return [*known, *(node for node in switches if node not in known)]
+    nodes = list(changed)
+    changed.clear()
+    return nodes

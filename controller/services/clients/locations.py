@@ -23,7 +23,7 @@ from hyroads.controller.core.services.sightings import By, Claim
 from hyroads.controller.framework import ryu_shim as shim
 from hyroads.controller.model.state import TopologyContext
 from hyroads.controller.ofp.hosts import Claims
-from hyroads.controller.services.port import ControllerPort, Publish
+from hyroads.controller.services.port import ControllerPort, Publish, changed_since
 from hyroads.controller.settings.clients import AccessSettings
 from hyroads.controller.switches.host_tables import HostTables, Spot
 from hyroads.controller.switches.sessions import SwitchSession
@@ -276,11 +276,7 @@ class ClientService:
     def _look_at_switches(self) -> None:
         """Learn what came, went or changed since the last time."""
         switches = self.port.switches
-        if self.changed_nodes is None:
-            changed = [*self._ready, *(node for node in switches if node not in self._ready)]
-        else:
-            changed = list(self.changed_nodes)
-            self.changed_nodes.clear()
+        changed = changed_since(self.changed_nodes, self._ready, switches)
         for node in changed:
             if node in self._ready and self._ready[node] is not switches.get(node):
                 del self._ready[node]

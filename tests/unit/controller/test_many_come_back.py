@@ -113,6 +113,57 @@ def test_a_switch_whose_answer_waits_to_be_read_is_not_late() -> None:
     assert not any(switch.closed for switch in rig.switches.values()) and not rig.faults
 
 
+def test_who_looks_at_switches_is_told_which_changed() -> None:
+    rig = Rig()
+    ours, others = rig.registry.watch(), rig.registry.watch()
+    rig.connect()
+    assert ours == set(NODES)
+    ours.clear()
+    first, second = NODES[:2]
+    rig.answer(first)
+    assert ours == {first}
+    rig.registry.sessions[second].on_ports()
+    assert ours == {first, second} and others == set(NODES)
+    ours.clear()
+    rig.registry.closed(rig.switches[first])
+    assert ours == {first}
+    ours.clear()
+    rig.registry.tick()
+    rig.registry.follow()
+    assert ours == set(NODES) - {first}
+
+
+def test_a_switch_that_owes_an_answer_is_looked_at_each_time_and_all_others_each_second() -> None:
+    rig = Rig()
+    rig.connect()
+    while rest := [node for node in rig.asked if not rig.registry.sessions[node].is_read]:
+        for node in rest:
+            rig.answer(node)
+        rig.look()
+    looked_at: list[str] = []
+    for node, session in rig.registry.sessions.items():
+        tick = session.tick
+        session.tick = lambda node=node, tick=tick: (looked_at.append(node), tick())[1]  # type: ignore[method-assign]
+    rig.now_s = 10.0
+    rig.registry.tick()
+    assert sorted(looked_at) == sorted(NODES)
+    looked_at.clear()
+    rig.now_s += 0.2
+    rig.registry.tick()
+    assert not looked_at
+    rig.registry.sessions[NODES[3]].ask_sign_of_life(0.3)
+    rig.registry.tick()
+    rig.now_s += 0.4
+    rig.registry.tick()
+    assert looked_at == [NODES[3]] * 2 and rig.switches[NODES[3]].closed
+    # What nobody tells of is seen each second.
+    rig.registry.sessions[NODES[5]].hosts._dirty["02:aa:00:00:00:01"] = None
+    looked_at.clear()
+    rig.now_s += 0.8
+    rig.registry.tick()
+    assert sorted(looked_at) == sorted(NODES)
+
+
 class Agents:
     """A server with one session, over real sockets."""
 

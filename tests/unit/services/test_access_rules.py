@@ -154,6 +154,33 @@ def world() -> World:
     return made
 
 
+def test_switches_that_are_named_are_told_of_all_rules_and_no_others() -> None:
+    world = World()
+    world.service.changed_nodes = changed = set()
+    told: list[str] = []
+    for node, switch in world.switches.items():
+        switch.access.want_all = lambda _, node=node: told.append(node)  # type: ignore[method-assign]
+    first, *others = world.switches
+    world.service.follow()
+    assert not told
+    changed.update((first, "gone"))
+    world.service.follow()
+    world.service.follow()
+    assert told == [first] and not changed
+    changed.update(world.switches)
+    world.service.follow()
+    assert sorted(told) == sorted(world.switches)
+    # A new session of the same node, and rules of another controller.
+    told.clear()
+    world.service._ready[first] = world.switches[others[0]]  # type: ignore[assignment]
+    changed.add(first)
+    world.service.follow()
+    assert told == [first]
+    world.service.become([])
+    world.service.follow()
+    assert sorted(told[1:]) == sorted(world.switches)
+
+
 # -- what rules mean, on a model switch
 
 HOSTS = ["02:00:00:00:00:0a", "02:00:00:00:00:0b", "02:00:00:00:00:0c"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -101,6 +102,49 @@ class Lab:
     def check(self, manager: str, client: str) -> None:
         if manager not in ("hard", "bicast"):
             raise ConfigError("request", "manager", "expected one of bicast, hard")
+
+
+def test_switches_are_looked_at_when_they_changed() -> None:
+    lab = Lab()
+    looked_at: list[str] = []
+
+    class Switch:
+        """A switch of which it is written down that it was looked at."""
+
+        def __init__(self, node: str) -> None:
+            self.node, self.ports = node, {"x": 1}
+            self.hosts = SimpleNamespace(
+                sources=list, claims=list, changed=None, all_known=lambda _: None, flush=lambda: None
+            )
+            self.access = SimpleNamespace(want=lambda *_: None, flush=lambda: None)
+
+        @property
+        def is_read(self) -> bool:
+            looked_at.append(self.node)
+            return True
+
+    service, switches = lab.service, lab.controller.switches
+    service.changed_nodes = changed = set()
+    switches.update({node: Switch(node) for node in ("a", "b")})
+    service._look_at_switches()
+    assert not looked_at and not service._ready
+    changed.update(("a", "gone"))
+    service._look_at_switches()
+    service._look_at_switches()
+    assert set(looked_at) == {"a"} and service._ready == {"a": switches["a"]} and not changed
+    # Its ports are others, then it is another session, then it is gone.
+    switches["a"].ports = {"x": 1, "y": 2}
+    changed.add("a")
+    service._look_at_switches()
+    assert service._ports["a"] == {"x": 1, "y": 2}
+    switches["a"] = Switch("a")
+    changed.add("a")
+    service._look_at_switches()
+    assert service._ready == {"a": switches["a"]}
+    del switches["a"]
+    changed.add("a")
+    service._look_at_switches()
+    assert not service._ready and "b" not in looked_at
 
 
 @pytest.fixture
