@@ -83,10 +83,10 @@ class Live:
     """Holds the plan in force and what it came from but the state. ``measures``: capacities are not the file's,
     ``damps``: links that fail again and again are left alone for a while, ``together_s``: links that fall silent within
     this time do so together, ``routes``: the paths that flows had before (``restored_routes``), ``in_thread``: runs
-    pure functions that may take long, ``in_parts``: a plan is made without a turn of the loop, and costs what the
-    change touches (see :meth:`replan`), ``turns``: a lock that is held while the loop turns, ``pause``: lets others run
-    in between, ``let_others``: called again and again by the search for better paths, in its thread, which may wait
-    there for who has more urgent work.
+    pure functions that may take long, ``in_background`` the search for better paths, ``in_parts``: a plan is made
+    without a turn of the loop, and costs what the change touches (see :meth:`replan`), ``turns``: a lock that is held
+    while the loop turns, ``pause``: lets others run in between, ``let_others``: called again and again by the search,
+    which may wait there for who has more urgent work.
     """
 
     def __init__(
@@ -101,6 +101,7 @@ class Live:
         together_s: float = TOGETHER_S,
         routes: Mapping[str, FlowRoute] | None = None,
         in_thread: InThread = inline,
+        in_background: InThread = inline,
         in_parts: bool = False,
         turns: AbstractContextManager[Any] | None = None,
         pause: Callable[[], object] = lambda: None,
@@ -126,7 +127,7 @@ class Live:
         self._context = context
         agents = [node for node in context.network.nodes if context.addressing.has_agent(node)]
         self._graph = HelloGraph.of(context.network, agents)
-        self._in_thread, self._in_parts = in_thread, in_parts
+        self._in_thread, self._in_background, self._in_parts = in_thread, in_background, in_parts
         self._turns, self._pause, self._let_others = turns or nullcontext(), pause, let_others
         self._is_turning = False
         self.rates_urgent = False
@@ -453,7 +454,7 @@ class Live:
         before, network, moved = self._routes, self._network, self._moved
         self._is_looking = True
         try:
-            routes = self._in_thread(_better, before, network, changes, moved if rests else None, self._let_others)
+            routes = self._in_background(_better, before, network, changes, moved if rests else None, self._let_others)
         finally:
             self._is_looking = False
         if rests and self._moved == moved:

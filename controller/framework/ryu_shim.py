@@ -251,9 +251,47 @@ original: Callable[[str], Any] = import_module("eventlet.patcher").original
 """A module of the standard library as it is without green threads (``socket``, ``time``), for threads of the system."""
 
 
+BACKGROUND_NICE = 10
+"""The priority of work that may take long, as of ``nice``."""
+
+
 def start_thread(function: Callable[..., object], *arguments: object, name: str) -> None:
     """A thread of the system, which ends with the process; what it calls must not touch green threads."""
     original("threading").Thread(target=function, args=arguments, name=name, daemon=True).start()
+
+
+class Background:
+    """A thread of the system for work that may take long: it has the processor when nobody else wants it."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._is_begun = False
+        self._work: Any = original("queue").SimpleQueue()
+
+    def run(self, function: Callable[..., Any], *arguments: object) -> Any:
+        """As :func:`in_thread`; one after the other."""
+        if not self._is_begun:
+            self._is_begun = True
+            start_thread(self._serve, name=self._name)
+        return in_thread(self._wait, function, arguments)
+
+    def _wait(self, function: Callable[..., Any], arguments: tuple[object, ...]) -> Any:
+        found: Any = original("queue").SimpleQueue()
+        self._work.put((function, arguments, found))
+        result, error = found.get()
+        if error is not None:
+            raise error
+        return result
+
+    def _serve(self) -> None:
+        # Of this thread alone.
+        os.setpriority(os.PRIO_PROCESS, original("threading").get_native_id(), BACKGROUND_NICE)
+        while True:
+            function, arguments, found = self._work.get()
+            try:
+                found.put((function(*arguments), None))
+            except Exception as error:  # noqa: BLE001 - whoever wants it done gets it
+                found.put((None, error))
 
 
 class Gate:

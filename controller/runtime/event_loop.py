@@ -119,6 +119,7 @@ def _live(
         together_s=together_s,
         routes=routes,
         in_thread=shim.in_thread if is_large else inline,
+        in_background=shim.Background("search").run if is_large else inline,
         in_parts=is_large,
         turns=shim.new_lock(),
         pause=partial(shim.sleep, 0) if is_large else lambda: None,

@@ -210,7 +210,7 @@ def test_better_paths_count_though_others_planned_while_they_were_looked_for() -
         return found
 
     quiet, disturbed, state = live_of(in_parts=True), live_of(in_parts=True), started(FLOWS)
-    disturbed._in_thread = in_thread
+    disturbed._in_background = in_thread
     for live in (quiet, disturbed):
         live.replan(state, NO_REPORTS, 0.0)
     state, cut = cut_and_healed(state, 60, quiet, disturbed)
@@ -567,7 +567,7 @@ def test_a_cut_does_not_wait_for_the_search_of_better_paths(running: CampusLoop)
             waited.append(running.now_s)
         return function(*arguments)
 
-    loop.live._in_thread = in_thread
+    loop.live._in_background = in_thread
     first, second = random.Random(4).sample(running.used(), 2)
     for link in (first, second):
         tell_link(running, link, up=False)

@@ -43,7 +43,7 @@ def campuses(tmp_path_factory: pytest.TempPathFactory) -> dict[int, CampusLoop]:
         (folder / str(size)).mkdir()
         found[size] = campus = CampusLoop(folder / str(size), size, size)
         # What is worked out beside the loop counts too.
-        campus.loop.live._in_thread = inline
+        campus.loop.live._in_thread = campus.loop.live._in_background = inline
         campus.settle()
     return found
 
