@@ -238,8 +238,8 @@ impl Reader {
     /// Whether something of a socket was read and is to be taken, numbers or anything else.
     pub fn is_holding(&self, id: u64) -> bool {
         let taken = self.before + self.taken as u64;
-        let is_kept = |connection: &Connection| connection.is_holding() || connection.pings.has_answer();
-        self.connections.get(&id).map_or(false, |connection| is_kept(connection) || connection.told > taken)
+        let is_there = |connection: &Connection| connection.is_holding() || connection.pings.has_answer();
+        self.connections.get(&id).map_or(false, |connection| is_there(connection) || connection.told > taken)
     }
 
     /// Has a socket pinged; false if it is not read, or if its last ping was not sent yet: `settle` it then.

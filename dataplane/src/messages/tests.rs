@@ -340,7 +340,7 @@ fn events_of(reader: &mut Reader) -> Vec<(u64, u64)> {
     batch.events.iter().map(|event| (event.kind, event.first)).collect()
 }
 
-fn kept(reader: &mut Reader) -> Vec<u64> {
+fn answers(reader: &mut Reader) -> Vec<u64> {
     let mut batch = Batch::default();
     reader.take_pongs(&mut batch);
     batch.events.iter().map(|event| event.first).collect()
@@ -354,7 +354,7 @@ fn all_that_came(there: &mut UnixStream) -> String {
 }
 
 #[test]
-fn an_answer_to_a_ping_is_kept_as_the_time_it_took() {
+fn an_answer_to_a_ping_is_told_as_the_time_it_took() {
     let (mut reader, _here, mut there, id) = reader_of_one();
     let before_ns = monotonic_ns();
     assert!(reader.ping(id, 7) && !reader.ping(id, 8) && reader.has_pings());
@@ -364,13 +364,13 @@ fn an_answer_to_a_ping_is_kept_as_the_time_it_took() {
     reader.poll(10).unwrap();
     assert!(reader.is_holding(id));
     assert_eq!(events_of(&mut reader), []);
-    let times = kept(&mut reader);
+    let times = answers(&mut reader);
     assert!(times.len() == 1 && times[0] <= monotonic_ns() - before_ns, "{:?}", times);
-    assert!(!reader.is_holding(id) && kept(&mut reader).is_empty());
+    assert!(!reader.is_holding(id) && answers(&mut reader).is_empty());
 }
 
 #[test]
-fn only_an_answer_to_a_late_ping_that_says_nothing_new_is_kept() {
+fn only_an_answer_to_a_late_ping_that_says_nothing_new_is_told_as_a_time() {
     let (mut reader, _here, mut there, id) = reader_of_one();
     for seq in 1..=6 {
         assert!(reader.ping(id, seq));
@@ -394,7 +394,7 @@ fn only_an_answer_to_a_late_ping_that_says_nothing_new_is_kept() {
         there.write_all(format!("{{\"type\":\"pong\",{}}}\n", text).as_bytes()).unwrap();
         reader.poll(10).unwrap();
         assert_eq!(events_of(&mut reader), events, "{}", text);
-        assert_eq!(kept(&mut reader).len(), times, "{}", text);
+        assert_eq!(answers(&mut reader).len(), times, "{}", text);
     }
 }
 
