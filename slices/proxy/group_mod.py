@@ -16,6 +16,9 @@ from .guest_view import GuestView, IdMap
 ALL = 0xFFFFFFFF
 ALL_GROUPS = 0xFFFFFFFC
 ALL_METERS = 0xFFFFFFFF
+_ALL_BUCKETS, _SELECT, _INDIRECT, _FAST_FAILOVER = range(4)
+"""Types of groups."""
+_INVALID_GROUP, _WATCH_UNSUPPORTED, _BAD_GROUP_TYPE = 1, 6, 10
 _HEAD = Struct("!H2xI")
 _BUCKET = Struct("!HHII4x")
 _OUTPUT = Struct("!HHIH6x")
@@ -51,7 +54,9 @@ def translate_group_mod(message: bytes, view: GuestView) -> list[bytes]:
     onward = chained(message)
     if view.would_loop(guest, onward):
         raise Refused(GROUP_MOD_FAILED, 7, f"group {guest} would lead to itself")
-    found = _put(message, _OF_GROUPS, view.groups, guest, check_buckets(message, view))
+    buckets = check_buckets(message, view)
+    _check_type(message)
+    found = _put(message, _OF_GROUPS, view.groups, guest, buckets)
     view.chains[guest] = onward
     return found
 
@@ -123,6 +128,25 @@ def check_buckets(message: bytes, view: GuestView) -> bytes:
         parts.append(_BUCKET.pack(16 + len(actions), weight, port, group) + actions)
         start += length
     return b"".join(parts)
+
+
+def _check_type(message: bytes) -> None:
+    """Refuses what Open vSwitch does not read: types that are none, and buckets that a type does not have."""
+    kind, start, count = message[10], 16, 0
+    if kind > _FAST_FAILOVER:
+        raise Refused(GROUP_MOD_FAILED, _BAD_GROUP_TYPE, f"group type {kind}")
+    while start < len(message):
+        length, weight, port, group = _BUCKET.unpack_from(message, start)
+        is_watched = (port, group) != (ALL, ALL)
+        if weight and kind != _SELECT:
+            raise Refused(GROUP_MOD_FAILED, _INVALID_GROUP, f"a bucket with weight {weight} in a group of type {kind}")
+        if is_watched and kind in {_ALL_BUCKETS, _INDIRECT}:
+            raise Refused(GROUP_MOD_FAILED, _WATCH_UNSUPPORTED, f"a watched bucket in a group of type {kind}")
+        if not is_watched and kind == _FAST_FAILOVER:
+            raise Refused(GROUP_MOD_FAILED, _INVALID_GROUP, "a bucket of a fast failover group watches nothing")
+        start, count = start + length, count + 1
+    if kind == _INDIRECT and count != 1:
+        raise Refused(GROUP_MOD_FAILED, _INVALID_GROUP, f"an indirect group with {count} buckets")
 
 
 def chained(message: bytes) -> frozenset[int]:

@@ -304,6 +304,35 @@ def test_groups_have_numbers_of_their_own() -> None:
     assert found[-8:] == group(view.groups.real(1) or 0)
 
 
+def typed(kind: int, *buckets: bytes) -> bytes:
+    """A new group of a type."""
+    return wire.message(struct.pack("!HBxI", 0, kind, 5) + b"".join(buckets), 99, 15)
+
+
+def plain(weight: int = 0, port: int = 0xFFFFFFFF) -> bytes:
+    """A bucket with a weight that watches a port, or nothing."""
+    return struct.pack("!HHII4x", 32, weight, port, 0xFFFFFFFF) + output(1)
+
+
+@pytest.mark.parametrize(
+    ("message", "code"),
+    [
+        (typed(0, plain(), plain()), None), (typed(0), None), (typed(0, plain(5)), 1), (typed(0, plain(0, 1)), 6),
+        (typed(1, plain(5), plain(0, 1)), None), (typed(2, plain()), None), (typed(2), 1),
+        (typed(2, plain(), plain()), 1), (typed(2, plain(0, 1)), 6), (typed(3, plain(0, 1)), None),
+        (typed(3, plain()), 1), (typed(3, plain(5, 1)), 1), (typed(4, plain()), 10), (typed(0xF1, plain()), 10),
+    ],
+)  # fmt: skip
+def test_types_of_groups_have_the_buckets_that_open_vswitch_reads(message: bytes, code: int | None) -> None:
+    view = guest()
+    if code is None:
+        assert translate_group_mod(message, view)
+        return
+    with pytest.raises(Refused) as caught:
+        translate_group_mod(message, view)
+    assert (caught.value.kind, caught.value.code) == (6, code) and not len(view.groups)
+
+
 @pytest.mark.parametrize(
     ("messages", "error"),
     [
