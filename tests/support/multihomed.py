@@ -46,6 +46,14 @@ class World:
         self.children: list[subprocess.Popen[bytes]] = []
 
     def __enter__(self) -> World:
+        try:
+            self._set_up()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def _set_up(self) -> None:
         for name in (self.client, self.net, self.far):
             run("ip", "netns", "add", name)
             run("ip", "-n", name, "link", "set", "lo", "up")
@@ -65,7 +73,6 @@ class World:
         run("ip", "-n", self.far, "route", "add", "default", "via", "203.0.113.1")
         self.inside(self.net, "sysctl", "-qw", "net.ipv4.ip_forward=1", "net.ipv4.conf.all.rp_filter=0")
         self.inside(self.client, "sysctl", "-qw", "net.ipv4.conf.all.rp_filter=1")
-        return self
 
     def __exit__(self, *_: object) -> None:
         for child in self.children:
