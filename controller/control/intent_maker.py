@@ -54,7 +54,9 @@ class IntentMaker:
         return made
 
     def _tree(self, network: Network) -> tuple[TreeEdge, ...]:
-        """The broadcast tree. One of which no link has gone is still the best where links have only gone."""
+        """The broadcast tree. Where links have only gone, what is left of one from before is in it, and all of one of
+        which no link has gone.
+        """
         capacities = network.capacities
         for spanned in self._spanned:
             gone = np.flatnonzero(spanned.capacities != capacities)

@@ -197,18 +197,22 @@ class ReportRegistry:
 
     def side(self, node: str, side: str, number: int, max_age_s: float = math.inf) -> Side:
         """What the agent of a node said of a flow, as ``ingress`` or ``egress``; empty if that is too old."""
-        agent, reports = self._numbers.get(node), self._reports
-        if agent is None or self._clock() - reports.taken_s[agent] > max_age_s:
+        agent, reports = self._recent(node, max_age_s), self._reports
+        if agent is None:
             return Side(None, None, 0.0)
         key = (side, number)
         return Side(reports.flows(agent).get(key), reports.flows_before(agent).get(key), reports.elapsed_s(agent))
 
     def entry(self, node: str, side: str, number: int, max_age_s: float = math.inf) -> Entry | None:
         """The entry of :meth:`side` alone."""
-        agent, reports = self._numbers.get(node), self._reports
-        if agent is None or self._clock() - reports.taken_s[agent] > max_age_s:
-            return None
-        return reports.flows(agent).get((side, number))
+        agent = self._recent(node, max_age_s)
+        return None if agent is None else self._reports.flows(agent).get((side, number))
+
+    def _recent(self, node: str, max_age_s: float) -> int | None:
+        """The number of a node's agent; None if it has not reported, or too long ago."""
+        agent = self._numbers.get(node)
+        is_recent = agent is not None and self._clock() - self._reports.taken_s[agent] <= max_age_s
+        return agent if is_recent else None
 
     def measured(self, plan: Plan) -> AgentRates:
         """What the latest reports say of the multipath flows of a plan; flows without fresh reports are left out."""

@@ -58,12 +58,9 @@ class Ragged:
 
     def items(self, numbers: IndexArray) -> tuple[NDArray[Any], ...]:
         """Item by item of some numbers: of which of them it is (0, 1, ...), which one it is there, and the arrays."""
-        count = self._count[numbers]
-        ends = np.cumsum(count)
-        of = np.repeat(np.arange(len(count)), count)
-        within = np.arange(len(of)) - (ends - count)[of]
-        at = self._first[numbers][of] + within
-        return of, within, *(column[at] for column in self._columns)
+        first, count = self._first[numbers], self._count[numbers]
+        at, of = places(first, count), np.repeat(np.arange(len(count)), count)
+        return of, at - first[of], *(column[at] for column in self._columns)
 
     def of(self, numbers: IndexArray | Sequence[int]) -> tuple[NDArray[Any], ...]:
         """How long the arrays of some numbers are, and then these, one number after the other."""
