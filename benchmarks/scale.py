@@ -53,6 +53,8 @@ CUT_WITHIN_S = 5.0
 # The controller tells percentiles of its latest slots: they are looked at so often.
 LOOK_EACH_S = 5.0
 SLOTS_PER_S = 10
+# Flows that are declared later use these TCP ports.
+NEW_PORT = 40_000
 # After this long a standby that is warm does nothing any more that it does once.
 WARM_S = 5.0
 # As the controller's own program, with percentiles of fewer slots.
@@ -94,10 +96,14 @@ def set_apart(controller: ControllerProcess, devices: Devices) -> None:
         os.sched_setaffinity(int(thread.name), others if int(thread.name) != main else {first})
 
 
-def flow_documents(network: Network, count: int, rng: random.Random) -> list[dict[str, str]]:
-    """Flows between access points and the switch room of their building, or the gateway of another area."""
+def flow_documents(
+    network: Network, count: int, rng: random.Random, *, name: str = "f", first_port: int = 1
+) -> list[dict[str, Any]]:
+    """TCP flows between access points and the switch room of their building, or another access point anywhere. Each has
+    a port of its own: of flows with the same frames only the first would be a multipath.
+    """
     nodes = list(network.nodes)
-    documents = []
+    documents: list[dict[str, Any]] = []
     while len(documents) < count:
         source = rng.choice(nodes)
         building = source.split("-")[0]
@@ -105,7 +111,8 @@ def flow_documents(network: Network, count: int, rng: random.Random) -> list[dic
         if source != target:
             up = rng.random() < 0.5
             ends = (source, target) if up else (target, source)
-            documents.append({"id": f"f{len(documents)}", "from": ends[0], "to": ends[1]})
+            match = {"eth_type": 0x0800, "ip_proto": 6, "tcp_dst": first_port + len(documents)}
+            documents.append({"id": f"{name}{len(documents)}", "from": ends[0], "to": ends[1], "match": match})
     return documents
 
 
@@ -211,9 +218,9 @@ def cuts(devices: Devices, count: int, rng: random.Random) -> list[float]:
 def declares(controller: ControllerProcess, network: Network, count: int) -> list[float]:
     """Milliseconds of ``POST /flows`` until it is confirmed."""
     took = []
-    for document in flow_documents(network, count, random.Random(3)):
+    for document in flow_documents(network, count, random.Random(3), name="new-", first_port=NEW_PORT):
         began_s = time.monotonic()
-        status, answer = controller.rest("POST", "/flows", {**document, "id": f"new-{document['id']}"})
+        status, answer = controller.rest("POST", "/flows", document)
         assert status in {200, 201, 202}, (status, answer)
         took.append(1e3 * (time.monotonic() - began_s))
         time.sleep(0.2)

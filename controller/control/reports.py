@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +34,13 @@ MIN_INTERVAL_S = 1e-3
 # A report that is older than this does not keep what came together with it.
 TOGETHER_S = 2.0
 _LISTS = ("ingress", "egress", "links")
+
+
+class Entries(NamedTuple):
+    """Of one report: when it was made, on the agent's clock, and its entries by side and flow number."""
+
+    time_s: float
+    of: Mapping[tuple[str, int], Entry]
 
 
 class _Reports:
@@ -190,11 +197,6 @@ class ReportRegistry:
         self._parts.pop(node, None)
         self._columns.forget(node)
 
-    def read_s(self, node: str) -> float | None:
-        """When the last report of a node's agent was made, on the agent's clock."""
-        number = self._numbers.get(node)
-        return None if number is None else float(self._reports.time_s[number])
-
     def side(self, node: str, side: str, number: int, max_age_s: float = math.inf) -> Side:
         """What the agent of a node said of a flow, as ``ingress`` or ``egress``; empty if that is too old."""
         agent, reports = self._recent(node, max_age_s), self._reports
@@ -203,10 +205,10 @@ class ReportRegistry:
         key = (side, number)
         return Side(reports.flows(agent).get(key), reports.flows_before(agent).get(key), reports.elapsed_s(agent))
 
-    def entry(self, node: str, side: str, number: int, max_age_s: float = math.inf) -> Entry | None:
-        """The entry of :meth:`side` alone."""
+    def entries(self, node: str, max_age_s: float = math.inf) -> Entries | None:
+        """All that the agent of a node said of its flows last; None if that is too old."""
         agent = self._recent(node, max_age_s)
-        return None if agent is None else self._reports.flows(agent).get((side, number))
+        return None if agent is None else Entries(float(self._reports.time_s[agent]), self._reports.flows(agent))
 
     def _recent(self, node: str, max_age_s: float) -> int | None:
         """The number of a node's agent; None if it has not reported, or too long ago."""

@@ -14,8 +14,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from hyroads.controller.control.live_network import LiveNetwork
 from hyroads.controller.control.routes_in_use import RoutesInUse
-from hyroads.controller.model.plan import SINGLE, Plan
+from hyroads.controller.core.network import Place
+from hyroads.controller.model.plan import SINGLE, FlowPlan, Plan, differing
 from hyroads.controller.ofp.hosts import host_of, label_of
 from hyroads.controller.ofp.intents import SwitchIntent
 from hyroads.controller.ofp.pipeline import Priority, Table
@@ -34,6 +36,9 @@ MAX_PAIRS_PER_NODE = 1024
 MAX_MISSES = 4096
 READ = "read"
 """Holds the routes whose rules a switch had when it was read, until all were read and their hosts are placed."""
+
+_Pin = tuple[str, str, str]
+"""The pair of a declared flow on the single path: node, host and destination."""
 
 
 @dataclass(slots=True)
@@ -70,7 +75,15 @@ class HostPairs:
         self._read_until_s = clock() + switch_grace_s
         self._counted_s = int(clock())
         self._told_s: dict[str, float] = {}
-        self._planned: tuple[object, ...] = ()
+        self._planned: Mapping[str, FlowPlan] = {}
+        self._network: LiveNetwork | None = None
+        self._places: Mapping[str, Place] = {}
+        """Flows, network and places of plain clients for which pairs were pinned last."""
+        self._pins: dict[str, _Pin] = {}
+        self._pinned_by: dict[tuple[str, str], set[str]] = {}
+        """By node and host: the flows that need the pair."""
+        self._unpinned: dict[tuple[str, str], str] = {}
+        """Destinations of pairs that are needed and not pinned yet."""
         self.counters: Counter[str] = Counter()
 
     # -- switches.host_tables.RouteHolder
@@ -210,24 +223,52 @@ class HostPairs:
     # -- declared flows on the single path need no miss
 
     def _pin_flows(self, plan: Plan) -> None:
-        network = self._port.live.network
-        if self._planned and self._planned[0] == plan.version and self._planned[1] is network:
+        """Only flows of which something changed are looked at, unless plain clients have other places."""
+        if self._planned is plan.flows and self._network is self._port.live.network:
             return
-        self._planned = (plan.version, network)
-        mac_of = self._context.addressing.host_mac
-        wanted = {
-            (self._home(flow.spec.source), mac_of[flow.spec.target]): flow.spec.target
-            for flow in plan.flows.values()
-            if flow.mode == SINGLE and self._home(flow.spec.source) != self._home(flow.spec.target)
-        }
-        for node, pairs in self._pairs.items():
-            for mac, pair in pairs.items():
-                pair.is_pinned = (node, mac) in wanted
-        for (node, mac), destination in wanted.items():
-            if node in self._turn_of and mac not in self._pairs.get(node, {}):
-                opened = self._open(node, mac, destination)
-                if opened is not None:
-                    opened.is_pinned = True
+        self._network = self._port.live.network
+        changed, places = differing(self._planned, plan.flows), self._network.places
+        if places != self._places:
+            changed |= plan.flows.keys()
+        self._planned, self._places = plan.flows, places
+        for flow in changed:
+            pin = self._pin(plan.flows.get(flow))
+            if pin == self._pins.get(flow):
+                continue
+            if (before := self._pins.pop(flow, None)) is not None:
+                self._unpin(flow, before)
+            if pin is not None:
+                self._pins[flow] = pin
+                self._pinned_by.setdefault(pin[:2], set()).add(flow)
+                self._unpinned[pin[:2]] = pin[2]
+        self._pin_pairs()
+
+    def _pin(self, flow: FlowPlan | None) -> _Pin | None:
+        """The pair that a flow needs."""
+        if flow is None or flow.mode != SINGLE:
+            return None
+        source, target = self._home(flow.spec.source), flow.spec.target
+        if source == self._home(target) or source not in self._turn_of:
+            return None
+        return source, self._context.addressing.host_mac[target], target
+
+    def _unpin(self, flow: str, pin: _Pin) -> None:
+        node, mac, _ = pin
+        flows = self._pinned_by[node, mac]
+        flows.discard(flow)
+        if not flows:
+            del self._pinned_by[node, mac]
+            self._unpinned.pop((node, mac), None)
+            if (pair := self._pairs.get(node, {}).get(mac)) is not None:
+                pair.is_pinned = False
+
+    def _pin_pairs(self) -> None:
+        """Pairs that flows need and that are not pinned; a node that has too many pairs is asked again."""
+        for (node, mac), destination in list(self._unpinned.items()):
+            pair = self._pairs.get(node, {}).get(mac) or self._open(node, mac, destination)
+            if pair is not None:
+                pair.is_pinned = True
+                del self._unpinned[node, mac]
 
     # -- who is idle
 
