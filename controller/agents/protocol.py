@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import Any
@@ -90,7 +90,7 @@ class BranchFlow:
         return {"number": self.number, "path": self.path, "copies": copies}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class IngressFlow:
     """What the first edge of a flow does; ``egress`` names the last edge, ``branches`` the agents on the way at which
     its copies branch, and what these have to do (both not sent).
@@ -129,7 +129,21 @@ class IngressFlow:
 
     def with_rates(self, rate_of: Mapping[int, float | None]) -> IngressFlow:
         """With these rates by path id."""
-        return replace(self, paths=tuple(replace(path, rate_mbps=rate_of[path.id]) for path in self.paths))
+        paths = tuple(replace(path, rate_mbps=rate_of[path.id]) for path in self.paths)
+        made, text = replace(self, paths=paths), self.__dict__.get("unrated_text")
+        if text is not None and all(
+            (a.rate_mbps is None) == (b.rate_mbps is None) for a, b in zip(paths, self.paths, strict=True)
+        ):
+            made.__dict__["unrated_text"] = text
+        return made
+
+    @cached_property
+    def unrated_text(self) -> str:
+        """Its document as text, with sorted keys; a rate is only whether there is one."""
+        document = self.document()
+        for path in document["paths"]:
+            path["rate_mbps"] = path["rate_mbps"] is not None
+        return _text_of(document)
 
     def document(self) -> dict[str, Any]:
         """As in the message ``config``."""
@@ -154,7 +168,7 @@ def _private_document(split: PrivateSplit) -> dict[str, Any]:
     return document if split.n_chp is None else {**document, "padding": {"max_per_s": 0}}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class EgressFlow:
     """What the last edge of a flow does."""
 
@@ -181,6 +195,11 @@ class EgressFlow:
         watch = {"watch": list(self.watched)} if self.watched else {}
         late = {"late": "drop"} if self.drop_late else {}
         return {"number": self.number, "id": self.id, "paths": list(self.paths), **treatment, **hold, **watch, **late}
+
+    @cached_property
+    def text(self) -> str:
+        """Its document as text, with sorted keys."""
+        return _text_of(self.document())
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,16 +245,16 @@ class AgentConfig:
     @cached_property
     def revision(self) -> int:
         """A hash of all but the rates, 1 to 2^31 - 1: after a restart an equal configuration has an equal revision."""
-        flows = self._flows()
-        for flow in flows["ingress"]:
-            for path in flow["paths"]:
-                path["rate_mbps"] = path["rate_mbps"] is not None
-        # The document with sorted keys. Hello frames are most of it and hardly ever change: their text is cached.
+        # The document with sorted keys. Of one flow more or less all others' texts are known, and so is that of hello
+        # frames, which hardly ever change.
         parts = {
             "type": _text_of("config"),
             "hello": _hello_text(self.hello),
-            **{key: _text_of(side) for key, side in flows.items()},
+            "ingress": _list_text(flow.unrated_text for _, flow in sorted(self.ingress.items())),
+            "egress": _list_text(flow.text for _, flow in sorted(self.egress.items())),
         }
+        if self.branch:
+            parts["branch"] = _text_of([flow.document() for _, flow in sorted(self.branch.items())])
         text = "{" + ",".join(f'"{key}":{parts[key]}' for key in sorted(parts)) + "}"
         return 1 + int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") % (2**31 - 1)
 
@@ -277,6 +296,10 @@ class AgentConfig:
 
 def _text_of(document: Any) -> str:
     return json.dumps(document, sort_keys=True, separators=(",", ":"))
+
+
+def _list_text(texts: Iterable[str]) -> str:
+    return f"[{','.join(texts)}]"
 
 
 @lru_cache(maxsize=1024)
