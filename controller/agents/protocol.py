@@ -10,7 +10,9 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
+from itertools import chain
+from math import isfinite
 from typing import Any
 
 from hyroads.controller.core import strict_json
@@ -25,6 +27,7 @@ MAX_LINE = 1 << 20
 MAX_REPORTED = 70_000
 BURST_BYTES = 125_000
 AGENT, RADIO, CLIENT = "agent", "radio", "client"
+_RATE = '"rate_mbps":'
 MOST = 1e300
 """No counter is greater."""
 
@@ -129,21 +132,33 @@ class IngressFlow:
 
     def with_rates(self, rate_of: Mapping[int, float | None]) -> IngressFlow:
         """With these rates by path id."""
-        paths = tuple(replace(path, rate_mbps=rate_of[path.id]) for path in self.paths)
-        made, text = replace(self, paths=paths), self.__dict__.get("unrated_text")
-        if text is not None and all(
-            (a.rate_mbps is None) == (b.rate_mbps is None) for a, b in zip(paths, self.paths, strict=True)
-        ):
-            made.__dict__["unrated_text"] = text
+        made = replace(self, paths=tuple(replace(path, rate_mbps=rate_of[path.id]) for path in self.paths))
+        if "_pieces" in self.__dict__:
+            made.__dict__["_pieces"] = self._pieces
         return made
 
     @cached_property
-    def unrated_text(self) -> str:
-        """Its document as text, with sorted keys; a rate is only whether there is one."""
+    def _pieces(self) -> tuple[str, ...]:
+        """Its document as text, with sorted keys, cut where the rates of its paths are."""
         document = self.document()
         for path in document["paths"]:
-            path["rate_mbps"] = path["rate_mbps"] is not None
-        return _text_of(document)
+            path["rate_mbps"] = None
+        # No id contains this: quotes within texts have a backslash before them.
+        return tuple(_text_of(document).split(f"{_RATE}null"))
+
+    @property
+    def text(self) -> str:
+        """Its document as text, with sorted keys."""
+        return self._with_values(_number_text(path.rate_mbps) for path in self.paths)
+
+    @property
+    def unrated_text(self) -> str:
+        """The same; a rate is only whether there is one."""
+        return self._with_values("false" if path.rate_mbps is None else "true" for path in self.paths)
+
+    def _with_values(self, values: Iterable[str]) -> str:
+        first, *others = self._pieces
+        return first + "".join(chain.from_iterable(zip(map(_RATE.__add__, values), others, strict=True)))
 
     def document(self) -> dict[str, Any]:
         """As in the message ``config``."""
@@ -202,7 +217,7 @@ class EgressFlow:
         return _text_of(self.document())
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class HelloConfig:
     """Which hello frames an agent sends (technology, label) and expects (link, sender's MAC)."""
 
@@ -220,6 +235,11 @@ class HelloConfig:
             "expect": [{"link": link, "mac": mac} for link, mac in self.expect],
         }
 
+    @cached_property
+    def text(self) -> str:
+        """Its document as text, with sorted keys."""
+        return _text_of(self.document())
+
 
 @dataclass(frozen=True)
 class AgentConfig:
@@ -232,11 +252,10 @@ class AgentConfig:
 
     def document(self) -> dict[str, Any]:
         """The message ``config`` without ``seq`` and ``revision``."""
-        return {"type": "config", "hello": self.hello.document(), **self._flows()}
-
-    def _flows(self) -> dict[str, list[dict[str, Any]]]:
         branch = {"branch": [flow.document() for _, flow in sorted(self.branch.items())]} if self.branch else {}
         return {
+            "type": "config",
+            "hello": self.hello.document(),
             "ingress": [flow.document() for _, flow in sorted(self.ingress.items())],
             "egress": [flow.document() for _, flow in sorted(self.egress.items())],
             **branch,
@@ -249,9 +268,9 @@ class AgentConfig:
         # frames, which hardly ever change.
         parts = {
             "type": _text_of("config"),
-            "hello": _hello_text(self.hello),
-            "ingress": _list_text(flow.unrated_text for _, flow in sorted(self.ingress.items())),
-            "egress": _list_text(flow.text for _, flow in sorted(self.egress.items())),
+            "hello": self.hello.text,
+            "ingress": list_text(flow.unrated_text for _, flow in sorted(self.ingress.items())),
+            "egress": list_text(flow.text for _, flow in sorted(self.egress.items())),
         }
         if self.branch:
             parts["branch"] = _text_of([flow.document() for _, flow in sorted(self.branch.items())])
@@ -298,13 +317,17 @@ def _text_of(document: Any) -> str:
     return json.dumps(document, sort_keys=True, separators=(",", ":"))
 
 
-def _list_text(texts: Iterable[str]) -> str:
+def list_text(texts: Iterable[str]) -> str:
+    """A list in JSON of these values in JSON."""
     return f"[{','.join(texts)}]"
 
 
-@lru_cache(maxsize=1024)
-def _hello_text(hello: HelloConfig) -> str:
-    return _text_of(hello.document())
+def _number_text(number: float | None) -> str:
+    if number is None:
+        return "null"
+    if not isfinite(number):
+        raise ValueError("JSON has no such number")
+    return repr(number)
 
 
 def rates_document(
@@ -325,8 +348,10 @@ def _by_flow(values: Mapping[tuple[int, int], float]) -> dict[str, dict[str, flo
     return by_flow
 
 
-def encode(document: Mapping[str, Any]) -> bytes:
-    """One line."""
+def encode(document: Mapping[str, Any], seq: int | None = None) -> bytes:
+    """One line, with a ``seq`` if there is one."""
+    if seq is not None:
+        document = {**document, "seq": seq}
     return json.dumps(document, separators=(",", ":"), allow_nan=False).encode() + b"\n"
 
 

@@ -263,6 +263,9 @@ class UpdateOrder:
         touched, flows = set(), set()
         for flow in differing(last, plan.flows):
             old, new = last.get(flow), plan.flows.get(flow)
+            if old is not None and new is not None and new.switches and old.switches is new.switches:
+                # Nothing but its rates is another.
+                continue
             begins = [each.ingress for each in (old, new) if each is not None and each.mode == MULTIPATH]
             for ingress in begins:
                 self._starting.setdefault(ingress or "", {}).pop(flow, None)
