@@ -133,8 +133,12 @@ class IngressFlow:
     def with_rates(self, rate_of: Mapping[int, float | None]) -> IngressFlow:
         """With these rates by path id."""
         made = replace(self, paths=tuple(replace(path, rate_mbps=rate_of[path.id]) for path in self.paths))
-        if "_pieces" in self.__dict__:
+        known = self.__dict__
+        if "_pieces" in known:
             made.__dict__["_pieces"] = self._pieces
+        both = zip(self.paths, made.paths, strict=True)
+        if "unrated_text" in known and all((was.rate_mbps is None) == (now.rate_mbps is None) for was, now in both):
+            made.__dict__["unrated_text"] = self.unrated_text
         return made
 
     @cached_property
@@ -151,7 +155,7 @@ class IngressFlow:
         """Its document as text, with sorted keys."""
         return self._with_values(_number_text(path.rate_mbps) for path in self.paths)
 
-    @property
+    @cached_property
     def unrated_text(self) -> str:
         """The same; a rate is only whether there is one."""
         return self._with_values("false" if path.rate_mbps is None else "true" for path in self.paths)
