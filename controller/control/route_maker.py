@@ -90,7 +90,9 @@ class RouteMaker:
             return None
         concerned = set() if same_network else self._concerned(live) - changed
         edges, found = Edges(state, live), {}
-        for flow in [flow for flow in state.flows if flow in changed or flow in concerned]:
+        asked = {flow for flow in changed | concerned if flow in state.flows}
+        # The first of several flows that carry the same frames takes them.
+        for flow in asked if len(asked) < 2 else [flow for flow in state.flows if flow in asked]:
             spec, old = state.flows[flow].spec, before.get(flow)
             key = frames_of(spec)
             first = self._taken.get(key)
@@ -103,7 +105,7 @@ class RouteMaker:
                 return None
             if _takes_frames(route):
                 self._taken.setdefault(key, flow)
-        routes = patched(before, found, before.keys() - state.flows.keys())
+        routes = patched(before, found, (flow for flow in changed if flow not in state.flows))
         # New flows are declared last.
         return routes if list(routes) == list(state.flows) else None
 

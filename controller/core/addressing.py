@@ -300,22 +300,37 @@ class Numbers:
     def with_flows(self, flows: Iterable[str], span: tuple[int, int] = (FIRST_FLOW, LAST_FLOW)) -> Numbers:
         """Numbers for exactly these flows, from a range; those numbered before keep theirs if they are in it."""
         wanted, (first, last) = list(flows), span
-        numbers = self.flows
-        if numbers and (min(numbers.values()) < first or max(numbers.values()) > last):
+        numbers, taken = self.flows, self._taken
+        if numbers and not first <= self._ends[0] <= self._ends[1] <= last:
             numbers = {flow: number for flow, number in numbers.items() if first <= number <= last}
+            taken = set(numbers.values())
         fresh = [flow for flow in wanted if flow not in numbers]
         # Mostly flows are the same, or new ones come.
         gone = numbers.keys() - set(wanted) if len(numbers) + len(fresh) > len(wanted) else set()
-        taken = {number for flow, number in numbers.items() if flow not in gone} if fresh else set()
+        taken = taken - {numbers[flow] for flow in gone}
         given: dict[str, int] = {}
         for flow in fresh:
             if flow not in given:
                 given[flow] = _free((flow,), first, last, taken)
                 taken.add(given[flow])
         remaining = patched(numbers, given, gone)
-        paths = patched(self.paths, {}, self.paths.keys() - remaining.keys())
-        same = remaining is self.flows and paths is self.paths
-        return self if same else Numbers(remaining, paths)
+        known = self.paths.keys() <= remaining.keys()
+        paths = self.paths if known else patched(self.paths, {}, self.paths.keys() - remaining.keys())
+        if remaining is self.flows and paths is self.paths:
+            return self
+        made = Numbers(remaining, paths)
+        made.__dict__["_taken"] = taken
+        return made
+
+    @cached_property
+    def _taken(self) -> set[int]:
+        """The numbers of flows; never changed."""
+        return set(self.flows.values())
+
+    @cached_property
+    def _ends(self) -> tuple[int, int]:
+        """The least and the greatest of them, if there are any."""
+        return min(self._taken), max(self._taken)
 
     def with_paths(self, paths: Mapping[str, Iterable[PathName]]) -> Numbers:
         """Ids for the live paths of flows. Ids of earlier paths stay reserved while there is room."""
