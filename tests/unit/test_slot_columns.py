@@ -10,6 +10,9 @@ import numpy as np
 import pytest
 from examples import seeds
 
+from hyroads.controller.control.loop import _ToldPaths
+from hyroads.controller.control.report_columns import FlowPaths
+from hyroads.controller.core.addressing import PathName
 from hyroads.controller.core.closed_loop import InForce, LoopState, Measurements, to_push
 from hyroads.controller.core.closed_loop import slot as one_slot
 from hyroads.controller.core.demand import Demands, Offer
@@ -30,6 +33,7 @@ from hyroads.controller.core.rates import RateProblem, rate_problem, solve
 from hyroads.controller.core.rates.allocation import duality_gap
 from hyroads.controller.core.rates.reduction import reduce_problem
 from hyroads.controller.core.rates.solver import pattern_of
+from hyroads.controller.model.handover import PathGroups
 
 TRIANGLE = parse(
     {
@@ -211,6 +215,34 @@ def test_rates_in_force_as_arrays_are_those_by_flow(seed: int) -> None:
             assert in_force.is_known.tolist() == plain.is_known.tolist()
             assert in_force.is_new.tolist() == plain.is_new.tolist()
     assert poor
+
+
+@pytest.mark.parametrize("seed", seeds(20))
+def test_rates_of_path_groups_are_found_where_they_are_told(seed: int) -> None:
+    """Also while others are told than there are, in another order, or of groups of several paths."""
+    rng = random.Random(seed)
+    links = [(name,) for name in "abcd"]
+    order: dict[str, tuple[PathName, ...]] = {}
+    groups: dict[str, PathGroups] = {}
+    paths, last = FlowPaths.of(()), None
+    for _ in range(60):
+        for flow in rng.sample("fghij", rng.choice((0, 0, 1, 2))):
+            order, groups = ({k: v for k, v in each.items() if k != flow} for each in (order, groups))  # type: ignore[assignment]
+            if rng.random() < 0.7:
+                order[flow] = tuple(rng.sample(links, rng.randrange(4)))
+                many = range(len(order[flow]))
+                groups[flow] = (tuple(many),) if many and rng.random() < 0.2 else tuple((i,) for i in many)
+        if rng.random() < 0.7:
+            told = {flow: each if rng.random() < 0.8 else tuple(links[:2]) for flow, each in order.items()}
+            names = [(flow, path) for flow, each in told.items() if rng.random() < 0.9 for path in each]
+            paths = FlowPaths.of(rng.sample(names, len(names)) if rng.random() < 0.2 else names)
+        mbps = np.array([rng.choice((math.nan, rng.random())) for _ in paths.names])
+        known = dict(zip(paths.names, mbps.tolist(), strict=True))
+        last = _ToldPaths.of(paths, order, groups, last)
+        of_paths = {flow: [known.get((flow, path), math.nan) for path in order[flow]] for flow in order}
+        expected = [[of_paths[flow][i] for i in group] for flow in order for group in groups[flow]]
+        found = [math.nan if any(map(math.isnan, each)) else max(each) for each in expected]
+        np.testing.assert_array_equal(last.of_groups(mbps), np.array(found))
 
 
 @pytest.mark.parametrize("seed", seeds(10))
