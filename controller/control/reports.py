@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -148,7 +148,8 @@ class ReportRegistry:
         self._reports = _Reports()
         self._parts: dict[str, Entry] = {}
         self._columns = ReportColumns()
-        self._rows: tuple[object, int, FlowRows] | None = None
+        self._rows: FlowRows | None = None
+        self._rows_for: tuple[object, int] = (None, -1)
 
     def take(self, node: str, report: Entry) -> None:
         """A report, or a part of one, came in.
@@ -215,15 +216,17 @@ class ReportRegistry:
     def measured(self, plan: Plan) -> AgentRates:
         """What the latest reports say of the multipath flows of a plan; flows without fresh reports are left out."""
         columns, now_s = self._columns, self._clock()
-        if self._rows is None or self._rows[0] is not plan.structure or self._rows[1] != columns.version:
-            last = None if self._rows is None else self._rows[2]
-            self._rows = plan.structure, columns.version, FlowRows.of(plan, columns, last)
-        rows = self._rows[2]
+        rows, structure = self._rows, plan.structure
+        if rows is None or self._rows_for != (structure, columns.version):
+            rows = FlowRows.of(plan, columns, rows)
+            self._rows_for = structure, columns.version
+        elif rows.planned is not plan.flows:
+            # Of a flow that has other rates since then the rows are the same.
+            rows = replace(rows, planned=plan.flows)
+        self._rows = rows
         offered = columns.offers(now_s, MAX_AGE_S)
         path_mbps = rows.path_mbps(offered.recent_mbps)
-        return AgentRates(
-            PathRates(rows.names, path_mbps, rows.of_flow), rows.offers(offered), rows.frame_bytes(offered)
-        )
+        return AgentRates(PathRates(rows.paths, path_mbps), rows.offers(offered), rows.frame_bytes(offered))
 
     def latest(self) -> Iterator[tuple[str, float, Entry]]:
         """Of each connected agent that has reported: its node, how old the last report is in seconds, the report."""

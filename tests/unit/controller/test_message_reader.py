@@ -297,16 +297,14 @@ def assert_same_rows(ours: ReportColumns, reference: ReportColumns) -> None:
     """The same of all agents; where their rows are may differ."""
     for side in ("ingress", "egress"):
         for node, rows in reference.sides(side).items():
-            own, numbers_of = ours.sides(side)[node], (rows.row_of, rows.path_row_of)
-            for mine, theirs, tables in zip(
-                (own.row_of, own.path_row_of), numbers_of, ("_flows", "_paths"), strict=True
-            ):
+            own = ours.sides(side)[node]
+            both = own, rows
+            for tables, at, of in (("_flows", "flow_at", "row_of"), ("_paths", "path_at", "path_row_of")):
+                mine, theirs = ([getattr(s, at) + row for row in getattr(s, of).values()] for s in both)
                 for name in getattr(ours, tables).values:
                     values = [getattr(c, tables)[name] for c in (ours, reference)]
                     if name not in {"flow", "node"}:
-                        np.testing.assert_array_equal(
-                            values[0][list(mine.values())], values[1][list(theirs.values())], err_msg=name
-                        )
+                        np.testing.assert_array_equal(values[0][mine], values[1][theirs], err_msg=name)
 
 
 def test_of_many_who_say_much_each_has_its_turn() -> None:
