@@ -392,7 +392,8 @@ class LiveLoop:
             allocate, run = partial(self.around, allocate), here
         told = self.rates
         result = run(partial(slot, self.state, measured, now_s, fixed=fixed, allocate=allocate))
-        result = self._with_least(self._with_guaranteed(self._paced(result), fixed), fixed)
+        # No flow of the solver's is without any rate: external traffic may take all airtime, but not for ever.
+        result = self._with_guaranteed(self._paced(result), fixed).giving_least(MIN_FLOW_MBPS, fixed)
         self.state, self._link_prices = result.state, result.allocation.link_prices
         changed = {flow: self._by_path(flow, rates) for flow, rates in result.push.items()}
         self._told, self._told_for = {**told, **changed}, (result.state.pushed, self._path_groups)
@@ -434,31 +435,18 @@ class LiveLoop:
         _, at, starts = self._mapped
         return np.maximum.reduceat(np.append(told.mbps, np.nan)[at], starts) if len(at) else np.zeros(0)
 
-    def _with_least(self, result: SlotResult, fixed: Mapping[str, Sequence[float]]) -> SlotResult:
-        """No flow of the solver's is without any rate: external traffic may take all airtime, but not for ever."""
-        known = result.state.in_force
-        # With thousands of flows only those are looked at that may have next to nothing.
-        few = np.flatnonzero(~(known.layout.flow_rates(known.mbps) >= MIN_FLOW_MBPS)).tolist()
-        names = known.layout.flow_ids
-        least = {
-            flow: (MIN_FLOW_MBPS, *(0.0 for _ in rates[1:]))
-            for flow, rates in ((names[i], known.pushed.get(names[i], ())) for i in few)
-            if rates and rates[0] < MIN_FLOW_MBPS / 2 and flow not in fixed and sum(rates) < MIN_FLOW_MBPS / 2
-        }
-        return self._pushing(result, least)
-
     def _with_guaranteed(self, result: SlotResult, fixed: Mapping[str, Sequence[float]]) -> SlotResult:
         """A flow that is below its guarantee by what is too little to be sent otherwise gets all of it."""
         if not self._allocator.granted:
             return result
-        slices = dict(zip(result.allocation.layout.flow_ids, result.allocation.layout.path_slices(), strict=True))
-        changed = {}
+        layout, changed = result.allocation.layout, {}
         for flow, grant in self._allocator.granted.items():
-            rates = tuple(result.allocation.path_rates_mbps[slices[flow]].tolist())
-            told_mbps = sum(result.state.pushed.get(flow, ()))
+            where = layout.path_slices()[layout.row_of[flow]]
+            rates = tuple(result.allocation.path_rates_mbps[where].tolist())
+            told_mbps = sum(result.mbps[where].tolist())
             if flow not in fixed and told_mbps < grant.given_mbps - RATE_STEP_MBPS and sum(rates) > told_mbps:
                 changed[flow] = rates
-        return self._pushing(result, changed)
+        return result.giving(changed)
 
     def _unreserved(self) -> FloatArray:
         """What the override's flows may send beyond what the others leave to them, in the order of the problem."""
@@ -492,15 +480,7 @@ class LiveLoop:
             for flow, each in self.fixed.items()
             if each.reserved_mbps is not None
         }
-        return self._pushing(result, paced)
-
-    def _pushing(self, result: SlotResult, rates: Mapping[str, tuple[float, ...]]) -> SlotResult:
-        """The result with these rates of some flows; what was in force before the slot is not sent again."""
-        if not rates:
-            return result
-        changed = {flow: given for flow, given in rates.items() if self.state.pushed.get(flow) != given}
-        remaining = {flow: given for flow, given in result.push.items() if flow not in rates}
-        return replace(result, state=result.state.pushing(rates), push={**remaining, **changed})
+        return result.giving(paced)
 
     def _in_order(self, flow: str, by_name: Mapping[PathName, float]) -> tuple[float, ...]:
         """Of a flow whose path groups are single paths."""

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 from examples import seeds
 
-from hyroads.controller.core.closed_loop import InForce, LoopState
-from hyroads.controller.core.demand import Demands
+from hyroads.controller.core.closed_loop import InForce, LoopState, Measurements, to_push
+from hyroads.controller.core.closed_loop import slot as one_slot
+from hyroads.controller.core.demand import Demands, Offer
 from hyroads.controller.core.estimate.busy_time import (
     BusyShares,
     CarrierSensing,
@@ -42,7 +43,8 @@ TRIANGLE = parse(
     },
     "test",
 )
-HYBRID = {"f": [(0, 2), (1, 2)]}
+HYBRID: dict[str, list[tuple[int, ...]]] = {"f": [(0, 2), (1, 2)]}
+TECHNOLOGY = {link.id: link.technology for link in TRIANGLE.links}
 INTERFACES = Interfaces([(node, technology) for node in "abc" for technology in ("plc", "wifi")])
 LINKS = {f"l{number}": "wifi" for number in range(6)}
 
@@ -138,29 +140,77 @@ def test_tables_taken_together_say_what_each_alone_says(seed: int) -> None:
         assert before == alone.hears(now_s) and together.hears(now_s) is before
 
 
+MANY: dict[str, list[tuple[int, ...]]] = {**HYBRID, "g": [(0,)], "h": [(2,), (1, 2)], "i": [(1,), (0,)]}
+Rates = dict[str, tuple[float, ...]]
+
+
+def given_by_name(before: Rates, push: Rates, rates: Rates) -> tuple[Rates, Rates]:
+    """By flow: the rates in force after a slot, and those to send, if some flows get others than ``push`` says."""
+    differing = {flow: given for flow, given in rates.items() if before.get(flow) != given}
+    remaining = {flow: given for flow, given in push.items() if flow not in rates}
+    return {**before, **push, **rates}, {**remaining, **differing}
+
+
 @pytest.mark.parametrize("seed", seeds(20))
-def test_rates_in_force_as_an_array_follow_those_by_flow(seed: int) -> None:
+def test_rates_in_force_as_arrays_are_those_by_flow(seed: int) -> None:
+    """Flows come, go and get other paths; some have fixed rates, or others than the slot found, or nearly none."""
     rng = random.Random(seed)
-    problem = problem_of({**HYBRID, "g": [(0,)], "none": []})
-    layout = problem.layout
-    external = ExternalAirtime(CarrierSensing.of(TRIANGLE, ()))
-    state = LoopState(TRIANGLE, problem, LinkEstimator({}), external, Demands())
-    sizes = {"f": 2, "g": 1, "none": 0, "elsewhere": 3}
-    for _ in range(40):
-        some = rng.sample(sorted(sizes), rng.randrange(4))
-        lengths = {flow: sizes[flow] if rng.random() < 0.9 else rng.randrange(4) for flow in some}
-        changed = {flow: tuple(rng.random() for _ in range(length)) for flow, length in lengths.items()}
-        before, pushed = state, {**state.pushed, **changed}
-        known = before.in_force.mbps.tolist()
-        state = state.pushing(changed)
-        assert state.pushed == pushed and before.in_force.mbps.tolist() == pytest.approx(known, nan_ok=True)
+    state = LoopState(
+        TRIANGLE, problem_of({}), LinkEstimator(TECHNOLOGY), ExternalAirtime(CarrierSensing.of(TRIANGLE, ())), Demands()
+    ).with_problem(problem_of(MANY))
+    poor = 0
+    for slot_number in range(25):
+        if rng.random() < 0.4:
+            some = rng.sample(sorted(MANY), rng.randrange(1, len(MANY) + 1))
+            state = state.with_problem(problem_of({flow: MANY[flow][: rng.choice((1, 2, 2))] for flow in some}))
+        if rng.random() < 0.2:
+            odd = {flow: tuple(rng.random() for _ in range(rng.randrange(4))) for flow in ("f", "g", "elsewhere")}
+            state = replace(state, pushed={**state.pushed, **odd})
+        layout, pushed = state.problem.layout, dict(state.pushed)
+        sizes = {
+            flow: where.stop - where.start for flow, where in zip(layout.flow_ids, layout.path_slices(), strict=True)
+        }
+        fixed = {
+            flow: tuple(rng.choice((0.0, 0.02, 1.0)) for _ in range(sizes[flow]))
+            for flow in sizes
+            if rng.random() < 0.2
+        }
+        mbps = [rng.choice((0.0, 0.05, link.capacity_mbps)) for link in TRIANGLE.links]
+        samples = [
+            Sample(link.id, Source.CONFIGURED, c, slot_number / 10)
+            for link, c in zip(TRIANGLE.links, mbps, strict=True)
+        ]
+        offers = {flow: Offer(0.0, 1.0) for flow in sizes if rng.random() < 0.3}
+        found = one_slot(state, Measurements(samples, offers=offers), slot_number / 10, fixed=fixed)
+        push = to_push(pushed, found.allocation, state.settings, fixed)
+        expected, to_send = given_by_name(pushed, push, {})
+        assert (found.state.pushed, found.push) == (expected, to_send)
+        other = {
+            flow: tuple(rng.choice((0.0, 3.0)) for _ in range(sizes[flow])) for flow in sizes if rng.random() < 0.2
+        }
+        other |= {
+            flow: pushed[flow] for flow in sizes if len(pushed.get(flow, ())) == sizes[flow] and rng.random() < 0.2
+        }
+        expected, to_send = given_by_name(pushed, push, other)
+        result = found.giving(other)
+        assert (result.state.pushed, result.push) == (expected, to_send)
+        least = {
+            flow: (0.1, *(0.0,) * (sizes[flow] - 1))
+            for flow in sizes
+            if sum(expected[flow]) < 0.05 and flow not in fixed
+        }
+        expected, to_send = given_by_name(pushed, push, {**other, **least})
+        result = result.giving_least(0.1, fixed)
+        assert (result.state.pushed, result.push) == (expected, to_send)
+        assert list(result.state.pushed) == list(expected)
+        poor, state = poor + len(least), result.state
         # A state that was made otherwise does not use what it no longer is.
-        for each in (state, replace(state, pushed=pushed), replace(before, pushed=pushed)):
-            found, plain = each.in_force, InForce.of(pushed, layout)
-            assert found.pushed == pushed and found.layout is layout
-            np.testing.assert_array_equal(found.mbps, plain.mbps)
-            assert found.is_known.tolist() == plain.is_known.tolist()
-            assert found.is_new.tolist() == plain.is_new.tolist() == [flow not in pushed for flow in layout.flow_ids]
+        for each in (state, replace(state, pushed=dict(expected))):
+            in_force, plain = each.in_force, InForce.of(expected, layout)
+            np.testing.assert_array_equal(in_force.mbps, plain.mbps)
+            assert in_force.is_known.tolist() == plain.is_known.tolist()
+            assert in_force.is_new.tolist() == plain.is_new.tolist()
+    assert poor
 
 
 @pytest.mark.parametrize("seed", seeds(10))

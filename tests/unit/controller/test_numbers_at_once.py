@@ -217,7 +217,7 @@ def registry_says(registry: ReportRegistry, plan: Plan) -> str:
         registry.side(node, side, number) for node in NODES for side in ("ingress", "egress") for number in (16, 17)
     ]
     both = [({**(side.entry or {})}, {**(side.before or {})}, side.elapsed_s) for side in sides]
-    return repr((document, latest, both, [registry.read_s(node) for node in NODES]))
+    return repr((document, latest, both, [registry.entries(node) for node in NODES]))
 
 
 @pytest.mark.parametrize("seed", range(4))
