@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from hyroads.controller.model.plan import differing
+from hyroads.controller.core.mappings import differing
 from hyroads.controller.ofp.diff import Change, Installed, difference, difference_at
 from hyroads.controller.ofp.intents import ClassifiedFlow, SwitchIntent
 from hyroads.controller.ofp.rule import GroupEntry, Rule, RuleKey, is_ours
