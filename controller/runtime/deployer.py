@@ -9,11 +9,12 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 from hyroads.controller.control.live import Live
 from hyroads.controller.control.update_order import Orders, SwitchView, UpdateOrder, Views, pending_of
-from hyroads.controller.model.plan import MULTIPATH, Plan, differing
+from hyroads.controller.core.mappings import differing, patched
+from hyroads.controller.model.plan import MULTIPATH, Plan
 from hyroads.controller.ofp.intents import ClassifiedFlow, SwitchIntent
 from hyroads.controller.switches.server import SwitchRegistry
 from hyroads.controller.switches.sessions import DesiredRules
@@ -24,7 +25,6 @@ TOLD_AT_LEAST, TOLD_IF_URGENT = 100, 10
 """Switches that are told something in each cycle, whatever happens meanwhile, and if links are cut."""
 
 _NONE: Mapping[str, ClassifiedFlow] = {}
-T = TypeVar("T")
 
 
 class Addition(Protocol):
@@ -36,18 +36,6 @@ class Addition(Protocol):
 
     def added_to(self, node: str, intent: SwitchIntent) -> SwitchIntent:
         """The intent of a node's switch with that; the same object as long as nothing of it changes."""
-
-
-def _patched(known: Mapping[str, T], changes: Mapping[str, T | None]) -> dict[str, T]:
-    """A copy of a mapping with other values for some keys; None takes a key out."""
-    # Copies are compiled; only what changes is looked at.
-    patched = dict(known)
-    for key, value in changes.items():
-        if value is None:
-            patched.pop(key, None)
-        else:
-            patched[key] = value
-    return patched
 
 
 @dataclass(eq=False)
@@ -77,7 +65,7 @@ class Deployer:
         self._flows_at: dict[str, Mapping[str, ClassifiedFlow]] = {}
         self._ingress_of: dict[str, str] = {}
         self._intents: Mapping[str, SwitchIntent] = {}
-        self._seen: dict[str, SwitchView] = {}
+        self._seen: Mapping[str, SwitchView] = {}
         """By node whose switch was read."""
         self._stale: set[str] = set()
         """Nodes of which something changed that is not in ``_wanted`` and ``_seen`` yet."""
@@ -121,18 +109,20 @@ class Deployer:
         for changed in (self.registry.touched, *(addition.changed_nodes for addition in self.additions)):
             self._stale |= changed
             changed.clear()
-        seen: dict[str, SwitchView | None] = {}
+        seen: dict[str, SwitchView] = {}
+        gone: list[str] = []
         for node in list(self._stale):
             session, view = self.switches.get(node), None
             if session is not None:
                 wanted = self._desired(node, intents[node], flows_at.get(node, _NONE))
                 view = session.view(wanted) if session.is_read else None
                 self._untold.add(node)
-            if view is not self._seen.get(node):
+            if view is None:
+                gone.append(node)
+            else:
                 seen[node] = view
             self._stale.discard(node)
-        if seen:
-            self._seen = _patched(self._seen, seen)
+        self._seen = patched(self._seen, seen, gone)
 
     def _desired(self, node: str, intent: SwitchIntent, flows: Mapping[str, ClassifiedFlow]) -> DesiredRules:
         """What a node's switch shall do, with all flows."""
@@ -168,17 +158,19 @@ class Deployer:
     def _planned(self) -> Mapping[str, Mapping[str, ClassifiedFlow]]:
         """By node what the plan in force lets it classify; plans share it as long as it is the same."""
         plan = self.live.in_force
-        changes: dict[str, dict[str, ClassifiedFlow | None]] = {}
+        here: dict[str, dict[str, ClassifiedFlow]] = {}
+        gone: dict[str, list[str]] = {}
         for flow in differing(self._classified, plan.classified):
             before = self._ingress_of.pop(flow, None)
             if before is not None:
-                changes.setdefault(before, {})[flow] = None
+                gone.setdefault(before, []).append(flow)
             if flow in plan.classified:
                 self._ingress_of[flow] = node = plan.flows[flow].ingress or ""
-                changes.setdefault(node, {})[flow] = plan.classified[flow]
-        for node, changed in changes.items():
-            self._flows_at[node] = _patched(self._flows_at.get(node, _NONE), changed)
-        self._stale |= changes.keys()
+                here.setdefault(node, {})[flow] = plan.classified[flow]
+        for node in here.keys() | gone.keys():
+            known = self._flows_at.get(node, _NONE)
+            self._flows_at[node] = patched(known, here.get(node, {}), gone.get(node, ()))
+            self._stale.add(node)
         self._classified = plan.classified
         return self._flows_at
 
@@ -187,8 +179,7 @@ class Deployer:
         known = self._allowed.get(node)
         if known is None or known[0] is not wanted or known[1] != only:
             barred = wanted.flows.keys() - only
-            flows = _patched(wanted.flows, dict.fromkeys(barred)) if barred else wanted.flows
-            permitted = DesiredRules(wanted.intent, flows) if barred else wanted
+            permitted = DesiredRules(wanted.intent, patched(wanted.flows, {}, barred)) if barred else wanted
             known = self._allowed[node] = (wanted, only, permitted)
         return known[2]
 

@@ -415,7 +415,6 @@ class SwitchSession:
         known = {rule.key for rule in (*learned, *access)}
         self._installed = {rule.key: rule for rule in self._reading if rule.key not in known}
         self._classifying = {rule.cookie for rule in self._installed.values() if rule.table == Table.CLASSIFY}
-        self._wanted.is_unsure()
         self._applied += 1
         self.touched()
         self.hosts.start(learned)
@@ -528,7 +527,6 @@ class SwitchSession:
         if not self.may_change:
             return
         self._batch = batch = batch_of(change, self.xid())
-        self._wanted.sent()
         self.touched()
         self._last_xid = batch.last_xid
         self._deadline_s = self.clock() + ANSWER_WITHIN_S
@@ -547,8 +545,6 @@ class SwitchSession:
         self._classifying.difference_update([rule.cookie for rule in (*replaced, *deleted) if rule is not None])
         installed.update((rule.key, rule) for rule in added)
         self._classifying.update(rule.cookie for rule in added if rule.table == Table.CLASSIFY)
-        if batch.refusals:
-            self._wanted.is_unsure()
         no_groups = {refusal.subject.id for refusal in batch.refusals if isinstance(refusal.subject, GroupEntry)}
         self._groups |= {group.id for group in batch.change.group_adds} - no_groups
         self._groups.difference_update(batch.change.group_deletes)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from hyroads.controller.model.plan import differing
+from hyroads.controller.core.mappings import differing
 from hyroads.controller.ofp.diff import Change, Installed, difference, difference_at
 from hyroads.controller.ofp.intents import ClassifiedFlow, SwitchIntent
 from hyroads.controller.ofp.rule import GroupEntry, Rule, RuleKey, is_ours
@@ -98,7 +98,8 @@ class _Flows:
 
 
 class WantedRules:
-    """What one switch shall have (:meth:`follow`), and what has to be sent for it (:meth:`change`).
+    """What one switch shall have (:meth:`follow`), and what has to be sent for it (:meth:`change`). For one session:
+    what a switch that was read has is compared as a whole.
 
     Mappings of flows that it is given must not change afterwards: what differs from the last one is found by identity.
     """
@@ -113,9 +114,9 @@ class WantedRules:
         self._is_unique = True
         """No two flows have rules with the same key."""
         self._is_whole = True
-        """All rules are to be compared: the switch is not known to have all others."""
+        """All rules are to be compared: the switch is not known to have all but those that changed."""
         self._changed: dict[RuleKey, None] = {}
-        """Keys of flows' rules that changed since what differs was sent."""
+        """Keys of flows' rules that changed since the switch was known to have all that was wanted."""
         self._conflicts: dict[RuleKey, Rule] = {}
 
     def follow(
@@ -142,8 +143,8 @@ class WantedRules:
         return base + tuple(rule for rules in self._flows.rules.values() for rule in rules)
 
     def change(self, installed: Mapping[RuleKey, Installed], groups: Iterable[int]) -> Change:
-        """What is to be sent to a switch with these rules, by key, and groups. OpenFlowError if two wanted rules have
-        the same key but differ.
+        """What is to be sent to a switch with these rules, by key, and groups: none if it has all that is wanted, which
+        is known from then on. OpenFlowError if two wanted rules have the same key but differ.
         """
         if self._is_whole or not self._is_unique:
             return self._whole_change(installed, groups)
@@ -165,15 +166,6 @@ class WantedRules:
             self._is_whole = any(is_ours(rule.cookie) and key not in keys for key, rule in installed.items())
             self._changed = {}
         return change
-
-    def sent(self) -> None:
-        """What :meth:`change` gave last was sent, all of it. Unless :meth:`is_unsure` follows, it will be in force."""
-        if not self._is_whole:
-            self._changed = {}
-
-    def is_unsure(self) -> None:
-        """The switch has not done all that was sent, or was read again: all rules are to be compared."""
-        self._is_whole = True
 
     def cookies(
         self,
