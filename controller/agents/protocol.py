@@ -520,13 +520,11 @@ def _woken_late(told: Any) -> dict[str, float | int | None] | None:
 
 def _numbers(source: Mapping[str, Any], keys: tuple[str, ...]) -> dict[str, float | int | None]:
     """The named counters; what is missing or null is None."""
-    result: dict[str, float | int | None] = {}
-    for key in keys:
-        value = source.get(key)
-        # JSON's 1e999 is infinite in Python.
-        if value is not None and (isinstance(value, bool) or not isinstance(value, int | float) or abs(value) > MOST):
+    result: dict[str, float | int | None] = {key: source.get(key) for key in keys}
+    for key, value in result.items():
+        # JSON's 1e999 is infinite in Python, and true is no number.
+        if value is not None and (type(value) not in _NUMBERS or not -MOST <= value <= MOST):
             raise ProtocolError(f"report: {key} is not a number")
-        result[key] = value
     return result
 
 
@@ -537,6 +535,7 @@ def _objects(source: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
     return values
 
 
+_NUMBERS = (int, float)
 _COUNTED = (b'{"type":"report",', b'{"type":"changes",', b'{"type":"radio",', b'{"type":"radio-changes",')
 
 _CHECKS: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
