@@ -220,6 +220,9 @@ impl Receiver {
         }
         self.note_activity(now_ns, &shim);
         let stale = self.note_send_time(shim.sent_us);
+        if !stale {
+            self.begin_earlier(&shim);
+        }
         let delay_us = self.origin.delay_us(now_ns, shim.sent_us);
         if delay_us.is_none() {
             for path in &mut self.paths {

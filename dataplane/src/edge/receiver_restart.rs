@@ -1,4 +1,4 @@
-//! Frames of another sequence than the one in progress, and the end of a flow.
+//! Frames of another sequence than the one in progress, its beginning, and the end of a flow.
 
 use super::*;
 
@@ -59,6 +59,15 @@ impl Receiver {
         for path in &mut self.paths {
             path.restart();
             path.delay = WindowedMin::default();
+        }
+    }
+
+    /// The first that is heard of a sequence may be a keep-alive of a fast path that has overtaken numbers on slower
+    /// ones. Nobody has given these up: as long as nothing was delivered the sequence begins with them. A pause says
+    /// that nothing comes any more.
+    pub(super) fn begin_earlier(&mut self, shim: &Shim) {
+        if let Some(window) = self.window.as_mut().filter(|_| shim.kind != Kind::Pause) {
+            window.begin_earlier(shim.sequence);
         }
     }
 

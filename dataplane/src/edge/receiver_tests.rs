@@ -165,6 +165,49 @@ fn frames_on_a_slow_path_are_waited_for_once_a_keep_alive_tells_of_them() {
     assert_eq!((bench.receiver.counters.lost, bench.receiver.counters.late), (0, 0));
 }
 
+/// Path 1 carries the flow and takes 40 ms; path 2 takes 4 ms and is idle, so that keep-alives alone come by it.
+#[test]
+fn a_keep_alive_that_was_faster_costs_nothing_that_was_sent_before() {
+    for begins_ms in 0..60 {
+        let t = 1_000 * MS;
+        let data = (0..200u32).map(|k| (u64::from(k), shim(Kind::Data, 1, 500 + k, t + u64::from(k) * MS)));
+        let idle =
+            (0..10u32).map(|k| (u64::from(20 * k), shim(Kind::KeepAlive, 2, 500 + 20 * k, t + u64::from(20 * k) * MS)));
+        let arrivals = data.map(|(ms, s)| (t + (ms + 40) * MS, s)).chain(idle.map(|(ms, s)| (t + (ms + 4) * MS, s)));
+        // The receiver begins in the middle of the flow, as after a restart of its agent.
+        let begins = t + begins_ms * MS;
+        let heard: Vec<_> = arrivals.filter(|(at, _)| *at >= begins).collect();
+        let first = begins_ms.saturating_sub(40) as u32;
+        let mut bench = Bench::new(ReceiverOptions { drop_late: true, ..options(false) }, &[1, 2]);
+        bench.play(heard);
+        assert_eq!(bench.numbers(), (500 + first..700).collect::<Vec<_>>(), "from {begins_ms} ms");
+        let counters = &bench.receiver.counters;
+        assert_eq!((counters.lost, counters.timed_out, counters.stale, bench.wasted), (0, 0, 0, 0));
+    }
+}
+
+#[test]
+fn a_path_that_names_an_earlier_number_is_waited_for_at_the_beginning() {
+    let mut bench = Bench::new(ReceiverOptions { drop_late: true, ..options(false) }, &[1, 2]);
+    let t = 1_000 * MS;
+    bench.put(t, shim(Kind::KeepAlive, 2, 101, t));
+    bench.put(t + MS, shim(Kind::KeepAlive, 1, 100, t - 10 * MS));
+    bench.put(t + 2 * MS, shim(Kind::Data, 2, 101, t));
+    assert!(bench.got.is_empty());
+    bench.put(t + 3 * MS, shim(Kind::Data, 1, 100, t - 8 * MS));
+    assert_eq!(bench.numbers(), [100, 101]);
+    // Something was delivered: what is older is late.
+    bench.put(t + 4 * MS, shim(Kind::Data, 1, 99, t));
+    let counters = &bench.receiver.counters;
+    assert_eq!((counters.lost, counters.timed_out, counters.stale, bench.got.len()), (0, 0, 1, 2));
+    // Nothing more comes by a path that has paused.
+    let mut other = Bench::new(options(false), &[1, 2]);
+    other.put(t, shim(Kind::KeepAlive, 2, 101, t));
+    other.put(t + MS, shim(Kind::Pause, 1, 100, t));
+    other.put(t + 2 * MS, shim(Kind::Data, 2, 101, t));
+    assert_eq!((other.numbers(), other.receiver.counters.lost), (vec![101], 0));
+}
+
 #[test]
 fn hold_is_bounded_and_a_silent_path_is_not_waited_for() {
     let mut bench = Bench::new(options(false), &[1, 2]);

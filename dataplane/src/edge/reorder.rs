@@ -146,6 +146,25 @@ impl<T> Window<T> {
         self.slots = slots;
     }
 
+    /// Begins at `sequence` instead, if that is a little earlier and nothing was delivered or given up yet.
+    pub fn begin_earlier(&mut self, sequence: u32) -> bool {
+        let back = self.next.wrapping_sub(sequence) as usize;
+        if self.noted > 0 || back == 0 || back > WINDOW / 2 || back + self.slots.len() > WINDOW {
+            return false;
+        }
+        let count = self.slots.len();
+        let slots = std::mem::take(&mut self.slots);
+        let mut held: Vec<(u32, T)> = Vec::with_capacity(self.held);
+        for (i, item) in slots.into_iter().enumerate().filter_map(|(i, item)| Some((i as u32, item?))) {
+            let ahead = i.wrapping_sub(self.next) as usize & (count - 1);
+            held.push((self.next.wrapping_add(ahead as u32), item));
+        }
+        self.held = 0;
+        self.next = sequence;
+        held.into_iter().for_each(|(number, item)| self.hold(number, item));
+        true
+    }
+
     /// The next frame, if it is held.
     pub fn peek(&self) -> Option<&T> {
         self.slot(self.next)
@@ -315,6 +334,31 @@ mod tests {
         assert_eq!(window.place(99), Place::Late);
         assert_eq!(window.place(103 + WINDOW as u32), Place::Far);
         assert_eq!(window.place(103u32.wrapping_sub(HISTORY as u32 + 1)), Place::Far);
+    }
+
+    #[test]
+    fn it_begins_earlier_until_something_was_delivered_or_given_up() {
+        for start in [0u32, 100, u32::MAX - 2] {
+            let mut window = Window::new(start);
+            for ahead in [1, 2, 15] {
+                window.hold(start.wrapping_add(ahead), start.wrapping_add(ahead));
+            }
+            let first = start.wrapping_sub(20);
+            assert!(!window.begin_earlier(start) && !window.begin_earlier(start.wrapping_add(3)));
+            assert!(!window.begin_earlier(start.wrapping_sub(WINDOW as u32 / 2 + 1)), "too far off");
+            assert!(window.begin_earlier(first));
+            assert_eq!((window.next(), window.held(), window.place(first)), (first, 3, Place::Ahead(0)));
+            assert_eq!(window.first_held(), Some((start.wrapping_add(1), &start.wrapping_add(1))));
+            window.pass();
+            assert!(!window.begin_earlier(first), "something was delivered");
+            window.give_up(start.wrapping_add(1));
+            let wanted = [1, 2].map(|ahead| Some(start.wrapping_add(ahead)));
+            assert_eq!([window.pop(), window.pop(), window.pop()], [wanted[0], wanted[1], None]);
+            assert_eq!(window.restart(start), [start.wrapping_add(15)]);
+            assert!(window.begin_earlier(first), "another beginning");
+            window.give_up(start);
+            assert!(!window.begin_earlier(first.wrapping_sub(1)), "something was given up");
+        }
     }
 
     #[test]
