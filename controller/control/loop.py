@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,19 +30,20 @@ from hyroads.controller.core.demand import Demands, Offers
 from hyroads.controller.core.estimate.busy_time import CarrierSensing, ExternalAirtime, Interface, latest
 from hyroads.controller.core.estimate.link_estimate import LinkEstimator
 from hyroads.controller.core.interference import Interference
+from hyroads.controller.core.mappings import differing, in_order_of
 from hyroads.controller.core.network import PRODUCTION, FlowSpec, Network, Traffic
+from hyroads.controller.core.ragged import places
 from hyroads.controller.core.rates import Allocation, RateProblem, rate_problem
 from hyroads.controller.core.rates.groups import groups_of, with_parts_of_weight
 from hyroads.controller.core.rates.problem import FloatArray, Paths, domain_of, utilities_from, utility_of
 from hyroads.controller.core.rates.shares import SliceShares, airtime_of_slices
 from hyroads.controller.model.handover import PathGroups, by_path, separate_links
-from hyroads.controller.model.plan import differing
 
 from .allocators import MODES, SOLVER, Allocator, Grant
 from .first_rates import PricedPaths, first_rates
 from .rate_override import Fixed, RateOverride, SlotView
 from .recent_rates import RecentRates
-from .report_columns import PathRates
+from .report_columns import FlowPaths, PathRates
 from .reports import NO_RATES, AgentRates
 from .routes import FlowRoute, Routes
 from .source import NOTHING_HEARD, Heard, Source
@@ -110,8 +112,8 @@ class LiveLoop:
         self._heard_by: Interference | None = None
         self.routes: Routes = {}
         """What it was laid out for."""
-        self._order: dict[str, tuple[PathName, ...]] = {}
-        self._path_groups: dict[str, PathGroups] = {}
+        self._order: Mapping[str, tuple[PathName, ...]] = {}
+        self._path_groups: Mapping[str, PathGroups] = {}
         self.fixed: dict[str, Fixed] = {}
         """The flows that the override decides."""
         self._allocator: Allocator = MODES[options.mode]()
@@ -126,11 +128,14 @@ class LiveLoop:
         self._media = np.array([link.technology for link in network.links])
         self._aired: tuple[object, object, FloatArray] | None = None
         self._carried: FloatArray | None = None
-        self._mapped: tuple[object, NDArray[np.intp], NDArray[np.intp]] | None = None
+        self._told_paths: _ToldPaths | None = None
+        self._strangers: tuple[object, object, frozenset[str]] = (None, None, frozenset())
         self._told: dict[str, tuple[float, ...]] = {}
         """By flow: the rates of its paths that follow from those in force and its path groups."""
         self._told_for: tuple[Mapping[str, tuple[float, ...]], Mapping[str, PathGroups]] = ({}, {})
         self._indexed: Mapping[str, _Indexed] = {}
+        self._indexed_for: Routes = {}
+        self._dummies: frozenset[str] = frozenset()
         technologies = {link.id: link.technology for link in network.links}
         external = ExternalAirtime(CarrierSensing.of(network, ()))
         empty = rate_problem(network, {}, flows=(), margin=self._margins(network, (), {}))
@@ -251,23 +256,21 @@ class LiveLoop:
         ``posed`` is what :meth:`posed` gave for these since the last time.
         """
         before, laid = self.routes, self._path_groups
-        carried = {flow: route for flow, route in routes.items() if route.reason is None}
-        order = {flow: route.paths for flow, route in carried.items()}
-        of_paths = {
-            flow: laid[flow] if flow in laid and before[flow] is route else route.path_groups
-            for flow, route in carried.items()
-        }
+        changed = differing(before, routes)
+        carried = {flow: route for flow in changed if (route := routes.get(flow)) is not None and route.reason is None}
+        order = in_order_of(routes, self._order, changed, {flow: route.paths for flow, route in carried.items()})
+        of_paths = in_order_of(routes, laid, changed, {flow: route.path_groups for flow, route in carried.items()})
         is_same = network is self.state.network and order == self._order and of_paths == laid
-        if is_same and all(route is before[flow] or route.spec == before[flow].spec for flow, route in carried.items()):
+        if is_same and all(route.spec == before[flow].spec for flow, route in carried.items()):
             self.routes = routes
             return
         # Of these flows other paths may have rates, or in other groups.
-        other = {flow for flow, route in carried.items() if flow in laid and before[flow] is not route}
+        other = carried.keys() & laid.keys()
         old, new = _group_names(self._order, laid, other), _group_names(order, of_paths, other)
         moved = {flow for flow in other if old[flow] != new[flow]}
-        stays = laid.keys() & of_paths.keys() - moved
+        stays = (laid.keys() & of_paths.keys()) - moved
         self.routes, self._order, self._path_groups = routes, order, of_paths
-        self._mapped = self._carried = None
+        self._carried = None
         self._recent.left()
         # A flow whose fixed rates name a path that is gone is the solver's until its override is asked again.
         self.fixed = {
@@ -276,14 +279,15 @@ class LiveLoop:
             if self._is_governed(flow) and fixed.rates_mbps.keys() <= set(order[flow])
         }
         # Dummies are sent only if their override says so.
-        dummies = (flow for flow in order if routes[flow].spec.traffic is Traffic.PROBE)
-        self.fixed = {**{flow: Fixed({}) for flow in dummies}, **self.fixed}
+        some = (flow for flow in self._dummies | carried.keys() if flow in order)
+        self._dummies = frozenset(flow for flow in some if routes[flow].spec.traffic is Traffic.PROBE)
+        self.fixed = {**{flow: Fixed({}) for flow in self._dummies}, **self.fixed}
         problem = self._problem(network, routes) if posed is None else self._use(posed)
         state = self.state.with_problem(problem)
-        same = {flow: rates for flow, rates in state.pushed.items() if flow in stays}
+        state = state.without_rates(state.pushed.keys() - stays)
         # The old rates may still be optimal for a flow with other paths, but they would never use a new one.
         warm = None if moved else state.allocation
-        self.state = replace(state, network=network, pushed=same, allocation=warm)
+        self.state = replace(state, network=network, allocation=warm)
         self._shares_laid_out(problem, network)
         # Who hears what follows from the links, which stay, and from the rule: capacities have nothing to do with it.
         if self._heard is not None and network.interference is not self._heard_by:
@@ -392,7 +396,8 @@ class LiveLoop:
             allocate, run = partial(self.around, allocate), here
         told = self.rates
         result = run(partial(slot, self.state, measured, now_s, fixed=fixed, allocate=allocate))
-        result = self._with_least(self._with_guaranteed(self._paced(result), fixed), fixed)
+        # No flow of the solver's is without any rate: external traffic may take all airtime, but not for ever.
+        result = self._with_guaranteed(self._paced(result), fixed).giving_least(MIN_FLOW_MBPS, fixed)
         self.state, self._link_prices = result.state, result.allocation.link_prices
         changed = {flow: self._by_path(flow, rates) for flow, rates in result.push.items()}
         self._told, self._told_for = {**told, **changed}, (result.state.pushed, self._path_groups)
@@ -410,55 +415,30 @@ class LiveLoop:
     def _measurements(self, taken: Measurements, agents: AgentRates, now_s: float) -> Measurements:
         """Names of paths become positions; flows that the override decides offer what it wants, not what they have."""
         offers = Offers.of(agents.offers)
-        offers = offers.without(set(offers.flows).difference(self._order) | self.fixed.keys() & set(offers.flows))
+        if self._strangers[0] is not offers.flows or self._strangers[1] is not self._order:
+            self._strangers = offers.flows, self._order, frozenset(offers.flows).difference(self._order)
+        offers = offers.without(self._strangers[2] | self.fixed.keys())
         most_mbps, rates = self._recent.most(now_s), self._rates_of_groups(PathRates.of(agents.path_mbps))
         return Measurements(taken.samples, taken.busy, {}, offers, most_mbps, self.groups, rates, taken.late_s)
 
     def _rates_of_groups(self, told: PathRates) -> FloatArray:
         """What path groups carried, in the order of the problem; nan if one of the paths of a group is not known."""
-        if self._mapped is None or self._mapped[0] is not told.names:
-            rows: list[int] = []
-            sizes: list[int] = []
-            for (flow, paths), groups in zip(self._order.items(), self._path_groups.values(), strict=True):
-                first, known = told.of_flow.get(flow, (0, ()))
-                if known == paths and len(groups) == len(paths):
-                    rows += range(first, first + len(paths))
-                    sizes += [1] * len(paths)
-                    continue
-                for group in groups:
-                    places = (known.index(paths[path]) if paths[path] in known else None for path in group)
-                    rows += [-1 if place is None else first + place for place in places]
-                    sizes.append(len(group))
-            starts = np.cumsum([0, *sizes])[:-1]
-            self._mapped = told.names, np.array(rows, dtype=np.intp), starts
-        _, at, starts = self._mapped
-        return np.maximum.reduceat(np.append(told.mbps, np.nan)[at], starts) if len(at) else np.zeros(0)
-
-    def _with_least(self, result: SlotResult, fixed: Mapping[str, Sequence[float]]) -> SlotResult:
-        """No flow of the solver's is without any rate: external traffic may take all airtime, but not for ever."""
-        known = result.state.in_force
-        # With thousands of flows only those are looked at that may have next to nothing.
-        few = np.flatnonzero(~(known.layout.flow_rates(known.mbps) >= MIN_FLOW_MBPS)).tolist()
-        names = known.layout.flow_ids
-        least = {
-            flow: (MIN_FLOW_MBPS, *(0.0 for _ in rates[1:]))
-            for flow, rates in ((names[i], known.pushed.get(names[i], ())) for i in few)
-            if rates and rates[0] < MIN_FLOW_MBPS / 2 and flow not in fixed and sum(rates) < MIN_FLOW_MBPS / 2
-        }
-        return self._pushing(result, least)
+        if self._told_paths is None or not self._told_paths.is_for(told.paths, self._order, self._path_groups):
+            self._told_paths = _ToldPaths.of(told.paths, self._order, self._path_groups, self._told_paths)
+        return self._told_paths.of_groups(told.mbps)
 
     def _with_guaranteed(self, result: SlotResult, fixed: Mapping[str, Sequence[float]]) -> SlotResult:
         """A flow that is below its guarantee by what is too little to be sent otherwise gets all of it."""
         if not self._allocator.granted:
             return result
-        slices = dict(zip(result.allocation.layout.flow_ids, result.allocation.layout.path_slices(), strict=True))
-        changed = {}
+        layout, changed = result.allocation.layout, {}
         for flow, grant in self._allocator.granted.items():
-            rates = tuple(result.allocation.path_rates_mbps[slices[flow]].tolist())
-            told_mbps = sum(result.state.pushed.get(flow, ()))
+            where = layout.paths_of(layout.row_of[flow])
+            rates = tuple(result.allocation.path_rates_mbps[where].tolist())
+            told_mbps = sum(result.mbps[where].tolist())
             if flow not in fixed and told_mbps < grant.given_mbps - RATE_STEP_MBPS and sum(rates) > told_mbps:
                 changed[flow] = rates
-        return self._pushing(result, changed)
+        return result.giving(changed)
 
     def _unreserved(self) -> FloatArray:
         """What the override's flows may send beyond what the others leave to them, in the order of the problem."""
@@ -492,15 +472,7 @@ class LiveLoop:
             for flow, each in self.fixed.items()
             if each.reserved_mbps is not None
         }
-        return self._pushing(result, paced)
-
-    def _pushing(self, result: SlotResult, rates: Mapping[str, tuple[float, ...]]) -> SlotResult:
-        """The result with these rates of some flows; what was in force before the slot is not sent again."""
-        if not rates:
-            return result
-        changed = {flow: given for flow, given in rates.items() if self.state.pushed.get(flow) != given}
-        remaining = {flow: given for flow, given in result.push.items() if flow not in rates}
-        return replace(result, state=result.state.pushing(rates), push={**remaining, **changed})
+        return result.giving(paced)
 
     def _in_order(self, flow: str, by_name: Mapping[PathName, float]) -> tuple[float, ...]:
         """Of a flow whose path groups are single paths."""
@@ -527,17 +499,15 @@ class LiveLoop:
         return self._use(self.posed(network, routes))
 
     def _use(self, posed: Posed) -> RateProblem:
-        self._indexed = posed.indexed
+        self._indexed, self._indexed_for = posed.indexed, posed.routes
         return posed.problem
 
     def posed(self, network: Network, routes: Routes) -> Posed:
         """The rate problem of these routes. It changes nothing, and may take long."""
-        known = self._indexed
-        indexed = {
-            flow: last if (last := known.get(flow)) is not None and last.route is route else _Indexed.of(network, route)
-            for flow, route in routes.items()
-            if route.reason is None
-        }
+        changed = differing(self._indexed_for, routes)
+        carried = {flow: route for flow in changed if (route := routes.get(flow)) is not None and route.reason is None}
+        fresh = {flow: _Indexed.of(network, route) for flow, route in carried.items()}
+        indexed = in_order_of(routes, self._indexed, changed, fresh)
         paths = {flow: of.paths for flow, of in indexed.items()}
         specs, utilities = specs_of(routes), None
         if self.options.mode != SOLVER:
@@ -546,7 +516,7 @@ class LiveLoop:
             utilities = utilities_from([of.utility for of in indexed.values()])
         margin, like = self._margins(network, specs, paths), self.state.problem.layout
         problem = rate_problem(network, paths, flows=specs, margin=margin, utilities=utilities, like=like)
-        return Posed(indexed, problem)
+        return Posed(routes, indexed, problem)
 
     def _margins(self, network: Network, specs: Sequence[FlowSpec], paths: Mapping[str, Paths]) -> FloatArray:
         """Per link; what carries TCP needs airtime for what comes back, in all domains that its paths touch."""
@@ -562,15 +532,83 @@ class LiveLoop:
 class Posed:
     """A rate problem, and what it was made of by flow."""
 
+    routes: Routes
     indexed: Mapping[str, _Indexed]
     problem: RateProblem
+
+
+@dataclass(frozen=True, eq=False)
+class _ToldPaths:
+    """Where the rates of path groups are among those that are told: ``rows`` of paths, group by group (-1: not told),
+    and where each group ``starts``. ``others`` are the flows of which other paths are told than they have, or which
+    have groups that are not single paths, in any order.
+    """
+
+    told: FlowPaths
+    order: Mapping[str, tuple[PathName, ...]]
+    path_groups: Mapping[str, PathGroups]
+    others: frozenset[str]
+    rows: NDArray[np.intp]
+    starts: NDArray[np.intp]
+
+    @classmethod
+    def of(
+        cls,
+        told: FlowPaths,
+        order: Mapping[str, tuple[PathName, ...]],
+        path_groups: Mapping[str, PathGroups],
+        last: _ToldPaths | None,
+    ) -> _ToldPaths:
+        """For paths that are told of, and for paths and groups of flows; of ``last`` what is the same is taken."""
+        links, known = told.links, last or cls(FlowPaths.of(()), {}, {}, frozenset(), _NO_ROWS, _NO_ROWS)
+        changed = differing(known.told.links, links) | differing(known.order, order)
+        changed |= differing(known.path_groups, path_groups)
+        other = {f for f in changed & order.keys() if links.get(f) != order[f] or len(path_groups[f]) != len(order[f])}
+        others = frozenset((known.others - changed) | other)
+        # Whose paths are told as they are needs no look at each of them: their rows are next to each other.
+        is_alike = tuple(order) == told.flows
+        at = np.array(range(len(order)) if is_alike else [told.row_of.get(flow, -1) for flow in order], dtype=np.intp)
+        counts = np.diff(np.append(told.starts, len(told.names)))
+        first, count = np.append(told.starts, 0)[at], np.append(counts, 0)[at]
+        named = [(place, flow) for place, flow in enumerate(order) if flow in others] if others else []
+        found = [_rows_of(flow, told, order[flow], path_groups[flow]) for _, flow in named]
+        where = np.array([place for place, _ in named], dtype=np.intp)
+        sizes = [[len(group) for group in groups] for groups in found]
+        rows = [row for groups in found for group in groups for row in group]
+        pool = np.append(np.arange(len(told.names)), np.array(rows, dtype=np.intp))
+        of_groups = first.copy(), count.copy()
+        size = np.append(np.ones(len(told.names), np.intp), np.array(list(chain.from_iterable(sizes)), dtype=np.intp))
+        for (begin, many), own in (((first, count), list(map(sum, sizes))), (of_groups, list(map(len, sizes)))):
+            lengths = np.array(own, dtype=np.intp)
+            begin[where], many[where] = len(told.names) + np.cumsum(lengths) - lengths, lengths
+        size = size[places(*of_groups)]
+        return cls(told, order, path_groups, others, pool[places(first, count)], np.cumsum(size) - size)
+
+    def is_for(
+        self, told: FlowPaths, order: Mapping[str, tuple[PathName, ...]], path_groups: Mapping[str, PathGroups]
+    ) -> bool:
+        """Whether it is for these very ones."""
+        return self.told is told and self.order is order and self.path_groups is path_groups
+
+    def of_groups(self, mbps: FloatArray) -> FloatArray:
+        """By path group the greatest rate of its paths; nan if one of them is not known."""
+        return np.maximum.reduceat(np.append(mbps, np.nan)[self.rows], self.starts) if len(self.rows) else np.zeros(0)
+
+
+_NO_ROWS = np.zeros(0, dtype=np.intp)
+
+
+def _rows_of(flow: str, told: FlowPaths, paths: Sequence[PathName], groups: PathGroups) -> list[list[int]]:
+    """Of a flow's path groups the rows of their paths; -1: not told."""
+    known = told.links.get(flow, ())
+    first = int(told.starts[told.row_of[flow]]) if known else 0
+    return [[first + known.index(paths[i]) if paths[i] in known else -1 for i in group] for group in groups]
 
 
 @dataclass(frozen=True, slots=True)
 class _Indexed:
     """A multipath as the solver gets it: path groups as positions of links, and its utility."""
 
-    route: FlowRoute
     paths: list[tuple[int, ...]]
     utility: tuple[float, float, float]
 
@@ -579,7 +617,7 @@ class _Indexed:
         """A group with copies takes the airtime of all its paths: to the solver it is one path, as long as all."""
         index, links = network.link_index, separate_links(route.use, route.paths)
         paths = [tuple(index[link] for path in group for link in links[path]) for group in route.path_groups]
-        return cls(route, paths, utility_of(route.spec))
+        return cls(paths, utility_of(route.spec))
 
 
 def specs_of(routes: Routes) -> list[FlowSpec]:

@@ -7,11 +7,12 @@ and paths as the one before, as nearly all do, its values just replace those.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
 from functools import cached_property
-from itertools import accumulate, chain
-from typing import Any
+from itertools import chain, compress
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,8 +20,9 @@ from numpy.typing import NDArray
 from hyroads.controller.agents.changes import DecodedReports, Names, WholeReport
 from hyroads.controller.core.addressing import PathName
 from hyroads.controller.core.demand import Offers
+from hyroads.controller.core.mappings import differing, in_order_of
 from hyroads.controller.core.network import Policy
-from hyroads.controller.core.ragged import Ragged
+from hyroads.controller.core.ragged import Ragged, places
 from hyroads.controller.model.plan import MULTIPATH, FlowPlan, Plan
 
 FloatArray = NDArray[np.float64]
@@ -35,26 +37,91 @@ FULL_FRAME_BYTES = 1500.0
 SMALL_FRAME_BYTES = 256.0
 
 _SIDES = ("ingress", "egress")
-_BYTES = {"ingress": "sent_bytes", "egress": "received_bytes"}
 _LEAST_ROWS = 64
+
+
+class Total(NamedTuple):
+    """Counters of a path or of what a flow delivered, at ``time_s`` on the agent's clock. ``other`` is the delay of a
+    path in ms, or how many frames of a flow are lost; None: the agent does not say.
+    """
+
+    time_s: float
+    payload_bytes: int
+    frames: int
+    other: float | None
+
+
+@dataclass(frozen=True, eq=False)
+class Totals:
+    """Counters of agents at one moment, as plain numbers: so thousands of them are read fast, one by one."""
+
+    times_s: Mapping[str, float]
+    sides: Mapping[tuple[str, str], tuple[_Side, int, int]]
+    """By agent and side: what its rows are about, and where those of flows and of paths began."""
+    of_paths: Sequence[Sequence[float]]
+    of_flows: Sequence[Sequence[float]]
+
+    def path(self, node: str, side: str, number: int, path: int) -> Total | None:
+        """Of a path of a flow, what its ``ingress`` sent or its ``egress`` received; None if that is not told."""
+        of = self.sides.get((node, side))
+        return None if of is None else self._total(node, of[2], of[0].path_row_of.get((number, path)), self.of_paths)
+
+    def delivered(self, node: str, number: int) -> Total | None:
+        """What the egress of a flow delivered."""
+        of = self.sides.get((node, "egress"))
+        return None if of is None else self._total(node, of[1], of[0].row_of.get(number), self.of_flows)
+
+    def _total(self, node: str, first: int, row: int | None, columns: Sequence[Sequence[float]]) -> Total | None:
+        if row is None:
+            return None
+        octets, frames, other = (column[first + row] for column in columns)
+        if math.isnan(octets) or math.isnan(frames):
+            return None
+        return Total(self.times_s[node], int(octets), int(frames), None if math.isnan(other) else other)
+
+
+@dataclass(frozen=True, eq=False)
+class FlowPaths:
+    """The paths of flows, those of a flow next to each other: ``names`` are (flow, path), ``links`` the paths by flow,
+    and ``starts`` says where those of each flow begin.
+    """
+
+    names: tuple[tuple[str, PathName], ...]
+    links: Mapping[str, tuple[PathName, ...]]
+    starts: IndexArray
+
+    @cached_property
+    def flows(self) -> tuple[str, ...]:
+        """The flows in their order."""
+        return tuple(self.links)
+
+    @cached_property
+    def row_of(self) -> Mapping[str, int]:
+        """Per flow its position in ``flows``."""
+        return {flow: row for row, flow in enumerate(self.flows)}
+
+    @classmethod
+    def of(cls, names: Iterable[tuple[str, PathName]]) -> FlowPaths:
+        """Paths in any order."""
+        found: dict[str, list[PathName]] = {}
+        for flow, path in names:
+            found.setdefault(flow, []).append(path)
+        counts = np.array([len(paths) for paths in found.values()], dtype=np.intp)
+        together = tuple([(flow, path) for flow, paths in found.items() for path in paths])
+        return cls(together, {flow: tuple(paths) for flow, paths in found.items()}, np.cumsum(counts) - counts)
 
 
 @dataclass(frozen=True, eq=False)
 class PathRates(Mapping[tuple[str, PathName], float]):
-    """Rates of paths as an array, in the order of ``names``; a path whose rate is not known (nan) is not in it."""
+    """Rates of paths as an array, in the order of ``paths``; a path whose rate is not known (nan) is not in it."""
 
-    names: tuple[tuple[str, PathName], ...]
+    paths: FlowPaths
     mbps: FloatArray
-    flows: Mapping[str, tuple[int, tuple[PathName, ...]]] | None = None
-
-    @cached_property
-    def of_flow(self) -> Mapping[str, tuple[int, tuple[PathName, ...]]]:
-        """By flow: the position of its first path, and its paths, which are next to each other."""
-        return _by_flow(self.names) if self.flows is None else self.flows
 
     @cached_property
     def _known(self) -> dict[tuple[str, PathName], float]:
-        return {self.names[i]: float(self.mbps[i]) for i in np.flatnonzero(~np.isnan(self.mbps)).tolist()}
+        names = self.paths.names
+        return {names[i]: float(self.mbps[i]) for i in np.flatnonzero(~np.isnan(self.mbps)).tolist()}
 
     def __getitem__(self, name: tuple[str, PathName]) -> float:
         return self._known[name]
@@ -70,22 +137,13 @@ class PathRates(Mapping[tuple[str, PathName], float]):
         """These rates, as an array."""
         if isinstance(rates, PathRates):
             return rates
-        order = {flow: None for flow, _ in rates}
-        place = {flow: i for i, flow in enumerate(order)}
-        names = sorted(rates, key=lambda name: place[name[0]])
-        return cls(tuple(names), np.array([rates[name] for name in names], dtype=float))
+        paths = FlowPaths.of(rates)
+        return cls(paths, np.array([rates[name] for name in paths.names], dtype=float))
 
 
-def _by_flow(names: Sequence[tuple[str, PathName]]) -> dict[str, tuple[int, tuple[PathName, ...]]]:
-    found: dict[str, tuple[int, list[PathName]]] = {}
-    for row, (flow, path) in enumerate(names):
-        found.setdefault(flow, (row, []))[1].append(path)
-    return {flow: (first, tuple(paths)) for flow, (first, paths) in found.items()}
-
-
-@dataclass
+@dataclass(eq=False)
 class _Side:
-    """Where the rows of one side of an agent's reports are, and what they are about."""
+    """Where the rows of one side of an agent's reports are by now, and what they are about, which stays."""
 
     numbers: list[int]
     paths: list[list[int]]
@@ -95,16 +153,18 @@ class _Side:
 
     @cached_property
     def row_of(self) -> dict[int, int]:
-        """Flow number -> row of the flow; of several entries the last counts."""
-        return {number: self.flow_at + i for i, number in enumerate(self.numbers)}
+        """Flow number -> row of the flow, from ``flow_at`` on; of several entries the last counts."""
+        return {number: row for row, number in enumerate(self.numbers)}
 
     @cached_property
     def path_row_of(self) -> dict[tuple[int, int], int]:
-        """(flow number, path id) -> row of the path; of several entries of one flow the first counts."""
+        """(flow number, path id) -> row of the path, from ``path_at`` on; of several entries of one flow the first
+        counts.
+        """
         found: dict[tuple[int, int], int] = {}
-        at = self.path_at
+        at = 0
         for i, (number, ids) in enumerate(zip(self.numbers, self.paths, strict=True)):
-            if self.row_of[number] == self.flow_at + i:
+            if self.row_of[number] == i:
                 for row, path in enumerate(ids, start=at):
                     found.setdefault((number, path), row)
             at += len(ids)
@@ -121,8 +181,15 @@ def _are_of(sides: Mapping[str, _Side], names: Names) -> bool:
     )
 
 
-_OF_FLOWS, _OF_PATHS = ("queued", "queued_bytes", "dropped"), ("bytes", "frames", "rate")
-"""Columns of decoded reports; after these the bytes of paths at their egress."""
+_OF_FLOWS = {
+    "ingress": ("queued", "queued_bytes", "dropped"),
+    "egress": ("delivered_bytes", "delivered_frames", "lost"),
+}
+_OF_PATHS = {"ingress": ("bytes", "frames", "rate"), "egress": ("bytes", "frames", "delay_ms")}
+_COUNTERS = {"ingress": ("sent_bytes", "sent_frames", "rate_mbps"),
+             "egress": ("received_bytes", "received_frames", "delay_ms")}  # fmt: skip
+"""By side: columns of flows and paths that decoded reports have (``changes.DECODED``), and what agents call the latter.
+"""
 
 
 class _Table:
@@ -185,12 +252,14 @@ class ReportColumns:
         nothing = np.zeros(0, dtype=np.intp)
         self._known_numbers: tuple[int, tuple[IndexArray, IndexArray, IndexArray]] = (-1, (nothing, nothing, nothing))
         # By number of an agent, as long as it has rows: these, and the places of decoded columns in all values.
-        self._path_rows, self._flow_rows, self._of_flows, self._of_paths = (Ragged(np.intp) for _ in range(4))
+        self._path_rows, self._flow_rows = Ragged(np.intp), Ragged(np.intp)
+        self._of_begun, self._of_paths, self._of_ended = (Ragged(np.intp) for _ in range(3))
         nan = float("nan")
         self._paths = _Table(bytes=nan, bytes_before=nan, frames=nan, frames_before=nan, rate=nan, rate_before=nan,
-                             flow=0.0, node=0.0)  # fmt: skip
+                             delay_ms=nan, flow=0.0, node=0.0)  # fmt: skip
         self._flows = _Table(queued=nan, queued_bytes=nan, dropped=nan, dropped_before=nan, has_before=0.0,
-                             allowed_before=nan, most_allowed_before=nan, node=0.0)  # fmt: skip
+                             allowed_before=nan, most_allowed_before=nan,
+                             delivered_bytes=nan, delivered_frames=nan, lost=nan, node=0.0)  # fmt: skip
 
     def take(self, node: str, report: Entry, before: Entry | None, taken_s: float, *, follows: bool) -> None:
         """A report, and the one that its growth is counted from. ``follows``: that is the one taken last."""
@@ -265,20 +334,24 @@ class ReportColumns:
         self._path_rows.put(number, np.concatenate([sent, received]))
         self._flow_rows.put(number, np.concatenate([own, others]))
         flows, paths = self._flows.place, self._paths.place
-        self._of_flows.put(number, np.concatenate([flows(name) + own for name in _OF_FLOWS]))
-        of_sent = [paths(name) + sent for name in _OF_PATHS]
-        self._of_paths.put(number, np.concatenate([*of_sent, paths("bytes") + received]))
+        begun = [flows(name) + own for name in _OF_FLOWS["ingress"]]
+        ended = [flows(name) + others for name in _OF_FLOWS["egress"]]
+        both = ("ingress", sent), ("egress", received)
+        of_paths = [paths(name) + rows for at, rows in both for name in _OF_PATHS[at]]
+        self._of_begun.put(number, np.concatenate(begun))
+        self._of_paths.put(number, np.concatenate(of_paths))
+        self._of_ended.put(number, np.concatenate(ended))
         return True
 
     def _put(self, numbers: IndexArray, reports: DecodedReports, follows: NDArray[np.bool_]) -> None:
         follow = numbers[follows]
         self._pass_on(self._path_rows.of(follow)[1], self._flow_rows.of(follow)[1])
         values, first = reports.values, reports.first
-        of, within, flows = self._of_flows.items(numbers)
-        self._flows.put(flows, values[first[of] + within])
-        first = first + self._of_flows.lengths(numbers)
-        of, within, paths = self._of_paths.items(numbers)
-        self._paths.put(paths, values[first[of] + within])
+        parts = (self._of_begun, self._flows), (self._of_paths, self._paths), (self._of_ended, self._flows)
+        for rows, table in parts:
+            of, within, found = rows.items(numbers)
+            table.put(found, values[first[of] + within])
+            first = first + rows.lengths(numbers)
 
     def _take_side(
         self,
@@ -328,13 +401,10 @@ class ReportColumns:
         sides = [side for of in self._sides.values() for side in of.values()]
         first_flows = self._flows.moved([(side.flow_at, len(side.numbers)) for side in sides], flows)
         first_paths = self._paths.moved([(side.path_at, side.path_count) for side in sides], paths)
-        fresh = iter(zip(sides, first_flows, first_paths, strict=True))
-        for of in self._sides.values():
-            for name in of:
-                old, flow_at, path_at = next(fresh)
-                of[name] = _Side(old.numbers, old.paths, flow_at, path_at, old.path_count)
-                rows = slice(path_at, path_at + old.path_count)
-                self._paths["flow"][rows] += flow_at - old.flow_at
+        for side, flow_at, path_at in zip(sides, first_flows, first_paths, strict=True):
+            rows = slice(path_at, path_at + side.path_count)
+            self._paths["flow"][rows] += flow_at - side.flow_at
+            side.flow_at, side.path_at = flow_at, path_at
 
     def _pass_on(self, rows: IndexArray, flows: IndexArray) -> None:
         """What was the last is the one before."""
@@ -345,21 +415,19 @@ class ReportColumns:
         self._flows["allowed_before"][flows] = self._flows["most_allowed_before"][flows] = np.nan
 
     def _fill(self, side: _Side, name: str, flows: Sequence[Entry]) -> None:
-        rows, values = slice(side.path_at, side.path_at + side.path_count), self._paths.values
-        counter, entries = _BYTES[name], [path for flow in flows for path in flow["paths"]]
-        values["bytes"][rows] = [path.get(counter) for path in entries]
-        if name == "egress":
-            return
-        values["frames"][rows] = [path.get("sent_frames") for path in entries]
-        values["rate"][rows] = [path.get("rate_mbps") for path in entries]
-        own, values = slice(side.flow_at, side.flow_at + len(side.numbers)), self._flows.values
-        values["queued"][own] = [flow.get("queued") for flow in flows]
-        values["queued_bytes"][own] = [flow.get("queued_bytes") for flow in flows]
-        values["dropped"][own] = [flow.get("dropped") for flow in flows]
+        rows, own = (
+            slice(at, at + n) for at, n in ((side.path_at, side.path_count), (side.flow_at, len(side.numbers)))
+        )
+        entries = [path for flow in flows for path in flow["paths"]]
+        for column, counter in zip(_OF_PATHS[name], _COUNTERS[name], strict=True):
+            self._paths[column][rows] = [path.get(counter) for path in entries]
+        for column in _OF_FLOWS[name]:
+            self._flows[column][own] = [flow.get(column) for flow in flows]
 
     def _fill_before(self, side: _Side, name: str, before: Entry | None) -> None:
         """Where other flows or paths are told of: what the same ones had, by number and id."""
         old = {flow["number"]: flow for flow in before[name]} if before is not None else {}
+        octets, frames, _ = _COUNTERS[name]
         for number, ids in zip(side.numbers, side.paths, strict=True):
             entry = old.get(number)
             if entry is None:
@@ -369,10 +437,11 @@ class ReportColumns:
             for path in ids:
                 row = side.path_row_of.get((number, path))
                 if row is not None and path in known:
-                    self._paths["bytes_before"][row] = _number(known[path].get(_BYTES[name]))
-                    self._paths["frames_before"][row] = _number(known[path].get("sent_frames"))
+                    self._paths["bytes_before"][side.path_at + row] = _number(known[path].get(octets))
+                    self._paths["frames_before"][side.path_at + row] = _number(known[path].get(frames))
             if name == "ingress":
-                rates, row = [path.get("rate_mbps") or 0.0 for path in entry["paths"]] or [0.0], side.row_of[number]
+                rates = [path.get("rate_mbps") or 0.0 for path in entry["paths"]] or [0.0]
+                row = side.flow_at + side.row_of[number]
                 self._flows["dropped_before"][row] = _number(entry.get("dropped"))
                 self._flows["has_before"][row] = 1.0
                 self._flows["allowed_before"][row] = float(sum(rates))
@@ -380,9 +449,30 @@ class ReportColumns:
 
     # -- what is asked of them
 
+    def totals(self, times_s: Mapping[str, float]) -> Totals:
+        """Counters as they are now, of the agents whose last report was made then, on their clocks."""
+        of_paths = [self._paths[name].tolist() for name in ("bytes", "frames", "delay_ms")]
+        of_flows = [self._flows[name].tolist() for name in ("delivered_bytes", "delivered_frames", "lost")]
+        sides = {
+            (node, name): (side, side.flow_at, side.path_at)
+            for node in times_s
+            for name, side in self._sides.get(node, {}).items()
+        }
+        return Totals(times_s, sides, of_paths, of_flows)
+
     def sides(self, side: str) -> Mapping[str | None, _Side]:
-        """The rows of one side of all agents that have reported; other rows are another object."""
+        """The rows of one side of all agents that have reported; those that are about something else are another
+        object.
+        """
         return {node: of[side] for node, of in self._sides.items() if side in of}
+
+    def begins(self, sides: Mapping[str | None, _Side]) -> tuple[IndexArray, IndexArray]:
+        """By number of an agent: where its rows of flows and of paths begin; 0 if it has none."""
+        flows, paths = np.zeros(len(self), dtype=np.intp), np.zeros(len(self), dtype=np.intp)
+        at = [self.number(node or "") for node in sides]
+        flows[at] = [side.flow_at for side in sides.values()]
+        paths[at] = [side.path_at for side in sides.values()]
+        return flows, paths
 
     @property
     def _numbers(self) -> tuple[IndexArray, IndexArray, IndexArray]:
@@ -492,8 +582,36 @@ def _number(value: Any) -> float:
     return float("nan") if value is None else float(value)
 
 
+def _made(
+    changed: Iterable[str],
+    known: Mapping[str, _FlowRow],
+    plan: Plan,
+    sides: tuple[Mapping[str | None, _Side], Mapping[str | None, _Side]],
+) -> dict[str, _FlowRow]:
+    """The rows of those of some flows that have agents at both ends."""
+    made, (sending, receiving) = {}, sides
+    for name in changed:
+        flow = plan.flows.get(name)
+        if flow is None or flow.mode != MULTIPATH or flow.ingress is None or flow.egress is None:
+            continue
+        row, first, last = known.get(name), sending.get(flow.ingress), receiving.get(flow.egress)
+        if row is not None and row.is_for(flow, first, last):
+            row.plan = flow
+        else:
+            row = _FlowRow(flow, first, last)
+        made[name] = row
+    return made
+
+
+def _shifted(rows: IndexArray, by: IndexArray) -> IndexArray:
+    """Rows from where they begin, -1 where there is none."""
+    return np.where(rows >= 0, rows + by, -1)
+
+
 class _FlowRow:
-    """Where the rows of one flow are, and what that follows from."""
+    """Where the rows of one flow are on both sides (from the first of each side on; -1: none), and what that follows
+    from.
+    """
 
     __slots__ = ("first", "last", "links", "names", "plan", "received", "sending", "sent")
 
@@ -516,51 +634,130 @@ class _FlowRow:
 
 
 @dataclass(frozen=True, eq=False)
-class FlowRows:
-    """The multipath flows of a plan, and the rows that tell of them (-1: none)."""
+class _Places:
+    """The rows of flows as those of :class:`_FlowRow`: by flow the numbers of both agents, the row of the flow, whether
+    it copies and is one for latency, and how many paths it has; by path the rows of both sides.
+    """
 
-    flows: tuple[str, ...]
-    names: tuple[tuple[str, PathName], ...]
-    """(flow, path) of all paths, flow by flow."""
+    first: IndexArray
+    last: IndexArray
+    sending: IndexArray
+    copies: NDArray[np.bool_]
+    for_latency: NDArray[np.bool_]
+    count: IndexArray
+    sent: IndexArray
+    received: IndexArray
+
+    @classmethod
+    def of(cls, rows: Sequence[_FlowRow], number: Callable[[str], int]) -> _Places:
+        """Those of some flows; ``number`` is that of an agent."""
+        agents = [(number(row.plan.ingress or ""), number(row.plan.egress or "")) for row in rows]
+        first, last = np.array(agents, dtype=np.intp).reshape(len(rows), 2).T
+        return cls(
+            first,
+            last,
+            np.array([row.sending for row in rows], dtype=np.intp),
+            np.array([row.plan.copies for row in rows], dtype=bool),
+            np.array([row.plan.spec.policy is Policy.LATENCY for row in rows], dtype=bool),
+            np.array([len(row.links) for row in rows], dtype=np.intp),
+            np.array(list(chain.from_iterable([row.sent for row in rows])), dtype=np.intp),
+            np.array(list(chain.from_iterable([row.received for row in rows])), dtype=np.intp),
+        )
+
+    def with_more(self, more: _Places, which: IndexArray) -> tuple[_Places, IndexArray]:
+        """Of these and more flows some, in this order, and which of the paths of all that are."""
+        of = {each.name: np.concatenate([getattr(self, each.name), getattr(more, each.name)]) for each in fields(self)}
+        count = of["count"]
+        paths = places((np.cumsum(count) - count)[which], count[which])
+        return _Places(**{k: each[paths if k in {"sent", "received"} else which] for k, each in of.items()}), paths
+
+
+@dataclass(frozen=True, eq=False)
+class FlowRows:
+    """The multipath flows of a plan, and the rows that tell of them (-1: none), by flow and by path."""
+
+    paths: FlowPaths
     copies: NDArray[np.bool_]
     for_latency: NDArray[np.bool_]
     sending: IndexArray
     sent: IndexArray
     received: IndexArray
-    of_flow: Mapping[str, tuple[int, tuple[PathName, ...]]]
-    """As in :class:`PathRates`."""
     made_of: Mapping[str, _FlowRow]
+    planned: Mapping[str, FlowPlan]
+    """All flows of that plan."""
+    _sides: tuple[Mapping[str | None, _Side], Mapping[str | None, _Side]]
+    _places: _Places
 
     @classmethod
     def of(cls, plan: Plan, columns: ReportColumns, before: FlowRows | None = None) -> FlowRows:
         """Of the flows with agents at both ends; what is the same in ``before`` is taken from there."""
-        known: Mapping[str, _FlowRow] = {} if before is None else before.made_of
-        rows: dict[str, _FlowRow] = {}
-        sending, receiving = columns.sides("ingress"), columns.sides("egress")
-        for name, flow in plan.flows.items():
-            if flow.mode != MULTIPATH or flow.ingress is None or flow.egress is None:
-                continue
-            row, first, last = known.get(name), sending.get(flow.ingress), receiving.get(flow.egress)
-            # With thousands of flows each call counts.
-            if row is None or row.plan is not flow or row.first is not first or row.last is not last:
-                if row is not None and row.is_for(flow, first, last):
-                    row.plan = flow
-                else:
-                    row = _FlowRow(flow, first, last)
-            rows[name] = row
-        made = rows.values()
-        starts = accumulate([len(row.links) for row in made], initial=0)
-        return cls(
-            tuple(rows),
-            tuple(chain.from_iterable([row.names for row in made])),
-            np.array([row.plan.copies for row in made], dtype=bool),
-            np.array([row.plan.spec.policy is Policy.LATENCY for row in made], dtype=bool),
-            np.array([row.sending for row in made], dtype=np.intp),
-            np.array(list(chain.from_iterable([row.sent for row in made])), dtype=np.intp),
-            np.array(list(chain.from_iterable([row.received for row in made])), dtype=np.intp),
-            {name: (start, row.links) for start, (name, row) in zip(starts, rows.items(), strict=False)},
-            rows,
+        sides = columns.sides("ingress"), columns.sides("egress")
+        last = before or cls._nothing()
+        changed = differing(last.planned, plan.flows) | last._elsewhere(columns, sides)
+        made = _made(changed, last.made_of, plan, sides)
+        rows = in_order_of(plan.flows, last.made_of, changed, made)
+        known = dict(zip(last.made_of, range(len(last.made_of)), strict=True))
+        # Of a flow that has other rows these are at the end of all.
+        known |= dict(zip(made, range(len(known), len(known) + len(made)), strict=True))
+        more = _Places.of(list(made.values()), columns.number)
+        which = np.array([known[flow] for flow in rows], dtype=np.intp)
+        found, paths = last._places.with_more(more, which)
+        names = [*last.paths.names, *chain.from_iterable([row.names for row in made.values()])]
+        of_flows = FlowPaths(
+            tuple([names[i] for i in paths.tolist()]),
+            {flow: row.links for flow, row in rows.items()},
+            np.cumsum(found.count) - found.count,
         )
+        return cls._placed(of_flows, found, columns, sides, rows, plan.flows)
+
+    @classmethod
+    def _nothing(cls) -> FlowRows:
+        at = _Places.of((), int)
+        none = at.first
+        return cls(FlowPaths((), {}, none), at.copies, at.for_latency, none, none, none, {}, {}, ({}, {}), at)
+
+    @classmethod
+    def _placed(  # noqa: PLR0917 - what rows are made of
+        cls,
+        paths: FlowPaths,
+        at: _Places,
+        columns: ReportColumns,
+        sides: tuple[Mapping[str | None, _Side], Mapping[str | None, _Side]],
+        rows: Mapping[str, _FlowRow],
+        planned: Mapping[str, FlowPlan],
+    ) -> FlowRows:
+        (flows_at, sent_at), (_, received_at) = (columns.begins(each) for each in sides)
+        of_path = np.repeat(np.arange(len(at.count)), at.count)
+        return cls(
+            paths,
+            at.copies,
+            at.for_latency,
+            _shifted(at.sending, flows_at[at.first]),
+            _shifted(at.sent, sent_at[at.first[of_path]]),
+            _shifted(at.received, received_at[at.last[of_path]]),
+            rows,
+            planned,
+            sides,
+            at,
+        )
+
+    def _elsewhere(
+        self, columns: ReportColumns, sides: tuple[Mapping[str | None, _Side], Mapping[str | None, _Side]]
+    ) -> set[str]:
+        """Flows whose agents tell of other flows or paths than before."""
+        at_first, at_last = (
+            np.array([columns.number(node or "") for node in differing(known, now)], dtype=np.intp)
+            for known, now in zip(self._sides, sides, strict=True)
+        )
+        of = self._places
+        where = np.flatnonzero(np.isin(of.first, at_first) | np.isin(of.last, at_last))
+        flows = self.paths.flows
+        return {flows[i] for i in where.tolist()}
+
+    @property
+    def flows(self) -> tuple[str, ...]:
+        """In the order of all that is by flow."""
+        return self.paths.flows
 
     def path_mbps(self, rates: FloatArray) -> FloatArray:
         """By path what arrived, or what was sent where nothing tells of that; nan: not known."""
@@ -572,7 +769,7 @@ class FlowRows:
         """Of all flows that have offered something."""
         there = (self.sending >= 0) & offered.is_known[self.sending]
         rows = self.sending[there]
-        flows = tuple(self.flows[i] for i in np.flatnonzero(there).tolist()) if not there.all() else self.flows
+        flows = self.flows if there.all() else tuple(compress(self.flows, there.tolist()))
         return Offers(flows, *offered.of(rows, self.copies[there]))
 
     def frame_bytes(self, offered: _Offered) -> dict[str, float]:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,7 @@ from hyroads.controller.core.addressing import PathName
 from hyroads.controller.core.demand import Offer
 from hyroads.controller.model.plan import MULTIPATH, FlowPlan, Plan
 
-from .report_columns import FlowRows, PathRates, ReportColumns
+from .report_columns import FlowRows, PathRates, ReportColumns, Totals
 
 Entry = Mapping[str, Any]
 _INGRESS = ("queued", "dropped", "too_big", "sent")
@@ -34,13 +34,6 @@ MIN_INTERVAL_S = 1e-3
 # A report that is older than this does not keep what came together with it.
 TOGETHER_S = 2.0
 _LISTS = ("ingress", "egress", "links")
-
-
-class Entries(NamedTuple):
-    """Of one report: when it was made, on the agent's clock, and its entries by side and flow number."""
-
-    time_s: float
-    of: Mapping[tuple[str, int], Entry]
 
 
 class _Reports:
@@ -155,7 +148,8 @@ class ReportRegistry:
         self._reports = _Reports()
         self._parts: dict[str, Entry] = {}
         self._columns = ReportColumns()
-        self._rows: tuple[object, int, FlowRows] | None = None
+        self._rows: FlowRows | None = None
+        self._rows_for: tuple[object, int] = (None, -1)
 
     def take(self, node: str, report: Entry) -> None:
         """A report, or a part of one, came in.
@@ -205,10 +199,13 @@ class ReportRegistry:
         key = (side, number)
         return Side(reports.flows(agent).get(key), reports.flows_before(agent).get(key), reports.elapsed_s(agent))
 
-    def entries(self, node: str, max_age_s: float = math.inf) -> Entries | None:
-        """All that the agent of a node said of its flows last; None if that is too old."""
-        agent = self._recent(node, max_age_s)
-        return None if agent is None else Entries(float(self._reports.time_s[agent]), self._reports.flows(agent))
+    def totals(self, max_age_s: float) -> Totals:
+        """Counters of all agents whose reports are no older than that."""
+        now_s, reports = self._clock(), self._reports
+        recent = (
+            (node, number) for node, number in self._numbers.items() if now_s - reports.taken_s[number] <= max_age_s
+        )
+        return self._columns.totals({node: float(reports.time_s[number]) for node, number in recent})
 
     def _recent(self, node: str, max_age_s: float) -> int | None:
         """The number of a node's agent; None if it has not reported, or too long ago."""
@@ -219,15 +216,17 @@ class ReportRegistry:
     def measured(self, plan: Plan) -> AgentRates:
         """What the latest reports say of the multipath flows of a plan; flows without fresh reports are left out."""
         columns, now_s = self._columns, self._clock()
-        if self._rows is None or self._rows[0] is not plan.structure or self._rows[1] != columns.version:
-            last = None if self._rows is None else self._rows[2]
-            self._rows = plan.structure, columns.version, FlowRows.of(plan, columns, last)
-        rows = self._rows[2]
+        rows, structure = self._rows, plan.structure
+        if rows is None or self._rows_for != (structure, columns.version):
+            rows = FlowRows.of(plan, columns, rows)
+            self._rows_for = structure, columns.version
+        elif rows.planned is not plan.flows:
+            # Of a flow that has other rates since then the rows are the same.
+            rows = replace(rows, planned=plan.flows)
+        self._rows = rows
         offered = columns.offers(now_s, MAX_AGE_S)
         path_mbps = rows.path_mbps(offered.recent_mbps)
-        return AgentRates(
-            PathRates(rows.names, path_mbps, rows.of_flow), rows.offers(offered), rows.frame_bytes(offered)
-        )
+        return AgentRates(PathRates(rows.paths, path_mbps), rows.offers(offered), rows.frame_bytes(offered))
 
     def latest(self) -> Iterator[tuple[str, float, Entry]]:
         """Of each connected agent that has reported: its node, how old the last report is in seconds, the report."""

@@ -108,19 +108,45 @@ class InForce:
         mbps = np.fromiter(chain.from_iterable(known), dtype=float, count=layout.path_count)
         return InForce(pushed, layout, mbps, is_known, np.array([f not in pushed for f in layout.flow_ids], dtype=bool))
 
-    def with_rates(self, rates: Mapping[str, tuple[float, ...]]) -> InForce:
-        """With other rates of some flows."""
-        if not rates:
+    def moved(self, layout: Layout) -> InForce:
+        """Of the flows that have as many paths in another layout; what that has in common with this one is taken."""
+        sizes, pushed = np.diff(layout.bounds), self.pushed
+        stays, mbps = np.zeros(layout.flow_count, dtype=bool), np.full(layout.path_count, np.nan)
+        if layout.rows_in is not None and layout.rows_in[0]() is self.layout:
+            rows, is_known = layout.rows_in[1], self.is_known[self.layout.path_flow]
+            stays[sizes > 0] = np.append(is_known, False)[rows[layout.bounds[:-1][sizes > 0]]]
+            mbps = np.where(stays[layout.path_flow], np.append(self.mbps, np.nan)[rows], np.nan)
+        gone = pushed.keys() - layout.row_of.keys()
+        is_new = np.zeros(layout.flow_count, dtype=bool)
+        for row in np.flatnonzero(~stays).tolist():
+            flow, where = layout.flow_ids[row], layout.paths_of(row)
+            given = pushed.get(flow)
+            is_new[row] = given is None or len(given) != where.stop - where.start
+            if given is not None and is_new[row]:
+                gone.add(flow)
+            elif given is not None:
+                mbps[where] = given
+        if gone:
+            pushed = {flow: given for flow, given in pushed.items() if flow not in gone}
+        return InForce(pushed, layout, mbps, ~is_new | (sizes == 0), is_new)
+
+    def without(self, flows: Collection[str]) -> InForce:
+        """As if some flows had no rates."""
+        layout = self.layout
+        gone = np.zeros(layout.flow_count, dtype=bool)
+        gone[[layout.row_of[flow] for flow in flows if flow in layout.row_of]] = True
+        pushed = {flow: given for flow, given in self.pushed.items() if flow not in flows}
+        is_known = np.where(gone, np.diff(layout.bounds) == 0, self.is_known)
+        return InForce(
+            pushed, layout, np.where(gone[layout.path_flow], np.nan, self.mbps), is_known, self.is_new | gone
+        )
+
+    def after(self, mbps: FloatArray, given: NDArray[np.bool_], changed: Mapping[str, tuple[float, ...]]) -> InForce:
+        """With ``mbps[P]`` for the flows that are ``given[F]`` rates; ``changed`` are those for which that is news."""
+        if not changed:
             return self
-        before, first = self.pushed, self.layout.first_path
-        pushed = {**before, **rates}
-        is_alike = all(flow in first and len(before.get(flow, ())) == len(given) for flow, given in rates.items())
-        if not is_alike or not self.is_known.all() or self.is_new.any():
-            return InForce.of(pushed, self.layout)
-        mbps = self.mbps.copy()
-        for flow, given in rates.items():
-            mbps[first[flow] : first[flow] + len(given)] = given
-        return replace(self, pushed=pushed, mbps=mbps)
+        is_known, is_new = self.is_known | given, self.is_new & ~given
+        return InForce({**self.pushed, **changed}, self.layout, mbps, is_known, is_new)
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,29 +173,70 @@ class LoopState:
         is_same = last is not None and last.pushed is self.pushed and last.layout is layout
         return last if last is not None and is_same else InForce.of(self.pushed, layout)
 
-    def pushing(self, rates: Mapping[str, tuple[float, ...]]) -> LoopState:
-        """With other rates in force of some flows."""
-        known = self.in_force.with_rates(rates)
-        return self if known.pushed is self.pushed else replace(self, pushed=known.pushed, last_in_force=known)
-
     def with_problem(self, problem: RateProblem) -> LoopState:
         """With other flows or paths (a new layout) of the same network: estimates and the warm start stay."""
-        slices = dict(zip(problem.layout.flow_ids, problem.layout.path_slices(), strict=True))
-        known = ((flow, rates) for flow, rates in self.pushed.items() if flow in slices)
-        same = {flow: r for flow, r in known if len(r) == slices[flow].stop - slices[flow].start}
+        known = self.in_force.moved(problem.layout)
         warm = None if self.allocation is None else transferred(self.allocation, problem.layout)
-        return replace(self, problem=problem, allocation=warm, spare=None, pushed=same)
+        return replace(self, problem=problem, allocation=warm, spare=None, pushed=known.pushed, last_in_force=known)
+
+    def without_rates(self, flows: Collection[str]) -> LoopState:
+        """As if some flows had no rates in force."""
+        if not flows:
+            return self
+        known = self.in_force.without(flows)
+        return replace(self, pushed=known.pushed, last_in_force=known)
 
 
 @dataclass(frozen=True, eq=False)
 class SlotResult:
-    """What a slot gives: the next state, all rates, those to send (flow -> rate per path), and all estimates."""
+    """What a slot gives: all rates (``allocation``) and all estimates. Flows that are ``given[F]`` rates have
+    ``mbps[P]`` from now on, the others what they had. ``found`` is the next state but for that.
+    """
 
-    state: LoopState
+    found: LoopState
+    mbps: FloatArray
+    given: NDArray[np.bool_]
     allocation: Allocation
-    push: Mapping[str, tuple[float, ...]]
     estimates: Estimates
     stale: tuple[Interface, ...]
+
+    @cached_property
+    def push(self) -> Mapping[str, tuple[float, ...]]:
+        """The rates to send, by flow one per path: those that are not in force yet."""
+        before = self.found.in_force
+        layout = before.layout
+        differs = before.is_new | ~before.is_known
+        differs[layout.path_flow[before.mbps != self.mbps]] = True
+        return _by_flow(layout, self.mbps, differs & self.given)
+
+    @cached_property
+    def state(self) -> LoopState:
+        """The next state."""
+        in_force = self.found.in_force.after(self.mbps, self.given, self.push)
+        return replace(self.found, pushed=in_force.pushed, last_in_force=in_force)
+
+    def giving(self, rates: Mapping[str, Sequence[float]]) -> SlotResult:
+        """With these rates of some flows instead, one per path."""
+        if not rates:
+            return self
+        layout, mbps, given = self.found.problem.layout, self.mbps.copy(), self.given.copy()
+        for flow, of_paths in rates.items():
+            row = layout.row_of[flow]
+            mbps[layout.paths_of(row)], given[row] = of_paths, True
+        return replace(self, mbps=mbps, given=given)
+
+    def giving_least(self, least_mbps: float, but: Collection[str] = ()) -> SlotResult:
+        """With at least ``least_mbps`` of each flow ``but`` some: who has less than half of it gets it on the first of
+        its paths.
+        """
+        layout = self.found.problem.layout
+        poor = (layout.flow_rates(self.mbps) < least_mbps / 2) & (np.diff(layout.bounds) > 0)
+        poor[[layout.row_of[flow] for flow in but if flow in layout.row_of]] = False
+        if not poor.any():
+            return self
+        mbps = np.where(poor[layout.path_flow], 0.0, self.mbps)
+        mbps[layout.bounds[:-1][poor]] = least_mbps
+        return replace(self, mbps=mbps, given=self.given | poor)
 
 
 def slot(
@@ -201,9 +268,9 @@ def slot(
     allocation = allocate_around(problem, fixed, state.allocation, allocate)
     spare = spare_airtime(problem, allocation, fixed, state.spare)
     given = allocation if spare is None else plus(problem, allocation, spare)
-    push = _to_push(state.in_force, given, state.settings, frozenset(fixed))
-    in_force = state.in_force.with_rates(push)
-    after = replace(
+    differs = _to_push(state.in_force, given, state.settings, fixed)
+    mbps = np.where(differs[layout.path_flow], given.path_rates_mbps, state.in_force.mbps)
+    found = replace(
         state,
         problem=problem,
         estimator=estimator,
@@ -211,10 +278,9 @@ def slot(
         demands=demands,
         allocation=allocation,
         spare=spare,
-        pushed=in_force.pushed,
-        last_in_force=in_force,
+        last_in_force=state.in_force,
     )
-    return SlotResult(after, given, push, estimates, external.stale(heard_s))
+    return SlotResult(found, mbps, differs, given, estimates, external.stale(heard_s))
 
 
 def _external(state: LoopState, measured: Measurements, capacity: FloatArray, now_s: float) -> ExternalAirtime:
@@ -240,12 +306,13 @@ def allocate_around(
     layout = problem.layout
     rates = np.zeros(layout.path_count)
     demand = problem.demand_mbps.copy()
-    for index, (flow, where) in enumerate(zip(layout.flow_ids, layout.path_slices(), strict=True)):
-        if flow in fixed:
-            if len(fixed[flow]) != where.stop - where.start:
-                raise PlanningError(f"flow {flow!r} has {where.stop - where.start} paths, got {len(fixed[flow])} rates")
-            rates[where] = fixed[flow]
-            demand[index] = 0.0
+    for flow, given in ((flow, given) for flow, given in fixed.items() if flow in layout.row_of):
+        row = layout.row_of[flow]
+        where = layout.paths_of(row)
+        if len(given) != where.stop - where.start:
+            raise PlanningError(f"flow {flow!r} has {where.stop - where.start} paths, got {len(given)} rates")
+        rates[where] = given
+        demand[row] = 0.0
     with np.errstate(divide="ignore"):
         # A link whose capacity nobody knows: all of its domain's time may be gone.
         busy = np.minimum(problem.airtime(rates), 1.0)
@@ -264,7 +331,8 @@ def spare_airtime(
     """
     limited = np.isfinite(problem.demand_mbps)
     if fixed:
-        limited &= np.array([flow not in fixed for flow in problem.layout.flow_ids], dtype=bool)
+        rows = problem.layout.row_of
+        limited[[rows[flow] for flow in fixed if flow in rows]] = False
     if not limited.any():
         return None
     with np.errstate(divide="ignore"):
@@ -293,14 +361,23 @@ def to_push(
     before: Mapping[str, tuple[float, ...]], allocation: Allocation, settings: LoopSettings, exact: Collection[str] = ()
 ) -> dict[str, tuple[float, ...]]:
     """Rates of flows of which one changed by more than the threshold; of new ones, and changed ``exact`` ones, too."""
-    return _to_push(InForce.of(before, allocation.layout), allocation, settings, exact)
+    layout = allocation.layout
+    differs = _to_push(InForce.of(before, layout), allocation, settings, exact)
+    return _by_flow(layout, allocation.path_rates_mbps, differs)
+
+
+def _by_flow(layout: Layout, mbps: FloatArray, which: NDArray[np.bool_]) -> dict[str, tuple[float, ...]]:
+    """Of some flows the rates of their paths."""
+    rows = np.flatnonzero(which).tolist()
+    return {layout.flow_ids[row]: tuple(mbps[layout.paths_of(row)].tolist()) for row in rows}
 
 
 def _to_push(
     before: InForce, allocation: Allocation, settings: LoopSettings, exact: Collection[str]
-) -> dict[str, tuple[float, ...]]:
+) -> NDArray[np.bool_]:
+    """As :func:`to_push`: whether the rates of each flow are to be sent, shape F."""
     layout = allocation.layout
-    slices, old, new = layout.path_slices(), before.mbps, allocation.path_rates_mbps
+    old, new = before.mbps, allocation.path_rates_mbps
     total_before, total = layout.flow_rates(old), layout.flow_rates(new)
     differs = ~before.is_known | before.is_new | _matters(total_before, total, total, settings)
     differs[layout.path_flow[_matters(old, new, total[layout.path_flow], settings)]] = True
@@ -308,11 +385,10 @@ def _to_push(
         # What one gives up is another's at once, and not kept from it until more comes together.
         along = replace(settings, push_threshold=settings.push_along)
         differs |= (total > total_before) & _matters(total_before, total, total, along)
-    for flow in np.flatnonzero([flow in exact for flow in layout.flow_ids]).tolist() if exact else ():
-        where = slices[flow]
-        differs[flow] = before.is_new[flow] or not np.array_equal(old[where], new[where])
-    changed = np.flatnonzero(differs).tolist()
-    return {layout.flow_ids[flow]: tuple(new[slices[flow]].tolist()) for flow in changed}
+    for row in [layout.row_of[flow] for flow in exact if flow in layout.row_of]:
+        where = layout.paths_of(row)
+        differs[row] = before.is_new[row] or not np.array_equal(old[where], new[where])
+    return np.asarray(differs)
 
 
 def _matters(before: FloatArray, after: FloatArray, total: FloatArray, settings: LoopSettings) -> NDArray[np.bool_]:

@@ -152,6 +152,8 @@ class Offers(Mapping[str, Offer]):
         if not flows:
             return self
         rows = np.array([row for row, flow in enumerate(self.flows) if flow not in flows], dtype=np.intp)
+        if len(rows) == len(self.flows):
+            return self
         sent, allowed, offered = (each[rows] for each in (self.sent_mbps, self.allowed_mbps, self.offered_mbps))
         return Offers(tuple(self.flows[row] for row in rows.tolist()), sent, allowed, self.backlogged[rows], offered)
 

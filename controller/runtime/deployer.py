@@ -13,7 +13,8 @@ from typing import Protocol
 
 from hyroads.controller.control.live import Live
 from hyroads.controller.control.update_order import Orders, SwitchView, UpdateOrder, Views, pending_of
-from hyroads.controller.model.plan import MULTIPATH, Plan, differing
+from hyroads.controller.core.mappings import differing, patched
+from hyroads.controller.model.plan import MULTIPATH, Plan
 from hyroads.controller.ofp.intents import ClassifiedFlow, SwitchIntent
 from hyroads.controller.switches.server import SwitchRegistry
 from hyroads.controller.switches.sessions import DesiredRules
@@ -64,7 +65,7 @@ class Deployer:
         self._flows_at: dict[str, Mapping[str, ClassifiedFlow]] = {}
         self._ingress_of: dict[str, str] = {}
         self._intents: Mapping[str, SwitchIntent] = {}
-        self._seen: dict[str, SwitchView] = {}
+        self._seen: Mapping[str, SwitchView] = {}
         """By node whose switch was read."""
         self._stale: set[str] = set()
         """Nodes of which something changed that is not in ``_wanted`` and ``_seen`` yet."""
@@ -108,18 +109,20 @@ class Deployer:
         for changed in (self.registry.touched, *(addition.changed_nodes for addition in self.additions)):
             self._stale |= changed
             changed.clear()
-        seen: dict[str, SwitchView | None] = {}
+        seen: dict[str, SwitchView] = {}
+        gone: list[str] = []
         for node in list(self._stale):
             session, view = self.switches.get(node), None
             if session is not None:
                 wanted = self._desired(node, intents[node], flows_at.get(node, _NONE))
                 view = session.view(wanted) if session.is_read else None
                 self._untold.add(node)
-            if view is not self._seen.get(node):
+            if view is None:
+                gone.append(node)
+            else:
                 seen[node] = view
             self._stale.discard(node)
-        if seen:
-            self._seen = {node: view for node, view in {**self._seen, **seen}.items() if view is not None}
+        self._seen = patched(self._seen, seen, gone)
 
     def _desired(self, node: str, intent: SwitchIntent, flows: Mapping[str, ClassifiedFlow]) -> DesiredRules:
         """What a node's switch shall do, with all flows."""
@@ -155,17 +158,19 @@ class Deployer:
     def _planned(self) -> Mapping[str, Mapping[str, ClassifiedFlow]]:
         """By node what the plan in force lets it classify; plans share it as long as it is the same."""
         plan = self.live.in_force
-        changed = differing(self._classified, plan.classified)
-        nodes = {node for flow in changed if (node := self._ingress_of.pop(flow, None)) is not None}
-        for flow in changed & plan.classified.keys():
-            self._ingress_of[flow] = node = plan.flows[flow].ingress or ""
-            nodes.add(node)
-        for node in nodes:
+        here: dict[str, dict[str, ClassifiedFlow]] = {}
+        gone: dict[str, list[str]] = {}
+        for flow in differing(self._classified, plan.classified):
+            before = self._ingress_of.pop(flow, None)
+            if before is not None:
+                gone.setdefault(before, []).append(flow)
+            if flow in plan.classified:
+                self._ingress_of[flow] = node = plan.flows[flow].ingress or ""
+                here.setdefault(node, {})[flow] = plan.classified[flow]
+        for node in here.keys() | gone.keys():
             known = self._flows_at.get(node, _NONE)
-            remaining = {flow: classified for flow, classified in known.items() if flow not in changed}
-            new = {flow: plan.classified[flow] for flow in changed if self._ingress_of.get(flow) == node}
-            self._flows_at[node] = {**remaining, **new}
-        self._stale |= nodes
+            self._flows_at[node] = patched(known, here.get(node, {}), gone.get(node, ()))
+            self._stale.add(node)
         self._classified = plan.classified
         return self._flows_at
 
@@ -173,10 +178,8 @@ class Deployer:
         """What a switch shall do, of flows only some."""
         known = self._allowed.get(node)
         if known is None or known[0] is not wanted or known[1] != only:
-            flows = wanted.flows
-            if not flows.keys() <= only:
-                flows = {flow: classified for flow, classified in flows.items() if flow in only}
-            permitted = wanted if flows is wanted.flows else DesiredRules(wanted.intent, flows)
+            barred = wanted.flows.keys() - only
+            permitted = DesiredRules(wanted.intent, patched(wanted.flows, {}, barred)) if barred else wanted
             known = self._allowed[node] = (wanted, only, permitted)
         return known[2]
 

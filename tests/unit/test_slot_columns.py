@@ -10,8 +10,12 @@ import numpy as np
 import pytest
 from examples import seeds
 
-from hyroads.controller.core.closed_loop import InForce, LoopState
-from hyroads.controller.core.demand import Demands
+from hyroads.controller.control.loop import _ToldPaths
+from hyroads.controller.control.report_columns import FlowPaths
+from hyroads.controller.core.addressing import PathName
+from hyroads.controller.core.closed_loop import InForce, LoopState, Measurements, to_push
+from hyroads.controller.core.closed_loop import slot as one_slot
+from hyroads.controller.core.demand import Demands, Offer
 from hyroads.controller.core.estimate.busy_time import (
     BusyShares,
     CarrierSensing,
@@ -25,10 +29,11 @@ from hyroads.controller.core.estimate.link_estimate import LinkEstimator, LinkSe
 from hyroads.controller.core.infer.topology import NeighbourTables
 from hyroads.controller.core.netfile import parse
 from hyroads.controller.core.network import FlowSpec
-from hyroads.controller.core.rates import RateProblem, rate_problem, solve
+from hyroads.controller.core.rates import Layout, RateProblem, rate_problem, solve
 from hyroads.controller.core.rates.allocation import duality_gap
 from hyroads.controller.core.rates.reduction import reduce_problem
 from hyroads.controller.core.rates.solver import pattern_of
+from hyroads.controller.model.handover import PathGroups
 
 TRIANGLE = parse(
     {
@@ -42,7 +47,8 @@ TRIANGLE = parse(
     },
     "test",
 )
-HYBRID = {"f": [(0, 2), (1, 2)]}
+HYBRID: dict[str, list[tuple[int, ...]]] = {"f": [(0, 2), (1, 2)]}
+TECHNOLOGY = {link.id: link.technology for link in TRIANGLE.links}
 INTERFACES = Interfaces([(node, technology) for node in "abc" for technology in ("plc", "wifi")])
 LINKS = {f"l{number}": "wifi" for number in range(6)}
 
@@ -103,8 +109,8 @@ def test_samples_as_columns_give_the_estimates_of_single_ones(seed: int) -> None
             ]
 
 
-def problem_of(paths: dict[str, list[tuple[int, ...]]]) -> RateProblem:
-    return rate_problem(TRIANGLE, paths, flows=[FlowSpec(flow, "", "") for flow in paths], margin=0.05)
+def problem_of(paths: dict[str, list[tuple[int, ...]]], like: Layout | None = None) -> RateProblem:
+    return rate_problem(TRIANGLE, paths, flows=[FlowSpec(flow, "", "") for flow in paths], margin=0.05, like=like)
 
 
 class Row:
@@ -138,29 +144,122 @@ def test_tables_taken_together_say_what_each_alone_says(seed: int) -> None:
         assert before == alone.hears(now_s) and together.hears(now_s) is before
 
 
+MANY: dict[str, list[tuple[int, ...]]] = {**HYBRID, "g": [(0,)], "h": [(2,), (1, 2)], "i": [(1,), (0,)]}
+SOME = {**{flow: [paths[:1], paths] for flow, paths in MANY.items()}, "none": [MANY["f"][:0]]}
+Rates = dict[str, tuple[float, ...]]
+
+
+def assert_in_force(state: LoopState, pushed: Rates) -> None:
+    found, plain = state.in_force, InForce.of(pushed, state.problem.layout)
+    assert state.pushed == found.pushed == pushed and found.layout is plain.layout
+    np.testing.assert_array_equal(found.mbps, plain.mbps)
+    assert found.is_known.tolist() == plain.is_known.tolist() and found.is_new.tolist() == plain.is_new.tolist()
+
+
+def given_by_name(before: Rates, push: Rates, rates: Rates) -> tuple[Rates, Rates]:
+    """By flow: the rates in force after a slot, and those to send, if some flows get others than ``push`` says."""
+    differing = {flow: given for flow, given in rates.items() if before.get(flow) != given}
+    remaining = {flow: given for flow, given in push.items() if flow not in rates}
+    return {**before, **push, **rates}, {**remaining, **differing}
+
+
 @pytest.mark.parametrize("seed", seeds(20))
-def test_rates_in_force_as_an_array_follow_those_by_flow(seed: int) -> None:
+def test_rates_in_force_as_arrays_are_those_by_flow(seed: int) -> None:
+    """Flows come, go and get other paths; some have fixed rates, or others than the slot found, or nearly none."""
     rng = random.Random(seed)
-    problem = problem_of({**HYBRID, "g": [(0,)], "none": []})
-    layout = problem.layout
-    external = ExternalAirtime(CarrierSensing.of(TRIANGLE, ()))
-    state = LoopState(TRIANGLE, problem, LinkEstimator({}), external, Demands())
-    sizes = {"f": 2, "g": 1, "none": 0, "elsewhere": 3}
-    for _ in range(40):
-        some = rng.sample(sorted(sizes), rng.randrange(4))
-        lengths = {flow: sizes[flow] if rng.random() < 0.9 else rng.randrange(4) for flow in some}
-        changed = {flow: tuple(rng.random() for _ in range(length)) for flow, length in lengths.items()}
-        before, pushed = state, {**state.pushed, **changed}
-        known = before.in_force.mbps.tolist()
-        state = state.pushing(changed)
-        assert state.pushed == pushed and before.in_force.mbps.tolist() == pytest.approx(known, nan_ok=True)
+    state = LoopState(
+        TRIANGLE, problem_of({}), LinkEstimator(TECHNOLOGY), ExternalAirtime(CarrierSensing.of(TRIANGLE, ())), Demands()
+    ).with_problem(problem_of(MANY))
+    poor = 0
+    for slot_number in range(25):
+        if rng.random() < 0.4:
+            some = rng.sample(sorted(SOME), rng.randrange(1, len(SOME) + 1))
+            # The very same paths, so that layouts have them in common.
+            paths = {flow: rng.choice(SOME[flow]) for flow in some}
+            like = state.problem.layout if rng.random() < 0.8 else None
+            before = state
+            state = state.with_problem(problem_of(paths, like))
+            same = {f: r for f, r in before.pushed.items() if f in paths and len(r) == len(paths[f])}
+            assert_in_force(state, same)
+            if rng.random() < 0.4:
+                gone = {flow for flow in ("f", "none", "elsewhere", "i") if rng.random() < 0.4}
+                state = state.without_rates(gone)
+                assert_in_force(state, {flow: rates for flow, rates in same.items() if flow not in gone})
+        if rng.random() < 0.2:
+            odd = {flow: tuple(rng.random() for _ in range(rng.randrange(4))) for flow in ("f", "g", "elsewhere")}
+            state = replace(state, pushed={**state.pushed, **odd})
+        layout, pushed = state.problem.layout, dict(state.pushed)
+        sizes = {
+            flow: where.stop - where.start for flow, where in zip(layout.flow_ids, layout.path_slices(), strict=True)
+        }
+        fixed = {
+            flow: tuple(rng.choice((0.0, 0.02, 1.0)) for _ in range(sizes[flow]))
+            for flow in sizes
+            if rng.random() < 0.2
+        }
+        mbps = [rng.choice((0.0, 0.05, link.capacity_mbps)) for link in TRIANGLE.links]
+        samples = [
+            Sample(link.id, Source.CONFIGURED, c, slot_number / 10)
+            for link, c in zip(TRIANGLE.links, mbps, strict=True)
+        ]
+        offers = {flow: Offer(0.0, 1.0) for flow in sizes if rng.random() < 0.3}
+        found = one_slot(state, Measurements(samples, offers=offers), slot_number / 10, fixed=fixed)
+        push = to_push(pushed, found.allocation, state.settings, fixed)
+        expected, to_send = given_by_name(pushed, push, {})
+        assert (found.state.pushed, found.push) == (expected, to_send)
+        other = {
+            flow: tuple(rng.choice((0.0, 3.0)) for _ in range(sizes[flow])) for flow in sizes if rng.random() < 0.2
+        }
+        other |= {
+            flow: pushed[flow]
+            for flow in sizes
+            if flow in pushed and len(pushed[flow]) == sizes[flow] and rng.random() < 0.2
+        }
+        expected, to_send = given_by_name(pushed, push, other)
+        result = found.giving(other)
+        assert (result.state.pushed, result.push) == (expected, to_send)
+        least = {
+            flow: (0.1, *(0.0,) * (sizes[flow] - 1))
+            for flow in sizes
+            if sizes[flow] and sum(expected[flow]) < 0.05 and flow not in fixed
+        }
+        expected, to_send = given_by_name(pushed, push, {**other, **least})
+        result = result.giving_least(0.1, fixed)
+        assert (result.state.pushed, result.push) == (expected, to_send)
+        assert list(result.state.pushed) == list(expected)
+        poor, state = poor + len(least), result.state
         # A state that was made otherwise does not use what it no longer is.
-        for each in (state, replace(state, pushed=pushed), replace(before, pushed=pushed)):
-            found, plain = each.in_force, InForce.of(pushed, layout)
-            assert found.pushed == pushed and found.layout is layout
-            np.testing.assert_array_equal(found.mbps, plain.mbps)
-            assert found.is_known.tolist() == plain.is_known.tolist()
-            assert found.is_new.tolist() == plain.is_new.tolist() == [flow not in pushed for flow in layout.flow_ids]
+        assert_in_force(state, expected)
+        assert_in_force(replace(state, pushed=dict(expected)), expected)
+    assert poor
+
+
+@pytest.mark.parametrize("seed", seeds(20))
+def test_rates_of_path_groups_are_found_where_they_are_told(seed: int) -> None:
+    """Also while others are told than there are, in another order, or of groups of several paths."""
+    rng = random.Random(seed)
+    links = [(name,) for name in "abcd"]
+    order: dict[str, tuple[PathName, ...]] = {}
+    groups: dict[str, PathGroups] = {}
+    paths, last = FlowPaths.of(()), None
+    for _ in range(60):
+        for flow in rng.sample("fghij", rng.choice((0, 0, 1, 2))):
+            order, groups = ({k: v for k, v in each.items() if k != flow} for each in (order, groups))  # type: ignore[assignment]
+            if rng.random() < 0.7:
+                order[flow] = tuple(rng.sample(links, rng.randrange(4)))
+                many = range(len(order[flow]))
+                groups[flow] = (tuple(many),) if many and rng.random() < 0.2 else tuple((i,) for i in many)
+        if rng.random() < 0.7:
+            told = {flow: each if rng.random() < 0.8 else tuple(links[:2]) for flow, each in order.items()}
+            names = [(flow, path) for flow, each in told.items() if rng.random() < 0.9 for path in each]
+            paths = FlowPaths.of(rng.sample(names, len(names)) if rng.random() < 0.2 else names)
+        mbps = np.array([rng.choice((math.nan, rng.random())) for _ in paths.names])
+        known = dict(zip(paths.names, mbps.tolist(), strict=True))
+        last = _ToldPaths.of(paths, order, groups, last)
+        of_paths = {flow: [known.get((flow, path), math.nan) for path in order[flow]] for flow in order}
+        expected = [[of_paths[flow][i] for i in group] for flow in order for group in groups[flow]]
+        found = [math.nan if any(map(math.isnan, each)) else max(each) for each in expected]
+        np.testing.assert_array_equal(last.of_groups(mbps), np.array(found))
 
 
 @pytest.mark.parametrize("seed", seeds(10))

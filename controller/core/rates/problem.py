@@ -195,9 +195,23 @@ class Layout:
         return sparse.csr_matrix(domains.multiply(self.routing[path_of_entry]))
 
     @cached_property
+    def row_of(self) -> Mapping[str, int]:
+        """Per flow its position in ``flow_ids``."""
+        return {flow: row for row, flow in enumerate(self.flow_ids)}
+
+    @cached_property
+    def bounds(self) -> IndexArray:
+        """Where the paths of each flow begin among all paths, and at last where they end; shape F + 1."""
+        return np.searchsorted(self.path_flow, np.arange(self.flow_count + 1)).astype(np.intp)
+
+    @cached_property
     def first_path(self) -> Mapping[str, int]:
         """Per flow the position of its first path."""
-        return {flow: where.start for flow, where in zip(self.flow_ids, self._slices, strict=True)}
+        return dict(zip(self.flow_ids, self.bounds[:-1].tolist(), strict=True))
+
+    def paths_of(self, row: int) -> slice:
+        """Where the paths of the flow of a row are among all paths."""
+        return slice(int(self.bounds[row]), int(self.bounds[row + 1]))
 
     def path_slices(self) -> Sequence[slice]:
         """Per flow, where its paths are among all paths."""
@@ -205,7 +219,7 @@ class Layout:
 
     @cached_property
     def _slices(self) -> tuple[slice, ...]:
-        bounds = np.searchsorted(self.path_flow, np.arange(self.flow_count + 1)).tolist()
+        bounds = self.bounds.tolist()
         return tuple(map(slice, bounds, bounds[1:]))
 
     @staticmethod

@@ -335,9 +335,11 @@ def fresh_rows(campus: CampusLoop) -> None:
     reports, plan = campus.loop.reports, campus.loop.live.in_force
     reports.measured(plan)
     assert reports._rows is not None
-    derived, fresh = reports._rows[2], FlowRows.of(plan, reports._columns)
-    for name in ("flows", "names", "of_flow"):
-        assert getattr(derived, name) == getattr(fresh, name)
+    derived, fresh = reports._rows, FlowRows.of(plan, reports._columns)
+    for name in ("names", "links", "flows"):
+        assert getattr(derived.paths, name) == getattr(fresh.paths, name)
+    assert derived.paths.starts.tolist() == fresh.paths.starts.tolist()
+    assert list(derived.made_of) == list(derived.flows)
     for name in ("copies", "for_latency", "sending", "sent", "received"):
         assert (getattr(derived, name) == getattr(fresh, name)).all()
 
