@@ -74,6 +74,9 @@ class EdgePair(Scope):
             self._veth("p2")
         for side in SIDES:
             self.start_agent(side)
+        for side in SIDES:
+            # Receivers listen before anybody sends, as the controller sees to it: nothing is lost at the beginning.
+            self.configure(side, (0.0, 0.0))
         for number, side in enumerate(SIDES, 1):
             self.configure(side)
             self.ip(side, "addr", "add", f"10.8.0.{number}/24", "dev", "acc")
