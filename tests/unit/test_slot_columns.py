@@ -210,11 +210,7 @@ def test_rates_in_force_as_arrays_are_those_by_flow(seed: int) -> None:
         other = {
             flow: tuple(rng.choice((0.0, 3.0)) for _ in range(sizes[flow])) for flow in sizes if rng.random() < 0.2
         }
-        other |= {
-            flow: pushed[flow]
-            for flow in sizes
-            if flow in pushed and len(pushed[flow]) == sizes[flow] and rng.random() < 0.2
-        }
+        other |= {f: given for f, given in pushed.items() if len(given) == sizes.get(f) and rng.random() < 0.2}
         expected, to_send = given_by_name(pushed, push, other)
         result = found.giving(other)
         assert (result.state.pushed, result.push) == (expected, to_send)
