@@ -24,7 +24,7 @@ from hyroads.controller.core.rates.problem import FloatArray
 from hyroads.controller.core.tree import path_rate
 
 from .rate_override import Fixed, RateOverride, SlotView
-from .routes import FlowRoute
+from .routes import FlowRoute, Routes
 
 DECIDE_EVERY_S = 1.0
 LOAD_TAU_S = 2.0
@@ -73,14 +73,12 @@ class Latency(RateOverride):
         self._flows: dict[str, _Flow] = {}
         self._traces: dict[PathName, RateTrace] = {}
         self._raw: dict[str, tuple[float, float]] = {}
+        self._all: Routes = {}
+        self._mine: Routes = {}
 
     def decide(self, view: SlotView) -> Mapping[str, Fixed]:
         """The rates of all latency flows whose paths are known to carry something."""
-        routes = {
-            flow: route
-            for flow, route in view.routes.items()
-            if route.spec.policy is Policy.LATENCY and route.reason is None
-        }
+        routes = self._routes_of(view.routes)
         self._flows = {flow: self._flows.get(flow, _Flow()) for flow in routes}
         if not routes:
             self._traces, self._raw = {}, {}
@@ -93,6 +91,13 @@ class Latency(RateOverride):
         now.count({flow: (known.pace.reserved_mbps, known.hungry) for flow, known in self._flows.items() if known.pace})
         found = {flow: self._fixed(view, now, route) for flow, route in routes.items()}
         return {flow: fixed for flow, fixed in found.items() if fixed is not None}
+
+    def _routes_of(self, routes: Routes) -> Routes:
+        """The routes of latency flows among all. From slot to slot these are mostly the same."""
+        if routes is not self._all:
+            mine = ((flow, route) for flow, route in routes.items() if route.spec.policy is Policy.LATENCY)
+            self._all, self._mine = routes, {flow: route for flow, route in mine if route.reason is None}
+        return self._mine
 
     def document(self, flow: str) -> dict[str, Any] | None:
         """The part ``latency`` of a flow over REST."""
@@ -243,10 +248,10 @@ class _Now:
     def fair_mbps(self, route: FlowRoute, shares: Mapping[PathName, float]) -> float:
         """What the flow would get at the prices of airtime that the others pay; inf where nobody wants it."""
         problem, flow = self._problem, route.spec.id
-        if problem is None or self._last is None or flow not in problem.layout.flow_ids:
+        if problem is None or self._last is None or flow not in problem.layout.row_of:
             return math.inf
-        number = problem.layout.flow_ids.index(flow)
-        where = problem.layout.path_slices()[number]
+        number = problem.layout.row_of[flow]
+        where = problem.layout.paths_of(number)
         if where.stop - where.start != len(route.paths):
             return math.inf
         prices = problem.path_prices(self._last.allocation.link_prices)[where]

@@ -58,6 +58,8 @@ class Learning(RateOverride):
         self._slot_s = slot_s
         self._rng = np.random.default_rng(seed)
         self._learners: dict[str, Learner] = {}
+        self._armed: tuple[object, bool] = (None, False)
+        """Routes, and whether any of them has arms."""
         self._demand: dict[str, Saturation] = {}
         self._network: Network | None = None
         self._heard: CarrierSensing | None = None
@@ -91,7 +93,9 @@ class Learning(RateOverride):
 
     def decide(self, view: SlotView) -> Mapping[str, Fixed]:
         """The rates of flows that probe, or that use what they measured, and of the flows around probes."""
-        if not self._learners and not any(route.arms for route in view.routes.values()):
+        if self._armed[0] is not view.routes:
+            self._armed = view.routes, any(route.arms for route in view.routes.values())
+        if not self._learners and not self._armed[1]:
             return {}
         self._go_on(view)
         self._watch(view)

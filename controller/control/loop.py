@@ -37,7 +37,7 @@ from hyroads.controller.core.rates.groups import groups_of, with_parts_of_weight
 from hyroads.controller.core.rates.problem import FloatArray, Paths, domain_of, utilities_from, utility_of
 from hyroads.controller.core.rates.shares import SliceShares, airtime_of_slices
 from hyroads.controller.model.handover import PathGroups, by_path, separate_links
-from hyroads.controller.model.plan import differing
+from hyroads.controller.model.plan import differing, in_order_of
 
 from .allocators import MODES, SOLVER, Allocator, Grant
 from .first_rates import PricedPaths, first_rates
@@ -134,6 +134,8 @@ class LiveLoop:
         """By flow: the rates of its paths that follow from those in force and its path groups."""
         self._told_for: tuple[Mapping[str, tuple[float, ...]], Mapping[str, PathGroups]] = ({}, {})
         self._indexed: Mapping[str, _Indexed] = {}
+        self._indexed_for: Routes = {}
+        self._dummies: frozenset[str] = frozenset()
         technologies = {link.id: link.technology for link in network.links}
         external = ExternalAirtime(CarrierSensing.of(network, ()))
         empty = rate_problem(network, {}, flows=(), margin=self._margins(network, (), {}))
@@ -254,21 +256,19 @@ class LiveLoop:
         ``posed`` is what :meth:`posed` gave for these since the last time.
         """
         before, laid = self.routes, self._path_groups
-        carried = {flow: route for flow, route in routes.items() if route.reason is None}
-        order = {flow: route.paths for flow, route in carried.items()}
-        of_paths = {
-            flow: laid[flow] if flow in laid and before[flow] is route else route.path_groups
-            for flow, route in carried.items()
-        }
+        changed = differing(before, routes)
+        carried = {flow: route for flow in changed if (route := routes.get(flow)) is not None and route.reason is None}
+        order = in_order_of(routes, self._order, changed, {flow: route.paths for flow, route in carried.items()})
+        of_paths = in_order_of(routes, laid, changed, {flow: route.path_groups for flow, route in carried.items()})
         is_same = network is self.state.network and order == self._order and of_paths == laid
-        if is_same and all(route is before[flow] or route.spec == before[flow].spec for flow, route in carried.items()):
+        if is_same and all(route.spec == before[flow].spec for flow, route in carried.items()):
             self.routes = routes
             return
         # Of these flows other paths may have rates, or in other groups.
-        other = {flow for flow, route in carried.items() if flow in laid and before[flow] is not route}
+        other = carried.keys() & laid.keys()
         old, new = _group_names(self._order, laid, other), _group_names(order, of_paths, other)
         moved = {flow for flow in other if old[flow] != new[flow]}
-        stays = laid.keys() & of_paths.keys() - moved
+        stays = (laid.keys() & of_paths.keys()) - moved
         self.routes, self._order, self._path_groups = routes, order, of_paths
         self._carried = None
         self._recent.left()
@@ -279,14 +279,15 @@ class LiveLoop:
             if self._is_governed(flow) and fixed.rates_mbps.keys() <= set(order[flow])
         }
         # Dummies are sent only if their override says so.
-        dummies = (flow for flow in order if routes[flow].spec.traffic is Traffic.PROBE)
-        self.fixed = {**{flow: Fixed({}) for flow in dummies}, **self.fixed}
+        some = (flow for flow in self._dummies | carried.keys() if flow in order)
+        self._dummies = frozenset(flow for flow in some if routes[flow].spec.traffic is Traffic.PROBE)
+        self.fixed = {**{flow: Fixed({}) for flow in self._dummies}, **self.fixed}
         problem = self._problem(network, routes) if posed is None else self._use(posed)
         state = self.state.with_problem(problem)
-        same = {flow: rates for flow, rates in state.pushed.items() if flow in stays}
+        state = state.without_rates(state.pushed.keys() - stays)
         # The old rates may still be optimal for a flow with other paths, but they would never use a new one.
         warm = None if moved else state.allocation
-        self.state = replace(state, network=network, pushed=same, allocation=warm)
+        self.state = replace(state, network=network, allocation=warm)
         self._shares_laid_out(problem, network)
         # Who hears what follows from the links, which stay, and from the rule: capacities have nothing to do with it.
         if self._heard is not None and network.interference is not self._heard_by:
@@ -432,7 +433,7 @@ class LiveLoop:
             return result
         layout, changed = result.allocation.layout, {}
         for flow, grant in self._allocator.granted.items():
-            where = layout.path_slices()[layout.row_of[flow]]
+            where = layout.paths_of(layout.row_of[flow])
             rates = tuple(result.allocation.path_rates_mbps[where].tolist())
             told_mbps = sum(result.mbps[where].tolist())
             if flow not in fixed and told_mbps < grant.given_mbps - RATE_STEP_MBPS and sum(rates) > told_mbps:
@@ -498,17 +499,15 @@ class LiveLoop:
         return self._use(self.posed(network, routes))
 
     def _use(self, posed: Posed) -> RateProblem:
-        self._indexed = posed.indexed
+        self._indexed, self._indexed_for = posed.indexed, posed.routes
         return posed.problem
 
     def posed(self, network: Network, routes: Routes) -> Posed:
         """The rate problem of these routes. It changes nothing, and may take long."""
-        known = self._indexed
-        indexed = {
-            flow: last if (last := known.get(flow)) is not None and last.route is route else _Indexed.of(network, route)
-            for flow, route in routes.items()
-            if route.reason is None
-        }
+        changed = differing(self._indexed_for, routes)
+        carried = {flow: route for flow in changed if (route := routes.get(flow)) is not None and route.reason is None}
+        fresh = {flow: _Indexed.of(network, route) for flow, route in carried.items()}
+        indexed = in_order_of(routes, self._indexed, changed, fresh)
         paths = {flow: of.paths for flow, of in indexed.items()}
         specs, utilities = specs_of(routes), None
         if self.options.mode != SOLVER:
@@ -517,7 +516,7 @@ class LiveLoop:
             utilities = utilities_from([of.utility for of in indexed.values()])
         margin, like = self._margins(network, specs, paths), self.state.problem.layout
         problem = rate_problem(network, paths, flows=specs, margin=margin, utilities=utilities, like=like)
-        return Posed(indexed, problem)
+        return Posed(routes, indexed, problem)
 
     def _margins(self, network: Network, specs: Sequence[FlowSpec], paths: Mapping[str, Paths]) -> FloatArray:
         """Per link; what carries TCP needs airtime for what comes back, in all domains that its paths touch."""
@@ -533,6 +532,7 @@ class LiveLoop:
 class Posed:
     """A rate problem, and what it was made of by flow."""
 
+    routes: Routes
     indexed: Mapping[str, _Indexed]
     problem: RateProblem
 
@@ -609,7 +609,6 @@ def _rows_of(flow: str, told: FlowPaths, paths: Sequence[PathName], groups: Path
 class _Indexed:
     """A multipath as the solver gets it: path groups as positions of links, and its utility."""
 
-    route: FlowRoute
     paths: list[tuple[int, ...]]
     utility: tuple[float, float, float]
 
@@ -618,7 +617,7 @@ class _Indexed:
         """A group with copies takes the airtime of all its paths: to the solver it is one path, as long as all."""
         index, links = network.link_index, separate_links(route.use, route.paths)
         paths = [tuple(index[link] for path in group for link in links[path]) for group in route.path_groups]
-        return cls(route, paths, utility_of(route.spec))
+        return cls(paths, utility_of(route.spec))
 
 
 def specs_of(routes: Routes) -> list[FlowSpec]:

@@ -21,7 +21,7 @@ from hyroads.controller.core.addressing import PathName
 from hyroads.controller.core.demand import Offers
 from hyroads.controller.core.network import Policy
 from hyroads.controller.core.ragged import Ragged, places
-from hyroads.controller.model.plan import MULTIPATH, FlowPlan, Plan, differing
+from hyroads.controller.model.plan import MULTIPATH, FlowPlan, Plan, differing, in_order_of
 
 FloatArray = NDArray[np.float64]
 IndexArray = NDArray[np.intp]
@@ -632,17 +632,12 @@ class FlowRows:
         last = before or cls._nothing()
         changed = differing(last.planned, plan.flows) | last._elsewhere(columns, sides)
         made = _made(changed, last.made_of, plan, sides)
-        rows = {**last.made_of, **made}
-        for gone in last.made_of.keys() & changed - made.keys():
-            del rows[gone]
-        order = list(filter(rows.__contains__, plan.flows))
-        if order != list(rows):
-            rows = {flow: rows[flow] for flow in order}
+        rows = in_order_of(plan.flows, last.made_of, changed, made)
         known = dict(zip(last.made_of, range(len(last.made_of)), strict=True))
         # Of a flow that has other rows these are at the end of all.
         known |= dict(zip(made, range(len(known), len(known) + len(made)), strict=True))
         more = _Places.of(list(made.values()), columns.number)
-        which = np.array([known[flow] for flow in order], dtype=np.intp)
+        which = np.array([known[flow] for flow in rows], dtype=np.intp)
         found, paths = last._places.with_more(more, which)
         names = [*last.paths.names, *chain.from_iterable([row.names for row in made.values()])]
         of_flows = FlowPaths(

@@ -108,6 +108,39 @@ class InForce:
         mbps = np.fromiter(chain.from_iterable(known), dtype=float, count=layout.path_count)
         return InForce(pushed, layout, mbps, is_known, np.array([f not in pushed for f in layout.flow_ids], dtype=bool))
 
+    def moved(self, layout: Layout) -> InForce:
+        """Of the flows that have as many paths in another layout; what that has in common with this one is taken."""
+        sizes, pushed = np.diff(layout.bounds), self.pushed
+        stays, mbps = np.zeros(layout.flow_count, dtype=bool), np.full(layout.path_count, np.nan)
+        if layout.rows_in is not None and layout.rows_in[0]() is self.layout:
+            rows, is_known = layout.rows_in[1], self.is_known[self.layout.path_flow]
+            stays[sizes > 0] = np.append(is_known, False)[rows[layout.bounds[:-1][sizes > 0]]]
+            mbps = np.where(stays[layout.path_flow], np.append(self.mbps, np.nan)[rows], np.nan)
+        gone = pushed.keys() - layout.row_of.keys()
+        is_new = np.zeros(layout.flow_count, dtype=bool)
+        for row in np.flatnonzero(~stays).tolist():
+            flow, where = layout.flow_ids[row], layout.paths_of(row)
+            given = pushed.get(flow)
+            is_new[row] = given is None or len(given) != where.stop - where.start
+            if given is not None and is_new[row]:
+                gone.add(flow)
+            elif given is not None:
+                mbps[where] = given
+        if gone:
+            pushed = {flow: given for flow, given in pushed.items() if flow not in gone}
+        return InForce(pushed, layout, mbps, ~is_new | (sizes == 0), is_new)
+
+    def without(self, flows: Collection[str]) -> InForce:
+        """As if some flows had no rates."""
+        layout = self.layout
+        gone = np.zeros(layout.flow_count, dtype=bool)
+        gone[[layout.row_of[flow] for flow in flows if flow in layout.row_of]] = True
+        pushed = {flow: given for flow, given in self.pushed.items() if flow not in flows}
+        is_known = np.where(gone, np.diff(layout.bounds) == 0, self.is_known)
+        return InForce(
+            pushed, layout, np.where(gone[layout.path_flow], np.nan, self.mbps), is_known, self.is_new | gone
+        )
+
     def after(self, mbps: FloatArray, given: NDArray[np.bool_], changed: Mapping[str, tuple[float, ...]]) -> InForce:
         """With ``mbps[P]`` for the flows that are ``given[F]`` rates; ``changed`` are those for which that is news."""
         if not changed:
@@ -142,11 +175,16 @@ class LoopState:
 
     def with_problem(self, problem: RateProblem) -> LoopState:
         """With other flows or paths (a new layout) of the same network: estimates and the warm start stay."""
-        slices = dict(zip(problem.layout.flow_ids, problem.layout.path_slices(), strict=True))
-        known = ((flow, rates) for flow, rates in self.pushed.items() if flow in slices)
-        same = {flow: r for flow, r in known if len(r) == slices[flow].stop - slices[flow].start}
+        known = self.in_force.moved(problem.layout)
         warm = None if self.allocation is None else transferred(self.allocation, problem.layout)
-        return replace(self, problem=problem, allocation=warm, spare=None, pushed=same)
+        return replace(self, problem=problem, allocation=warm, spare=None, pushed=known.pushed, last_in_force=known)
+
+    def without_rates(self, flows: Collection[str]) -> LoopState:
+        """As if some flows had no rates in force."""
+        if not flows:
+            return self
+        known = self.in_force.without(flows)
+        return replace(self, pushed=known.pushed, last_in_force=known)
 
 
 @dataclass(frozen=True, eq=False)
@@ -184,7 +222,7 @@ class SlotResult:
         layout, mbps, given = self.found.problem.layout, self.mbps.copy(), self.given.copy()
         for flow, of_paths in rates.items():
             row = layout.row_of[flow]
-            mbps[layout.path_slices()[row]], given[row] = of_paths, True
+            mbps[layout.paths_of(row)], given[row] = of_paths, True
         return replace(self, mbps=mbps, given=given)
 
     def giving_least(self, least_mbps: float, but: Collection[str] = ()) -> SlotResult:
@@ -270,7 +308,7 @@ def allocate_around(
     demand = problem.demand_mbps.copy()
     for flow, given in ((flow, given) for flow, given in fixed.items() if flow in layout.row_of):
         row = layout.row_of[flow]
-        where = layout.path_slices()[row]
+        where = layout.paths_of(row)
         if len(given) != where.stop - where.start:
             raise PlanningError(f"flow {flow!r} has {where.stop - where.start} paths, got {len(given)} rates")
         rates[where] = given
@@ -330,8 +368,8 @@ def to_push(
 
 def _by_flow(layout: Layout, mbps: FloatArray, which: NDArray[np.bool_]) -> dict[str, tuple[float, ...]]:
     """Of some flows the rates of their paths."""
-    slices = layout.path_slices()
-    return {layout.flow_ids[flow]: tuple(mbps[slices[flow]].tolist()) for flow in np.flatnonzero(which).tolist()}
+    rows = np.flatnonzero(which).tolist()
+    return {layout.flow_ids[row]: tuple(mbps[layout.paths_of(row)].tolist()) for row in rows}
 
 
 def _to_push(
@@ -339,7 +377,7 @@ def _to_push(
 ) -> NDArray[np.bool_]:
     """As :func:`to_push`: whether the rates of each flow are to be sent, shape F."""
     layout = allocation.layout
-    slices, old, new = layout.path_slices(), before.mbps, allocation.path_rates_mbps
+    old, new = before.mbps, allocation.path_rates_mbps
     total_before, total = layout.flow_rates(old), layout.flow_rates(new)
     differs = ~before.is_known | before.is_new | _matters(total_before, total, total, settings)
     differs[layout.path_flow[_matters(old, new, total[layout.path_flow], settings)]] = True
@@ -348,7 +386,7 @@ def _to_push(
         along = replace(settings, push_threshold=settings.push_along)
         differs |= (total > total_before) & _matters(total_before, total, total, along)
     for row in [layout.row_of[flow] for flow in exact if flow in layout.row_of]:
-        where = slices[row]
+        where = layout.paths_of(row)
         differs[row] = before.is_new[row] or not np.array_equal(old[where], new[where])
     return np.asarray(differs)
 

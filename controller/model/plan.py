@@ -30,6 +30,7 @@ MAX_HELLO_INTERVAL_MS, MAX_HELLO_DEAD_MS = 60_000, 600_000
 """What agents take (docs/reference/dataplane.md, section 2)."""
 
 Key = TypeVar("Key")
+Value = TypeVar("Value")
 Rates = Mapping[str, Sequence[float]]
 """Per multipath flow the rates of its paths in Mb/s, in the order of its route."""
 
@@ -171,6 +172,20 @@ def differing(before: Mapping[Key, object], after: Mapping[Key, object]) -> set[
     if len(before) + len(found) > len(after):
         found |= {key for key in before if key not in after}
     return found
+
+
+def in_order_of(
+    order: Mapping[str, object], known: Mapping[str, Value], changed: set[str], fresh: Mapping[str, Value]
+) -> dict[str, Value]:
+    """What is known, without what belongs to ``changed`` keys and with what is ``fresh``; keys are in the order of
+    ``order``, which has all of them.
+    """
+    found = {**known, **fresh}
+    for gone in known.keys() & changed - fresh.keys():
+        del found[gone]
+    keys = list(filter(found.__contains__, order))
+    # In compiled code, as above.
+    return found if keys == list(found) else {key: found[key] for key in keys}
 
 
 def hello_configs(context: TopologyContext, options: Options) -> dict[str, HelloConfig]:

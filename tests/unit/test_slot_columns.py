@@ -29,7 +29,7 @@ from hyroads.controller.core.estimate.link_estimate import LinkEstimator, LinkSe
 from hyroads.controller.core.infer.topology import NeighbourTables
 from hyroads.controller.core.netfile import parse
 from hyroads.controller.core.network import FlowSpec
-from hyroads.controller.core.rates import RateProblem, rate_problem, solve
+from hyroads.controller.core.rates import Layout, RateProblem, rate_problem, solve
 from hyroads.controller.core.rates.allocation import duality_gap
 from hyroads.controller.core.rates.reduction import reduce_problem
 from hyroads.controller.core.rates.solver import pattern_of
@@ -109,8 +109,8 @@ def test_samples_as_columns_give_the_estimates_of_single_ones(seed: int) -> None
             ]
 
 
-def problem_of(paths: dict[str, list[tuple[int, ...]]]) -> RateProblem:
-    return rate_problem(TRIANGLE, paths, flows=[FlowSpec(flow, "", "") for flow in paths], margin=0.05)
+def problem_of(paths: dict[str, list[tuple[int, ...]]], like: Layout | None = None) -> RateProblem:
+    return rate_problem(TRIANGLE, paths, flows=[FlowSpec(flow, "", "") for flow in paths], margin=0.05, like=like)
 
 
 class Row:
@@ -145,7 +145,15 @@ def test_tables_taken_together_say_what_each_alone_says(seed: int) -> None:
 
 
 MANY: dict[str, list[tuple[int, ...]]] = {**HYBRID, "g": [(0,)], "h": [(2,), (1, 2)], "i": [(1,), (0,)]}
+SOME = {**{flow: [paths[:1], paths] for flow, paths in MANY.items()}, "none": [MANY["f"][:0]]}
 Rates = dict[str, tuple[float, ...]]
+
+
+def assert_in_force(state: LoopState, pushed: Rates) -> None:
+    found, plain = state.in_force, InForce.of(pushed, state.problem.layout)
+    assert state.pushed == found.pushed == pushed and found.layout is plain.layout
+    np.testing.assert_array_equal(found.mbps, plain.mbps)
+    assert found.is_known.tolist() == plain.is_known.tolist() and found.is_new.tolist() == plain.is_new.tolist()
 
 
 def given_by_name(before: Rates, push: Rates, rates: Rates) -> tuple[Rates, Rates]:
@@ -165,8 +173,18 @@ def test_rates_in_force_as_arrays_are_those_by_flow(seed: int) -> None:
     poor = 0
     for slot_number in range(25):
         if rng.random() < 0.4:
-            some = rng.sample(sorted(MANY), rng.randrange(1, len(MANY) + 1))
-            state = state.with_problem(problem_of({flow: MANY[flow][: rng.choice((1, 2, 2))] for flow in some}))
+            some = rng.sample(sorted(SOME), rng.randrange(1, len(SOME) + 1))
+            # The very same paths, so that layouts have them in common.
+            paths = {flow: rng.choice(SOME[flow]) for flow in some}
+            like = state.problem.layout if rng.random() < 0.8 else None
+            before = state
+            state = state.with_problem(problem_of(paths, like))
+            same = {f: r for f, r in before.pushed.items() if f in paths and len(r) == len(paths[f])}
+            assert_in_force(state, same)
+            if rng.random() < 0.4:
+                gone = {flow for flow in ("f", "none", "elsewhere", "i") if rng.random() < 0.4}
+                state = state.without_rates(gone)
+                assert_in_force(state, {flow: rates for flow, rates in same.items() if flow not in gone})
         if rng.random() < 0.2:
             odd = {flow: tuple(rng.random() for _ in range(rng.randrange(4))) for flow in ("f", "g", "elsewhere")}
             state = replace(state, pushed={**state.pushed, **odd})
@@ -192,16 +210,14 @@ def test_rates_in_force_as_arrays_are_those_by_flow(seed: int) -> None:
         other = {
             flow: tuple(rng.choice((0.0, 3.0)) for _ in range(sizes[flow])) for flow in sizes if rng.random() < 0.2
         }
-        other |= {
-            flow: pushed[flow] for flow in sizes if len(pushed.get(flow, ())) == sizes[flow] and rng.random() < 0.2
-        }
+        other |= {f: given for f, given in pushed.items() if len(given) == sizes.get(f) and rng.random() < 0.2}
         expected, to_send = given_by_name(pushed, push, other)
         result = found.giving(other)
         assert (result.state.pushed, result.push) == (expected, to_send)
         least = {
             flow: (0.1, *(0.0,) * (sizes[flow] - 1))
             for flow in sizes
-            if sum(expected[flow]) < 0.05 and flow not in fixed
+            if sizes[flow] and sum(expected[flow]) < 0.05 and flow not in fixed
         }
         expected, to_send = given_by_name(pushed, push, {**other, **least})
         result = result.giving_least(0.1, fixed)
@@ -209,11 +225,8 @@ def test_rates_in_force_as_arrays_are_those_by_flow(seed: int) -> None:
         assert list(result.state.pushed) == list(expected)
         poor, state = poor + len(least), result.state
         # A state that was made otherwise does not use what it no longer is.
-        for each in (state, replace(state, pushed=dict(expected))):
-            in_force, plain = each.in_force, InForce.of(expected, layout)
-            np.testing.assert_array_equal(in_force.mbps, plain.mbps)
-            assert in_force.is_known.tolist() == plain.is_known.tolist()
-            assert in_force.is_new.tolist() == plain.is_new.tolist()
+        assert_in_force(state, expected)
+        assert_in_force(replace(state, pushed=dict(expected)), expected)
     assert poor
 
 

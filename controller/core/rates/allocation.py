@@ -77,13 +77,12 @@ def _carried_over(old: Allocation, layout: Layout) -> FloatArray:
         return np.array([known.get(name, 0.0) for name in path_names(layout)], dtype=float)
     rows = layout.rows_in[1]
     found = np.append(rates, 0.0)[rows]
-    slices, first = before.path_slices(), before.first_path
-    number = {flow: index for index, flow in enumerate(before.flow_ids)} if (rows < 0).any() else {}
+    row_of = before.row_of
     for path in np.flatnonzero(rows < 0).tolist():
         # A flow that has other paths may have kept some.
         flow = layout.flow_ids[layout.path_flow[path]]
-        if flow in first:
-            where = slices[number[flow]]
+        if flow in row_of:
+            where = before.paths_of(row_of[flow])
             same = [i for i in range(where.start, where.stop) if before.paths[i] == layout.paths[path]]
             found[path] = rates[same[-1]] if same else 0.0
     return found

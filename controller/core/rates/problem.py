@@ -209,6 +209,10 @@ class Layout:
         """Per flow the position of its first path."""
         return dict(zip(self.flow_ids, self.bounds[:-1].tolist(), strict=True))
 
+    def paths_of(self, row: int) -> slice:
+        """Where the paths of the flow of a row are among all paths."""
+        return slice(int(self.bounds[row]), int(self.bounds[row + 1]))
+
     def path_slices(self) -> Sequence[slice]:
         """Per flow, where its paths are among all paths."""
         return self._slices

@@ -57,6 +57,8 @@ class SliceShares:
         flows: Sequence[FlowSpec], links: Sequence[Link], shares: Mapping[str, Mapping[str, float]]
     ) -> SliceShares | None:
         """The shares (slice -> technology -> share) that these flows have to keep; None if there are none."""
+        if not shares:
+            return None
         technologies = {link.technology for link in links}
         bound = [
             name
