@@ -12,10 +12,10 @@ from typing import Any
 
 from hyroads.controller.agents.protocol import EgressFlow
 from hyroads.controller.core.errors import HyroadsError
+from hyroads.controller.core.mappings import differing
 from hyroads.controller.core.netfile_sections import flow_document
 from hyroads.controller.core.network import PRODUCTION
 from hyroads.controller.core.region_view import RegionView
-from hyroads.controller.model.plan import differing
 from hyroads.controller.model.state import DeclaredFlow, Origin, State, TopologyContext
 from hyroads.controller.runtime.persistence import parse_flow
 

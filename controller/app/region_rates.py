@@ -16,10 +16,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hyroads.controller.control.region_rates import Crossing, RegionRates, parse_rates
+from hyroads.controller.core.mappings import differing
 from hyroads.controller.core.netfile_sections import flow_document
 from hyroads.controller.core.network import PRODUCTION, FlowSpec
 from hyroads.controller.core.region_view import RegionView
-from hyroads.controller.model.plan import differing
 from hyroads.controller.model.state import DeclaredFlow, Origin
 from hyroads.controller.runtime.event_loop import EventLoop
 

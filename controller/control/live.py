@@ -25,9 +25,9 @@ from hyroads.controller.core.closed_loop import GroupAirtime
 from hyroads.controller.core.errors import PlanningError
 from hyroads.controller.core.estimate.flap_damping import FlapDamping, HelloGraph
 from hyroads.controller.core.infer.change import Change, ChangeDetector, FloatArray, domain_changes, merged
-from hyroads.controller.core.mappings import patched
+from hyroads.controller.core.mappings import differing, patched
 from hyroads.controller.core.network import Link
-from hyroads.controller.model.plan import Options, Plan, differing
+from hyroads.controller.model.plan import Options, Plan
 from hyroads.controller.model.state import DeclaredFlow, Presence, State, TopologyContext, links_held
 from hyroads.controller.model.state import measured as with_measured
 

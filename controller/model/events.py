@@ -12,10 +12,10 @@ from itertools import islice
 from operator import attrgetter
 from typing import Any, Protocol
 
+from hyroads.controller.core.mappings import differing
 from hyroads.controller.core.netfile_sections import flow_document
 from hyroads.controller.core.network import FlowSpec
 
-from .plan import differing
 from .state import DeclaredFlow, Origin, Presence, State, TopologyContext
 
 Document = Mapping[str, Any]

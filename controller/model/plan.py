@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 from hyroads.controller.agents.protocol import AgentConfig, BranchFlow, HelloConfig, IngressFlow
 from hyroads.controller.core.addressing import Numbers, PathName
 from hyroads.controller.core.carrier_sensing_rule import audible
-from hyroads.controller.core.mappings import differing as differing  # noqa: PLC0414
 from hyroads.controller.core.mappings import patched
 from hyroads.controller.core.network import FlowSpec
 from hyroads.controller.ofp.intents import ClassifiedFlow

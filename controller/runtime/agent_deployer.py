@@ -15,7 +15,8 @@ from hyroads.controller.agents.lead import STALE, InForce, in_force_of, lead_doc
 from hyroads.controller.agents.protocol import AgentConfig, rates_document
 from hyroads.controller.agents.sessions import NO_ANSWER, Session
 from hyroads.controller.control.update_order import AgentView, Orders
-from hyroads.controller.model.plan import FlowPlan, Plan, differing
+from hyroads.controller.core.mappings import differing
+from hyroads.controller.model.plan import FlowPlan, Plan
 
 LOG = logging.getLogger("hyroads.controller")
 # What deserves to be sent was decided with the rates (core.closed_loop.to_push); this is only rounding.

@@ -17,10 +17,11 @@ from datetime import UTC, datetime
 from typing import Protocol
 
 from hyroads.controller.core.errors import HyroadsError
+from hyroads.controller.core.mappings import differing
 from hyroads.controller.core.token_bucket import LimitedReports, TokenBucket
 from hyroads.controller.framework import ryu_shim as shim
 from hyroads.controller.model.events import EventLog
-from hyroads.controller.model.plan import FlowPlan, Plan, differing
+from hyroads.controller.model.plan import FlowPlan, Plan
 
 LOG = logging.getLogger("hyroads.controller")
 MAX_FAULTS = 50

@@ -16,8 +16,9 @@ from typing import Any
 
 from hyroads.controller.control.live_network import LiveNetwork
 from hyroads.controller.control.routes_in_use import RoutesInUse
+from hyroads.controller.core.mappings import differing
 from hyroads.controller.core.network import Place
-from hyroads.controller.model.plan import SINGLE, FlowPlan, Plan, differing
+from hyroads.controller.model.plan import SINGLE, FlowPlan, Plan
 from hyroads.controller.ofp.hosts import host_of, label_of
 from hyroads.controller.ofp.intents import SwitchIntent
 from hyroads.controller.ofp.pipeline import Priority, Table

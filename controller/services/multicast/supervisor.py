@@ -17,10 +17,10 @@ from hyroads.controller.control.live import inline
 from hyroads.controller.control.live_network import LiveNetwork
 from hyroads.controller.control.sessions import Host, LiveSession, SentRules, World
 from hyroads.controller.core.errors import ConfigError
+from hyroads.controller.core.mappings import differing
 from hyroads.controller.core.multicast import GroupRate, Media, Tree
 from hyroads.controller.core.services.sessions import SessionSpec
 from hyroads.controller.framework import ryu_shim as shim
-from hyroads.controller.model.plan import differing
 from hyroads.controller.ofp.intents import SwitchIntent
 from hyroads.controller.ofp.sessions import RootedTree
 from hyroads.controller.services.port import ControllerPort

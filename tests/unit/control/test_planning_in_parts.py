@@ -23,11 +23,12 @@ from hyroads.controller.control.reports import ReportRegistry
 from hyroads.controller.control.restored_routes import RoutesDocument, routes_document
 from hyroads.controller.control.source import ConfiguredSource
 from hyroads.controller.core.addressing import Numbers
+from hyroads.controller.core.mappings import differing
 from hyroads.controller.core.network import FlowSpec, Link
 from hyroads.controller.core.topologies import campus
 from hyroads.controller.framework import ryu_shim as shim
 from hyroads.controller.model import state as model
-from hyroads.controller.model.plan import Options, Plan, differing
+from hyroads.controller.model.plan import Options, Plan
 from hyroads.controller.model.state import DeclaredFlow, Origin, State, TopologyContext
 from hyroads.controller.runtime.event_loop import BUSY_S
 

@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 from hyroads.controller.agents.protocol import AgentConfig
 from hyroads.controller.control.plan_maker import PlanMaker
 from hyroads.controller.core.addressing import Numbers
+from hyroads.controller.core.mappings import differing
 from hyroads.controller.core.network import Place
 from hyroads.controller.model.handover import Constrained
-from hyroads.controller.model.plan import Options, differing
+from hyroads.controller.model.plan import Options
 
 PLACES = {
     "ac-wifi1": Place("a", "wifi1"),
