@@ -72,8 +72,8 @@ def test_open_vswitch_takes_every_match_that_a_flow_may_declare() -> None:
         batch = connection.apply(Change(adds=tuple(rules)))
         assert [refusal.subject.match for refusal in batch.refusals] == []
         assert not difference(rules, connection.installed())
-        # It writes them as we do, but leaves out what matches anything. So a switch that was read has them under our keys,
-        # and what changes later is compared by itself (controller/switches/wanted.py).
+        # It writes them as we do, but leaves out what matches anything. So a switch that was read has them under our
+        # keys, and what changes later is compared by itself (controller/switches/wanted.py).
         plain = {rule.key for rule in rules if not _matches_anything(rule.match)}
         assert len(plain) > 100 and plain <= {rule.key for rule in connection.installed()}
         connection.close()
