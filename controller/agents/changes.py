@@ -25,6 +25,17 @@ _FIXED = frozenset({"type", "seq", "more", "woken_late"})
 _SHAPES = count(1)
 
 
+DECODED = (
+    ("queued", "queued_bytes", "dropped"),
+    ("sent_bytes", "sent_frames", "rate_mbps"),
+    ("received_bytes", "received_frames", "delay_ms"),
+    ("delivered_bytes", "delivered_frames", "lost"),
+)
+"""Counters that the library decodes, one column after the other: of flows at their ingress, of their paths, of paths at
+their egress, of flows there (``whole.rs``).
+"""
+
+
 class WholeReport:
     """The last whole report of a session, and what a message ``changes`` makes of it.
 
@@ -99,9 +110,8 @@ class WholeReport:
         if not all(type(number) is int and 0 <= number < 1 << 53 for number in numbers):
             return None
         sent, received = ([path for flow in side for path in flow["paths"]] for side in sides)
-        rows = ((sides[0], ("queued", "queued_bytes", "dropped")), (sent, ("sent_bytes", "sent_frames", "rate_mbps")),
-                (received, ("received_bytes",)))  # fmt: skip
-        values = [entry[key] for entries, keys in rows for key in keys for entry in entries]
+        rows = zip((sides[0], sent, received, sides[1]), DECODED, strict=True)
+        values = [entry.get(key) for entries, keys in rows for key in keys for entry in entries]
         return names, np.array(numbers, dtype=np.uint64), np.array(values, dtype=float)
 
     def complete(self) -> Report:

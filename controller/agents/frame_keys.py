@@ -10,6 +10,7 @@ An agent that cannot seal gets no keys, and neither do those at the other ends o
 from __future__ import annotations
 
 import hashlib
+import json
 import secrets
 import time
 import zlib
@@ -17,12 +18,14 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from .protocol import AgentConfig, Hello
+from .protocol import AgentConfig, Hello, list_text
 
 PERIOD_S = 86_400.0
 """How long a generation of keys is in force; those before and after it count, too."""
 SECRET_BYTES = 32
 _KEY_BYTES = 16
+MOST_KNOWN = 1 << 17
+"""So many derived keys are remembered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +42,9 @@ class _Keys:
     @property
     def is_empty(self) -> bool:
         return self.own is None and not any(self.expect) and not (self.ingress or self.egress or self.branch)
+
+
+_NO_KEYS = _Keys(0, None, (), {}, {}, {})
 
 
 class FrameKeys:
@@ -58,6 +64,8 @@ class FrameKeys:
         self._node_of_mac = {mac: node for (node, _), mac in self._mac_of.items()}
         self._wall_s, self._period_s = wall_s, period_s
         self._secret: bytes | None = None
+        self._known: dict[tuple[str, ...], str] = {}
+        """Keys that were derived, by what from."""
         self._boots: dict[str, str] = {}
         """By node: the start of its agent, of those that can seal."""
         self._used_by: dict[str, set[str]] = {}
@@ -81,6 +89,7 @@ class FrameKeys:
         found = bytes.fromhex(secret)
         if found != self._secret:
             self._secret = found
+            self._known.clear()
             self._changed(set(self._boots))
 
     def heard(self, hello: Hello) -> None:
@@ -121,16 +130,26 @@ class FrameKeys:
 
     def revision(self, node: str, config: AgentConfig) -> int:
         """The revision of a configuration with its keys."""
-        return self._revision(config, self._keys(node, config))
+        return self._revision(config, self._keys(node, config) or _NO_KEYS)
 
-    def document(self, node: str, config: AgentConfig) -> dict[str, Any]:
-        """The message ``config`` with its keys and its revision."""
-        keys, document = self._keys(node, config), config.document()
-        document["revision"] = self._revision(config, keys)
-        if keys is None:
-            return document
-        document["generation"] = keys.generation
-        hello = document["hello"]
+    def message(self, node: str, config: AgentConfig) -> str:
+        """The message ``config`` with its keys and its revision, as JSON, without ``seq``."""
+        keys = self._keys(node, config) or _NO_KEYS
+        head = {"type": "config", "revision": self._revision(config, keys)}
+        if keys is not _NO_KEYS:
+            head["generation"] = keys.generation
+        parts = {key: json.dumps(value) for key, value in head.items()}
+        parts["hello"] = config.hello.text if keys is _NO_KEYS else json.dumps(self._hello(node, config, keys))
+        begin, end = sorted(config.ingress.items()), sorted(config.egress.items())
+        parts["ingress"] = list_text(_keyed(flow.text, keys.ingress.get(name)) for name, flow in begin)
+        parts["egress"] = list_text(_keyed(flow.text, keys.egress.get(name)) for name, flow in end)
+        if config.branch:
+            texts = ((json.dumps(flow.document()), keys.branch.get(key)) for key, flow in sorted(config.branch.items()))
+            parts["branch"] = list_text(_keyed(text, key) for text, key in texts)
+        return f"{{{','.join(f'{json.dumps(key)}:{text}' for key, text in parts.items())}}}"
+
+    def _hello(self, node: str, config: AgentConfig, keys: _Keys) -> dict[str, Any]:
+        hello = config.hello.document()
         if keys.own is not None:
             hello["key"] = keys.own
             for send in hello["send"]:
@@ -138,18 +157,11 @@ class FrameKeys:
         for entry, key in zip(hello["expect"], keys.expect, strict=True):
             if key is not None:
                 entry["key"] = key
-        for side, known in (("ingress", keys.ingress), ("egress", keys.egress)):
-            for flow in document[side]:
-                if flow["id"] in known:
-                    flow["key"] = known[flow["id"]]
-        for (_, branch), entry in zip(sorted(config.branch.items()), document.get("branch", ()), strict=True):
-            if branch.key in keys.branch:
-                entry["key"] = keys.branch[branch.key]
-        return document
+        return hello
 
-    def _revision(self, config: AgentConfig, keys: _Keys | None) -> int:
+    def _revision(self, config: AgentConfig, keys: _Keys) -> int:
         """That of the configuration itself if it has no keys."""
-        if keys is None:
+        if keys is _NO_KEYS:
             return config.revision
         parts = [str(config.revision), str(keys.generation), keys.own or "", *(key or "" for key in keys.expect)]
         for known in (keys.ingress, keys.egress, keys.branch):
@@ -193,8 +205,20 @@ class FrameKeys:
                 yield name, self._derived("flow", flow, str(number), *(str(part) for part in ends))
 
     def _derived(self, *parts: str) -> str:
-        key = self._secret or b""
-        return hashlib.blake2b(_text(parts), key=key, digest_size=_KEY_BYTES, person=b"hyroads-seal").hexdigest()
+        """The same again and again for nearly all flows of a configuration."""
+        known = self._known.get(parts)
+        if known is None:
+            if len(self._known) >= MOST_KNOWN:
+                self._known.clear()
+            key, person = self._secret or b"", b"hyroads-seal"
+            digest = hashlib.blake2b(_text(parts), key=key, digest_size=_KEY_BYTES, person=person)
+            known = self._known[parts] = digest.hexdigest()
+        return known
+
+
+def _keyed(text: str, key: str | None) -> str:
+    """An object in JSON with its key."""
+    return text if key is None else f'{text[:-1]},"key":"{key}"}}'
 
 
 def _text(parts: Any) -> bytes:

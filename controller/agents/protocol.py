@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
+from itertools import chain
+from math import isfinite
 from typing import Any
 
 from hyroads.controller.core import strict_json
@@ -25,6 +27,7 @@ MAX_LINE = 1 << 20
 MAX_REPORTED = 70_000
 BURST_BYTES = 125_000
 AGENT, RADIO, CLIENT = "agent", "radio", "client"
+_RATE = '"rate_mbps":'
 MOST = 1e300
 """No counter is greater."""
 
@@ -90,7 +93,7 @@ class BranchFlow:
         return {"number": self.number, "path": self.path, "copies": copies}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class IngressFlow:
     """What the first edge of a flow does; ``egress`` names the last edge, ``branches`` the agents on the way at which
     its copies branch, and what these have to do (both not sent).
@@ -129,7 +132,37 @@ class IngressFlow:
 
     def with_rates(self, rate_of: Mapping[int, float | None]) -> IngressFlow:
         """With these rates by path id."""
-        return replace(self, paths=tuple(replace(path, rate_mbps=rate_of[path.id]) for path in self.paths))
+        made = replace(self, paths=tuple(replace(path, rate_mbps=rate_of[path.id]) for path in self.paths))
+        known = self.__dict__
+        if "_pieces" in known:
+            made.__dict__["_pieces"] = self._pieces
+        both = zip(self.paths, made.paths, strict=True)
+        if "unrated_text" in known and all((was.rate_mbps is None) == (now.rate_mbps is None) for was, now in both):
+            made.__dict__["unrated_text"] = self.unrated_text
+        return made
+
+    @cached_property
+    def _pieces(self) -> tuple[str, ...]:
+        """Its document as text, with sorted keys, cut where the rates of its paths are."""
+        document = self.document()
+        for path in document["paths"]:
+            path["rate_mbps"] = None
+        # No id contains this: quotes within texts have a backslash before them.
+        return tuple(_text_of(document).split(f"{_RATE}null"))
+
+    @property
+    def text(self) -> str:
+        """Its document as text, with sorted keys."""
+        return self._with_values(_number_text(path.rate_mbps) for path in self.paths)
+
+    @cached_property
+    def unrated_text(self) -> str:
+        """The same; a rate is only whether there is one."""
+        return self._with_values("false" if path.rate_mbps is None else "true" for path in self.paths)
+
+    def _with_values(self, values: Iterable[str]) -> str:
+        first, *others = self._pieces
+        return first + "".join(chain.from_iterable(zip(map(_RATE.__add__, values), others, strict=True)))
 
     def document(self) -> dict[str, Any]:
         """As in the message ``config``."""
@@ -154,7 +187,7 @@ def _private_document(split: PrivateSplit) -> dict[str, Any]:
     return document if split.n_chp is None else {**document, "padding": {"max_per_s": 0}}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class EgressFlow:
     """What the last edge of a flow does."""
 
@@ -182,8 +215,13 @@ class EgressFlow:
         late = {"late": "drop"} if self.drop_late else {}
         return {"number": self.number, "id": self.id, "paths": list(self.paths), **treatment, **hold, **watch, **late}
 
+    @cached_property
+    def text(self) -> str:
+        """Its document as text, with sorted keys."""
+        return _text_of(self.document())
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True)
 class HelloConfig:
     """Which hello frames an agent sends (technology, label) and expects (link, sender's MAC)."""
 
@@ -201,6 +239,11 @@ class HelloConfig:
             "expect": [{"link": link, "mac": mac} for link, mac in self.expect],
         }
 
+    @cached_property
+    def text(self) -> str:
+        """Its document as text, with sorted keys."""
+        return _text_of(self.document())
+
 
 @dataclass(frozen=True)
 class AgentConfig:
@@ -213,11 +256,10 @@ class AgentConfig:
 
     def document(self) -> dict[str, Any]:
         """The message ``config`` without ``seq`` and ``revision``."""
-        return {"type": "config", "hello": self.hello.document(), **self._flows()}
-
-    def _flows(self) -> dict[str, list[dict[str, Any]]]:
         branch = {"branch": [flow.document() for _, flow in sorted(self.branch.items())]} if self.branch else {}
         return {
+            "type": "config",
+            "hello": self.hello.document(),
             "ingress": [flow.document() for _, flow in sorted(self.ingress.items())],
             "egress": [flow.document() for _, flow in sorted(self.egress.items())],
             **branch,
@@ -226,16 +268,16 @@ class AgentConfig:
     @cached_property
     def revision(self) -> int:
         """A hash of all but the rates, 1 to 2^31 - 1: after a restart an equal configuration has an equal revision."""
-        flows = self._flows()
-        for flow in flows["ingress"]:
-            for path in flow["paths"]:
-                path["rate_mbps"] = path["rate_mbps"] is not None
-        # The document with sorted keys. Hello frames are most of it and hardly ever change: their text is cached.
+        # The document with sorted keys. Of one flow more or less all others' texts are known, and so is that of hello
+        # frames, which hardly ever change.
         parts = {
             "type": _text_of("config"),
-            "hello": _hello_text(self.hello),
-            **{key: _text_of(side) for key, side in flows.items()},
+            "hello": self.hello.text,
+            "ingress": list_text(flow.unrated_text for _, flow in sorted(self.ingress.items())),
+            "egress": list_text(flow.text for _, flow in sorted(self.egress.items())),
         }
+        if self.branch:
+            parts["branch"] = _text_of([flow.document() for _, flow in sorted(self.branch.items())])
         text = "{" + ",".join(f'"{key}":{parts[key]}' for key in sorted(parts)) + "}"
         return 1 + int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") % (2**31 - 1)
 
@@ -279,9 +321,17 @@ def _text_of(document: Any) -> str:
     return json.dumps(document, sort_keys=True, separators=(",", ":"))
 
 
-@lru_cache(maxsize=1024)
-def _hello_text(hello: HelloConfig) -> str:
-    return _text_of(hello.document())
+def list_text(texts: Iterable[str]) -> str:
+    """A list in JSON of these values in JSON."""
+    return f"[{','.join(texts)}]"
+
+
+def _number_text(number: float | None) -> str:
+    if number is None:
+        return "null"
+    if not isfinite(number):
+        raise ValueError("JSON has no such number")
+    return repr(number)
 
 
 def rates_document(
@@ -302,8 +352,10 @@ def _by_flow(values: Mapping[tuple[int, int], float]) -> dict[str, dict[str, flo
     return by_flow
 
 
-def encode(document: Mapping[str, Any]) -> bytes:
-    """One line."""
+def encode(document: Mapping[str, Any], seq: int | None = None) -> bytes:
+    """One line, with a ``seq`` if there is one."""
+    if seq is not None:
+        document = {**document, "seq": seq}
     return json.dumps(document, separators=(",", ":"), allow_nan=False).encode() + b"\n"
 
 

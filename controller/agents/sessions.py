@@ -224,20 +224,19 @@ class Session:
 
     def request(
         self,
-        document: Mapping[str, Any],
+        document: Mapping[str, Any] | str,
         answer: Answer,
         *,
         within_s: float = REQUEST_WITHIN_S,
         told: Callable[[Mapping[str, Any]], None] | None = None,
     ) -> None:
-        """Send a request; ``answer`` is called once, also when the session ends or no answer comes within the time.
-
-        ``told`` gets the fields of an ``ok`` before.
+        """Send a request, which may be an object in JSON already; ``answer`` is called once, also when the session ends
+        or no answer comes within the time. ``told`` gets the fields of an ``ok`` before.
         """
         seq = self._next_seq()
         self.requests[seq] = _Request(answer, self.clock() + within_s, told)
         self.columns.is_asked[self.row] = True
-        self.send({**document, "seq": seq})
+        self._send(f'{document[:-1]},"seq":{seq}}}\n'.encode() if isinstance(document, str) else encode(document, seq))
 
     def send(self, document: Mapping[str, Any]) -> None:
         """Send a line, or queue what of it there is no room for; an agent that does not read loses its connection."""

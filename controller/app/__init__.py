@@ -492,7 +492,7 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
         if self.store.file is not None:
             network = self._fingerprint(declared)
             services["routes"] = self._routes_document.of(network, self.event_loop.live.routes, numbers)
-        shim.in_thread(self.store.save, to_save(declared, flows, numbers, state.constrained, services))
+        shim.in_thread(lambda: self.store.save(to_save(declared, flows, numbers, state.constrained, services)))
 
 
 def _set_up_log() -> None:

@@ -6,6 +6,7 @@ dialled hears what is wanted, and answers. What comes is put into a mailbox, and
 
 from __future__ import annotations
 
+import json
 import logging
 import ssl
 from collections import deque
@@ -47,13 +48,15 @@ class FarEnd(Session):
 
     def request(
         self,
-        document: Mapping[str, Any],
+        document: Mapping[str, Any] | str,
         answer: Answer,
         *,
         within_s: float = 0.0,
         told: Callable[[Mapping[str, Any]], None] | None = None,
     ) -> None:
         """Keep what is asked until the neighbour has confirmed it, however long that takes."""
+        if isinstance(document, str):
+            document = dict(json.loads(document))
         if document["type"] != "config":
             answer(None)
             return

@@ -25,6 +25,7 @@ from hyroads.controller.core.closed_loop import GroupAirtime
 from hyroads.controller.core.errors import PlanningError
 from hyroads.controller.core.estimate.flap_damping import FlapDamping, HelloGraph
 from hyroads.controller.core.infer.change import Change, ChangeDetector, FloatArray, domain_changes, merged
+from hyroads.controller.core.mappings import patched
 from hyroads.controller.core.network import Link
 from hyroads.controller.model.plan import Options, Plan, differing
 from hyroads.controller.model.state import DeclaredFlow, Presence, State, TopologyContext, links_held
@@ -142,7 +143,7 @@ class Live:
         self._cache = Cache(context)
         self._network: LiveNetwork | None = None
         self._restored = dict(routes or {})
-        self._routes: dict[str, FlowRoute] = dict(self._restored)
+        self._routes: Routes = dict(self._restored)
         self._planned: Routes = {}
         """The routes that the plan in force is made of. ``_routes`` may begin anew before they are planned."""
         self._detector = ChangeDetector()
@@ -569,7 +570,7 @@ class Live:
         self._routes, self._restored = self._restored, {}
         self._pending, self._has_begun = (), True
 
-    def _note_moved(self, live: LiveNetwork, routes: dict[str, FlowRoute], now_s: float) -> None:
+    def _note_moved(self, live: LiveNetwork, routes: Routes, now_s: float) -> None:
         """Flows that are handed over now get paths that stand by later, as do all where a client may be elsewhere."""
         moved = {flow for flow in differing(self._routes, routes) if flow in routes and routes[flow].ends}
         elsewhere = live is not self._network and any(route.ends for route in routes.values())
@@ -577,9 +578,7 @@ class Live:
             self._rests_at_s = now_s + REST_AFTER_S
         self._moved |= moved
 
-    def _use(
-        self, live: LiveNetwork, routes: dict[str, FlowRoute], version: int, reports: ReportRegistry, now_s: float
-    ) -> None:
+    def _use(self, live: LiveNetwork, routes: Routes, version: int, reports: ReportRegistry, now_s: float) -> None:
         before, self._network, self._routes = self.plan, live, routes
         self._is_laid_out = False
         changed = differing(self._loop.routes, routes)
@@ -615,8 +614,8 @@ class Live:
         return [f for f in changed if f in routes and (f not in known or known[f][0] is not routes[f])]
 
     def _rates_with_first(
-        self, live: LiveNetwork, routes: dict[str, FlowRoute], changed: set[str]
-    ) -> dict[str, tuple[float, ...]]:
+        self, live: LiveNetwork, routes: Routes, changed: set[str]
+    ) -> Mapping[str, tuple[float, ...]]:
         """Rates in force, and first ones of flows that the loop was not laid out for."""
         known, fresh = self._first, self._without_first(routes, changed)
         made = self._loop.first_rates(live.network, live.capacities, routes, fresh)
@@ -625,8 +624,7 @@ class Live:
         wanted = {flow for flow in known if flow in changed or flow not in rates}
         still = {flow: known[flow] for flow in wanted if known[flow][0] is routes.get(flow)}
         self._first = still | {flow: (routes[flow], given) for flow, given in made.items()}
-        same = {flow: given for flow, given in rates.items() if flow not in changed}
-        return same | {flow: given for flow, (_, given) in self._first.items()}
+        return patched(rates, {flow: given for flow, (_, given) in self._first.items()}, changed - self._first.keys())
 
     def _lay_out(self, run: InThread = inline) -> None:
         """For what is planned. If others may plan meanwhile, it is the routes of before that are laid out then."""
@@ -704,12 +702,12 @@ def _with_fill_of(plan: Plan, before: Plan) -> Plan:
 
 
 def _better(
-    routes: dict[str, FlowRoute],
+    routes: Routes,
     live: LiveNetwork,
     changes: tuple[Change, ...],
     moved: frozenset[str] | None,
     let_others: Callable[[], object],
-) -> dict[str, FlowRoute]:
+) -> Routes:
     """Routes after changes; if ``moved`` says who was handed over lately, also with what is to stand by."""
     after = improved(routes, live, changes, let_others=let_others) if changes else routes
     return after if moved is None else rested(after, live, moved)

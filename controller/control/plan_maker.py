@@ -11,10 +11,11 @@ from dataclasses import dataclass, replace
 
 from hyroads.controller.agents.protocol import AgentConfig, BranchFlow, EgressFlow, HelloConfig, IngressFlow, PathConfig
 from hyroads.controller.core.addressing import Numbers, PathName
+from hyroads.controller.core.mappings import differing, patched
 from hyroads.controller.core.ncast import Leg
 from hyroads.controller.core.network import Policy, Traffic
 from hyroads.controller.model import plan as model
-from hyroads.controller.model.plan import MULTIPATH, FlowPlan, Plan, differing
+from hyroads.controller.model.plan import MULTIPATH, FlowPlan, Plan
 from hyroads.controller.model.state import TopologyContext
 from hyroads.controller.ofp.intents import ClassifiedFlow
 from hyroads.controller.ofp.match import Match
@@ -82,10 +83,11 @@ class PlanMaker:
             asked |= {flow for flow, plan in last.items() if numbers.flows.get(flow) != plan.number}
         if before is not None and is_adopted:
             asked |= {flow for flow in last if numbers.paths.get(flow) != before.numbers.paths.get(flow)}
-        flows = {
-            flow: self._flow(live, route, numbers, rates.get(flow, ()), last.get(flow)) if flow in asked else last[flow]
-            for flow, route in routes.items()
+        made = {
+            flow: self._flow(live, routes[flow], numbers, rates.get(flow, ()), last.get(flow))
+            for flow in (routes if len(asked) >= len(routes) else [flow for flow in asked if flow in routes])
         }
+        flows = _ordered(patched(last, made, (flow for flow in asked if flow not in routes)), routes)
         changed_plans = differing(last, flows)
         agents = self._agents(flows, changed_plans, before, arriving or {})
         classified = self._classified(flows, changed_plans, before)
@@ -115,9 +117,8 @@ class PlanMaker:
                 alike = False
         if before is not None and alike:
             return last
-        # In the order of the flows.
-        ordered = ((flow, made[flow] if flow in made else last.get(flow)) for flow in flows)
-        return {flow: classified for flow, classified in ordered if classified is not None}
+        there = {flow: classified for flow, classified in made.items() if classified is not None}
+        return patched(last, there, made.keys() - there.keys())
 
     def _flow(
         self, live: LiveNetwork, route: FlowRoute, numbers: Numbers, rates: Sequence[float], last: FlowPlan | None
@@ -157,7 +158,7 @@ class PlanMaker:
 
     def _agents(
         self, flows: Mapping[str, FlowPlan], changed: Iterable[str], before: Plan | None, arriving: Arriving
-    ) -> dict[str, AgentConfig]:
+    ) -> Mapping[str, AgentConfig]:
         """Of agents that no changed flow concerns, what they had."""
         touched: dict[str, _Sides] = {}
         known = before.agents if before is not None else {}
@@ -184,15 +185,12 @@ class PlanMaker:
                 egress.pop(flow, None)
         self._arrived = arriving
         agents = {}
-        for node, hello in self._hellos.items():
-            if node in known and node not in touched:
-                agents[node] = known[node]
-            else:
-                of = sides(node)
-                # The rest of such a flow, which begins here, has the same name.
-                egress = {**of.egress, **arriving.get(node, {})}
-                agents[node] = AgentConfig(hello, of.ingress, egress, of.branch).like(known.get(node))
-        return agents
+        for node in [node for node in self._hellos if node in touched or node not in known]:
+            of = sides(node)
+            # The rest of such a flow, which begins here, has the same name.
+            egress = {**of.egress, **arriving.get(node, {})}
+            agents[node] = AgentConfig(self._hellos[node], of.ingress, egress, of.branch).like(known.get(node))
+        return patched(known, agents)
 
 
 @dataclass
@@ -216,6 +214,11 @@ class _Sides:
         self.egress.pop(plan.spec.id, None)
         for _, copying in plan.branches:
             self.branch.pop(copying.key, None)
+
+
+def _ordered(flows: Mapping[str, FlowPlan], routes: Routes) -> Mapping[str, FlowPlan]:
+    """In the order of the routes: nearly always they are, as new ones come last."""
+    return flows if list(flows) == list(routes) else {flow: flows[flow] for flow in routes}
 
 
 def _nodes(plan: FlowPlan) -> set[str]:

@@ -7,11 +7,12 @@ and paths as the one before, as nearly all do, its values just replace those.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from itertools import chain, compress
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,9 +20,10 @@ from numpy.typing import NDArray
 from hyroads.controller.agents.changes import DecodedReports, Names, WholeReport
 from hyroads.controller.core.addressing import PathName
 from hyroads.controller.core.demand import Offers
+from hyroads.controller.core.mappings import differing, in_order_of
 from hyroads.controller.core.network import Policy
 from hyroads.controller.core.ragged import Ragged, places
-from hyroads.controller.model.plan import MULTIPATH, FlowPlan, Plan, differing, in_order_of
+from hyroads.controller.model.plan import MULTIPATH, FlowPlan, Plan
 
 FloatArray = NDArray[np.float64]
 IndexArray = NDArray[np.intp]
@@ -35,8 +37,47 @@ FULL_FRAME_BYTES = 1500.0
 SMALL_FRAME_BYTES = 256.0
 
 _SIDES = ("ingress", "egress")
-_BYTES = {"ingress": "sent_bytes", "egress": "received_bytes"}
 _LEAST_ROWS = 64
+
+
+class Total(NamedTuple):
+    """Counters of a path or of what a flow delivered, at ``time_s`` on the agent's clock. ``other`` is the delay of a
+    path in ms, or how many frames of a flow are lost; None: the agent does not say.
+    """
+
+    time_s: float
+    payload_bytes: int
+    frames: int
+    other: float | None
+
+
+@dataclass(frozen=True, eq=False)
+class Totals:
+    """Counters of agents at one moment, as plain numbers: so thousands of them are read fast, one by one."""
+
+    times_s: Mapping[str, float]
+    sides: Mapping[str, Mapping[str, tuple[_Side, int, int]]]
+    """By agent and side: what the rows are about, and where those of flows and of paths began then."""
+    of_paths: Sequence[Sequence[float]]
+    of_flows: Sequence[Sequence[float]]
+
+    def path(self, node: str, side: str, number: int, path: int) -> Total | None:
+        """Of a path of a flow, what its ``ingress`` sent or its ``egress`` received; None if that is not told."""
+        of = self.sides.get(node, {}).get(side)
+        return None if of is None else self._total(node, of[2], of[0].path_row_of.get((number, path)), self.of_paths)
+
+    def delivered(self, node: str, number: int) -> Total | None:
+        """What the egress of a flow delivered."""
+        of = self.sides.get(node, {}).get("egress")
+        return None if of is None else self._total(node, of[1], of[0].row_of.get(number), self.of_flows)
+
+    def _total(self, node: str, at: int, row: int | None, columns: Sequence[Sequence[float]]) -> Total | None:
+        if row is None:
+            return None
+        octets, frames, other = (column[at + row] for column in columns)
+        if math.isnan(octets) or math.isnan(frames):
+            return None
+        return Total(self.times_s[node], int(octets), int(frames), None if math.isnan(other) else other)
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,8 +181,15 @@ def _are_of(sides: Mapping[str, _Side], names: Names) -> bool:
     )
 
 
-_OF_FLOWS, _OF_PATHS = ("queued", "queued_bytes", "dropped"), ("bytes", "frames", "rate")
-"""Columns of decoded reports; after these the bytes of paths at their egress."""
+_OF_FLOWS = {
+    "ingress": ("queued", "queued_bytes", "dropped"),
+    "egress": ("delivered_bytes", "delivered_frames", "lost"),
+}
+_OF_PATHS = {"ingress": ("bytes", "frames", "rate"), "egress": ("bytes", "frames", "delay_ms")}
+_COUNTERS = {"ingress": ("sent_bytes", "sent_frames", "rate_mbps"),
+             "egress": ("received_bytes", "received_frames", "delay_ms")}  # fmt: skip
+"""By side: columns of flows and paths that decoded reports have (``changes.DECODED``), and what agents call the latter.
+"""
 
 
 class _Table:
@@ -204,12 +252,14 @@ class ReportColumns:
         nothing = np.zeros(0, dtype=np.intp)
         self._known_numbers: tuple[int, tuple[IndexArray, IndexArray, IndexArray]] = (-1, (nothing, nothing, nothing))
         # By number of an agent, as long as it has rows: these, and the places of decoded columns in all values.
-        self._path_rows, self._flow_rows, self._of_flows, self._of_paths = (Ragged(np.intp) for _ in range(4))
+        self._path_rows, self._flow_rows = Ragged(np.intp), Ragged(np.intp)
+        self._of_begun, self._of_paths, self._of_ended = (Ragged(np.intp) for _ in range(3))
         nan = float("nan")
         self._paths = _Table(bytes=nan, bytes_before=nan, frames=nan, frames_before=nan, rate=nan, rate_before=nan,
-                             flow=0.0, node=0.0)  # fmt: skip
+                             delay_ms=nan, flow=0.0, node=0.0)  # fmt: skip
         self._flows = _Table(queued=nan, queued_bytes=nan, dropped=nan, dropped_before=nan, has_before=0.0,
-                             allowed_before=nan, most_allowed_before=nan, node=0.0)  # fmt: skip
+                             allowed_before=nan, most_allowed_before=nan,
+                             delivered_bytes=nan, delivered_frames=nan, lost=nan, node=0.0)  # fmt: skip
 
     def take(self, node: str, report: Entry, before: Entry | None, taken_s: float, *, follows: bool) -> None:
         """A report, and the one that its growth is counted from. ``follows``: that is the one taken last."""
@@ -284,20 +334,24 @@ class ReportColumns:
         self._path_rows.put(number, np.concatenate([sent, received]))
         self._flow_rows.put(number, np.concatenate([own, others]))
         flows, paths = self._flows.place, self._paths.place
-        self._of_flows.put(number, np.concatenate([flows(name) + own for name in _OF_FLOWS]))
-        of_sent = [paths(name) + sent for name in _OF_PATHS]
-        self._of_paths.put(number, np.concatenate([*of_sent, paths("bytes") + received]))
+        begun = [flows(name) + own for name in _OF_FLOWS["ingress"]]
+        ended = [flows(name) + others for name in _OF_FLOWS["egress"]]
+        both = ("ingress", sent), ("egress", received)
+        of_paths = [paths(name) + rows for at, rows in both for name in _OF_PATHS[at]]
+        self._of_begun.put(number, np.concatenate(begun))
+        self._of_paths.put(number, np.concatenate(of_paths))
+        self._of_ended.put(number, np.concatenate(ended))
         return True
 
     def _put(self, numbers: IndexArray, reports: DecodedReports, follows: NDArray[np.bool_]) -> None:
         follow = numbers[follows]
         self._pass_on(self._path_rows.of(follow)[1], self._flow_rows.of(follow)[1])
         values, first = reports.values, reports.first
-        of, within, flows = self._of_flows.items(numbers)
-        self._flows.put(flows, values[first[of] + within])
-        first = first + self._of_flows.lengths(numbers)
-        of, within, paths = self._of_paths.items(numbers)
-        self._paths.put(paths, values[first[of] + within])
+        parts = (self._of_begun, self._flows), (self._of_paths, self._paths), (self._of_ended, self._flows)
+        for at, table in parts:
+            of, within, found = at.items(numbers)
+            table.put(found, values[first[of] + within])
+            first = first + at.lengths(numbers)
 
     def _take_side(
         self,
@@ -361,21 +415,19 @@ class ReportColumns:
         self._flows["allowed_before"][flows] = self._flows["most_allowed_before"][flows] = np.nan
 
     def _fill(self, side: _Side, name: str, flows: Sequence[Entry]) -> None:
-        rows, values = slice(side.path_at, side.path_at + side.path_count), self._paths.values
-        counter, entries = _BYTES[name], [path for flow in flows for path in flow["paths"]]
-        values["bytes"][rows] = [path.get(counter) for path in entries]
-        if name == "egress":
-            return
-        values["frames"][rows] = [path.get("sent_frames") for path in entries]
-        values["rate"][rows] = [path.get("rate_mbps") for path in entries]
-        own, values = slice(side.flow_at, side.flow_at + len(side.numbers)), self._flows.values
-        values["queued"][own] = [flow.get("queued") for flow in flows]
-        values["queued_bytes"][own] = [flow.get("queued_bytes") for flow in flows]
-        values["dropped"][own] = [flow.get("dropped") for flow in flows]
+        rows, own = (
+            slice(at, at + n) for at, n in ((side.path_at, side.path_count), (side.flow_at, len(side.numbers)))
+        )
+        entries = [path for flow in flows for path in flow["paths"]]
+        for column, counter in zip(_OF_PATHS[name], _COUNTERS[name], strict=True):
+            self._paths[column][rows] = [path.get(counter) for path in entries]
+        for column in _OF_FLOWS[name]:
+            self._flows[column][own] = [flow.get(column) for flow in flows]
 
     def _fill_before(self, side: _Side, name: str, before: Entry | None) -> None:
         """Where other flows or paths are told of: what the same ones had, by number and id."""
         old = {flow["number"]: flow for flow in before[name]} if before is not None else {}
+        octets, frames, _ = _COUNTERS[name]
         for number, ids in zip(side.numbers, side.paths, strict=True):
             entry = old.get(number)
             if entry is None:
@@ -385,8 +437,8 @@ class ReportColumns:
             for path in ids:
                 row = side.path_row_of.get((number, path))
                 if row is not None and path in known:
-                    self._paths["bytes_before"][side.path_at + row] = _number(known[path].get(_BYTES[name]))
-                    self._paths["frames_before"][side.path_at + row] = _number(known[path].get("sent_frames"))
+                    self._paths["bytes_before"][side.path_at + row] = _number(known[path].get(octets))
+                    self._paths["frames_before"][side.path_at + row] = _number(known[path].get(frames))
             if name == "ingress":
                 rates = [path.get("rate_mbps") or 0.0 for path in entry["paths"]] or [0.0]
                 row = side.flow_at + side.row_of[number]
@@ -396,6 +448,16 @@ class ReportColumns:
                 self._flows["most_allowed_before"][row] = float(max(rates))
 
     # -- what is asked of them
+
+    def totals(self, times_s: Mapping[str, float]) -> Totals:
+        """Counters as they are now, of the agents whose last report was made then, on their clocks."""
+        of_paths = [self._paths[name].tolist() for name in ("bytes", "frames", "delay_ms")]
+        of_flows = [self._flows[name].tolist() for name in ("delivered_bytes", "delivered_frames", "lost")]
+        sides = {
+            node: {name: (side, side.flow_at, side.path_at) for name, side in self._sides.get(node, {}).items()}
+            for node in times_s
+        }
+        return Totals(dict(times_s), sides, of_paths, of_flows)
 
     def sides(self, side: str) -> Mapping[str | None, _Side]:
         """The rows of one side of all agents that have reported; those that are about something else are another
@@ -639,10 +701,11 @@ class FlowRows:
         more = _Places.of(list(made.values()), columns.number)
         which = np.array([known[flow] for flow in rows], dtype=np.intp)
         found, paths = last._places.with_more(more, which)
+        links = in_order_of(plan.flows, last.paths.links, changed, {flow: row.links for flow, row in made.items()})
         names = [*last.paths.names, *chain.from_iterable([row.names for row in made.values()])]
         of_flows = FlowPaths(
             tuple([names[i] for i in paths.tolist()]),
-            {flow: row.links for flow, row in rows.items()},
+            links,
             np.cumsum(found.count) - found.count,
         )
         return cls._placed(of_flows, found, columns, sides, rows, plan.flows)

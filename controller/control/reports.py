@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,7 @@ from hyroads.controller.core.addressing import PathName
 from hyroads.controller.core.demand import Offer
 from hyroads.controller.model.plan import MULTIPATH, FlowPlan, Plan
 
-from .report_columns import FlowRows, PathRates, ReportColumns
+from .report_columns import FlowRows, PathRates, ReportColumns, Totals
 
 Entry = Mapping[str, Any]
 _INGRESS = ("queued", "dropped", "too_big", "sent")
@@ -34,13 +34,6 @@ MIN_INTERVAL_S = 1e-3
 # A report that is older than this does not keep what came together with it.
 TOGETHER_S = 2.0
 _LISTS = ("ingress", "egress", "links")
-
-
-class Entries(NamedTuple):
-    """Of one report: when it was made, on the agent's clock, and its entries by side and flow number."""
-
-    time_s: float
-    of: Mapping[tuple[str, int], Entry]
 
 
 class _Reports:
@@ -206,10 +199,13 @@ class ReportRegistry:
         key = (side, number)
         return Side(reports.flows(agent).get(key), reports.flows_before(agent).get(key), reports.elapsed_s(agent))
 
-    def entries(self, node: str, max_age_s: float = math.inf) -> Entries | None:
-        """All that the agent of a node said of its flows last; None if that is too old."""
-        agent = self._recent(node, max_age_s)
-        return None if agent is None else Entries(float(self._reports.time_s[agent]), self._reports.flows(agent))
+    def totals(self, max_age_s: float) -> Totals:
+        """Counters of all agents whose reports are no older than that."""
+        now_s, reports = self._clock(), self._reports
+        recent = (
+            (node, number) for node, number in self._numbers.items() if now_s - reports.taken_s[number] <= max_age_s
+        )
+        return self._columns.totals({node: float(reports.time_s[number]) for node, number in recent})
 
     def _recent(self, node: str, max_age_s: float) -> int | None:
         """The number of a node's agent; None if it has not reported, or too long ago."""

@@ -12,9 +12,9 @@ from hashlib import blake2b
 from typing import Any
 
 from hyroads.controller.core.addressing import Numbers, PathName
+from hyroads.controller.core.mappings import differing, patched
 from hyroads.controller.core.netfile import to_document
 from hyroads.controller.core.network import FlowSpec, Network
-from hyroads.controller.model.plan import differing
 
 from .routes import FlowRoute, Routes
 
@@ -40,17 +40,18 @@ class RoutesDocument:
     def __init__(self) -> None:
         self._routes: Routes = {}
         self._ids: Mapping[str, Mapping[PathName, int]] = {}
-        self._paths: dict[str, Any] = {}
+        self._paths: Mapping[str, Any] = {}
 
     def of(self, network: str, routes: Routes, numbers: Numbers) -> dict[str, Any]:
         """The document of these routes."""
-        paths = dict(self._paths)
-        for flow in differing(self._routes, routes) | differing(self._ids, numbers.paths):
+        changed = differing(self._routes, routes) | differing(self._ids, numbers.paths)
+        new: dict[str, Any] = {}
+        for flow in changed:
             route, ids = routes.get(flow), numbers.paths.get(flow, {})
-            paths.pop(flow, None)
             if route is not None and _is_saved(route) and all(path in ids for path in route.paths):
                 known = [ids[path] for path in route.paths]
-                paths[flow] = {"paths": known, "arms": [list(arm) for arm in route.arms]} if route.arms else known
+                new[flow] = {"paths": known, "arms": [list(arm) for arm in route.arms]} if route.arms else known
+        paths = patched(self._paths, new, changed)
         self._routes, self._ids, self._paths = routes, numbers.paths, paths
         return {"network": network, "paths": paths}
 

@@ -8,8 +8,8 @@ from collections.abc import Collection, Container
 
 import numpy as np
 
+from hyroads.controller.core.mappings import differing, patched
 from hyroads.controller.core.network import Policy, Traffic
-from hyroads.controller.model.plan import differing
 from hyroads.controller.model.state import State
 
 from .live_network import LiveNetwork
@@ -24,7 +24,7 @@ class RouteMaker:
     def __init__(self) -> None:
         self._state: State | None = None
         self._live: LiveNetwork | None = None
-        self._routes: dict[str, FlowRoute] = {}
+        self._routes: Routes = {}
         self._taken: dict[tuple[object, ...], str] = {}
         """What tells the frames of a multipath from others -> the first flow that takes them."""
         self._over: dict[str, set[str]] = {}
@@ -33,9 +33,7 @@ class RouteMaker:
         """Flows that any change of the network may concern."""
         self._grouped = 0
 
-    def make(
-        self, state: State, live: LiveNetwork, before: dict[str, FlowRoute], *, same_network: bool
-    ) -> dict[str, FlowRoute]:
+    def make(self, state: State, live: LiveNetwork, before: Routes, *, same_network: bool) -> Routes:
         """Routes of all declared flows of a state in this network; the others are as for :func:`make_routes`."""
         routes = self._little_changed(state, live, before, same_network=same_network)
         if routes is None:
@@ -47,7 +45,7 @@ class RouteMaker:
         self._state, self._live = state, live
         return routes
 
-    def improved(self, routes: dict[str, FlowRoute]) -> None:
+    def improved(self, routes: Routes) -> None:
         """The routes are these from now on, of the same flows in the same state and network."""
         self._note(routes)
 
@@ -63,7 +61,7 @@ class RouteMaker:
         """What tells the frames of multipaths from others (``routes.frames_of``)."""
         return self._taken
 
-    def _note(self, routes: dict[str, FlowRoute]) -> None:
+    def _note(self, routes: Routes) -> None:
         """Remember who goes where."""
         for flow in differing(self._routes, routes):
             old, new = self._routes.get(flow), routes.get(flow)
@@ -79,9 +77,7 @@ class RouteMaker:
                 self._others.add(flow)
         self._routes = routes
 
-    def _little_changed(
-        self, state: State, live: LiveNetwork, before: dict[str, FlowRoute], *, same_network: bool
-    ) -> dict[str, FlowRoute] | None:
+    def _little_changed(self, state: State, live: LiveNetwork, before: Routes, *, same_network: bool) -> Routes | None:
         """The routes if nothing happened but that flows and links came and went; None if all have to be looked at."""
         last = self._state
         if last is None or self._live is None or self._grouped or self._routes is not before:
@@ -94,7 +90,9 @@ class RouteMaker:
             return None
         concerned = set() if same_network else self._concerned(live) - changed
         edges, found = Edges(state, live), {}
-        for flow in [flow for flow in state.flows if flow in changed or flow in concerned]:
+        asked = {flow for flow in changed | concerned if flow in state.flows}
+        # The first of several flows that carry the same frames takes them.
+        for flow in asked if len(asked) < 2 else [flow for flow in state.flows if flow in asked]:
             spec, old = state.flows[flow].spec, before.get(flow)
             key = frames_of(spec)
             first = self._taken.get(key)
@@ -107,9 +105,7 @@ class RouteMaker:
                 return None
             if _takes_frames(route):
                 self._taken.setdefault(key, flow)
-        gone = before.keys() - state.flows.keys()
-        remaining = {flow: route for flow, route in before.items() if flow not in gone} if gone else before
-        routes = {**remaining, **found}
+        routes = patched(before, found, (flow for flow in changed if flow not in state.flows))
         # New flows are declared last.
         return routes if list(routes) == list(state.flows) else None
 

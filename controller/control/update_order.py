@@ -10,12 +10,14 @@ answer follows from what is confirmed alone. So the next change may overtake thi
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Set
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from hyroads.controller.agents.protocol import AgentConfig, BranchFlow, EgressFlow, IngressFlow
-from hyroads.controller.model.plan import MULTIPATH, FlowPlan, Plan, differing
+from hyroads.controller.core.mappings import differing, patched
+from hyroads.controller.model.plan import MULTIPATH, FlowPlan, Plan
 
 T = TypeVar("T")
 
@@ -33,11 +35,21 @@ class AgentView:
 
     def ingress(self) -> dict[str, IngressFlow]:
         """Flows that it may be sending, with all paths that it may be using."""
-        flows = dict(self.acked.ingress) if self.acked else {}
-        for flow, entry in (self.sent.ingress if self.sent else {}).items():
-            old = flows.get(flow)
-            flows[flow] = entry if old is None or old is entry else _joined(old, entry)
-        return flows
+        flows = [*(self.acked.ingress if self.acked else ()), *(self.sent.ingress if self.sent else ())]
+        found = ((flow, self.sending(flow)) for flow in dict.fromkeys(flows))
+        return {flow: entry for flow, entry in found if entry is not None}
+
+    def sending(self, flow: str) -> IngressFlow | None:
+        """A flow as it may be sending it, with all paths that it may be using; None if it surely is not."""
+        old = self.acked.ingress.get(flow) if self.acked else None
+        new = self.sent.ingress.get(flow) if self.sent else None
+        if old is None or new is None:
+            return old or new
+        return new if old is new else _joined(old, new)
+
+    def confirmed(self, flow: str) -> IngressFlow | None:
+        """A flow as it is surely sending it."""
+        return self.acked.ingress.get(flow) if self.acked else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +85,23 @@ def orders_of(plan: Plan, views: Views) -> Orders:
     return UpdateOrder().orders(plan, views)
 
 
+@dataclass
+class _Concerned:
+    """Nodes for whose agents, and for whose switches, orders may be others than the last ones. ``flows`` are those of
+    which something is confirmed, or on its way, otherwise than before, and ``planned`` those that are planned so, but
+    for rates; of nodes in ``whole`` anything may be another.
+    """
+
+    agents: set[str]
+    switches: set[str]
+    whole: set[str]
+    flows: set[str]
+    planned: set[str]
+
+
 class UpdateOrder:
-    """Works orders out again only for those whom a change concerns. What it gives depends on the plan and the views
-    alone, and not on what it was asked before.
+    """Works orders out again only for those whom a change concerns, and of these only flows that it may concern. What
+    it gives depends on the plan and the views alone, and not on what it was asked before.
     """
 
     def __init__(self) -> None:
@@ -86,23 +112,27 @@ class UpdateOrder:
         """By ingress: the multipaths that begin there."""
         self._wanted = _Partners()
         """By node: those whom its planned ingress flows need, at their ends and where copies branch."""
-        self._sent_to: dict[str, dict[str, list[IngressFlow]]] = {}
+        self._sent_to: dict[str, dict[str, dict[str, IngressFlow]]] = {}
         """By node: what it may be sending, by where that ends."""
-        self._branching: dict[str, dict[str, list[BranchFlow]]] = {}
+        self._branching: dict[str, dict[str, dict[tuple[str, int], BranchFlow]]] = {}
         """By node: how what it may be sending branches, by where it does."""
         self._reached = _Partners()
         """By node: where that ends and branches."""
 
     def orders(self, plan: Plan, views: Views) -> Orders:
         """What may be told now."""
-        rated = self._rated(plan)
-        agents, switches = self._concerned(plan, views, rated.keys())
+        rated, before = self._rated(plan), self._plan
+        concerned = self._concerned(plan, views, rated.keys())
         self._plan, self._views = plan, views
-        if not (agents or switches or rated) and self._is_for(plan, views):
+        if not (concerned.agents or concerned.switches or rated) and self._is_for(plan, views):
             return self._orders
-        rank = {node: i for i, node in enumerate(views.agents)} if agents else {}
-        made = rated | {node: self._config(plan, views, node, rank) for node in agents}
-        classified = {node: self._classified(views, node) for node in switches}
+        rank = {node: i for i, node in enumerate(views.agents)} if concerned.agents else {}
+        planned = before.agents if before is not None else {}
+        made = dict(rated)
+        for node in concerned.agents:
+            flows = None if node in concerned.whole else self._changed_flows(plan, planned, node, concerned.flows)
+            made[node] = self._config(plan, views, node, rank, flows)
+        classified = {node: self._classified(views, node, concerned) for node in concerned.switches}
         self._orders = Orders(
             _told(self._orders.agents, made, plan.agents.keys() & views.agents.keys()),
             _told(self._orders.classified, classified, views.switches.keys()),
@@ -129,42 +159,42 @@ class UpdateOrder:
             if told[node] is planned[node] and new[node].differs_in_rates_alone(planned[node])
         }
 
-    def _concerned(self, plan: Plan, views: Views, rated: Collection[str]) -> tuple[set[str], set[str]]:
-        """Nodes for whose agents, and for whose switches, the orders may be others than the last ones, besides those
-        whose planned configuration is only ``rated`` anew.
-        """
+    # -- whom a change concerns
+
+    def _concerned(self, plan: Plan, views: Views, rated: Collection[str]) -> _Concerned:
+        """Besides those whose planned configuration is only ``rated`` anew."""
         seen = differing(self._views.agents, views.agents)
         configs = set() if self._plan is plan else differing(self._plan.agents if self._plan else {}, plan.agents)
         configs = configs.difference(rated)
         switches = differing(self._views.switches, views.switches)
-        starting = self._note_flows(plan)
-        whole, agents, classifying = self._concerned_by_flows(plan, views, seen)
+        flows: set[str] = set()
+        began, routed = self._note_flows(plan)
+        whole, agents, classifying = self._concerned_by_flows(plan, views, seen, flows)
         # Before and after the change, either may have to be told otherwise.
-        agents |= {*seen, *configs, *switches, *self._wanted.of_partners(whole), *self._reached.partners_of(whole)}
-        classifying |= {*seen, *switches, *starting, *self._reached.of_partners(whole)}
-        for node in configs:
-            planned = plan.agents.get(node)
-            self._wanted.put(node, _partners(planned.ingress.values()) if planned is not None else frozenset())
+        entirely = {*whole, *self._wanted.of_partners(whole), *self._reached.partners_of(whole)}
+        entirely |= self._reached.of_partners(whole)
+        classifying |= {*seen, *switches, *began, *self._reached.of_partners(whole)}
+        self._note_planned(plan, configs)
         for node in seen:
-            view = views.agents.get(node)
-            sending = view.ingress() if view is not None else {}
-            self._note_sending(node, sending.values())
-            confirmed = view.acked.ingress if view is not None and view.acked is not None else {}
-            self._reached.put(node, _partners((*sending.values(), *confirmed.values())))
-        agents |= self._reached.partners_of(whole)
-        ready = {node for node in switches if _is_ready(self._views, node) != _is_ready(views, node)}
-        if ready:
-            classifying |= {
-                node
-                for node, flows in self._starting.items()
-                if any(not flow.switches.isdisjoint(ready) for flow in flows.values())
-            }
-        connected = {node for node in agents if node in views.agents and node in plan.agents}
-        return connected, {node for node in classifying if node in views.switches}
+            self._note_seen(node, self._views.agents.get(node), views.agents.get(node), is_whole=node in whole)
+        entirely |= self._reached.partners_of(whole)
+        ready = self._note_switches(views, switches, flows, entirely)
+        on_ready = self._beginning(ready)
+        agents |= {*seen, *configs, *switches, *entirely}
+        return _Concerned(
+            {node for node in agents if node in views.agents and node in plan.agents},
+            {node for node in classifying | on_ready if node in views.switches},
+            entirely | on_ready,
+            flows,
+            routed,
+        )
 
-    def _concerned_by_flows(self, plan: Plan, views: Views, seen: Iterable[str]) -> tuple[set[str], set[str], set[str]]:
+    def _concerned_by_flows(
+        self, plan: Plan, views: Views, seen: Iterable[str], changed: set[str]
+    ) -> tuple[set[str], set[str], set[str]]:
         """Of agents that were seen to run, or to be sent, something else: those of which anything may be another; and
-        whom the flows concern that are others at the rest, as agents and as classifying switches.
+        whom the flows concern that are others at the rest, as agents and as classifying switches. These flows are added
+        to ``changed``.
         """
         whole: set[str] = set()
         agents: set[str] = set()
@@ -175,65 +205,127 @@ class UpdateOrder:
                 whole.add(node)
                 continue
             was, runs = (old.acked, old.sent or old.acked), (new.acked, new.sent or new.acked)
-            sending = {
-                flow for pair in zip(was, runs, strict=True) for flow in differing(pair[0].ingress, pair[1].ingress)
-            }
+            sending = _otherwise_sent(old, new)
             entries = (config.ingress.get(flow) for config in (*was, *runs) for flow in sending)
-            agents |= _partners(entry for entry in entries if entry is not None)
+            agents |= {name for entry in entries if entry is not None for name in _partners(entry)}
+            flows: set[str] = set()
             for before, after in zip(was, runs, strict=True):
-                flows = differing(before.egress, after.egress)
+                flows |= differing(before.egress, after.egress)
                 flows |= {flow for flow, _ in differing(before.branch, after.branch)}
-                planned = (plan.flows.get(flow) for flow in flows)
-                beginning |= {of.ingress for of in planned if of is not None and of.ingress is not None}
+            planned = (plan.flows.get(flow) for flow in flows)
+            beginning |= {of.ingress for of in planned if of is not None and of.ingress is not None}
+            changed |= flows | sending
         return whole, agents | beginning, beginning
 
-    def _note_sending(self, node: str, flows: Iterable[IngressFlow]) -> None:
-        """A node may be sending these flows from now on."""
-        sent_to: dict[str, list[IngressFlow]] = {}
-        branching: dict[str, list[BranchFlow]] = {}
+    def _note_planned(self, plan: Plan, configs: Iterable[str]) -> None:
+        """Nodes have other planned configurations from now on."""
+        last = self._plan.agents if self._plan is not None else {}
+        for node in configs:
+            before, after = (of[node].ingress if node in of else {} for of in (last, plan.agents))
+            flows = differing(before, after)
+            gone, new = ([of[flow] for flow in flows if flow in of] for of in (before, after))
+            self._wanted.change(node, gone, new)
+
+    def _note_seen(self, node: str, old: AgentView | None, new: AgentView | None, *, is_whole: bool) -> None:
+        """An agent may be sending other flows from now on."""
+        old, new = old or AgentView(None), new or AgentView(None)
+        flows = {*old.ingress(), *new.ingress()} if is_whole else _otherwise_sent(old, new)
         for flow in flows:
-            sent_to.setdefault(flow.egress, []).append(flow)
-            for at, copying in flow.branches:
-                branching.setdefault(at, []).append(copying)
-        self._sent_to[node], self._branching[node] = sent_to, branching
+            was, now = old.sending(flow), new.sending(flow)
+            self._reached.change(node, _there(was, old.confirmed(flow)), _there(now, new.confirmed(flow)))
+            if was is not None:
+                self._sent_to[node][was.egress].pop(flow, None)
+                for at, copying in was.branches:
+                    self._branching[node][at].pop(copying.key, None)
+            if now is not None:
+                self._sent_to.setdefault(node, {}).setdefault(now.egress, {})[flow] = now
+                for at, copying in now.branches:
+                    self._branching.setdefault(node, {}).setdefault(at, {})[copying.key] = copying
 
-    def _note_flows(self, plan: Plan) -> set[str]:
-        """Ingresses at which another multipath begins, or begins no more."""
+    def _note_switches(self, views: Views, switches: Iterable[str], flows: set[str], entirely: set[str]) -> set[str]:
+        """Switches that are ready now, or not any more. Nodes whose switches came or went are added to ``entirely``,
+        and flows that the others hand over otherwise to ``flows``.
+        """
+        ready = set()
+        for node in switches:
+            old, new = self._views.switches.get(node), views.switches.get(node)
+            if _is_ready(self._views, node) != _is_ready(views, node):
+                ready.add(node)
+            if old is None or new is None:
+                entirely.add(node)
+            else:
+                flows |= (old.possible ^ new.possible) | (old.confirmed ^ new.confirmed)
+        return ready
+
+    def _note_flows(self, plan: Plan) -> tuple[set[str], set[str]]:
+        """Ingresses at which another multipath begins, or begins no more, and these flows."""
         last = self._plan.flows if self._plan is not None else {}
-        if plan.flows is last:
-            return set()
-        touched = set()
+        touched, flows = set(), set()
         for flow in differing(last, plan.flows):
-            for old in (last.get(flow), plan.flows.get(flow)):
-                if old is not None and old.mode == MULTIPATH and old.ingress is not None:
-                    touched.add(old.ingress)
-                    self._starting.setdefault(old.ingress, {}).pop(flow, None)
-            new = plan.flows.get(flow)
-            if new is not None and new.mode == MULTIPATH and new.ingress is not None:
-                self._starting[new.ingress][flow] = new
-        return touched
+            old, new = last.get(flow), plan.flows.get(flow)
+            if old is not None and new is not None and new.switches and old.switches is new.switches:
+                # Nothing but its rates is another.
+                continue
+            begins = [each.ingress for each in (old, new) if each is not None and each.mode == MULTIPATH]
+            for ingress in begins:
+                self._starting.setdefault(ingress or "", {}).pop(flow, None)
+            if new is not None and new.mode == MULTIPATH:
+                self._starting[new.ingress or ""][flow] = new
+            if old is None or new is None or not _begins_alike(old, new):
+                flows.add(flow)
+                touched |= {ingress for ingress in begins if ingress is not None}
+        return touched, flows
 
-    def _config(self, plan: Plan, views: Views, node: str, rank: Mapping[str, int]) -> AgentConfig:
-        config, senders = plan.agents[node], self._reached.of(node)
-        ingress = _ingress(plan, views, node)
-        # Of a sender to many only what ends here: each of those would walk over all of its flows otherwise.
-        arriving = (flow for sender in senders for flow in self._sent_to[sender].get(node, ()))
-        egress = _egress(plan, views, node, arriving)
+    def _beginning(self, switches: set[str]) -> set[str]:
+        """Ingresses of multipaths that go over one of these switches."""
+        if not switches:
+            return set()
+        ingresses = self._starting.items()
+        return {node for node, of in ingresses if any(not flow.switches.isdisjoint(switches) for flow in of.values())}
+
+    # -- what they are told
+
+    def _changed_flows(
+        self, plan: Plan, planned: Mapping[str, AgentConfig], node: str, flows: set[str]
+    ) -> set[str] | None:
+        """Flows of which an agent may be told otherwise; None: that may be all of them."""
+        before, after = planned.get(node), plan.agents[node]
+        if before is None or node not in self._orders.agents:
+            return None
+        return flows | differing(before.ingress, after.ingress) | differing(before.egress, after.egress)
+
+    def _config(
+        self, plan: Plan, views: Views, node: str, rank: Mapping[str, int], flows: set[str] | None
+    ) -> AgentConfig:
+        """What an agent is told; of other than these flows that is what it was told last."""
+        config, senders, view = plan.agents[node], self._reached.of(node), views.agents[node]
+        told = self._orders.agents[node] if flows is not None else AgentConfig(config.hello)
+        # Of a sender to many only what ends here.
+        arriving = [there for sender in senders if (there := self._sent_to.get(sender, {}).get(node))]
+        known = view.acked.ingress if view.acked is not None else {}
+        begin = {**config.ingress, **known} if flows is None else flows
+        end = {flow for there in (config.egress, *arriving) for flow in there} if flows is None else flows
+        ingress = _with(told.ingress, {flow: _ingress(plan, views, node, flow) for flow in begin})
+        egress = _with(told.egress, {flow: _egress(plan, view, node, flow, arriving) for flow in end})
         # What an ingress may still be sending branches as before, unless it is to branch otherwise.
         branching = {
-            copying.key: copying
+            key: copying
             for sender in sorted(senders, key=rank.__getitem__)
-            for copying in self._branching[sender].get(node, ())
+            for key, copying in self._branching.get(sender, {}).get(node, {}).items()
         }
         branch = {**branching, **config.branch}
-        # The planned configuration itself if nothing has to wait: its revision is known.
+        # The planned configuration itself if nothing has to wait: its revision is known, and other rates need no order.
         same = (config.ingress, config.egress, config.branch) == (ingress, egress, branch)
         return config if same else AgentConfig(config.hello, ingress, egress, branch)
 
-    def _classified(self, views: Views, node: str) -> frozenset[str]:
+    def _classified(self, views: Views, node: str, concerned: _Concerned) -> frozenset[str]:
         """Flows that the switch may hand to its agent."""
-        flows = self._starting.get(node, {}).values()
-        return frozenset(flow.spec.id for flow in flows if _may_start(flow, views, node))
+        flows, told = self._starting.get(node, {}), self._orders.classified.get(node)
+        if told is None or node in concerned.whole:
+            return frozenset(flow for flow, plan in flows.items() if _may_start(plan, views, node))
+        asked = concerned.flows | concerned.planned
+        found = (told - asked) | {flow for flow in asked & flows.keys() if _may_start(flows[flow], views, node)}
+        return told if found == told else found
 
 
 def _told(before: Mapping[str, T], made: Mapping[str, T], nodes: Set[str]) -> Mapping[str, T]:
@@ -245,20 +337,24 @@ def _told(before: Mapping[str, T], made: Mapping[str, T], nodes: Set[str]) -> Ma
 
 
 class _Partners:
-    """Who has to do with whom: partners of each node, and by partner the nodes."""
+    """Who has to do with whom, because of flows: partners of each node, and by partner the nodes."""
 
     def __init__(self) -> None:
-        self._of: dict[str, frozenset[str]] = {}
+        self._of: dict[str, Counter[str]] = {}
+        """By node and partner: how often flows name it."""
         self._by_partner: dict[str, set[str]] = {}
 
-    def put(self, node: str, partners: frozenset[str]) -> None:
-        """A node has these from now on."""
-        before = self._of.get(node, frozenset())
-        self._of[node] = partners
-        for gone in before - partners:
-            self._by_partner[gone].discard(node)
-        for new in partners - before:
-            self._by_partner.setdefault(new, set()).add(node)
+    def change(self, node: str, gone: Iterable[IngressFlow], new: Iterable[IngressFlow]) -> None:
+        """Of the flows of a node some are gone, others are there from now on."""
+        names = self._of.setdefault(node, Counter())
+        for name in (name for flow in gone for name in _partners(flow)):
+            names[name] -= 1
+            if not names[name]:
+                del names[name]
+                self._by_partner[name].discard(node)
+        for name in (name for flow in new for name in _partners(flow)):
+            names[name] += 1
+            self._by_partner.setdefault(name, set()).add(node)
 
     def of(self, partner: str) -> set[str]:
         """Nodes that have this partner."""
@@ -273,51 +369,71 @@ class _Partners:
         return {partner for node in nodes for partner in self._of.get(node, ())}
 
 
-def _partners(flows: Iterable[IngressFlow]) -> frozenset[str]:
-    return frozenset(node for flow in flows for node in (flow.egress, *(at for at, _ in flow.branches)))
+def _partners(flow: IngressFlow) -> Iterator[str]:
+    yield flow.egress
+    yield from (at for at, _ in flow.branches)
+
+
+def _begins_alike(old: FlowPlan, new: FlowPlan) -> bool:
+    """Whether the same is to be in force before frames go into a multipath, at the same node."""
+    return all(getattr(old, name) == getattr(new, name) for name in ("mode", "number", "ingress", "switches"))
+
+
+def _there(*entries: IngressFlow | None) -> list[IngressFlow]:
+    return [entry for entry in entries if entry is not None]
+
+
+def _otherwise_sent(old: AgentView, new: AgentView) -> set[str]:
+    """Flows that an agent sends, or is told to send, otherwise than before; it ran something known, and does."""
+    if old.acked is None or new.acked is None:
+        raise ValueError("expected agents that run something known")
+    was, runs = (old.acked, old.sent or old.acked), (new.acked, new.sent or new.acked)
+    return {flow for pair in zip(was, runs, strict=True) for flow in differing(pair[0].ingress, pair[1].ingress)}
+
+
+def _with(entries: Mapping[str, T], changed: Mapping[str, T | None]) -> Mapping[str, T]:
+    """With these entries changed, or gone where they are None."""
+    there = {flow: entry for flow, entry in changed.items() if entry is not None}
+    return patched(entries, there, changed.keys() - there.keys())
 
 
 def _is_ready(views: Views, node: str) -> bool:
     return node in views.switches and views.switches[node].ready
 
 
-def _egress(plan: Plan, views: Views, node: str, sent_to: Iterable[IngressFlow]) -> dict[str, EgressFlow]:
-    """What is planned, and whatever an ingress may still be sending here."""
-    flows = dict(plan.agents[node].egress)
-    view = views.agents[node]
-    known = view.acked.egress if view.acked else {}
-    for sending in sent_to:
-        base = flows.get(sending.id) or known.get(sending.id)
-        if base is not None:
-            known_ids = base.paths
-            more = [path.id for path in sending.paths if path.id not in known_ids]
-            flows[sending.id] = replace(base, paths=tuple(sorted({*known_ids, *more}))) if more else base
-    return flows
+def _egress(
+    plan: Plan, view: AgentView, node: str, flow: str, sent_to: Iterable[Mapping[str, IngressFlow]]
+) -> EgressFlow | None:
+    """The end of a flow as planned, with whatever an ingress may still be sending here; None if there is nothing."""
+    found = plan.agents[node].egress.get(flow)
+    for there in sent_to:
+        sending = there.get(flow)
+        base = found or (view.acked.egress.get(flow) if view.acked else None)
+        if sending is not None and base is not None:
+            more = [path.id for path in sending.paths if path.id not in base.paths]
+            found = replace(base, paths=tuple(sorted({*base.paths, *more}))) if more else base
+    return found
 
 
-def _ingress(plan: Plan, views: Views, node: str) -> dict[str, IngressFlow]:
-    """What is planned on paths that the egress knows; and what the switch may still be handing over."""
-    view, switch = views.agents[node], views.switches.get(node)
+def _ingress(plan: Plan, views: Views, node: str, flow: str) -> IngressFlow | None:
+    """The beginning of a flow as planned, on paths that the egress knows; or what the switch may still be handing over.
+    None if there is neither.
+    """
+    view, switch, wanted = views.agents[node], views.switches.get(node), plan.agents[node].ingress.get(flow)
     if view.acked is None:
         # What it runs is unknown, so nothing can be kept; two such agents must not wait for each other.
-        return dict(plan.agents[node].ingress)
-    known = view.acked.ingress
-    flows: dict[str, IngressFlow] = {}
-    for flow, wanted in plan.agents[node].ingress.items():
-        ids = _egress_ids(views, wanted)
-        usable = [path for path in wanted.paths if path.id in ids]
-        if usable:
-            whole = len(usable) == len(wanted.paths)
-            if whole and (not wanted.branches or _branches_in_force(views, wanted)):
-                flows[flow] = wanted
-            else:
-                flows[flow] = (wanted if whole else replace(wanted, paths=tuple(usable))).unbranched()
-        elif flow in known:
-            flows[flow] = known[flow]
-    for flow, entry in known.items():
-        if flow not in flows and switch is not None and flow in switch.possible:
-            flows[flow] = entry
-    return flows
+        return wanted
+    known = view.acked.ingress.get(flow)
+    if wanted is None:
+        return known if switch is not None and flow in switch.possible else None
+    ids = _egress_ids(views, wanted)
+    usable = [path for path in wanted.paths if path.id in ids]
+    if not usable:
+        # Rates alone wait for nobody.
+        return wanted if known is not None and known.is_like(wanted) else known
+    if len(usable) < len(wanted.paths):
+        return replace(wanted, paths=tuple(usable)).unbranched()
+    return wanted if not wanted.branches or _branches_in_force(views, wanted) else wanted.unbranched()
 
 
 def _branches_in_force(views: Views, wanted: IngressFlow) -> bool:

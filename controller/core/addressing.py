@@ -23,6 +23,7 @@ from itertools import count
 from typing import TypeVar
 
 from .errors import ConfigError, PlanningError
+from .mappings import patched
 from .network import Link, Network, Node
 
 MAX_NUMBER = 0xFFFF
@@ -299,24 +300,37 @@ class Numbers:
     def with_flows(self, flows: Iterable[str], span: tuple[int, int] = (FIRST_FLOW, LAST_FLOW)) -> Numbers:
         """Numbers for exactly these flows, from a range; those numbered before keep theirs if they are in it."""
         wanted, (first, last) = list(flows), span
-        is_inside = not self.flows or (first <= min(self.flows.values()) and max(self.flows.values()) <= last)
-        # Mostly flows are the same, or new ones come last.
-        are_first = is_inside and wanted[: len(self.flows)] == list(self.flows)
-        if are_first and len(wanted) == len(self.flows) and self.paths.keys() <= self.flows.keys():
-            return self
-        if are_first:
-            remaining, fresh = dict(self.flows), wanted[len(self.flows) :]
-        else:
-            remaining = {flow: n for flow in wanted if first <= (n := self.flows.get(flow, -1)) <= last}
-            fresh = [flow for flow in wanted if flow not in remaining]
-        taken = set(remaining.values())
+        numbers, taken = self.flows, self._taken
+        if numbers and not first <= self._ends[0] <= self._ends[1] <= last:
+            numbers = {flow: number for flow, number in numbers.items() if first <= number <= last}
+            taken = set(numbers.values())
+        fresh = [flow for flow in wanted if flow not in numbers]
+        # Mostly flows are the same, or new ones come.
+        gone = numbers.keys() - set(wanted) if len(numbers) + len(fresh) > len(wanted) else set()
+        taken = taken - {numbers[flow] for flow in gone}
+        given: dict[str, int] = {}
         for flow in fresh:
-            if flow not in remaining:
-                remaining[flow] = _free((flow,), first, last, taken)
-                taken.add(remaining[flow])
-        if self.paths.keys() <= remaining.keys():
-            return Numbers(remaining, self.paths)
-        return Numbers(remaining, {flow: paths for flow, paths in self.paths.items() if flow in remaining})
+            if flow not in given:
+                given[flow] = _free((flow,), first, last, taken)
+                taken.add(given[flow])
+        remaining = patched(numbers, given, gone)
+        known = self.paths.keys() <= remaining.keys()
+        paths = self.paths if known else patched(self.paths, {}, self.paths.keys() - remaining.keys())
+        if remaining is self.flows and paths is self.paths:
+            return self
+        made = Numbers(remaining, paths)
+        made.__dict__["_taken"] = taken
+        return made
+
+    @cached_property
+    def _taken(self) -> set[int]:
+        """The numbers of flows; never changed."""
+        return set(self.flows.values())
+
+    @cached_property
+    def _ends(self) -> tuple[int, int]:
+        """The least and the greatest of them, if there are any."""
+        return min(self._taken), max(self._taken)
 
     def with_paths(self, paths: Mapping[str, Iterable[PathName]]) -> Numbers:
         """Ids for the live paths of flows. Ids of earlier paths stay reserved while there is room."""
@@ -325,7 +339,7 @@ class Numbers:
             for flow, live in paths.items()
             if (ids := _ids(known := self.paths.get(flow, {}), live)) is not known
         }
-        return Numbers(self.flows, {**self.paths, **changed}) if changed else self
+        return Numbers(self.flows, patched(self.paths, changed)) if changed else self
 
 
 def _ids(known: Mapping[PathName, int], paths: Iterable[PathName]) -> Mapping[PathName, int]:

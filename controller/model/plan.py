@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import compress
-from operator import is_not
-from typing import TypeVar
 
 from hyroads.controller.agents.protocol import AgentConfig, BranchFlow, HelloConfig, IngressFlow
 from hyroads.controller.core.addressing import Numbers, PathName
 from hyroads.controller.core.carrier_sensing_rule import audible
+from hyroads.controller.core.mappings import differing as differing  # noqa: PLC0414
+from hyroads.controller.core.mappings import patched
 from hyroads.controller.core.network import FlowSpec
 from hyroads.controller.ofp.intents import ClassifiedFlow
 
@@ -29,8 +28,6 @@ WIRED_HELLOS_AT_FULL_RATE = 64
 MAX_HELLO_INTERVAL_MS, MAX_HELLO_DEAD_MS = 60_000, 600_000
 """What agents take (docs/reference/dataplane.md, section 2)."""
 
-Key = TypeVar("Key")
-Value = TypeVar("Value")
 Rates = Mapping[str, Sequence[float]]
 """Per multipath flow the rates of its paths in Mb/s, in the order of its route."""
 
@@ -140,18 +137,17 @@ class Plan:
 
     def with_rates(self, rates: Rates) -> Plan:
         """With other rates for some multipath flows; what is not about rates is shared."""
-        flows, agents = dict(self.flows), dict(self.agents)
+        flows: dict[str, FlowPlan] = {}
         touched: dict[str, dict[str, IngressFlow]] = {}
         for flow, new in rates.items():
-            ingress = flows[flow].ingress
-            if ingress is None:
+            plan = self.flows[flow]
+            if plan.ingress is None:
                 continue
-            flows[flow] = flows[flow].with_rates(new)
-            entry = self.agents[ingress].ingress[flow]
-            touched.setdefault(ingress, {})[flow] = entry.with_rates(flows[flow].rate_of)
-        for node, entries in touched.items():
-            agents[node] = self.agents[node].with_ingress(entries)
-        return replace(self, flows=flows, agents=agents)
+            flows[flow] = plan.with_rates(new)
+            entry = self.agents[plan.ingress].ingress[flow]
+            touched.setdefault(plan.ingress, {})[flow] = entry.with_rates(flows[flow].rate_of)
+        agents = {node: self.agents[node].with_ingress(entries) for node, entries in touched.items()}
+        return replace(self, flows=patched(self.flows, flows), agents=patched(self.agents, agents))
 
     def planned_mbps(self) -> dict[str, float]:
         """By link: the sum of the rates of the paths over it; what copies share counts once."""
@@ -161,31 +157,6 @@ class Plan:
                 for link in links:
                     planned[link] = planned.get(link, 0.0) + (path.rate_mbps or 0.0)
         return planned
-
-
-def differing(before: Mapping[Key, object], after: Mapping[Key, object]) -> set[Key]:
-    """Keys that only one of two mappings has, or of which they have different objects, equal or not."""
-    if before is after:
-        return set()
-    # In compiled code from end to end: with thousands of flows this is asked many times for each change.
-    found = set(compress(after, map(is_not, map(before.get, after), after.values())))
-    if len(before) + len(found) > len(after):
-        found |= {key for key in before if key not in after}
-    return found
-
-
-def in_order_of(
-    order: Mapping[str, object], known: Mapping[str, Value], changed: set[str], fresh: Mapping[str, Value]
-) -> dict[str, Value]:
-    """What is known, without what belongs to ``changed`` keys and with what is ``fresh``; keys are in the order of
-    ``order``, which has all of them.
-    """
-    found = {**known, **fresh}
-    for gone in known.keys() & changed - fresh.keys():
-        del found[gone]
-    keys = list(filter(found.__contains__, order))
-    # In compiled code, as above.
-    return found if keys == list(found) else {key: found[key] for key in keys}
 
 
 def hello_configs(context: TopologyContext, options: Options) -> dict[str, HelloConfig]:

@@ -16,6 +16,7 @@ from hyroads.controller.agents.protocol import EgressFlow
 from hyroads.controller.core.addressing import FIRST_FLOW, LAST_FLOW, Addressing, Labels
 from hyroads.controller.core.errors import ConfigError
 from hyroads.controller.core.interference import Interference
+from hyroads.controller.core.mappings import patched
 from hyroads.controller.core.network import WIRED, FlowSpec, Link, Network, Place, Role
 from hyroads.controller.core.region_view import RegionView, region_view
 from hyroads.controller.core.reverse_trees import ALL_ROUTES_NODES
@@ -371,12 +372,12 @@ def client_placed(state: State, context: TopologyContext, client: str, place: Pl
 
 def flow_declared(state: State, flow: DeclaredFlow) -> State:
     """A flow was declared (again)."""
-    return _changed(state, flows={**state.flows, flow.spec.id: flow})
+    return _changed(state, flows=patched(state.flows, {flow.spec.id: flow}))
 
 
 def flow_removed(state: State, flow: str) -> State:
     """A flow is no longer wanted."""
-    return _changed(state, flows={name: value for name, value in state.flows.items() if name != flow})
+    return _changed(state, flows=patched(state.flows, {}, [flow]))
 
 
 def region_told(

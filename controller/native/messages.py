@@ -17,7 +17,7 @@ from . import load_library, with_short_calls
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-ABI_VERSION = 4
+ABI_VERSION = 5
 LINE, END, FAILED, PONG, CHANGES, WHOLE = range(6)
 """Kinds of events; see ``reader.rs``."""
 LONGEST_PING = 64

@@ -96,16 +96,40 @@ def difference(
     conflicts = [rule for rule in changed if rule.key in foreign]
     cookies = {rule.cookie for rule in by_key.values()}
     deletes = [rule for key, rule in ours.items() if rule.cookie not in cookies and key not in by_key]
-    adds.sort(key=lambda rule: (_POSITION.get(rule.table, -1), -rule.priority))
-    deletes.sort(key=lambda rule: (-_POSITION.get(rule.table, -1), rule.priority))
     there, needed = set(installed_groups), {group.id: group for group in groups}
     return Change(
-        tuple(adds),
-        tuple(deletes),
+        *_in_order(adds, deletes),
         tuple(group for number, group in needed.items() if number not in there),
         tuple(number for number in sorted(there) if number not in needed and is_our_group(number)),
         tuple(conflicts),
     )
+
+
+def difference_at(
+    keys: Iterable[RuleKey], wanted: Mapping[RuleKey, Rule], installed: Mapping[RuleKey, Installed]
+) -> Change:
+    """As :func:`difference`, of rules with these keys alone: all others are known to be in the switch as they are
+    wanted. ``wanted`` and ``installed`` have the rules by key; groups stay.
+    """
+    adds: list[Rule] = []
+    deletes: list[Installed] = []
+    conflicts: list[Rule] = []
+    for key in keys:
+        rule, there = wanted.get(key), installed.get(key)
+        if there is not None and not is_ours(there.cookie):
+            conflicts += () if rule is None else (rule,)
+        elif rule is None:
+            deletes += () if there is None else (there,)
+        elif there is None or there.cookie != rule.cookie:
+            adds.append(rule)
+    return Change(*_in_order(adds, deletes), conflicts=tuple(conflicts))
+
+
+def _in_order(adds: list[Rule], deletes: list[Installed]) -> tuple[tuple[Rule, ...], tuple[Installed, ...]]:
+    """Adds from the end of the pipeline to its beginning, deletes the other way."""
+    adds.sort(key=lambda rule: (_POSITION.get(rule.table, -1), -rule.priority))
+    deletes.sort(key=lambda rule: (-_POSITION.get(rule.table, -1), rule.priority))
+    return tuple(adds), tuple(deletes)
 
 
 def _by_key(rules: Iterable[Rule]) -> dict[RuleKey, Rule]:

@@ -17,7 +17,7 @@ from itertools import chain
 from hyroads.controller.core.services.membership import MAC as CONTROLLER_MAC
 
 from . import match as act
-from .intents import AccessPort, AttachedClient, Hop, NodeRoute, SwitchIntent
+from .intents import AccessPort, AttachedClient, ClassifiedFlow, Hop, NodeRoute, SwitchIntent
 from .match import GROUP_ADDRESS, Match
 from .pipeline import (
     ETH_TYPE_ARP,
@@ -38,7 +38,7 @@ from .pipeline import (
 )
 from .rule import GroupEntry, Rule
 from .sessions import Groups, Ports, behind, label_match, labelled_from, session_rules
-from .vlan_tags import TagRules, with_tag_rules
+from .vlan_tags import TagRules, with_tag_rules, with_tags_off
 
 _TO_CONTROLLER: tuple[act.Action, ...] = (act.Output(act.CONTROLLER),)
 _PASS: tuple[act.Action, ...] = (act.Resubmit(Table.ACCESS),)
@@ -166,8 +166,27 @@ def network_rules(intent: SwitchIntent, ports: Mapping[str, int], tags: TagRules
     """All rules but those of sessions, which change more often."""
     builder = _Builder(intent, ports)
     parts = (builder.port(), builder.classify(), builder.forward(), builder.label(), builder.deliver())
-    rules = with_tag_rules(chain.from_iterable(parts), tags)
+    rules = with_tag_rules(chain.from_iterable(parts), tags) + tuple(builder.flows(tags))
     return RuleSet(rules + (tags.rules() if tags else ()), tuple(sorted(builder.missing)))
+
+
+def flow_rules(
+    flow: ClassifiedFlow, number: int, *, relays: bool = False, tags: TagRules | None = None
+) -> tuple[Rule, ...]:
+    """The rule that hands frames of a flow to the agent at port ``number``. With ``relays`` (``SwitchIntent.relays``)
+    also one for those that come out of the agent. Nothing else of the switch changes with a flow.
+    """
+    encap, label = act.Encap(act.PACKET_TYPE_MPLS), act.SetMplsLabel(flow.number)
+    there, back = (
+        with_tags_off((encap, label, act.Encap(act.PACKET_TYPE_ETHERNET), act.Output(port)), tags)
+        for port in (number, act.IN_PORT)
+    )
+    priority = Priority.FLOW_FIRST + flow.precedence
+    rule = Rule(Table.CLASSIFY, priority, flow.match, there)
+    if not relays:
+        return (rule,)
+    # Out of the agent, and back into it.
+    return (rule, Rule(Table.CLASSIFY, priority + 1, replace(flow.match, in_port=number), back))
 
 
 def rules_of_sessions(intent: SwitchIntent, ports: Mapping[str, int], tags: TagRules | None = None) -> RuleSet:
@@ -220,24 +239,20 @@ class _Builder(Ports):
                     yield Rule(Table.PORT, Priority.HELLO, match, (act.Output(agent),))
 
     def classify(self) -> Iterator[Rule]:
-        """Which frames may enter, and flows that this edge splits."""
+        """Which frames may enter."""
         if any(port.guarded for port in self.intent.access):
             yield from check_rules()
         yield Rule(Table.ACCESS, Priority.DEFAULT, Match(), (act.Resubmit(Table.CLASSIFY),))
         yield Rule(Table.CLASSIFY, Priority.DEFAULT, Match(), goto=Table.FORWARD)
+
+    def flows(self, tags: TagRules | None) -> Iterator[Rule]:
+        """Flows that this edge splits."""
         agent = self.intent.agent
         if agent is None or not self.intent.flows:
             return
         for number in self.number(agent.access):
-            encap, ethernet, output = act.Encap(act.PACKET_TYPE_MPLS), act.Encap(0), act.Output(number)
             for flow in self.intent.flows:
-                actions = (encap, act.SetMplsLabel(flow.number), ethernet, output)
-                yield Rule(Table.CLASSIFY, Priority.FLOW_FIRST + flow.precedence, flow.match, actions)
-                if self.intent.relays:
-                    # Out of the agent, and back into it.
-                    back = (encap, act.SetMplsLabel(flow.number), ethernet, act.Output(act.IN_PORT))
-                    match = replace(flow.match, in_port=number)
-                    yield Rule(Table.CLASSIFY, Priority.FLOW_FIRST + flow.precedence + 1, match, back)
+                yield from flow_rules(flow, number, relays=self.intent.relays, tags=tags)
 
     def forward(self) -> Iterator[Rule]:
         """The single path of users' frames."""

@@ -61,6 +61,11 @@ def with_tag_rules(rules: Iterable[Rule], tags: TagRules | None) -> tuple[Rule, 
     return tuple(rules) if tags is None else tuple(_changed(rules))
 
 
+def with_tags_off(actions: tuple[act.Action, ...], tags: TagRules | None) -> tuple[act.Action, ...]:
+    """Actions with tags taken off in front of each label; without ``tags`` as they are."""
+    return actions if tags is None else _untag(actions)
+
+
 def _changed(rules: Iterable[Rule]) -> Iterator[Rule]:
     for rule in rules:
         yield _untagged_first(rule)

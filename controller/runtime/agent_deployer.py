@@ -353,8 +353,8 @@ class AgentDeployer:
         node, link.sent = link.session.node, config
         self._unseen.add(node)
         self.counters["agent_configs"] += 1
-        document, keyed = self.keys.document(node, config), self.keys.version(node)
-        link.session.request(document, lambda problem: self._answered(link, config, keyed, problem))
+        message, keyed = self.keys.message(node, config), self.keys.version(node)
+        link.session.request(message, lambda problem: self._answered(link, config, keyed, problem))
 
     def _recognise(self, link: AgentLink, candidates: tuple[AgentConfig, ...]) -> None:
         """An agent that ran before says by its revision whether it has what we want.

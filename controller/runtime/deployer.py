@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from hyroads.controller.control.live import Live
 from hyroads.controller.control.update_order import Orders, SwitchView, UpdateOrder, Views, pending_of
@@ -24,6 +24,7 @@ TOLD_AT_LEAST, TOLD_IF_URGENT = 100, 10
 """Switches that are told something in each cycle, whatever happens meanwhile, and if links are cut."""
 
 _NONE: Mapping[str, ClassifiedFlow] = {}
+T = TypeVar("T")
 
 
 class Addition(Protocol):
@@ -35,6 +36,18 @@ class Addition(Protocol):
 
     def added_to(self, node: str, intent: SwitchIntent) -> SwitchIntent:
         """The intent of a node's switch with that; the same object as long as nothing of it changes."""
+
+
+def _patched(known: Mapping[str, T], changes: Mapping[str, T | None]) -> dict[str, T]:
+    """A copy of a mapping with other values for some keys; None takes a key out."""
+    # Copies are compiled; only what changes is looked at.
+    patched = dict(known)
+    for key, value in changes.items():
+        if value is None:
+            patched.pop(key, None)
+        else:
+            patched[key] = value
+    return patched
 
 
 @dataclass(eq=False)
@@ -119,7 +132,7 @@ class Deployer:
                 seen[node] = view
             self._stale.discard(node)
         if seen:
-            self._seen = {node: view for node, view in {**self._seen, **seen}.items() if view is not None}
+            self._seen = _patched(self._seen, seen)
 
     def _desired(self, node: str, intent: SwitchIntent, flows: Mapping[str, ClassifiedFlow]) -> DesiredRules:
         """What a node's switch shall do, with all flows."""
@@ -155,17 +168,17 @@ class Deployer:
     def _planned(self) -> Mapping[str, Mapping[str, ClassifiedFlow]]:
         """By node what the plan in force lets it classify; plans share it as long as it is the same."""
         plan = self.live.in_force
-        changed = differing(self._classified, plan.classified)
-        nodes = {node for flow in changed if (node := self._ingress_of.pop(flow, None)) is not None}
-        for flow in changed & plan.classified.keys():
-            self._ingress_of[flow] = node = plan.flows[flow].ingress or ""
-            nodes.add(node)
-        for node in nodes:
-            known = self._flows_at.get(node, _NONE)
-            remaining = {flow: classified for flow, classified in known.items() if flow not in changed}
-            new = {flow: plan.classified[flow] for flow in changed if self._ingress_of.get(flow) == node}
-            self._flows_at[node] = {**remaining, **new}
-        self._stale |= nodes
+        changes: dict[str, dict[str, ClassifiedFlow | None]] = {}
+        for flow in differing(self._classified, plan.classified):
+            before = self._ingress_of.pop(flow, None)
+            if before is not None:
+                changes.setdefault(before, {})[flow] = None
+            if flow in plan.classified:
+                self._ingress_of[flow] = node = plan.flows[flow].ingress or ""
+                changes.setdefault(node, {})[flow] = plan.classified[flow]
+        for node, changed in changes.items():
+            self._flows_at[node] = _patched(self._flows_at.get(node, _NONE), changed)
+        self._stale |= changes.keys()
         self._classified = plan.classified
         return self._flows_at
 
@@ -173,10 +186,9 @@ class Deployer:
         """What a switch shall do, of flows only some."""
         known = self._allowed.get(node)
         if known is None or known[0] is not wanted or known[1] != only:
-            flows = wanted.flows
-            if not flows.keys() <= only:
-                flows = {flow: classified for flow, classified in flows.items() if flow in only}
-            permitted = wanted if flows is wanted.flows else DesiredRules(wanted.intent, flows)
+            barred = wanted.flows.keys() - only
+            flows = _patched(wanted.flows, dict.fromkeys(barred)) if barred else wanted.flows
+            permitted = DesiredRules(wanted.intent, flows) if barred else wanted
             known = self._allowed[node] = (wanted, only, permitted)
         return known[2]
 

@@ -7,7 +7,6 @@ do. Services use it as their ``services.port.ControllerPort``.
 from __future__ import annotations
 
 import logging
-import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -46,6 +45,7 @@ from .deployer import Deployer
 from .faults import FaultLog, log_plan
 from .garbage import Garbage
 from .saver import Saver
+from .urgency import CUT_S, DECLARED_S, Urgency
 
 LOG = logging.getLogger("hyroads.controller")
 TICK_S = 0.2
@@ -64,8 +64,6 @@ STEP_S = 0.005
 """Work that is done in one go, before others may run."""
 MOST_STEP_S = 0.05
 """The same while devices of a large network come up, and others take long each time that they run."""
-URGENT_S = 0.6
-"""So long slots and other work wait at most until agents are told of a cut in a large network."""
 MOST_PREPARED = 3
 """So often at most a plan is prepared anew because the state has changed meanwhile."""
 BUSY_S = 0.01
@@ -104,8 +102,9 @@ def _live(
     override: RateOverride | None,
     *,
     routes: Routes | None,
-    let_others: Callable[[], object],
+    waits: shim.Gate,
 ) -> Live:
+    """``waits``: where searches wait for what is more urgent."""
     options, is_large = options_of(settings), len(context.network.links) >= LARGE
     together_s = max([TOGETHER_S, *(2 * hello.dead_ms / 1e3 for hello in hello_configs(context, options).values())])
     measured_by = source or ConfiguredSource(context.network)
@@ -123,7 +122,7 @@ def _live(
         in_parts=is_large,
         turns=shim.new_lock(),
         pause=partial(shim.sleep, 0) if is_large else lambda: None,
-        let_others=let_others,
+        let_others=partial(waits.wait, CUT_S),
     )
 
 
@@ -152,22 +151,14 @@ class EventLoop:
     routes: InitVar[Routes | None] = None
     before_slot: list[Callable[[], None]] = field(default_factory=list, init=False)
     """Who has measurements that wait to be taken."""
-    _urgent_until_s: float = field(default=-math.inf, init=False)
-    """So long at most a cut comes before slots and searches; -inf: there is none to be deployed."""
-    _gave_way_at: int = field(default=-1, init=False)
-    """Slots that had begun when one gave way the last time."""
     _gave_s: float = field(default=0.0, init=False)
     """How long the slot of now has given way."""
-    _calm: shim.Signal = field(default_factory=shim.Signal, init=False)
-    """The cut is deployed."""
     _is_preparing: bool = field(default=False, init=False)
     """Other capacities are prepared, which then count."""
     _prepared: State | None = field(default=None, init=False)
     """What is being prepared to be planned."""
     _is_refreshing: bool = field(default=False, init=False)
     """Rates are worked out between slots."""
-    _searches: shim.Gate = field(default_factory=shim.Gate, init=False)
-    """Closed while something is planned, or a cut is to be deployed."""
 
     def __post_init__(  # noqa: PLR0917 - the fields above, in their order
         self,
@@ -183,8 +174,8 @@ class EventLoop:
         self.declared = context.network
         """The network file as it was last read; nodes, links and their order are those of ``context``."""
         self._is_large = len(context.network.links) >= LARGE
-        let_others = partial(self._searches.wait, URGENT_S)
-        self.live = _live(context, settings, numbers, source, override, routes=routes, let_others=let_others)
+        self.urgency = Urgency(clock)
+        self.live = _live(context, settings, numbers, source, override, routes=routes, waits=self.urgency.searches)
         self._hellos = hello_configs(context, options_of(settings))
         self.slots, self._garbage = SlotClock(settings.slot_ms / 1e3, clock), Garbage()
         self.plan_ms = self.planned_at_s = 0.0
@@ -201,7 +192,7 @@ class EventLoop:
         self.switches, self.session_of = self.registry.sessions, self.registry.of
         self.agents.runs = self.live.adopt_rates
         self._deployer = Deployer(
-            self.live, self.agents, self.registry, self._is_overtaken, is_urgent=lambda: self.is_urgent
+            self.live, self.agents, self.registry, self._is_overtaken, is_urgent=lambda: self.urgency.is_there
         )
         self.views, self.additions = self._deployer.views, self._deployer.additions
         self.markers = SequenceMarkers(self._hear)
@@ -290,10 +281,12 @@ class EventLoop:
 
     def declare(self, flow: DeclaredFlow) -> None:
         """A flow shall be carried."""
+        self._give_way(DECLARED_S, {flow.spec.id})
         self.change_flows([flow], [])
 
     def remove(self, flow: str) -> None:
         """A flow is no longer wanted."""
+        self._give_way(DECLARED_S, {flow})
         self.change_flows([], [flow])
 
     def constrain(self, changes: Mapping[Key, Constrained | None]) -> None:
@@ -340,7 +333,7 @@ class EventLoop:
             lost = self.state.ports.get(session.node, frozenset()) - session.ports.keys()
             self._become(model.switch_up(self.state, session.node, session.ports))
             if lost:
-                self._give_way(self.clock())
+                self._give_way(CUT_S)
 
     def switch_gone(self, connection: shim.Connection) -> None:
         """A connection ended. The switch goes on by itself, and may dial again before anyone needs it."""
@@ -379,7 +372,7 @@ class EventLoop:
             self.reports.forget(session.node)
             self.markers.left(session.node)
             self._become(model.agent_down(self.state, self.context, session.node), urgent=True)
-            self._give_way(self.clock())
+            self._give_way(CUT_S)
             self._await_switch(session.node)
 
     def agent_links(self, session: Session, up: Mapping[str, bool]) -> None:
@@ -390,7 +383,7 @@ class EventLoop:
             return
         self._become(self.live.links_reported(before, heard, now_s))
         if self.state.silent - before.silent:
-            self._give_way(now_s)
+            self._give_way(CUT_S)
         for link in sorted(self.state.silent ^ before.silent):
             what = "silent" if link in self.state.silent else "heard again"
             LOG.warning("link %s is %s", link, what + (", held down" if link in self.state.held else ""))
@@ -452,9 +445,9 @@ class EventLoop:
         while True:
             shim.sleep(self.slots.wait_s())
             began_s = self.clock()
-            self._wait_until_calm()
+            self.urgency.wait()
             self._gave_s = self.clock() - began_s
-            self._work_as_usual()
+            self.urgency.end()
             self._call(self.before_slot)
             with self.slots:
                 try:
@@ -492,7 +485,7 @@ class EventLoop:
             shim.in_thread(self.live.preparation(measured, is_urgent=False).run)
         except Exception as error:  # noqa: BLE001 - the loop outlives a defect in planning; it is counted and shown
             self.exception("preparing what was measured", error)
-        self._wait_until_calm()
+        self.urgency.wait()
         self._is_preparing = False
         self._become(model.measured(self.state, measured.capacity_mbps, measured.interference), urgent=True)
 
@@ -517,8 +510,8 @@ class EventLoop:
                 self._refresh()
             if self.live.has_better:
                 self.wake(now=True)
-        if not self.is_urgent:
-            self._searches.open()
+        if not self.urgency.is_there:
+            self.urgency.searches.open()
         self.saver.begin()
         self.progress.notify()
 
@@ -570,35 +563,15 @@ class EventLoop:
             except Exception as error:  # noqa: BLE001 - a service's defect is counted and shown, and harms no other
                 self.exception("a service", error)
 
-    def _give_way(self, now_s: float) -> None:
-        """Links were cut: slots and searches wait until that is planned and deployed. Each of them would hold it up as
-        long as it takes itself, and what it found would be outdated. Where links are cut all the time, one slot takes
-        place between two of them.
-        """
-        may = self.settled and self.leads and not self._is_bringing_up
-        if self._is_large and may and self._gave_way_at != self._slots_begun:
-            self._urgent_until_s, self._gave_way_at = now_s + URGENT_S, self._slots_begun
-            self._searches.close()
-
-    @property
-    def is_urgent(self) -> bool:
-        """Whether links were cut and agents are not told yet: nothing else matters as much, for a while."""
-        return self._urgent_until_s > self.clock()
-
-    def _wait_until_calm(self) -> None:
-        while (urgent_s := self._urgent_until_s - self.clock()) > 0:
-            self._calm.wait(urgent_s)
+    def _give_way(self, within_s: float, flows: set[str] | None = None) -> None:
+        """Links were cut, or ``flows`` declared: slots and searches wait until that is planned and deployed."""
+        if self._is_large and self.settled and self.leads and not self._is_bringing_up:
+            self.urgency.begin(within_s, self._slots_begun, flows)
 
     def _agents_told(self) -> None:
         """They run what they shall. If the state has changed since, that is to be told first."""
         if self._tried_version == self.state.version:
-            self._work_as_usual()
-
-    def _work_as_usual(self) -> None:
-        if self._urgent_until_s > -math.inf:
-            self._urgent_until_s = -math.inf
-            self._searches.open()
-            self._calm.notify()
+            self.urgency.deployed(lambda flows: self.carried_out(flows) and not self.saver.is_asked)
 
     def _is_overtaken(self) -> bool:
         """Lets a slot pass that is due, where steps are long; whether there is something else to plan meanwhile.
@@ -607,7 +580,7 @@ class EventLoop:
         """
         if not self._is_large:
             return False
-        is_pressed = self._is_bringing_up or self.is_urgent
+        is_pressed = self._is_bringing_up or self.urgency.is_there
         step_s = min(MOST_STEP_S, max(STEP_S, self._others_s)) if is_pressed else STEP_S
         if self.clock() >= self._paused_s + step_s:
             began_s = self.clock()
@@ -630,7 +603,7 @@ class EventLoop:
             state = model.switch_down(state, node)
         self._become(state)
         if overdue:
-            self._give_way(now_s)
+            self._give_way(CUT_S)
         if now_s >= self._ticked_s + TICK_S:
             self._ticked_s = now_s
             self.registry.tick()
@@ -671,7 +644,7 @@ class EventLoop:
                 # Another green thread is at it, and wakes the loop then.
                 return
             # Until that is deployed.
-            self._searches.close()
+            self.urgency.searches.close()
             try:
                 if not self._prepare():
                     return

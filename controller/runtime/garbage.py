@@ -7,7 +7,8 @@ each few seconds, right after a slot, and what survives is then *frozen*: it is 
 is still freed by its reference count. Only cycles that were frozen alive stay behind; once the objects in use have
 doubled all of them are looked through once.
 
-What there is to look through grows with the time between two looks: where a look takes long the next one is sooner.
+What there is to look through grows with the time between two looks: where a look takes long the next ones are sooner,
+so that none takes much longer than ``LOOK_S``.
 Frozen objects are never counted, as Python walks through all of them for it (3 million: 0.3 s, three slots).
 
 Python's thresholds of the young generations are kept. It counts objects made less objects freed, also old ones: with a
@@ -25,7 +26,7 @@ from dataclasses import dataclass
 LOG = logging.getLogger("hyroads.controller")
 EVERY_S = 5.0
 # A look should take no longer; looks are no closer than that.
-LOOK_S = 0.02
+LOOK_S = 0.01
 LEAST_S = 0.5
 # Python's own count of young collections before an old one; so many never come.
 NEVER = 2**30
@@ -41,6 +42,7 @@ class Garbage:
     every_s: float = EVERY_S
     spare_objects: int = SPARE_OBJECTS
     _due_s: float | None = None
+    _looked_s: float = 0.0
     _whole: int = 0
 
     def begin(self, now_s: float) -> None:
@@ -65,6 +67,7 @@ class Garbage:
     def _all(self, now_s: float) -> None:
         gc.unfreeze()
         self._recent(now_s)
+        # That is no measure of what there will be to look through.
         self._due_s = now_s + self.every_s
         self._whole = sys.getallocatedblocks()
 
@@ -72,5 +75,6 @@ class Garbage:
         began_s = _worked_s()
         gc.collect()
         gc.freeze()
-        share = LOOK_S / max(LOOK_S, _worked_s() - began_s)
-        self._due_s = now_s + max(LEAST_S, self.every_s * share)
+        share = LOOK_S / max(1e-6, _worked_s() - began_s)
+        self._due_s = now_s + min(self.every_s, max(LEAST_S, (now_s - self._looked_s) * share))
+        self._looked_s = now_s

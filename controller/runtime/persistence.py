@@ -8,6 +8,7 @@ services save. Whatever the file contains, the controller starts with the valid 
 from __future__ import annotations
 
 import json
+from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from operator import itemgetter
@@ -18,13 +19,16 @@ from hyroads.controller.agents.frame_keys import is_secret, new_secret
 from hyroads.controller.core.addressing import FIRST_FLOW, FIRST_PATH, LAST_FLOW, LAST_PATH, Numbers, PathName
 from hyroads.controller.core.checking import Place, Problems
 from hyroads.controller.core.errors import ConfigError
+from hyroads.controller.core.mappings import differing
 from hyroads.controller.core.netfile_sections import MAX_FLOWS, flow_document, parse_flows
 from hyroads.controller.core.network import FlowSpec, Network
 from hyroads.controller.core.network import Place as Attached
 from hyroads.controller.files.state import Content, Document, Format, JsonText, StateFile
 from hyroads.controller.model.handover import Constrained, Key, places_of
-from hyroads.controller.model.plan import differing
 from hyroads.controller.model.state import DeclaredFlow, Origin
+
+FEW = 64
+"""So many keys are put in their places one by one."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +92,7 @@ def decode(document: Document, name: str, network: Network) -> tuple[Saved, list
 
 class _Texts:
     """The JSON of a mapping. An item that is the very object of the last time is not encoded again. ``encode`` makes
-    the text of an item from its key and its value.
+    the text of an item from its key and its value. Mappings must not be changed once they were given.
     """
 
     def __init__(self, encode: Callable[[str, Any], str]) -> None:
@@ -96,6 +100,7 @@ class _Texts:
         self._items: Mapping[str, Any] = {}
         self._texts: dict[str, str] = {}
         self._sorted: list[str] = []
+        self._fresh: list[str] = []
 
     def of(self, items: Mapping[str, Any]) -> Iterator[str]:
         """The texts of the items, in their order."""
@@ -104,18 +109,24 @@ class _Texts:
 
     def _encode_changed(self, items: Mapping[str, Any]) -> None:
         for key in differing(self._items, items):
-            if key in items:
-                self._texts[key] = self._encode(key, items[key])
-            else:
+            if key not in items:
                 del self._texts[key]
-        self._items = dict(items)
+                del self._sorted[bisect_left(self._sorted, key)]
+                continue
+            if key not in self._texts:
+                # Mostly all of them at the start, then one after the other.
+                self._fresh.append(key)
+            self._texts[key] = self._encode(key, items[key])
+        if len(self._fresh) < FEW:
+            for key in self._fresh:
+                insort(self._sorted, key)
+        else:
+            self._sorted = sorted(self._sorted + self._fresh)
+        self._fresh = []
+        self._items = items
 
     def whole(self, items: Mapping[str, Any]) -> JsonText:
         """The text of the mapping, in the order of its keys."""
-        if items.keys() != self._items.keys():
-            known = [key for key in self._sorted if key in items]
-            # What is sorted but for a few at its end is sorted fast.
-            self._sorted = sorted([*known, *(items.keys() - self._items.keys())])
         self._encode_changed(items)
         return JsonText(f"{{{', '.join(map(self._texts.__getitem__, self._sorted))}}}")
 

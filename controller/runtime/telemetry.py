@@ -11,10 +11,10 @@ import logging
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from hyroads.controller.agents.server import Radios, Stations
-from hyroads.controller.control.reports import Entries, Entry
+from hyroads.controller.control.report_columns import Total, Totals
 from hyroads.controller.control.telemetry import TelemetryIngest
 from hyroads.controller.core.estimate.busy_time import Interface
 from hyroads.controller.core.network import Network
@@ -111,7 +111,7 @@ class CollectorEvents:
 
 
 PORTS_EVERY_S = 1.0
-ASK_SHARE, READ_SHARE, SENT_SHARE, METER_SHARE, RADIO_SHARE = 0.35, 0.1, 0.1, 0.2, 0.1
+ASK_SHARE, SENT_SHARE, METER_SHARE, RADIO_SHARE = 0.4, 0.1, 0.25, 0.1
 """Of that time, in which switches are asked, and work on what agents and radios say is spread: with 5,000 flows that
 takes 0.2 s, and whoever wants something meanwhile would wait behind a piece of it each time that others run.
 """
@@ -175,17 +175,15 @@ class Telemetry:
                 session.ask_ports()
                 shim.sleep(PORTS_EVERY_S * ASK_SHARE / len(sessions))
             try:
-                told = _told(event_loop)
+                told = event_loop.reports.totals(REPORT_AGE_S)
                 self.ingest.ports.agents(_sent_bytes(event_loop, told), self._clock())
                 self.meter(event_loop, told)
             except Exception as error:  # noqa: BLE001 - counted and shown; the next second is another try
                 event_loop.exception("port statistics", error)
             shim.sleep(max(0.1, due_s - self._clock()))
 
-    def meter(self, event_loop: EventLoop, told: Mapping[str, Entries]) -> None:
-        """Tells the traffic meter what agents (``told``, by node) and radios have counted; once a second. Others run
-        meanwhile.
-        """
+    def meter(self, event_loop: EventLoop, told: Totals) -> None:
+        """Tells the traffic meter what agents (``told``) and radios counted; once a second. Others run meanwhile."""
         now_s, traffic, current = self._clock(), self.traffic, set()
         flows = event_loop.plan.flows if event_loop.plan is not None else {}
         pause_s = PORTS_EVERY_S * METER_SHARE * TOGETHER / max(TOGETHER, len(flows))
@@ -202,77 +200,44 @@ class Telemetry:
             traffic.radio(interface, share, RADIO, time_s)
 
 
-def _told(event_loop: EventLoop) -> dict[str, Entries]:
-    """By node: what the agents at the ends of flows said last. Others run meanwhile, and most agents report again then:
-    a report is read once, and not for each of its flows.
-    """
-    plan = event_loop.plan
-    flows = plan.flows.values() if plan is not None else ()
-    nodes = {node or "": None for flow in flows if flow.mode == MULTIPATH for node in (flow.ingress, flow.egress)}
-    found = {}
-    for node in shim.cooperatively(nodes, 1, PORTS_EVERY_S * READ_SHARE / max(1, len(nodes))):
-        entries = event_loop.reports.entries(node, REPORT_AGE_S)
-        if entries is not None:
-            found[node] = entries
-    return found
-
-
-_NOBODY = Entries(0.0, {})
-
-
-def _meter_flow(traffic: TrafficMeter, told: Mapping[str, Entries], flow: FlowPlan, now_s: float) -> None:
+def _meter_flow(traffic: TrafficMeter, told: Totals, flow: FlowPlan, now_s: float) -> None:
     """What the agents at both ends of a flow say of it and of its paths."""
-    here, there = (told.get(node or "", _NOBODY) for node in (flow.ingress, flow.egress))
-    sending, receiving = here.of.get(("ingress", flow.number)), there.of.get(("egress", flow.number))
-    sent_s, received_s = here.time_s, there.time_s
-    delivered = _counted(receiving, received_s, _DELIVERED)
-    if delivered is not None and receiving is not None and receiving["lost"] is not None:
-        traffic.flow(flow.spec.id, delivered, int(receiving["lost"]), now_s)
-    here_by_id, there_by_id = (
-        {path["id"]: path for path in entry["paths"]} if entry else {} for entry in (sending, receiving)
-    )
+    here, there = flow.ingress or "", flow.egress or ""
+    delivered = told.delivered(there, flow.number)
+    if delivered is not None and delivered.other is not None:
+        traffic.flow(flow.spec.id, _counted(delivered), int(delivered.other), now_s)
     for path, links in zip(flow.paths, flow.separate_links, strict=True):
-        arrived = there_by_id.get(path.id)
+        sent = told.path(here, "ingress", flow.number, path.id)
+        received = told.path(there, "egress", flow.number, path.id)
         traffic.path(
             (flow.spec.id, path.id),
             links,
-            sent=_counted(here_by_id.get(path.id), sent_s, _SENT),
-            received=_counted(arrived, received_s, _RECEIVED),
-            delay_ms=arrived["delay_ms"] if arrived is not None else None,
+            sent=_counted(sent) if sent is not None else None,
+            received=_counted(received) if received is not None else None,
+            delay_ms=received.other if received is not None else None,
             now_s=now_s,
         )
 
 
-_SENT, _RECEIVED, _DELIVERED = ((f"{what}_bytes", f"{what}_frames") for what in ("sent", "received", "delivered"))
-"""Names of counters of bytes and frames."""
+def _counted(total: Total) -> Counted:
+    return Counted(total.time_s, total.payload_bytes, total.frames)
 
 
-def _counted(entry: Entry | None, time_s: float, names: tuple[str, str]) -> Counted | None:
-    """Two of the counters of a flow or path; None if the agent says nothing."""
-    if entry is None:
-        return None
-    octets, frames = entry.get(names[0]), entry.get(names[1])
-    return None if octets is None or frames is None else Counted(time_s, int(octets), int(frames))
-
-
-def _sent_bytes(event_loop: EventLoop, told: Mapping[str, Entries]) -> dict[Interface, int]:
+def _sent_bytes(event_loop: EventLoop, told: Totals) -> dict[Interface, int]:
     """What the agents of ingresses sent so far, by the interface that it left by. Others run meanwhile."""
     flows = event_loop.plan.flows.values() if event_loop.plan is not None else ()
     sent: dict[Interface, int] = {}
     for flow in shim.cooperatively(flows, TOGETHER, PORTS_EVERY_S * SENT_SHARE * TOGETHER / max(TOGETHER, len(flows))):
-        if flow.mode == MULTIPATH and flow.ingress is not None and flow.ingress in told:
-            _add_sent(sent, event_loop.context.network, flow.ingress, flow, told[flow.ingress])
+        if flow.mode == MULTIPATH and flow.ingress is not None:
+            _add_sent(sent, event_loop.context.network, flow.ingress, flow, told)
     return sent
 
 
-def _add_sent(sent: dict[Interface, int], network: Network, node: str, flow: FlowPlan, told: Entries) -> None:
-    entry = told.of.get(("ingress", flow.number))
-    # Of several entries of one path the first counts.
-    entries = {} if entry is None else {path["id"]: path for path in reversed(entry["paths"])}
+def _add_sent(sent: dict[Interface, int], network: Network, node: str, flow: FlowPlan, told: Totals) -> None:
     for path in (path for path in flow.paths if path.copied_from is None):
-        counted = entries.get(path.id)
+        counted = told.path(node, "ingress", flow.number, path.id)
         first = network.links[network.link_index[path.links[0]]]
         # From a plain client the first hop is not the agent's.
-        if counted is not None and counted["sent_bytes"] is not None and first.source == node:
+        if counted is not None and first.source == node:
             interface = (node, first.technology)
-            sent[interface] = sent.get(interface, 0) + int(counted["sent_bytes"])
+            sent[interface] = sent.get(interface, 0) + counted.payload_bytes

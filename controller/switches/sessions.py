@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import compress
 from struct import Struct
 
 from hyroads.controller.control.update_order import SwitchView
@@ -19,11 +20,11 @@ from hyroads.controller.core.errors import OpenFlowError
 from hyroads.controller.framework.ryu_shim import Connection
 from hyroads.controller.ofp import wire
 from hyroads.controller.ofp.access import is_access
-from hyroads.controller.ofp.diff import Batch, Installed, batch_of, difference, error_of, next_xid
+from hyroads.controller.ofp.diff import Batch, Installed, batch_of, error_of, next_xid
 from hyroads.controller.ofp.hosts import is_learned
 from hyroads.controller.ofp.intents import ClassifiedFlow, SwitchIntent
 from hyroads.controller.ofp.match import Match
-from hyroads.controller.ofp.pipeline import Priority, Table
+from hyroads.controller.ofp.pipeline import Table
 from hyroads.controller.ofp.readback import (
     FlowStat,
     PortCounters,
@@ -33,13 +34,13 @@ from hyroads.controller.ofp.readback import (
     parse_port_stats,
 )
 from hyroads.controller.ofp.rule import MARK_MASK, MARK_VALUE, GroupEntry, Rule, RuleKey, is_ours
-from hyroads.controller.ofp.rules import network_rules, rules_for, rules_of_sessions
 from hyroads.controller.ofp.vlan_tags import TABLES as TAG_TABLES
 from hyroads.controller.ofp.vlan_tags import TagRules
 
 from .access_layer import AccessLayer
 from .host_tables import ANSWER_WITHIN_S, MAX_PUNTED_PER_S, RETRY_REFUSED_S, HostLayer
 from .roles import SwitchRole, parse_role_reply
+from .wanted import Ports, WantedRules
 
 LOG = logging.getLogger("hyroads.switches")
 MAX_PORTS = 65_536
@@ -50,7 +51,10 @@ _METER_FEATURES = Struct("!IIIBBxx")
 
 @dataclass(frozen=True)
 class DesiredRules:
-    """What a switch shall do: its intent without flows (but with sessions), and the flows that it may classify."""
+    """What a switch shall do: its intent without flows (but with sessions), and the flows that it may classify.
+
+    Who changes ``flows`` makes another mapping; a flow that stays is the very object in both.
+    """
 
     intent: SwitchIntent
     flows: Mapping[str, ClassifiedFlow]
@@ -94,7 +98,10 @@ class SwitchSession:
 
     def __post_init__(self) -> None:
         self.ports = self.connection.ports()
+        self._wanted = WantedRules()
         self._installed: dict[RuleKey, Installed] | None = None
+        self._classifying: set[int] = set()
+        """Cookies of installed rules of CLASSIFY."""
         self._reading: list[Installed] = []
         self._readback_xid = 0
         self._groups: set[int] = set()
@@ -113,10 +120,8 @@ class SwitchSession:
         self._ports_of_goal: Mapping[str, int] | None = None
         """The ports that the goal was compared with last."""
         self._told: dict[str, ClassifiedFlow] = {}
-        self._asked: tuple[SwitchIntent, Mapping[str, ClassifiedFlow], dict[str, int], TagRules | None] | None = None
         self._viewed: tuple[DesiredRules, object, object, object, object, object, object, int, SwitchView] | None = None
         self._applied = 0
-        self._rules: Mapping[str, Rule] = {}
         self._confirmed_goal: _Goal | None = None
         self._refused: tuple[RuleKey, ...] = ()
         self._refused_until_s = 0.0
@@ -189,25 +194,20 @@ class SwitchSession:
         return view
 
     def _view(self, wanted: DesiredRules) -> SwitchView:
-        rules = self._rules_of(wanted.intent, {**self._told, **wanted.flows})
-        installed = self._installed or {}
-        sure = {flow for flow, rule in rules.items() if _has(installed, rule)}
-        if self._batch is None:
-            unsure, coming = set(), set()
-        else:
-            change = self._batch.change
-            touched = {rule.key for rule in change.adds} | {rule.key for rule in change.deletes}
-            unsure = {flow for flow in sure if rules[flow].key in touched}
-            coming = {flow for flow, rule in rules.items() if rule in change.adds}
-        ready = self._confirmed_goal is not None and not self._refused
-        return SwitchView(ready, frozenset(sure - unsure), frozenset(sure | coming))
+        # A cookie says all of a rule, so it is enough to know which are there; what looks at every flow is compiled.
+        cookies = self._wanted.cookies(wanted.intent, {**self._told, **wanted.flows}, self.ports, self.tags)
 
-    def _rules_of(self, intent: SwitchIntent, flows: Mapping[str, ClassifiedFlow]) -> Mapping[str, Rule]:
-        """Rules of flows; those of the last time if nothing of them changed, as is so nearly always."""
-        asked = (intent, flows, dict(self.ports), self.tags)
-        if self._asked != asked:
-            self._asked, self._rules = asked, _flow_rules(*asked)
-        return self._rules
+        def flows_of(found: Container[int]) -> frozenset[str]:
+            return frozenset(compress(cookies, map(found.__contains__, cookies.values())))
+
+        ready = self._confirmed_goal is not None and not self._refused
+        sure = flows_of(self._classifying)
+        if self._batch is None:
+            return SwitchView(ready, sure, sure)
+        change, installed = self._batch.change, self._installed or {}
+        replaced = (installed.get(rule.key) for rule in change.adds)
+        unsure = {rule.cookie for rule in (*replaced, *change.deletes) if rule is not None}
+        return SwitchView(ready, sure - flows_of(unsure), sure | flows_of({rule.cookie for rule in change.adds}))
 
     def goes_on_from(self, old: SwitchSession) -> None:
         """Take the place of another session on the same connection: answers to it must not be taken for ours."""
@@ -247,7 +247,8 @@ class SwitchSession:
         ports = tuple(sorted(self.ports.items()))
         new = goal is None or goal.wanted != wanted or goal.ports != ports or goal.tags != self.tags
         if new:
-            self._goal = _Goal(wanted, ports, self.tags, goal)
+            self._wanted.follow(wanted.intent, wanted.flows, ports, self.tags)
+            self._goal = _Goal(wanted, ports, self.tags)
             self._told.update(wanted.flows)
             self._refused = ()
             self.touched()
@@ -413,6 +414,8 @@ class SwitchSession:
         learned = [rule for rule in ours if is_learned(rule.priority)]
         known = {rule.key for rule in (*learned, *access)}
         self._installed = {rule.key: rule for rule in self._reading if rule.key not in known}
+        self._classifying = {rule.cookie for rule in self._installed.values() if rule.table == Table.CLASSIFY}
+        self._wanted.is_unsure()
         self._applied += 1
         self.touched()
         self.hosts.start(learned)
@@ -511,7 +514,7 @@ class SwitchSession:
         goal = self._goal
         if goal is None or self._installed is None or self._batch is not None or goal is self._confirmed_goal:
             return
-        change = difference(goal.rules, self._installed.values(), goal.groups, self._groups)
+        change = self._wanted.change(self._installed, self._groups)
         if self._refused:
             adds = tuple(rule for rule in change.adds if rule.key not in self._refused)
             change = replace(change, adds=adds, group_adds=() if not adds else change.group_adds)
@@ -525,6 +528,7 @@ class SwitchSession:
         if not self.may_change:
             return
         self._batch = batch = batch_of(change, self.xid())
+        self._wanted.sent()
         self.touched()
         self._last_xid = batch.last_xid
         self._deadline_s = self.clock() + ANSWER_WITHIN_S
@@ -539,9 +543,12 @@ class SwitchSession:
         self._applied += 1
         installed = self._installed if self._installed is not None else {}
         added, deleted = batch.in_force()
+        replaced = (installed.pop(rule.key, None) for rule in (*added, *deleted))
+        self._classifying.difference_update([rule.cookie for rule in (*replaced, *deleted) if rule is not None])
         installed.update((rule.key, rule) for rule in added)
-        for rule in deleted:
-            installed.pop(rule.key, None)
+        self._classifying.update(rule.cookie for rule in added if rule.table == Table.CLASSIFY)
+        if batch.refusals:
+            self._wanted.is_unsure()
         no_groups = {refusal.subject.id for refusal in batch.refusals if isinstance(refusal.subject, GroupEntry)}
         self._groups |= {group.id for group in batch.change.group_adds} - no_groups
         self._groups.difference_update(batch.change.group_deletes)
@@ -563,38 +570,10 @@ class SwitchSession:
         return first
 
 
+@dataclass(frozen=True, eq=False)
 class _Goal:
-    """Wanted rules for certain ports, compiled once; what differs in sessions alone shares the rest with the last."""
+    """What is wanted, and of which ports and with which treatment of tags."""
 
-    def __init__(
-        self, wanted: DesiredRules, ports: tuple[tuple[str, int], ...], tags: TagRules | None, last: _Goal | None
-    ) -> None:
-        self.wanted = wanted
-        self.ports = ports
-        self.tags = tags
-        self._network = replace(
-            wanted.intent, flows=tuple(wanted.flows.values()), branches=(), entries=(), members=(), hears_reports=False
-        )
-        same = last is not None and (last.ports, last.tags, last._network) == (ports, tags, self._network)
-        self._network_rules: tuple[Rule, ...] = (
-            last._network_rules if last is not None and same else network_rules(self._network, dict(ports), tags).rules
-        )
-        sessions = rules_of_sessions(wanted.intent, dict(ports), tags)
-        self.rules: tuple[Rule, ...] = self._network_rules + sessions.rules
-        self.groups = sessions.groups
-
-
-def _flow_rules(
-    intent: SwitchIntent, flows: Mapping[str, ClassifiedFlow], ports: Mapping[str, int], tags: TagRules | None
-) -> dict[str, Rule]:
-    """Flow -> the rule that classifies it in a switch with these ports; empty if its agent's port is missing."""
-    bare = SwitchIntent(intent.node, intent.dpid, intent.node_label, intent.flood_label, agent=intent.agent)
-    rules = rules_for(replace(bare, flows=tuple(flows.values())), ports, tags).rules
-    by_key = {rule.key: rule for rule in rules if rule.table == Table.CLASSIFY}
-    keys = {f: Rule(Table.CLASSIFY, Priority.FLOW_FIRST + flow.precedence, flow.match).key for f, flow in flows.items()}
-    return {flow: by_key[key] for flow, key in keys.items() if key in by_key}
-
-
-def _has(installed: Mapping[RuleKey, Installed], rule: Rule) -> bool:
-    found = installed.get(rule.key)
-    return found is not None and found.cookie == rule.cookie
+    wanted: DesiredRules
+    ports: Ports
+    tags: TagRules | None

@@ -48,7 +48,8 @@ class Agent:
         self.ingress: dict[int, dict[int, float]] = {}
         self.egress: dict[int, list[int]] = {}
 
-    def request(self, document: Mapping[str, Any], answer: Callable[[str | None], None], **_: Any) -> None:
+    def request(self, document: Mapping[str, Any] | str, answer: Callable[[str | None], None], **_: Any) -> None:
+        document = json.loads(document) if isinstance(document, str) else document
         self.requests += 1
         if document["type"] == "config":
             self.ingress = {

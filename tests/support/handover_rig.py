@@ -53,7 +53,8 @@ class Agent:
         self.egress: dict[int, dict[str, Any]] = {}
         self.deaf = False
 
-    def request(self, document: Mapping[str, Any], answer: Any) -> None:
+    def request(self, document: Mapping[str, Any] | str, answer: Any) -> None:
+        document = json.loads(document) if isinstance(document, str) else document
         document = json.loads(json.dumps(document))
         if self.deaf:
             return

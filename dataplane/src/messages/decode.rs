@@ -1,10 +1,15 @@
 //! Frequent lines to numbers. Pure.
 use super::scan::Scan;
-use super::whole::{Flow, Whole, WholeReport};
+use super::whole::{Flow, Whole, WholeReport, COLUMNS};
 
 const CHANGES: &[u8] = b"{\"type\":\"changes\",";
 const RADIO_CHANGES: &[u8] = b"{\"type\":\"radio-changes\",";
 const REPORT: &[u8] = b"{\"type\":\"report\",";
+/// By side: the columns of its flows, and of their paths.
+const OF_FLOWS: [[&[u8]; COLUMNS]; 2] =
+    [[b"queued", b"queued_bytes", b"dropped"], [b"delivered_bytes", b"delivered_frames", b"lost"]];
+const OF_PATHS: [[&[u8]; COLUMNS]; 2] =
+    [[b"sent_bytes", b"sent_frames", b"rate_mbps"], [b"received_bytes", b"received_frames", b"delay_ms"]];
 /// What is no counter: with another one of these a line says something else.
 const NO_COUNTERS: [&[u8]; 4] = [b"number", b"id", b"revision", b"seq"];
 /// Counters of a reading; its neighbours' numbers are left to Python.
@@ -257,7 +262,8 @@ fn flow_members(scan: &mut Scan, side: usize, flow: &Flow, whole: &WholeReport, 
     let mut has_paths = false;
     while !scan.takes(b'}') {
         scan.expect(b',')?;
-        let column = match scan.name()? {
+        let name = scan.name()?;
+        match name {
             b"number" => return None,
             b"paths" if has_paths => return None,
             b"paths" => {
@@ -265,14 +271,11 @@ fn flow_members(scan: &mut Scan, side: usize, flow: &Flow, whole: &WholeReport, 
                 paths(scan, side, flow, whole, values)?;
                 continue;
             }
-            b"queued" if side == 0 => Some(0),
-            b"queued_bytes" if side == 0 => Some(1),
-            b"dropped" if side == 0 => Some(2),
-            _ => None,
-        };
+            _ => (),
+        }
         let value = scan.number_or_null()?;
-        if let Some(column) = column {
-            *values.get_mut(column * whole.flows + flow.at)? = value;
+        if let Some(column) = OF_FLOWS[side].iter().position(|&known| known == name) {
+            *values.get_mut(whole.first_of_flows(side) + column * whole.flows[side] + flow.at)? = value;
         }
     }
     Some(())
@@ -280,7 +283,7 @@ fn flow_members(scan: &mut Scan, side: usize, flow: &Flow, whole: &WholeReport, 
 
 fn paths(scan: &mut Scan, side: usize, flow: &Flow, whole: &WholeReport, values: &mut [f64]) -> Option<()> {
     let mut seen: Vec<u64> = Vec::new();
-    let first = 3 * whole.flows + if side == 0 { 0 } else { 3 * whole.sent };
+    let first = whole.first_of_paths(side);
     scan.members(b'[', b']', |scan| {
         scan.expect(b'{')?;
         if scan.name()? != b"id" {
@@ -294,17 +297,13 @@ fn paths(scan: &mut Scan, side: usize, flow: &Flow, whole: &WholeReport, values:
         seen.push(id);
         while !scan.takes(b'}') {
             scan.expect(b',')?;
-            let column = match scan.name()? {
-                b"id" => return None,
-                b"sent_bytes" if side == 0 => Some(0),
-                b"sent_frames" if side == 0 => Some(1),
-                b"rate_mbps" if side == 0 => Some(2),
-                b"received_bytes" if side == 1 => Some(0),
-                _ => None,
-            };
+            let name = scan.name()?;
+            if name == b"id" {
+                return None;
+            }
             let value = scan.number_or_null()?;
-            if let Some(column) = column {
-                *values.get_mut(first + column * whole.sent + row)? = value;
+            if let Some(column) = OF_PATHS[side].iter().position(|&known| known == name) {
+                *values.get_mut(first + column * whole.paths[side] + row)? = value;
             }
         }
         Some(())

@@ -7,7 +7,7 @@ use super::thread::ReadingThread;
 use super::whole::{Whole, WholeReport};
 
 /// Changes whenever a structure or a function here or the meaning of either does.
-pub const ABI_VERSION: u32 = 4;
+pub const ABI_VERSION: u32 = 5;
 
 /// Where a batch is, until the next call.
 #[repr(C)]

@@ -11,7 +11,8 @@ use std::os::unix::net::UnixStream;
 fn whole() -> Whole {
     // One flow (7) with paths 0 and 1 at its ingress, one (9) with path 3 at its egress.
     let shape = [1, 7, 2, 0, 1, 1, 9, 1, 3];
-    let values = [20.0, 28_000.0, 0.0, 100.0, 200.0, 1.0, 2.0, 5.0, 6.0, 300.0];
+    let values =
+        [20.0, 28_000.0, 0.0, 100.0, 200.0, 1.0, 2.0, 5.0, 6.0, 300.0, 3.0, 2.5, 400.0, 4.0, 0.0];
     Whole::Report(Box::new(WholeReport::new(&shape, &values).unwrap()))
 }
 
@@ -22,10 +23,13 @@ fn decoded(line: &str) -> Option<Vec<f64>> {
 
 #[test]
 fn what_changed_takes_the_place_of_what_the_whole_report_says() {
-    let line = r#"{"type":"changes","time_s":1.5,"ingress":[{"number":7,"sent":3,"queued":4,"paths":[{"id":1,"sent_bytes":250,"rate_mbps":null}]}],"egress":[{"number":9,"paths":[{"id":3,"received_bytes":350}]}]}"#;
+    let line = r#"{"type":"changes","time_s":1.5,"ingress":[{"number":7,"sent":3,"queued":4,"paths":[{"id":1,"sent_bytes":250,"rate_mbps":null}]}],"egress":[{"number":9,"lost":1,"paths":[{"id":3,"received_bytes":350,"delay_ms":null}],"delivered_frames":5}]}"#;
     let values = decoded(line).unwrap();
     assert_eq!(values[..8], [1.5, 4.0, 28_000.0, 0.0, 100.0, 250.0, 1.0, 2.0]);
-    assert!(values[9].is_nan() && values[8] == 5.0 && values[10] == 350.0);
+    assert!(values[9].is_nan() && values[8] == 5.0);
+    assert_eq!(values[10..12], [350.0, 3.0]);
+    assert!(values[12].is_nan());
+    assert_eq!(values[13..], [400.0, 5.0, 1.0]);
 }
 
 #[test]
@@ -114,7 +118,8 @@ fn a_whole_report_that_differs_in_counters_alone_is_decoded() {
     let line = REPORT.replace("\"time_s\":1,", "\"time_s\":2.5,").replace("300", "1e3").replace("1.5", "12");
     let line = line.replace("\"max_ms\":0.1", "\"max_ms\":0.25").replace("28000", "7");
     let values = decoded_again(&line, REPORT, &whole()).unwrap();
-    assert_eq!(values, [2.5, 20.0, 7.0, 0.0, 100.0, 200.0, 1.0, 2.0, 5.0, 6.0, 1e3]);
+    assert_eq!(values[..13], [2.5, 20.0, 7.0, 0.0, 100.0, 200.0, 1.0, 2.0, 5.0, 6.0, 1e3, 3.0, 2.5]);
+    assert!(values[13..15] == [400.0, 4.0] && values[15].is_nan() && values.len() == 16);
     for (before, after) in [
         ("\"number\":7", "\"number\":8"),
         ("\"id\":1", "\"id\":2"),

@@ -1,14 +1,18 @@
 //! What a message of changes refers to: the whole report or reading that Python has checked and passed on.
 use std::collections::HashMap;
 
+/// Of flows, and of paths, of each side.
+pub const COLUMNS: usize = 3;
+
 /// Columns of one report, one after the other: of flows at their ingress `queued`, `queued_bytes`, `dropped`; of
-/// their paths `sent_bytes`, `sent_frames`, `rate_mbps`; of paths at their egress `received_bytes`.
+/// their paths `sent_bytes`, `sent_frames`, `rate_mbps`; of paths at their egress `received_bytes`, `received_frames`,
+/// `delay_ms`; of flows at their egress `delivered_bytes`, `delivered_frames`, `lost`.
 #[derive(Debug, Default)]
 pub struct WholeReport {
     sides: [HashMap<u64, Flow>; 2],
-    /// How many flows and paths the ingress side has.
-    pub flows: usize,
-    pub sent: usize,
+    /// How many flows and paths both sides have.
+    pub flows: [usize; 2],
+    pub paths: [usize; 2],
     pub values: Vec<f64>,
 }
 
@@ -44,13 +48,32 @@ impl WholeReport {
                 }
             }
         }
-        found.flows = found.sides[0].len();
-        found.sent = rows[0];
-        let is_complete = rest.next().is_none() && values.len() == 3 * found.flows + 3 * rows[0] + rows[1];
+        found.flows = [found.sides[0].len(), found.sides[1].len()];
+        found.paths = rows;
+        let is_complete = rest.next().is_none() && values.len() == found.first_of_ended() + COLUMNS * found.flows[1];
         if is_complete {
             Some(found)
         } else {
             None
+        }
+    }
+
+    /// Where the columns of the paths of a side begin.
+    pub fn first_of_paths(&self, side: usize) -> usize {
+        COLUMNS * (self.flows[0] + if side == 0 { 0 } else { self.paths[0] })
+    }
+
+    /// Where the columns of flows at their egress begin.
+    fn first_of_ended(&self) -> usize {
+        COLUMNS * (self.flows[0] + self.paths[0] + self.paths[1])
+    }
+
+    /// Where the columns of the flows of a side begin.
+    pub fn first_of_flows(&self, side: usize) -> usize {
+        if side == 0 {
+            0
+        } else {
+            self.first_of_ended()
         }
     }
 

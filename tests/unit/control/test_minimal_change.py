@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any
@@ -53,7 +54,8 @@ class Session:
         self.hello = Hello(node, "x", node, None, 0)
         self.closed = False
 
-    def request(self, document: Mapping[str, Any], answer: Any) -> None:
+    def request(self, document: Mapping[str, Any] | str, answer: Any) -> None:
+        document = json.loads(document) if isinstance(document, str) else document
         self.told.append((self.node, dict(document)))
         answer(None)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
@@ -84,7 +85,8 @@ class Session:
         self.epoch_told: Any = None
         self.said: list[str] = []
 
-    def request(self, document: Mapping[str, Any], answer: Any, told: Any = None) -> None:
+    def request(self, document: Mapping[str, Any] | str, answer: Any, told: Any = None) -> None:
+        document = json.loads(document) if isinstance(document, str) else document
         self.said.append(document["type"])
         said = self.agent.answer(self, document)
         if said["type"] == "error":

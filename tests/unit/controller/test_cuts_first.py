@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -13,9 +14,10 @@ from campus_loop import SLOT_S, CampusLoop
 from hyroads.controller.control.live import Preparation
 from hyroads.controller.core.infer.change import Change
 from hyroads.controller.framework.ryu_shim import Gate, sleep, spawn
-from hyroads.controller.model.state import State, measured
-from hyroads.controller.runtime.event_loop import LARGE, URGENT_S
+from hyroads.controller.model.state import DeclaredFlow, Origin, State, measured
+from hyroads.controller.runtime.event_loop import LARGE
 from hyroads.controller.runtime.garbage import Garbage
+from hyroads.controller.runtime.urgency import CUT_S, DECLARED_S, Urgency
 
 WHILE_S = 0.05
 """Green threads that could run have done so by then."""
@@ -37,7 +39,7 @@ def campus(whole: CampusLoop, monkeypatch: pytest.MonkeyPatch) -> Iterator[Campu
     for link in sorted(whole.loop.state.silent):
         whole.cut(link, up=True)
     whole.slot()
-    whole.loop._work_as_usual()
+    whole.loop.urgency.end()
 
 
 @pytest.fixture
@@ -73,8 +75,8 @@ def test_slots_wait_until_agents_are_told(campus: CampusLoop, slots: list[float]
     link = campus.used()[0]
     before = len(slots)
     silent(campus, link)
-    campus.now_s += URGENT_S - 0.1
-    sleep(URGENT_S + WHILE_S)
+    campus.now_s += CUT_S - 0.1
+    sleep(CUT_S + WHILE_S)
     assert len(slots) == before
     campus.turn()
     sleep(WHILE_S)
@@ -84,8 +86,8 @@ def test_slots_wait_until_agents_are_told(campus: CampusLoop, slots: list[float]
 def test_they_wait_no_longer_than_that(campus: CampusLoop, slots: list[float]) -> None:
     before = len(slots)
     silent(campus, campus.used()[0])
-    campus.now_s += URGENT_S + 0.1
-    sleep(URGENT_S + WHILE_S)
+    campus.now_s += CUT_S + 0.1
+    sleep(CUT_S + WHILE_S)
     assert len(slots) > before
 
 
@@ -97,12 +99,49 @@ def test_between_two_cuts_there_is_a_slot(campus: CampusLoop, slots: list[float]
     campus.turn()
     silent(campus, second)
     # Rates are worked out in a thread meanwhile: a slot may have begun.
-    assert campus.loop.is_urgent is (len(slots) > before)
+    assert campus.loop.urgency.is_there is (len(slots) > before)
     # The next one may have begun to wait for its time when that was this long away.
     sleep(SLOT_S + WHILE_S)
     assert len(slots) > before
     silent(campus, third)
-    assert campus.loop.is_urgent
+    assert campus.loop.urgency.is_there
+
+
+def test_slots_wait_for_a_declared_flow_until_it_is_confirmed(campus: CampusLoop, slots: list[float]) -> None:
+    """Confirmed by everybody, and not only told to agents."""
+    loop, spec = campus.loop, campus.specs(1, random.Random(7), "declared", 50_000)[0]
+    sleep(SLOT_S + WHILE_S)
+    before = len(slots)
+    loop.declare(DeclaredFlow(spec, Origin.API))
+    assert loop.urgency.is_there and not loop.carried_out([spec.id])
+    campus.now_s += DECLARED_S / 2
+    sleep(WHILE_S)
+    assert len(slots) == before
+    campus.turn()
+    assert loop.carried_out([spec.id]) and not loop.urgency.is_there
+    loop.remove(spec.id)
+    campus.turn()
+
+
+def test_a_declared_flow_keeps_a_slot_for_less_time_than_it_lasts() -> None:
+    now_s = [10.0]
+    urgency = Urgency(lambda: now_s[0])
+    urgency.begin(DECLARED_S, 1, {"a"})
+    now_s[0] += DECLARED_S / 2
+    # Another one adds nothing to that.
+    urgency.begin(DECLARED_S, 1, {"b"})
+    urgency.deployed(lambda flows: flows == {"a"})
+    assert urgency.is_there and DECLARED_S < SLOT_S
+    now_s[0] += DECLARED_S / 2 + 0.001
+    assert not urgency.is_there
+    urgency.begin(DECLARED_S, 1, {"c"})
+    assert not urgency.is_there, "a slot takes place between two of them"
+    urgency.begin(DECLARED_S, 2, {"d"})
+    urgency.begin(CUT_S, 2)
+    now_s[0] += (DECLARED_S + CUT_S) / 2
+    assert urgency.is_there
+    urgency.deployed(lambda flows: flows == {"d"})
+    assert not urgency.is_there
 
 
 def test_other_capacities_count_once_they_can_be_planned_with(

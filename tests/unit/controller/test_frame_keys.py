@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -58,7 +59,8 @@ class Network:
             self.keys.heard(Hello(node, "hyroads-edge", boot, None, 0, seals=seals))
 
     def document(self, node: str) -> dict[str, Any]:
-        return self.keys.document(node, CONFIGS[node])
+        found: dict[str, Any] = json.loads(self.keys.message(node, CONFIGS[node]))
+        return found
 
     def flow(self, node: str, side: str, flow: str) -> str | None:
         return {entry.get("id", "f2"): entry.get("key") for entry in self.document(node)[side]}[flow]
@@ -138,7 +140,7 @@ def test_a_start_changes_the_keys_of_those_whom_it_concerns_and_only_once() -> N
 def test_what_an_agent_has_nothing_to_do_with_does_not_concern_it() -> None:
     net = Network()
     alone = AgentConfig(HelloConfig(40, 140, (("plc", 1000),), (("ba", MACS["b", "plc"]),)))
-    net.keys.document("a", alone)
+    net.keys.message("a", alone)
     version = net.keys.version("a")
     net.join(c="c2")
     assert net.keys.version("a") == version

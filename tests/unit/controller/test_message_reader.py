@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hyroads.controller.agents.changes import DecodedReport, DecodedReports, WholeReport
+from hyroads.controller.agents.changes import DECODED, DecodedReport, DecodedReports, WholeReport
 from hyroads.controller.agents.protocol import ProtocolError, parse_line
 from hyroads.controller.agents.telemetry import WholeReading
 from hyroads.controller.control.report_columns import ReportColumns
@@ -117,7 +117,9 @@ def changed(rng: random.Random) -> dict[str, Any]:
     sent = [path(i, "sent_bytes", "sent_frames", "rate_mbps", "skipped") for i in (0, 1) if rng.random() < 0.7]
     ingress = [{"number": 7, **some("queued", "sent", "other"), **({"paths": sent} if sent else {})}]
     ingress += [{"number": 8, **some("dropped", "queued_bytes")}] * rng.choices((0, 1, 2), (5, 5, 1))[0]
-    egress = [{"number": rng.choices((9, 10), (20, 1))[0], "paths": [path(2, "received_bytes", "delay_ms", "passed")]}]
+    arrived = [path(2, "received_bytes", "received_frames", "delay_ms", "passed")]
+    delivered = some("delivered_bytes", "delivered_frames", "lost", "late")
+    egress = [{"number": rng.choices((9, 10), (20, 1))[0], "paths": arrived, **delivered}]
     parts = {"ingress": ingress, "egress": egress, **some("malformed", "cpu_s")}
     kept = {name: part for name, part in parts.items() if rng.random() < 0.7}
     return {"type": "changes", "time_s": rng.choice((2, 2.25, 1e9)), **kept}
@@ -142,8 +144,7 @@ def columns_of(report: Any) -> list[float]:
     """What the columns of reports keep, from the parser's report."""
     sent = [path for flow in report["ingress"] for path in flow["paths"]]
     received = [path for flow in report["egress"] for path in flow["paths"]]
-    rows = [(report["ingress"], ("queued", "queued_bytes", "dropped"))]
-    rows += [(sent, ("sent_bytes", "sent_frames", "rate_mbps")), (received, ("received_bytes",))]
+    rows = zip((report["ingress"], sent, received, report["egress"]), DECODED, strict=True)
     values = [entry[name] for entries, names in rows for name in names for entry in entries]
     return [float("nan") if value is None else float(value) for value in values]
 

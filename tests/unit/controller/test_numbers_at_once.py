@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hyroads.controller.agents.changes import DecodedReports, WholeReport
+from hyroads.controller.agents.changes import DECODED, DecodedReports, WholeReport
 from hyroads.controller.agents.clients import ClientAccess
 from hyroads.controller.agents.markers import SequenceMarkers
 from hyroads.controller.agents.protocol import Hello, parse_line
@@ -193,8 +193,7 @@ class Agent:
 def numbers_of(report: Mapping[str, Any]) -> list[float]:
     """What the library decodes of a report."""
     sent, received = ([path for flow in report[side] for path in flow["paths"]] for side in ("ingress", "egress"))
-    rows = [(report["ingress"], ("queued", "queued_bytes", "dropped"))]
-    rows += [(sent, ("sent_bytes", "sent_frames", "rate_mbps")), (received, ("received_bytes",))]
+    rows = zip((report["ingress"], sent, received, report["egress"]), DECODED, strict=True)
     values = [entry[name] for entries, names in rows for name in names for entry in entries]
     return [float("nan") if value is None else float(value) for value in (report["time_s"], *values)]
 
@@ -209,6 +208,14 @@ def plan_of(rng: random.Random) -> Plan:
     return Plan(1, flows, {}, {}, Numbers())
 
 
+def totals(registry: ReportRegistry) -> list[object]:
+    """What the traffic meter is told."""
+    told = registry.totals(1.0)
+    sides = [(node, side, number) for node in NODES for side in ("ingress", "egress") for number in range(16, 20)]
+    paths: list[object] = [told.path(*of, path) for of in sides for path in range(1, 4)]
+    return paths + [told.delivered(node, number) for node in NODES for number in range(16, 20)]
+
+
 def registry_says(registry: ReportRegistry, plan: Plan) -> str:
     """All that it says of reports; nan and None are told apart."""
     document = registry.document(plan)
@@ -217,7 +224,7 @@ def registry_says(registry: ReportRegistry, plan: Plan) -> str:
         registry.side(node, side, number) for node in NODES for side in ("ingress", "egress") for number in (16, 17)
     ]
     both = [({**(side.entry or {})}, {**(side.before or {})}, side.elapsed_s) for side in sides]
-    return repr((document, latest, both, [registry.read_s(node) for node in NODES]))
+    return repr((document, latest, both, totals(registry)))
 
 
 @pytest.mark.parametrize("seed", range(4))

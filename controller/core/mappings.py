@@ -1,0 +1,86 @@
+"""Mappings that are never changed: others are made of them, and what two of them differ in is found fast. Pure.
+
+With thousands of flows it costs half a millisecond to compare all of them, and each change asks for it a dozen times.
+:func:`patched` therefore notes what it changed, and :func:`differing` looks there first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from itertools import compress, count
+from operator import is_not
+from typing import TypeVar
+
+Key = TypeVar("Key")
+Value = TypeVar("Value")
+
+_MOST_STEPS, _MOST_CHANGED = 32, 512
+"""So many mappings that a patched one was made from it can be compared with, by noted changes of so many keys."""
+_NUMBERS = count(1)
+
+
+class _Patched(dict[Key, Value]):
+    """``since`` says by the number of a mapping that this one was made from, in one step or several, which keys may
+    have other values since.
+    """
+
+    __slots__ = ("number", "since")
+
+    def __init__(self, items: Mapping[Key, Value], since: dict[int, frozenset[Key]]) -> None:
+        super().__init__(items)
+        self.number, self.since = next(_NUMBERS), since
+
+
+def patched(base: Mapping[Key, Value], changes: Mapping[Key, Value], gone: Iterable[Key] = ()) -> Mapping[Key, Value]:
+    """A mapping with some values changed or added, and without the keys ``gone`` that are not among these; ``base``
+    itself if that is the same. Keys of ``base`` keep their places, others come last. Neither may be changed afterwards.
+    """
+    changed = {key: value for key, value in changes.items() if key not in base or base[key] is not value}
+    missing = [key for key in gone if key in base and key not in changes]
+    if not changed and not missing:
+        return base
+    made = _Patched(base, _since(base, {*changed, *missing}))
+    for key in missing:
+        del made[key]
+    made.update(changed)
+    return made
+
+
+def in_order_of(
+    order: Mapping[Key, object], base: Mapping[Key, Value], changed: Collection[Key], fresh: Mapping[Key, Value]
+) -> Mapping[Key, Value]:
+    """As :func:`patched`, with ``fresh`` values and without other ``changed`` keys; keys are in the order of ``order``,
+    which has all of them.
+    """
+    made = patched(base, fresh, changed)
+    keys = list(filter(made.__contains__, order))
+    return made if keys == list(made) else {key: made[key] for key in keys}
+
+
+def _since(base: Mapping[Key, Value], keys: Collection[Key]) -> dict[int, frozenset[Key]]:
+    if not isinstance(base, _Patched) or len(keys) > _MOST_CHANGED:
+        return {}
+    found = {base.number: frozenset(keys)}
+    for number, earlier in base.since.items():
+        if len(found) == _MOST_STEPS:
+            break
+        both = earlier.union(keys)
+        if len(both) <= _MOST_CHANGED:
+            found[number] = both
+    return found
+
+
+def differing(before: Mapping[Key, object], after: Mapping[Key, object]) -> set[Key]:
+    """Keys that only one of two mappings has, or of which they have different objects, equal or not."""
+    if before is after:
+        return set()
+    if isinstance(before, _Patched) and isinstance(after, _Patched):
+        noted = after.since.get(before.number)
+        if noted is not None:
+            missing = object()
+            return {key for key in noted if before.get(key, missing) is not after.get(key, missing)}
+    # In compiled code from end to end.
+    found = set(compress(after, map(is_not, map(before.get, after), after.values())))
+    if len(before) + len(found) > len(after):
+        found |= {key for key in before if key not in after}
+    return found
