@@ -30,11 +30,7 @@ from hyroads.controller.core.demand import Demands, Offers
 from hyroads.controller.core.estimate.busy_time import CarrierSensing, ExternalAirtime, Interface, latest
 from hyroads.controller.core.estimate.link_estimate import LinkEstimator
 from hyroads.controller.core.interference import Interference
-<<<<<<< HEAD
-from hyroads.controller.core.mappings import differing, in_order_of
-=======
 from hyroads.controller.core.mappings import differing, in_order_of, patched
->>>>>>> wt-slot
 from hyroads.controller.core.network import PRODUCTION, FlowSpec, Network, Traffic
 from hyroads.controller.core.ragged import places
 from hyroads.controller.core.rates import Allocation, RateProblem, rate_problem

@@ -84,14 +84,3 @@ def differing(before: Mapping[Key, object], after: Mapping[Key, object]) -> set[
     if len(before) + len(found) > len(after):
         found |= {key for key in before if key not in after}
     return found
-
-
-def in_order_of(
-    order: Mapping[Key, object], known: Mapping[Key, Value], changed: set[Key], fresh: Mapping[Key, Value]
-) -> Mapping[Key, Value]:
-    """What is known, without what belongs to ``changed`` keys and with what is ``fresh``; keys are in the order of
-    ``order``, which has all of them.
-    """
-    found = patched(known, fresh, changed - fresh.keys())
-    keys = list(filter(found.__contains__, order))
-    return found if keys == list(found) else {key: found[key] for key in keys}
