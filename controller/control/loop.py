@@ -30,7 +30,7 @@ from hyroads.controller.core.demand import Demands, Offers
 from hyroads.controller.core.estimate.busy_time import CarrierSensing, ExternalAirtime, Interface, latest
 from hyroads.controller.core.estimate.link_estimate import LinkEstimator
 from hyroads.controller.core.interference import Interference
-from hyroads.controller.core.mappings import differing, in_order_of
+from hyroads.controller.core.mappings import differing, in_order_of, patched
 from hyroads.controller.core.network import PRODUCTION, FlowSpec, Network, Traffic
 from hyroads.controller.core.ragged import places
 from hyroads.controller.core.rates import Allocation, RateProblem, rate_problem
@@ -130,7 +130,7 @@ class LiveLoop:
         self._carried: FloatArray | None = None
         self._told_paths: _ToldPaths | None = None
         self._strangers: tuple[object, object, frozenset[str]] = (None, None, frozenset())
-        self._told: dict[str, tuple[float, ...]] = {}
+        self._told: Mapping[str, tuple[float, ...]] = {}
         """By flow: the rates of its paths that follow from those in force and its path groups."""
         self._told_for: tuple[Mapping[str, tuple[float, ...]], Mapping[str, PathGroups]] = ({}, {})
         self._indexed: Mapping[str, _Indexed] = {}
@@ -149,8 +149,7 @@ class LiveLoop:
         changed = differing(self._told_for[0], pushed) | differing(self._told_for[1], groups)
         if changed:
             made = {flow: self._by_path(flow, pushed[flow]) for flow in changed if flow in pushed and flow in groups}
-            known = self._told
-            self._told = {flow: made[flow] if flow in made else known[flow] for flow in pushed if flow in groups}
+            self._told = in_order_of(pushed, self._told, changed, made)
         self._told_for = pushed, groups
         return self._told
 
@@ -400,7 +399,7 @@ class LiveLoop:
         result = self._with_guaranteed(self._paced(result), fixed).giving_least(MIN_FLOW_MBPS, fixed)
         self.state, self._link_prices = result.state, result.allocation.link_prices
         changed = {flow: self._by_path(flow, rates) for flow, rates in result.push.items()}
-        self._told, self._told_for = {**told, **changed}, (result.state.pushed, self._path_groups)
+        self._told, self._told_for = patched(told, changed), (result.state.pushed, self._path_groups)
         # Without what is only at hand for flows that send little.
         wanted = self.state.allocation or result.allocation
         link_rates = np.asarray(wanted.layout.routing_t @ (wanted.path_rates_mbps + self._unreserved()))

@@ -56,25 +56,25 @@ class Totals:
     """Counters of agents at one moment, as plain numbers: so thousands of them are read fast, one by one."""
 
     times_s: Mapping[str, float]
-    sides: Mapping[tuple[str, str], tuple[_Side, int, int]]
-    """By agent and side: what its rows are about, and where those of flows and of paths began."""
+    sides: Mapping[str, Mapping[str, tuple[_Side, int, int]]]
+    """By agent and side: what the rows are about, and where those of flows and of paths began then."""
     of_paths: Sequence[Sequence[float]]
     of_flows: Sequence[Sequence[float]]
 
     def path(self, node: str, side: str, number: int, path: int) -> Total | None:
         """Of a path of a flow, what its ``ingress`` sent or its ``egress`` received; None if that is not told."""
-        of = self.sides.get((node, side))
+        of = self.sides.get(node, {}).get(side)
         return None if of is None else self._total(node, of[2], of[0].path_row_of.get((number, path)), self.of_paths)
 
     def delivered(self, node: str, number: int) -> Total | None:
         """What the egress of a flow delivered."""
-        of = self.sides.get((node, "egress"))
+        of = self.sides.get(node, {}).get("egress")
         return None if of is None else self._total(node, of[1], of[0].row_of.get(number), self.of_flows)
 
-    def _total(self, node: str, first: int, row: int | None, columns: Sequence[Sequence[float]]) -> Total | None:
+    def _total(self, node: str, at: int, row: int | None, columns: Sequence[Sequence[float]]) -> Total | None:
         if row is None:
             return None
-        octets, frames, other = (column[first + row] for column in columns)
+        octets, frames, other = (column[at + row] for column in columns)
         if math.isnan(octets) or math.isnan(frames):
             return None
         return Total(self.times_s[node], int(octets), int(frames), None if math.isnan(other) else other)
@@ -348,10 +348,10 @@ class ReportColumns:
         self._pass_on(self._path_rows.of(follow)[1], self._flow_rows.of(follow)[1])
         values, first = reports.values, reports.first
         parts = (self._of_begun, self._flows), (self._of_paths, self._paths), (self._of_ended, self._flows)
-        for rows, table in parts:
-            of, within, found = rows.items(numbers)
+        for at, table in parts:
+            of, within, found = at.items(numbers)
             table.put(found, values[first[of] + within])
-            first = first + rows.lengths(numbers)
+            first = first + at.lengths(numbers)
 
     def _take_side(
         self,
@@ -454,11 +454,10 @@ class ReportColumns:
         of_paths = [self._paths[name].tolist() for name in ("bytes", "frames", "delay_ms")]
         of_flows = [self._flows[name].tolist() for name in ("delivered_bytes", "delivered_frames", "lost")]
         sides = {
-            (node, name): (side, side.flow_at, side.path_at)
+            node: {name: (side, side.flow_at, side.path_at) for name, side in self._sides.get(node, {}).items()}
             for node in times_s
-            for name, side in self._sides.get(node, {}).items()
         }
-        return Totals(times_s, sides, of_paths, of_flows)
+        return Totals(dict(times_s), sides, of_paths, of_flows)
 
     def sides(self, side: str) -> Mapping[str | None, _Side]:
         """The rows of one side of all agents that have reported; those that are about something else are another
@@ -702,10 +701,11 @@ class FlowRows:
         more = _Places.of(list(made.values()), columns.number)
         which = np.array([known[flow] for flow in rows], dtype=np.intp)
         found, paths = last._places.with_more(more, which)
+        links = in_order_of(plan.flows, last.paths.links, changed, {flow: row.links for flow, row in made.items()})
         names = [*last.paths.names, *chain.from_iterable([row.names for row in made.values()])]
         of_flows = FlowPaths(
             tuple([names[i] for i in paths.tolist()]),
-            {flow: row.links for flow, row in rows.items()},
+            links,
             np.cumsum(found.count) - found.count,
         )
         return cls._placed(of_flows, found, columns, sides, rows, plan.flows)

@@ -27,6 +27,7 @@ from hyroads.controller.core.rates.problem import FloatArray
 
 from .demand import Demands, Offer
 from .errors import PlanningError
+from .mappings import patched
 from .network import Network
 from .rates import Allocation, Layout, RateProblem, solve
 
@@ -126,16 +127,14 @@ class InForce:
                 gone.add(flow)
             elif given is not None:
                 mbps[where] = given
-        if gone:
-            pushed = {flow: given for flow, given in pushed.items() if flow not in gone}
-        return InForce(pushed, layout, mbps, ~is_new | (sizes == 0), is_new)
+        return InForce(patched(pushed, {}, gone), layout, mbps, ~is_new | (sizes == 0), is_new)
 
     def without(self, flows: Collection[str]) -> InForce:
         """As if some flows had no rates."""
         layout = self.layout
         gone = np.zeros(layout.flow_count, dtype=bool)
         gone[[layout.row_of[flow] for flow in flows if flow in layout.row_of]] = True
-        pushed = {flow: given for flow, given in self.pushed.items() if flow not in flows}
+        pushed = patched(self.pushed, {}, flows)
         is_known = np.where(gone, np.diff(layout.bounds) == 0, self.is_known)
         return InForce(
             pushed, layout, np.where(gone[layout.path_flow], np.nan, self.mbps), is_known, self.is_new | gone
@@ -146,7 +145,7 @@ class InForce:
         if not changed:
             return self
         is_known, is_new = self.is_known | given, self.is_new & ~given
-        return InForce({**self.pushed, **changed}, self.layout, mbps, is_known, is_new)
+        return InForce(patched(self.pushed, changed), self.layout, mbps, is_known, is_new)
 
 
 @dataclass(frozen=True, eq=False)

@@ -46,6 +46,17 @@ def patched(base: Mapping[Key, Value], changes: Mapping[Key, Value], gone: Itera
     return made
 
 
+def in_order_of(
+    order: Mapping[Key, object], base: Mapping[Key, Value], changed: Collection[Key], fresh: Mapping[Key, Value]
+) -> Mapping[Key, Value]:
+    """As :func:`patched`, with ``fresh`` values and without other ``changed`` keys; keys are in the order of ``order``,
+    which has all of them.
+    """
+    made = patched(base, fresh, changed)
+    keys = list(filter(made.__contains__, order))
+    return made if keys == list(made) else {key: made[key] for key in keys}
+
+
 def _since(base: Mapping[Key, Value], keys: Collection[Key]) -> dict[int, frozenset[Key]]:
     if not isinstance(base, _Patched) or len(keys) > _MOST_CHANGED:
         return {}
@@ -73,14 +84,3 @@ def differing(before: Mapping[Key, object], after: Mapping[Key, object]) -> set[
     if len(before) + len(found) > len(after):
         found |= {key for key in before if key not in after}
     return found
-
-
-def in_order_of(
-    order: Mapping[Key, object], known: Mapping[Key, Value], changed: set[Key], fresh: Mapping[Key, Value]
-) -> Mapping[Key, Value]:
-    """What is known, without what belongs to ``changed`` keys and with what is ``fresh``; keys are in the order of
-    ``order``, which has all of them.
-    """
-    found = patched(known, fresh, changed - fresh.keys())
-    keys = list(filter(found.__contains__, order))
-    return found if keys == list(found) else {key: found[key] for key in keys}
