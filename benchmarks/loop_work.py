@@ -206,8 +206,8 @@ class Devices:
         began_s = time.thread_time()
         self.server.flush()
         took_s = time.thread_time() - began_s
-        read_s = {self._campus.loop.reports.read_s(node) for node in self._campus.agents}
-        if read_s != {self._campus.now_s} or any(
+        told = self._campus.loop.reports.totals(1.0)
+        if {told.times_s.get(node) for node in self._campus.agents} != {self._campus.now_s} or any(
             self._campus.ingest.radios.age_s((node, technology), self._campus.now_s) != 0.0
             for node in self._campus.agents
             for technology in self._campus.context.addressing.technologies(node)
