@@ -29,8 +29,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from scripted_devices import Agent, Line, Radio, Switch
 
 REDIAL_S = 0.5
-# Reports that are due are made for so long, before answers are given again.
-REPORTING_S = 2e-3
 # A controller that does not lead is told so often.
 STANDBY_S = 1.0
 
@@ -153,8 +151,9 @@ class Campus:
                 elif not self._take_requests():
                     return
             now_s = time.monotonic()
-            # Real devices do not wait for each other's reports before they answer.
-            while due[0][0] <= now_s and time.monotonic() < now_s + REPORTING_S:
+            for _ in range(200):
+                if due[0][0] > now_s:
+                    break
                 at_s, i, line = heapq.heappop(due)
                 heapq.heappush(due, (self._next_s(line, max(at_s, now_s - line.report_s)), i, line))
 
