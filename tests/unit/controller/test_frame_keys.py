@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
 import pytest
@@ -105,6 +106,29 @@ def test_without_a_secret_or_an_agent_that_can_seal_a_document_is_as_before() ->
         net.join(seals=False, a="a1", b="b1", c="c1")
         for node, config in CONFIGS.items():
             assert net.document(node) == {**config.document(), "revision": config.revision}
+
+
+def test_a_message_is_what_the_document_says_whatever_flows_are_called() -> None:
+    names = ('"rate_mbps":null', '\\"rate_mbps":null', "\u00e9\n\x00", '"}],"key":"0', "rate_mbps")
+    rates = (None, 0.0, 1e-9, 5.25)
+    ingress = {
+        name: IngressFlow(16 + i, name, "b", 60, tuple(PathConfig(k, (20,), r, 1600) for k, r in enumerate(rates)))
+        for i, name in enumerate(names)
+    }
+    egress = {name: EgressFlow(26 + i, name, (1, 2), 100) for i, name in enumerate(names)}
+    config = AgentConfig(HELLOS["a"], ingress, egress)
+    message = json.loads(FrameKeys(MACS, lambda: 0.0).message("a", config))
+    assert message == {**config.document(), "revision": config.revision}
+    other = {name: flow.with_rates(dict(enumerate((None, 7.0, 0.5, 1e300)))) for name, flow in ingress.items()}
+    again = config.with_ingress(other)
+    message = json.loads(FrameKeys(MACS, lambda: 0.0).message("a", again))
+    assert message == {**again.document(), "revision": config.revision}
+    with pytest.raises(ValueError, match="no such number"):
+        FrameKeys(MACS, lambda: 0.0).message("a", config.with_ingress({"x": _with(ingress["rate_mbps"], math.inf)}))
+
+
+def _with(flow: IngressFlow, rate_mbps: float) -> IngressFlow:
+    return flow.with_rates(dict.fromkeys(range(len(flow.paths)), rate_mbps))
 
 
 def test_one_old_agent_takes_the_keys_of_its_own_flows_and_links_alone() -> None:

@@ -11,6 +11,7 @@ from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hyroads.controller.control.report_columns import Total
 from hyroads.controller.control.reports import ReportRegistry
 from hyroads.controller.core.addressing import Numbers
 from hyroads.controller.core.network import FlowSpec, Policy
@@ -59,13 +60,14 @@ class World:
                 frames = known.get(i, {}).get("sent_frames") or 0
                 path["sent_frames"] = self.number(least=frames, most=frames + 500)
                 path["rate_mbps"] = self.rng.choice([None, 0.0, 1.5, 20.25])
+            else:
+                path |= {"received_frames": self.number(), "delay_ms": self.rng.choice([None, 0.0, 2.5])}
             paths.append(path)
-        counters = {
-            "queued": self.number(most=30),
-            "queued_bytes": self.number(most=9000),
-            "dropped": self.number(most=3),
-        }
-        return {"number": number, "paths": paths, **(counters if side == "ingress" else {})}
+        names = ("queued", "queued_bytes", "dropped")
+        if side == "egress":
+            names = ("delivered_bytes", "delivered_frames", "lost")
+        most = {"queued": 30, "queued_bytes": 9000, "dropped": 3}
+        return {"number": number, "paths": paths, **{name: self.number(most=most.get(name, 10**6)) for name in names}}
 
     def report(self, node: str) -> None:
         before = self.told.get(node, [{}])[-1]
@@ -108,6 +110,7 @@ def test_columns_say_what_the_entries_say(seed: int, kinds: list[str]) -> None:
         assert dict(found.path_mbps) == dict(wanted.path_mbps)
         assert dict(found.offers) == dict(wanted.offers)
         assert dict(found.frame_bytes) == dict(wanted.frame_bytes)
+        assert totals(world) == {key: total for key, total in entries(world).items() if total is not None}
 
 
 def test_rows_move_when_there_is_no_room() -> None:
@@ -118,3 +121,48 @@ def test_rows_move_when_there_is_no_room() -> None:
         dict(world.registry.measured(world.plan).path_mbps)
         == reports_by_flow.measured(world.registry, world.plan).path_mbps
     )
+
+
+NAMES = {"ingress": ("sent_bytes", "sent_frames", ""), "egress": ("received_bytes", "received_frames", "delay_ms")}
+KEYS = [(node, side, number, i) for node in NODES for side in NAMES for number in range(16, 24) for i in range(5)]
+"""Node, side, flow and path; path 0 stands for what the flow delivered."""
+
+
+def totals(world: World) -> dict[tuple[str, str, int, int], Total]:
+    """What the traffic meter is told of all flows and paths."""
+    told = world.registry.totals(1.0)
+    found = {key: told.path(*key) if key[3] else told.delivered(key[0], key[2]) for key in KEYS}
+    return {key: total for key, total in found.items() if total is not None and (key[3] or key[1] == "egress")}
+
+
+def entries(world: World) -> dict[tuple[str, str, int, int], Total | None]:
+    """The same from the last reports."""
+    found: dict[tuple[str, str, int, int], Total | None] = {}
+    for node, report in ((node, reports[-1]) for node, reports in world.told.items()):
+        if world.now_s + 1000.0 - report["time_s"] > 1.0:
+            continue
+        for side, names in NAMES.items():
+            for flow in report[side]:
+                for path in flow["paths"]:
+                    found[node, side, flow["number"], path["id"]] = total(report["time_s"], path, names)
+                if side == "egress":
+                    names_of = ("delivered_bytes", "delivered_frames", "lost")
+                    found[node, side, flow["number"], 0] = total(report["time_s"], flow, names_of)
+    return found
+
+
+def total(time_s: float, entry: dict[str, Any], names: tuple[str, str, str]) -> Total | None:
+    octets, frames, other = (entry.get(name) for name in names)
+    return None if octets is None or frames is None else Total(time_s, octets, frames, other)
+
+
+def test_totals_stay_as_they_were_while_reports_come() -> None:
+    world = World(3)
+    for _ in range(30):
+        world.happen("report")
+    told = world.registry.totals(1.0)
+    before = [told.path(*key) for key in KEYS if key[3]]
+    assert any(before)
+    for kind in ["report"] * 20 + ["forget", "report", "forget"]:
+        world.happen(kind)
+    assert [told.path(*key) for key in KEYS if key[3]] == before
