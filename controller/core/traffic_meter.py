@@ -286,6 +286,8 @@ class TrafficMeter:
 
     def retain(self, paths: Collection[PathKey]) -> None:
         """Forget all other paths, and flows without any."""
+        if self._paths.keys() <= set(paths):
+            return
         for key in [key for key in self._paths if key not in paths]:
             self._forget(key)
         flows = {flow for flow, _ in paths}
