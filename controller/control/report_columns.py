@@ -171,6 +171,12 @@ class _Side:
         return found
 
 
+def _in_both(new: Mapping[Any, int], old: Mapping[Any, int]) -> tuple[IndexArray, IndexArray]:
+    """The rows of what both have, in each."""
+    keys = new.keys() & old.keys()
+    return tuple(np.array([of[key] for key in keys], dtype=np.intp) for of in (new, old))  # type: ignore[return-value]
+
+
 def _are_of(sides: Mapping[str, _Side], names: Names) -> bool:
     """Whether the rows of an agent are those of a report."""
     return all(
@@ -369,9 +375,13 @@ class ReportColumns:
         if known is None or known.numbers != numbers or known.paths != paths:
             number = self.number(node)
             self._shapes[number] = 0
-            known = sides[side] = self._placed(number, numbers, paths)
+            old, known = known, self._placed(number, numbers, paths)
+            sides[side] = known
             self._fill(known, side, flows)
-            self._fill_before(known, side, before)
+            if old is not None and follows:
+                self._carry_over(old, known, side)
+            else:
+                self._fill_before(known, side, before)
             return
         if follows:
             rows = np.arange(known.path_at, known.path_at + known.path_count)
@@ -446,6 +456,23 @@ class ReportColumns:
                 self._flows["has_before"][row] = 1.0
                 self._flows["allowed_before"][row] = float(sum(rates))
                 self._flows["most_allowed_before"][row] = float(max(rates))
+
+    def _carry_over(self, old: _Side, new: _Side, name: str) -> None:
+        """As :meth:`_fill_before` where the report before is what the old rows are about: nobody has to read it."""
+        rows, olds = _in_both(new.path_row_of, old.path_row_of)
+        for column in ("bytes", "frames"):
+            self._paths[f"{column}_before"][new.path_at + rows] = self._paths[column][old.path_at + olds]
+        if name == "egress":
+            return
+        rates = np.nan_to_num(self._paths["rate"][old.path_at : old.path_at + old.path_count], nan=0.0)
+        of_path = np.repeat(np.arange(len(old.numbers)), [len(ids) for ids in old.paths])
+        allowed, most = np.bincount(of_path, rates, minlength=len(old.numbers)), np.zeros(len(old.numbers))
+        np.maximum.at(most, of_path, rates)
+        rows, olds = _in_both(new.row_of, old.row_of)
+        own, values = new.flow_at + rows, self._flows.values
+        values["dropped_before"][own] = values["dropped"][old.flow_at + olds]
+        values["has_before"][own] = 1.0
+        values["allowed_before"][own], values["most_allowed_before"][own] = allowed[olds], most[olds]
 
     # -- what is asked of them
 

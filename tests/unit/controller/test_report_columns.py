@@ -28,6 +28,7 @@ class World:
         self.rng, self.now_s = random.Random(seed), 0.0
         self.registry = ReportRegistry(lambda: self.now_s)
         self.told: dict[str, list[dict[str, Any]]] = {}
+        self.taken_s: dict[str, float] = {}
         self.plan = self.planned()
 
     def planned(self) -> Plan:
@@ -78,6 +79,7 @@ class World:
             numbers = list(last) if again else self.rng.sample(range(16, 24), self.rng.randint(0, 6))
             report[side] = [self.entry(side, number, last.get(number)) for number in numbers]
         self.told.setdefault(node, []).append(report)
+        self.taken_s[node] = self.now_s
         self.registry.take(node, report)
 
     def happen(self, kind: str) -> None:
@@ -139,7 +141,7 @@ def entries(world: World) -> dict[tuple[str, str, int, int], Total | None]:
     """The same from the last reports."""
     found: dict[tuple[str, str, int, int], Total | None] = {}
     for node, report in ((node, reports[-1]) for node, reports in world.told.items()):
-        if world.now_s + 1000.0 - report["time_s"] > 1.0:
+        if world.taken_s[node] < world.now_s - 1.0:
             continue
         for side, names in NAMES.items():
             for flow in report[side]:
