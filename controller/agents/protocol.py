@@ -141,6 +141,13 @@ class IngressFlow:
             made.__dict__["unrated_text"] = self.unrated_text
         return made
 
+    def is_rated_from(self, other: IngressFlow) -> bool:
+        """Whether one was made of the other by :meth:`with_rates`, or both of a third; it may be so though this says
+        no.
+        """
+        pieces = self.__dict__.get("_pieces")
+        return pieces is not None and pieces is other.__dict__.get("_pieces")
+
     @cached_property
     def _pieces(self) -> tuple[str, ...]:
         """Its document as text, with sorted keys, cut where the rates of its paths are."""

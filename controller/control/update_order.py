@@ -292,7 +292,9 @@ class UpdateOrder:
         before, after = planned.get(node), plan.agents[node]
         if before is None or node not in self._orders.agents:
             return None
-        return flows | differing(before.ingress, after.ingress) | differing(before.egress, after.egress)
+        # What it is told of some flows may be what it runs, and not what is planned.
+        other = differing(self._orders.agents[node].ingress, after.ingress)
+        return flows | other | differing(before.ingress, after.ingress) | differing(before.egress, after.egress)
 
     def _config(
         self, plan: Plan, views: Views, node: str, rank: Mapping[str, int], flows: set[str] | None
@@ -303,10 +305,13 @@ class UpdateOrder:
         # Of a sender to many only what ends here.
         arriving = [there for sender in senders if (there := self._sent_to.get(sender, {}).get(node))]
         known = view.acked.ingress if view.acked is not None else {}
-        begin = {**config.ingress, **known} if flows is None else flows
-        end = {flow for there in (config.egress, *arriving) for flow in there} if flows is None else flows
+        begin: Set[str] = config.ingress.keys() | known.keys() | told.ingress.keys()
+        end: Set[str] = {*config.egress, *told.egress}.union(*arriving)
+        if flows is not None:
+            begin, end = begin & flows, end & flows
+        sent = _by_flow(arriving, end)
         ingress = _with(told.ingress, {flow: _ingress(plan, views, node, flow) for flow in begin})
-        egress = _with(told.egress, {flow: _egress(plan, view, node, flow, arriving) for flow in end})
+        egress = _with(told.egress, {flow: _egress(plan, view, node, flow, sent.get(flow, ())) for flow in end})
         # What an ingress may still be sending branches as before, unless it is to branch otherwise.
         branching = {
             key: copying
@@ -384,11 +389,20 @@ def _there(*entries: IngressFlow | None) -> list[IngressFlow]:
 
 
 def _otherwise_sent(old: AgentView, new: AgentView) -> set[str]:
-    """Flows that an agent sends, or is told to send, otherwise than before; it ran something known, and does."""
+    """Flows that an agent sends, or is told to send, otherwise than before but for rates; it ran something known, and
+    does.
+    """
     if old.acked is None or new.acked is None:
         raise ValueError("expected agents that run something known")
-    was, runs = (old.acked, old.sent or old.acked), (new.acked, new.sent or new.acked)
-    return {flow for pair in zip(was, runs, strict=True) for flow in differing(pair[0].ingress, pair[1].ingress)}
+    found: set[str] = set()
+    for was, runs in ((old.acked, new.acked), (old.sent or old.acked, new.sent or new.acked)):
+        found |= {flow for flow in differing(was.ingress, runs.ingress) if not _rated_alone(was, runs, flow)}
+    return found
+
+
+def _rated_alone(was: AgentConfig, runs: AgentConfig, flow: str) -> bool:
+    before, after = was.ingress.get(flow), runs.ingress.get(flow)
+    return before is not None and after is not None and after.is_rated_from(before)
 
 
 def _with(entries: Mapping[str, T], changed: Mapping[str, T | None]) -> Mapping[str, T]:
@@ -401,15 +415,21 @@ def _is_ready(views: Views, node: str) -> bool:
     return node in views.switches and views.switches[node].ready
 
 
-def _egress(
-    plan: Plan, view: AgentView, node: str, flow: str, sent_to: Iterable[Mapping[str, IngressFlow]]
-) -> EgressFlow | None:
+def _by_flow(arriving: Iterable[Mapping[str, IngressFlow]], flows: Set[str]) -> dict[str, list[IngressFlow]]:
+    """By flow, of some: what senders may be sending."""
+    found: dict[str, list[IngressFlow]] = {}
+    for there in arriving:
+        for flow in there.keys() & flows:
+            found.setdefault(flow, []).append(there[flow])
+    return found
+
+
+def _egress(plan: Plan, view: AgentView, node: str, flow: str, sent_to: Iterable[IngressFlow]) -> EgressFlow | None:
     """The end of a flow as planned, with whatever an ingress may still be sending here; None if there is nothing."""
     found = plan.agents[node].egress.get(flow)
-    for there in sent_to:
-        sending = there.get(flow)
+    for sending in sent_to:
         base = found or (view.acked.egress.get(flow) if view.acked else None)
-        if sending is not None and base is not None:
+        if base is not None:
             more = [path.id for path in sending.paths if path.id not in base.paths]
             found = replace(base, paths=tuple(sorted({*base.paths, *more}))) if more else base
     return found

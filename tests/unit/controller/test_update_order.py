@@ -325,6 +325,8 @@ class Shuffled:
             node = flow.ingress or ""
             entries = self.configs[node].ingress
             if name in entries:
+                # As after it was sent: what is made of it by other rates is known to be so.
+                assert entries[name].text
                 rated = self.configs[node].with_ingress({name: entries[name].with_rates(flow.rate_of)})
                 self.configs = {**self.configs, node: rated}
 
