@@ -16,8 +16,7 @@ fn whole(which: u8) -> Whole {
         _ => {
             // One flow (7) with paths 0 and 1 at its ingress, one (9) with path 3 at its egress.
             let shape = [1, 7, 2, 0, 1, 1, 9, 1, 3];
-            let values =
-                [20.0, 28_000.0, 0.0, 100.0, 200.0, 1.0, 2.0, 5.0, 6.0, 300.0, 3.0, 2.5, 400.0, 4.0, 0.0];
+            let values = [20.0, 28_000.0, 0.0, 100.0, 200.0, 1.0, 2.0, 5.0, 6.0, 300.0, 3.0, 2.5, 400.0, 4.0, 0.0];
             Whole::Report(Box::new(WholeReport::new(&shape, &values).expect("a report")))
         }
     }
