@@ -130,11 +130,11 @@ class FrameKeys:
 
     def revision(self, node: str, config: AgentConfig) -> int:
         """The revision of a configuration with its keys."""
-        return self._revision(config, self._keys(node, config) or _NO_KEYS)
+        return self._revision(config, self._keys(node, config))
 
     def message(self, node: str, config: AgentConfig) -> str:
         """The message ``config`` with its keys and its revision, as JSON, without ``seq``."""
-        keys = self._keys(node, config) or _NO_KEYS
+        keys = self._keys(node, config)
         head = {"type": "config", "revision": self._revision(config, keys)}
         if keys is not _NO_KEYS:
             head["generation"] = keys.generation
@@ -168,11 +168,11 @@ class FrameKeys:
             parts += known.values()
         return 1 + int.from_bytes(hashlib.blake2b(_text(parts), digest_size=8).digest(), "big") % (2**31 - 1)
 
-    def _keys(self, node: str, config: AgentConfig) -> _Keys | None:
-        """None if there are none."""
+    def _keys(self, node: str, config: AgentConfig) -> _Keys:
+        """``_NO_KEYS`` if there are none."""
         self._use(node, node)
         if self._secret is None or node not in self._boots:
-            return None
+            return _NO_KEYS
         generation = self._generations.setdefault(node, self._generation_now(node))
         begin = ((flow.id, flow.id, flow.number, (node, *flow.sealers)) for flow in config.ingress.values())
         end = ((flow.id, flow.id, flow.number, flow.sealers) for flow in config.egress.values())
@@ -183,7 +183,7 @@ class FrameKeys:
             tuple(self._hello_key(self._use(node, self._node_of_mac.get(mac, ""))) for _, mac in config.hello.expect),
             *(dict(sorted(self._flow_keys(node, side))) for side in (begin, end, between)),
         )
-        return None if keys.is_empty else keys
+        return _NO_KEYS if keys.is_empty else keys
 
     def _use(self, node: str, other: str) -> str:
         """What is known of another node goes into a node's configuration."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from hyroads.controller.agents.protocol import AgentConfig, BranchFlow, EgressFlow, HelloConfig, IngressFlow, PathConfig
 from hyroads.controller.core.addressing import Numbers, PathName
-from hyroads.controller.core.mappings import differing, patched
+from hyroads.controller.core.mappings import differing, in_order_of, patched
 from hyroads.controller.core.ncast import Leg
 from hyroads.controller.core.network import Policy, Traffic
 from hyroads.controller.model import plan as model
@@ -85,9 +85,9 @@ class PlanMaker:
             asked |= {flow for flow in last if numbers.paths.get(flow) != before.numbers.paths.get(flow)}
         made = {
             flow: self._flow(live, routes[flow], numbers, rates.get(flow, ()), last.get(flow))
-            for flow in (routes if len(asked) >= len(routes) else [flow for flow in asked if flow in routes])
+            for flow in asked & routes.keys()
         }
-        flows = _ordered(patched(last, made, (flow for flow in asked if flow not in routes)), routes)
+        flows = in_order_of(routes, last, asked, made)
         changed_plans = differing(last, flows)
         agents = self._agents(flows, changed_plans, before, arriving or {})
         classified = self._classified(flows, changed_plans, before)
@@ -214,11 +214,6 @@ class _Sides:
         self.egress.pop(plan.spec.id, None)
         for _, copying in plan.branches:
             self.branch.pop(copying.key, None)
-
-
-def _ordered(flows: Mapping[str, FlowPlan], routes: Routes) -> Mapping[str, FlowPlan]:
-    """In the order of the routes: nearly always they are, as new ones come last."""
-    return flows if list(flows) == list(routes) else {flow: flows[flow] for flow in routes}
 
 
 def _nodes(plan: FlowPlan) -> set[str]:

@@ -23,6 +23,7 @@ from hyroads.controller.core.demand import Offers
 from hyroads.controller.core.mappings import differing, in_order_of
 from hyroads.controller.core.network import Policy
 from hyroads.controller.core.ragged import Ragged, places
+from hyroads.controller.core.traffic_meter import Counted
 from hyroads.controller.model.plan import MULTIPATH, FlowPlan, Plan
 
 FloatArray = NDArray[np.float64]
@@ -41,13 +42,11 @@ _LEAST_ROWS = 64
 
 
 class Total(NamedTuple):
-    """Counters of a path or of what a flow delivered, at ``time_s`` on the agent's clock. ``other`` is the delay of a
-    path in ms, or how many frames of a flow are lost; None: the agent does not say.
+    """Counters of a path or of what a flow delivered, by the agent's clock. ``other`` is the delay of a path in ms, or
+    how many frames of a flow are lost; None: the agent does not say.
     """
 
-    time_s: float
-    payload_bytes: int
-    frames: int
+    counted: Counted
     other: float | None
 
 
@@ -77,7 +76,8 @@ class Totals:
         octets, frames, other = (column[at + row] for column in columns)
         if math.isnan(octets) or math.isnan(frames):
             return None
-        return Total(self.times_s[node], int(octets), int(frames), None if math.isnan(other) else other)
+        counted = Counted(self.times_s[node], int(octets), int(frames))
+        return Total(counted, None if math.isnan(other) else other)
 
 
 @dataclass(frozen=True, eq=False)

@@ -100,7 +100,6 @@ class _Texts:
         self._items: Mapping[str, Any] = {}
         self._texts: dict[str, str] = {}
         self._sorted: list[str] = []
-        self._fresh: list[str] = []
 
     def of(self, items: Mapping[str, Any]) -> Iterator[str]:
         """The texts of the items, in their order."""
@@ -108,21 +107,19 @@ class _Texts:
         return map(self._texts.__getitem__, items)
 
     def _encode_changed(self, items: Mapping[str, Any]) -> None:
-        for key in differing(self._items, items):
-            if key not in items:
-                del self._texts[key]
-                del self._sorted[bisect_left(self._sorted, key)]
-                continue
-            if key not in self._texts:
-                # Mostly all of them at the start, then one after the other.
-                self._fresh.append(key)
-            self._texts[key] = self._encode(key, items[key])
-        if len(self._fresh) < FEW:
-            for key in self._fresh:
+        changed = differing(self._items, items)
+        texts = {key: self._encode(key, items[key]) for key in changed if key in items}
+        for key in changed - texts.keys():
+            del self._texts[key]
+            del self._sorted[bisect_left(self._sorted, key)]
+        # Mostly all of them at the start, then one after the other.
+        fresh = texts.keys() - self._texts.keys()
+        if len(fresh) < FEW:
+            for key in fresh:
                 insort(self._sorted, key)
         else:
-            self._sorted = sorted(self._sorted + self._fresh)
-        self._fresh = []
+            self._sorted = sorted([*self._sorted, *fresh])
+        self._texts |= texts
         self._items = items
 
     def whole(self, items: Mapping[str, Any]) -> JsonText:

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable
 
 from hyroads.controller.agents.server import Radios, Stations
-from hyroads.controller.control.report_columns import Total, Totals
+from hyroads.controller.control.report_columns import Totals
 from hyroads.controller.control.telemetry import TelemetryIngest
 from hyroads.controller.core.estimate.busy_time import Interface
 from hyroads.controller.core.network import Network
@@ -205,22 +205,18 @@ def _meter_flow(traffic: TrafficMeter, told: Totals, flow: FlowPlan, now_s: floa
     here, there = flow.ingress or "", flow.egress or ""
     delivered = told.delivered(there, flow.number)
     if delivered is not None and delivered.other is not None:
-        traffic.flow(flow.spec.id, _counted(delivered), int(delivered.other), now_s)
+        traffic.flow(flow.spec.id, delivered.counted, int(delivered.other), now_s)
     for path, links in zip(flow.paths, flow.separate_links, strict=True):
         sent = told.path(here, "ingress", flow.number, path.id)
         received = told.path(there, "egress", flow.number, path.id)
         traffic.path(
             (flow.spec.id, path.id),
             links,
-            sent=_counted(sent) if sent is not None else None,
-            received=_counted(received) if received is not None else None,
+            sent=sent.counted if sent is not None else None,
+            received=received.counted if received is not None else None,
             delay_ms=received.other if received is not None else None,
             now_s=now_s,
         )
-
-
-def _counted(total: Total) -> Counted:
-    return Counted(total.time_s, total.payload_bytes, total.frames)
 
 
 def _sent_bytes(event_loop: EventLoop, told: Totals) -> dict[Interface, int]:
@@ -235,9 +231,9 @@ def _sent_bytes(event_loop: EventLoop, told: Totals) -> dict[Interface, int]:
 
 def _add_sent(sent: dict[Interface, int], network: Network, node: str, flow: FlowPlan, told: Totals) -> None:
     for path in (path for path in flow.paths if path.copied_from is None):
-        counted = told.path(node, "ingress", flow.number, path.id)
+        total = told.path(node, "ingress", flow.number, path.id)
         first = network.links[network.link_index[path.links[0]]]
         # From a plain client the first hop is not the agent's.
-        if counted is not None and first.source == node:
+        if total is not None and first.source == node:
             interface = (node, first.technology)
-            sent[interface] = sent.get(interface, 0) + counted.payload_bytes
+            sent[interface] = sent.get(interface, 0) + total.counted.payload_bytes

@@ -15,6 +15,7 @@ from hyroads.controller.control.report_columns import Total
 from hyroads.controller.control.reports import ReportRegistry
 from hyroads.controller.core.addressing import Numbers
 from hyroads.controller.core.network import FlowSpec, Policy
+from hyroads.controller.core.traffic_meter import Counted
 from hyroads.controller.model.handover import Use
 from hyroads.controller.model.plan import MULTIPATH, SINGLE, FlowPlan, Plan, PlannedPath
 
@@ -155,7 +156,7 @@ def entries(world: World) -> dict[tuple[str, str, int, int], Total | None]:
 
 def total(time_s: float, entry: dict[str, Any], names: tuple[str, str, str]) -> Total | None:
     octets, frames, other = (entry.get(name) for name in names)
-    return None if octets is None or frames is None else Total(time_s, octets, frames, other)
+    return None if octets is None or frames is None else Total(Counted(time_s, octets, frames), other)
 
 
 def test_totals_stay_as_they_were_while_reports_come() -> None:
