@@ -33,11 +33,10 @@ class AgentView:
     acked: AgentConfig | None
     sent: AgentConfig | None = None
 
-    def ingress(self) -> dict[str, IngressFlow]:
-        """Flows that it may be sending, with all paths that it may be using."""
-        flows = [*(self.acked.ingress if self.acked else ()), *(self.sent.ingress if self.sent else ())]
-        found = ((flow, self.sending(flow)) for flow in dict.fromkeys(flows))
-        return {flow: entry for flow, entry in found if entry is not None}
+    @property
+    def flows(self) -> set[str]:
+        """Flows that it may be sending."""
+        return {*(self.acked.ingress if self.acked else ()), *(self.sent.ingress if self.sent else ())}
 
     def sending(self, flow: str) -> IngressFlow | None:
         """A flow as it may be sending it, with all paths that it may be using; None if it surely is not."""
@@ -176,7 +175,7 @@ class UpdateOrder:
         classifying |= {*seen, *switches, *began, *self._reached.of_partners(whole)}
         self._note_planned(plan, configs)
         for node in seen:
-            self._note_seen(node, self._views.agents.get(node), views.agents.get(node), is_whole=node in whole)
+            self._note_seen(node, self._views.agents.get(node), views.agents.get(node))
         entirely |= self._reached.partners_of(whole)
         ready = self._note_switches(views, switches, flows, entirely)
         on_ready = self._beginning(ready)
@@ -200,16 +199,15 @@ class UpdateOrder:
         agents: set[str] = set()
         beginning: set[str] = set()
         for node in seen:
-            old, new = self._views.agents.get(node), views.agents.get(node)
-            if old is None or new is None or old.acked is None or new.acked is None:
+            pairs = _pairs(self._views.agents.get(node), views.agents.get(node))
+            if not pairs:
                 whole.add(node)
                 continue
-            was, runs = (old.acked, old.sent or old.acked), (new.acked, new.sent or new.acked)
-            sending = _otherwise_sent(old, new)
-            entries = (config.ingress.get(flow) for config in (*was, *runs) for flow in sending)
+            sending = _otherwise_sent(pairs)
+            entries = (config.ingress.get(flow) for pair in pairs for config in pair for flow in sending)
             agents |= {name for entry in entries if entry is not None for name in _partners(entry)}
             flows: set[str] = set()
-            for before, after in zip(was, runs, strict=True):
+            for before, after in pairs:
                 flows |= differing(before.egress, after.egress)
                 flows |= {flow for flow, _ in differing(before.branch, after.branch)}
             planned = (plan.flows.get(flow) for flow in flows)
@@ -226,11 +224,11 @@ class UpdateOrder:
             gone, new = ([of[flow] for flow in flows if flow in of] for of in (before, after))
             self._wanted.change(node, gone, new)
 
-    def _note_seen(self, node: str, old: AgentView | None, new: AgentView | None, *, is_whole: bool) -> None:
+    def _note_seen(self, node: str, old: AgentView | None, new: AgentView | None) -> None:
         """An agent may be sending other flows from now on."""
+        pairs = _pairs(old, new)
         old, new = old or AgentView(None), new or AgentView(None)
-        flows = {*old.ingress(), *new.ingress()} if is_whole else _otherwise_sent(old, new)
-        for flow in flows:
+        for flow in _otherwise_sent(pairs) if pairs else old.flows | new.flows:
             was, now = old.sending(flow), new.sending(flow)
             self._reached.change(node, _there(was, old.confirmed(flow)), _there(now, new.confirmed(flow)))
             if was is not None:
@@ -388,16 +386,24 @@ def _there(*entries: IngressFlow | None) -> list[IngressFlow]:
     return [entry for entry in entries if entry is not None]
 
 
-def _otherwise_sent(old: AgentView, new: AgentView) -> set[str]:
-    """Flows that an agent sends, or is told to send, otherwise than before but for rates; it ran something known, and
-    does.
-    """
-    if old.acked is None or new.acked is None:
-        raise ValueError("expected agents that run something known")
-    found: set[str] = set()
-    for was, runs in ((old.acked, new.acked), (old.sent or old.acked, new.sent or new.acked)):
-        found |= {flow for flow in differing(was.ingress, runs.ingress) if not _rated_alone(was, runs, flow)}
-    return found
+_Pairs = tuple[tuple[AgentConfig, AgentConfig], ...]
+
+
+def _pairs(old: AgentView | None, new: AgentView | None) -> _Pairs:
+    """What an agent ran, and runs; and what it was to run, and is to. Nothing if any of it is unknown."""
+    if old is None or new is None or old.acked is None or new.acked is None:
+        return ()
+    return (old.acked, new.acked), (old.sent or old.acked, new.sent or new.acked)
+
+
+def _otherwise_sent(pairs: _Pairs) -> set[str]:
+    """Flows that an agent sends, or is told to send, otherwise than before but for rates."""
+    return {
+        flow
+        for was, runs in pairs
+        for flow in differing(was.ingress, runs.ingress)
+        if not _rated_alone(was, runs, flow)
+    }
 
 
 def _rated_alone(was: AgentConfig, runs: AgentConfig, flow: str) -> bool:
