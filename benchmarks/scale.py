@@ -38,12 +38,14 @@ from typing import Any
 import psutil
 
 from hyroads.controller.core.netfile import to_document
+from hyroads.controller.core.netfile_sections import flow_document
 from hyroads.controller.core.network import Network
 from hyroads.controller.core.topologies import campus
 from hyroads.controller.runtime.persistence import Saved, Store
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
 from campus_devices import Devices
+from campus_loop import campus_flows
 from controller_process import ControllerProcess, eventually, free_ports
 from ha_lab import Instance
 
@@ -96,26 +98,6 @@ def set_apart(controller: ControllerProcess, devices: Devices) -> None:
         os.sched_setaffinity(int(thread.name), others if int(thread.name) != main else {first})
 
 
-def flow_documents(
-    network: Network, count: int, rng: random.Random, *, name: str = "f", first_port: int = 1
-) -> list[dict[str, Any]]:
-    """TCP flows between access points and the switch room of their building, or another access point anywhere. Each has
-    a port of its own: of flows with the same frames only the first would be a multipath.
-    """
-    nodes = list(network.nodes)
-    documents: list[dict[str, Any]] = []
-    while len(documents) < count:
-        source = rng.choice(nodes)
-        building = source.split("-")[0]
-        target = f"{building}-1" if rng.random() < 0.9 else rng.choice(nodes)
-        if source != target:
-            up = rng.random() < 0.5
-            ends = (source, target) if up else (target, source)
-            match = {"eth_type": 0x0800, "ip_proto": 6, "tcp_dst": first_port + len(documents)}
-            documents.append({"id": f"{name}{len(documents)}", "from": ends[0], "to": ends[1], "match": match})
-    return documents
-
-
 def until_in_force(controller: ControllerProcess, within_s: float, say: bool) -> tuple[float, dict[str, Any]]:
     """Seconds until nothing is pending."""
     began_s = time.monotonic()
@@ -152,7 +134,7 @@ def prepared(
 ) -> tuple[Path, dict[str, Any]]:
     """The file of a network with so many flows, and settings of a controller."""
     document = to_document(network)
-    document["flows"] = flow_documents(network, flows, random.Random(2))
+    document["flows"] = [flow_document(flow) for flow in campus_flows(network, flows, random.Random(2))]
     path = folder / "network.json"
     path.write_text(json.dumps(document))
     measured = {"capacities": "measured"} if radios else {}
@@ -218,9 +200,9 @@ def cuts(devices: Devices, count: int, rng: random.Random) -> list[float]:
 def declares(controller: ControllerProcess, network: Network, count: int) -> list[float]:
     """Milliseconds of ``POST /flows`` until it is confirmed."""
     took = []
-    for document in flow_documents(network, count, random.Random(3), name="new-", first_port=NEW_PORT):
+    for flow in campus_flows(network, count, random.Random(3), "new-", NEW_PORT):
         began_s = time.monotonic()
-        status, answer = controller.rest("POST", "/flows", document)
+        status, answer = controller.rest("POST", "/flows", flow_document(flow))
         assert status in {200, 201, 202}, (status, answer)
         took.append(1e3 * (time.monotonic() - began_s))
         time.sleep(0.2)

@@ -84,6 +84,24 @@ class Connection:
         raise AssertionError("the controller gave a switch up")
 
 
+def campus_flows(
+    network: Network, count: int, rng: random.Random, name: str = "f", first_port: int = 1
+) -> list[FlowSpec]:
+    """TCP flows between access points and the switch room of their building, or another access point anywhere. Each has
+    a port of its own: of flows with the same frames only the first would be a multipath.
+    """
+    nodes, found = list(network.nodes), []
+    while len(found) < count:
+        source = rng.choice(nodes)
+        target = f"{source.split('-')[0]}-1" if rng.random() < 0.9 else rng.choice(nodes)
+        if source == target:
+            continue
+        ends = (source, target) if rng.random() < 0.5 else (target, source)
+        match = {"eth_type": 0x0800, "ip_proto": 6, "tcp_dst": first_port + len(found)}
+        found.append(FlowSpec(f"{name}{len(found)}", *ends, match=match))
+    return found
+
+
 class CampusLoop:
     """``loop`` is the event loop; :meth:`settle` brings all into force, :meth:`slot` lets a slot pass."""
 
@@ -180,18 +198,8 @@ class CampusLoop:
     # -- flows
 
     def specs(self, count: int, rng: random.Random, name: str = "f", first_port: int = 1) -> list[FlowSpec]:
-        """Flows between access points and the switch room of their building, or another access point anywhere."""
-        nodes, found = list(self.network.nodes), []
-        while len(found) < count:
-            source = rng.choice(nodes)
-            target = f"{source.split('-')[0]}-1" if rng.random() < 0.9 else rng.choice(nodes)
-            if source == target:
-                continue
-            ends = (source, target) if rng.random() < 0.5 else (target, source)
-            # Other ports: flows with the same ends carry different frames.
-            match = {"eth_type": 0x0800, "ip_proto": 6, "tcp_dst": first_port + len(found)}
-            found.append(FlowSpec(f"{name}{len(found)}", *ends, match=match))
-        return found
+        """As :func:`campus_flows`."""
+        return campus_flows(self.network, count, rng, name, first_port)
 
     # -- time
 
