@@ -41,6 +41,11 @@ _LEAST_GAIN = 0.1
 _NEIGHBOURHOOD = 0.1
 # A path whose rate answers to a price so much less than its flow's rate does is left out of the Newton matrix.
 _UNMOVED = 1e-12
+# Once the complementarity is below the first, a step shorter than the second is followed by one that is centred so much
+# at least: steps that go in a circle there are known.
+_NEAR_THE_END = 1e-6
+_SHORT = 0.8
+_AFTER_SHORT = 0.3
 # Never so near to the bound that rounding reaches it.
 _INSIDE = 1.0 - 1e-10
 
@@ -136,6 +141,8 @@ class InteriorPoint:
         self._keep(rows)
         self.point = start
         self.pace = pace
+        self._length = 1.0
+        """How far the last step went."""
         self.relative_regularisation = regularisation
         self.regularisation = np.zeros_like(start.x)
         self.residuals = self._residuals()
@@ -189,17 +196,20 @@ class InteriorPoint:
         length = _length(point, affine)
         ahead = Iterate(*(part + length * d for part, d in zip(point.parts(), affine, strict=True)))
         sigma = (ahead.complementarity() / mu) ** 3
-        target = max(sigma, self.pace.centring) * mu
+        is_circling = self.relative_mu() < _NEAR_THE_END and self._length < _SHORT
+        centring = max(self.pace.centring, _AFTER_SHORT if is_circling else 0.0)
+        target = max(sigma, centring) * mu
         dx, ds, dt, dl, dz, dn, _ = affine
         wanted = (target - dx * dz, target - ds * dl, target - dt * dn)
         step = newton.solve(*wanted)
         step = self._centred(newton, wanted, step, target)
         # Near the end almost the whole way to the bound is safe, which makes the last steps superlinear.
-        near = min(_INSIDE, 1.0 - self.relative_mu()) if self.pace.centring == 0.0 else 0.0
+        near = min(_INSIDE, 1.0 - self.relative_mu()) if centring == 0.0 else 0.0
         boundary = max(self.pace.boundary, near)
         length = min(1.0, boundary * _length(point, step), self._trusted(step))
         self.point = Iterate(*(part + length * d for part, d in zip(point.parts(), step, strict=True)))
         self.residuals = self._residuals()
+        self._length = length
         return length
 
     def _centred(self, newton: _Newton, wanted: Products, step: Step, target: float) -> Step:

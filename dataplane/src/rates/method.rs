@@ -15,6 +15,12 @@ const NEW_SLACK: f64 = 0.01;
 /// Never so near to the bound that rounding reaches it.
 const INSIDE: f64 = 1.0 - 1e-10;
 
+/// Once the complementarity is below the first, a step shorter than the second is followed by one that is centred so much
+/// at least: steps that go in a circle there are known.
+const NEAR_THE_END: f64 = 1e-6;
+const SHORT: f64 = 0.8;
+const AFTER_SHORT: f64 = 0.3;
+
 /// How boldly to step: share of the way to the bound, and the least centring (sigma).
 #[derive(Clone, Copy)]
 pub struct Pace {
@@ -28,6 +34,8 @@ pub struct Method {
     pub point: Point,
     pub residuals: Residuals,
     pace: Pace,
+    /// How far the last step went.
+    length: f64,
     regularisation: f64,
     newton: Newton,
 }
@@ -35,7 +43,7 @@ pub struct Method {
 impl Method {
     pub fn new(flows: Flows, columns: Columns, point: Point, regularisation: f64, pace: Pace) -> Method {
         let residuals = Residuals::of(&flows, &columns, &point, regularisation);
-        Method { flows, columns, point, residuals, pace, regularisation, newton: Newton::default() }
+        Method { flows, columns, point, residuals, pace, length: 1.0, regularisation, newton: Newton::default() }
     }
 
     fn refresh(&mut self) {
@@ -92,10 +100,12 @@ impl Method {
         if !newton.prepare(place) {
             return None;
         }
+        let is_circling = self.relative_mu() < NEAR_THE_END && self.length < SHORT;
+        let centring = self.pace.centring.max(if is_circling { AFTER_SHORT } else { 0.0 });
         let mu = self.point.complementarity();
         let affine = newton.solve(place, &self.zero_targets());
         let ahead = self.point.complementarity_after(&affine, self.point.longest(&affine));
-        let target = (ahead / mu).powi(3).max(self.pace.centring) * mu;
+        let target = (ahead / mu).powi(3).max(centring) * mu;
         let corrected = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| target - a * b).collect();
         let wanted = Targets {
             bound: corrected(&affine.x, &affine.bound_price),
@@ -105,7 +115,7 @@ impl Method {
         let step = newton.solve(place, &wanted);
         let step = self.centred(&newton, place, wanted, step, target);
         // Near the end almost the whole way to the bound is safe, which makes the last steps superlinear.
-        let near = if self.pace.centring == 0.0 { INSIDE.min(1.0 - self.relative_mu()) } else { 0.0 };
+        let near = if centring == 0.0 { INSIDE.min(1.0 - self.relative_mu()) } else { 0.0 };
         let length = (self.pace.boundary.max(near) * self.point.longest(&step)).min(self.trusted(&step)).min(1.0);
         self.newton = newton;
         length.is_finite().then_some((step, length))
@@ -114,6 +124,7 @@ impl Method {
     /// Go a share of a step, and go on with more rows if there are any.
     pub fn advance(&mut self, step: &Point, length: f64, more: Option<Columns>) {
         self.point.advance(step, length);
+        self.length = length;
         if let Some(columns) = more {
             self.add_rows(columns);
         }

@@ -18,7 +18,7 @@ const LOADED: f64 = 0.9;
 /// A path left out is worth using if it costs less than its flow pays by more than rounding; a row is broken by more.
 const WORTH: f64 = 1.0 - 1e-8;
 const BROKEN: f64 = 1.0 + 1e-9;
-/// The last attempt has everything.
+/// The last attempt has everything, and so has that after one that leads nowhere.
 const ATTEMPTS: usize = 4;
 
 /// n columns (paths) of f flows over U used links, m rows; rates in Mb/s. Row r limits the columns of the slices of set
@@ -67,8 +67,9 @@ impl Whole<'_> {
     pub fn warm(&self, earlier: &Warm, pace: Pace, max_steps: usize) -> Option<Solution> {
         let mut known = Solution { rates: earlier.rates.to_vec(), prices: earlier.prices.to_vec(), steps: 0, rows: 0 };
         let (mut columns, mut rows) = (vec![false; self.columns()], vec![self.rows() <= rows::FEW_ROWS; self.rows()]);
+        let mut everything = false;
         for attempt in 1..=ATTEMPTS {
-            let everything = attempt == ATTEMPTS;
+            everything |= attempt == ATTEMPTS;
             let costs = self.costs(&known.prices);
             self.add_columns(&mut columns, &known.rates, &costs);
             if everything || !columns.contains(&true) {
@@ -79,7 +80,10 @@ impl Whole<'_> {
             let Found { solution, loads } = match found {
                 Some(found) => found,
                 None if everything => return None,
-                None => continue,
+                None => {
+                    everything = true;
+                    continue;
+                }
             };
             let steps = known.steps + solution.steps;
             known = Solution { steps, ..solution };
