@@ -8,6 +8,7 @@ and paths as the one before, as nearly all do, its values just replace those.
 from __future__ import annotations
 
 import math
+from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
@@ -478,8 +479,9 @@ class ReportColumns:
 
     def totals(self, times_s: Mapping[str, float]) -> Totals:
         """Counters as they are now, of the agents whose last report was made then, on their clocks."""
-        of_paths = [self._paths[name].tolist() for name in ("bytes", "frames", "delay_ms")]
-        of_flows = [self._flows[name].tolist() for name in ("delivered_bytes", "delivered_frames", "lost")]
+        # Not lists: whoever looks for garbage would look at each number.
+        of_paths = [array("d", self._paths[name].tobytes()) for name in ("bytes", "frames", "delay_ms")]
+        of_flows = [array("d", self._flows[name].tobytes()) for name in ("delivered_bytes", "delivered_frames", "lost")]
         sides = {
             node: {name: (side, side.flow_at, side.path_at) for name, side in self._sides.get(node, {}).items()}
             for node in times_s

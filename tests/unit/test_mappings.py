@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import random
 
 from hyroads.controller.core.mappings import differing, patched
@@ -37,3 +38,12 @@ def test_many_changes_are_found_as_well() -> None:
         last = patched(last, {f"k{step}": step})
     assert differing(first, last) == {f"k{step}" for step in range(100)}
     assert differing(last, patched(last, {f"m{i}": i for i in range(2000)})) == {f"m{i}" for i in range(2000)}
+
+
+def test_the_collector_of_garbage_leaves_them_out() -> None:
+    """It would walk through thousands of values for each change of one."""
+    base = {key: [key] for key in range(10)}
+    made = patched(base, {3: [4]})
+    assert gc.is_tracked(base) and not gc.is_tracked(made)
+    gc.collect()
+    assert made[3] == [4] and made[4] is base[4] and not gc.is_tracked(patched(made, {5: []}))
