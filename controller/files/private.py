@@ -16,17 +16,17 @@ from pathlib import Path
 
 def write_atomically(path: Path, text: str) -> None:
     """The file is as before or has the whole text, also after a loss of power; mode 0600 from its first moment on."""
-    put_in_place(write_beside(path, text), path)
+    put_in_place(write_beside(path, text.encode()), path)
 
 
-def write_beside(path: Path, text: str) -> Path:
-    """A new file with the text, on the disk, to be put in the place of ``path``; nothing is left if that fails."""
+def write_beside(path: Path, *parts: bytes) -> Path:
+    """A new file with these parts, on the disk, to be put in the place of ``path``; nothing is left if that fails."""
     new = path.with_name(path.name + ".new")
     new.unlink(missing_ok=True)
     descriptor = posix.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
     try:
-        with open(descriptor, "w", encoding="utf-8") as handle:  # noqa: PTH123 - it has no path
-            handle.write(text)
+        with open(descriptor, "wb") as handle:  # noqa: PTH123 - it has no path
+            handle.writelines(parts)
             handle.flush()
             os.fsync(handle.fileno())
     except BaseException:

@@ -37,8 +37,10 @@ _KINDS: Mapping[type, str] = {dict: "mapping", list: "list", str: "text"}
 _NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EMLINK, errno.ENOSYS}
 
 
-class JsonText(str):
-    """The JSON of a value, as it goes into the file."""
+class JsonText(tuple[str, ...]):
+    """The JSON of a value, as it goes into the file, in parts that follow each other: to put a large one together again
+    and again takes longer than to write it.
+    """
 
     __slots__ = ()
 
@@ -102,11 +104,21 @@ class Content:
 
 def text_of(form: Format, sections: Document) -> str:
     """The text of a file, one line a section; a section may be given as a :class:`JsonText`."""
-    members = {"version": form.version, **sections}
-    texts = ((name, value if isinstance(value, JsonText) else json.dumps(value)) for name, value in members.items())
-    lines = ",\n".join(f"{json.dumps(name)}: {text}" for name, text in texts)
-    body = f"{lines}\n}}\n"
-    return f"{_HEAD}{hashlib.sha256(body.encode()).hexdigest()}{_END}{body}"
+    body = _body(form, sections)
+    return f"{_head(hashlib.sha256(body).hexdigest())}{body.decode()}"
+
+
+def _head(digest: str) -> str:
+    return f"{_HEAD}{digest}{_END}"
+
+
+def _body(form: Format, sections: Document) -> bytes:
+    """What the checksum is of."""
+    parts: list[str] = []
+    for name, value in {"version": form.version, **sections}.items():
+        text = value if isinstance(value, JsonText) else (json.dumps(value),)
+        parts += (",\n" if parts else "", json.dumps(name), ": ", *text)
+    return "".join([*parts, "\n}\n"]).encode()
 
 
 def parse(text: str, name: str, form: Format) -> Parsed:
@@ -149,7 +161,7 @@ def parse(text: str, name: str, form: Format) -> Parsed:
 def _is_whole(text: str) -> bool:
     body = len(_HEAD) + _HEX + len(_END)
     digest = hashlib.sha256(text[body:].encode("utf-8", "surrogatepass")).hexdigest()
-    return text[:body] == f"{_HEAD}{digest}{_END}"
+    return text[:body] == _head(digest)
 
 
 class StateFile:
@@ -160,6 +172,7 @@ class StateFile:
         self.older = path.with_name(path.name + ".1")
         self._form = form
         self._written: str | None = None
+        """The checksum of what was last written."""
         self._in_the_way: dict[Path, str] = {}
 
     @property
@@ -201,16 +214,17 @@ class StateFile:
 
     def save(self, sections: Document) -> None:
         """Write what differs from what was last written; OSError if that is not possible, and all is as before."""
-        text = text_of(self._form, sections)
-        if text == self._written and self.path.exists():
+        body = _body(self._form, sections)
+        digest = hashlib.sha256(body).hexdigest()
+        if digest == self._written and self.path.exists():
             return
         # After a failure the next try has to find out whether it can be written.
         self._written = None
-        if len(text) > MAX_BYTES:
+        if len(body) > MAX_BYTES:
             raise OSError(errno.EFBIG, f"more than {MAX_BYTES} bytes are to be saved")
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self._clear_the_way()
-        new = write_beside(self.path, text)
+        new = write_beside(self.path, _head(digest).encode(), body)
         try:
             self._turn_over()
             put_in_place(new, self.path)
@@ -218,7 +232,7 @@ class StateFile:
             with contextlib.suppress(OSError):
                 new.unlink(missing_ok=True)
             raise
-        self._written = text
+        self._written = digest
 
     def _turn_over(self) -> None:
         """What is there becomes the older copy; it is also there under its name until the new one is."""

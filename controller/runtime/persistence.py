@@ -8,7 +8,6 @@ services save. Whatever the file contains, the controller starts with the valid 
 from __future__ import annotations
 
 import json
-from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from operator import itemgetter
@@ -19,7 +18,7 @@ from hyroads.controller.agents.frame_keys import is_secret, new_secret
 from hyroads.controller.core.addressing import FIRST_FLOW, FIRST_PATH, LAST_FLOW, LAST_PATH, Numbers, PathName
 from hyroads.controller.core.checking import Place, Problems
 from hyroads.controller.core.errors import ConfigError
-from hyroads.controller.core.mappings import differing
+from hyroads.controller.core.mappings import differing, in_order_of
 from hyroads.controller.core.netfile_sections import MAX_FLOWS, flow_document, parse_flows
 from hyroads.controller.core.network import FlowSpec, Network
 from hyroads.controller.core.network import Place as Attached
@@ -27,8 +26,8 @@ from hyroads.controller.files.state import Content, Document, Format, JsonText, 
 from hyroads.controller.model.handover import Constrained, Key, places_of
 from hyroads.controller.model.state import DeclaredFlow, Origin
 
-FEW = 64
-"""So many keys are put in their places one by one."""
+BLOCK = 128
+"""The texts of so many items are put together once as long as none of them changes."""
 
 
 @dataclass(frozen=True)
@@ -91,41 +90,50 @@ def decode(document: Document, name: str, network: Network) -> tuple[Saved, list
 
 
 class _Texts:
-    """The JSON of a mapping. An item that is the very object of the last time is not encoded again. ``encode`` makes
-    the text of an item from its key and its value. Mappings must not be changed once they were given.
+    """The JSON of what a mapping has, in its order. An item that is the very object of the last time is not encoded
+    again, and a block of such items is not put together again. ``encode`` makes the text of an item from its key and
+    its value. Mappings must not be changed once they were given.
     """
 
     def __init__(self, encode: Callable[[str, Any], str]) -> None:
         self._encode = encode
         self._items: Mapping[str, Any] = {}
         self._texts: dict[str, str] = {}
-        self._sorted: list[str] = []
+        self._blocks: list[tuple[list[str], str]] = []
+        """Keys that follow each other, and the text of all of them."""
 
-    def of(self, items: Mapping[str, Any]) -> Iterator[str]:
-        """The texts of the items, in their order."""
-        self._encode_changed(items)
-        return map(self._texts.__getitem__, items)
-
-    def _encode_changed(self, items: Mapping[str, Any]) -> None:
+    def of(self, items: Mapping[str, Any], begin: str, end: str) -> JsonText:
+        """The texts of the items, with commas in between, between these."""
         changed = differing(self._items, items)
-        texts = {key: self._encode(key, items[key]) for key in changed if key in items}
-        for key in changed - texts.keys():
-            del self._texts[key]
-            del self._sorted[bisect_left(self._sorted, key)]
-        # Mostly all of them at the start, then one after the other.
-        fresh = texts.keys() - self._texts.keys()
-        if len(fresh) < FEW:
-            for key in fresh:
-                insort(self._sorted, key)
-        else:
-            self._sorted = sorted([*self._sorted, *fresh])
-        self._texts |= texts
+        for key in changed:
+            if key in items:
+                self._texts[key] = self._encode(key, items[key])
+            else:
+                del self._texts[key]
+        if items is not self._items:
+            self._blocks = list(self._put_together(list(items), changed))
         self._items = items
+        parts = [part for _, text in self._blocks for part in (", ", text)]
+        return JsonText((begin, *parts[1:], end))
 
-    def whole(self, items: Mapping[str, Any]) -> JsonText:
-        """The text of the mapping, in the order of its keys."""
-        self._encode_changed(items)
-        return JsonText(f"{{{', '.join(map(self._texts.__getitem__, self._sorted))}}}")
+    def _put_together(self, keys: list[str], changed: set[str]) -> Iterator[tuple[list[str], str]]:
+        """The blocks of these keys; those of before as long as they are the same."""
+        at, last = 0, len(self._blocks) - 1
+        for number, (block, text) in enumerate(self._blocks):
+            left = block if changed.isdisjoint(block) else [key for key in block if key in self._texts]
+            if not left:
+                continue
+            is_open = number == last and len(left) < BLOCK
+            if is_open or keys[at : at + len(left)] != left:
+                break
+            yield left, text if left is block else self._text(left)
+            at += len(left)
+        for first in range(at, len(keys), BLOCK):
+            block = keys[first : first + BLOCK]
+            yield block, self._text(block)
+
+    def _text(self, keys: Iterable[str]) -> str:
+        return ", ".join(map(self._texts.__getitem__, keys))
 
 
 class Encoder:
@@ -141,21 +149,22 @@ class Encoder:
     def encode(self, saved: Saved) -> Document:
         """The sections of the file."""
         return {
-            "flows": JsonText(f"[{', '.join(self._flows.of({flow.id: flow for flow in saved.flows}))}]"),
+            "flows": self._flows.of({flow.id: flow for flow in saved.flows}, "[", "]"),
             "removed": sorted(saved.removed),
-            "numbers": self._numbers.whole(saved.numbers.flows),
-            "paths": self._paths.whole(saved.numbers.paths),
+            "numbers": self._numbers.of(saved.numbers.flows, "{", "}"),
+            "paths": self._paths.of(saved.numbers.paths, "{", "}"),
             "places": places_document(saved.constrained),
-            "services": JsonText(f"{{{', '.join(self._services(saved.services))}}}"),
+            "services": JsonText(("{", *self._services(saved.services), "}")),
         }
 
     def _services(self, services: Mapping[str, Any]) -> Iterator[str]:
-        for name, content in sorted(services.items()):
+        for number, (name, content) in enumerate(sorted(services.items())):
+            yield ", " if number else ""
             match content:
                 # Of these there are as many as flows.
                 case {"network": str(network), "paths": dict(paths), **others} if name == "routes" and not others:
-                    text = f'{{"network": {json.dumps(network)}, "paths": {self._routes.whole(paths)}}}'
-                    yield f"{json.dumps(name)}: {text}"
+                    yield f'{json.dumps(name)}: {{"network": {json.dumps(network)}, "paths": '
+                    yield from self._routes.of(paths, "{", "}}")
                 case _:
                     yield _member(name, content)
 
@@ -301,6 +310,41 @@ def declared(network: Network, saved: Saved) -> list[DeclaredFlow]:
     return from_file + [DeclaredFlow(flow, Origin.API) for flow in saved.flows if flow.id not in known]
 
 
+class ToSave:
+    """Makes what is to be saved: what :func:`declared` needs to give the same flows again. Flows that are the very
+    objects of the last time are not looked at again.
+    """
+
+    def __init__(self) -> None:
+        self._flows: Mapping[str, DeclaredFlow] = {}
+        self._network: Network | None = None
+        self._specs: Mapping[str, FlowSpec] = {}
+        """Of flows that were declared over REST."""
+        self._in_file = self._removed = frozenset[str]()
+
+    def of(
+        self,
+        network: Network,
+        flows: Mapping[str, DeclaredFlow],
+        numbers: Numbers,
+        constrained: Mapping[Key, Constrained] | None = None,
+        services: Mapping[str, Any] | None = None,
+    ) -> Saved:
+        """The content of the file for these flows, which are not changed any more."""
+        changed = differing(self._flows, flows)
+        known = {flow: flows[flow] for flow in changed if flow in flows}
+        specs = {flow: each.spec for flow, each in known.items() if each.origin is Origin.API}
+        self._specs = in_order_of(flows, self._specs, changed, specs)
+        if network is not self._network:
+            self._network, self._in_file, changed = network, frozenset(flow.id for flow in network.flows), set(flows)
+            self._removed = self._in_file
+        present = {flow for flow in changed & flows.keys() if flows[flow].origin is Origin.FILE}
+        if changed:
+            self._removed = (self._removed | (changed & self._in_file)) - present
+        self._flows = flows
+        return Saved(tuple(self._specs.values()), self._removed, numbers, constrained or {}, services or {})
+
+
 def to_save(
     network: Network,
     flows: Iterable[DeclaredFlow],
@@ -308,13 +352,5 @@ def to_save(
     constrained: Mapping[Key, Constrained] | None = None,
     services: Mapping[str, Any] | None = None,
 ) -> Saved:
-    """What :func:`declared` needs to give the same flows again."""
-    flows = list(flows)
-    present = {flow.spec.id for flow in flows if flow.origin is Origin.FILE}
-    return Saved(
-        flows=tuple(flow.spec for flow in flows if flow.origin is Origin.API),
-        removed=frozenset(flow.id for flow in network.flows if flow.id not in present),
-        numbers=numbers,
-        constrained=constrained or {},
-        services=services or {},
-    )
+    """As :class:`ToSave` for flows of which none is known."""
+    return ToSave().of(network, {flow.spec.id: flow for flow in flows}, numbers, constrained, services)

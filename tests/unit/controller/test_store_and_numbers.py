@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,18 @@ from hyroads.controller.files.state import Origin, text_of
 from hyroads.controller.model.handover import Constrained
 from hyroads.controller.model.state import DeclaredFlow
 from hyroads.controller.model.state import Origin as FlowOrigin
-from hyroads.controller.runtime.persistence import FORMAT, Encoder, Saved, Store, declared, decode, parse_flow, to_save
+from hyroads.controller.runtime.persistence import (
+    BLOCK,
+    FORMAT,
+    Encoder,
+    Saved,
+    Store,
+    ToSave,
+    declared,
+    decode,
+    parse_flow,
+    to_save,
+)
 
 NETWORK_FOLDER = Path(__file__).resolve().parents[3] / "mininet" / "networks"
 NETWORK = read_file(NETWORK_FOLDER / "triangle.yaml")
@@ -252,3 +264,34 @@ def test_places_in_a_request_are_those_of_its_body() -> None:
     with pytest.raises(ConfigError) as caught:
         parse_flow({"id": "x", "from": "a", "to": "c", "paths": [["nothing"]]}, NETWORK, "request")
     assert caught.value.place == "paths[0][0]"
+
+
+NAMED = [f"f{i}" for i in range(3 * BLOCK)]
+
+
+@given(st.lists(st.tuples(st.sampled_from(NAMED), st.none() | st.integers(0, 2)), max_size=40), st.randoms())
+def test_blocks_of_texts_are_those_of_all_items(changes: list[tuple[str, int | None]], rng: random.Random) -> None:
+    """Whatever comes, goes and changes at once, as often as it does."""
+    encoder, flows = Encoder(), {name: 16 + i for i, name in enumerate(NAMED[: rng.choice([0, 1, BLOCK, 300])])}
+    while changes:
+        some, changes = changes[: (count := rng.randint(1, 5))], changes[count:]
+        flows = dict(flows)
+        for name, number in some:
+            flows.pop(name, None) if number is None else flows.update({name: number})
+        document = read_back(encoder, Saved(numbers=Numbers(flows)))
+        assert list(document["numbers"].items()) == list(flows.items())
+
+
+@given(st.lists(st.tuples(st.sampled_from(["f1", "f2", "x", "y"]), st.sampled_from(["api", "file", "gone"]))))
+def test_what_is_to_be_saved_follows_flows_that_change(steps: list[tuple[str, str]]) -> None:
+    network = replace(NETWORK, flows=(FlowSpec("f1", "a", "c"), FlowSpec("f2", "c", "a")))
+    to_be, flows = ToSave(), {flow.id: DeclaredFlow(flow, FlowOrigin.FILE) for flow in network.flows}
+    for name, kind in [*steps, ("x", "api")]:
+        others = {flow: known for flow, known in flows.items() if flow != name}
+        origin = FlowOrigin.API if kind == "api" else FlowOrigin.FILE
+        # One of the file is that of the file.
+        spec = next((flow for flow in network.flows if flow.id == name and kind == "file"), FlowSpec(name, "c", "a"))
+        flows = others if kind == "gone" else {**others, name: DeclaredFlow(spec, origin)}
+        assert to_be.of(network, flows, Numbers()) == to_save(network, flows.values(), Numbers())
+    other = replace(network, flows=network.flows[:1])
+    assert to_be.of(other, flows, Numbers()) == to_save(other, flows.values(), Numbers())
