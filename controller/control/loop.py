@@ -134,6 +134,7 @@ class LiveLoop:
         """By flow: the rates of its paths that follow from those in force and its path groups."""
         self._told_for: tuple[Mapping[str, tuple[float, ...]], Mapping[str, PathGroups]] = ({}, {})
         self._indexed: Mapping[str, _Indexed] = {}
+        self._paths: Mapping[str, Paths] = {}
         self._indexed_for: Routes = {}
         self._dummies: frozenset[str] = frozenset()
         technologies = {link.id: link.technology for link in network.links}
@@ -262,6 +263,8 @@ class LiveLoop:
         is_same = network is self.state.network and order == self._order and of_paths == laid
         if is_same and all(route.spec == before[flow].spec for flow, route in carried.items()):
             self.routes = routes
+            if posed is not None:
+                self._use(posed)
             return
         # Of these flows other paths may have rates, or in other groups.
         other = carried.keys() & laid.keys()
@@ -498,16 +501,16 @@ class LiveLoop:
         return self._use(self.posed(network, routes))
 
     def _use(self, posed: Posed) -> RateProblem:
-        self._indexed, self._indexed_for = posed.indexed, posed.routes
+        self._indexed, self._paths, self._indexed_for = posed.indexed, posed.paths, posed.routes
         return posed.problem
 
     def posed(self, network: Network, routes: Routes) -> Posed:
         """The rate problem of these routes. It changes nothing, and may take long."""
         changed = differing(self._indexed_for, routes)
         carried = {flow: route for flow in changed if (route := routes.get(flow)) is not None and route.reason is None}
-        fresh = {flow: _Indexed.of(network, route) for flow, route in carried.items()}
+        fresh = {flow: self._indexed_by(network, route) for flow, route in carried.items()}
         indexed = in_order_of(routes, self._indexed, changed, fresh)
-        paths = {flow: of.paths for flow, of in indexed.items()}
+        paths = in_order_of(routes, self._paths, changed, {flow: of.paths for flow, of in fresh.items()})
         specs, utilities = specs_of(routes), None
         if self.options.mode != SOLVER:
             specs = with_parts_of_weight(specs)
@@ -515,7 +518,12 @@ class LiveLoop:
             utilities = utilities_from([of.utility for of in indexed.values()])
         margin, like = self._margins(network, specs, paths), self.state.problem.layout
         problem = rate_problem(network, paths, flows=specs, margin=margin, utilities=utilities, like=like)
-        return Posed(routes, indexed, problem)
+        return Posed(routes, indexed, paths, problem)
+
+    def _indexed_by(self, network: Network, route: FlowRoute) -> _Indexed:
+        """The very object of before if it is the same: then layouts have it in common."""
+        known, made = self._indexed.get(route.spec.id), _Indexed.of(network, route)
+        return made if known is None or known != made else known
 
     def _margins(self, network: Network, specs: Sequence[FlowSpec], paths: Mapping[str, Paths]) -> FloatArray:
         """Per link; what carries TCP needs airtime for what comes back, in all domains that its paths touch."""
@@ -533,6 +541,7 @@ class Posed:
 
     routes: Routes
     indexed: Mapping[str, _Indexed]
+    paths: Mapping[str, Paths]
     problem: RateProblem
 
 

@@ -96,9 +96,9 @@ class PlanMaker:
 
     def _rated_otherwise(self, rates: model.Rates) -> set[str]:
         """Flows of which the last plan may have other rates than these."""
-        known = self._rated
-        asked = differing(self._made_with, rates) | known.keys()
-        return {flow for flow in asked if flow not in known or known[flow] != rates.get(flow)}
+        made_with, rated = self._made_with, self._rated
+        asked = differing(made_with, rates) | rated.keys()
+        return {flow for flow in asked if rates.get(flow) != rated.get(flow, made_with.get(flow))}
 
     def _classified(
         self, flows: Mapping[str, FlowPlan], changed: Iterable[str], before: Plan | None

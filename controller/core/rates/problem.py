@@ -225,7 +225,7 @@ class Layout:
     @staticmethod
     def build(interference: Interference, flows: Mapping[str, Paths], like: Layout | None = None) -> Layout:
         """Lay out flows (id -> paths as sequences of link indices; a flow may have none). What flows have in common
-        with ``like``, the very same sequences of paths, is taken from there.
+        with ``like``, the very same sequences of paths, is taken from there. ``flows`` is not to be changed afterwards.
 
         Raises ``PlanningError`` for an empty path or a link index out of range.
         """
@@ -244,8 +244,8 @@ class Layout:
         origin = None if before is None else (ref(before), rows)
         made = (tuple(flows), path_flow, paths, routing, class_of)
         if before is not None and np.array_equal(used, np.unique(before.routing.indices)):
-            return Layout(*made, before.domains, dict(flows), before.same_domains, origin)
-        return Layout(*made, _domains(interference, class_of, used), dict(flows), rows_in=origin)
+            return Layout(*made, before.domains, flows, before.same_domains, origin)
+        return Layout(*made, _domains(interference, class_of, used), flows, rows_in=origin)
 
 
 def _rows_in(before: Layout | None, flows: Mapping[str, Paths]) -> tuple[IndexArray, IndexArray, list[str]]:
@@ -421,13 +421,16 @@ def rate_problem(
 ) -> RateProblem:
     """The problem of a network's flows.
 
-    ``paths`` maps flow ids to paths (link indices); ``flows`` defaults to those of the network. ``margin`` is one
-    delta, link id -> delta for the domains of some links (0 for the others), or one for each (shape L); ``external``
-    maps link ids to the airtime that others use in their domains; ``demand_mbps`` maps flow ids to their largest rates.
+    ``paths`` maps flow ids to paths (link indices) and is not to be changed afterwards; ``flows`` defaults to those of
+    the network. ``margin`` is one delta, link id -> delta for the domains of some links (0 for the others), or one for
+    each (shape L); ``external`` maps link ids to the airtime that others use in their domains; ``demand_mbps`` maps
+    flow ids to their largest rates.
     ``utilities`` are those of the flows, if they are known; ``like`` is as for :meth:`Layout.build`.
     """
     specs = network.flows if flows is None else flows
-    layout = Layout.build(network.interference, {flow.id: paths.get(flow.id, ()) for flow in specs}, like)
+    ids = [flow.id for flow in specs]
+    laid_out = paths if list(paths) == ids else {flow: paths.get(flow, ()) for flow in ids}
+    layout = Layout.build(network.interference, laid_out, like)
     return RateProblem(
         layout,
         utilities_of(specs) if utilities is None else utilities,
