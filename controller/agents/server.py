@@ -29,6 +29,7 @@ from hyroads.controller.settings.controller import Timings
 
 from .changes import WHOLE_MS, DecodedReports, WholeReport
 from .clients import DEAD_S, REPORT_MS, ClientAccess, allowance
+from .later import LaterLines, NothingUrgent, Urgent
 from .lead import lead_document
 from .markers import SequenceMarkers, parse_first, parse_passed
 from .protocol import (
@@ -166,7 +167,8 @@ class AgentServer:
     (``core.attention``; the same if it is not given) it is judged who is silent and does not answer.
 
     With a ``context`` the port speaks TLS; if that asks for certificates, each must name the node of its agent.
-    ``conflict(role, node, peer, holder)`` is told of a second session of a node whose first one lives.
+    ``conflict(role, node, peer, holder)`` is told of a second session of a node whose first one lives. Whole reports
+    and counters wait for what is ``urgent``.
     """
 
     def __init__(
@@ -184,6 +186,7 @@ class AgentServer:
         attended: Callable[[], float] | None = None,
         context: ssl.SSLContext | None = None,
         conflict: Callable[[str, str, str, str], None] = lambda role, node, peer, holder: None,
+        urgent: Urgent | None = None,
     ) -> None:
         self.sessions: dict[str, Session] = {}
         self.radios: dict[str, Session] = {}
@@ -199,7 +202,9 @@ class AgentServer:
         self._tokens = tokens
         self._context, self._conflict = context, conflict
         self._clock, self._attended = clock, attended or clock
-        self._poll = SharedPoll(MAX_LINE, self._take_numbers, self._take_pongs)
+        self._urgent = urgent = urgent or NothingUrgent()
+        self._later = LaterLines(urgent, self._take_later)
+        self._poll = SharedPoll(MAX_LINE, self._take_numbers, self._take_pongs, urgent.wait_for_flows)
         self._columns = SessionColumns()
         """Sessions that the library reads."""
         self._names = tuple(sorted(nodes | radios.nodes))
@@ -564,6 +569,17 @@ class AgentServer:
             return
         session.heard_s = self._attended()
         session.pay(len(line), self._clock())
+        if not self._later.keeps(session, line):
+            self._take_now(session, line)
+
+    def _take_later(self, session: Session, line: bytes) -> None:
+        try:
+            if not session.closed:
+                self._take_now(session, line)
+        except Exception as error:  # noqa: BLE001 - whoever serves the session gets it; others' lines count
+            session.fail(self._poll.end, error)
+
+    def _take_now(self, session: Session, line: bytes) -> None:
         message = parse_line(line)
         handler = self._handlers[session.hello.role].get(message["type"])
         if handler is None:
@@ -668,6 +684,7 @@ class AgentServer:
                 if now_s >= session.join_by_s:
                     self._join(session)
             if is_due:
+                self._urgent.wait_for_flows()
                 self._look_after_all(period_s)
 
     @property

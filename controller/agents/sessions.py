@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -129,6 +130,8 @@ class Session:
     """Has the library send the ping that it was given; what there was no room for."""
     wholes: int = 0
     """How many lines that may be whole reports or readings the library had read with the last line that was taken."""
+    later: deque[tuple[bytes, int]] = field(default_factory=deque, repr=False)
+    """Lines that wait to be taken, each with what :attr:`wholes` was then."""
     allowance: TokenBucket | None = None
     may_change: bool = True
     """Of radios: another controller leads if not, and they would refuse what we say."""

@@ -51,7 +51,7 @@ from hyroads.controller.ofp.pipeline import Table
 from hyroads.controller.ofp.readback import cookie_of_packet_in, table_of
 from hyroads.controller.runtime.event_loop import EventLoop, loop_options_of
 from hyroads.controller.runtime.faults import JsonLines, LogLimit
-from hyroads.controller.runtime.persistence import Store, to_save
+from hyroads.controller.runtime.persistence import Store, ToSave
 from hyroads.controller.runtime.telemetry import Telemetry
 from hyroads.controller.services.mptcp_saved import SavedConnections
 from hyroads.controller.services.pair_tests import PairTestService, testable_links
@@ -122,7 +122,7 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
             label_secret=bytes.fromhex(secret or ""),
         )
         self._fingerprints: tuple[Network, str] | None = None
-        self._routes_document = RoutesDocument()
+        self._routes_document, self._to_save = RoutesDocument(), ToSave()
         restored, problems = restored_in(self.store, self.context, SavedConnections(self.settings.mptcp.most_routed))
         self.attended = AttendedClock(time.monotonic, ATTENDED_S)
         self.telemetry = Telemetry(self.context, self.settings, time.monotonic, lambda: self.agents.late_s)
@@ -237,6 +237,7 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
             markers=self.event_loop.markers,
             clients=ClientAccess(self.services.multihomed, self.settings.clients),
             epoch_seen=deployer.epoch_seen,
+            urgent=self.event_loop.urgency,
         )
         deployer.others.append(server.lead)
         self.event_loop.before_slot.append(server.flush)
@@ -487,12 +488,12 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
             self.standby.save()
             return
         # Syncing a disk takes as long as it likes.
-        declared, flows = self.event_loop.declared, state.flows.values()
+        declared, of = self.event_loop.declared, self._to_save.of
         services = self.services.to_save(state)
         if self.store.file is not None:
             network = self._fingerprint(declared)
             services["routes"] = self._routes_document.of(network, self.event_loop.live.routes, numbers)
-        shim.in_thread(lambda: self.store.save(to_save(declared, flows, numbers, state.constrained, services)))
+        shim.in_thread(lambda: self.store.save(of(declared, state.flows, numbers, state.constrained, services)))
 
 
 def _set_up_log() -> None:

@@ -86,8 +86,9 @@ class Live:
     this time do so together, ``routes``: the paths that flows had before (``restored_routes``), ``in_thread``: runs
     pure functions that may take long, ``in_background`` the search for better paths, ``in_parts``: a plan is made
     without a turn of the loop, and costs what the change touches (see :meth:`replan`), ``turns``: a lock that is held
-    while the loop turns, ``pause``: lets others run in between, ``let_others``: called again and again by the search,
-    which may wait there for who has more urgent work.
+    while the loop turns, ``pause``: lets others run in between, ``give_way``: the same within a slot, which has time
+    until the next one, ``let_others``: called again and again by the search, which may wait there for who has more
+    urgent work.
     """
 
     def __init__(
@@ -106,6 +107,7 @@ class Live:
         in_parts: bool = False,
         turns: AbstractContextManager[Any] | None = None,
         pause: Callable[[], object] = lambda: None,
+        give_way: Callable[[], object] | None = None,
         let_others: Callable[[], object] = lambda: None,
     ) -> None:
         self._loop = loop
@@ -130,7 +132,7 @@ class Live:
         self._graph = HelloGraph.of(context.network, agents)
         self._in_thread, self._in_background, self._in_parts = in_thread, in_background, in_parts
         self._turns, self._pause, self._let_others = turns or nullcontext(), pause, let_others
-        self._is_turning = False
+        self._is_turning, self._give_way = False, give_way or pause
         self.rates_urgent = False
         """Whether flows that were there before were routed otherwise after the last turn: the next should not wait."""
         self._is_laid_out = True
@@ -527,11 +529,13 @@ class Live:
         """
         if self.plan is None or not (ask or self._measures or self._has_begun):
             return None
-        return self._refreshed(reports, now_s, ask=ask, is_urged=is_urged, in_one_go=in_one_go)
+        return self._refreshed(reports, now_s, self._give_way, ask=ask, is_urged=is_urged, in_one_go=in_one_go)
 
     def refresh(self, reports: ReportRegistry, now_s: float, *, in_one_go: bool = False) -> Plan | None:
         """New rates between slots, for what was routed since the last turn; the plan if any changed."""
-        return None if self.plan is None else self._refreshed(reports, now_s, ask=False, in_one_go=in_one_go)
+        if self.plan is None:
+            return None
+        return self._refreshed(reports, now_s, self._pause, ask=False, in_one_go=in_one_go)
 
     def with_measured(self, state: State, now_s: float) -> State:
         """The state with the capacities that were measured, if these changed significantly."""
@@ -541,7 +545,14 @@ class Live:
         return self._with_references(state)
 
     def _refreshed(
-        self, reports: ReportRegistry, now_s: float, *, ask: bool, in_one_go: bool, is_urged: bool = False
+        self,
+        reports: ReportRegistry,
+        now_s: float,
+        give_way: Callable[[], object],
+        *,
+        ask: bool,
+        in_one_go: bool,
+        is_urged: bool = False,
     ) -> Plan | None:
         with self._turns:
             self._is_turning = True
@@ -550,7 +561,7 @@ class Live:
                 self._put_off = self._put_off + 1 if stays else 0
                 # With the flows of before a turn is short. Each time that others run it would wait for all of them.
                 is_alone = in_one_go or stays or self._is_laid_out
-                pause, run = (_go_on, inline) if is_alone else (self._pause, self._in_thread)
+                pause, run = _go_on if in_one_go or stays else give_way, inline if is_alone else self._in_thread
                 if not stays or self._measured_for is None:
                     self._measured_for = self.in_force
                 agents = reports.measured(self._measured_for)

@@ -227,12 +227,17 @@ def spawn(function: Callable[..., object], *arguments: object) -> Any:
     return hub.spawn(function, *arguments)
 
 
-def cooperatively(items: Iterable[Item], every: int = 50, pause_s: float = 0.0) -> Iterator[Item]:
-    """The items; lets other green threads run now and then, and leaves the processor to them for ``pause_s``."""
+def cooperatively(
+    items: Iterable[Item], every: int = 50, pause_s: float = 0.0, wait: Callable[[], object] = lambda: None
+) -> Iterator[Item]:
+    """The items; lets other green threads run now and then, and leaves the processor to them for ``pause_s``, and as
+    long as ``wait`` takes.
+    """
     for number, item in enumerate(items, start=1):
         yield item
         if number % every == 0:
             sleep(pause_s)
+            wait()
 
 
 # How long a thread may keep the green threads waiting each time that they want to go on, and they a thread: each of

@@ -124,7 +124,7 @@ class _Round:
 class SharedPoll:
     """Begins with the first socket; the green thread then lives as long as the process. ``longest`` bounds the lines
     that the library reads, ``take_numbers`` takes those which it has decoded, ``take_pongs`` answers to :meth:`ping`;
-    without it Python reads everything.
+    without it Python reads everything. ``wait`` is called before numbers are taken that nobody has asked for.
     """
 
     def __init__(
@@ -132,6 +132,7 @@ class SharedPoll:
         longest: int | None = None,
         take_numbers: TakeNumbers = lambda _, told: None,
         take_pongs: TakePongs = lambda _, took_ns: None,
+        wait: Callable[[], object] = lambda: None,
     ) -> None:
         self.library = None if longest is None else message_reader(longest)
         """Reads plain sockets."""
@@ -141,7 +142,7 @@ class SharedPoll:
         """By descriptor: its number in the library."""
         self._library_runs = False
         self._flush_at_s = 0.0
-        self._take_numbers, self._take_pongs = take_numbers, take_pongs
+        self._take_numbers, self._take_pongs, self._wait = take_numbers, take_pongs, wait
         self._round = _Round()
         self._looked_s = time.monotonic()
         self._epoll = _select.epoll()
@@ -253,6 +254,7 @@ class SharedPoll:
 
     def _flush_all_the_time(self) -> None:
         while self.library is not None:
+            self._wait()
             left_s = self._flush_at_s - time.monotonic()
             if left_s <= 0:
                 self.flush()
@@ -280,8 +282,11 @@ class SharedPoll:
             self._take_pongs(owners[is_read], told.events["first"][is_read])
 
     def end(self, connection: Any, error: Exception) -> None:
-        """Whoever serves a socket by the library gets this."""
-        ended = self._end_by_library(self.number_of(connection))
+        """Whoever serves a socket gets this."""
+        ended, descriptor = self._end_by_library(self.number_of(connection)), connection.fileno()
+        if ended is None and descriptor in self._reads:
+            ended = self._reads[descriptor][2]
+            self._forget(descriptor)
         if ended is not None:
             ended.send_exception(error)
 

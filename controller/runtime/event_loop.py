@@ -102,9 +102,9 @@ def _live(
     override: RateOverride | None,
     *,
     routes: Routes | None,
-    waits: shim.Gate,
+    urgency: Urgency,
 ) -> Live:
-    """``waits``: where searches wait for what is more urgent."""
+    """``urgency``: slots and searches give way to it."""
     options, is_large = options_of(settings), len(context.network.links) >= LARGE
     together_s = max([TOGETHER_S, *(2 * hello.dead_ms / 1e3 for hello in hello_configs(context, options).values())])
     measured_by = source or ConfiguredSource(context.network)
@@ -122,7 +122,8 @@ def _live(
         in_parts=is_large,
         turns=shim.new_lock(),
         pause=partial(shim.sleep, 0) if is_large else lambda: None,
-        let_others=partial(waits.wait, CUT_S),
+        give_way=urgency.give_way if is_large else None,
+        let_others=partial(urgency.searches.wait, CUT_S),
     )
 
 
@@ -174,10 +175,10 @@ class EventLoop:
         self.declared = context.network
         """The network file as it was last read; nodes, links and their order are those of ``context``."""
         self._is_large = len(context.network.links) >= LARGE
-        self.urgency = Urgency(clock)
-        self.live = _live(context, settings, numbers, source, override, routes=routes, waits=self.urgency.searches)
+        self._garbage, self.urgency = Garbage(), Urgency(clock, self._hold)
+        self.live = _live(context, settings, numbers, source, override, routes=routes, urgency=self.urgency)
         self._hellos = hello_configs(context, options_of(settings))
-        self.slots, self._garbage = SlotClock(settings.slot_ms / 1e3, clock), Garbage()
+        self.slots = SlotClock(settings.slot_ms / 1e3, clock)
         self.plan_ms = self.planned_at_s = 0.0
         self.reports = ReportRegistry(clock)
         self.counters: Counter[str] = Counter()
@@ -205,6 +206,7 @@ class EventLoop:
             clock=clock,
             where=saved_in[0],
             refusal=saved_in[1],
+            written=self._look_whether_deployed,
         )
         self.before_push: list[Callable[[], None]] = []
         """Services that follow the network and confirmations before anybody is told anything."""
@@ -447,14 +449,16 @@ class EventLoop:
             began_s = self.clock()
             self.urgency.wait()
             self._gave_s = self.clock() - began_s
-            self.urgency.end()
+            self.urgency.slot_begins()
             self._call(self.before_slot)
             with self.slots:
                 try:
                     self._slot()
                 except Exception as error:  # noqa: BLE001 - the next slot is another try; it is counted and shown
                     self.exception("the slot", error)
-            self._garbage.after_slot(self.clock(), is_urged=self.saver.pending)
+            # Somebody may have asked for something meanwhile.
+            shim.sleep(0)
+            self._garbage.after_slot(self.clock(), is_urged=self.saver.pending or self.urgency.is_there)
 
     @property
     def is_starting(self) -> bool:
@@ -467,7 +471,7 @@ class EventLoop:
             # Few can do something with rates of now, and the processor is to devices that come back.
             return
         is_urged, asks = self._is_large and self.saver.pending, self.settled and self.leads
-        in_one_go = self.slots.late_s - self._gave_s > BUSY_S
+        in_one_go = self.slots.late_s - self._gave_s > BUSY_S and self.urgency.others_s > BUSY_S
         plan = self.live.turn(self.reports, self.clock(), ask=asks, is_urged=is_urged, in_one_go=in_one_go)
         if self.settled and (plan is not None or (self.plan is not None and self.plan.fill)):
             self.agents.push_rates(self.live.in_force)
@@ -497,7 +501,7 @@ class EventLoop:
         self._is_overtaken()
         if self.settled and self.plan is not None:
             self._call(self.before_push)
-            self._deployer.push(self.plan, self._agents_told)
+            self._deployer.push(self.plan, self._look_whether_deployed)
             self._refresh()
             self._is_overtaken()
         if self.settled:
@@ -512,7 +516,9 @@ class EventLoop:
                 self.wake(now=True)
         if not self.urgency.is_there:
             self.urgency.searches.open()
-        self.saver.begin()
+        if self._prepared is not self.state:
+            # Else it would be saved now, and again once it is planned.
+            self.saver.begin()
         self.progress.notify()
 
     def _improve(self) -> Plan | None:
@@ -568,10 +574,19 @@ class EventLoop:
         if self._is_large and self.settled and self.leads and not self._is_bringing_up:
             self.urgency.begin(within_s, self._slots_begun, flows)
 
-    def _agents_told(self) -> None:
-        """They run what they shall. If the state has changed since, that is to be told first."""
+    def _look_whether_deployed(self) -> None:
+        """Agents run what they shall, or the state was saved. If it has changed since, that is to be told first."""
         if self._tried_version == self.state.version:
             self.urgency.deployed(lambda flows: self.carried_out(flows) and not self.saver.is_asked)
+
+    def _hold(self, is_urgent: bool) -> None:
+        """What waits besides slots and searches while something is urgent. Who waited for that goes on before them, and
+        young garbage is not looked at before the next slot has ended.
+        """
+        if is_urgent:
+            self._garbage.hold()
+        else:
+            self.progress.notify()
 
     def _is_overtaken(self) -> bool:
         """Lets a slot pass that is due, where steps are long; whether there is something else to plan meanwhile.

@@ -51,11 +51,18 @@ class Garbage:
         gc.set_threshold(young, middle, NEVER)
         self._all(now_s)
 
+    def hold(self) -> None:
+        """Not even the young generations are looked through until the next slot has ended and nothing is urgent."""
+        gc.disable()
+
     def after_slot(self, now_s: float, *, is_urged: bool = False) -> None:
         """There is time until the next slot; does something each ``every_s`` seconds at most. While somebody waits for
-        something else (``is_urged``) it is put off, for as long again at most.
+        something else (``is_urged``) it is put off, for as long again at most, and so is the end of :meth:`hold`.
         """
-        if self._due_s is None or now_s < self._due_s + (self.every_s if is_urged else 0.0):
+        is_put_off = is_urged and (self._due_s is None or now_s < self._due_s + self.every_s)
+        if not is_put_off:
+            gc.enable()
+        if is_put_off or self._due_s is None or now_s < self._due_s:
             return
         in_use = sys.getallocatedblocks()
         if in_use > 2 * self._whole + self.spare_objects:

@@ -64,6 +64,8 @@ class Saver:
     clock: Callable[[], float]
     where: str = "state file"
     refusal: type[NotSavedError] = NotSavedError
+    written: Callable[[], None] = lambda: None
+    """Called after each try to write, when whoever waits was told."""
 
     def __post_init__(self) -> None:
         self._begun = shim.Signal()
@@ -169,6 +171,7 @@ class Saver:
         else:
             self._failed(failure)
         self.progress.notify()
+        self.written()
 
     def finish(self) -> None:
         """Save what there is before the process ends, if that is possible in time."""

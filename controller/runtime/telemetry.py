@@ -174,6 +174,7 @@ class Telemetry:
             for session in sessions:
                 session.ask_ports()
                 shim.sleep(PORTS_EVERY_S * ASK_SHARE / len(sessions))
+                event_loop.urgency.wait()
             try:
                 told = event_loop.reports.totals(REPORT_AGE_S)
                 self.ingest.ports.agents(_sent_bytes(event_loop, told), self._clock())
@@ -187,7 +188,8 @@ class Telemetry:
         now_s, traffic, current = self._clock(), self.traffic, set()
         flows = event_loop.plan.flows if event_loop.plan is not None else {}
         pause_s = PORTS_EVERY_S * METER_SHARE * TOGETHER / max(TOGETHER, len(flows))
-        for name, flow in shim.cooperatively(flows.items(), TOGETHER, pause_s):
+        wait = event_loop.urgency.wait
+        for name, flow in shim.cooperatively(flows.items(), TOGETHER, pause_s, wait):
             if flow.mode == MULTIPATH and flow.ingress is not None and flow.egress is not None:
                 current |= {(name, path.id) for path in flow.paths}
                 _meter_flow(traffic, told, flow, now_s)
@@ -196,7 +198,7 @@ class Telemetry:
             traffic.radio(interface, polled.busy, SNMP, polled.time_s)
         shares = list(self.ingest.radios.busy_shares(WINDOW_S))
         pause_s = PORTS_EVERY_S * RADIO_SHARE * RADIOS_TOGETHER / max(RADIOS_TOGETHER, len(shares))
-        for interface, share, time_s in shim.cooperatively(shares, RADIOS_TOGETHER, pause_s):
+        for interface, share, time_s in shim.cooperatively(shares, RADIOS_TOGETHER, pause_s, wait):
             traffic.radio(interface, share, RADIO, time_s)
 
 
@@ -223,7 +225,8 @@ def _sent_bytes(event_loop: EventLoop, told: Totals) -> dict[Interface, int]:
     """What the agents of ingresses sent so far, by the interface that it left by. Others run meanwhile."""
     flows = event_loop.plan.flows.values() if event_loop.plan is not None else ()
     sent: dict[Interface, int] = {}
-    for flow in shim.cooperatively(flows, TOGETHER, PORTS_EVERY_S * SENT_SHARE * TOGETHER / max(TOGETHER, len(flows))):
+    pause_s = PORTS_EVERY_S * SENT_SHARE * TOGETHER / max(TOGETHER, len(flows))
+    for flow in shim.cooperatively(flows, TOGETHER, pause_s, event_loop.urgency.wait):
         if flow.mode == MULTIPATH and flow.ingress is not None:
             _add_sent(sent, event_loop.context.network, flow.ingress, flow, told)
     return sent

@@ -19,14 +19,21 @@ DECLARED_S = 0.06
 
 
 class Urgency:
-    """Times are by ``clock``, in seconds."""
+    """Times are by ``clock``, in seconds. ``holds`` is told when something is urgent (True) and when nothing is any
+    more.
+    """
 
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock = clock
+    def __init__(self, clock: Callable[[], float], holds: Callable[[bool], None] = lambda is_urgent: None) -> None:
+        self._clock, self._holds = clock, holds
         self._until_s = -math.inf
         """-inf: nothing is urgent."""
         self._began_s, self._gave_way_at = 0.0, -1
         self._flows: set[str] = set()
+        self._is_cut = False
+        self.others_s = math.inf
+        """How long others took when they ran within a slot the last time."""
+        self.goes_first = False
+        """Whether a flow is declared, or was since the last slot began."""
         self._calm = shim.Signal()
         self.searches = shim.Gate()
         """Closed while something is planned, or urgent."""
@@ -43,9 +50,12 @@ class Urgency:
         if not self.is_there and self._gave_way_at == slots:
             return
         if not self.is_there:
-            self._began_s, self._gave_way_at, self._flows = self._clock(), slots, set()
+            self._began_s, self._gave_way_at, self._flows, self._is_cut = self._clock(), slots, set(), False
             self.searches.close()
+            self._holds(True)
         self._flows |= flows or set()
+        self._is_cut |= flows is None
+        self.goes_first |= flows is not None
         self._until_s = max(self._until_s, self._began_s + within_s)
 
     def deployed(self, carried_out: Callable[[set[str]], bool]) -> None:
@@ -59,9 +69,27 @@ class Urgency:
             self._until_s = -math.inf
             self._flows = set()
             self.searches.open()
+            self._holds(False)
             self._calm.notify()
+
+    def slot_begins(self) -> None:
+        """Nothing is urgent any more, and what was is not what others wait for."""
+        self.end()
+        self.goes_first = False
 
     def wait(self) -> None:
         """Until nothing is urgent, in a green thread."""
         while (left_s := self._until_s - self._clock()) > 0:
+            self._calm.wait(left_s)
+
+    def give_way(self) -> None:
+        """Within a slot: let others run, and wait for declared flows, also for those that are declared now."""
+        began_s = self._clock()
+        shim.sleep(0)
+        self.others_s = self._clock() - began_s
+        self.wait_for_flows()
+
+    def wait_for_flows(self) -> None:
+        """Until no declared flow is urgent; after a cut at once, as that may need who waits here."""
+        while not self._is_cut and (left_s := self._until_s - self._clock()) > 0:
             self._calm.wait(left_s)

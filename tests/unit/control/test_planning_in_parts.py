@@ -11,16 +11,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from campus_loop import CampusLoop
 
 from hyroads.controller.api.service import ControllerService
 from hyroads.controller.control import live as live_module
 from hyroads.controller.control.live import Live
+from hyroads.controller.control.live_network import LiveNetwork
 from hyroads.controller.control.loop import MIN_FLOW_MBPS, LiveLoop, LoopOptions
+from hyroads.controller.control.plan_maker import PlanMaker
 from hyroads.controller.control.report_columns import FlowRows
 from hyroads.controller.control.reports import ReportRegistry
 from hyroads.controller.control.restored_routes import RoutesDocument, routes_document
+from hyroads.controller.control.routes import FlowRoute
 from hyroads.controller.control.source import ConfiguredSource
 from hyroads.controller.core.addressing import Numbers
 from hyroads.controller.core.mappings import differing
@@ -28,7 +32,7 @@ from hyroads.controller.core.network import FlowSpec, Link
 from hyroads.controller.core.topologies import campus
 from hyroads.controller.framework import ryu_shim as shim
 from hyroads.controller.model import state as model
-from hyroads.controller.model.plan import Options, Plan
+from hyroads.controller.model.plan import FlowPlan, Options, Plan
 from hyroads.controller.model.state import DeclaredFlow, Origin, State, TopologyContext
 from hyroads.controller.runtime.event_loop import BUSY_S
 
@@ -250,7 +254,7 @@ class Meanwhile:
         self.fails = ""
         self._live = campus.loop.live
         self._live._in_thread = self
-        self._live._pause = self._others
+        self._live._pause = self._live._give_way = self._others
 
     def to_lay_out(self) -> None:
         """The next turn lays the loop out: otherwise nobody else runs while it turns."""
@@ -389,22 +393,17 @@ def test_a_beginning_while_the_loop_turns_is_planned_after_it(running: CampusLoo
         check(running)
 
 
-def test_nobody_else_runs_while_the_loop_turns_with_the_flows_of_before(running: CampusLoop) -> None:
-    meanwhile = Meanwhile(running)
-    meanwhile.work = [lambda: None]
-    for _ in range(3):
+def test_others_run_between_the_steps_of_a_late_slot_if_that_takes_little_time(running: CampusLoop) -> None:
+    meanwhile, slots, urgency = Meanwhile(running), running.loop.slots, running.loop.urgency
+    cases = [(0.0, 2 * BUSY_S, True), (2 * BUSY_S, BUSY_S / 2, True), (2 * BUSY_S, 2 * BUSY_S, False)]
+    new = running.specs(len(cases), random.Random(3), "new", 30_000)
+    for spec, (late_s, others_s, do_run) in [*zip(new, cases, strict=True), *((None, case) for case in cases)]:
+        if spec is not None:
+            running.declare(spec)
+        meanwhile.work = [lambda: None]
+        slots.late_s, urgency.others_s = late_s, others_s
         running.slot()
-    assert meanwhile.work
-    running.declare(running.specs(1, random.Random(3), "new", 30_000)[0])
-    assert running.loop.slots.late_s == 0.0
-    running.slot()
-    assert not meanwhile.work
-
-    running.declare(running.specs(2, random.Random(4), "more", 40_000)[0])
-    meanwhile.work = [lambda: None]
-    running.loop.slots.late_s = 2 * BUSY_S
-    running.slot()
-    assert meanwhile.work and running.loop.live._is_laid_out
+        assert bool(meanwhile.work) is not do_run and running.loop.live._is_laid_out
 
 
 def test_whoever_declares_a_flow_does_not_wait_until_the_loop_is_laid_out_for_it(running: CampusLoop) -> None:
@@ -582,3 +581,25 @@ def test_a_cut_does_not_wait_for_the_search_of_better_paths(running: CampusLoop)
     running.settle()
     assert waited
     check(running)
+
+
+def test_the_first_flow_that_is_declared_costs_what_others_do(
+    running: CampusLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was planned and laid out before others were known is not made anew for it."""
+    planned: list[str] = []
+    make = PlanMaker._flow
+
+    def noted(maker: PlanMaker, live: LiveNetwork, route: FlowRoute, *others: Any) -> FlowPlan:
+        planned.append(route.spec.id)
+        return make(maker, live, route, *others)
+
+    monkeypatch.setattr(PlanMaker, "_flow", noted)
+    spec = running.specs(1, random.Random(3), "new", 30_000)[0]
+    running.declare(spec)
+    assert spec.id in planned and len(planned) < FLOWS / 10, len(planned)
+    running.slot()
+    layout = running.loop.live.loop.state.problem.layout
+    assert layout.rows_in is not None
+    new = np.flatnonzero(layout.rows_in[1] < 0)
+    assert {layout.flow_ids[layout.path_flow[path]] for path in new} == {spec.id}

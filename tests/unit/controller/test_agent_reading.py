@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import random
 import time
@@ -432,3 +433,77 @@ def test_a_ping_without_room_is_sent_before_what_follows(ports: Ports) -> None:
         found += ours.device.recv(1 << 20)
     types = [json.loads(line)["type"] for line in found.splitlines()]
     assert set(types[:-2]) == {"filler"} and types[-2:] == ["ping", "after"]
+
+
+class Calm:
+    """Something is urgent until the test says that it is not."""
+
+    def __init__(self) -> None:
+        self.goes_first = False
+        self._over = shim.Signal()
+
+    def wait_for_flows(self) -> None:
+        while self.goes_first:
+            self._over.wait(WITHIN_S)
+
+    def end(self) -> None:
+        self.goes_first = False
+        self._over.notify()
+
+
+def test_whole_reports_wait_for_what_is_urgent_and_so_does_what_follows_them(ports: Ports) -> None:
+    both = ports()
+    for port in both:
+        calm = Calm()
+        port.server._later._urgent = calm
+        port.dial()
+        port.say(line_of(WHOLE) + b"\n")
+        calm.goes_first = True
+        told, answers = len(port.listener.told), []
+        port.session.request({"type": "rates"}, answers.append)
+        seq = json.loads(lines_of_type(port, "rates")[-1])["seq"]
+        other = {**WHOLE, "time_s": 2.0, "ingress": []}
+        port.device.sendall(
+            line_of(other)
+            + b'\n{"type":"changes","time_s":3}\n{"type":"ok","seq":%d}\n' % seq
+            + b'{"type":"link","link":"l","up":false}\n'
+        )
+        shim.sleep(0.05)
+        assert answers == [None] and len(port.listener.told) == told
+        calm.end()
+        shim.sleep(0.05)
+        # In their order, and what comes later refers to the new one.
+        port.say(b'{"type":"changes","time_s":4}\n')
+        reports = [one[1] for one in port.listener.told[told:] if one[0] == "report"]
+        assert [report["time_s"] for report in reports] == [2.0, 3, 4]
+        assert all(report["ingress"] == [] for report in reports)
+        assert [one for one in port.listener.told[told:] if one[0] == "links"][-1] == ("links", {"l": False})
+    assert is_same(*both), both
+
+
+def test_what_is_wrong_with_a_line_that_waited_ends_its_session(ports: Ports) -> None:
+    both = ports()
+    for port in both:
+        calm = Calm()
+        port.server._later._urgent = calm
+        port.dial()
+        port.say(line_of(WHOLE) + b"\n")
+        calm.goes_first = True
+        port.device.sendall(line_of({**WHOLE, "ingress": 3}) + b"\n")
+        shim.sleep(0.05)
+        assert port.session is not None
+        calm.end()
+        shim.sleep(0.05)
+        assert port.session is None
+        assert any(one[0] == "misbehaved" for one in port.listener.told if type(one) is tuple)
+
+
+def lines_of_type(port: Port, kind: str) -> list[bytes]:
+    """Lines of a kind that the device was sent so far."""
+    port.device.setblocking(False)
+    data = b""
+    with contextlib.suppress(BlockingIOError):
+        while chunk := port.device.recv(1 << 16):
+            data += chunk
+    port.device.setblocking(True)
+    return [line for line in data.splitlines() if json.loads(line)["type"] == kind]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import random
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
@@ -20,6 +22,7 @@ from hyroads.controller.runtime.garbage import Garbage
 from hyroads.controller.runtime.urgency import CUT_S, DECLARED_S, Urgency
 
 WHILE_S = 0.05
+WITHIN_S = 5.0
 """Green threads that could run have done so by then."""
 
 
@@ -189,3 +192,81 @@ def test_a_gate_holds_up_no_longer_than_it_may() -> None:
     gate.wait(0.01)
     threading.Timer(0.05, gate.open).start()
     gate.wait(60.0)
+
+
+def test_a_slot_gives_way_to_declared_flows_between_its_steps_and_not_to_cuts() -> None:
+    urgency = Urgency(time.monotonic)
+    gone: list[str] = []
+
+    def step() -> None:
+        urgency.give_way()
+        gone.append("on")
+
+    for flows, waits in (({"a"}, True), (None, False)):
+        urgency.begin(WHILE_S * 4, len(gone), flows)
+        assert urgency.goes_first is waits
+        running = spawn(step)
+        sleep(WHILE_S)
+        assert bool(gone) is not waits
+        urgency.deployed(lambda flows: True)
+        running.wait()
+        assert gone == ["on"] and urgency.others_s < WHILE_S and urgency.goes_first is waits
+        gone.clear()
+        urgency.slot_begins()
+        assert not urgency.goes_first
+
+
+def test_garbage_is_not_looked_for_while_somebody_waits(campus: CampusLoop, monkeypatch: pytest.MonkeyPatch) -> None:
+    loop, spec = campus.loop, campus.specs(1, random.Random(8), "declared", 50_000)[0]
+    held: list[str] = []
+    monkeypatch.setattr(loop._garbage, "hold", lambda: held.append("held"))
+    loop.urgency.slot_begins()
+    loop._slots_begun += 1
+    loop.declare(DeclaredFlow(spec, Origin.API))
+    assert held == ["held"]
+    campus.turn()
+    loop.remove(spec.id)
+    campus.turn()
+
+
+def test_garbage_is_looked_for_at_last_if_somebody_waits_all_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[float] = []
+    monkeypatch.undo()
+    monkeypatch.setattr(Garbage, "_recent", lambda _, now_s: looks.append(now_s))
+    garbage = Garbage(every_s=5.0, _due_s=10.0, _whole=2**40)
+    for now_s, is_urged, is_on, looked in (
+        (1.0, True, False, []),
+        (2.0, False, True, []),
+        (14.9, True, False, []),
+        (15.1, True, True, [15.1]),
+    ):
+        garbage.hold()
+        assert not gc.isenabled()
+        garbage.after_slot(now_s, is_urged=is_urged)
+        assert gc.isenabled() is is_on and looks == looked
+    gc.enable()
+
+
+def test_who_waits_for_a_declared_flow_goes_on_before_the_next_slot(
+    campus: CampusLoop, slots: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if it is the state file that was waited for."""
+    monkeypatch.setattr(campus.loop.saver, "begin", lambda: None)
+    loop, spec = campus.loop, campus.specs(1, random.Random(9), "declared", 50_000)[0]
+    sleep(SLOT_S + WHILE_S)
+    change, told = loop.saver.change("flow", lambda: None), len(slots)
+    loop.declare(DeclaredFlow(spec, Origin.API))
+    campus.turn()
+    assert loop.carried_out([spec.id]) and loop.urgency.is_there, "it is not saved"
+    before: list[int] = []
+    waiting = spawn(lambda: (loop.progress.wait(WITHIN_S), before.append(len(slots))))
+    sleep(0.0)
+    loop.saver.once()
+    waiting.wait()
+    assert change.is_saved and before == [told] and not loop.urgency.is_there
+    until_s = time.monotonic() + WITHIN_S
+    while len(slots) == told and time.monotonic() < until_s:
+        sleep(WHILE_S)
+    assert len(slots) > told
+    loop.remove(spec.id)
+    campus.turn()
