@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import random
 import resource
@@ -142,8 +143,8 @@ def prepared(
 
 
 def percentile(values: list[float], share: float) -> float:
-    """Of at least one value."""
-    return sorted(values)[min(len(values) - 1, int(share * len(values)))]
+    """The nearest rank, of at least one value."""
+    return sorted(values)[max(0, math.ceil(share * len(values)) - 1)]
 
 
 def idle(controller: ControllerProcess, seconds: float) -> dict[str, Any]:
