@@ -128,3 +128,64 @@ def test_a_library_of_another_version_is_not_used(monkeypatch: pytest.MonkeyPatc
     (tmp_path / "broken.so").write_bytes(b"no library")
     monkeypatch.setattr(package, "candidates", lambda: [tmp_path / "broken.so", tmp_path / "missing.so"])
     assert library.load_kernel() is None
+
+
+# 35 flows of a campus: by flow its paths, by row its links, and an earlier slot's rates and prices.
+CIRCLE_FLOWS: list[list[list[int]]] = [
+    [[32], [33, 41]], [[65, 66]], [[47], [48]], [[53], [54]], [[59], [57, 60]], [[42], [43]], [[33], [34]],
+    [[18], [15, 22]], [[16], [17]], [[9], [10, 12]], [[28], [29]], [[62, 67, 68, 69], [61, 63, 67, 68, 69]],
+    [[13], [14]], [[19], [20]], [[46], [45, 49, 50]], [[39], [40]], [[23, 25], [23, 24]], [[52], [51]],
+    [[19], [20]], [[57], [58, 59]], [[3], [0, 4]], [[67]], [[30], [31]], [[32], [33, 41]], [[16], [17]],
+    [[26], [21, 27]], [[5], [6]], [[37], [36]], [[8, 64, 65], [7, 64, 65]], [[19], [20]], [[38], [35, 44]],
+    [[10], [11]], [[1], [2]], [[55], [56]], [[19], [20]],
+]  # fmt: skip
+CIRCLE_ROWS: list[list[int]] = [
+    [0, 1, 4], [2, 3], [5, 7], [6, 8], [10, 12], [9, 11], [13], [14], [16, 18, 19, 23, 24, 26],
+    [15, 17, 20, 21, 22, 25, 27], [28, 30], [29, 31], [33, 35, 36, 39, 41, 42, 44], [32, 34, 37, 38, 40, 43],
+    [45, 47, 49, 50], [46, 48], [], [51, 53], [52, 54], [55], [56], [57, 60], [58, 59], [62], [65], [67],
+]  # fmt: skip
+CIRCLE_NUMBERS: dict[str, list[float]] = {
+    "airtime": [
+        0.01768, 0.02099, 0.0479, 0.0209, 0.01642, 0.01006, 0.01381, 0.01461, 0.01163, 0.0124, 0.01136, 0.01659,
+        0.02629, 0.01374, 0.01469, 0.02038, 0.01604, 0.03857, 0.01434, 0.01488, 0.02075, 0.0208, 0.01863, 0.009804,
+        0.01063, 0.01412, 0.01638, 0.01528, 0.01382, 0.01787, 0.009804, 0.01683, 0.01797, 0.009804, 0.01856,
+        0.01669, 0.01869, 0.0167, 0.0179, 0.01953, 0.02045, 0.01721, 0.01988, 0.02538, 0.01134, 0.009804, 0.01916,
+        0.01287, 0.02156, 0.01935, 0.009804, 0.02114, 0.01517, 0.009852, 0.0151, 0.01178, 0.01436, 0.01155,
+        0.01274, 0.01492, 0.01415, 0.01981, 0.01374, 0.01341, 0.001, 0.001, 0.001, 0.001, 0.001, 0.001,
+    ],
+    "budget": [
+        0.0064, 0.013, 0.0069, 0.012, 0.018, 0.023, 0.0018, 0.0089, 0.021, 0.011, 0.012, 0.015, 0.012, 0.057,
+        0.0094, 0.011, 0.001, 0.011, 0.011, 0.0048, 0.0054, 0.01, 0.01, 0.018, 0.45, 0.47,
+    ],
+    "warm_rates": [
+        0.6, 0.0, 400.0, 0.7, 0.0, 1.0, 0.0, 0.7, 0.0, 0.0, 0.1, 1.0, 0.0, 0.4, 0.0, 0.2, 0.0, 2.0, 0.0, 0.0, 0.9,
+        1.0, 0.0, 0.1, 0.6, 0.1, 0.2, 0.6, 0.0, 0.0, 0.4, 0.0, 0.0, 0.7, 0.0, 0.1, 0.2, 0.9, 0.0, 0.6, 0.0, 500.0,
+        1.0, 0.0, 0.6, 0.0, 0.2, 0.0, 0.2, 0.0, 0.7, 0.0, 0.7, 0.0, 1.0, 0.0, 0.1, 0.2, 0.6, 0.0, 2.0, 0.0, 0.3,
+        0.0, 0.4, 0.4, 0.0, 0.0,
+    ],
+    "warm_prices": [
+        30.0, 30.0, 60.0, 40.0, 30.0, 30.0, 40.0, 40.0, 50.0, 40.0, 40.0, 30.0, 40.0, 30.0, 40.0, 30.0, 40.0, 40.0,
+        40.0, 50.0, 40.0, 40.0, 40.0, 30.0, 1.0, 2.0,
+    ],
+}  # fmt: skip
+
+
+def test_steps_do_not_go_in_a_circle_near_the_end() -> None:
+    """From here five kinds of steps followed each other until the attempt was given up."""
+    paths, flows, rows = [path for flow in CIRCLE_FLOWS for path in flow], len(CIRCLE_FLOWS), len(CIRCLE_ROWS)
+    starts = {"routing": paths, "domain": CIRCLE_ROWS, "flow": CIRCLE_FLOWS}
+    integers = {f"{name}_starts": np.cumsum([0, *map(len, items)]) for name, items in starts.items()} | {
+        "routing_items": np.concatenate(paths), "domain_items": np.concatenate(CIRCLE_ROWS),
+        "set_starts": [0, 1], "set_items": [0], "domain_of": range(rows), "set_of": [0] * rows,
+        "slice_of": [0] * flows,
+    }  # fmt: skip
+    numbers = dict.fromkeys(("weight", "alpha", "shift_mbps"), [1.0] * flows) | CIRCLE_NUMBERS | {
+        "crossings": [1.0] * sum(map(len, paths)), "demand_mbps": [np.inf] * flows, "start_mbps": [],
+    }  # fmt: skip
+    request = {name: np.array(items, dtype=np.int32) for name, items in integers.items()}
+    request |= {name: np.array(items, dtype=np.float64) for name, items in numbers.items()}
+    kernel = library.kernel()
+    assert kernel is not None
+    pace = {"boundary": 0.995, "centring": 0.0, "max_steps": 60}
+    found = kernel.solve(request, columns=len(paths), rows=rows, slices=1, **pace)
+    assert found is not None and found.steps <= 30

@@ -81,6 +81,7 @@ impl Whole<'_> {
                 Some(found) => found,
                 None if everything => return None,
                 None => {
+                    known.steps += max_steps;
                     everything = true;
                     continue;
                 }
