@@ -9,14 +9,13 @@ import resource
 import shutil
 import subprocess
 import sys
-import sysconfig
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from package_root import PackageRoot, fresh_debian
+from package_root import LIBRARIES, PackageRoot, fresh_debian
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = ROOT / "scripts" / "packages.py"
@@ -52,7 +51,6 @@ def access_point(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 # The libraries take minutes to put together, install and start. Every day those of this environment stand for them.
-LIBRARIES = Path(sysconfig.get_path("purelib"))
 KINDS = ["overlay", pytest.param("fresh", marks=pytest.mark.nightly)]
 
 

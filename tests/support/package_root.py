@@ -13,6 +13,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sysconfig
 import tempfile
 import time
 from collections.abc import Iterator
@@ -20,6 +21,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+LIBRARIES = Path(sysconfig.get_path("purelib"))
+"""Where the Python packages of this environment are."""
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 # Everything that a program may want of a machine, and no more.
 _PREPARE = """
@@ -37,6 +40,8 @@ mknod -m 0666 "$1/tun" c 10 200
 mount --bind "$1/tun" dev/net/tun
 mount -t tmpfs -o mode=0755 tmpfs run
 mount -t tmpfs -o mode=1777 tmpfs tmp
+# The libraries of this environment stand for the package's, also where they are below /tmp.
+[ -z "$4" ] || [ -d ".$4" ] || { mkdir -p ".$4"; mount --bind "$4" ".$4"; }
 mount --bind "$3" mnt
 ip link set lo up
 echo ready
@@ -55,7 +60,8 @@ class PackageRoot:
         self._folder = Path(tempfile.mkdtemp(prefix="hr-"))
         (self._folder / "in").mkdir()
         flags = ["--mount", "--pid", "--net", "--ipc", "--uts", "--fork", "--kill-child"]
-        words = ["unshare", *flags, "sh", "-c", _PREPARE, "sh", self._folder / "in", self._lower, self._packages]
+        where = self._folder / "in", self._lower, self._packages, LIBRARIES if self._lower == Path("/") else ""
+        words = ["unshare", *flags, "sh", "-c", _PREPARE, "sh", *where]
         self._process = subprocess.Popen([str(word) for word in words], stdout=subprocess.PIPE, text=True)
         assert self._process.stdout is not None
         assert self._process.stdout.readline() == "ready\n", "no namespaces, or no overlay"
