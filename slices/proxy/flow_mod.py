@@ -48,7 +48,8 @@ _DISCOVERY = {eth_type << _ETH_TYPE.shift: eth_type for eth_type in DISCOVERY_ET
 _BAD_TABLE_ID, _BAD_COMMAND, _BAD_FLAGS = 2, 6, 7
 _FLAGS = 0x1F
 """All that OpenFlow 1.3 has."""
-_BAD_EXPERIMENTER, _BAD_INSTRUCTION_TABLE, _BAD_METADATA, _BAD_INSTRUCTION_LENGTH = 5, 2, 3, 7
+_UNSUPPORTED_INSTRUCTION, _BAD_INSTRUCTION_TABLE, _BAD_METADATA = 1, 2, 3
+_BAD_EXPERIMENTER, _BAD_INSTRUCTION_LENGTH = 5, 7
 
 
 @lru_cache(maxsize=16384)
@@ -175,7 +176,7 @@ def _filter(view: GuestView, out_port: int, out_group: int) -> tuple[int, int]:
 
 def translate_instructions(message: bytes, start: int, view: GuestView, origin: Origin, table: int) -> bytes:
     """The instructions from ``start`` to the end of the message, translated; :class:`Refused`."""
-    walker = _Instructions(view, origin, table)
+    walker, seen = _Instructions(view, origin, table), set[int]()
     end = len(message)
     while start < end:
         kind, length = _U16_PAIR.unpack_from(message, start) if end - start >= 8 else (0, 0)
@@ -189,6 +190,9 @@ def translate_instructions(message: bytes, start: int, view: GuestView, origin: 
         if length != wanted:
             problem = f"instruction of {length} bytes, expected {wanted}"
             raise Refused(BAD_INSTRUCTION, _BAD_INSTRUCTION_LENGTH, problem)
+        if kind in seen:
+            raise Refused(BAD_INSTRUCTION, _UNSUPPORTED_INSTRUCTION, f"more than one instruction of type {kind}")
+        seen.add(kind)
         handler(walker, message, start, start + length)
         start += length
     walker.check_end()

@@ -216,9 +216,14 @@ fn element(data: &[u8]) -> Option<(u16, &[u8])> {
 }
 
 impl Rest<'_> {
+    /// Of each type one at most, as switches have it.
     fn instructions(&self, mut data: &[u8], out: &mut Vec<u8>) -> Option<()> {
+        let mut seen = [false; 6];
         while !data.is_empty() {
             let (kind, one) = element(data)?;
+            if std::mem::replace(seen.get_mut(usize::from(kind))?, true) {
+                return None;
+            }
             match (kind, one.len()) {
                 (1, 8) => self.goto(u32::from(one[4]), out)?,
                 (2, 24) => self.write_metadata(one, out)?,

@@ -138,6 +138,8 @@ def test_deletes_of_all_tables_stay_in_the_block() -> None:
         (flow_mod(goto(0)), (3, 2)),
         (flow_mod(goto(4)), (3, 2)),
         (flow_mod(goto(1), table=1), (3, 2)),
+        (flow_mod(goto(1) + goto(2)), (3, 1)),
+        (flow_mod(apply(output(1)) + apply(output(1))), (3, 1)),
         (flow_mod(struct.pack("!HH4x", 1, 0)), (3, 7)),
         (flow_mod(struct.pack("!HH4x", 9, 8)), (3, 0)),
         (flow_mod(struct.pack("!HHI", 0xFFFF, 8, 1)), (3, 5)),
