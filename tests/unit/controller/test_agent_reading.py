@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import random
 import time
@@ -451,17 +450,22 @@ class Calm:
         self._over.notify()
 
 
+def amid_something_urgent(port: Port) -> Calm:
+    """A session that has told a whole report before it began."""
+    calm = port.server._later._urgent = Calm()
+    port.dial()
+    port.say(line_of(WHOLE) + b"\n")
+    calm.goes_first = True
+    return calm
+
+
 def test_whole_reports_wait_for_what_is_urgent_and_so_does_what_follows_them(ports: Ports) -> None:
     both = ports()
     for port in both:
-        calm = Calm()
-        port.server._later._urgent = calm
-        port.dial()
-        port.say(line_of(WHOLE) + b"\n")
-        calm.goes_first = True
+        calm = amid_something_urgent(port)
         told, answers = len(port.listener.told), []
         port.session.request({"type": "rates"}, answers.append)
-        seq = json.loads(lines_of_type(port, "rates")[-1])["seq"]
+        seq = next(line["seq"] for line in lines_of(port) if line["type"] == "rates")
         other = {**WHOLE, "time_s": 2.0, "ingress": []}
         port.device.sendall(
             line_of(other)
@@ -484,11 +488,7 @@ def test_whole_reports_wait_for_what_is_urgent_and_so_does_what_follows_them(por
 def test_what_is_wrong_with_a_line_that_waited_ends_its_session(ports: Ports) -> None:
     both = ports()
     for port in both:
-        calm = Calm()
-        port.server._later._urgent = calm
-        port.dial()
-        port.say(line_of(WHOLE) + b"\n")
-        calm.goes_first = True
+        calm = amid_something_urgent(port)
         port.device.sendall(line_of({**WHOLE, "ingress": 3}) + b"\n")
         shim.sleep(0.05)
         assert port.session is not None
@@ -496,14 +496,3 @@ def test_what_is_wrong_with_a_line_that_waited_ends_its_session(ports: Ports) ->
         shim.sleep(0.05)
         assert port.session is None
         assert any(one[0] == "misbehaved" for one in port.listener.told if type(one) is tuple)
-
-
-def lines_of_type(port: Port, kind: str) -> list[bytes]:
-    """Lines of a kind that the device was sent so far."""
-    port.device.setblocking(False)
-    data = b""
-    with contextlib.suppress(BlockingIOError):
-        while chunk := port.device.recv(1 << 16):
-            data += chunk
-    port.device.setblocking(True)
-    return [line for line in data.splitlines() if json.loads(line)["type"] == kind]

@@ -22,8 +22,8 @@ from hyroads.controller.runtime.garbage import Garbage
 from hyroads.controller.runtime.urgency import CUT_S, DECLARED_S, Urgency
 
 WHILE_S = 0.05
-WITHIN_S = 5.0
 """Green threads that could run have done so by then."""
+WITHIN_S = 5.0
 
 
 @pytest.fixture(scope="module")
@@ -231,7 +231,6 @@ def test_garbage_is_not_looked_for_while_somebody_waits(campus: CampusLoop, monk
 
 def test_garbage_is_looked_for_at_last_if_somebody_waits_all_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
     looks: list[float] = []
-    monkeypatch.undo()
     monkeypatch.setattr(Garbage, "_recent", lambda _, now_s: looks.append(now_s))
     garbage = Garbage(every_s=5.0, _due_s=10.0, _whole=2**40)
     for now_s, is_urged, is_on, looked in (
