@@ -141,8 +141,8 @@ class FrameKeys:
         parts = {key: json.dumps(value) for key, value in head.items()}
         parts["hello"] = config.hello.text if keys is _NO_KEYS else json.dumps(self._hello(node, config, keys))
         begin, end = sorted(config.ingress.items()), sorted(config.egress.items())
-        parts["ingress"] = list_text(_keyed(flow.text, keys.ingress.get(name)) for name, flow in begin)
-        parts["egress"] = list_text(_keyed(flow.text, keys.egress.get(name)) for name, flow in end)
+        parts["ingress"] = list_text([_keyed(flow.text, keys.ingress.get(name)) for name, flow in begin])
+        parts["egress"] = list_text([_keyed(flow.text, keys.egress.get(name)) for name, flow in end])
         if config.branch:
             texts = ((json.dumps(flow.document()), keys.branch.get(key)) for key, flow in sorted(config.branch.items()))
             parts["branch"] = list_text(_keyed(text, key) for text, key in texts)

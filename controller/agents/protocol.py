@@ -11,7 +11,6 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
-from itertools import chain
 from math import isfinite
 from typing import Any
 
@@ -157,7 +156,7 @@ class IngressFlow:
         # No id contains this: quotes within texts have a backslash before them.
         return tuple(_text_of(document).split(f"{_RATE}null"))
 
-    @property
+    @cached_property
     def text(self) -> str:
         """Its document as text, with sorted keys."""
         return self._with_values(_number_text(path.rate_mbps) for path in self.paths)
@@ -169,7 +168,7 @@ class IngressFlow:
 
     def _with_values(self, values: Iterable[str]) -> str:
         first, *others = self._pieces
-        return first + "".join(chain.from_iterable(zip(map(_RATE.__add__, values), others, strict=True)))
+        return first + "".join([f"{_RATE}{value}{piece}" for value, piece in zip(values, others, strict=True)])
 
     def document(self) -> dict[str, Any]:
         """As in the message ``config``."""
@@ -280,8 +279,8 @@ class AgentConfig:
         parts = {
             "type": _text_of("config"),
             "hello": self.hello.text,
-            "ingress": list_text(flow.unrated_text for _, flow in sorted(self.ingress.items())),
-            "egress": list_text(flow.text for _, flow in sorted(self.egress.items())),
+            "ingress": list_text([flow.unrated_text for _, flow in sorted(self.ingress.items())]),
+            "egress": list_text([flow.text for _, flow in sorted(self.egress.items())]),
         }
         if self.branch:
             parts["branch"] = _text_of([flow.document() for _, flow in sorted(self.branch.items())])

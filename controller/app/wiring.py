@@ -210,7 +210,10 @@ class Services:
         self.pairs: HostPairs | None = None
         if self.context.on_demand:
             grace_s = self.settings.timings.switch_grace_s
-            self.pairs = HostPairs(self.event_loop, self.clients.tables, time.monotonic, switch_grace_s=grace_s)
+            touched = self.event_loop.registry.watch()
+            self.pairs = HostPairs(
+                self.event_loop, self.clients.tables, time.monotonic, switch_grace_s=grace_s, touched=touched
+            )
             self.event_loop.before_push.append(self.pairs.follow)
             self.event_loop.additions.append(self.pairs)
             self.event_loop.collectors.append(self.pairs.metrics)

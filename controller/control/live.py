@@ -37,7 +37,7 @@ from .loop import LiveLoop, Turn
 from .plan_maker import PlanMaker
 from .reports import AgentRates, ReportRegistry
 from .route_maker import RouteMaker
-from .routes import FlowRoute, Routes, asked, improved, lives, rested, warm
+from .routes import FlowRoute, Routes, asked, improved, is_warm, lives, rested, warm
 
 # So long after handovers, or after links came, flows are looked at whether they have all that they can have.
 REST_AFTER_S = 0.5
@@ -371,9 +371,10 @@ class Live:
         flows = self._segments(state)
         known, maker = self._routes, self._route_maker
         # Of this very network all is known but what new flows need.
-        some = [f for f in flows if f not in known] if live is self._network else maker.asked(live, flows, known)
+        some = maker.fresh(flows, known) if live is self._network else maker.asked(live, flows, known)
         alone, planned = asked(live, [flows[flow].spec for flow in some], known, maker.taken)
-        is_short = not (alone or planned) and (live is self._network or live.has_inherited)
+        is_same = live is self._network
+        is_short = is_warm(live, alone, planned) if is_same else not (alone or planned) and live.has_inherited
         return Preparation(partial(warm, live, alone, planned, _go_on if is_urgent else self._let_others), is_short)
 
     def _segments(self, state: State) -> Mapping[str, DeclaredFlow]:

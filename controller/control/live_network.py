@@ -285,6 +285,11 @@ class LiveNetwork:
             found = self._groups[flows] = group_paths(self.planner, flows)
         return found
 
+    def remembers(self, source: str, target: str, *, alone: bool) -> bool:
+        """Whether :meth:`multipath` (``alone``: :meth:`single_path`) and :attr:`intents` are known already."""
+        known = self._known is None and (source, target) in self._single if alone else (source, target) in self._arms
+        return known and {"planner", "intents"} <= self.__dict__.keys()
+
     def private_paths(self, source: str, target: str) -> tuple[Path, ...]:
         """Two paths without a common technology; empty if there are none."""
         pair = two_networks(self.network, self.multipath(source, target))

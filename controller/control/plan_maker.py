@@ -71,7 +71,7 @@ class PlanMaker:
         is_adopted = before is not None and numbers is not before.numbers
         looked_at = routes if is_adopted else changed
         known = {flow: routes[flow].known for flow in looked_at if flow in routes and routes[flow].paths}
-        renumbered = numbers.with_flows(routes, self._context.numbers)
+        renumbered = numbers.with_flows(routes, self._context.numbers, looked_at if before is not None else None)
         numbers = renumbered.with_paths(known)
         last = before.flows if before is not None else {}
         asked = changed | self._rated_otherwise(rates)

@@ -4,13 +4,13 @@ it made last; no I/O.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container
+from collections.abc import Collection, Container, Mapping
 
 import numpy as np
 
 from hyroads.controller.core.mappings import differing, patched
 from hyroads.controller.core.network import Policy, Traffic
-from hyroads.controller.model.state import State
+from hyroads.controller.model.state import DeclaredFlow, State
 
 from .live_network import LiveNetwork
 from .routes import TECHNOLOGIES, Edges, FlowRoute, Routes, frames_of, make_routes, route_of, same_frames
@@ -55,6 +55,15 @@ class RouteMaker:
             return list(flows)
         concerned = self._concerned(live)
         return [flow for flow in flows if flow in concerned or flow not in known]
+
+    def fresh(self, flows: Mapping[str, DeclaredFlow], known: Routes) -> list[str]:
+        """Those of some flows that have no routes; ``known`` are all there are."""
+        last = self._state
+        if last is None or self._routes is not known:
+            return [flow for flow in flows if flow not in known]
+        changed = differing(last.flows, flows)
+        some = changed & flows.keys() if len(changed) < 2 else [flow for flow in flows if flow in changed]
+        return [flow for flow in some if flow not in known]
 
     @property
     def taken(self) -> Container[tuple[object, ...]]:

@@ -195,6 +195,15 @@ def warm(
             _paths(live, spec)
 
 
+def is_warm(live: LiveNetwork, alone: Iterable[FlowSpec], planned: Iterable[FlowSpec]) -> bool:
+    """Whether a network remembers all that :func:`warm` would work out."""
+    usual = all(
+        not (spec.paths or spec.policy.learns or spec.policy in {Policy.PRIVATE, Policy.LATENCY}) for spec in planned
+    )
+    both = ((spec, is_alone) for specs, is_alone in ((alone, True), (planned, False)) for spec in specs)
+    return usual and all(live.remembers(spec.source, spec.target, alone=is_alone) for spec, is_alone in both)
+
+
 def asked(
     live: LiveNetwork, specs: Iterable[FlowSpec], known: Routes, taken: Container[tuple[object, ...]] = ()
 ) -> tuple[list[FlowSpec], list[FlowSpec]]:

@@ -303,10 +303,11 @@ class UpdateOrder:
         # Of a sender to many only what ends here.
         arriving = [there for sender in senders if (there := self._sent_to.get(sender, {}).get(node))]
         known = view.acked.ingress if view.acked is not None else {}
-        begin: Set[str] = config.ingress.keys() | known.keys() | told.ingress.keys()
-        end: Set[str] = {*config.egress, *told.egress}.union(*arriving)
-        if flows is not None:
-            begin, end = begin & flows, end & flows
+        begins, ends = (config.ingress, known, told.ingress), (config.egress, told.egress, *arriving)
+        if flows is None:
+            begin, end = set[str]().union(*begins), set[str]().union(*ends)
+        else:
+            begin, end = ({flow for flow in flows if any(flow in of for of in sides)} for sides in (begins, ends))
         sent = _by_flow(arriving, end)
         ingress = _with(told.ingress, {flow: _ingress(plan, views, node, flow) for flow in begin})
         egress = _with(told.egress, {flow: _egress(plan, view, node, flow, sent.get(flow, ())) for flow in end})
@@ -319,7 +320,10 @@ class UpdateOrder:
         branch = {**branching, **config.branch}
         # The planned configuration itself if nothing has to wait: its revision is known, and other rates need no order.
         same = (config.ingress, config.egress, config.branch) == (ingress, egress, branch)
-        return config if same else AgentConfig(config.hello, ingress, egress, branch)
+        if same:
+            return config
+        is_told = config.hello is told.hello and ingress is told.ingress and egress is told.egress
+        return told if is_told and branch == told.branch else AgentConfig(config.hello, ingress, egress, branch)
 
     def _classified(self, views: Views, node: str, concerned: _Concerned) -> frozenset[str]:
         """Flows that the switch may hand to its agent."""

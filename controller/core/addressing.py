@@ -297,16 +297,24 @@ class Numbers:
     flows: Mapping[str, int] = field(default_factory=dict)
     paths: Mapping[str, Mapping[PathName, int]] = field(default_factory=dict)
 
-    def with_flows(self, flows: Iterable[str], span: tuple[int, int] = (FIRST_FLOW, LAST_FLOW)) -> Numbers:
-        """Numbers for exactly these flows, from a range; those numbered before keep theirs if they are in it."""
-        wanted, (first, last) = list(flows), span
+    def with_flows(
+        self,
+        flows: Collection[str],
+        span: tuple[int, int] = (FIRST_FLOW, LAST_FLOW),
+        changed: Collection[str] | None = None,
+    ) -> Numbers:
+        """Numbers for exactly these flows, from a range; those numbered before keep theirs if they are in it. No flows
+        but ``changed``, if that is told, have come or gone since these numbers were given.
+        """
+        first, last = span
         numbers, taken = self.flows, self._taken
         if numbers and not first <= self._ends[0] <= self._ends[1] <= last:
             numbers = {flow: number for flow, number in numbers.items() if first <= number <= last}
-            taken = set(numbers.values())
-        fresh = [flow for flow in wanted if flow not in numbers]
+            taken, changed = set(numbers.values()), None
+        asked = flows if changed is None or len(changed) > 1 else [flow for flow in changed if flow in flows]
+        fresh = [flow for flow in asked if flow not in numbers]
         # Mostly flows are the same, or new ones come.
-        gone = numbers.keys() - set(wanted) if len(numbers) + len(fresh) > len(wanted) else set()
+        gone = numbers.keys() - set(flows) if len(numbers) + len(fresh) > len(flows) else set()
         taken = taken - {numbers[flow] for flow in gone}
         given: dict[str, int] = {}
         for flow in fresh:
@@ -320,6 +328,8 @@ class Numbers:
             return self
         made = Numbers(remaining, paths)
         made.__dict__["_taken"] = taken
+        if not gone and numbers is self.flows and numbers:
+            made.__dict__["_ends"] = min(self._ends[0], *given.values()), max(self._ends[1], *given.values())
         return made
 
     @cached_property

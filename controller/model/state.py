@@ -432,7 +432,9 @@ def _sender_speaks(state: State, node: str, now_s: float) -> bool:
     return since_s is None or now_s - since_s >= FRESH_AGENT_S
 
 
-def _settled(presences: Mapping[str, Presence]) -> dict[str, Presence]:
+def _settled(presences: Mapping[str, Presence]) -> Mapping[str, Presence]:
+    if Presence.UNKNOWN not in presences.values():
+        return presences
     return {name: Presence.DOWN if value is Presence.UNKNOWN else value for name, value in presences.items()}
 
 

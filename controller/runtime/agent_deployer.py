@@ -319,6 +319,9 @@ class AgentDeployer:
         wanted = plan.agents[link.session.node]
         if wanted is link.compared and not (plan.fill or link.fill):
             return
+        if not (plan.fill or link.fill) and wanted.rates == link.rates:
+            link.compared = wanted
+            return
         known = link.acked.rates
         fill = {key: mbps for key, mbps in _fill_of(plan, wanted).items() if key in known}
         # A flow that is named without fill has none from now on.

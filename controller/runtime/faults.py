@@ -86,7 +86,8 @@ class FaultLog:
 def log_plan(before: Plan | None, after: Plan, events: EventLog) -> None:
     """Tell what differs between two plans but for rates."""
     changed = differing(before.flows if before else {}, after.flows)
-    for flow in [flow for flow in after.flows if flow in changed]:
+    there = changed & after.flows.keys()
+    for flow in there if len(there) < 2 else [flow for flow in after.flows if flow in there]:
         plan, old = after.flows[flow], before.flows.get(flow) if before else None
         if old is None or _route(old) != _route(plan):
             multipath = [{"id": p.id, "links": list(p.links), "rate_mbps": p.rate_mbps} for p in plan.paths]

@@ -129,7 +129,8 @@ class CampusLoop:
         )
         self.pairs = None
         if self.context.on_demand:
-            self.pairs = HostPairs(self.loop, self.clients.tables, clock, switch_grace_s=10.0)
+            touched = self.loop.registry.watch()
+            self.pairs = HostPairs(self.loop, self.clients.tables, clock, switch_grace_s=10.0, touched=touched)
             self.loop.before_push.append(self.pairs.follow)
             self.loop.additions.append(self.pairs)
         self.loop.saver.begin = self._saved  # type: ignore[method-assign]

@@ -23,7 +23,7 @@ from hyroads.controller.ofp.hosts import host_of, label_of
 from hyroads.controller.ofp.intents import SwitchIntent
 from hyroads.controller.ofp.pipeline import Priority, Table
 from hyroads.controller.ofp.readback import FlowStat, parse_packet_in
-from hyroads.controller.services.port import ControllerPort
+from hyroads.controller.services.port import ControllerPort, changed_since
 from hyroads.controller.switches.host_tables import HostTables
 from hyroads.controller.switches.sessions import SwitchSession
 from hyroads.rest.metrics import Counter as CounterMetric
@@ -58,9 +58,16 @@ class HostPairs:
     """One per controller; works in the event loop, before switches are told anything."""
 
     def __init__(
-        self, port: ControllerPort, tables: HostTables, clock: Callable[[], float], *, switch_grace_s: float
+        self,
+        port: ControllerPort,
+        tables: HostTables,
+        clock: Callable[[], float],
+        *,
+        switch_grace_s: float,
+        touched: set[str] | None = None,
     ) -> None:
-        self._port, self._tables, self._clock = port, tables, clock
+        """``touched`` are nodes whose switches came, went or changed (``SwitchRegistry.watch``); None: perhaps all."""
+        self._port, self._tables, self._clock, self._touched = port, tables, clock, touched
         self._context = port.context
         self.routes = RoutesInUse(port.context)
         tables.routes = self
@@ -120,10 +127,13 @@ class HostPairs:
     def follow(self) -> None:
         """Take in misses, the network and what switches confirmed."""
         self.routes.on(self._port.live.network)
+        switches = self._port.switches
         found = [
             (node, session)
-            for node, session in self._port.switches.items()
-            if session.is_read and self._adopted.get(node) is not session
+            for node in sorted(changed_since(self._touched, self._adopted, switches))
+            if (session := switches.get(node)) is not None
+            and session.is_read
+            and self._adopted.get(node) is not session
         ]
         for node, session in found:
             self._adopt(node, session)
