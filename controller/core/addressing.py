@@ -322,15 +322,24 @@ class Numbers:
                 given[flow] = _free((flow,), first, last, taken)
                 taken.add(given[flow])
         remaining = patched(numbers, given, gone)
-        known = self.paths.keys() <= remaining.keys()
-        paths = self.paths if known else patched(self.paths, {}, self.paths.keys() - remaining.keys())
+        has_all = self._are_paths_numbered and not gone and numbers is self.flows
+        paths = self.paths if has_all else patched(self.paths, {}, self.paths.keys() - remaining.keys())
         if remaining is self.flows and paths is self.paths:
             return self
-        made = Numbers(remaining, paths)
-        made.__dict__["_taken"] = taken
+        known: dict[str, object] = {"_taken": taken, "_are_paths_numbered": True}
         if not gone and numbers is self.flows and numbers:
-            made.__dict__["_ends"] = min(self._ends[0], *given.values()), max(self._ends[1], *given.values())
-        return made
+            known["_ends"] = min(self._ends[0], *given.values()), max(self._ends[1], *given.values())
+        return Numbers(remaining, paths)._knowing(known)
+
+    def _knowing(self, known: Mapping[str, object]) -> Numbers:
+        """These, of which some is known already: to work it out takes as long as there are flows."""
+        self.__dict__.update(known)
+        return self
+
+    @cached_property
+    def _are_paths_numbered(self) -> bool:
+        """Whether all flows that have paths have numbers."""
+        return self.paths.keys() <= self.flows.keys()
 
     @cached_property
     def _taken(self) -> set[int]:
@@ -349,7 +358,12 @@ class Numbers:
             for flow, live in paths.items()
             if (ids := _ids(known := self.paths.get(flow, {}), live)) is not known
         }
-        return Numbers(self.flows, patched(self.paths, changed)) if changed else self
+        if not changed:
+            return self
+        known = {name: self.__dict__[name] for name in ("_taken", "_ends") if name in self.__dict__}
+        if self._are_paths_numbered and changed.keys() <= self.flows.keys():
+            known["_are_paths_numbered"] = True
+        return Numbers(self.flows, patched(self.paths, changed))._knowing(known)
 
 
 def _ids(known: Mapping[PathName, int], paths: Iterable[PathName]) -> Mapping[PathName, int]:
