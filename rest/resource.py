@@ -313,9 +313,9 @@ class Resource(Blueprint):  # type: ignore[misc]
                 found = self.alt_response(status, schema=_schema(status, schema), description=description)(found)
             found = self.response(usual, _schema(usual, schema), description=text)(found)
             if query is not None:
-                found = self.arguments(query, location="query")(found)
+                found = self.arguments(query(), location="query")(found)
             if body is not None:
-                found = self.arguments(body)(found)
+                found = self.arguments(body())(found)
             registered: View = getattr(self, method)(rule)(found)
             return registered
 

@@ -107,7 +107,7 @@ class ControllerService(NetworkDocuments):
             event_loop.saver.check()
             if len(event_loop.state.flows) >= MAX_FLOWS:
                 raise ConflictError(f"there are {MAX_FLOWS} flows already")
-            in_file = next((flow for flow in event_loop.declared.flows if flow.id == spec.id), None)
+            in_file = event_loop.declared.flow_of.get(spec.id)
             change = event_loop.saver.change(f"flow {spec.id}", partial(self._take_back, spec.id))
             event_loop.declare(DeclaredFlow(spec, Origin.FILE if in_file == spec else Origin.API))
         if wait:
@@ -159,7 +159,9 @@ class ControllerService(NetworkDocuments):
             return event_loop.pending(flow, event_loop.views())
 
         def is_over() -> bool:
-            return not pending() or (change is not None and change.refusal is not None)
+            # What is still to be saved is pending, too, and is found out in no time.
+            is_saved = not event_loop.saver.pending
+            return (is_saved and not pending()) or (change is not None and change.refusal is not None)
 
         is_confirmed = wait_until(is_over, CONFIRM_WITHIN_S, event_loop.clock, event_loop.progress)
         # Also of a change that somebody else has asked for a moment ago.

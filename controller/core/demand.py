@@ -270,7 +270,11 @@ class Demands:
             _spread(each, rows, len(caps)) for each in (offers.sent_mbps, wanted, np.ones(len(rows)))
         )
         slot = _Slot(now_s, sent, spread, there > 0)
-        return Demands(settings, self.ids, caps, idles, (*recent, slot) if len(rows) else recent)
+        found = Demands(settings, self.ids, caps, idles, (*recent, slot) if len(rows) else recent)
+        if "_row_of" in self.__dict__:
+            # Of the same flows: to work it out again takes as long as there are flows.
+            found.__dict__["_row_of"] = self._row_of
+        return found
 
     def _caps(  # noqa: PLR0917 - arrays of one length
         self,

@@ -27,15 +27,26 @@ _leave_out.argtypes, _leave_out.restype = [ctypes.py_object], None
 
 
 class _Patched(dict[Key, Value]):
-    """``since`` says by the number of a mapping that this one was made from, in one step or several, which keys may
-    have other values since.
+    """``steps`` are the numbers of the mappings that this one was made from, one of another, the first one first; with
+    each the keys that the next one may have other values of.
     """
 
-    __slots__ = ("number", "since")
+    __slots__ = ("number", "steps")
 
-    def __init__(self, items: Mapping[Key, Value], since: dict[int, frozenset[Key]]) -> None:
+    def __init__(self, items: Mapping[Key, Value], steps: tuple[tuple[int, Collection[Key]], ...]) -> None:
         super().__init__(items)
-        self.number, self.since = next(_NUMBERS), since
+        self.number, self.steps = next(_NUMBERS), steps
+
+    def changed_since(self, number: int) -> set[Key] | None:
+        """Keys that may have other values since the mapping of that number; None if that is not known, or many."""
+        found: set[Key] = set()
+        for at, keys in reversed(self.steps):
+            found.update(keys)
+            if len(found) > _MOST_CHANGED:
+                break
+            if at == number:
+                return found
+        return None
 
 
 def patched(base: Mapping[Key, Value], changes: Mapping[Key, Value], gone: Iterable[Key] = ()) -> Mapping[Key, Value]:
@@ -46,7 +57,7 @@ def patched(base: Mapping[Key, Value], changes: Mapping[Key, Value], gone: Itera
     missing = [key for key in gone if key in base and key not in changes]
     if not changed and not missing:
         return base
-    made = _Patched(base, _since(base, {*changed, *missing}))
+    made = _Patched(base, _steps_from(base, (*changed, *missing)))
     for key in missing:
         del made[key]
     made.update(changed)
@@ -65,17 +76,10 @@ def in_order_of(
     return made if keys == list(made) else {key: made[key] for key in keys}
 
 
-def _since(base: Mapping[Key, Value], keys: Collection[Key]) -> dict[int, frozenset[Key]]:
+def _steps_from(base: Mapping[Key, Value], keys: Collection[Key]) -> tuple[tuple[int, Collection[Key]], ...]:
     if not isinstance(base, _Patched) or len(keys) > _MOST_CHANGED:
-        return {}
-    found = {base.number: frozenset(keys)}
-    for number, earlier in base.since.items():
-        if len(found) == _MOST_STEPS:
-            break
-        both = earlier.union(keys)
-        if len(both) <= _MOST_CHANGED:
-            found[number] = both
-    return found
+        return ()
+    return (*base.steps[1 - _MOST_STEPS :], (base.number, keys))
 
 
 def differing(before: Mapping[Key, object], after: Mapping[Key, object]) -> set[Key]:
@@ -83,7 +87,7 @@ def differing(before: Mapping[Key, object], after: Mapping[Key, object]) -> set[
     if before is after:
         return set()
     if isinstance(before, _Patched) and isinstance(after, _Patched):
-        noted = after.since.get(before.number)
+        noted = after.changed_since(before.number)
         if noted is not None:
             missing = object()
             return {key for key in noted if before.get(key, missing) is not after.get(key, missing)}

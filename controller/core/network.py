@@ -254,6 +254,16 @@ class Network:
         return {link.id: i for i, link in enumerate(self.links)}
 
     @cached_property
+    def flow_of(self) -> Mapping[str, FlowSpec]:
+        """The flows by their ids."""
+        return {flow.id: flow for flow in self.flows}
+
+    @cached_property
+    def link_of(self) -> Mapping[str, Link]:
+        """The links by their ids."""
+        return {link.id: link for link in self.links}
+
+    @cached_property
     def link_ids(self) -> tuple[str, ...]:
         """The ids of the links, in their order."""
         return tuple(self.link_index)

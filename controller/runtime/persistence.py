@@ -47,8 +47,7 @@ def parse_flow(document: Mapping[str, Any], network: Network, name: str) -> Flow
     """One flow as in the network file's section ``flows``; :class:`ConfigError` names the place inside it."""
     problems = Problems(name)
     top = Place({"flows": [dict(document)]}, problems).section(("flows",))
-    links = {link.id: link for link in network.links}
-    flows = parse_flows(top, network.nodes, links)
+    flows = parse_flows(top, network.nodes, network.link_of)
     errors = [ConfigError(name, e.place.removeprefix("flows[0]").lstrip("."), e.problem) for e in problems.errors]
     if errors:
         raise ConfigError(errors[0].document, errors[0].place, errors[0].problem, errors[1:])
