@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,11 @@ class Saved:
     """Where clients' flows were when no handover was on its way."""
     services: Mapping[str, Any] = field(default_factory=dict)
     """By service: what its service keeps, as it wrote it."""
+
+    @cached_property
+    def by_id(self) -> Mapping[str, FlowSpec]:
+        """The flows by their ids."""
+        return {flow.id: flow for flow in self.flows}
 
 
 def parse_flow(document: Mapping[str, Any], network: Network, name: str) -> FlowSpec:
@@ -88,6 +94,20 @@ def decode(document: Document, name: str, network: Network) -> tuple[Saved, list
     return Saved(flows, removed, numbers, places, document.get("services", {})), problems + misplaced
 
 
+@dataclass(eq=False)
+class _Block:
+    """Keys that follow each other, and the text of all of them if it was put together."""
+
+    keys: dict[str, None]
+    text: str | None = None
+
+    def with_text(self, texts: Mapping[str, str]) -> str:
+        """The text, put together of those of the keys."""
+        if self.text is None:
+            self.text = ", ".join(map(texts.__getitem__, self.keys))
+        return self.text
+
+
 class _Texts:
     """The JSON of what a mapping has, in its order. An item that is the very object of the last time is not encoded
     again, and a block of such items is not put together again. ``encode`` makes the text of an item from its key and
@@ -98,41 +118,52 @@ class _Texts:
         self._encode = encode
         self._items: Mapping[str, Any] = {}
         self._texts: dict[str, str] = {}
-        self._blocks: list[tuple[list[str], str]] = []
-        """Keys that follow each other, and the text of all of them."""
+        self._order: list[str] = []
+        self._blocks: list[_Block] = []
+        self._block_of: dict[str, _Block] = {}
 
     def of(self, items: Mapping[str, Any], begin: str, end: str) -> JsonText:
         """The texts of the items, with commas in between, between these."""
-        changed = differing(self._items, items)
-        for key in changed:
-            if key in items:
-                self._texts[key] = self._encode(key, items[key])
-            else:
-                del self._texts[key]
         if items is not self._items:
-            self._blocks = list(self._put_together(list(items), changed))
-        self._items = items
-        parts = [part for _, text in self._blocks for part in (", ", text)]
+            changed = differing(self._items, items)
+            for key in changed:
+                if key in items:
+                    self._texts[key] = self._encode(key, items[key])
+                else:
+                    del self._texts[key]
+            self._arrange(items, changed)
+            self._items = items
+        parts = [part for block in self._blocks for part in (", ", block.with_text(self._texts))]
         return JsonText((begin, *parts[1:], end))
 
-    def _put_together(self, keys: list[str], changed: set[str]) -> Iterator[tuple[list[str], str]]:
-        """The blocks of these keys; those of before as long as they are the same."""
-        at, last = 0, len(self._blocks) - 1
-        for number, (block, text) in enumerate(self._blocks):
-            left = block if changed.isdisjoint(block) else [key for key in block if key in self._texts]
-            if not left:
-                continue
-            is_open = number == last and len(left) < BLOCK
-            if is_open or keys[at : at + len(left)] != left:
-                break
-            yield left, text if left is block else self._text(left)
-            at += len(left)
-        for first in range(at, len(keys), BLOCK):
-            block = keys[first : first + BLOCK]
-            yield block, self._text(block)
+    def _arrange(self, items: Mapping[str, Any], changed: set[str]) -> None:
+        """Mostly keys are gone, or come last; else, and where blocks have become many, all of them are made anew."""
+        if len(changed) <= BLOCK:
+            fresh = {key for key in changed if key in items and key not in self._block_of}
+            for key in changed - fresh:
+                self._touch(key, is_gone=key not in items)
+            for key in fresh if len(fresh) < 2 else [key for key in items if key in fresh]:
+                self._append(key)
+        if list(items) != self._order or len(self._blocks) > 2 * (1 + len(items) // BLOCK):
+            self._order, self._blocks, self._block_of = [], [], {}
+            for key in items:
+                self._append(key)
 
-    def _text(self, keys: Iterable[str]) -> str:
-        return ", ".join(map(self._texts.__getitem__, keys))
+    def _touch(self, key: str, *, is_gone: bool) -> None:
+        block = self._block_of[key]
+        block.text = None
+        if is_gone:
+            del self._block_of[key], block.keys[key]
+            self._order.remove(key)
+            if not block.keys:
+                self._blocks.remove(block)
+
+    def _append(self, key: str) -> None:
+        if not self._blocks or len(self._blocks[-1].keys) >= BLOCK:
+            self._blocks.append(_Block({}))
+        last = self._block_of[key] = self._blocks[-1]
+        last.keys[key], last.text = None, None
+        self._order.append(key)
 
 
 class Encoder:
@@ -148,7 +179,7 @@ class Encoder:
     def encode(self, saved: Saved) -> Document:
         """The sections of the file."""
         return {
-            "flows": self._flows.of({flow.id: flow for flow in saved.flows}, "[", "]"),
+            "flows": self._flows.of(saved.by_id, "[", "]"),
             "removed": sorted(saved.removed),
             "numbers": self._numbers.of(saved.numbers.flows, "{", "}"),
             "paths": self._paths.of(saved.numbers.paths, "{", "}"),
@@ -341,7 +372,9 @@ class ToSave:
         if changed:
             self._removed = (self._removed | (changed & self._in_file)) - present
         self._flows = flows
-        return Saved(tuple(self._specs.values()), self._removed, numbers, constrained or {}, services or {})
+        saved = Saved(tuple(self._specs.values()), self._removed, numbers, constrained or {}, services or {})
+        saved.__dict__["by_id"] = self._specs
+        return saved
 
 
 def to_save(
