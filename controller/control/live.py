@@ -565,13 +565,13 @@ class Live:
                 pause, run = _go_on if in_one_go or stays else give_way, inline if is_alone else self._in_thread
                 if not stays or self._measured_for is None:
                     self._measured_for = self.in_force
-                agents = reports.measured(self._measured_for)
+                agents = reports.measured(self._measured_for, pause)
                 pause()
                 if not stays:
                     self.rates_urgent = False
                     self._lay_out(run)
                     pause()
-                changed = self._take(self._loop.turn(now_s, agents, ask=ask, run=run))
+                changed = self._take(self._loop.turn(now_s, agents, ask=ask, run=run, pause=pause))
             finally:
                 self._is_turning = False
         pause()

@@ -295,10 +295,19 @@ class LiveLoop:
         if self._heard is not None and network.interference is not self._heard_by:
             self._hear(self._heard)
 
-    def turn(self, now_s: float, agents: AgentRates = NO_RATES, *, ask: bool = True, run: Run = here) -> Turn:
+    def turn(
+        self,
+        now_s: float,
+        agents: AgentRates = NO_RATES,
+        *,
+        ask: bool = True,
+        run: Run = here,
+        pause: Callable[[], object] = lambda: None,
+    ) -> Turn:
         """One slot that ends now. ``ask`` the override, or leave its flows as they are (a turn between slots).
 
-        ``run`` carries out what takes longest, perhaps in another thread; until it is done nobody may change the loop.
+        ``run`` carries out what takes longest, perhaps in another thread, and ``pause`` lets others run before that;
+        until it is done nobody may change the loop.
         """
         taken = self._source.take(now_s)
         self.busy = latest(self.busy, taken.busy)
@@ -314,7 +323,7 @@ class LiveLoop:
         if self._minimums_told is not self._minimums:
             self._minimums_told = self._minimums
             self._allocator.guarantee(self._minimums)
-        self.last = self._turn(now_s, taken, agents, run)
+        self.last = self._turn(now_s, taken, agents, run, pause)
         self._granted = self._minimums, self._allocator.granted
         return self.last
 
@@ -388,10 +397,13 @@ class LiveLoop:
         shares = self.state.external.per_link(now_s)
         return {link.id: float(share) for link, share in zip(self.state.network.links, shares, strict=True)}
 
-    def _turn(self, now_s: float, taken: Measurements, agents: AgentRates, run: Run) -> Turn:
+    def _turn(
+        self, now_s: float, taken: Measurements, agents: AgentRates, run: Run, pause: Callable[[], object]
+    ) -> Turn:
         fixed = {flow: self._reserved(flow) for flow in self.fixed}
         measured = self._measurements(taken, agents, now_s)
         self._carried = measured.path_rates_mbps
+        pause()
         allocate = self._allocator.allocate
         if self.around is not None:
             # It works with what others change at any time.

@@ -717,12 +717,21 @@ class FlowRows:
     _places: _Places
 
     @classmethod
-    def of(cls, plan: Plan, columns: ReportColumns, before: FlowRows | None = None) -> FlowRows:
-        """Of the flows with agents at both ends; what is the same in ``before`` is taken from there."""
+    def of(
+        cls,
+        plan: Plan,
+        columns: ReportColumns,
+        before: FlowRows | None = None,
+        pause: Callable[[], object] = lambda: None,
+    ) -> FlowRows:
+        """Of the flows with agents at both ends; what is the same in ``before`` is taken from there. ``pause`` lets
+        others run now and then: if the columns have another version in the end, this is only good as ``before``.
+        """
         sides = columns.sides("ingress"), columns.sides("egress")
         last = before or cls._nothing()
         changed = differing(last.planned, plan.flows) | last._elsewhere(columns, sides)
         made = _made(changed, last.made_of, plan, sides)
+        pause()
         rows = in_order_of(plan.flows, last.made_of, changed, made)
         known = dict(zip(last.made_of, range(len(last.made_of)), strict=True))
         # Of a flow that has other rows these are at the end of all.
@@ -730,6 +739,7 @@ class FlowRows:
         more = _Places.of(list(made.values()), columns.number)
         which = np.array([known[flow] for flow in rows], dtype=np.intp)
         found, paths = last._places.with_more(more, which)
+        pause()
         links = in_order_of(plan.flows, last.paths.links, changed, {flow: row.links for flow, row in made.items()})
         names = [*last.paths.names, *chain.from_iterable([row.names for row in made.values()])]
         of_flows = FlowPaths(
@@ -737,6 +747,7 @@ class FlowRows:
             links,
             np.cumsum(found.count) - found.count,
         )
+        pause()
         return cls._placed(of_flows, found, columns, sides, rows, plan.flows)
 
     @classmethod

@@ -34,6 +34,8 @@ MIN_INTERVAL_S = 1e-3
 # A report that is older than this does not keep what came together with it.
 TOGETHER_S = 2.0
 _LISTS = ("ingress", "egress", "links")
+MOST_PAUSED = 2
+"""So often rows of flows are made while others run, who may bring reports of other flows; then in one go."""
 
 
 class _Reports:
@@ -213,18 +215,23 @@ class ReportRegistry:
         is_recent = agent is not None and self._clock() - self._reports.taken_s[agent] <= max_age_s
         return agent if is_recent else None
 
-    def measured(self, plan: Plan) -> AgentRates:
-        """What the latest reports say of the multipath flows of a plan; flows without fresh reports are left out."""
-        columns, now_s = self._columns, self._clock()
-        rows, structure = self._rows, plan.structure
+    def measured(self, plan: Plan, pause: Callable[[], object] = lambda: None) -> AgentRates:
+        """What the latest reports say of the multipath flows of a plan; flows without fresh reports are left out.
+        ``pause`` lets others run, and is called where this takes long: more reports may come meanwhile.
+        """
+        columns, rows, structure = self._columns, self._rows, plan.structure
         if rows is None or self._rows_for != (structure, columns.version):
-            rows = FlowRows.of(plan, columns, rows)
+            for let_others in (*[pause] * MOST_PAUSED, lambda: None):
+                version = columns.version
+                rows = FlowRows.of(plan, columns, rows, let_others)
+                if columns.version == version:
+                    break
             self._rows_for = structure, columns.version
         elif rows.planned is not plan.flows:
             # Of a flow that has other rates since then the rows are the same.
             rows = replace(rows, planned=plan.flows)
         self._rows = rows
-        offered = columns.offers(now_s, MAX_AGE_S)
+        offered = columns.offers(self._clock(), MAX_AGE_S)
         path_mbps = rows.path_mbps(offered.recent_mbps)
         return AgentRates(PathRates(rows.paths, path_mbps), rows.offers(offered), rows.frame_bytes(offered))
 
