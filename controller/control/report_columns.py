@@ -7,13 +7,11 @@ and paths as the one before, as nearly all do, its values just replace those.
 
 from __future__ import annotations
 
-import math
-from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from itertools import chain, compress
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,10 +19,11 @@ from numpy.typing import NDArray
 from hyroads.controller.agents.changes import DecodedReports, Names, WholeReport
 from hyroads.controller.core.addressing import PathName
 from hyroads.controller.core.demand import Offers
+from hyroads.controller.core.growth import Counts
 from hyroads.controller.core.mappings import differing, in_order_of
 from hyroads.controller.core.network import Policy
+from hyroads.controller.core.path_columns import MeteredFlows, MeteredPath, Totals
 from hyroads.controller.core.ragged import Ragged, places
-from hyroads.controller.core.traffic_meter import Counted
 from hyroads.controller.model.plan import MULTIPATH, FlowPlan, Plan
 
 FloatArray = NDArray[np.float64]
@@ -40,45 +39,6 @@ SMALL_FRAME_BYTES = 256.0
 
 _SIDES = ("ingress", "egress")
 _LEAST_ROWS = 64
-
-
-class Total(NamedTuple):
-    """Counters of a path or of what a flow delivered, by the agent's clock. ``other`` is the delay of a path in ms, or
-    how many frames of a flow are lost; None: the agent does not say.
-    """
-
-    counted: Counted
-    other: float | None
-
-
-@dataclass(frozen=True, eq=False)
-class Totals:
-    """Counters of agents at one moment, as plain numbers: so thousands of them are read fast, one by one."""
-
-    times_s: Mapping[str, float]
-    sides: Mapping[str, Mapping[str, tuple[_Side, int, int]]]
-    """By agent and side: what the rows are about, and where those of flows and of paths began then."""
-    of_paths: Sequence[Sequence[float]]
-    of_flows: Sequence[Sequence[float]]
-
-    def path(self, node: str, side: str, number: int, path: int) -> Total | None:
-        """Of a path of a flow, what its ``ingress`` sent or its ``egress`` received; None if that is not told."""
-        of = self.sides.get(node, {}).get(side)
-        return None if of is None else self._total(node, of[2], of[0].path_row_of.get((number, path)), self.of_paths)
-
-    def delivered(self, node: str, number: int) -> Total | None:
-        """What the egress of a flow delivered."""
-        of = self.sides.get(node, {}).get("egress")
-        return None if of is None else self._total(node, of[1], of[0].row_of.get(number), self.of_flows)
-
-    def _total(self, node: str, at: int, row: int | None, columns: Sequence[Sequence[float]]) -> Total | None:
-        if row is None:
-            return None
-        octets, frames, other = (column[at + row] for column in columns)
-        if math.isnan(octets) or math.isnan(frames):
-            return None
-        counted = Counted(self.times_s[node], int(octets), int(frames))
-        return Total(counted, None if math.isnan(other) else other)
 
 
 @dataclass(frozen=True, eq=False)
@@ -477,16 +437,13 @@ class ReportColumns:
 
     # -- what is asked of them
 
-    def totals(self, times_s: Mapping[str, float]) -> Totals:
-        """Counters as they are now, of the agents whose last report was made then, on their clocks."""
-        # Not lists: whoever looks for garbage would look at each number.
-        of_paths = [array("d", self._paths[name].tobytes()) for name in ("bytes", "frames", "delay_ms")]
-        of_flows = [array("d", self._flows[name].tobytes()) for name in ("delivered_bytes", "delivered_frames", "lost")]
-        sides = {
-            node: {name: (side, side.flow_at, side.path_at) for name, side in self._sides.get(node, {}).items()}
-            for node in times_s
-        }
-        return Totals(dict(times_s), sides, of_paths, of_flows)
+    def of_paths(self, rows: IndexArray, names: Sequence[str]) -> list[FloatArray]:
+        """Some columns of path rows as they are now; nan where there is no row (-1)."""
+        return [_at(self._paths[name], rows) for name in names]
+
+    def of_flows(self, rows: IndexArray, names: Sequence[str]) -> list[FloatArray]:
+        """The same of flow rows."""
+        return [_at(self._flows[name], rows) for name in names]
 
     def sides(self, side: str) -> Mapping[str | None, _Side]:
         """The rows of one side of all agents that have reported; those that are about something else are another
@@ -606,6 +563,10 @@ class _Offered:
         return join(self.mbps), before, join(paths["rate"])
 
 
+def _at(column: FloatArray, rows: IndexArray) -> FloatArray:
+    return np.where(rows >= 0, column[rows], np.nan)
+
+
 def _number(value: Any) -> float:
     return float("nan") if value is None else float(value)
 
@@ -626,7 +587,7 @@ def _made(
         if row is not None and row.is_for(flow, first, last):
             row.plan = flow
         else:
-            row = _FlowRow(flow, first, last)
+            row = _FlowRow(flow, first, last, row)
         made[name] = row
     return made
 
@@ -641,35 +602,57 @@ class _FlowRow:
     from.
     """
 
-    __slots__ = ("first", "last", "links", "names", "plan", "received", "sending", "sent")
+    __slots__ = ("first", "last", "links", "metered", "names", "plan", "received", "receiving", "sending", "sent")
 
-    def __init__(self, plan: FlowPlan, first: _Side | None, last: _Side | None) -> None:
+    def __init__(self, plan: FlowPlan, first: _Side | None, last: _Side | None, before: _FlowRow | None) -> None:
         self.plan, self.first, self.last = plan, first, last
+        is_as_before = before is not None and before._has_paths_of(plan)
+        self.metered: tuple[MeteredPath, ...] = before.metered if before and is_as_before else _metered(plan)
         self.links = tuple([path.links for path in plan.paths])
         self.names = [(plan.spec.id, links) for links in self.links]
         keys = [(plan.number, path.id) for path in plan.paths]
         self.sending = -1 if first is None else first.row_of.get(plan.number, -1)
+        self.receiving = -1 if last is None else last.row_of.get(plan.number, -1)
         self.sent = [-1 if first is None else first.path_row_of.get(key, -1) for key in keys]
         self.received = [-1 if last is None else last.path_row_of.get(key, -1) for key in keys]
 
     def is_for(self, plan: FlowPlan, first: _Side | None, last: _Side | None) -> bool:
         """Whether it holds for a flow and its agents' rows; other rates make no difference."""
         mine = self.plan
-        if self.first is not first or self.last is not last or plan.number != mine.number or plan.use is not mine.use:
+        if self.first is not first or self.last is not last or plan.number != mine.number or plan.spec is not mine.spec:
+            return False
+        return self._has_paths_of(plan)
+
+    def _has_paths_of(self, plan: FlowPlan) -> bool:
+        """Whether its paths are those of a flow, for the same use."""
+        mine = self.plan
+        if plan.use is not mine.use or plan.ingress != mine.ingress:
             return False
         same = all(path.id == known.id for path, known in zip(plan.paths, mine.paths, strict=False))
-        return same and plan.spec is mine.spec and tuple([path.links for path in plan.paths]) == self.links
+        return same and tuple([path.links for path in plan.paths]) == self.links
+
+
+def _metered(plan: FlowPlan) -> tuple[MeteredPath, ...]:
+    """What the traffic meter wants to know of a flow."""
+    node = plan.ingress or ""
+    return tuple(
+        [
+            MeteredPath(path.id, links, None if path.copied_from is not None else (node, path.links[0]))
+            for path, links in zip(plan.paths, plan.separate_links, strict=True)
+        ]
+    )
 
 
 @dataclass(frozen=True, eq=False)
 class _Places:
-    """The rows of flows as those of :class:`_FlowRow`: by flow the numbers of both agents, the row of the flow, whether
-    it copies and is one for latency, and how many paths it has; by path the rows of both sides.
+    """The rows of flows as those of :class:`_FlowRow`: by flow the numbers of both agents, its rows of both sides,
+    whether it copies and is one for latency, and how many paths it has; by path the rows of both sides.
     """
 
     first: IndexArray
     last: IndexArray
     sending: IndexArray
+    receiving: IndexArray
     copies: NDArray[np.bool_]
     for_latency: NDArray[np.bool_]
     count: IndexArray
@@ -685,6 +668,7 @@ class _Places:
             first,
             last,
             np.array([row.sending for row in rows], dtype=np.intp),
+            np.array([row.receiving for row in rows], dtype=np.intp),
             np.array([row.plan.copies for row in rows], dtype=bool),
             np.array([row.plan.spec.policy is Policy.LATENCY for row in rows], dtype=bool),
             np.array([len(row.links) for row in rows], dtype=np.intp),
@@ -708,9 +692,11 @@ class FlowRows:
     copies: NDArray[np.bool_]
     for_latency: NDArray[np.bool_]
     sending: IndexArray
+    receiving: IndexArray
     sent: IndexArray
     received: IndexArray
     made_of: Mapping[str, _FlowRow]
+    metered: MeteredFlows
     planned: Mapping[str, FlowPlan]
     """All flows of that plan."""
     _sides: tuple[Mapping[str | None, _Side], Mapping[str | None, _Side]]
@@ -728,7 +714,7 @@ class FlowRows:
         others run now and then: if the columns have another version in the end, this is only good as ``before``.
         """
         sides = columns.sides("ingress"), columns.sides("egress")
-        last = before or cls._nothing()
+        last = before or cls.nothing()
         changed = differing(last.planned, plan.flows) | last._elsewhere(columns, sides)
         made = _made(changed, last.made_of, plan, sides)
         pause()
@@ -748,13 +734,15 @@ class FlowRows:
             np.cumsum(found.count) - found.count,
         )
         pause()
-        return cls._placed(of_flows, found, columns, sides, rows, plan.flows)
+        metered = in_order_of(plan.flows, last.metered, changed, {flow: row.metered for flow, row in made.items()})
+        return cls._placed(of_flows, found, columns, sides, rows, metered, plan.flows)
 
     @classmethod
-    def _nothing(cls) -> FlowRows:
+    def nothing(cls) -> FlowRows:
+        """Of no flow."""
         at = _Places.of((), int)
         none = at.first
-        return cls(FlowPaths((), {}, none), at.copies, at.for_latency, none, none, none, {}, {}, ({}, {}), at)
+        return cls(FlowPaths((), {}, none), at.copies, at.for_latency, none, none, none, none, {}, {}, {}, ({}, {}), at)
 
     @classmethod
     def _placed(  # noqa: PLR0917 - what rows are made of
@@ -764,18 +752,21 @@ class FlowRows:
         columns: ReportColumns,
         sides: tuple[Mapping[str | None, _Side], Mapping[str | None, _Side]],
         rows: Mapping[str, _FlowRow],
+        metered: MeteredFlows,
         planned: Mapping[str, FlowPlan],
     ) -> FlowRows:
-        (flows_at, sent_at), (_, received_at) = (columns.begins(each) for each in sides)
+        (sending_at, sent_at), (receiving_at, received_at) = (columns.begins(each) for each in sides)
         of_path = np.repeat(np.arange(len(at.count)), at.count)
         return cls(
             paths,
             at.copies,
             at.for_latency,
-            _shifted(at.sending, flows_at[at.first]),
+            _shifted(at.sending, sending_at[at.first]),
+            _shifted(at.receiving, receiving_at[at.last]),
             _shifted(at.sent, sent_at[at.first[of_path]]),
             _shifted(at.received, received_at[at.last[of_path]]),
             rows,
+            metered,
             planned,
             sides,
             at,
@@ -820,3 +811,21 @@ class FlowRows:
             if offered.is_fresh[row] and not np.isnan(offered.mean_bytes[row]):
                 found[self.flows[i]] = float(offered.mean_bytes[row])
         return found
+
+    def totals(self, columns: ReportColumns, times_s: FloatArray) -> Totals:
+        """All counters, by number of an agent of reports that were made then on its clock (nan: of none)."""
+        at, rows_of = self._places, np.repeat(np.arange(len(self._places.count)), self._places.count)
+        sent_s, received_s, ended_s = times_s[at.first[rows_of]], times_s[at.last[rows_of]], times_s[at.last]
+        sent = columns.of_paths(self.sent, ("bytes", "frames"))
+        *received, delay_ms = columns.of_paths(self.received, ("bytes", "frames", "delay_ms"))
+        *delivered, lost = columns.of_flows(self.receiving, ("delivered_bytes", "delivered_frames", "lost"))
+        # Both or none.
+        ended_s = np.where(np.isnan(sum(delivered) + lost), np.nan, ended_s)
+        return Totals(
+            self.metered,
+            Counts(sent_s, *sent),
+            Counts(received_s, *received),
+            delay_ms,
+            Counts(ended_s, *delivered),
+            Counts(ended_s, np.zeros(len(lost)), lost),
+        )

@@ -18,9 +18,10 @@ from hyroads.controller.agents.changes import DecodedReports
 from hyroads.controller.agents.protocol import MAX_REPORTED
 from hyroads.controller.core.addressing import PathName
 from hyroads.controller.core.demand import Offer
+from hyroads.controller.core.path_columns import Totals
 from hyroads.controller.model.plan import MULTIPATH, FlowPlan, Plan
 
-from .report_columns import FlowRows, PathRates, ReportColumns, Totals
+from .report_columns import FlowRows, PathRates, ReportColumns
 
 Entry = Mapping[str, Any]
 _INGRESS = ("queued", "dropped", "too_big", "sent")
@@ -150,6 +151,8 @@ class ReportRegistry:
         self._reports = _Reports()
         self._parts: dict[str, Entry] = {}
         self._columns = ReportColumns()
+        self._plan: Plan | None = None
+        """The one that was measured last."""
         self._rows: FlowRows | None = None
         self._rows_for: tuple[object, int] = (None, -1)
 
@@ -201,13 +204,15 @@ class ReportRegistry:
         key = (side, number)
         return Side(reports.flows(agent).get(key), reports.flows_before(agent).get(key), reports.elapsed_s(agent))
 
-    def totals(self, max_age_s: float) -> Totals:
-        """Counters of all agents whose reports are no older than that."""
-        now_s, reports = self._clock(), self._reports
-        recent = (
-            (node, number) for node, number in self._numbers.items() if now_s - reports.taken_s[number] <= max_age_s
-        )
-        return self._columns.totals({node: float(reports.time_s[number]) for node, number in recent})
+    def totals(self, max_age_s: float, pause: Callable[[], object] = lambda: None) -> Totals:
+        """Counters of the multipath flows of the plan that was measured last, by agents whose reports are no older than
+        that; of none before. ``pause`` is as for :meth:`measured`.
+        """
+        # First of all: these may be of agents that have no number yet.
+        rows, reports = FlowRows.nothing() if self._plan is None else self._rows_of(self._plan, pause), self._reports
+        is_recent = reports.is_there & (self._clock() - reports.taken_s <= max_age_s)
+        missing = np.full(len(self._columns), np.nan)
+        return rows.totals(self._columns, np.append(np.where(is_recent, reports.time_s, np.nan), missing))
 
     def _recent(self, node: str, max_age_s: float) -> int | None:
         """The number of a node's agent; None if it has not reported, or too long ago."""
@@ -219,7 +224,13 @@ class ReportRegistry:
         """What the latest reports say of the multipath flows of a plan; flows without fresh reports are left out.
         ``pause`` lets others run, and is called where this takes long: more reports may come meanwhile.
         """
-        columns, rows, structure = self._columns, self._rows, plan.structure
+        self._plan = plan
+        rows, offered = self._rows_of(plan, pause), self._columns.offers(self._clock(), MAX_AGE_S)
+        path_mbps = rows.path_mbps(offered.recent_mbps)
+        return AgentRates(PathRates(rows.paths, path_mbps), rows.offers(offered), rows.frame_bytes(offered))
+
+    def _rows_of(self, plan: Plan, pause: Callable[[], object]) -> FlowRows:
+        rows, columns, structure = self._rows, self._columns, plan.structure
         if rows is None or self._rows_for != (structure, columns.version):
             for let_others in (*[pause] * MOST_PAUSED, lambda: None):
                 version = columns.version
@@ -231,9 +242,7 @@ class ReportRegistry:
             # Of a flow that has other rates since then the rows are the same.
             rows = replace(rows, planned=plan.flows)
         self._rows = rows
-        offered = columns.offers(self._clock(), MAX_AGE_S)
-        path_mbps = rows.path_mbps(offered.recent_mbps)
-        return AgentRates(PathRates(rows.paths, path_mbps), rows.offers(offered), rows.frame_bytes(offered))
+        return rows
 
     def latest(self) -> Iterator[tuple[str, float, Entry]]:
         """Of each connected agent that has reported: its node, how old the last report is in seconds, the report."""

@@ -6,8 +6,8 @@ or not any more, is None. All rates are at L2 payload (frames without their 14 b
 Who feeds it tells counters as they are read, about once a second (``runtime.telemetry``):
 
 - :meth:`TrafficMeter.port`: what an interface sent and received, by its switch's port counters;
-- :meth:`TrafficMeter.path`: what the agents at the two ends of a path sent and received on it;
-- :meth:`TrafficMeter.flow`: what the agent at the end of a flow delivered and counted as lost;
+- :meth:`TrafficMeter.agents`: what the agents at the two ends of all paths sent and received on them, and what the
+  agents at the ends of flows delivered and counted as lost;
 - :meth:`TrafficMeter.radio`: for which share of time an interface found its medium busy.
 
 Who reads it calls :meth:`TrafficMeter.link`, :meth:`TrafficMeter.path_reading`, :meth:`TrafficMeter.flow_reading` for
@@ -28,21 +28,15 @@ rate over its capacity ("counters"); without a rate or a capacity None.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from .estimate.busy_time import Interface
-from .estimate.crosscheck import ETHERNET_HEADER
+from .growth import FRESH_S, Counted, Growth
 from .network import Link
+from .path_columns import PathColumns, Totals
 
-WINDOW_S = 1.0
-"""Rates are over about so long."""
-FRESH_S = 3.5
-"""A counter or busy share that was read longer ago says nothing of now."""
 QUIET_MBPS = 0.1
-HISTORY = 4
 SKEW = 0.1
 
 PORT, PATHS = "port", "paths"
@@ -50,83 +44,6 @@ RADIO, SNMP, COUNTERS = "radio", "snmp", "counters"
 
 PathKey = tuple[str, int]
 """Flow id and number of the path within the flow."""
-
-
-class Counted(NamedTuple):
-    """A reading of a counter: ``time_s`` is the clock of whoever read it, ``payload_bytes`` and ``frames`` only grow
-    until the counter restarts.
-    """
-
-    time_s: float
-    payload_bytes: int
-    frames: int
-
-    @classmethod
-    def of_port(cls, time_s: float, whole_bytes: int, frames: int) -> Counted:
-        """Of a port, which counts whole frames without their check sums."""
-        return cls(time_s, max(0, whole_bytes - ETHERNET_HEADER * frames), frames)
-
-
-@dataclass(slots=True)
-class Growth:
-    """The last readings of one counter, and how much it has grown since the first. What a counter had counted between
-    the last reading and a restart is lost, so that a restart adds nothing.
-    """
-
-    points: deque[Counted] = field(default_factory=lambda: deque(maxlen=HISTORY))
-    total_bytes: int = 0
-    total_frames: int = 0
-    heard_s: float = 0.0
-    _window: tuple[Counted, Counted] | None = None
-
-    def add(self, new: Counted, now_s: float) -> int:
-        """The next reading; returns by how many bytes the counter grew. One that is not newer is left out."""
-        last = self.points[-1] if self.points else None
-        if last is not None and new.payload_bytes >= last.payload_bytes and new.frames >= last.frames:
-            if new.time_s <= last.time_s:
-                return 0
-            grown = new.payload_bytes - last.payload_bytes
-            self.total_bytes += grown
-            self.total_frames += new.frames - last.frames
-        else:
-            grown = 0
-            self.points.clear()
-        self.points.append(new)
-        self.heard_s, self._window = now_s, None
-        return grown
-
-    def window(self, now_s: float) -> tuple[Counted, Counted] | None:
-        """That reading of which the last is about ``WINDOW_S`` later, and the last; None if there are no two, or they
-        are old.
-        """
-        if len(self.points) < 2 or now_s - self.heard_s > FRESH_S:
-            return None
-        if self._window is None:
-            # Readings are in the order of their times: once they get worse, earlier ones are no better.
-            readings = reversed(self.points)
-            last, first = next(readings), next(readings)
-            for point in readings:
-                if abs(last.time_s - point.time_s - WINDOW_S) > abs(last.time_s - first.time_s - WINDOW_S):
-                    break
-                first = point
-            self._window = first, last
-        return self._window
-
-    def rate_mbps(self, now_s: float) -> float | None:
-        """Mb/s over the window; None if unknown."""
-        return _mbps(self.window(now_s))
-
-    def grown_frames(self, now_s: float) -> int | None:
-        """Frames over the window; None if unknown."""
-        window = self.window(now_s)
-        return None if window is None else window[1].frames - window[0].frames
-
-
-def _mbps(window: tuple[Counted, Counted] | None) -> float | None:
-    if window is None:
-        return None
-    first, last = window
-    return (last.payload_bytes - first.payload_bytes) * 8e-6 / (last.time_s - first.time_s)
 
 
 class LinkReading(NamedTuple):
@@ -159,20 +76,6 @@ class FlowReading(NamedTuple):
 UNKNOWN_LINK = LinkReading(None, None, None, None)
 UNKNOWN_PATH = PathReading(None, None, None, None)
 UNKNOWN_FLOW = FlowReading(None, None)
-
-
-@dataclass(slots=True)
-class _Path:
-    links: Sequence[str]
-    sent: Growth = field(default_factory=Growth)
-    received: Growth = field(default_factory=Growth)
-    delay_ms: float | None = None
-
-
-@dataclass(slots=True)
-class _Flow:
-    delivered: Growth = field(default_factory=Growth)
-    lost: Growth = field(default_factory=Growth)
 
 
 Rate = tuple[float | None, str | None]
@@ -229,12 +132,7 @@ class TrafficMeter:
             self._arriving.setdefault((link.target, link.technology), []).append(link)
         self._ports: dict[Interface, Growth] = {}
         self._receivers: dict[Interface, Growth] = {}
-        self._paths: dict[PathKey, _Path] = {}
-        self._over: dict[str, dict[PathKey, _Path]] = {}
-        """By link: the paths over it."""
-        self._carried: dict[str, int] = {}
-        """By link: payload bytes that agents counted on it, on paths that are gone, too."""
-        self._flows: dict[str, _Flow] = {}
+        self._paths = PathColumns(self._links.values())
         self._busy: dict[Interface, Busy] = {}
 
     # -- what is measured
@@ -253,54 +151,24 @@ class TrafficMeter:
         if busy is not None:
             self._busy[interface] = Busy(min(1.0, max(0.0, busy)), source, time_s)
 
-    def path(
-        self,
-        key: PathKey,
-        links: Sequence[str],
-        *,
-        sent: Counted | None,
-        received: Counted | None,
-        delay_ms: float | None,
-        now_s: float,
-    ) -> None:
-        """What the agents at both ends of a path counted; None where one says nothing. Other ``links`` under the same
-        key are another path.
+    def agents(self, told: Totals, now_s: float) -> Iterator[None]:
+        """What agents counted on all flows and paths that there are; others are forgotten, but not what they carried.
+        It is taken piece by piece, and others may run in between.
         """
-        known = self._paths.get(key)
-        if known is None or known.links != links:
-            self._forget(key)
-            known = self._paths[key] = _Path(links)
-            for link in links:
-                self._over.setdefault(link, {})[key] = known
-        known.delay_ms = delay_ms
-        if sent is not None:
-            self._carry(links[:1], known.sent.add(sent, now_s))
-        if received is not None:
-            self._carry(links[1:], known.received.add(received, now_s))
+        yield from self._paths.follow(told.flows)
+        yield
+        self._paths.sent(told.sent, now_s)
+        yield
+        self._paths.received(told.received, told.delay_ms, now_s)
+        yield
+        self._paths.delivered(told.delivered, told.lost, now_s)
+        yield
 
-    def flow(self, flow: str, delivered: Counted, lost_frames: int, now_s: float) -> None:
-        """What the agent at the end of a flow delivered, and how many frames it has given up as lost."""
-        known = self._flows.setdefault(flow, _Flow())
-        known.delivered.add(delivered, now_s)
-        known.lost.add(Counted(delivered.time_s, 0, lost_frames), now_s)
-
-    def retain(self, paths: Collection[PathKey]) -> None:
-        """Forget all other paths, and flows without any."""
-        if self._paths.keys() <= set(paths):
-            return
-        for key in [key for key in self._paths if key not in paths]:
-            self._forget(key)
-        flows = {flow for flow, _ in paths}
-        self._flows = {flow: known for flow, known in self._flows.items() if flow in flows}
-
-    def _forget(self, key: PathKey) -> None:
-        gone = self._paths.pop(key, None)
-        for link in gone.links if gone is not None else ():
-            self._over[link].pop(key, None)
-
-    def _carry(self, links: Iterable[str], grown: int) -> None:
-        for link in links:
-            self._carried[link] = self._carried.get(link, 0) + grown
+    def sent_bytes(self, told: Totals) -> dict[Interface, int]:
+        """How many bytes agents have sent in all, by the interface of their own that they left by; copies that are made
+        on the way are not counted. After :meth:`agents`.
+        """
+        return self._paths.sent_bytes(told.sent)
 
     # -- what is known of it
 
@@ -308,7 +176,7 @@ class TrafficMeter:
         """What is known of all links now."""
         ports = {interface: port.rate_mbps(now_s) for interface, port in self._ports.items()}
         busy = {interface: each for interface, each in self._busy.items() if now_s - each.time_s <= FRESH_S}
-        paths = {link: self._paths_mbps(link, now_s) for link, over in self._over.items() if over}
+        paths = self._paths.links_mbps(now_s)
         uncounted = [interface for interface in self._leaving if ports.get(interface) is None]
         asked = {self._ends[link][1] for interface in uncounted for link in self._leaving[interface]}
         received = {each: self._receivers[each].rate_mbps(now_s) for each in asked & self._receivers.keys()}
@@ -333,8 +201,7 @@ class TrafficMeter:
         busy = {
             end: each for end in (leaving, arriving) if (each := self._busy.get(end)) and now_s - each.time_s <= FRESH_S
         }
-        near = {other for sender in senders for other in self._leaving[sender]}
-        paths = {other: self._paths_mbps(other, now_s) for other in near if self._over.get(other)}
+        paths = self._paths.links_mbps(now_s)
         accounted = {self._interface(other) for other, mbps in paths.items() if mbps}
         return self._reading(link, capacity_mbps, _Known(ports, received, busy, paths, accounted))
 
@@ -387,39 +254,29 @@ class TrafficMeter:
         is_all = received_mbps - explained_mbps <= QUIET_MBPS + SKEW * received_mbps
         return (0.0, PORT) if is_all else (None, None)
 
-    def _paths_mbps(self, link: str, now_s: float) -> float | None:
-        rates = [
-            (path.sent if path.links[0] == link else path.received).rate_mbps(now_s)
-            for path in self._over.get(link, {}).values()
-        ]
-        known = [rate for rate in rates if rate is not None]
-        return sum(known) if known else None
-
     def path_reading(self, key: PathKey, now_s: float) -> PathReading:
         """What a path carries now; all None for one that was never told of."""
-        path = self._paths.get(key)
-        if path is None:
+        flow, number = key
+        found = self._paths.path(flow, number, now_s)
+        if found is None:
             return UNKNOWN_PATH
-        sent, received = path.sent.window(now_s), path.received.window(now_s)
-        delay_ms = path.delay_ms if received is not None else None
-        sent_mbps, received_mbps = _mbps(sent), _mbps(received)
+        sent, received, delay_ms = found
         lost: float | None = None
-        if sent is not None and received is not None and sent[1].frames > sent[0].frames:
+        if sent is not None and received is not None and sent.frames > 0:
+            _, given_up = self._paths.flow(flow, now_s)
+            counts_none = given_up is not None and given_up.frames == 0
             # Each end by its own clock: reports are not of the same moment.
-            rates = [(last.frames - first.frames) / (last.time_s - first.time_s) for first, last in (sent, received)]
-            flow = self._flows.get(key[0])
-            counts_none = flow is not None and flow.lost.grown_frames(now_s) == 0
-            lost = 0.0 if counts_none else max(0.0, 1.0 - rates[1] / rates[0])
-        return PathReading(sent_mbps, received_mbps, lost, delay_ms)
+            arrived = (received.frames / received.over_s) / (sent.frames / sent.over_s)
+            lost = 0.0 if counts_none else max(0.0, 1.0 - arrived)
+        sent_mbps, delivered_mbps = (None if grown is None else grown.mbps for grown in (sent, received))
+        return PathReading(sent_mbps, delivered_mbps, lost, delay_ms if received is not None else None)
 
     def flow_reading(self, flow: str, now_s: float) -> FlowReading:
         """What a flow delivers now; all None for one that was never told of."""
-        known = self._flows.get(flow)
-        window = None if known is None else known.lost.window(now_s)
-        if known is None or window is None:
+        delivered, lost = self._paths.flow(flow, now_s)
+        if lost is None:
             return UNKNOWN_FLOW
-        lost = (window[1].frames - window[0].frames) / (window[1].time_s - window[0].time_s)
-        return FlowReading(known.delivered.rate_mbps(now_s), lost)
+        return FlowReading(None if delivered is None else delivered.mbps, lost.frames / lost.over_s)
 
     def link_bytes(self, link: str) -> tuple[int, str] | None:
         """Payload bytes that a link has carried since the first reading, which only grow, and where they are counted
@@ -429,10 +286,11 @@ class TrafficMeter:
         port = None if interface is None else self._ports.get(interface)
         if interface is not None and port is not None and len(self._leaving[interface]) == 1:
             return port.total_bytes, PORT
-        return (self._carried[link], PATHS) if link in self._carried and link in self._links else None
+        carried = self._paths.carried(link)
+        return None if carried is None else (carried, PATHS)
 
     def bytes_of_links(self) -> dict[str, tuple[int, str]]:
         """:meth:`link_bytes` of all links of which somebody counts."""
         alone = (links[0] for interface, links in self._leaving.items() if len(links) == 1 and interface in self._ports)
-        found = ((link, self.link_bytes(link)) for link in dict.fromkeys((*alone, *self._carried)))
+        found = ((link, self.link_bytes(link)) for link in dict.fromkeys((*alone, *self._paths.counted())))
         return {link: counted for link, counted in found if counted is not None}

@@ -11,18 +11,16 @@ import logging
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from hyroads.controller.agents.server import Radios, Stations
-from hyroads.controller.control.report_columns import Totals
 from hyroads.controller.control.telemetry import TelemetryIngest
-from hyroads.controller.core.estimate.busy_time import Interface
-from hyroads.controller.core.network import Network
-from hyroads.controller.core.traffic_meter import RADIO, SNMP, WINDOW_S, Counted, TrafficMeter
+from hyroads.controller.core.growth import WINDOW_S, Counted
+from hyroads.controller.core.path_columns import Totals
+from hyroads.controller.core.traffic_meter import RADIO, SNMP, TrafficMeter
 from hyroads.controller.framework import ryu_shim as shim
 from hyroads.controller.measure.samples import MAX_LINE_BYTES, Event, SampleError, from_line
 from hyroads.controller.measure.targets import CollectorConfig, document
-from hyroads.controller.model.plan import MULTIPATH, FlowPlan
 from hyroads.controller.model.state import TopologyContext
 from hyroads.controller.settings.controller import Settings
 from hyroads.controller.switches.sessions import SwitchSession
@@ -111,12 +109,14 @@ class CollectorEvents:
 
 
 PORTS_EVERY_S = 1.0
-ASK_SHARE, SENT_SHARE, METER_SHARE, RADIO_SHARE = 0.4, 0.1, 0.25, 0.1
-"""Of that time, in which switches are asked, and work on what agents and radios say is spread: with 5,000 flows that
-takes 0.2 s, and whoever wants something meanwhile would wait behind a piece of it each time that others run.
+ASK_SHARE, RADIO_SHARE = 0.4, 0.1
+"""Of that time, in which switches are asked, and work on what radios say is spread: whoever wants something meanwhile
+would wait behind a piece of it each time that others run.
 """
-TOGETHER, RADIOS_TOGETHER = 20, 200
-"""So many flows, and radio interfaces, are looked at in one go."""
+PIECE_PAUSE_S = 0.01
+"""Between pieces of work on what agents say of all flows; each takes a millisecond with 5,000 of them."""
+RADIOS_TOGETHER = 200
+"""So many radio interfaces are looked at in one go."""
 REPORT_AGE_S = 2.0
 
 
@@ -176,24 +176,22 @@ class Telemetry:
                 shim.sleep(PORTS_EVERY_S * ASK_SHARE / len(sessions))
                 event_loop.urgency.wait()
             try:
-                told = event_loop.reports.totals(REPORT_AGE_S)
-                self.ingest.ports.agents(_sent_bytes(event_loop, told), self._clock())
-                self.meter(event_loop, told)
+                self.meter(event_loop)
             except Exception as error:  # noqa: BLE001 - counted and shown; the next second is another try
                 event_loop.exception("port statistics", error)
             shim.sleep(max(0.1, due_s - self._clock()))
 
-    def meter(self, event_loop: EventLoop, told: Totals) -> None:
-        """Tells the traffic meter what agents (``told``) and radios counted; once a second. Others run meanwhile."""
-        now_s, traffic, current = self._clock(), self.traffic, set()
-        flows = event_loop.plan.flows if event_loop.plan is not None else {}
-        pause_s = PORTS_EVERY_S * METER_SHARE * TOGETHER / max(TOGETHER, len(flows))
-        wait = event_loop.urgency.wait
-        for name, flow in shim.cooperatively(flows.items(), TOGETHER, pause_s, wait):
-            if flow.mode == MULTIPATH and flow.ingress is not None and flow.egress is not None:
-                current |= {(name, path.id) for path in flow.paths}
-                _meter_flow(traffic, told, flow, now_s)
-        traffic.retain(current)
+    def meter(self, event_loop: EventLoop) -> None:
+        """Tells the traffic meter what agents and radios counted; once a second. Others run meanwhile."""
+        wait, traffic = event_loop.urgency.wait, self.traffic
+
+        def pause() -> None:
+            shim.sleep(PIECE_PAUSE_S)
+            wait()
+
+        told, now_s = event_loop.reports.totals(REPORT_AGE_S, pause), self._clock()
+        for _ in shim.cooperatively(self._agents(told, now_s), 1, PIECE_PAUSE_S, wait):
+            pass
         for interface, polled in self.ingest.snmp.latest.items():
             traffic.radio(interface, polled.busy, SNMP, polled.time_s)
         shares = list(self.ingest.radios.busy_shares(WINDOW_S))
@@ -201,42 +199,8 @@ class Telemetry:
         for interface, share, time_s in shim.cooperatively(shares, RADIOS_TOGETHER, pause_s, wait):
             traffic.radio(interface, share, RADIO, time_s)
 
-
-def _meter_flow(traffic: TrafficMeter, told: Totals, flow: FlowPlan, now_s: float) -> None:
-    """What the agents at both ends of a flow say of it and of its paths."""
-    here, there = flow.ingress or "", flow.egress or ""
-    delivered = told.delivered(there, flow.number)
-    if delivered is not None and delivered.other is not None:
-        traffic.flow(flow.spec.id, delivered.counted, int(delivered.other), now_s)
-    for path, links in zip(flow.paths, flow.separate_links, strict=True):
-        sent = told.path(here, "ingress", flow.number, path.id)
-        received = told.path(there, "egress", flow.number, path.id)
-        traffic.path(
-            (flow.spec.id, path.id),
-            links,
-            sent=sent.counted if sent is not None else None,
-            received=received.counted if received is not None else None,
-            delay_ms=received.other if received is not None else None,
-            now_s=now_s,
-        )
-
-
-def _sent_bytes(event_loop: EventLoop, told: Totals) -> dict[Interface, int]:
-    """What the agents of ingresses sent so far, by the interface that it left by. Others run meanwhile."""
-    flows = event_loop.plan.flows.values() if event_loop.plan is not None else ()
-    sent: dict[Interface, int] = {}
-    pause_s = PORTS_EVERY_S * SENT_SHARE * TOGETHER / max(TOGETHER, len(flows))
-    for flow in shim.cooperatively(flows, TOGETHER, pause_s, event_loop.urgency.wait):
-        if flow.mode == MULTIPATH and flow.ingress is not None:
-            _add_sent(sent, event_loop.context.network, flow.ingress, flow, told)
-    return sent
-
-
-def _add_sent(sent: dict[Interface, int], network: Network, node: str, flow: FlowPlan, told: Totals) -> None:
-    for path in (path for path in flow.paths if path.copied_from is None):
-        total = told.path(node, "ingress", flow.number, path.id)
-        first = network.links[network.link_index[path.links[0]]]
-        # From a plain client the first hop is not the agent's.
-        if total is not None and first.source == node:
-            interface = (node, first.technology)
-            sent[interface] = sent.get(interface, 0) + total.counted.payload_bytes
+    def _agents(self, told: Totals, now_s: float) -> Iterator[None]:
+        """Tells what agents counted, piece by piece; to put it together was the first."""
+        yield
+        yield from self.traffic.agents(told, now_s)
+        self.ingest.ports.agents(self.traffic.sent_bytes(told), now_s)

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from flask import Flask
+from told_meter import Heard, tell
 
 from hyroads.controller.agents.protocol import Hello
 from hyroads.controller.agents.telemetry import RadioInterface, RadioReport
@@ -19,7 +20,8 @@ from hyroads.controller.api.service import ControllerService
 from hyroads.controller.control.rate_override import RateOverrides
 from hyroads.controller.control.telemetry import TelemetryIngest
 from hyroads.controller.core.addressing import Numbers
-from hyroads.controller.core.traffic_meter import RADIO, Counted, TrafficMeter
+from hyroads.controller.core.growth import Counted
+from hyroads.controller.core.traffic_meter import RADIO, TrafficMeter
 from hyroads.controller.framework.ryu_shim import Signal
 from hyroads.controller.model.events import EventLog
 from hyroads.controller.model.plan import FlowPlan, PlannedPath
@@ -144,10 +146,13 @@ class OfficeLoop:
             }
             for node in self.loop.switches
         }  # fmt: skip
+        heard, ends = {}, {}
         for name, flow in self.flows.items():
             counted = [self._path_tells(name, path) for path in flow.paths]
             delivered = self._counted((name, "delivered"), (flow.rate_mbps or 0) * self._rng.random())
-            self.traffic.flow(name, delivered, 0, self.now_s)
+            ends[name] = delivered, 0
+            for path, (_, sent, received) in zip(flow.paths, counted, strict=True):
+                heard[name, path.id] = path.links, Heard(sent, received, 3.1)
             sending = {
                 "number": flow.number, **dict.fromkeys(_INGRESS, 0), "sent": sum(sent.frames for _, sent, _ in counted),
                 "paths": [
@@ -167,6 +172,7 @@ class OfficeLoop:
             if flow.ingress is not None and flow.egress is not None:
                 reports[flow.ingress]["ingress"].append(sending)
                 reports[flow.egress]["egress"].append(receiving)
+        tell(self.traffic, self.now_s, heard, ends)
         for node, report in reports.items():
             self.loop.reports.take(node, report)
 
@@ -174,5 +180,4 @@ class OfficeLoop:
         sent, received = (
             self._counted((flow, path.id, end), (path.rate_mbps or 0) * self._rng.random()) for end in ("in", "out")
         )
-        self.traffic.path((flow, path.id), path.links, sent=sent, received=received, delay_ms=3.1, now_s=self.now_s)
         return path.id, sent, received

@@ -5,18 +5,17 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from told_meter import Heard, tell
 
+from hyroads.controller.core.growth import FRESH_S, Counted, Growth
 from hyroads.controller.core.netfile import load_text
 from hyroads.controller.core.traffic_meter import (
     COUNTERS,
-    FRESH_S,
     PATHS,
     PORT,
     RADIO,
     UNKNOWN_LINK,
     UNKNOWN_PATH,
-    Counted,
-    Growth,
     TrafficMeter,
 )
 
@@ -42,10 +41,14 @@ def counted(time_s: float, mbps: float) -> Counted:
     return Counted(time_s, round(mbps * time_s * 125e3), round(mbps * time_s * 125))
 
 
-def send(of: TrafficMeter, mbps: float, seconds: float = 2, *links: str, received: float | None = None) -> None:
-    for second in range(int(seconds) + 1):
+def send(
+    of: TrafficMeter, mbps: float, *links: str, received: float | None = None, lost: tuple[int, ...] = (0, 0, 0)
+) -> None:
+    """A flow over one path, second by second."""
+    for second, lost_frames in enumerate(lost):
         got = counted(second, mbps if received is None else received)
-        of.path(("f", 1), links, sent=counted(second, mbps), received=got, delay_ms=4.0, now_s=second)
+        heard = Heard(counted(second, mbps), got, 4.0)
+        tell(of, second, {("f", 1): (links, heard)}, {"f": (got, lost_frames)})
 
 
 def test_a_port_that_one_link_leaves_tells_all_that_the_link_carries() -> None:
@@ -58,7 +61,7 @@ def test_a_port_that_one_link_leaves_tells_all_that_the_link_carries() -> None:
 
 def test_of_a_shared_port_links_are_told_apart_by_the_paths_that_agents_count() -> None:
     of = meter()
-    send(of, 6.0, 2, "ab-wifi")
+    send(of, 6.0, "ab-wifi")
     for second in range(3):
         of.port(("a", "wifi"), counted(second, 6.5), second)
     assert of.link("ab-wifi", 20.0, 2.0) == (pytest.approx(6.0), PATHS, pytest.approx(0.3), COUNTERS)
@@ -129,7 +132,7 @@ def test_a_radio_goes_before_counters_at_the_busier_end_and_ages() -> None:
 
 def test_behind_the_first_link_a_path_carries_what_arrives() -> None:
     of = meter()
-    send(of, 8.0, 2, "ab-wifi", "ab", received=6.0)
+    send(of, 8.0, "ab-wifi", "ab", received=6.0, lost=(0, 1, 2))
     assert of.link("ab-wifi", None, 2.0).rate_mbps == pytest.approx(8.0)
     assert of.link("ab", None, 2.0).rate_mbps == pytest.approx(6.0)
     found = of.path_reading(("f", 1), 2.0)
@@ -138,19 +141,17 @@ def test_behind_the_first_link_a_path_carries_what_arrives() -> None:
 
 def test_a_flow_that_counts_no_lost_frame_loses_none() -> None:
     of = meter()
-    send(of, 8.0, 2, "ab", received=7.9)
-    for second in range(3):
-        of.flow("f", counted(second, 7.9), 3, second)
+    send(of, 8.0, "ab", received=7.9, lost=(3, 3, 3))
     assert of.path_reading(("f", 1), 2.0).lost == 0.0
     assert of.flow_reading("f", 2.0) == (pytest.approx(7.9), 0.0)
-    of.flow("f", counted(3, 7.9), 13, 3)
+    send(of, 8.0, "ab", received=7.9, lost=(3, 3, 3, 13))
     assert of.flow_reading("f", 3.0).lost_frames_per_s == pytest.approx(10.0)
 
 
 def test_paths_that_are_gone_are_forgotten_but_not_what_they_carried() -> None:
     of = meter()
-    send(of, 8.0, 2, "ab")
-    of.retain([])
+    send(of, 8.0, "ab")
+    tell(of, 2.0, {})
     assert of.path_reading(("f", 1), 2.0) == UNKNOWN_PATH and of.link("ab", 10.0, 2.0) == UNKNOWN_LINK
     assert of.link_bytes("ab") == (2_000_000, PATHS)
 
@@ -177,7 +178,7 @@ def test_all_links_at_once_are_what_each_of_them_is(rates: list[float], interval
         now_s = step * interval_s
         of.port(("a", "plc"), counted(now_s, rates[0]), now_s)
         of.port(("a", "wifi"), counted(now_s, rates[1]), now_s)
-        of.path(("f", 1), ["ab-wifi", "ab"], sent=counted(now_s, rates[2]), received=None, delay_ms=None, now_s=now_s)
+        tell(of, now_s, {("f", 1): (["ab-wifi", "ab"], Heard(counted(now_s, rates[2]), None))})
     capacity: dict[str, float | None] = {"ab": 10.0, "ab-wifi": 20.0, "ac-wifi": None}
     now_s = 2 * interval_s
     assert of.links(capacity, now_s) == {link: of.link(link, mbps, now_s) for link, mbps in capacity.items()}

@@ -345,7 +345,8 @@ def fresh_rows(campus: CampusLoop) -> None:
         assert getattr(derived.paths, name) == getattr(fresh.paths, name)
     assert derived.paths.starts.tolist() == fresh.paths.starts.tolist()
     assert list(derived.made_of) == list(derived.flows)
-    for name in ("copies", "for_latency", "sending", "sent", "received"):
+    assert list(derived.metered.items()) == list(fresh.metered.items())
+    for name in ("copies", "for_latency", "sending", "receiving", "sent", "received"):
         assert (getattr(derived, name) == getattr(fresh, name)).all()
 
 

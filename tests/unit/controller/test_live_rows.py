@@ -10,10 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from office_loop import OfficeLoop
+from told_meter import Heard, tell
 
 from hyroads.controller.api.live import _LinkRows, _percent, _short
+from hyroads.controller.core.growth import Counted
 from hyroads.controller.core.netfile import load_text
-from hyroads.controller.core.traffic_meter import RADIO, SNMP, Counted, TrafficMeter
+from hyroads.controller.core.traffic_meter import RADIO, SNMP, TrafficMeter
 from hyroads.rest.live import COLUMNS, SOURCES, LiveSchema
 
 NETWORK = load_text(
@@ -49,9 +51,9 @@ def fed(measured: dict[str, Any]) -> TrafficMeter:
             meter.port(interface, counted(second, sent), second, counted(second, received))
         for interface, (busy, source) in measured["radios"].items():
             meter.radio(interface, busy, source, second)
-        for number, (link, mbps) in measured["paths"].items():
-            of = counted(second, mbps)
-            meter.path(("f", number), (link,), sent=of, received=of, delay_ms=None, now_s=second)
+        heard = {number: counted(second, mbps) for number, (_, mbps) in measured["paths"].items()}
+        links = {number: (link,) for number, (link, _) in measured["paths"].items()}
+        tell(meter, second, {("f", number): (links[number], Heard(of, of)) for number, of in heard.items()})
     return meter
 
 

@@ -209,11 +209,10 @@ def plan_of(rng: random.Random) -> Plan:
 
 
 def totals(registry: ReportRegistry) -> list[object]:
-    """What the traffic meter is told."""
+    """What the traffic meter is told of the plan that was measured."""
     told = registry.totals(1.0)
-    sides = [(node, side, number) for node in NODES for side in ("ingress", "egress") for number in range(16, 20)]
-    paths: list[object] = [told.path(*of, path) for of in sides for path in range(1, 4)]
-    return paths + [told.delivered(node, number) for node in NODES for number in range(16, 20)]
+    counts = told.sent, told.received, told.delivered, told.lost
+    return [list(told.flows.items()), told.delay_ms.tolist(), *(each.rows.tolist() for each in counts)]
 
 
 def registry_says(registry: ReportRegistry, plan: Plan) -> str:

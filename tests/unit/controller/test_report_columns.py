@@ -11,11 +11,11 @@ from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hyroads.controller.control.report_columns import Total
 from hyroads.controller.control.reports import ReportRegistry
 from hyroads.controller.core.addressing import Numbers
+from hyroads.controller.core.growth import Counts
 from hyroads.controller.core.network import FlowSpec, Policy
-from hyroads.controller.core.traffic_meter import Counted
+from hyroads.controller.core.path_columns import MeteredPath, Totals
 from hyroads.controller.model.handover import Use
 from hyroads.controller.model.plan import MULTIPATH, SINGLE, FlowPlan, Plan, PlannedPath
 
@@ -37,9 +37,10 @@ class World:
         for number in self.rng.sample(range(16, 24), 5):
             ends = self.rng.sample(NODES, 2)
             ids = self.rng.sample(range(1, 5), self.rng.randint(1, 3))
-            paths = tuple(PlannedPath(i, (f"l{i}", f"m{i}"), (i,), 1.0) for i in ids)
             policy = self.rng.choice([Policy.AUTO, Policy.LATENCY])
             copies = self.rng.random() < 0.2
+            of = {i: ids[0] if copies and i != ids[0] else None for i in ids}
+            paths = tuple(PlannedPath(i, (f"l{i}", f"m{i}"), (i,), 1.0, copied_from=of[i]) for i in ids)
             use = Use(tuple(range(len(ids))), copies=True) if copies else None
             mode = self.rng.choice([MULTIPATH, MULTIPATH, MULTIPATH, SINGLE])
             name = f"f{number}"
@@ -94,12 +95,16 @@ class World:
             flows = {name: replace(flow, paths=tuple(replace(p, rate_mbps=2.0) for p in flow.paths))
                      for name, flow in self.plan.flows.items()}  # fmt: skip
             self.plan = replace(self.plan, flows=flows)
+        elif kind == "turn":
+            flows = {name: replace(flow, ingress=flow.egress, egress=flow.ingress)
+                     for name, flow in self.plan.flows.items()}  # fmt: skip
+            self.plan = replace(self.plan, flows=flows, structure=object())
         else:
             self.now_s += {"report": 0.1, "soon": 0.0004, "late": 1.5}[kind]
             self.report(node)
 
 
-KINDS = st.lists(st.sampled_from(["report"] * 6 + ["soon", "late", "forget", "plan", "rates"]), max_size=40)
+KINDS = st.lists(st.sampled_from(["report"] * 6 + ["soon", "late", "forget", "plan", "rates", "turn"]), max_size=40)
 
 
 @examples(120, quick=20)
@@ -113,7 +118,10 @@ def test_columns_say_what_the_entries_say(seed: int, kinds: list[str]) -> None:
         assert dict(found.path_mbps) == dict(wanted.path_mbps)
         assert dict(found.offers) == dict(wanted.offers)
         assert dict(found.frame_bytes) == dict(wanted.frame_bytes)
-        assert totals(world) == {key: total for key, total in entries(world).items() if total is not None}
+        told = world.registry.totals(1.0)
+        assert counters(told) == {key: total for key, total in entries(world).items() if total is not None}
+        assert list(told.flows) == [name for name, flow in world.plan.flows.items() if flow.mode == MULTIPATH]
+        assert all(paths == metered(world.plan.flows[name]) for name, paths in told.flows.items())
 
 
 def test_rows_move_when_there_is_no_room() -> None:
@@ -126,46 +134,74 @@ def test_rows_move_when_there_is_no_room() -> None:
     )
 
 
+Key = tuple[str, str, int]
+"""Flow, side, path; path 0 stands for what the flow delivered."""
+Total = tuple[float, float, float, float | None]
+"""The agent's clock, bytes, frames, and the delay of a path or how many frames of a flow are lost."""
 NAMES = {"ingress": ("sent_bytes", "sent_frames", ""), "egress": ("received_bytes", "received_frames", "delay_ms")}
-KEYS = [(node, side, number, i) for node in NODES for side in NAMES for number in range(16, 24) for i in range(5)]
-"""Node, side, flow and path; path 0 stands for what the flow delivered."""
 
 
-def totals(world: World) -> dict[tuple[str, str, int, int], Total]:
+def counters(told: Totals) -> dict[Key, Total]:
     """What the traffic meter is told of all flows and paths."""
-    told = world.registry.totals(1.0)
-    found = {key: told.path(*key) if key[3] else told.delivered(key[0], key[2]) for key in KEYS}
-    return {key: total for key, total in found.items() if total is not None and (key[3] or key[1] == "egress")}
+    paths = [(flow, path.id) for flow, of in told.flows.items() for path in of]
+    nothing = [None] * len(paths)
+    delays = [None if value != value else value for value in told.delay_ms.tolist()]
+    sides = [
+        ([(flow, "ingress", path) for flow, path in paths], told.sent, nothing),
+        ([(flow, "egress", path) for flow, path in paths], told.received, delays),
+        ([(flow, "egress", 0) for flow in told.flows], told.delivered, told.lost.frames.tolist()),
+    ]
+    assert told.lost.told.tolist() == told.delivered.told.tolist()
+    return {key: total for each in sides for key, total in _told(*each)}
 
 
-def entries(world: World) -> dict[tuple[str, str, int, int], Total | None]:
+def _told(keys: list[Key], of: Counts, others: list[Any]) -> list[tuple[Key, Total]]:
+    values = zip(keys, *of.rows.tolist(), others, of.told.tolist(), strict=True)
+    return [(key, tuple(total)) for key, *total, is_told in values if is_told]  # type: ignore[misc]
+
+
+def entries(world: World) -> dict[Key, Total | None]:
     """The same from the last reports."""
-    found: dict[tuple[str, str, int, int], Total | None] = {}
-    for node, report in ((node, reports[-1]) for node, reports in world.told.items()):
-        if world.taken_s[node] < world.now_s - 1.0:
-            continue
-        for side, names in NAMES.items():
-            for flow in report[side]:
-                for path in flow["paths"]:
-                    found[node, side, flow["number"], path["id"]] = total(report["time_s"], path, names)
-                if side == "egress":
-                    names_of = ("delivered_bytes", "delivered_frames", "lost")
-                    found[node, side, flow["number"], 0] = total(report["time_s"], flow, names_of)
+    found: dict[Key, Total | None] = {}
+    for name, plan in world.plan.flows.items():
+        for side, node in (("ingress", plan.ingress), ("egress", plan.egress)):
+            if plan.mode != MULTIPATH or world.taken_s.get(node or "", -1.0) < world.now_s - 1.0:
+                continue
+            report = world.told.get(node or "", [{"time_s": 0.0, side: ()}])[-1]
+            flow = next((flow for flow in report[side] if flow["number"] == plan.number), {"paths": ()})
+            planned = {path.id for path in plan.paths}
+            for path in (path for path in flow["paths"] if path["id"] in planned):
+                found[name, side, path["id"]] = total(report["time_s"], path, NAMES[side])
+            if side == "egress" and flow.get("lost") is not None:
+                found[name, side, 0] = total(report["time_s"], flow, ("delivered_bytes", "delivered_frames", "lost"))
     return found
 
 
 def total(time_s: float, entry: dict[str, Any], names: tuple[str, str, str]) -> Total | None:
     octets, frames, other = (entry.get(name) for name in names)
-    return None if octets is None or frames is None else Total(Counted(time_s, octets, frames), other)
+    return None if octets is None or frames is None else (time_s, octets, frames, other)
+
+
+def metered(plan: FlowPlan) -> tuple[MeteredPath, ...]:
+    node, paths = plan.ingress or "", zip(plan.paths, plan.separate_links, strict=True)
+    return tuple(
+        MeteredPath(path.id, links, None if path.copied_from is not None else (node, path.links[0]))
+        for path, links in paths
+    )
 
 
 def test_totals_stay_as_they_were_while_reports_come() -> None:
     world = World(3)
     for _ in range(30):
         world.happen("report")
+    assert not world.registry.totals(1.0).flows, "nothing is measured yet"
+    world.registry.measured(world.plan)
     told = world.registry.totals(1.0)
-    before = [told.path(*key) for key in KEYS if key[3]]
-    assert any(before)
-    for kind in ["report"] * 20 + ["forget", "report", "forget"]:
+    before = counters(told)
+    assert before
+    for kind in ["report"] * 20 + ["forget", "report", "forget", "plan"]:
         world.happen(kind)
-    assert [told.path(*key) for key in KEYS if key[3]] == before
+    # What is worked out of the columns is kept; it is worked out again.
+    again = Totals(told.flows, *(replace(of) for of in (told.sent, told.received)), told.delay_ms,
+                   *(replace(of) for of in (told.delivered, told.lost)))  # fmt: skip
+    assert counters(again) == before
