@@ -230,14 +230,15 @@ class ReportRegistry:
         return AgentRates(PathRates(rows.paths, path_mbps), rows.offers(offered), rows.frame_bytes(offered))
 
     def _rows_of(self, plan: Plan, pause: Callable[[], object]) -> FlowRows:
-        rows, columns, structure = self._rows, self._columns, plan.structure
-        if rows is None or self._rows_for != (structure, columns.version):
-            for let_others in (*[pause] * MOST_PAUSED, lambda: None):
+        columns, structure = self._columns, plan.structure
+        rows, tries = self._rows or FlowRows.nothing(), MOST_PAUSED
+        if self._rows_for != (structure, columns.version):
+            version = -1
+            while version != columns.version:
                 version = columns.version
-                rows = FlowRows.of(plan, columns, rows, let_others)
-                if columns.version == version:
-                    break
-            self._rows_for = structure, columns.version
+                rows = FlowRows.of(plan, columns, rows, pause if tries > 0 else lambda: None)
+                tries -= 1
+            self._rows_for = structure, version
         elif rows.planned is not plan.flows:
             # Of a flow that has other rates since then the rows are the same.
             rows = replace(rows, planned=plan.flows)

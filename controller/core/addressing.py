@@ -360,10 +360,10 @@ class Numbers:
         }
         if not changed:
             return self
-        known = {name: self.__dict__[name] for name in ("_taken", "_ends") if name in self.__dict__}
+        same: dict[str, object] = {name: self.__dict__[name] for name in ("_taken", "_ends") if name in self.__dict__}
         if self._are_paths_numbered and changed.keys() <= self.flows.keys():
-            known["_are_paths_numbered"] = True
-        return Numbers(self.flows, patched(self.paths, changed))._knowing(known)
+            same["_are_paths_numbered"] = True
+        return Numbers(self.flows, patched(self.paths, changed))._knowing(same)
 
 
 def _ids(known: Mapping[PathName, int], paths: Iterable[PathName]) -> Mapping[PathName, int]:
