@@ -17,6 +17,7 @@ from hyroads.controller.core.rates.groups import Merged
 from hyroads.controller.core.rates.minimum import Guaranteed, solve_with_minimums
 from hyroads.controller.core.rates.problem import FloatArray
 from hyroads.controller.core.rates.shares import Shared, SliceShares, Solver, solve_with_shares
+from hyroads.controller.native.rates import Aside
 
 Groups = Mapping[str, object]
 """Flow id -> what flows of one group have in common: those with the same value have one utility."""
@@ -29,8 +30,8 @@ class Allocator(Protocol):
     granted: Mapping[str, Grant]
     """What was made of the guarantees in the last slot, for flows that were there."""
 
-    def allocate(self, problem: RateProblem, last: Allocation | None) -> Allocation:
-        """The rates of this slot."""
+    def allocate(self, problem: RateProblem, last: Allocation | None, aside: Aside | None = None) -> Allocation:
+        """The rates of this slot; ``aside``, if given, carries out what takes long and needs nothing else."""
 
     def laid_out(self, problem: RateProblem, shares: SliceShares | None = None, groups: Groups = NO_GROUPS) -> None:
         """Flows or paths changed; ``shares`` are what their slices have to keep, ``groups`` which flows have one
@@ -85,16 +86,17 @@ class SolverMode:
         if not alike:
             self._merged_for, self._shared = None, None
 
-    def allocate(self, problem: RateProblem, last: Allocation | None) -> Allocation:
+    def allocate(self, problem: RateProblem, last: Allocation | None, aside: Aside | None = None) -> Allocation:
         """See :class:`Allocator`."""
+        plain = solve if aside is None else partial(solve, aside=aside)
         if not self._groups:
-            return self._allocated(problem, self._shares, last)
+            return self._allocated(problem, self._shares, last, plain)
         if self._merged_for is not problem.layout:
             self._merge(problem.layout)
         if self._merged is None:
-            return self._allocated(problem, self._shares, last)
+            return self._allocated(problem, self._shares, last, plain)
         warm = self._merged_last if self._merged_last is not None else self._merged.warm(last)
-        self._merged_last = self._allocated(self._merged.problem(problem), self._merged_shares, warm)
+        self._merged_last = self._allocated(self._merged.problem(problem), self._merged_shares, warm, plain)
         return self._merged.allocation(problem, self._merged_last)
 
     def _merge(self, layout: Layout) -> None:
@@ -104,13 +106,15 @@ class SolverMode:
         if self._merged is not None and self._shares is not None:
             self._merged_shares = self._merged.shares(self._shares)
 
-    def _allocated(self, problem: RateProblem, shares: SliceShares | None, last: Allocation | None) -> Allocation:
+    def _allocated(
+        self, problem: RateProblem, shares: SliceShares | None, last: Allocation | None, plain: Solver
+    ) -> Allocation:
         self.granted = {}
         known = problem.layout.flow_ids if self._minimums else ()
         number = {flow: index for index, flow in enumerate(known)}
         order = [number[flow] for flow in self._minimums if flow in number]
         if not order:
-            return self._within_shares(problem, shares, last, solve)
+            return self._within_shares(problem, shares, last, plain)
         minimum = np.zeros(problem.layout.flow_count)
         minimum[order] = [self._minimums[problem.layout.flow_ids[flow]] for flow in order]
         granted: list[tuple[Allocation, FloatArray]] = []
@@ -187,7 +191,7 @@ class ControllerMode:
             )
         self._state, self._names = fresh, names
 
-    def allocate(self, problem: RateProblem, last: Allocation | None) -> Allocation:
+    def allocate(self, problem: RateProblem, last: Allocation | None, aside: Aside | None = None) -> Allocation:
         """One step. Rates on the way to the optimum may ask for more than all airtime; gap_utility is unknown."""
         if self._state is None:
             self.laid_out(problem)

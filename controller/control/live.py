@@ -30,10 +30,11 @@ from hyroads.controller.core.network import Link
 from hyroads.controller.model.plan import Options, Plan
 from hyroads.controller.model.state import DeclaredFlow, Presence, State, TopologyContext, links_held
 from hyroads.controller.model.state import measured as with_measured
+from hyroads.controller.native.rates import Aside
 
 from .allocators import Grant
 from .live_network import Cache, LiveNetwork
-from .loop import LiveLoop, Turn
+from .loop import Leeway, LiveLoop, Turn
 from .plan_maker import PlanMaker
 from .reports import AgentRates, ReportRegistry
 from .route_maker import RouteMaker
@@ -87,8 +88,8 @@ class Live:
     pure functions that may take long, ``in_background`` the search for better paths, ``in_parts``: a plan is made
     without a turn of the loop, and costs what the change touches (see :meth:`replan`), ``turns``: a lock that is held
     while the loop turns, ``pause``: lets others run in between, ``give_way``: the same within a slot, which has time
-    until the next one, ``let_others``: called again and again by the search, which may wait there for who has more
-    urgent work.
+    until the next one, ``aside``: carries out the compiled solver's part of one, ``let_others``: called again and again
+    by the search, which may wait there for who has more urgent work.
     """
 
     def __init__(
@@ -108,6 +109,7 @@ class Live:
         turns: AbstractContextManager[Any] | None = None,
         pause: Callable[[], object] = lambda: None,
         give_way: Callable[[], object] | None = None,
+        aside: Aside | None = None,
         let_others: Callable[[], object] = lambda: None,
     ) -> None:
         self._loop = loop
@@ -132,7 +134,7 @@ class Live:
         self._graph = HelloGraph.of(context.network, agents)
         self._in_thread, self._in_background, self._in_parts = in_thread, in_background, in_parts
         self._turns, self._pause, self._let_others = turns or nullcontext(), pause, let_others
-        self._is_turning, self._give_way = False, give_way or pause
+        self._is_turning, self._give_way, self._aside = False, give_way or pause, aside
         self.rates_urgent = False
         """Whether flows that were there before were routed otherwise after the last turn: the next should not wait."""
         self._is_laid_out = True
@@ -518,19 +520,21 @@ class Live:
         ask: bool = True,
         is_urged: bool = False,
         in_one_go: bool = False,
+        in_small_steps: bool = True,
     ) -> Plan | None:
         """New rates from what was measured; the plan if any changed.
 
         Before anything is pushed it only takes in what is measured, and does not ``ask`` the override. While another
         controller leads that is not asked either: what is measured comes of what that one has decided.
 
-        Others may run while rates of other flows are worked out, unless it is ``in_one_go``. Flows that they route
-        otherwise keep what that plan gives them. ``is_urged``: somebody waits for something else, and new flows can do
-        with their first rates for a few turns more.
+        Others may run while rates of other flows are worked out, unless it is ``in_one_go``, and more often
+        ``in_small_steps``. Flows that they route otherwise keep what that plan gives them. ``is_urged``: somebody waits
+        for something else, and new flows can do with their first rates for a few turns more.
         """
         if self.plan is None or not (ask or self._measures or self._has_begun):
             return None
-        return self._refreshed(reports, now_s, self._give_way, ask=ask, is_urged=is_urged, in_one_go=in_one_go)
+        go = {"ask": ask, "is_urged": is_urged, "in_one_go": in_one_go, "in_small_steps": in_small_steps}
+        return self._refreshed(reports, now_s, self._give_way, **go)
 
     def refresh(self, reports: ReportRegistry, now_s: float, *, in_one_go: bool = False) -> Plan | None:
         """New rates between slots, for what was routed since the last turn; the plan if any changed."""
@@ -554,6 +558,7 @@ class Live:
         ask: bool,
         in_one_go: bool,
         is_urged: bool = False,
+        in_small_steps: bool = False,
     ) -> Plan | None:
         with self._turns:
             self._is_turning = True
@@ -563,15 +568,18 @@ class Live:
                 # With the flows of before a turn is short. Each time that others run it would wait for all of them.
                 is_alone = in_one_go or stays or self._is_laid_out
                 pause, run = _go_on if in_one_go or stays else give_way, inline if is_alone else self._in_thread
+                leeway = Leeway(run)
+                if in_small_steps and pause is not _go_on:
+                    leeway = Leeway(run, pause, self._aside)
                 if not stays or self._measured_for is None:
                     self._measured_for = self.in_force
-                agents = reports.measured(self._measured_for, pause)
+                agents = reports.measured(self._measured_for, leeway.pause)
                 pause()
                 if not stays:
                     self.rates_urgent = False
                     self._lay_out(run)
                     pause()
-                changed = self._take(self._loop.turn(now_s, agents, ask=ask, run=run, pause=pause))
+                changed = self._take(self._loop.turn(now_s, agents, ask=ask, leeway=leeway))
             finally:
                 self._is_turning = False
         pause()

@@ -33,11 +33,12 @@ from hyroads.controller.core.interference import Interference
 from hyroads.controller.core.mappings import differing, in_order_of, patched
 from hyroads.controller.core.network import PRODUCTION, FlowSpec, Network, Traffic
 from hyroads.controller.core.ragged import places
-from hyroads.controller.core.rates import Allocation, RateProblem, rate_problem
+from hyroads.controller.core.rates import Allocation, RateProblem, rate_problem, solve
 from hyroads.controller.core.rates.groups import groups_of, with_parts_of_weight
 from hyroads.controller.core.rates.problem import FloatArray, Paths, domain_of, utilities_from, utility_of
 from hyroads.controller.core.rates.shares import SliceShares, airtime_of_slices
 from hyroads.controller.model.handover import PathGroups, by_path, separate_links
+from hyroads.controller.native.rates import Aside
 
 from .allocators import MODES, SOLVER, Allocator, Grant
 from .first_rates import PricedPaths, first_rates
@@ -79,6 +80,20 @@ Run = Callable[[Callable[[], SlotResult]], SlotResult]
 def here(function: Callable[[], SlotResult]) -> SlotResult:
     """Call it now, in this thread."""
     return function()
+
+
+@dataclass(frozen=True)
+class Leeway:
+    """How others may run while the loop turns: ``run`` carries out what takes longest, perhaps in another thread,
+    ``pause`` lets them run between two steps, ``aside`` (None: nobody) carries out the compiled solver's part.
+    """
+
+    run: Run = here
+    pause: Callable[[], object] = lambda: None
+    aside: Aside | None = None
+
+
+NO_LEEWAY = Leeway()
 
 
 @dataclass(frozen=True, eq=False)
@@ -301,13 +316,11 @@ class LiveLoop:
         agents: AgentRates = NO_RATES,
         *,
         ask: bool = True,
-        run: Run = here,
-        pause: Callable[[], object] = lambda: None,
+        leeway: Leeway = NO_LEEWAY,
     ) -> Turn:
         """One slot that ends now. ``ask`` the override, or leave its flows as they are (a turn between slots).
 
-        ``run`` carries out what takes longest, perhaps in another thread, and ``pause`` lets others run before that;
-        until it is done nobody may change the loop.
+        ``leeway`` says how others may run meanwhile; until it is done nobody may change the loop.
         """
         taken = self._source.take(now_s)
         self.busy = latest(self.busy, taken.busy)
@@ -323,7 +336,7 @@ class LiveLoop:
         if self._minimums_told is not self._minimums:
             self._minimums_told = self._minimums
             self._allocator.guarantee(self._minimums)
-        self.last = self._turn(now_s, taken, agents, run, pause)
+        self.last = self._turn(now_s, taken, agents, leeway)
         self._granted = self._minimums, self._allocator.granted
         return self.last
 
@@ -397,19 +410,18 @@ class LiveLoop:
         shares = self.state.external.per_link(now_s)
         return {link.id: float(share) for link, share in zip(self.state.network.links, shares, strict=True)}
 
-    def _turn(
-        self, now_s: float, taken: Measurements, agents: AgentRates, run: Run, pause: Callable[[], object]
-    ) -> Turn:
+    def _turn(self, now_s: float, taken: Measurements, agents: AgentRates, leeway: Leeway) -> Turn:
         fixed = {flow: self._reserved(flow) for flow in self.fixed}
         measured = self._measurements(taken, agents, now_s)
         self._carried = measured.path_rates_mbps
-        pause()
-        allocate = self._allocator.allocate
+        leeway.pause()
+        allocate = partial(self._allocator.allocate, aside=leeway.aside)
         if self.around is not None:
             # It works with what others change at any time.
-            allocate, run = partial(self.around, allocate), here
-        told = self.rates
-        result = run(partial(slot, self.state, measured, now_s, fixed=fixed, allocate=allocate))
+            allocate, leeway = partial(self.around, self._allocator.allocate), NO_LEEWAY
+        told, spare = self.rates, partial(solve, aside=leeway.aside)
+        work = partial(slot, self.state, measured, now_s, fixed=fixed, allocate=allocate, allocate_spare=spare)
+        result = leeway.run(work)
         # No flow of the solver's is without any rate: external traffic may take all airtime, but not for ever.
         result = self._with_guaranteed(self._paced(result), fixed).giving_least(MIN_FLOW_MBPS, fixed)
         self.state, self._link_prices = result.state, result.allocation.link_prices

@@ -11,7 +11,7 @@ answer follows from what is confirmed alone. So the next change may overtake thi
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Set
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
@@ -20,6 +20,9 @@ from hyroads.controller.core.mappings import differing, patched
 from hyroads.controller.model.plan import MULTIPATH, FlowPlan, Plan
 
 T = TypeVar("T")
+
+FEW_FLOWS = 16
+"""So many are looked for one by one: an agent has some hundred."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,10 +307,7 @@ class UpdateOrder:
         arriving = [there for sender in senders if (there := self._sent_to.get(sender, {}).get(node))]
         known = view.acked.ingress if view.acked is not None else {}
         begins, ends = (config.ingress, known, told.ingress), (config.egress, told.egress, *arriving)
-        if flows is None:
-            begin, end = set[str]().union(*begins), set[str]().union(*ends)
-        else:
-            begin, end = ({flow for flow in flows if any(flow in of for of in sides)} for sides in (begins, ends))
+        begin, end = (_of(sides, flows) for sides in (begins, ends))
         sent = _by_flow(arriving, end)
         ingress = _with(told.ingress, {flow: _ingress(plan, views, node, flow) for flow in begin})
         egress = _with(told.egress, {flow: _egress(plan, view, node, flow, sent.get(flow, ())) for flow in end})
@@ -333,6 +333,14 @@ class UpdateOrder:
         asked = concerned.flows | concerned.planned
         found = (told - asked) | {flow for flow in asked & flows.keys() if _may_start(flows[flow], views, node)}
         return told if found == told else found
+
+
+def _of(sides: Sequence[Collection[str]], flows: set[str] | None) -> set[str]:
+    """All that some collections have, or what of ``flows`` they have."""
+    if flows is not None and len(flows) <= FEW_FLOWS:
+        return {flow for flow in flows if any(flow in side for side in sides)}
+    found = set[str]().union(*sides)
+    return found if flows is None else found & flows
 
 
 def _told(before: Mapping[str, T], made: Mapping[str, T], nodes: Set[str]) -> Mapping[str, T]:

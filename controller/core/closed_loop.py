@@ -245,11 +245,13 @@ def slot(
     *,
     fixed: Mapping[str, Sequence[float]] = MappingProxyType({}),
     allocate: Allocate = solve,
+    allocate_spare: Allocate = solve,
 ) -> SlotResult:
     """One slot that ends at ``now_s``: optimal rates under what is believed now, and what of it to send.
 
     ``fixed`` are flows whose rates (one per path) are decided elsewhere: they get them, the others share the airtime
-    that is left. Their demands are not looked at. Raises ``PlanningError`` if the number of rates is wrong.
+    that is left. Their demands are not looked at. ``allocate_spare`` allocates what nobody wants. Raises
+    ``PlanningError`` if the number of rates is wrong.
     """
     layout = state.problem.layout
     estimator = state.estimator.after(measured.samples)
@@ -265,7 +267,7 @@ def slot(
         demand_mbps=demands.demands_mbps(layout.flow_ids),
     )
     allocation = allocate_around(problem, fixed, state.allocation, allocate)
-    spare = spare_airtime(problem, allocation, fixed, state.spare)
+    spare = spare_airtime(problem, allocation, fixed, state.spare, allocate_spare)
     given = allocation if spare is None else plus(problem, allocation, spare)
     differs = _to_push(state.in_force, given, state.settings, fixed)
     mbps = np.where(differs[layout.path_flow], given.path_rates_mbps, state.in_force.mbps)
@@ -322,7 +324,11 @@ def allocate_around(
 
 
 def spare_airtime(
-    problem: RateProblem, allocation: Allocation, fixed: Collection[str], warm: Allocation | None
+    problem: RateProblem,
+    allocation: Allocation,
+    fixed: Collection[str],
+    warm: Allocation | None,
+    allocate: Allocate = solve,
 ) -> Allocation | None:
     """Airtime that nobody wants, shared among the flows that send little: they can wake up without waiting for a slot.
 
@@ -338,7 +344,8 @@ def spare_airtime(
         own = problem.airtime(allocation.path_rates_mbps)
     taken = problem.external + own
     free = 1.0 - problem.margin - taken > _LEAST_SPARE
-    return solve(problem.changed(external=np.where(free, taken, 1.0), demand_mbps=np.where(limited, np.inf, 0.0)), warm)
+    wanted = np.where(limited, np.inf, 0.0)
+    return allocate(problem.changed(external=np.where(free, taken, 1.0), demand_mbps=wanted), warm)
 
 
 # Less airtime than this is a rounding error of the solver, and wakes nobody.

@@ -252,9 +252,16 @@ def in_thread(function: Callable[..., Any], *arguments: object) -> Any:
     return eventlet.tpool.execute(function, *arguments)
 
 
+def is_green() -> bool:
+    """Whether this is called in the thread that has all green threads, and not in another one of the system."""
+    return bool(original("threading").get_ident() == _MAIN)
+
+
 original: Callable[[str], Any] = import_module("eventlet.patcher").original
 """A module of the standard library as it is without green threads (``socket``, ``time``), for threads of the system."""
 
+
+_MAIN = original("threading").main_thread().ident
 
 BACKGROUND_NICE = 10
 """The priority of work that may take long, as of ``nice``."""

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property, partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from . import Array, load_library, pointers_to
+from . import Array, load_library, pointers_to, with_short_calls
 
 FloatArray = NDArray[np.float64]
 
-ABI_VERSION = 2
+ABI_VERSION = 3
+
+Aside = Callable[[Callable[[], int]], int]
+"""Calls a function that takes milliseconds, so that others can run meanwhile, and gives what it returns."""
 
 _OK, _UNSOLVED = 0, 1
 _FAILURES = {2: "the rates' kernel refused the request", 3: "the rates' kernel failed"}
@@ -50,6 +53,7 @@ class _Request(ctypes.Structure):
         ("centring", ctypes.c_double),
         ("max_steps", ctypes.c_uint64),
         ("slices", ctypes.c_uint64),
+        ("gives_way", ctypes.c_uint64),
     )
 
 
@@ -93,11 +97,13 @@ class Kernel:
         boundary: float,
         centring: float,
         max_steps: int,
+        aside: Aside | None = None,
     ) -> Solved | None:
         """The optimum of a problem of ``columns`` rates and ``rows`` constraints; None if not reached in ``max_steps``.
 
-        ``arrays`` are the fields of ``RatesRequest`` (dataplane/src/rates/ffi.rs), contiguous. Raises ``ValueError`` if
-        the kernel refuses the request.
+        ``arrays`` are the fields of ``RatesRequest`` (dataplane/src/rates/ffi.rs), contiguous. With ``aside`` that
+        carries it out, and it stops between two steps while it is held up (:meth:`hold`). Raises ``ValueError`` if the
+        kernel refuses the request.
         """
         request = _Request(
             size=ctypes.sizeof(_Request),
@@ -105,16 +111,28 @@ class Kernel:
             centring=centring,
             max_steps=max_steps,
             slices=slices,
+            gives_way=aside is not None,
             **pointers_to(arrays),
         )
         rates, prices = np.empty(columns), np.empty(rows)
         answer = _Answer(ctypes.sizeof(_Answer), rates.ctypes.data, len(rates), prices.ctypes.data, len(prices), 0, 0)
-        status = self.library.hyroads_rates(ctypes.byref(request), ctypes.byref(answer))
+        solve = partial(self.library.hyroads_rates, ctypes.byref(request), ctypes.byref(answer))
+        status = solve() if aside is None else aside(solve)
         if status == _UNSOLVED:
             return None
         if status != _OK:
             raise ValueError(_FAILURES.get(status, f"the rates' kernel answered with status {status}"))
         return Solved(rates, prices, answer.steps, answer.rows)
+
+    def hold(self, *, is_held: bool) -> None:
+        """Have all solutions in this process that are carried out aside wait before their next step, or go on. None
+        waits for longer than 0.1 s.
+        """
+        self._short.hyroads_rates_hold(int(is_held))
+
+    @cached_property
+    def _short(self) -> ctypes.PyDLL:
+        return with_short_calls(self.library)
 
 
 def load_kernel() -> Kernel | None:
@@ -129,3 +147,10 @@ def load_kernel() -> Kernel | None:
 
 kernel = cache(load_kernel)
 """The kernel of this process: :func:`load_kernel`, looked for once."""
+
+
+def stop_solver(is_stopped: bool) -> None:
+    """:meth:`Kernel.hold`, if there is a kernel."""
+    known = kernel()
+    if known is not None:
+        known.hold(is_held=is_stopped)

@@ -36,6 +36,7 @@ from hyroads.controller.model.events import EventLog, changes
 from hyroads.controller.model.handover import Constrained, Key
 from hyroads.controller.model.plan import Options, Plan, hello_configs
 from hyroads.controller.model.state import DeclaredFlow, Presence, State, TopologyContext
+from hyroads.controller.native.rates import stop_solver
 from hyroads.controller.settings.controller import MEASURED, Settings
 from hyroads.controller.switches.server import SwitchRegistry
 from hyroads.rest.contract import NotSavedError
@@ -123,6 +124,7 @@ def _live(
         turns=shim.new_lock(),
         pause=partial(shim.sleep, 0) if is_large else lambda: None,
         give_way=urgency.give_way if is_large else None,
+        aside=urgency.aside if is_large else None,
         let_others=partial(urgency.searches.wait, CUT_S),
     )
 
@@ -175,7 +177,7 @@ class EventLoop:
         self.declared = context.network
         """The network file as it was last read; nodes, links and their order are those of ``context``."""
         self._is_large = len(context.network.links) >= LARGE
-        self._garbage, self.urgency = Garbage(), Urgency(clock, self._hold)
+        self._garbage, self.urgency = Garbage(), Urgency(clock, self._hold, stop_solver)
         self.live = _live(context, settings, numbers, source, override, routes=routes, urgency=self.urgency)
         self._hellos = hello_configs(context, options_of(settings))
         self.slots = SlotClock(settings.slot_ms / 1e3, clock)
@@ -472,7 +474,9 @@ class EventLoop:
             return
         is_urged, asks = self._is_large and self.saver.pending, self.settled and self.leads
         in_one_go = self.slots.late_s - self._gave_s > BUSY_S and self.urgency.others_s > BUSY_S
-        plan = self.live.turn(self.reports, self.clock(), ask=asks, is_urged=is_urged, in_one_go=in_one_go)
+        # Devices that come up say much at a time, and a slot would wait for all of it at each of many steps.
+        go = {"ask": asks, "is_urged": is_urged, "in_one_go": in_one_go, "in_small_steps": not self.is_starting}
+        plan = self.live.turn(self.reports, self.clock(), **go)
         if self.settled and (plan is not None or (self.plan is not None and self.plan.fill)):
             self.agents.push_rates(self.live.in_force)
         # While it turned, others may have changed the state.

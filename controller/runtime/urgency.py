@@ -20,11 +20,16 @@ DECLARED_S = 0.06
 
 class Urgency:
     """Times are by ``clock``, in seconds. ``holds`` is told when something is urgent (True) and when nothing is any
-    more.
+    more, ``stops`` when what runs :meth:`aside` shall stop (True) and go on.
     """
 
-    def __init__(self, clock: Callable[[], float], holds: Callable[[bool], None] = lambda is_urgent: None) -> None:
-        self._clock, self._holds = clock, holds
+    def __init__(
+        self,
+        clock: Callable[[], float],
+        holds: Callable[[bool], None] = lambda is_urgent: None,
+        stops: Callable[[bool], None] = lambda is_stopped: None,
+    ) -> None:
+        self._clock, self._holds, self._stops = clock, holds, stops
         self._until_s = -math.inf
         """-inf: nothing is urgent."""
         self._began_s, self._gave_way_at = 0.0, -1
@@ -57,6 +62,8 @@ class Urgency:
         self._is_cut |= flows is None
         self.goes_first |= flows is not None
         self._until_s = max(self._until_s, self._began_s + within_s)
+        # After a cut who would be stopped may be what it waits for.
+        self._stops(not self._is_cut)
 
     def deployed(self, carried_out: Callable[[set[str]], bool]) -> None:
         """All agents run what they shall; if flows are waited for as well, ``carried_out`` says whether they are."""
@@ -69,6 +76,7 @@ class Urgency:
             self._until_s = -math.inf
             self._flows = set()
             self.searches.open()
+            self._stops(False)
             self._holds(False)
             self._calm.notify()
 
@@ -88,6 +96,16 @@ class Urgency:
         shim.sleep(0)
         self.others_s = self._clock() - began_s
         self.wait_for_flows()
+
+    def aside(self, function: Callable[[], int]) -> int:
+        """Within a slot: what a function of milliseconds gives, while others run; it stops for declared flows. In a
+        thread of the system, where others run anyway, it is simply called.
+        """
+        if not shim.is_green():
+            return function()
+        found: int = shim.in_thread(function)
+        self.wait_for_flows()
+        return found
 
     def wait_for_flows(self) -> None:
         """Until no declared flow is urgent; after a cut at once, as that may need who waits here."""

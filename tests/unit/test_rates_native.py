@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import random
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -120,6 +121,29 @@ def test_it_refuses_what_does_not_fit_together() -> None:
     assert kernel.library.hyroads_rates(None, None) == 2
     request, answer = library._Request(size=1), library._Answer(size=ctypes.sizeof(library._Answer))
     assert kernel.library.hyroads_rates(ctypes.byref(request), ctypes.byref(answer)) == 2
+
+
+def test_what_is_solved_aside_waits_while_it_is_held_up_and_then_finds_the_same() -> None:
+    problem, kernel = random_problem(1, None), library.kernel()
+    assert kernel is not None
+    expected, found = solve(problem), list[Allocation]()
+
+    def solve_aside() -> None:
+        found.append(solve(problem, aside=lambda function: function()))
+
+    solve_aside()
+    kernel.hold(is_held=True)
+    try:
+        thread = threading.Thread(target=solve_aside)
+        thread.start()
+        thread.join(0.05)
+        assert len(found) == 1, "it waits for up to 0.1 s"
+        # Who is not carried out aside does not wait, and ends first.
+        assert solve(problem).path_rates_mbps.tolist() == expected.path_rates_mbps.tolist()
+    finally:
+        kernel.hold(is_held=False)
+    thread.join()
+    assert [each.path_rates_mbps.tolist() for each in found] == [expected.path_rates_mbps.tolist()] * 2
 
 
 def test_a_library_of_another_version_is_not_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hyroads.controller.core.errors import PlanningError
-from hyroads.controller.native.rates import Kernel, Solved
+from hyroads.controller.native.rates import Aside, Kernel, Solved
 
 from .problem import FloatArray
 from .reduction import Reduced
@@ -36,9 +36,16 @@ class Start:
 
 
 def solve_native(
-    kernel: Kernel, reduced: Reduced, start: Start, *, boundary: float, centring: float, max_steps: int
+    kernel: Kernel,
+    reduced: Reduced,
+    start: Start,
+    *,
+    boundary: float,
+    centring: float,
+    max_steps: int,
+    aside: Aside | None = None,
 ) -> Solved | None:
-    """The optimum of a reduced problem; None if it isn't reached in so many steps.
+    """The optimum of a reduced problem; None if it isn't reached in so many steps. ``aside`` carries it out, if given.
 
     Raises ``PlanningError`` if the kernel refuses the request.
     """
@@ -51,6 +58,7 @@ def solve_native(
             boundary=boundary,
             centring=centring,
             max_steps=max_steps,
+            aside=aside,
         )
     except ValueError as error:
         raise PlanningError(str(error)) from error

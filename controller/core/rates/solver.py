@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hyroads.controller.core.errors import PlanningError
-from hyroads.controller.native.rates import kernel
+from hyroads.controller.native.rates import Aside, kernel
 
 from .allocation import Allocation, allocation, duality_gap, feasible_rates, utility_bound
 from .interior_point import Flows, InteriorPoint, Iterate, Pace
@@ -51,8 +51,9 @@ _LARGE_ALPHA = 4.0
 _WARM_MU = (1e-6, 1e-2)
 
 
-def solve(problem: RateProblem, warm: Allocation | None = None) -> Allocation:
+def solve(problem: RateProblem, warm: Allocation | None = None, *, aside: Aside | None = None) -> Allocation:
     """The optimal rates of a slot; ``warm`` is the allocation of an earlier slot on the same layout (else ignored).
+    ``aside``, if given, carries out what the compiled solver does, so that others can run meanwhile.
 
     Flows without a usable path (no path, no capacity, no airtime left, no demand) get 0. Raises ``PlanningError`` if
     the method fails to converge, which no valid problem is known to cause.
@@ -61,9 +62,10 @@ def solve(problem: RateProblem, warm: Allocation | None = None) -> Allocation:
     if not len(reduced.columns):
         return allocation(problem, reduced, np.zeros(0), np.zeros(len(reduced.budget)), steps=0, rows=0)
     usable = warm if warm is not None and warm.layout is problem.layout else None
-    result = None if usable is None else _solve_warm(problem, reduced, usable)
+    result = None if usable is None else _solve_warm(problem, reduced, usable, aside)
     for pace in _PACES if result is None else ():
-        result = _attempt(problem, reduced, Start.cold(_easier_rates(problem, reduced)), pace, MAX_STEPS)
+        start = Start.cold(_easier_rates(problem, reduced))
+        result = _attempt(problem, reduced, start, pace, MAX_STEPS, aside=aside)
         if result is not None:
             break
     if result is None:
@@ -71,7 +73,7 @@ def solve(problem: RateProblem, warm: Allocation | None = None) -> Allocation:
     return result
 
 
-def _solve_warm(problem: RateProblem, reduced: Reduced, warm: Allocation) -> Allocation | None:
+def _solve_warm(problem: RateProblem, reduced: Reduced, warm: Allocation, aside: Aside | None) -> Allocation | None:
     """The earlier rates if they are still optimal, else the optimum from there; None if that leads nowhere."""
     rates, prices = _recall(warm, reduced)
     if not rates.any():
@@ -82,7 +84,7 @@ def _solve_warm(problem: RateProblem, reduced: Reduced, warm: Allocation) -> All
         feasible = feasible_rates(reduced, rates)
         if _are_optimal(reduced, feasible, bound):
             return allocation(problem, reduced, feasible, prices, steps=0, rows=0)
-    return _attempt(problem, reduced, Start(np.zeros(0), rates, prices), _PACES[0], _WARM_STEPS)
+    return _attempt(problem, reduced, Start(np.zeros(0), rates, prices), _PACES[0], _WARM_STEPS, aside=aside)
 
 
 def _are_optimal(reduced: Reduced, rates: FloatArray, bound: float) -> bool:
@@ -91,7 +93,9 @@ def _are_optimal(reduced: Reduced, rates: FloatArray, bound: float) -> bool:
     return max(0.0, bound - utility) <= _UNCHANGED_GAP * abs(utility)
 
 
-def _attempt(problem: RateProblem, reduced: Reduced, start: Start, pace: Pace, max_steps: int) -> Allocation | None:
+def _attempt(
+    problem: RateProblem, reduced: Reduced, start: Start, pace: Pace, max_steps: int, *, aside: Aside | None
+) -> Allocation | None:
     """The optimum from a start, by the compiled solver if there is one; None if it isn't reached."""
     compiled = kernel()
     if compiled is None:
@@ -99,7 +103,8 @@ def _attempt(problem: RateProblem, reduced: Reduced, start: Start, pace: Pace, m
         search = _Search(problem, reduced, start.safe_mbps if cold else _safe_rates(reduced))
         method = search.cold_start(pace) if cold else search.warm_start(start.warm_rates, start.warm_prices)
         return search.run(method, max_steps)
-    found = solve_native(compiled, reduced, start, boundary=pace.boundary, centring=pace.centring, max_steps=max_steps)
+    bold = {"boundary": pace.boundary, "centring": pace.centring}
+    found = solve_native(compiled, reduced, start, **bold, max_steps=max_steps, aside=aside)
     if found is None:
         return None
     rates = feasible_rates(reduced, found.rates_mbps)

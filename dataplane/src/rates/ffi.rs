@@ -2,6 +2,7 @@
 //! and a panic is caught here and becomes a status.
 use std::panic::{catch_unwind, AssertUnwindSafe};
 
+use super::held::HOLD;
 use super::method::Pace;
 use super::problem::Pattern;
 use super::search::{Solution, Warm};
@@ -10,7 +11,7 @@ use super::whole::Whole;
 use crate::planner::ffi::Array;
 
 /// Changes whenever the request, the answer or the meaning of either does.
-pub const ABI_VERSION: u32 = 2;
+pub const ABI_VERSION: u32 = 3;
 
 const OK: i32 = 0;
 const UNSOLVED: i32 = 1;
@@ -56,6 +57,8 @@ pub struct RatesRequest {
     centring: f64,
     max_steps: u64,
     slices: u64,
+    /// 1 if this waits before each step while it is held up (`hyroads_rates_hold`), else 0.
+    gives_way: u64,
 }
 
 /// Where the answer goes: float64[n] and float64[m].
@@ -151,7 +154,7 @@ unsafe fn read_utilities(request: &RatesRequest, flows: usize) -> Checked<Vec<Ut
 unsafe fn run(request: &RatesRequest) -> Checked<Option<Solution>> {
     ensure(request.size == std::mem::size_of::<RatesRequest>() as u64)?;
     let whole = read(request)?;
-    let pace = Pace { boundary: request.boundary, centring: request.centring };
+    let pace = Pace { boundary: request.boundary, centring: request.centring, gives_way: request.gives_way == 1 };
     ensure(pace.boundary > 0.0 && pace.boundary < 1.0 && (0.0..1.0).contains(&pace.centring))?;
     let max_steps = request.max_steps.min(10_000) as usize;
     let (rates, prices) = (request.warm_rates.slice(), request.warm_prices.slice());
@@ -183,6 +186,12 @@ unsafe fn write(answer: &mut RatesAnswer, solution: &Solution) -> i32 {
 #[no_mangle]
 pub extern "C" fn hyroads_rates_abi() -> u32 {
     ABI_VERSION
+}
+
+/// From now on solutions that give way wait before their next step (1), or not any more (0); none waits for long.
+#[no_mangle]
+pub extern "C" fn hyroads_rates_hold(is_held: u32) {
+    HOLD.set(is_held != 0);
 }
 
 /// Solves one slot. Returns 0; 1 if that did not converge in so many steps; 2 if the request is not valid; 3 if the

@@ -21,11 +21,13 @@ const NEAR_THE_END: f64 = 1e-6;
 const SHORT: f64 = 0.8;
 const AFTER_SHORT: f64 = 0.3;
 
-/// How boldly to step: share of the way to the bound, and the least centring (sigma).
+/// How boldly to step: share of the way to the bound, and the least centring (sigma); and whether steps wait while they
+/// are held up (`held`).
 #[derive(Clone, Copy)]
 pub struct Pace {
     pub boundary: f64,
     pub centring: f64,
+    pub gives_way: bool,
 }
 
 pub struct Method {

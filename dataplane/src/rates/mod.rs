@@ -6,6 +6,7 @@
 pub mod columns;
 pub mod dense;
 pub mod ffi;
+pub mod held;
 pub mod method;
 pub mod newton;
 pub mod part;

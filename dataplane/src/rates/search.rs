@@ -4,6 +4,7 @@
 //! the central path and inside *all* rows of the network, those that don't take part yet included. A step ends before
 //! it crosses one of these, which then takes part. That takes half as many steps.
 use super::columns::Columns;
+use super::held::{HOLD, LONGEST};
 use super::method::{Method, Pace};
 use super::point::{dot, Flows, Point};
 use super::problem::{median, sums, Problem};
@@ -179,6 +180,9 @@ impl<'a> Search<'a> {
         let mut drops = if self.takes_part.len() > rows::FEW_ROWS { &DROPS[..] } else { &[] };
         let mut loads = self.loads(&method.point.x);
         for step in 1..=max_steps {
+            if self.pace.gives_way {
+                self.pace.gives_way = HOLD.pass(LONGEST);
+            }
             let (direction, length) = method.direction()?;
             let change = self.loads(&direction.x);
             let room = self.room(&loads, &change, length);

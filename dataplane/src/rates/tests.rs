@@ -6,7 +6,7 @@ use super::search::{Search, Solution, Warm};
 use super::sparse::Structure;
 use super::utility::Utility;
 
-const PACE: Pace = Pace { boundary: 0.995, centring: 0.0 };
+const PACE: Pace = Pace { boundary: 0.995, centring: 0.0, gives_way: false };
 const LOG: Utility = Utility { weight: 1.0, alpha: 1.0, shift: 1.0 };
 
 /// a -> b on PLC at 10 and on WiFi at 15, b -> c on WiFi at 30 Mb/s; one row per medium, both within `budget`.

@@ -5,7 +5,7 @@ use super::search::{Solution, Warm};
 use super::utility::Utility;
 use super::whole::Whole;
 
-const PACE: Pace = Pace { boundary: 0.995, centring: 0.0 };
+const PACE: Pace = Pace { boundary: 0.995, centring: 0.0, gives_way: false };
 const LOG: Utility = Utility { weight: 1.0, alpha: 1.0, shift: 1.0 };
 const FLOWS: usize = 8;
 

@@ -253,7 +253,8 @@ class Meanwhile:
         self.work: list[Callable[[], Any]] = []
         self.fails = ""
         self._live = campus.loop.live
-        self._live._in_thread = self
+        self._live._in_thread = self._live._aside = self
+        self._before_rates: list[Callable[[], Any]] = []
         self._live._pause = self._live._give_way = self._others
 
     def to_lay_out(self) -> None:
@@ -263,7 +264,7 @@ class Meanwhile:
     def before_rates(self, *work: Callable[[], Any]) -> None:
         """Others do this while the next turn works out the rates."""
         self.to_lay_out()
-        self.work = [*(3 * [lambda: None]), *work]
+        self._before_rates = list(work)
 
     def _others(self) -> None:
         if self.work:
@@ -271,7 +272,12 @@ class Meanwhile:
 
     def __call__(self, function: Callable[..., Any], *arguments: object) -> Any:
         self._others()
-        if getattr(function, "func", function).__name__ == self.fails:
+        name = getattr(function, "func", function).__name__
+        if name == "slot":
+            work, self._before_rates = self._before_rates, []
+            for each in work:
+                each()
+        if name == self.fails:
             self.fails = ""
             raise RuntimeError("no rates today")
         return function(*arguments)

@@ -15,8 +15,9 @@ from campus_loop import SLOT_S, CampusLoop
 
 from hyroads.controller.control.live import Preparation
 from hyroads.controller.core.infer.change import Change
-from hyroads.controller.framework.ryu_shim import Gate, sleep, spawn
-from hyroads.controller.model.state import DeclaredFlow, Origin, State, measured
+from hyroads.controller.core.network import Policy
+from hyroads.controller.framework.ryu_shim import Gate, in_thread, sleep, spawn
+from hyroads.controller.model.state import DeclaredFlow, Origin, State, flow_declared, measured
 from hyroads.controller.runtime.event_loop import LARGE
 from hyroads.controller.runtime.garbage import Garbage
 from hyroads.controller.runtime.urgency import CUT_S, DECLARED_S, Urgency
@@ -269,3 +270,32 @@ def test_who_waits_for_a_declared_flow_goes_on_before_the_next_slot(
     assert len(slots) > told
     loop.remove(spec.id)
     campus.turn()
+
+
+def test_the_solver_stops_for_declared_flows_and_not_for_cuts() -> None:
+    told: list[bool] = []
+    urgency = Urgency(time.monotonic, stops=told.append)
+    urgency.begin(WHILE_S * 4, 1, {"a"})
+    found: list[int] = []
+    slot = spawn(lambda: found.append(urgency.aside(lambda: 7)))
+    sleep(WHILE_S)
+    assert told == [True] and not found, "the slot goes on after the flow alone"
+    urgency.end()
+    slot.wait()
+    assert told == [True, False] and found == [7]
+    urgency.begin(WHILE_S * 4, 2, {"b"})
+    urgency.begin(WHILE_S * 4, 2)
+    assert told[2:] == [True, False] and urgency.aside(lambda: 8) == 8
+    urgency.end()
+    assert in_thread(urgency.aside, lambda: 9) == 9
+
+
+def test_a_flow_between_ends_of_others_needs_no_thread_to_be_planned(campus: CampusLoop) -> None:
+    live, state = campus.loop.live, campus.loop.state
+    known = next(each.spec for each in state.flows.values() if each.spec.policy is Policy.THROUGHPUT)
+    port = {"eth_type": 0x800, "ip_proto": 6, "tcp_dst": 39_999}
+    like = replace(known, id="like it", match=port)
+    new = DeclaredFlow(like, Origin.API)
+    assert live.preparation(flow_declared(state, new)).is_short
+    learning = DeclaredFlow(replace(like, policy=Policy.HYMAB), Origin.API)
+    assert not live.preparation(flow_declared(state, learning)).is_short, "it needs more paths than others did"

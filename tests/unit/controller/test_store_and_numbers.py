@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hyroads.controller.agents.frame_keys import is_secret
-from hyroads.controller.core.addressing import Numbers
+from hyroads.controller.core.addressing import FIRST_FLOW, Numbers
 from hyroads.controller.core.errors import ConfigError, PlanningError
+from hyroads.controller.core.mappings import differing, patched
 from hyroads.controller.core.network import FlowSpec, Place, Policy, Utility
 from hyroads.controller.files.documents import read_file
 from hyroads.controller.files.state import Origin, text_of
@@ -161,6 +163,40 @@ def test_what_was_encoded_before_changes_nothing(states: list[Saved]) -> None:
         assert text == text_of(FORMAT, Encoder().encode(saved))
         document = json.loads(text)
         assert document["services"] == saved.services and document["numbers"] == saved.numbers.flows
+
+
+def test_whatever_comes_and_goes_is_encoded_in_its_place() -> None:
+    rng, encoder = random.Random(1), Encoder()
+    flows: Mapping[str, FlowSpec] = {f"f{i}": FlowSpec(f"f{i}", "c", "a") for i in range(3 * BLOCK)}
+    for number in range(150):
+        known = list(flows)
+        gone = rng.sample(known, rng.choice([0, 1, 1, 3, 2 * BLOCK]) % len(known))
+        new = {
+            f"n{number}-{i}": FlowSpec(f"n{number}-{i}", "c", "a") for i in range(rng.choice([0, 1, 1, 2, BLOCK + 1]))
+        }
+        other = {flow: FlowSpec(flow, "c", "a", weight=2.0) for flow in rng.sample(known, 2)}
+        flows = patched(flows, {**new, **other}, gone)
+        if rng.random() < 0.2:
+            # Removed and declared again: it comes last.
+            last = rng.choice(list(flows))
+            flows = patched(patched(flows, {}, [last]), {last: flows[last]})
+        saved = Saved(tuple(flows.values()), numbers=Numbers().with_flows(list(flows)))
+        assert text_of(FORMAT, encoder.encode(saved)) == text_of(FORMAT, Encoder().encode(saved))
+
+
+def test_who_tells_which_flows_changed_gets_the_same_numbers() -> None:
+    rng, numbers = random.Random(2), Numbers().with_flows([f"f{i}" for i in range(40)])
+    flows: Mapping[str, int] = {f"f{i}": i for i in range(40)}
+    for number in range(200):
+        gone = rng.sample(list(flows), rng.choice([0, 0, 1, 5]))
+        new = {f"n{number}-{i}": i for i in range(rng.choice([0, 1, 1, 4]))}
+        after = patched(flows, new, gone)
+        span = rng.choice([(FIRST_FLOW, 2_000), (FIRST_FLOW, 2_000), (1_000, 3_000)])
+        told = numbers.with_flows(after, span, differing(flows, after))
+        fresh = Numbers(numbers.flows, numbers.paths).with_flows(list(after), span)
+        assert told == fresh and list(told.flows) == list(fresh.flows)
+        assert told._ends == (min(told.flows.values()), max(told.flows.values()))
+        numbers, flows = told.with_paths({flow: [("ab-wifi",)] for flow in new}), after
 
 
 def test_only_what_changed_is_encoded_again() -> None:
