@@ -193,8 +193,9 @@ class PathColumns:
         self._layout = _Layout.of({}, self._links)
         self._sent, self._received, self._delivered, self._lost = (GrowthColumns() for _ in range(4))
         self._delay_ms = np.zeros(0)
-        self._carried = np.zeros(len(self._links.ids) + 1, dtype=np.int64)
-        """By number of a link: payload bytes that agents counted on it, on paths that are gone, too."""
+        self._carried = np.zeros(len(self._links.ids) + 1)
+        """By number of a link: payload bytes that agents counted on it, on paths that are gone, too; exact up to 2^53,
+        and no agent can make it overflow."""
         self._is_counted = np.zeros(len(self._carried), dtype=bool)
 
     def follow(self, flows: MeteredFlows) -> Iterator[None]:
@@ -242,8 +243,7 @@ class PathColumns:
         self._lost.add(lost, now_s)
 
     def _carry(self, links: IndexArray, carriers: IndexArray, counts: Counts, grown: FloatArray) -> None:
-        more = np.bincount(links, grown[carriers], minlength=len(self._carried))
-        self._carried += more.astype(np.int64)
+        self._carried += np.bincount(links, grown[carriers], minlength=len(self._carried))
         self._is_counted[links[counts.told[carriers]]] = True
 
     # -- what is known of it
@@ -286,7 +286,7 @@ class PathColumns:
     def carried(self, link: str) -> int | None:
         """Payload bytes that paths carried over a link since they are counted; None if nobody counted any."""
         number = self._links.number.get(link)
-        return None if number is None or not self._is_counted[number] else self._carried.item(number)
+        return None if number is None or not self._is_counted[number] else int(self._carried[number])
 
     def counted(self) -> list[str]:
         """All links on which agents have counted."""

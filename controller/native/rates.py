@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property, partial
@@ -124,15 +125,17 @@ class Kernel:
             raise ValueError(_FAILURES.get(status, f"the rates' kernel answered with status {status}"))
         return Solved(rates, prices, answer.steps, answer.rows)
 
-    def hold(self, *, is_held: bool) -> None:
-        """Have all solutions in this process that are carried out aside wait before their next step, or go on. None
-        waits for longer than 0.1 s.
+    def hold(self, during_s: float) -> None:
+        """Have all solutions in this process that are carried out aside wait before their next step, for so long at
+        most (and for 1 s); 0: they go on.
         """
-        self._short.hyroads_rates_hold(int(is_held))
+        self._short.hyroads_rates_hold(math.ceil(1e3 * during_s))
 
     @cached_property
     def _short(self) -> ctypes.PyDLL:
-        return with_short_calls(self.library)
+        library = with_short_calls(self.library)
+        library.hyroads_rates_hold.argtypes, library.hyroads_rates_hold.restype = [ctypes.c_uint64], None
+        return library
 
 
 def load_kernel() -> Kernel | None:
@@ -149,8 +152,8 @@ kernel = cache(load_kernel)
 """The kernel of this process: :func:`load_kernel`, looked for once."""
 
 
-def stop_solver(is_stopped: bool) -> None:
+def stop_solver(during_s: float) -> None:
     """:meth:`Kernel.hold`, if there is a kernel."""
     known = kernel()
     if known is not None:
-        known.hold(is_held=is_stopped)
+        known.hold(during_s)

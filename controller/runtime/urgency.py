@@ -16,23 +16,25 @@ CUT_S = 0.6
 """So long slots and other work wait at most until agents are told of a cut."""
 DECLARED_S = 0.06
 """And until declared flows are confirmed: less than a slot, so that none is missed."""
+RECENT_S = 1.0
+"""Who declares flows often declares more within this time, and the solver takes longest in slots after new ones."""
 
 
 class Urgency:
     """Times are by ``clock``, in seconds. ``holds`` is told when something is urgent (True) and when nothing is any
-    more, ``stops`` when what runs :meth:`aside` shall stop (True) and go on.
+    more, ``stops`` for how long what runs :meth:`aside` shall stop at most, in seconds; 0: it goes on.
     """
 
     def __init__(
         self,
         clock: Callable[[], float],
         holds: Callable[[bool], None] = lambda is_urgent: None,
-        stops: Callable[[bool], None] = lambda is_stopped: None,
+        stops: Callable[[float], None] = lambda during_s: None,
     ) -> None:
         self._clock, self._holds, self._stops = clock, holds, stops
         self._until_s = -math.inf
         """-inf: nothing is urgent."""
-        self._began_s, self._gave_way_at = 0.0, -1
+        self._began_s, self._gave_way_at = -math.inf, -1
         self._flows: set[str] = set()
         self._is_cut = False
         self.others_s = math.inf
@@ -63,7 +65,7 @@ class Urgency:
         self.goes_first |= flows is not None
         self._until_s = max(self._until_s, self._began_s + within_s)
         # After a cut who would be stopped may be what it waits for.
-        self._stops(not self._is_cut)
+        self._stops(0.0 if self._is_cut else max(0.0, self._until_s - self._clock()))
 
     def deployed(self, carried_out: Callable[[set[str]], bool]) -> None:
         """All agents run what they shall; if flows are waited for as well, ``carried_out`` says whether they are."""
@@ -76,7 +78,7 @@ class Urgency:
             self._until_s = -math.inf
             self._flows = set()
             self.searches.open()
-            self._stops(False)
+            self._stops(0.0)
             self._holds(False)
             self._calm.notify()
 
@@ -98,10 +100,10 @@ class Urgency:
         self.wait_for_flows()
 
     def aside(self, function: Callable[[], int]) -> int:
-        """Within a slot: what a function of milliseconds gives, while others run; it stops for declared flows. In a
-        thread of the system, where others run anyway, it is simply called.
+        """Within a slot: what a function of milliseconds gives, while others run; it stops for declared flows. While
+        none were declared lately it is simply called, and also in a thread of the system, where others run anyway.
         """
-        if not shim.is_green():
+        if self._clock() >= self._began_s + RECENT_S or not shim.is_green():
             return function()
         found: int = shim.in_thread(function)
         self.wait_for_flows()

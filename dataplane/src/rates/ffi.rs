@@ -1,6 +1,7 @@
 //! C interface of the rates' solver, for ctypes. Every pointer comes with a length, everything is checked before use,
 //! and a panic is caught here and becomes a status.
 use std::panic::{catch_unwind, AssertUnwindSafe};
+use std::time::Duration;
 
 use super::held::HOLD;
 use super::method::Pace;
@@ -188,10 +189,10 @@ pub extern "C" fn hyroads_rates_abi() -> u32 {
     ABI_VERSION
 }
 
-/// From now on solutions that give way wait before their next step (1), or not any more (0); none waits for long.
+/// From now on solutions that give way wait before their next step, for so many milliseconds in all; 0: not any more.
 #[no_mangle]
-pub extern "C" fn hyroads_rates_hold(is_held: u32) {
-    HOLD.set(is_held != 0);
+pub extern "C" fn hyroads_rates_hold(during_ms: u64) {
+    HOLD.set(Duration::from_millis(during_ms));
 }
 
 /// Solves one slot. Returns 0; 1 if that did not converge in so many steps; 2 if the request is not valid; 3 if the

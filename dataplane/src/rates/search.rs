@@ -4,7 +4,7 @@
 //! the central path and inside *all* rows of the network, those that don't take part yet included. A step ends before
 //! it crosses one of these, which then takes part. That takes half as many steps.
 use super::columns::Columns;
-use super::held::{HOLD, LONGEST};
+use super::held::HOLD;
 use super::method::{Method, Pace};
 use super::point::{dot, Flows, Point};
 use super::problem::{median, sums, Problem};
@@ -181,7 +181,7 @@ impl<'a> Search<'a> {
         let mut loads = self.loads(&method.point.x);
         for step in 1..=max_steps {
             if self.pace.gives_way {
-                self.pace.gives_way = HOLD.pass(LONGEST);
+                HOLD.pass();
             }
             let (direction, length) = method.direction()?;
             let change = self.loads(&direction.x);
