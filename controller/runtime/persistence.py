@@ -137,14 +137,15 @@ class _Texts:
         return JsonText((begin, *parts[1:], end))
 
     def _arrange(self, items: Mapping[str, Any], changed: set[str]) -> None:
-        """Mostly keys are gone, or come last; else, and where blocks have become many, all of them are made anew."""
-        if len(changed) <= BLOCK:
+        """Mostly few keys are gone, or come last; else, and where blocks have become many, all of them are made anew."""
+        are_few = len(changed) <= BLOCK
+        if are_few:
             fresh = {key for key in changed if key in items and key not in self._block_of}
             for key in changed - fresh:
                 self._touch(key, is_gone=key not in items)
             for key in fresh if len(fresh) < 2 else [key for key in items if key in fresh]:
                 self._append(key)
-        if list(items) != self._order or len(self._blocks) > 2 * (1 + len(items) // BLOCK):
+        if not are_few or list(items) != self._order or len(self._blocks) > 2 * (1 + len(items) // BLOCK):
             self._order, self._blocks, self._block_of = [], [], {}
             for key in items:
                 self._append(key)

@@ -174,7 +174,10 @@ def test_whatever_comes_and_goes_is_encoded_in_its_place() -> None:
         new = {
             f"n{number}-{i}": FlowSpec(f"n{number}-{i}", "c", "a") for i in range(rng.choice([0, 1, 1, 2, BLOCK + 1]))
         }
-        other = {flow: FlowSpec(flow, "c", "a", weight=2.0) for flow in rng.sample(known, 2)}
+        other = {
+            flow: FlowSpec(flow, "c", "a", weight=2.0)
+            for flow in rng.sample(known, rng.choice([2, 2, BLOCK + 2]) % len(known))
+        }
         flows = patched(flows, {**new, **other}, gone)
         if rng.random() < 0.2:
             # Removed and declared again: it comes last.
