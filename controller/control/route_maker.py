@@ -8,7 +8,7 @@ from collections.abc import Collection, Container, Mapping
 
 import numpy as np
 
-from hyroads.controller.core.mappings import differing, patched
+from hyroads.controller.core.mappings import differing, ordered, patched
 from hyroads.controller.core.network import Policy, Traffic
 from hyroads.controller.model.state import DeclaredFlow, State
 
@@ -61,9 +61,8 @@ class RouteMaker:
         last = self._state
         if last is None or self._routes is not known:
             return [flow for flow in flows if flow not in known]
-        changed = differing(last.flows, flows)
-        some = changed & flows.keys() if len(changed) < 2 else [flow for flow in flows if flow in changed]
-        return [flow for flow in some if flow not in known]
+        some = differing(last.flows, flows) & flows.keys()
+        return [flow for flow in ordered(some, flows) if flow not in known]
 
     @property
     def taken(self) -> Container[tuple[object, ...]]:
@@ -101,7 +100,7 @@ class RouteMaker:
         edges, found = Edges(state, live), {}
         asked = {flow for flow in changed | concerned if flow in state.flows}
         # The first of several flows that carry the same frames takes them.
-        for flow in asked if len(asked) < 2 else [flow for flow in state.flows if flow in asked]:
+        for flow in ordered(asked, state.flows):
             spec, old = state.flows[flow].spec, before.get(flow)
             key = frames_of(spec)
             first = self._taken.get(key)

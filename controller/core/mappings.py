@@ -76,6 +76,11 @@ def in_order_of(
     return made if keys == list(made) else {key: made[key] for key in keys}
 
 
+def ordered(some: Collection[Key], order: Iterable[Key]) -> Collection[Key]:
+    """Some keys, which ``order`` has, as they are there; of one alone nobody has to look."""
+    return some if len(some) < 2 else [key for key in order if key in some]
+
+
 def _steps_from(base: Mapping[Key, Value], keys: Collection[Key]) -> tuple[tuple[int, Collection[Key]], ...]:
     if not isinstance(base, _Patched) or len(keys) > _MOST_CHANGED:
         return ()

@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from typing import Protocol
 
 from hyroads.controller.core.errors import HyroadsError
-from hyroads.controller.core.mappings import differing
+from hyroads.controller.core.mappings import differing, ordered
 from hyroads.controller.core.token_bucket import LimitedReports, TokenBucket
 from hyroads.controller.framework import ryu_shim as shim
 from hyroads.controller.model.events import EventLog
@@ -86,8 +86,7 @@ class FaultLog:
 def log_plan(before: Plan | None, after: Plan, events: EventLog) -> None:
     """Tell what differs between two plans but for rates."""
     changed = differing(before.flows if before else {}, after.flows)
-    there = changed & after.flows.keys()
-    for flow in there if len(there) < 2 else [flow for flow in after.flows if flow in there]:
+    for flow in ordered(changed & after.flows.keys(), after.flows):
         plan, old = after.flows[flow], before.flows.get(flow) if before else None
         if old is None or _route(old) != _route(plan):
             multipath = [{"id": p.id, "links": list(p.links), "rate_mbps": p.rate_mbps} for p in plan.paths]

@@ -19,7 +19,7 @@ from hyroads.controller.agents.frame_keys import is_secret, new_secret
 from hyroads.controller.core.addressing import FIRST_FLOW, FIRST_PATH, LAST_FLOW, LAST_PATH, Numbers, PathName
 from hyroads.controller.core.checking import Place, Problems
 from hyroads.controller.core.errors import ConfigError
-from hyroads.controller.core.mappings import differing, in_order_of
+from hyroads.controller.core.mappings import differing, in_order_of, ordered
 from hyroads.controller.core.netfile_sections import MAX_FLOWS, flow_document, parse_flows
 from hyroads.controller.core.network import FlowSpec, Network
 from hyroads.controller.core.network import Place as Attached
@@ -137,13 +137,13 @@ class _Texts:
         return JsonText((begin, *parts[1:], end))
 
     def _arrange(self, items: Mapping[str, Any], changed: set[str]) -> None:
-        """Mostly few keys are gone, or come last; else, and where blocks have become many, all of them are made anew."""
+        """Mostly few keys are gone, or come last; else, and where blocks have become many, all are made anew."""
         are_few = len(changed) <= BLOCK
         if are_few:
             fresh = {key for key in changed if key in items and key not in self._block_of}
             for key in changed - fresh:
                 self._touch(key, is_gone=key not in items)
-            for key in fresh if len(fresh) < 2 else [key for key in items if key in fresh]:
+            for key in ordered(fresh, items):
                 self._append(key)
         if not are_few or list(items) != self._order or len(self._blocks) > 2 * (1 + len(items) // BLOCK):
             self._order, self._blocks, self._block_of = [], [], {}

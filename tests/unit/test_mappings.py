@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import random
 
-from hyroads.controller.core.mappings import differing, patched
+from hyroads.controller.core.mappings import differing, ordered, patched
 
 
 def test_what_differs_is_found_whether_it_was_noted_or_not() -> None:
@@ -47,3 +47,8 @@ def test_the_collector_of_garbage_leaves_them_out() -> None:
     assert gc.is_tracked(base) and not gc.is_tracked(made)
     gc.collect()
     assert made[3] == [4] and made[4] is base[4] and not gc.is_tracked(patched(made, {5: []}))
+
+
+def test_some_keys_are_in_the_order_of_all() -> None:
+    assert list(ordered({"c", "a"}, dict.fromkeys("abc"))) == ["a", "c"]
+    assert list(ordered({"b"}, dict.fromkeys("abc"))) == ["b"] and not ordered(set(), dict.fromkeys("abc"))
