@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from control_clients import MediumControl, connected, rate_mbps
 
-from hyroads.mininet.control_sockets import MediumError
+from hyroads.mininet.control_sockets import MediumError, WokenLate
 from hyroads.mininet.programs import find_program
 
 pytestmark = pytest.mark.root
@@ -270,26 +270,34 @@ def test_hostile_clients_do_not_disturb(namespaces: None, tmp_path: Path) -> Non
         assert client.stats().links["ab"].up is True
 
 
+def stopped(process: subprocess.Popen[str], client: MediumControl) -> tuple[WokenLate, float]:
+    """What the program tells after 0.3 s in which it could not run, and how long that has taken in all, in ms."""
+    client.reset()
+    began_s = time.monotonic()
+    os.kill(process.pid, signal.SIGSTOP)
+    time.sleep(0.3)
+    os.kill(process.pid, signal.SIGCONT)
+    time.sleep(0.2)
+    return client.lateness(), (time.monotonic() - began_s) * 1e3
+
+
 def test_it_tells_how_late_the_machine_woke_it(namespaces: None, tmp_path: Path) -> None:
     with medium(tmp_path, config()) as (process, client), iperf_server():
-        traffic = iperf_client(f"-u -b 30M -l {DATAGRAM_BYTES} -t 5")
+        traffic = iperf_client(f"-u -b 30M -l {DATAGRAM_BYTES} -t 60")
         deadline_s = time.monotonic() + 10
         # From here on there is always something due.
         while client.stats().links["ab"].queued < 50:
             assert time.monotonic() < deadline_s
             time.sleep(0.02)
-        client.reset()
-        os.kill(process.pid, signal.SIGSTOP)
-        time.sleep(0.3)
-        os.kill(process.pid, signal.SIGCONT)
-        time.sleep(0.2)
-        late = client.lateness()
-        assert 290 <= late.max_ms <= 1000
+        # Where it is at work and does not wait, as in one of ten cases on a busy machine, no wake-up is late.
+        late, took_ms = next(found for found in (stopped(process, client) for _ in range(12)) if found[0].max_ms > 100)
+        assert 290 <= late.max_ms <= took_ms
         assert 0.29 <= late.over_100_ms_s <= late.over_20_ms_s <= late.over_5_ms_s
         assert client.stats().woken_late.over_100_ms_s >= late.over_100_ms_s
         client.reset()
         assert client.lateness().over_100_ms_s == 0
-        traffic.communicate(timeout=30)
+        traffic.kill()
+        traffic.communicate(timeout=10)
 
 
 def the_example_of_the_page() -> dict[str, Any]:
