@@ -31,8 +31,9 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from hyroads.controller.agents.clients import ClientAccess
+from hyroads.controller.agents.listeners import Radios
 from hyroads.controller.agents.markers import SequenceMarkers
-from hyroads.controller.agents.server import AgentServer, Radios
+from hyroads.controller.agents.server import AgentServer
 from hyroads.controller.core.identity import DeviceTokens
 from hyroads.controller.framework import ryu_shim as shim
 from hyroads.controller.runtime.event_loop import STEP_S, EventLoop

@@ -18,7 +18,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from .protocol import AgentConfig, Hello, list_text
+from .configs import AgentConfig, list_text
+from .protocol import Hello
 
 PERIOD_S = 86_400.0
 """How long a generation of keys is in force; those before and after it count, too."""

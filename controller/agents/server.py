@@ -11,9 +11,9 @@ import hmac
 import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -31,6 +31,7 @@ from .changes import WHOLE_MS, DecodedReports, WholeReport
 from .clients import DEAD_S, REPORT_MS, ClientAccess, allowance
 from .later import LaterLines, NothingUrgent, Urgent
 from .lead import lead_document
+from .listeners import Listener, Radios
 from .markers import SequenceMarkers, parse_first, parse_passed
 from .protocol import (
     AGENT,
@@ -47,12 +48,7 @@ from .protocol import (
 )
 from .sessions import Session, SessionColumns
 from .telemetry import (
-    AuthenticationEvent,
-    Bss,
     DecodedReadings,
-    RadioReport,
-    StationEvent,
-    TransitionAnswer,
     parse_authentication,
     parse_bss,
     parse_station,
@@ -63,77 +59,6 @@ if TYPE_CHECKING:
     import ssl
 
     from numpy.typing import NDArray
-
-
-class Listener(Protocol):
-    """Who wants to know of agents."""
-
-    def agent_up(self, session: Session) -> None:
-        """An agent joined; its first report, if it has one, was given before."""
-
-    def agent_down(self, session: Session) -> None:
-        """An agent that had joined is gone."""
-
-    def agent_links(self, session: Session, up: Mapping[str, bool]) -> None:
-        """What an agent says of its inbound links."""
-
-    def agent_report(self, session: Session, report: Mapping[str, Any]) -> None:
-        """Counters."""
-
-    def agent_reports(self, reports: DecodedReports) -> None:
-        """Counters of several agents at once, of each at most one report; none of them is in parts."""
-
-    @property
-    def is_starting(self) -> bool:
-        """Whether so many devices come back that what they report is of less use than that all of them are heard."""
-
-    def agent_misbehaved(self, peer: str, what: str) -> None:
-        """A line that the protocol does not allow, a wrong token, too many connections."""
-
-
-class RadioListener(Protocol):
-    """Who wants to know what radios read."""
-
-    def radio_up(self, session: Session) -> None:
-        """An access point's radios are connected; ``session.read()`` asks for a reading at once."""
-
-    def radio_down(self, session: Session) -> None:
-        """They are gone."""
-
-    def radio_report(self, session: Session, report: RadioReport) -> None:
-        """A reading."""
-
-    def radio_readings(self, readings: DecodedReadings) -> None:
-        """Readings of several at once, of each at most one."""
-
-
-class Stations(Protocol):
-    """Who wants to know what access points say of their stations; by node."""
-
-    def station(self, node: str, event: StationEvent) -> None:
-        """A station joined, left, or is heard otherwise."""
-
-    def bss(self, node: str, bss: Bss) -> None:
-        """An access point's own entry."""
-
-    def authentication(self, node: str, event: AuthenticationEvent) -> None:
-        """What an access point says of 802.1X: a station was rejected, or what became of a RADIUS server."""
-
-    def gone(self, node: str) -> None:
-        """An access point's session ended: it tells nothing any more."""
-
-    def answered(self, node: str, answer: TransitionAnswer) -> None:
-        """A station answered a request to go elsewhere."""
-
-
-@dataclass(frozen=True)
-class Radios:
-    """Which nodes may speak as radios, how often they shall read, and who listens."""
-
-    listener: RadioListener
-    stations: Stations
-    nodes: frozenset[str]
-    interval_ms: int
 
 
 LOG = logging.getLogger("hyroads.agents")
@@ -156,6 +81,16 @@ _PONG: Mapping[str, Any] = {"type": "pong", "epoch": 0, "heard_ms": None}
 """All of a pong but its number, if the library has read it."""
 
 _Handler = Callable[[Session, dict[str, Any]], None]
+_COMMON: Mapping[str, _Handler] = {
+    "ok": Session.answered,
+    "error": Session.answered,
+    "pong": Session.ponged,
+    "ping": lambda session, message: session.send({"type": "pong", "seq": message["seq"]}),
+    "unknown": lambda session, message: session.send(
+        {"type": "error", "seq": message["seq"], "message": "unknown type"}
+    ),
+}
+"""What every session may say."""
 
 
 class NoTlsError(Exception):
@@ -220,17 +155,16 @@ class AgentServer:
         """Who was not asked for the leader yet, in this round."""
         self.leader_heard: Callable[[int, float], None] = lambda epoch, heard_s: None
         """Called with an epoch, and when an agent heard the leader of that epoch, as far as it was asked."""
-        common: dict[str, _Handler] = {
-            "ok": Session.answered,
-            "error": Session.answered,
-            "pong": Session.ponged,
-            "ping": lambda session, message: session.send({"type": "pong", "seq": message["seq"]}),
-            "unknown": lambda session, message: session.send(
-                {"type": "error", "seq": message["seq"], "message": "unknown type"}
-            ),
+        self._handlers: Mapping[str, Mapping[str, _Handler]] = {
+            AGENT: self._agent_handlers(),
+            RADIO: self._radio_handlers(),
+            CLIENT: {**_COMMON, **clients.handlers()},
         }
-        agent_handlers: dict[str, _Handler] = {
-            **common,
+
+    def _agent_handlers(self) -> dict[str, _Handler]:
+        listener, markers = self._listener, self._markers
+        return {
+            **_COMMON,
             "ok": self._on_ok,
             "pong": self._on_pong,
             "link": lambda session, message: listener.agent_links(session, {message["link"]: message["up"]}),
@@ -238,23 +172,18 @@ class AgentServer:
             "changes": self._on_changes,
             "passed": lambda session, message: markers.paths_passed(session.node, *parse_passed(message)),
         }
-        stations = radios.stations
-        radio_handlers: dict[str, _Handler] = {
-            **common,
+
+    def _radio_handlers(self) -> dict[str, _Handler]:
+        listener, stations = self._radios.listener, self._radios.stations
+        return {
+            **_COMMON,
             "pong": self._on_pong,
             "radio": self._on_radio,
-            "radio-changes": lambda session, message: radios.listener.radio_report(
-                session, session.reading.changed(message)
-            ),
+            "radio-changes": lambda session, message: listener.radio_report(session, session.reading.changed(message)),
             "station": lambda session, message: stations.station(session.node, parse_station(message)),
             "bss": lambda session, message: stations.bss(session.node, parse_bss(message)),
             "dot1x": lambda session, message: stations.authentication(session.node, parse_authentication(message)),
             "transition": lambda session, message: stations.answered(session.node, parse_transition(message)),
-        }
-        self._handlers: Mapping[str, Mapping[str, _Handler]] = {
-            AGENT: agent_handlers,
-            RADIO: radio_handlers,
-            CLIENT: {**common, **clients.handlers()},
         }
 
     def use_tokens(self, devices: DeviceTokens, clients: Mapping[str, str]) -> None:

@@ -8,8 +8,8 @@ from functools import partial
 from typing import Any
 
 from hyroads.controller import version
+from hyroads.controller.control.flow_order import Views
 from hyroads.controller.control.telemetry import TelemetryIngest
-from hyroads.controller.control.update_order import Views
 from hyroads.controller.core.netfile_sections import flow_document
 from hyroads.controller.core.network import PRODUCTION, Policy
 from hyroads.controller.core.private_split import PRIVATE_KEYS, split_document

@@ -49,8 +49,9 @@ from hyroads.controller.ofp import guard, handshake, wire
 from hyroads.controller.ofp.access import SYN_COOKIES
 from hyroads.controller.ofp.pipeline import Table
 from hyroads.controller.ofp.readback import cookie_of_packet_in, table_of
-from hyroads.controller.runtime.event_loop import EventLoop, loop_options_of
+from hyroads.controller.runtime.event_loop import EventLoop
 from hyroads.controller.runtime.faults import JsonLines, LogLimit
+from hyroads.controller.runtime.from_settings import loop_options_of
 from hyroads.controller.runtime.persistence import Store, ToSave
 from hyroads.controller.runtime.telemetry import Telemetry
 from hyroads.controller.services.mptcp_saved import SavedConnections

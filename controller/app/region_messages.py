@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from hyroads.controller.agents.protocol import EgressFlow
+from hyroads.controller.agents.configs import EgressFlow
 from hyroads.controller.core.errors import HyroadsError
 from hyroads.controller.core.mappings import differing
 from hyroads.controller.core.netfile_sections import flow_document

@@ -14,7 +14,8 @@ import numpy as np
 
 from hyroads.controller.core.interference import Interference
 from hyroads.controller.core.rates import RateProblem
-from hyroads.controller.core.rates.problem import FloatArray, domain_of, utilities_from
+from hyroads.controller.core.rates.problem import FloatArray, domain_of
+from hyroads.controller.core.rates.utilities import utilities_from
 
 
 class PricedPaths:

@@ -9,8 +9,7 @@ The event loop calls these and deploys what they give. No I/O, no clock: times a
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -19,40 +18,29 @@ from typing import Any
 
 import numpy as np
 
-from hyroads.controller.agents.protocol import EgressFlow
+from hyroads.controller.agents.configs import EgressFlow
 from hyroads.controller.core.addressing import Numbers
 from hyroads.controller.core.closed_loop import GroupAirtime
 from hyroads.controller.core.errors import PlanningError
-from hyroads.controller.core.estimate.flap_damping import FlapDamping, HelloGraph
 from hyroads.controller.core.infer.change import Change, ChangeDetector, FloatArray, domain_changes, merged
 from hyroads.controller.core.mappings import differing, patched
-from hyroads.controller.core.network import Link
 from hyroads.controller.model.plan import Options, Plan
-from hyroads.controller.model.state import DeclaredFlow, Presence, State, TopologyContext, links_held
+from hyroads.controller.model.state import State, TopologyContext
 from hyroads.controller.model.state import measured as with_measured
 from hyroads.controller.native.rates import Aside
 
 from .allocators import Grant
+from .leader_routes import LeaderRoutes
 from .live_network import Cache, LiveNetwork
 from .loop import Leeway, LiveLoop, Turn
 from .plan_maker import PlanMaker
 from .reports import AgentRates, ReportRegistry
 from .route_maker import RouteMaker
 from .routes import FlowRoute, Routes, asked, improved, is_warm, lives, rested, warm
+from .segments import Segments
 
 # So long after handovers, or after links came, flows are looked at whether they have all that they can have.
 REST_AFTER_S = 0.5
-# Silence is noticed after the dead time (140 ms); two observers notice it up to a hello interval and a nap apart.
-TOGETHER_S = 0.3
-# Failures of long ago are forgotten this often while nothing else happens.
-FORGET_EACH_S = 1.0
-# What is forgotten is looked for so often: each report of a link would else cost what the network has of them.
-PRUNE_EACH_S = 0.1
-# Which of many suppressed links can be held is asked for again after so much for each of them beyond a few: some twenty
-# times of what the answer takes. Hundreds that come back one by one would keep the loop for ten seconds.
-FEW_SUPPRESSED, PAUSE_PER_LINK_S = 32, 0.0005
-UNSAVED_S = 2.0
-"""A leader saves better routes some milliseconds after it has pushed them. Its end is noticed within a second."""
 MOST_PUT_OFF = 2
 """So many turns go on without new flows while somebody waits for something else."""
 MOVED_AT_ONCE = 100
@@ -83,13 +71,12 @@ class Preparation:
 
 class Live:
     """Holds the plan in force and what it came from but the state. ``measures``: capacities are not the file's,
-    ``damps``: links that fail again and again are left alone for a while, ``together_s``: links that fall silent within
-    this time do so together, ``routes``: the paths that flows had before (``restored_routes``), ``in_thread``: runs
-    pure functions that may take long, ``in_background`` the search for better paths, ``in_parts``: a plan is made
-    without a turn of the loop, and costs what the change touches (see :meth:`replan`), ``turns``: a lock that is held
-    while the loop turns, ``pause``: lets others run in between, ``give_way``: the same within a slot, which has time
-    until the next one, ``aside``: carries out the compiled solver's part of one, ``let_others``: called again and again
-    by the search, which may wait there for who has more urgent work.
+    ``routes``: the paths that flows had before (``restored_routes``), ``in_thread``: runs pure functions that may take
+    long, ``in_background`` the search for better paths, ``in_parts``: a plan is made without a turn of the loop, and
+    costs what the change touches (see :meth:`replan`), ``turns``: a lock that is held while the loop turns, ``pause``:
+    lets others run in between, ``give_way``: the same within a slot, which has time until the next one, ``aside``:
+    carries out the compiled solver's part of one, ``let_others``: called again and again by the search, which may wait
+    there for who has more urgent work.
     """
 
     def __init__(
@@ -100,8 +87,6 @@ class Live:
         loop: LiveLoop,
         *,
         measures: bool = False,
-        damps: bool = True,
-        together_s: float = TOGETHER_S,
         routes: Mapping[str, FlowRoute] | None = None,
         in_thread: InThread = inline,
         in_background: InThread = inline,
@@ -114,24 +99,13 @@ class Live:
     ) -> None:
         self._loop = loop
         self.plan: Plan | None = None
-        self.damping = FlapDamping()
         self._maker, self._route_maker = PlanMaker(context, options), RouteMaker()
         self._numbers = numbers
         self._adopted: Numbers | None = None
         self._has_begun = False
-        self._leaders: Routes = {}
-        """Routes of the controller that leads, if that is another one."""
-        self._found: dict[str, tuple[FlowRoute, float, FlowRoute | None]] = {}
-        """Better routes that were found lately, when, and what the leader had saved by then."""
+        self._leader = LeaderRoutes()
         self._measures = measures
-        self._damps = damps
-        self._together_s = together_s
-        # Holds are looked at when one ends, or when something changes that they depend on.
-        self._damped_for: tuple[object, ...] = (None,) * 6
-        self._next_release_s, self._pruned_s, self._holds_until_s = 0.0, -math.inf, -math.inf
         self._context = context
-        agents = [node for node in context.network.nodes if context.addressing.has_agent(node)]
-        self._graph = HelloGraph.of(context.network, agents)
         self._in_thread, self._in_background, self._in_parts = in_thread, in_background, in_parts
         self._turns, self._pause, self._let_others = turns or nullcontext(), pause, let_others
         self._is_turning, self._give_way, self._aside = False, give_way or pause, aside
@@ -160,10 +134,7 @@ class Live:
         self._is_looking = False
         self._moved: frozenset[str] = frozenset()
         self._rests_at_s: float | None = None
-        # Flows as they are declared, and as far as this controller carries them.
-        self._segments_of: Mapping[str, DeclaredFlow] = {}
-        self._no_exits: frozenset[str] = frozenset()
-        self._segmented: Mapping[str, DeclaredFlow] = {}
+        self._segments = Segments(context)
         self._arriving: Mapping[str, Mapping[str, EgressFlow]] = {}
 
     @property
@@ -212,47 +183,23 @@ class Live:
 
     def follow_routes(self, routes: Routes) -> None:
         """Flows go by these paths from the next plan on, as the controller that leads has planned them."""
-        self._leaders = routes
+        self._leader.saved = routes
         if not self._has_begun:
             self._restored = dict(routes)
 
     def lead_from_here(self, now_s: float) -> bool:
-        """From now on routes are ours, and begin as they were; whether that is something to plan.
-
-        Better routes that we have found just now the leader before us has found, too. It may have pushed them, and not
-        saved them any more.
-        """
-        self._leaders = {**self._leaders, **self._unsaved(now_s)}
+        """From now on routes are ours, and begin as they were; whether that is something to plan."""
+        leader = self._leader
+        leader.saved = {**leader.saved, **leader.unsaved(self._network, now_s)}
         differs = self._as_leader()
-        self._leaders = {}
+        leader.saved = {}
         return differs
 
-    def _unsaved(self, now_s: float) -> Routes:
-        """Better routes of flows for which the leader before us has saved nothing since we found them."""
-        live, found = self._network, {}
-        for flow, (route, found_s, before) in self._found.items():
-            saved = self._leaders.get(flow)
-            if live is None or before is None or saved is None or now_s - found_s >= UNSAVED_S:
-                continue
-            is_new = saved.is_alike(before) and saved.spec == route.spec
-            if is_new and all(lives(live, path) for path in route.known):
-                found[flow] = route
-        return found
-
-    def _note_found(self, routes: Routes, now_s: float) -> None:
-        lately = {flow: found for flow, found in self._found.items() if now_s - found[1] < UNSAVED_S}
-        self._found = lately | {flow: (route, now_s, self._leaders.get(flow)) for flow, route in routes.items()}
-
     def _as_leader(self) -> bool:
-        """Take the routes of the leader where ours are others; whether there were any. Clients' places are ours."""
-        known = self._routes
-        other = {
-            flow: route
-            for flow, route in self._leaders.items()
-            if flow not in known or not (known[flow].ends or known[flow].is_alike(route))
-        }
+        """Take the routes of the leader where ours are others; whether there were any."""
+        other = self._leader.unlike(self._routes)
         if other:
-            self._routes = {**known, **other}
+            self._routes = {**self._routes, **other}
         return bool(other)
 
     def adopt_rates(self, node: str, rates_mbps: Mapping[tuple[int, int], float]) -> None:
@@ -294,83 +241,12 @@ class Live:
             raise PlanningError("nothing is planned yet")
         return self.plan
 
-    def links_reported(self, before: State, after: State, now_s: float) -> State:
-        """After agents told of links: those that failed too often lately are held down for a while.
-
-        While one of these comes and goes, no plan may use it: the version stays, for there is nothing to plan anew.
-        """
-        result = self.links_damped(after, now_s)
-        same = result.silent | result.held == before.silent | before.held
-        return replace(result, version=before.version) if same else result
-
-    def links_damped(self, state: State, now_s: float) -> State:
-        """The state with the links held down that are to be held now. To be called after every change of the state.
-
-        A link is held because it failed too often, and only while nobody loses the last path by that.
-        """
-        if not self._damps or not (self.damping.histories or state.silent):
-            return state
-        basis = (state.silent, state.held, state.switches, state.ports, state.agents, state.capacity_mbps)
-        same = all(now is before for now, before in zip(basis, self._damped_for, strict=True))
-        if same and now_s < self._next_release_s:
-            return state
-        heard = self._note_silence(state, now_s)
-        if now_s < self._holds_until_s:
-            return self._holds_for_now(state, heard, basis, now_s)
-        if now_s >= self._pruned_s + PRUNE_EACH_S:
-            self._pruned_s, self.damping = now_s, self.damping.pruned(now_s)
-        suppressed = self.damping.held_down(now_s)
-        held = self._graph.holdable(suppressed, partial(self._is_usable, replace(state, held=frozenset())))
-        # A link that others need now is used until it fails again, so that plans do not follow every turn.
-        self.damping = self.damping.released(suppressed.keys() - held)
-        self._next_release_s = min((suppressed[link] for link in held), default=now_s + FORGET_EACH_S)
-        self._holds_until_s = now_s + PAUSE_PER_LINK_S * max(0, len(suppressed) - FEW_SUPPRESSED)
-        result = links_held(state, held)
-        self._damped_for = (result.silent, result.held, *basis[2:])
-        return result
-
-    def _holds_for_now(self, state: State, heard: Sequence[str], basis: tuple[object, ...], now_s: float) -> State:
-        """The state with the links held that were, and with those suppressed ones that were heard just now, until it is
-        asked for again who needs them."""
-        back = (link for link in heard if not self.damping.usable(link, now_s))
-        held = (state.held | frozenset(back)) - state.silent
-        self._next_release_s = self._holds_until_s
-        result = links_held(state, held) if held != state.held else state
-        self._damped_for = (result.silent, result.held, *basis[2:])
-        return result
-
-    def _note_silence(self, state: State, now_s: float) -> list[str]:
-        """Tells damping which links are silent. Those that fell silent together at one node are excused. The links that
-        are heard again.
-        """
-        known = self.damping.histories
-        fell = [link for link in state.silent if link not in known or known[link].up]
-        heard = [link for link, history in known.items() if not history.up and link not in state.silent]
-        for link in [*fell, *heard]:
-            self.damping = self.damping.after(link, up=link not in state.silent, now_s=now_s)
-        if fell:
-            since_s = now_s - self._together_s
-            failed = {link for link, history in self.damping.histories.items() if history.failed_s >= since_s}
-            for link in fell:
-                self.damping = self.damping.excused(self._graph.together(link, failed, partial(self._is_heard, state)))
-        return heard
-
-    def _is_heard(self, state: State, link: Link) -> bool:
-        """Whether hello frames of a link arrive, as far as is known."""
-        speak = all(state.agents.get(node) is Presence.UP for node in (link.source, link.target))
-        return speak and (link.id in state.held or state.link_down(self._context, link) is None)
-
-    def _is_usable(self, state: State, link: Link) -> bool:
-        """Whether plans can use a link in a state."""
-        has_capacity = state.capacity_mbps is not None or link.capacity_mbps > 0
-        return has_capacity and state.link_fault(self._context, link) is None
-
     def preparation(self, state: State, *, is_urgent: bool = True) -> Preparation:
         """What of :meth:`replan` takes longest and depends on nothing else: may run in another thread before it. If it
         is not urgent, who has more urgent work may have it wait (``let_others``).
         """
         live = self._cache.live(state)
-        flows = self._segments(state)
+        flows = self._segments.of(state)
         known, maker = self._routes, self._route_maker
         # Of this very network all is known but what new flows need.
         some = maker.fresh(flows, known) if live is self._network else maker.asked(live, flows, known)
@@ -378,38 +254,6 @@ class Live:
         is_same = live is self._network
         is_short = is_warm(live, alone, planned) if is_same else not (alone or planned) and live.has_inherited
         return Preparation(partial(warm, live, alone, planned, _go_on if is_urgent else self._let_others), is_short)
-
-    def _segments(self, state: State) -> Mapping[str, DeclaredFlow]:
-        """Flows as far as this controller carries them; those that did not change are the very objects of before."""
-        view, mac = self._context.view, self._context.addressing.host_mac
-        if view is None:
-            return state.flows
-        dead = self._dead_exits(state)
-        if state.flows is self._segments_of and dead == self._no_exits:
-            return self._segmented
-        known, before, same = self._segmented, self._segments_of, dead == self._no_exits
-        moved = set() if same else {flow for flow, declared in state.flows.items() if self._moves(declared, dead)}
-        self._segmented = {
-            flow: known[flow]
-            if flow in known and before.get(flow) is declared and flow not in moved
-            else DeclaredFlow(view.segment(declared.spec, mac, dead), declared.origin)
-            for flow, declared in state.flows.items()
-        }
-        self._segments_of, self._no_exits = state.flows, dead
-        return self._segmented
-
-    def _dead_exits(self, state: State) -> frozenset[str]:
-        """Links to other regions by which no flow can leave: they are down, or no agent takes it at their far end."""
-        view, context = self._context.view, self._context
-        exits = [out for pairs in view.pairs.values() for out, _ in pairs] if view is not None else []
-        return frozenset(
-            out.id for out in exits if state.link_down(context, out) or state.agent_fault(context, out.target)
-        )
-
-    def _moves(self, declared: DeclaredFlow, dead: frozenset[str]) -> bool:
-        """Whether a flow leaves by another link than before."""
-        view = self._context.view
-        return view is not None and view.exit_of(declared.spec, dead) != view.exit_of(declared.spec, self._no_exits)
 
     def replan(self, state: State, reports: ReportRegistry, now_s: float) -> Plan:
         """The plan of a new state: flows keep their paths as far as these live; rates are for now.
@@ -421,7 +265,7 @@ class Live:
         self._as_leader()
         self._arriving = state.arriving
         if self._context.view is not None:
-            state = replace(state, flows=self._segments(state))
+            state = replace(state, flows=self._segments.of(state))
         if self._network is not None and self._routes:
             self._pending += domain_changes(live.network, self._network.network.interference)
         routes = self._route_maker.make(state, live, self._routes, same_network=live is self._network)
@@ -492,7 +336,7 @@ class Live:
         }
         if not moved:
             return None
-        self._note_found(moved, now_s)
+        self._leader.note_found(moved, now_s)
         routes = {**routes, **moved}
         self._route_maker.improved(routes)
         self._use(live, routes, self.in_force.version, reports, now_s)

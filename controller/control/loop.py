@@ -10,10 +10,8 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import chain
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hyroads.controller.core.addressing import PathName
 from hyroads.controller.core.closed_loop import (
@@ -32,19 +30,19 @@ from hyroads.controller.core.estimate.link_estimate import LinkEstimator
 from hyroads.controller.core.interference import Interference
 from hyroads.controller.core.mappings import differing, in_order_of, patched
 from hyroads.controller.core.network import PRODUCTION, FlowSpec, Network, Traffic
-from hyroads.controller.core.ragged import places
 from hyroads.controller.core.rates import Allocation, RateProblem, rate_problem, solve
 from hyroads.controller.core.rates.groups import groups_of, with_parts_of_weight
-from hyroads.controller.core.rates.problem import FloatArray, Paths, domain_of, utilities_from, utility_of
+from hyroads.controller.core.rates.problem import FloatArray, Paths, domain_of
 from hyroads.controller.core.rates.shares import SliceShares, airtime_of_slices
+from hyroads.controller.core.rates.utilities import utilities_from, utility_of
 from hyroads.controller.model.handover import PathGroups, by_path, separate_links
 from hyroads.controller.native.rates import Aside
 
 from .allocators import MODES, SOLVER, Allocator, Grant
 from .first_rates import PricedPaths, first_rates
+from .path_rates import PathRates, ToldPaths
 from .rate_override import Fixed, RateOverride, SlotView
 from .recent_rates import RecentRates
-from .report_columns import FlowPaths, PathRates
 from .reports import NO_RATES, AgentRates
 from .routes import FlowRoute, Routes
 from .source import NOTHING_HEARD, Heard, Source
@@ -143,7 +141,7 @@ class LiveLoop:
         self._media = np.array([link.technology for link in network.links])
         self._aired: tuple[object, object, FloatArray] | None = None
         self._carried: FloatArray | None = None
-        self._told_paths: _ToldPaths | None = None
+        self._told_paths: ToldPaths | None = None
         self._strangers: tuple[object, object, frozenset[str]] = (None, None, frozenset())
         self._told: Mapping[str, tuple[float, ...]] = {}
         """By flow: the rates of its paths that follow from those in force and its path groups."""
@@ -450,7 +448,7 @@ class LiveLoop:
     def _rates_of_groups(self, told: PathRates) -> FloatArray:
         """What path groups carried, in the order of the problem; nan if one of the paths of a group is not known."""
         if self._told_paths is None or not self._told_paths.is_for(told.paths, self._order, self._path_groups):
-            self._told_paths = _ToldPaths.of(told.paths, self._order, self._path_groups, self._told_paths)
+            self._told_paths = ToldPaths.of(told.paths, self._order, self._path_groups, self._told_paths)
         return self._told_paths.of_groups(told.mbps)
 
     def _with_guaranteed(self, result: SlotResult, fixed: Mapping[str, Sequence[float]]) -> SlotResult:
@@ -567,74 +565,6 @@ class Posed:
     indexed: Mapping[str, _Indexed]
     paths: Mapping[str, Paths]
     problem: RateProblem
-
-
-@dataclass(frozen=True, eq=False)
-class _ToldPaths:
-    """Where the rates of path groups are among those that are told: ``rows`` of paths, group by group (-1: not told),
-    and where each group ``starts``. ``others`` are the flows of which other paths are told than they have, or which
-    have groups that are not single paths, in any order.
-    """
-
-    told: FlowPaths
-    order: Mapping[str, tuple[PathName, ...]]
-    path_groups: Mapping[str, PathGroups]
-    others: frozenset[str]
-    rows: NDArray[np.intp]
-    starts: NDArray[np.intp]
-
-    @classmethod
-    def of(
-        cls,
-        told: FlowPaths,
-        order: Mapping[str, tuple[PathName, ...]],
-        path_groups: Mapping[str, PathGroups],
-        last: _ToldPaths | None,
-    ) -> _ToldPaths:
-        """For paths that are told of, and for paths and groups of flows; of ``last`` what is the same is taken."""
-        links, known = told.links, last or cls(FlowPaths.of(()), {}, {}, frozenset(), _NO_ROWS, _NO_ROWS)
-        changed = differing(known.told.links, links) | differing(known.order, order)
-        changed |= differing(known.path_groups, path_groups)
-        other = {f for f in changed & order.keys() if links.get(f) != order[f] or len(path_groups[f]) != len(order[f])}
-        others = frozenset((known.others - changed) | other)
-        # Whose paths are told as they are needs no look at each of them: their rows are next to each other.
-        is_alike = tuple(order) == told.flows
-        at = np.array(range(len(order)) if is_alike else [told.row_of.get(flow, -1) for flow in order], dtype=np.intp)
-        counts = np.diff(np.append(told.starts, len(told.names)))
-        first, count = np.append(told.starts, 0)[at], np.append(counts, 0)[at]
-        named = [(place, flow) for place, flow in enumerate(order) if flow in others] if others else []
-        found = [_rows_of(flow, told, order[flow], path_groups[flow]) for _, flow in named]
-        where = np.array([place for place, _ in named], dtype=np.intp)
-        sizes = [[len(group) for group in groups] for groups in found]
-        rows = [row for groups in found for group in groups for row in group]
-        pool = np.append(np.arange(len(told.names)), np.array(rows, dtype=np.intp))
-        of_groups = first.copy(), count.copy()
-        size = np.append(np.ones(len(told.names), np.intp), np.array(list(chain.from_iterable(sizes)), dtype=np.intp))
-        for (begin, many), own in (((first, count), list(map(sum, sizes))), (of_groups, list(map(len, sizes)))):
-            lengths = np.array(own, dtype=np.intp)
-            begin[where], many[where] = len(told.names) + np.cumsum(lengths) - lengths, lengths
-        size = size[places(*of_groups)]
-        return cls(told, order, path_groups, others, pool[places(first, count)], np.cumsum(size) - size)
-
-    def is_for(
-        self, told: FlowPaths, order: Mapping[str, tuple[PathName, ...]], path_groups: Mapping[str, PathGroups]
-    ) -> bool:
-        """Whether it is for these very ones."""
-        return self.told is told and self.order is order and self.path_groups is path_groups
-
-    def of_groups(self, mbps: FloatArray) -> FloatArray:
-        """By path group the greatest rate of its paths; nan if one of them is not known."""
-        return np.maximum.reduceat(np.append(mbps, np.nan)[self.rows], self.starts) if len(self.rows) else np.zeros(0)
-
-
-_NO_ROWS = np.zeros(0, dtype=np.intp)
-
-
-def _rows_of(flow: str, told: FlowPaths, paths: Sequence[PathName], groups: PathGroups) -> list[list[int]]:
-    """Of a flow's path groups the rows of their paths; -1: not told."""
-    known = told.links.get(flow, ())
-    first = int(told.starts[told.row_of[flow]]) if known else 0
-    return [[first + known.index(paths[i]) if paths[i] in known else -1 for i in group] for group in groups]
 
 
 @dataclass(frozen=True, slots=True)

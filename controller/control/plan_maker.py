@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from hyroads.controller.agents.protocol import AgentConfig, BranchFlow, EgressFlow, HelloConfig, IngressFlow, PathConfig
+from hyroads.controller.agents.configs import AgentConfig, BranchFlow, EgressFlow, HelloConfig, IngressFlow, PathConfig
 from hyroads.controller.core.addressing import Numbers, PathName
 from hyroads.controller.core.mappings import differing, in_order_of, patched
 from hyroads.controller.core.ncast import Leg

@@ -1,4 +1,4 @@
-"""What access points' radios and SNMP agents said last -> rows, busy shares and doubts per interface. No I/O.
+"""What access points' radios said last -> rows, busy shares and doubts per interface. No I/O.
 
 What came in is kept until the next slot asks for it. A reading with a doubt that concerns its values gives nothing:
 silence lets estimates age, which the loop knows how to treat, and a wrong value does not.
@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from hyroads.controller.agents.telemetry import DecodedReadings, RadioInterface, RadioNeighbour, RadioReport
 from hyroads.controller.core.estimate.busy_time import Interface, Interfaces
 from hyroads.controller.core.ragged import Ragged
-from hyroads.controller.measure.samples import Event, InterfaceSample, NeighbourSample, NodeSample, Silence
 
 from .probing import LEAST_WINDOW_S, BusyReading
 
@@ -453,68 +452,3 @@ class RadioTable:
         """How old the last reading of an interface is."""
         at = self._track(interface)
         return None if at is None else now_s - float(self._tracks.time_s[at])
-
-
-# What makes the values themselves doubtful; the other flags concern differences, which are None then, or counters.
-UNUSABLE_NODE = frozenset({"stale", "frozen", "clock"})
-UNUSABLE_INTERFACE = frozenset({"down-but-sending", "no-such-interface"})
-UNUSABLE_NEIGHBOUR = frozenset({"heard-while-down"})
-FRESH_S = 3.0
-
-
-@dataclass(frozen=True, slots=True)
-class Polled(Fresh):
-    """An interface of the last usable sample of a node."""
-
-    sample: InterfaceSample
-
-
-class SnmpTable:
-    """Latest sample and silence of every target; interfaces of samples that were not taken yet."""
-
-    def __init__(self, interfaces: frozenset[Interface]) -> None:
-        self._interfaces = interfaces
-        self.samples: dict[str, NodeSample] = {}
-        self.silent: dict[str, Silence] = {}
-        self._untaken: dict[Interface, Polled] = {}
-        self.latest: dict[Interface, Polled] = {}
-        self._noted: dict[tuple[Interface, str], float] = {}
-
-    def take_event(self, event: Event) -> list[Polled]:
-        """An answer, or a silence; returns what is new and usable."""
-        if isinstance(event, Silence):
-            self.silent[event.target] = event
-            return []
-        self.silent.pop(event.target, None)
-        self.samples[event.target] = event
-        if UNUSABLE_NODE & set(event.flags):
-            return []
-        found = [polled for i in event.interfaces if (polled := self._polled(event, i)) is not None]
-        for polled in found:
-            self._untaken[polled.interface] = self.latest[polled.interface] = polled
-        return found
-
-    def _polled(self, event: NodeSample, sample: InterfaceSample) -> Polled | None:
-        interface = (event.node, sample.technology)
-        if interface not in self._interfaces or UNUSABLE_INTERFACE & set(sample.flags):
-            return None
-        rows = tuple(_row(n) for n in sample.neighbours if not UNUSABLE_NEIGHBOUR & set(n.flags))
-        return Polled(interface, event.measured_s, rows, sample.busy_share, sample)
-
-    def note(self, interface: Interface, flag: str, now_s: float) -> None:
-        """Someone else has found a doubt."""
-        self._noted[interface, flag] = now_s
-
-    def notes(self, interface: Interface, now_s: float) -> list[str]:
-        """Doubts that others found in the last seconds."""
-        return [flag for (at, flag), at_s in self._noted.items() if at == interface and now_s - at_s <= FRESH_S]
-
-    def take(self) -> list[Polled]:
-        """What is new since the last time."""
-        untaken, self._untaken = self._untaken, {}
-        return list(untaken.values())
-
-
-def _row(n: NeighbourSample) -> RadioNeighbour:
-    rates = (n.tx_capacity_mbps, n.rx_capacity_mbps)
-    return RadioNeighbour(n.mac.lower(), *rates, n.tx_loss, n.signal_dbm, n.last_heard_ms)

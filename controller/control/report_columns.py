@@ -7,24 +7,16 @@ and paths as the one before, as nearly all do, its values just replace those.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain, compress
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hyroads.controller.agents.changes import DecodedReports, Names, WholeReport
-from hyroads.controller.core.addressing import PathName
-from hyroads.controller.core.demand import Offers
-from hyroads.controller.core.growth import Counts
-from hyroads.controller.core.mappings import differing, in_order_of
-from hyroads.controller.core.network import Policy
-from hyroads.controller.core.path_columns import MeteredFlows, MeteredPath, Totals
-from hyroads.controller.core.ragged import Ragged, places
-from hyroads.controller.model.plan import MULTIPATH, FlowPlan, Plan
+from hyroads.controller.core.ragged import Ragged
 
 FloatArray = NDArray[np.float64]
 IndexArray = NDArray[np.intp]
@@ -41,69 +33,8 @@ _SIDES = ("ingress", "egress")
 _LEAST_ROWS = 64
 
 
-@dataclass(frozen=True, eq=False)
-class FlowPaths:
-    """The paths of flows, those of a flow next to each other: ``names`` are (flow, path), ``links`` the paths by flow,
-    and ``starts`` says where those of each flow begin.
-    """
-
-    names: tuple[tuple[str, PathName], ...]
-    links: Mapping[str, tuple[PathName, ...]]
-    starts: IndexArray
-
-    @cached_property
-    def flows(self) -> tuple[str, ...]:
-        """The flows in their order."""
-        return tuple(self.links)
-
-    @cached_property
-    def row_of(self) -> Mapping[str, int]:
-        """Per flow its position in ``flows``."""
-        return {flow: row for row, flow in enumerate(self.flows)}
-
-    @classmethod
-    def of(cls, names: Iterable[tuple[str, PathName]]) -> FlowPaths:
-        """Paths in any order."""
-        found: dict[str, list[PathName]] = {}
-        for flow, path in names:
-            found.setdefault(flow, []).append(path)
-        counts = np.array([len(paths) for paths in found.values()], dtype=np.intp)
-        together = tuple([(flow, path) for flow, paths in found.items() for path in paths])
-        return cls(together, {flow: tuple(paths) for flow, paths in found.items()}, np.cumsum(counts) - counts)
-
-
-@dataclass(frozen=True, eq=False)
-class PathRates(Mapping[tuple[str, PathName], float]):
-    """Rates of paths as an array, in the order of ``paths``; a path whose rate is not known (nan) is not in it."""
-
-    paths: FlowPaths
-    mbps: FloatArray
-
-    @cached_property
-    def _known(self) -> dict[tuple[str, PathName], float]:
-        names = self.paths.names
-        return {names[i]: float(self.mbps[i]) for i in np.flatnonzero(~np.isnan(self.mbps)).tolist()}
-
-    def __getitem__(self, name: tuple[str, PathName]) -> float:
-        return self._known[name]
-
-    def __iter__(self) -> Iterator[tuple[str, PathName]]:
-        return iter(self._known)
-
-    def __len__(self) -> int:
-        return len(self._known)
-
-    @classmethod
-    def of(cls, rates: Mapping[tuple[str, PathName], float]) -> PathRates:
-        """These rates, as an array."""
-        if isinstance(rates, PathRates):
-            return rates
-        paths = FlowPaths.of(rates)
-        return cls(paths, np.array([rates[name] for name in paths.names], dtype=float))
-
-
 @dataclass(eq=False)
-class _Side:
+class Side:
     """Where the rows of one side of an agent's reports are by now, and what they are about, which stays."""
 
     numbers: list[int]
@@ -138,7 +69,7 @@ def _in_both(new: Mapping[Any, int], old: Mapping[Any, int]) -> tuple[IndexArray
     return tuple(np.array([of[key] for key in keys], dtype=np.intp) for of in (new, old))  # type: ignore[return-value]
 
 
-def _are_of(sides: Mapping[str, _Side], names: Names) -> bool:
+def _are_of(sides: Mapping[str, Side], names: Names) -> bool:
     """Whether the rows of an agent are those of a report."""
     return all(
         side in sides
@@ -210,7 +141,7 @@ class ReportColumns:
 
     def __init__(self) -> None:
         self.version = 0
-        self._sides: dict[str, dict[str, _Side]] = {}
+        self._sides: dict[str, dict[str, Side]] = {}
         self._number_of: dict[str, int] = {}
         self._numbered: tuple[Sequence[str], IndexArray] = ((), np.zeros(0, dtype=np.intp))
         self._elapsed_s, self._taken_s = np.zeros(1), np.zeros(1)
@@ -355,12 +286,12 @@ class ReportColumns:
             self._shapes[self.number(node)] = 0
             self.version += 1
 
-    def _placed(self, node: int, numbers: list[int], paths: list[list[int]]) -> _Side:
+    def _placed(self, node: int, numbers: list[int], paths: list[list[int]]) -> Side:
         self.version += 1
         count = sum(len(ids) for ids in paths)
         if not (self._paths.has_room(count) and self._flows.has_room(len(numbers))):
             self._move(count, len(numbers))
-        found = _Side(numbers, paths, self._flows.taken(len(numbers)), self._paths.taken(count), count)
+        found = Side(numbers, paths, self._flows.taken(len(numbers)), self._paths.taken(count), count)
         flow_rows = np.repeat(np.arange(len(numbers)), [len(ids) for ids in paths]) + found.flow_at
         self._paths["flow"][found.path_at : found.path_at + count] = flow_rows
         self._paths["node"][found.path_at : found.path_at + count] = node
@@ -385,7 +316,7 @@ class ReportColumns:
         self._flows["has_before"][flows] = 1.0
         self._flows["allowed_before"][flows] = self._flows["most_allowed_before"][flows] = np.nan
 
-    def _fill(self, side: _Side, name: str, flows: Sequence[Entry]) -> None:
+    def _fill(self, side: Side, name: str, flows: Sequence[Entry]) -> None:
         rows, own = (
             slice(at, at + n) for at, n in ((side.path_at, side.path_count), (side.flow_at, len(side.numbers)))
         )
@@ -395,7 +326,7 @@ class ReportColumns:
         for column in _OF_FLOWS[name]:
             self._flows[column][own] = [flow.get(column) for flow in flows]
 
-    def _fill_before(self, side: _Side, name: str, before: Entry | None) -> None:
+    def _fill_before(self, side: Side, name: str, before: Entry | None) -> None:
         """Where other flows or paths are told of: what the same ones had, by number and id."""
         old = {flow["number"]: flow for flow in before[name]} if before is not None else {}
         octets, frames, _ = _COUNTERS[name]
@@ -418,7 +349,7 @@ class ReportColumns:
                 self._flows["allowed_before"][row] = float(sum(rates))
                 self._flows["most_allowed_before"][row] = float(max(rates))
 
-    def _carry_over(self, old: _Side, new: _Side, name: str) -> None:
+    def _carry_over(self, old: Side, new: Side, name: str) -> None:
         """As :meth:`_fill_before` where the report before is what the old rows are about: nobody has to read it."""
         rows, olds = _in_both(new.path_row_of, old.path_row_of)
         for column in ("bytes", "frames"):
@@ -445,13 +376,13 @@ class ReportColumns:
         """The same of flow rows."""
         return [_at(self._flows[name], rows) for name in names]
 
-    def sides(self, side: str) -> Mapping[str | None, _Side]:
+    def sides(self, side: str) -> Mapping[str | None, Side]:
         """The rows of one side of all agents that have reported; those that are about something else are another
         object.
         """
         return {node: of[side] for node, of in self._sides.items() if side in of}
 
-    def begins(self, sides: Mapping[str | None, _Side]) -> tuple[IndexArray, IndexArray]:
+    def begins(self, sides: Mapping[str | None, Side]) -> tuple[IndexArray, IndexArray]:
         """By number of an agent: where its rows of flows and of paths begin; 0 if it has none."""
         flows, paths = np.zeros(len(self), dtype=np.intp), np.zeros(len(self), dtype=np.intp)
         at = [self.number(node or "") for node in sides]
@@ -491,7 +422,7 @@ class ReportColumns:
         np.maximum.at(found, self._numbers[1], np.where(np.isnan(values), 0.0, values))
         return found
 
-    def offers(self, now_s: float, max_age_s: float) -> _Offered:
+    def offers(self, now_s: float, max_age_s: float) -> Offered:
         """What all flows offered, by flow row; those that copy apart."""
         flows = self._flows
         of_path, _, of_flow = self._numbers
@@ -515,11 +446,11 @@ class ReportColumns:
             0.0, np.nan_to_num(flows["dropped"], nan=0.0) - np.nan_to_num(flows["dropped_before"], nan=0.0)
         )
         elapsed_s, recent_mbps = self._elapsed_s[of_flow], np.where(is_fresh[of_path], mbps, np.nan)
-        return _Offered(self, mbps, recent_mbps, is_known, mean_bytes, queued, frame_bytes, dropped, elapsed_s, fresh)
+        return Offered(self, mbps, recent_mbps, is_known, mean_bytes, queued, frame_bytes, dropped, elapsed_s, fresh)
 
 
 @dataclass(frozen=True)
-class _Offered:
+class Offered:
     """By flow row what offers are made of. By path row, ``mbps`` is what was carried between the two reports, nan where
     that is not known, and ``recent_mbps`` the same, nan also where it is too old.
     """
@@ -569,263 +500,3 @@ def _at(column: FloatArray, rows: IndexArray) -> FloatArray:
 
 def _number(value: Any) -> float:
     return float("nan") if value is None else float(value)
-
-
-def _made(
-    changed: Iterable[str],
-    known: Mapping[str, _FlowRow],
-    plan: Plan,
-    sides: tuple[Mapping[str | None, _Side], Mapping[str | None, _Side]],
-) -> dict[str, _FlowRow]:
-    """The rows of those of some flows that have agents at both ends."""
-    made, (sending, receiving) = {}, sides
-    for name in changed:
-        flow = plan.flows.get(name)
-        if flow is None or flow.mode != MULTIPATH or flow.ingress is None or flow.egress is None:
-            continue
-        row, first, last = known.get(name), sending.get(flow.ingress), receiving.get(flow.egress)
-        if row is not None and row.is_for(flow, first, last):
-            row.plan = flow
-        else:
-            row = _FlowRow(flow, first, last, row)
-        made[name] = row
-    return made
-
-
-def _shifted(rows: IndexArray, by: IndexArray) -> IndexArray:
-    """Rows from where they begin, -1 where there is none."""
-    return np.where(rows >= 0, rows + by, -1)
-
-
-class _FlowRow:
-    """Where the rows of one flow are on both sides (from the first of each side on; -1: none), and what that follows
-    from.
-    """
-
-    __slots__ = ("first", "last", "links", "metered", "names", "plan", "received", "receiving", "sending", "sent")
-
-    def __init__(self, plan: FlowPlan, first: _Side | None, last: _Side | None, before: _FlowRow | None) -> None:
-        self.plan, self.first, self.last = plan, first, last
-        is_as_before = before is not None and before._has_paths_of(plan)
-        self.metered: tuple[MeteredPath, ...] = before.metered if before and is_as_before else _metered(plan)
-        self.links = tuple([path.links for path in plan.paths])
-        self.names = [(plan.spec.id, links) for links in self.links]
-        keys = [(plan.number, path.id) for path in plan.paths]
-        self.sending = -1 if first is None else first.row_of.get(plan.number, -1)
-        self.receiving = -1 if last is None else last.row_of.get(plan.number, -1)
-        self.sent = [-1 if first is None else first.path_row_of.get(key, -1) for key in keys]
-        self.received = [-1 if last is None else last.path_row_of.get(key, -1) for key in keys]
-
-    def is_for(self, plan: FlowPlan, first: _Side | None, last: _Side | None) -> bool:
-        """Whether it holds for a flow and its agents' rows; other rates make no difference."""
-        mine = self.plan
-        if self.first is not first or self.last is not last or plan.number != mine.number or plan.spec is not mine.spec:
-            return False
-        return self._has_paths_of(plan)
-
-    def _has_paths_of(self, plan: FlowPlan) -> bool:
-        """Whether its paths are those of a flow, for the same use."""
-        mine = self.plan
-        if plan.use is not mine.use or plan.ingress != mine.ingress:
-            return False
-        same = all(path.id == known.id for path, known in zip(plan.paths, mine.paths, strict=False))
-        return same and tuple([path.links for path in plan.paths]) == self.links
-
-
-def _metered(plan: FlowPlan) -> tuple[MeteredPath, ...]:
-    """What the traffic meter wants to know of a flow."""
-    node = plan.ingress or ""
-    return tuple(
-        [
-            MeteredPath(path.id, links, None if path.copied_from is not None else (node, path.links[0]))
-            for path, links in zip(plan.paths, plan.separate_links, strict=True)
-        ]
-    )
-
-
-@dataclass(frozen=True, eq=False)
-class _Places:
-    """The rows of flows as those of :class:`_FlowRow`: by flow the numbers of both agents, its rows of both sides,
-    whether it copies and is one for latency, and how many paths it has; by path the rows of both sides.
-    """
-
-    first: IndexArray
-    last: IndexArray
-    sending: IndexArray
-    receiving: IndexArray
-    copies: NDArray[np.bool_]
-    for_latency: NDArray[np.bool_]
-    count: IndexArray
-    sent: IndexArray
-    received: IndexArray
-
-    @classmethod
-    def of(cls, rows: Sequence[_FlowRow], number: Callable[[str], int]) -> _Places:
-        """Those of some flows; ``number`` is that of an agent."""
-        agents = [(number(row.plan.ingress or ""), number(row.plan.egress or "")) for row in rows]
-        first, last = np.array(agents, dtype=np.intp).reshape(len(rows), 2).T
-        return cls(
-            first,
-            last,
-            np.array([row.sending for row in rows], dtype=np.intp),
-            np.array([row.receiving for row in rows], dtype=np.intp),
-            np.array([row.plan.copies for row in rows], dtype=bool),
-            np.array([row.plan.spec.policy is Policy.LATENCY for row in rows], dtype=bool),
-            np.array([len(row.links) for row in rows], dtype=np.intp),
-            np.array(list(chain.from_iterable([row.sent for row in rows])), dtype=np.intp),
-            np.array(list(chain.from_iterable([row.received for row in rows])), dtype=np.intp),
-        )
-
-    def with_more(self, more: _Places, which: IndexArray) -> tuple[_Places, IndexArray]:
-        """Of these and more flows some, in this order, and which of the paths of all that are."""
-        of = {each.name: np.concatenate([getattr(self, each.name), getattr(more, each.name)]) for each in fields(self)}
-        count = of["count"]
-        paths = places((np.cumsum(count) - count)[which], count[which])
-        return _Places(**{k: each[paths if k in {"sent", "received"} else which] for k, each in of.items()}), paths
-
-
-@dataclass(frozen=True, eq=False)
-class FlowRows:
-    """The multipath flows of a plan, and the rows that tell of them (-1: none), by flow and by path."""
-
-    paths: FlowPaths
-    copies: NDArray[np.bool_]
-    for_latency: NDArray[np.bool_]
-    sending: IndexArray
-    receiving: IndexArray
-    sent: IndexArray
-    received: IndexArray
-    made_of: Mapping[str, _FlowRow]
-    metered: MeteredFlows
-    planned: Mapping[str, FlowPlan]
-    """All flows of that plan."""
-    _sides: tuple[Mapping[str | None, _Side], Mapping[str | None, _Side]]
-    _places: _Places
-
-    @classmethod
-    def of(
-        cls,
-        plan: Plan,
-        columns: ReportColumns,
-        before: FlowRows | None = None,
-        pause: Callable[[], object] = lambda: None,
-    ) -> FlowRows:
-        """Of the flows with agents at both ends; what is the same in ``before`` is taken from there. ``pause`` lets
-        others run now and then: if the columns have another version in the end, this is only good as ``before``.
-        """
-        sides = columns.sides("ingress"), columns.sides("egress")
-        last = before or cls.nothing()
-        changed = differing(last.planned, plan.flows) | last._elsewhere(columns, sides)
-        made = _made(changed, last.made_of, plan, sides)
-        pause()
-        rows = in_order_of(plan.flows, last.made_of, changed, made)
-        known = dict(zip(last.made_of, range(len(last.made_of)), strict=True))
-        # Of a flow that has other rows these are at the end of all.
-        known |= dict(zip(made, range(len(known), len(known) + len(made)), strict=True))
-        more = _Places.of(list(made.values()), columns.number)
-        which = np.array([known[flow] for flow in rows], dtype=np.intp)
-        found, paths = last._places.with_more(more, which)
-        pause()
-        links = in_order_of(plan.flows, last.paths.links, changed, {flow: row.links for flow, row in made.items()})
-        names = [*last.paths.names, *chain.from_iterable([row.names for row in made.values()])]
-        of_flows = FlowPaths(
-            tuple([names[i] for i in paths.tolist()]),
-            links,
-            np.cumsum(found.count) - found.count,
-        )
-        pause()
-        metered = in_order_of(plan.flows, last.metered, changed, {flow: row.metered for flow, row in made.items()})
-        return cls._placed(of_flows, found, columns, sides, rows, metered, plan.flows)
-
-    @classmethod
-    def nothing(cls) -> FlowRows:
-        """Of no flow."""
-        at = _Places.of((), int)
-        none = at.first
-        return cls(FlowPaths((), {}, none), at.copies, at.for_latency, none, none, none, none, {}, {}, {}, ({}, {}), at)
-
-    @classmethod
-    def _placed(  # noqa: PLR0917 - what rows are made of
-        cls,
-        paths: FlowPaths,
-        at: _Places,
-        columns: ReportColumns,
-        sides: tuple[Mapping[str | None, _Side], Mapping[str | None, _Side]],
-        rows: Mapping[str, _FlowRow],
-        metered: MeteredFlows,
-        planned: Mapping[str, FlowPlan],
-    ) -> FlowRows:
-        (sending_at, sent_at), (receiving_at, received_at) = (columns.begins(each) for each in sides)
-        of_path = np.repeat(np.arange(len(at.count)), at.count)
-        return cls(
-            paths,
-            at.copies,
-            at.for_latency,
-            _shifted(at.sending, sending_at[at.first]),
-            _shifted(at.receiving, receiving_at[at.last]),
-            _shifted(at.sent, sent_at[at.first[of_path]]),
-            _shifted(at.received, received_at[at.last[of_path]]),
-            rows,
-            metered,
-            planned,
-            sides,
-            at,
-        )
-
-    def _elsewhere(
-        self, columns: ReportColumns, sides: tuple[Mapping[str | None, _Side], Mapping[str | None, _Side]]
-    ) -> set[str]:
-        """Flows whose agents tell of other flows or paths than before."""
-        at_first, at_last = (
-            np.array([columns.number(node or "") for node in differing(known, now)], dtype=np.intp)
-            for known, now in zip(self._sides, sides, strict=True)
-        )
-        of = self._places
-        where = np.flatnonzero(np.isin(of.first, at_first) | np.isin(of.last, at_last))
-        flows = self.paths.flows
-        return {flows[i] for i in where.tolist()}
-
-    @property
-    def flows(self) -> tuple[str, ...]:
-        """In the order of all that is by flow."""
-        return self.paths.flows
-
-    def path_mbps(self, rates: FloatArray) -> FloatArray:
-        """By path what arrived, or what was sent where nothing tells of that; nan: not known."""
-        padded = np.append(rates, np.nan)
-        received = padded[self.received]
-        return np.where(np.isnan(received), padded[self.sent], received)
-
-    def offers(self, offered: _Offered) -> Offers:
-        """Of all flows that have offered something."""
-        there = (self.sending >= 0) & offered.is_known[self.sending]
-        rows = self.sending[there]
-        flows = self.flows if there.all() else tuple(compress(self.flows, there.tolist()))
-        return Offers(flows, *offered.of(rows, self.copies[there]))
-
-    def frame_bytes(self, offered: _Offered) -> dict[str, float]:
-        """Mean L2 payload of the frames of latency flows that sent."""
-        found = {}
-        for i in np.flatnonzero(self.for_latency & (self.sending >= 0)).tolist():
-            row = self.sending[i]
-            if offered.is_fresh[row] and not np.isnan(offered.mean_bytes[row]):
-                found[self.flows[i]] = float(offered.mean_bytes[row])
-        return found
-
-    def totals(self, columns: ReportColumns, times_s: FloatArray) -> Totals:
-        """All counters, by number of an agent of reports that were made then on its clock (nan: of none)."""
-        at, rows_of = self._places, np.repeat(np.arange(len(self._places.count)), self._places.count)
-        sent_s, received_s, ended_s = times_s[at.first[rows_of]], times_s[at.last[rows_of]], times_s[at.last]
-        sent = columns.of_paths(self.sent, ("bytes", "frames"))
-        *received, delay_ms = columns.of_paths(self.received, ("bytes", "frames", "delay_ms"))
-        *delivered, lost = columns.of_flows(self.receiving, ("delivered_bytes", "delivered_frames", "lost"))
-        # Both or none.
-        ended_s = np.where(np.isnan(sum(delivered) + lost), np.nan, ended_s)
-        return Totals(
-            self.metered,
-            Counts(sent_s, *sent),
-            Counts(received_s, *received),
-            delay_ms,
-            Counts(ended_s, *delivered),
-            Counts(ended_s, np.zeros(len(lost)), lost),
-        )

@@ -21,7 +21,9 @@ from hyroads.controller.core.demand import Offer
 from hyroads.controller.core.path_columns import Totals
 from hyroads.controller.model.plan import MULTIPATH, FlowPlan, Plan
 
-from .report_columns import FlowRows, PathRates, ReportColumns
+from .flow_rows import FlowRows
+from .path_rates import PathRates
+from .report_columns import ReportColumns
 
 Entry = Mapping[str, Any]
 _INGRESS = ("queued", "dropped", "too_big", "sent")

@@ -25,7 +25,8 @@ from hyroads.controller.model.state import TopologyContext
 
 from .carrier_sensing import CarrierSensingRegistry
 from .port_watch import PortWatch
-from .radio_table import FLAGS, FRESH_S, FreshReadings, Polled, RadioTable, SnmpTable
+from .radio_table import FLAGS, FreshReadings, RadioTable
+from .snmp_table import FRESH_S, Polled, SnmpTable
 from .source import Heard
 
 # A modulation that was used longer ago says nothing new.

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from hyroads.controller.agents.protocol import AgentConfig, BranchFlow, HelloConfig, IngressFlow
+from hyroads.controller.agents.configs import AgentConfig, BranchFlow, HelloConfig, IngressFlow
 from hyroads.controller.core.addressing import Numbers, PathName
 from hyroads.controller.core.carrier_sensing_rule import audible
 from hyroads.controller.core.mappings import patched

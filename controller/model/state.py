@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum, StrEnum
 from functools import cached_property
 
-from hyroads.controller.agents.protocol import EgressFlow
+from hyroads.controller.agents.configs import EgressFlow
 from hyroads.controller.core.addressing import FIRST_FLOW, LAST_FLOW, Addressing, Labels
 from hyroads.controller.core.errors import ConfigError
 from hyroads.controller.core.interference import Interference

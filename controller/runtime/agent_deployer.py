@@ -10,11 +10,12 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from hyroads.controller.agents.configs import AgentConfig, rates_document
 from hyroads.controller.agents.frame_keys import FrameKeys
 from hyroads.controller.agents.lead import STALE, InForce, in_force_of, lead_document
-from hyroads.controller.agents.protocol import AgentConfig, rates_document
 from hyroads.controller.agents.sessions import NO_ANSWER, Session
-from hyroads.controller.control.update_order import AgentView, Orders
+from hyroads.controller.control.flow_order import AgentView
+from hyroads.controller.control.update_order import Orders
 from hyroads.controller.core.mappings import differing
 from hyroads.controller.model.plan import FlowPlan, Plan
 

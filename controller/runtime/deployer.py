@@ -11,8 +11,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from hyroads.controller.control.flow_order import SwitchView, Views, pending_of
 from hyroads.controller.control.live import Live
-from hyroads.controller.control.update_order import Orders, SwitchView, UpdateOrder, Views, pending_of
+from hyroads.controller.control.update_order import Orders, UpdateOrder
 from hyroads.controller.core.mappings import differing, patched
 from hyroads.controller.model.plan import MULTIPATH, Plan
 from hyroads.controller.ofp.intents import ClassifiedFlow, SwitchIntent

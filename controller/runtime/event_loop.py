@@ -11,39 +11,37 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import KW_ONLY, InitVar, dataclass, field, replace
-from functools import partial
 from operator import is_
 from typing import Any
 
 from hyroads.controller.agents.changes import DecodedReports
+from hyroads.controller.agents.configs import AgentConfig
 from hyroads.controller.agents.frame_keys import FrameKeys
 from hyroads.controller.agents.markers import SequenceMarkers
-from hyroads.controller.agents.protocol import AgentConfig
 from hyroads.controller.agents.sessions import Session
-from hyroads.controller.control.live import TOGETHER_S, Live, inline
-from hyroads.controller.control.loop import DEFAULT_MARGIN, LiveLoop, LoopOptions
+from hyroads.controller.control.flow_order import Views, pending_of
 from hyroads.controller.control.rate_override import RateOverride
 from hyroads.controller.control.reports import ReportRegistry
 from hyroads.controller.control.routes import Routes
 from hyroads.controller.control.slots import SlotClock
-from hyroads.controller.control.source import ConfiguredSource, Source
-from hyroads.controller.control.update_order import Views, pending_of
+from hyroads.controller.control.source import Source
 from hyroads.controller.core.addressing import Numbers
-from hyroads.controller.core.network import Network, Place
+from hyroads.controller.core.network import Place
 from hyroads.controller.framework import ryu_shim as shim
 from hyroads.controller.model import state as model
 from hyroads.controller.model.events import EventLog, changes
 from hyroads.controller.model.handover import Constrained, Key
-from hyroads.controller.model.plan import Options, Plan, hello_configs
+from hyroads.controller.model.plan import Plan, hello_configs
 from hyroads.controller.model.state import DeclaredFlow, Presence, State, TopologyContext
 from hyroads.controller.native.rates import stop_solver
-from hyroads.controller.settings.controller import MEASURED, Settings
+from hyroads.controller.settings.controller import Settings
 from hyroads.controller.switches.server import SwitchRegistry
 from hyroads.rest.contract import NotSavedError
 
 from .agent_deployer import AgentDeployer
 from .deployer import Deployer
 from .faults import FaultLog, log_plan
+from .from_settings import LARGE, holds_of, live_of, options_of
 from .garbage import Garbage
 from .saver import Saver
 from .urgency import CUT_S, DECLARED_S, Urgency
@@ -55,8 +53,6 @@ KEYS_S = 60.0
 # A killed agent dials again after 0.1 s; a switch answers within milliseconds.
 BOTH_GONE_S = 0.3
 SIGN_OF_LIFE_S = 0.5
-# With so many links planning takes long enough to be in the way of slots: it runs in a thread of its own.
-LARGE = 200
 STARTING_SLOTS = 5
 """One of so many slots is carried out while devices of a large network come up."""
 # Better paths are looked for once all is in force, or after this time.
@@ -69,64 +65,6 @@ MOST_PREPARED = 3
 """So often at most a plan is prepared anew because the state has changed meanwhile."""
 BUSY_S = 0.01
 """Others who take so long each time that they run have much to do: rates are worked out without letting them run."""
-
-
-def options_of(settings: Settings) -> Options:
-    """Planning options from the settings."""
-    return Options(
-        link_mtu=settings.link_mtu,
-        queue_ms=settings.queue_ms,
-        burst_ms=settings.burst_ms,
-        max_hold_ms=settings.max_hold_ms,
-        hello_interval_ms=settings.timings.hello_interval_ms,
-        hello_dead_ms=settings.timings.hello_dead_ms,
-    )
-
-
-def loop_options_of(network: Network, settings: Settings) -> LoopOptions:
-    """Options of the loop; the margin of the network file counts if the settings name none.
-
-    :class:`ConfigError` if slices and network do not fit together.
-    """
-    settings.slices.check_network(network, settings.network)
-    declared = network.margin
-    margin = settings.margin if settings.margin is not None else declared if declared is not None else DEFAULT_MARGIN
-    tcp_margin, slot_s = max(margin, settings.tcp_margin), settings.slot_ms / 1e3
-    return LoopOptions(margin, tcp_margin, settings.mode, slot_s, shares=settings.slices.shares)
-
-
-def _live(
-    context: TopologyContext,
-    settings: Settings,
-    numbers: Numbers,
-    source: Source | None,
-    override: RateOverride | None,
-    *,
-    routes: Routes | None,
-    urgency: Urgency,
-) -> Live:
-    """``urgency``: slots and searches give way to it."""
-    options, is_large = options_of(settings), len(context.network.links) >= LARGE
-    together_s = max([TOGETHER_S, *(2 * hello.dead_ms / 1e3 for hello in hello_configs(context, options).values())])
-    measured_by = source or ConfiguredSource(context.network)
-    return Live(
-        context,
-        numbers,
-        options,
-        LiveLoop(context.network, measured_by, loop_options_of(context.network, settings), override),
-        measures=settings.capacities == MEASURED,
-        damps=settings.flap_damping,
-        together_s=together_s,
-        routes=routes,
-        in_thread=shim.in_thread if is_large else inline,
-        in_background=shim.Background("search").run if is_large else inline,
-        in_parts=is_large,
-        turns=shim.new_lock(),
-        pause=partial(shim.sleep, 0) if is_large else lambda: None,
-        give_way=urgency.give_way if is_large else None,
-        aside=urgency.aside if is_large else None,
-        let_others=partial(urgency.searches.wait, CUT_S),
-    )
 
 
 @dataclass(eq=False)
@@ -154,6 +92,38 @@ class EventLoop:
     routes: InitVar[Routes | None] = None
     before_slot: list[Callable[[], None]] = field(default_factory=list, init=False)
     """Who has measurements that wait to be taken."""
+    before_push: list[Callable[[], None]] = field(default_factory=list, init=False)
+    """Services that follow the network and confirmations before anybody is told anything."""
+    followers: list[Callable[[], None]] = field(default_factory=list, init=False)
+    """Called whenever something may have been confirmed, or has come by a watched path."""
+    collectors: list[Callable[[], Iterator[Any]]] = field(default_factory=list, init=False)
+    """Metrics of services."""
+    epoch_listeners: list[Callable[[int, str], None]] = field(default_factory=list, init=False)
+    """Told of an epoch that a device shows and that is greater than any known here: another controller leads."""
+    awaited: list[Callable[[], bool]] = field(default_factory=list, init=False)
+    """Whether that has been heard of which nothing should be deployed without; ``grace_s`` at most."""
+    leads: bool = field(default=True, init=False)
+    """Whether this controller is to change anything: of several, one at a time is."""
+    settled: bool = field(default=False, init=False)
+    """Whether all that can be known at a start is known: from now on devices are told what to do."""
+    _dirty: bool = field(default=True, init=False)
+    """There is something to plan or to tell; ``_hurry``: at once; ``_has_news``: for followers alone."""
+    _hurry: bool = field(default=False, init=False)
+    _has_news: bool = field(default=False, init=False)
+    _turned_s: float = field(default=0.0, init=False)
+    _paused_s: float = field(default=0.0, init=False)
+    """When others ran last; ``_others_s``: and how long they did."""
+    _others_s: float = field(default=0.0, init=False)
+    _is_bringing_up: bool = field(default=False, init=False)
+    """Devices of a large network are told for the first time what to do; ``_settled_s``: since when."""
+    _settled_s: float = field(default=-BRING_UP_S, init=False)
+    _ticked_s: float = field(default=-TICK_S, init=False)
+    """When switches were last looked at whether they are late."""
+    _tried_version: int = field(default=-1, init=False)
+    """Of the state that was planned last, or could not be."""
+    _asked: tuple[object, ...] = field(default=(), init=False)
+    """Flows, constraints and places that were planned last."""
+    _slots_begun: int = field(default=0, init=False)
     _gave_s: float = field(default=0.0, init=False)
     """How long the slot of now has given way."""
     _is_preparing: bool = field(default=False, init=False)
@@ -178,8 +148,9 @@ class EventLoop:
         """The network file as it was last read; nodes, links and their order are those of ``context``."""
         self._is_large = len(context.network.links) >= LARGE
         self._garbage, self.urgency = Garbage(), Urgency(clock, self._hold, stop_solver)
-        self.live = _live(context, settings, numbers, source, override, routes=routes, urgency=self.urgency)
+        self.live = live_of(context, settings, numbers, source, override, routes=routes, urgency=self.urgency)
         self._hellos = hello_configs(context, options_of(settings))
+        self.holds = holds_of(context, settings, self._hellos.values())
         self.slots = SlotClock(settings.slot_ms / 1e3, clock)
         self.plan_ms = self.planned_at_s = 0.0
         self.reports = ReportRegistry(clock)
@@ -210,30 +181,7 @@ class EventLoop:
             refusal=saved_in[1],
             written=self._look_whether_deployed,
         )
-        self.before_push: list[Callable[[], None]] = []
-        """Services that follow the network and confirmations before anybody is told anything."""
-        self.followers: list[Callable[[], None]] = []
-        """Called whenever something may have been confirmed, or has come by a watched path."""
-        self.collectors: list[Callable[[], Iterator[Any]]] = []
-        """Metrics of services."""
-        self.epoch_listeners: list[Callable[[int, str], None]] = []
-        """Told of an epoch that a device shows and that is greater than any known here: another controller leads."""
-        self.awaited: list[Callable[[], bool]] = []
-        """Whether that has been heard of which nothing should be deployed without; ``grace_s`` at most."""
-        self.leads = True
-        """Whether this controller is to change anything: of several, one at a time is."""
-        self.settled = False
-        self._dirty, self._hurry, self._has_news = True, False, False
-        self._turned_s = self._paused_s = self._others_s = 0.0
-        # Whether devices of a large network are told for the first time what to do, and since when.
-        self._is_bringing_up, self._settled_s = False, -BRING_UP_S
-        self._slots_begun = 0
-        self._ticked_s = -TICK_S
-        """When switches were last looked at whether they are late."""
         self._keys_s = self.started_s
-        self._tried_version = -1
-        self._asked: tuple[object, ...] = ()
-        """Flows, constraints and places that were planned last."""
 
     @property
     def plan(self) -> Plan | None:
@@ -357,7 +305,7 @@ class EventLoop:
         elif self.state.switches.get(node) is Presence.UP:
             self.registry.wait_for(node, BOTH_GONE_S if agent_lost else self.settings.timings.switch_grace_s)
 
-    # -- events: agents (agents.Listener)
+    # -- events: agents (agents.listeners.Listener)
 
     def agent_up(self, session: Session) -> None:
         """An agent joined."""
@@ -385,7 +333,7 @@ class EventLoop:
         heard = model.links_heard(before, self.context, session.node, up, now_s)
         if heard is before:
             return
-        self._become(self.live.links_reported(before, heard, now_s))
+        self._become(self.holds.reported(before, heard, now_s))
         if self.state.silent - before.silent:
             self._give_way(CUT_S)
         for link in sorted(self.state.silent ^ before.silent):
@@ -642,7 +590,7 @@ class EventLoop:
 
     def _become(self, state: State, *, urgent: bool = False) -> None:
         """A state takes effect. Any change may end a hold or need a link that is held; so may time alone."""
-        state = self.live.links_damped(state, self.clock())
+        state = self.holds.damped(state, self.clock())
         if state is not self.state:
             before, self.state = self.state, state
             self.wake(now=urgent)

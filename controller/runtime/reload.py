@@ -25,8 +25,9 @@ from hyroads.controller.settings.changes import Changes, Files, compare
 from hyroads.controller.settings.controller import Settings
 from hyroads.rest.contract import ConflictError, Document, NotConfirmedError
 
-from .event_loop import EventLoop, loop_options_of
+from .event_loop import EventLoop
 from .faults import wait_until
+from .from_settings import loop_options_of
 
 LOG = logging.getLogger("hyroads.controller")
 CONFIRM_WITHIN_S = 5.0

@@ -13,7 +13,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 
-from hyroads.controller.agents.server import Radios, Stations
+from hyroads.controller.agents.listeners import Radios, Stations
 from hyroads.controller.control.telemetry import TelemetryIngest
 from hyroads.controller.core.growth import WINDOW_S, Counted
 from hyroads.controller.core.path_columns import Totals

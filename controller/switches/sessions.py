@@ -15,7 +15,7 @@ from functools import partial
 from itertools import compress
 from struct import Struct
 
-from hyroads.controller.control.update_order import SwitchView
+from hyroads.controller.control.flow_order import SwitchView
 from hyroads.controller.core.errors import OpenFlowError
 from hyroads.controller.framework.ryu_shim import Connection
 from hyroads.controller.ofp import wire
@@ -38,7 +38,7 @@ from hyroads.controller.ofp.vlan_tags import TABLES as TAG_TABLES
 from hyroads.controller.ofp.vlan_tags import TagRules
 
 from .access_layer import AccessLayer
-from .host_tables import ANSWER_WITHIN_S, MAX_PUNTED_PER_S, RETRY_REFUSED_S, HostLayer
+from .host_layer import ANSWER_WITHIN_S, MAX_PUNTED_PER_S, RETRY_REFUSED_S, HostLayer
 from .roles import SwitchRole, parse_role_reply
 from .wanted import Ports, WantedRules
 

@@ -19,7 +19,7 @@ from controller_process import ControllerProcess, eventually
 from edge_pair import EdgePair, EmulatedPath
 from edge_rig import SO_RCVBUFFORCE, new_pair, socket_in, udp_socket
 
-from hyroads.controller.agents.protocol import IngressFlow
+from hyroads.controller.agents.configs import IngressFlow
 from hyroads.controller.cli.main import main
 from hyroads.controller.core.netfile import parse
 from hyroads.controller.core.network import Network

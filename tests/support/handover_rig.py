@@ -14,10 +14,12 @@ from typing import Any
 from instant_saver import instant_saver
 from planning import NO_REPORTS, live_of
 
+from hyroads.controller.agents.configs import AgentConfig
 from hyroads.controller.agents.markers import PathMarkers, SequenceMarkers
-from hyroads.controller.agents.protocol import AgentConfig, Hello
+from hyroads.controller.agents.protocol import Hello
 from hyroads.controller.app.wiring import RestoredState, ready
-from hyroads.controller.control.update_order import SwitchView, Views, orders_of, pending_of
+from hyroads.controller.control.flow_order import SwitchView, Views, pending_of
+from hyroads.controller.control.update_order import orders_of
 from hyroads.controller.core.addressing import Numbers
 from hyroads.controller.core.network import Network
 from hyroads.controller.files.documents import read_file

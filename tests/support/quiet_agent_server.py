@@ -6,7 +6,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from hyroads.controller.agents.clients import ClientAccess
-from hyroads.controller.agents.server import AgentServer, Radios
+from hyroads.controller.agents.listeners import Radios
+from hyroads.controller.agents.server import AgentServer
 from hyroads.controller.agents.sessions import Session
 from hyroads.controller.core.identity import DeviceTokens
 from hyroads.controller.settings.controller import Timings

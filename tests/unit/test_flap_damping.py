@@ -13,6 +13,7 @@ from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hyroads.controller.control.link_holds import LinkHolds
 from hyroads.controller.control.live import Live
 from hyroads.controller.control.live_network import Cache
 from hyroads.controller.control.loop import LiveLoop, LoopOptions
@@ -141,7 +142,7 @@ class Damped:
         self.context = TopologyContext.of(parse(dict(document), "x"))
         network = self.context.network
         loop = LiveLoop(network, ConfiguredSource(network), LoopOptions(0.05))
-        self.live = Live(self.context, Numbers(), Options(), loop)
+        self.live, self.holds = Live(self.context, Numbers(), Options(), loop), LinkHolds(self.context)
         self.agents = [node for node in network.nodes if self.context.addressing.has_agent(node)]
         self.now_s = 0.0
         self.state = initial(self.context)
@@ -155,14 +156,14 @@ class Damped:
         return {name for (owner, _), name in names.items() if owner == node}
 
     def become(self, state: State) -> None:
-        self.state = self.live.links_damped(state, self.now_s)
+        self.state = self.holds.damped(state, self.now_s)
 
     def report(self, **up: bool) -> None:
         """What agents say of links (with _ for ~)."""
         for name, alive in up.items():
             link = self.context.network.links[self.context.network.link_index[name.replace("_", "~")]]
             heard = links_heard(self.state, self.context, link.target, {link.id: alive}, self.now_s)
-            self.become(self.live.links_reported(self.state, heard, self.now_s))
+            self.become(self.holds.reported(self.state, heard, self.now_s))
 
     def target(self, link: str) -> str:
         return self.context.network.links[self.context.network.link_index[link]].target
@@ -239,7 +240,7 @@ def test_links_that_fall_silent_together_at_their_observer_did_not_flap() -> Non
     net = Damped(TWO_NODES)
     net.flap("plc", "wifi", times=20)
     assert net.state.held == frozenset()
-    assert all(history.flaps == 0 for history in net.live.damping.histories.values())
+    assert all(history.flaps == 0 for history in net.holds.damping.histories.values())
 
 
 STAR: dict[str, Any] = {
@@ -262,7 +263,7 @@ def test_a_node_that_nobody_hears_for_a_moment_has_no_bad_links() -> None:
             net.report(**{link: True})
         net.now_s += 0.5
     assert net.state.held == frozenset()
-    assert all(history.flaps == 0 for history in net.live.damping.histories.values())
+    assert all(history.flaps == 0 for history in net.holds.damping.histories.values())
 
 
 def test_some_links_of_a_node_that_fail_while_others_live_did_flap() -> None:
@@ -344,7 +345,7 @@ def test_random_networks_have_links_held() -> None:
             held = max(held, len(net.state.held))
             spared += any(
                 history.up and not history.suppressed and history.penalty > DampingSettings().suppress
-                for history in net.live.damping.histories.values()
+                for history in net.holds.damping.histories.values()
             )
     assert held >= 2 and spared
 
@@ -372,18 +373,18 @@ def test_many_links_that_come_back_one_by_one_do_not_ask_for_each_who_needs_them
 
     monkeypatch.setattr(HelloGraph, "holdable", holdable)
     net = Damped(grid(8))
-    monkeypatch.setattr(net.live, "_together_s", 0.0)
+    monkeypatch.setattr(net.holds, "_together_s", 0.0)
     links = [link.id for link in net.context.network.links]
     for _ in range(4):
         for up in (False, True):
             asked.clear()
             for link in links:
                 heard = links_heard(net.state, net.context, net.target(link), {link: up}, net.now_s)
-                net.become(net.live.links_reported(net.state, heard, net.now_s))
+                net.become(net.holds.reported(net.state, heard, net.now_s))
                 net.now_s += 0.0001
             net.now_s += 0.5
             net.become(net.state)
-    assert len(links) > 200 and len(net.live.damping.held_down(net.now_s)) > 50
+    assert len(links) > 200 and len(net.holds.damping.held_down(net.now_s)) > 50
     assert sum(asked) < 20 * len(links)
     # What is held then takes no path from anybody, and what time alone ends does end.
     assert net.state.held

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 from examples import seeds
 
-from hyroads.controller.control.loop import _ToldPaths
-from hyroads.controller.control.report_columns import FlowPaths
+from hyroads.controller.control.path_rates import FlowPaths, ToldPaths
 from hyroads.controller.core.addressing import PathName
 from hyroads.controller.core.closed_loop import InForce, LoopState, Measurements, to_push
 from hyroads.controller.core.closed_loop import slot as one_slot
@@ -251,7 +250,7 @@ def test_rates_of_path_groups_are_found_where_they_are_told(seed: int) -> None:
             paths = FlowPaths.of(rng.sample(names, len(names)) if rng.random() < 0.2 else names)
         mbps = np.array([rng.choice((math.nan, rng.random())) for _ in paths.names])
         known = dict(zip(paths.names, mbps.tolist(), strict=True))
-        last = _ToldPaths.of(paths, order, groups, last)
+        last = ToldPaths.of(paths, order, groups, last)
         of_paths = {flow: [known.get((flow, path), math.nan) for path in order[flow]] for flow in order}
         expected = [[of_paths[flow][i] for i in group] for flow in order for group in groups[flow]]
         found = [math.nan if any(map(math.isnan, each)) else max(each) for each in expected]

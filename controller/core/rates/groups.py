@@ -26,9 +26,10 @@ from scipy import sparse
 from hyroads.controller.core.network import FlowSpec
 
 from .allocation import Allocation
-from .problem import IndexArray, Layout, RateProblem, Utilities, sums_by
+from .problem import IndexArray, Layout, RateProblem, sums_by
 from .shares import SliceShares
 from .solver import solve
+from .utilities import Utilities
 
 # Instead of no limit: so far above all rates that its row never binds.
 _UNLIMITED = 1e6

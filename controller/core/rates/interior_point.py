@@ -30,7 +30,8 @@ from scipy.linalg import blas, lapack
 
 from hyroads.controller.core.errors import PlanningError
 
-from .problem import FloatArray, IndexArray, Utilities
+from .problem import FloatArray, IndexArray
+from .utilities import Utilities
 
 # Correctors: how many a step, how much longer a step they aim at, when the gain is worth it, and around which share
 # of the target products may stay.

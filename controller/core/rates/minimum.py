@@ -24,8 +24,9 @@ from scipy.optimize import linprog
 from hyroads.controller.core.errors import PlanningError
 
 from .allocation import Allocation
-from .problem import FloatArray, Layout, RateProblem, Utilities
+from .problem import FloatArray, Layout, RateProblem
 from .solver import solve
+from .utilities import Utilities
 
 _MET = 1e-7
 _RAISE = 10.0

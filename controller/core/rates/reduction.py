@@ -20,7 +20,8 @@ from scipy import sparse
 
 from hyroads.controller.core.ragged import places
 
-from .problem import BoolArray, DomainsToken, FloatArray, IndexArray, Layout, RateProblem, Utilities, sums_by
+from .problem import BoolArray, DomainsToken, FloatArray, IndexArray, Layout, RateProblem, sums_by
+from .utilities import Utilities
 
 _Rows = tuple[sparse.csr_matrix, sparse.csr_matrix, IndexArray, IndexArray]
 # What follows from the domains of layouts that have them in common.

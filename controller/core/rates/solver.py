@@ -25,8 +25,9 @@ from hyroads.controller.native.rates import Aside, kernel
 from .allocation import Allocation, allocation, duality_gap, feasible_rates, utility_bound
 from .interior_point import Flows, InteriorPoint, Iterate, Pace
 from .native import Start, solve_native
-from .problem import FloatArray, IndexArray, RateProblem, Utilities, sums_by
+from .problem import FloatArray, IndexArray, RateProblem, sums_by
 from .reduction import Pattern, Reduced, reduce_problem
+from .utilities import Utilities
 
 MAX_STEPS = 100
 _WARM_STEPS = 60

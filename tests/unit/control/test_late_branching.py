@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from planning import live_of, planned
 
-from hyroads.controller.agents.protocol import AgentConfig, IngressFlow
-from hyroads.controller.control.update_order import AgentView, SwitchView, Views, orders_of, pending_of
+from hyroads.controller.agents.configs import AgentConfig, IngressFlow
+from hyroads.controller.control.flow_order import AgentView, SwitchView, Views, pending_of
+from hyroads.controller.control.update_order import orders_of
 from hyroads.controller.core.netfile import load_text
 from hyroads.controller.core.network import FlowSpec, Place
 from hyroads.controller.model.handover import Constrained

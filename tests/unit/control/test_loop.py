@@ -12,6 +12,7 @@ import pytest
 from planning import NO_REPORTS, live_of
 
 from hyroads.controller.api.network import flow_document, slices_document
+from hyroads.controller.control.link_holds import LinkHolds
 from hyroads.controller.control.live import Live
 from hyroads.controller.control.live_network import Basis, LiveNetwork
 from hyroads.controller.control.loop import LiveLoop, LoopOptions
@@ -208,16 +209,16 @@ def test_airtime_that_nobody_wants_waits_for_those_who_are_idle() -> None:
 
 
 def test_a_link_that_fails_again_and_again_is_left_alone_for_a_while() -> None:
-    live, state, now_s = live_of(CONTEXT), start(), 10.0
+    live, holds, state, now_s = live_of(CONTEXT), LinkHolds(CONTEXT), start(), 10.0
     for _ in range(3):
         for up in (False, True):
             heard = links_heard(state, CONTEXT, "b", {"ab-plc": up}, now_s)
-            state, now_s = live.links_reported(state, heard, now_s), now_s + 0.5
+            state, now_s = holds.reported(state, heard, now_s), now_s + 0.5
     assert state.held == {"ab-plc"}
     link = CONTEXT.network.links[CONTEXT.network.link_index["ab-plc"]]
     assert state.link_fault(CONTEXT, link) == "flapping"
     assert [p.links for p in live.replan(state, NO_REPORTS, now_s).flows["f1"].paths] == [HYBRID[1]]
-    state = live.links_damped(state, now_s + 60)
+    state = holds.damped(state, now_s + 60)
     assert not state.held
 
 

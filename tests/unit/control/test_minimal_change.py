@@ -9,12 +9,15 @@ from typing import Any
 
 import pytest
 
-from hyroads.controller.agents.protocol import AgentConfig, Hello
+from hyroads.controller.agents.configs import AgentConfig
+from hyroads.controller.agents.protocol import Hello
+from hyroads.controller.control.flow_order import SwitchView, Views
+from hyroads.controller.control.link_holds import LinkHolds
 from hyroads.controller.control.live import Live
 from hyroads.controller.control.loop import LiveLoop, LoopOptions
 from hyroads.controller.control.reports import ReportRegistry
 from hyroads.controller.control.source import Heard
-from hyroads.controller.control.update_order import SwitchView, Views, orders_of
+from hyroads.controller.control.update_order import orders_of
 from hyroads.controller.core.addressing import Numbers
 from hyroads.controller.core.closed_loop import Measurements
 from hyroads.controller.core.estimate.link_estimate import Sample, Source
@@ -84,6 +87,7 @@ class Controller:
         self.source, self.now_s, self.counters = Readings(), 0.0, Counter[str]()
         loop = LiveLoop(CONTEXT.network, self.source, LoopOptions(0.05))
         self.live = Live(CONTEXT, Numbers(), Options(), loop, measures=True)
+        self.holds = LinkHolds(CONTEXT)
         self.state = initial(CONTEXT, [DeclaredFlow(flow, Origin.FILE) for flow in CONTEXT.network.flows])
         self.told: list[tuple[str, dict[str, Any]]] = []
         self.deployer = AgentDeployer(lambda: self.now_s, self.counters, self.fail, lambda: None)
@@ -128,12 +132,12 @@ class Controller:
         """What an agent says of its inbound links (with _ for -)."""
         links = {link.replace("_", "-"): alive for link, alive in up.items()}
         heard = links_heard(self.state, CONTEXT, node, links, self.now_s)
-        self.become(self.live.links_reported(self.state, heard, self.now_s))
+        self.become(self.holds.reported(self.state, heard, self.now_s))
 
     def run(self, seconds: float, slot_s: float = 0.1) -> None:
         for _ in range(round(seconds / slot_s)):
             self.now_s += slot_s
-            self.become(self.live.links_damped(self.state, self.now_s))
+            self.become(self.holds.damped(self.state, self.now_s))
             state, plan = self.live.slot(self.state, NO_REPORTS, self.now_s)
             if plan is not None:
                 self.deployer.push_rates(plan)

@@ -17,11 +17,11 @@ from campus_loop import CampusLoop
 
 from hyroads.controller.api.service import ControllerService
 from hyroads.controller.control import live as live_module
+from hyroads.controller.control.flow_rows import FlowRows
 from hyroads.controller.control.live import Live
 from hyroads.controller.control.live_network import LiveNetwork
 from hyroads.controller.control.loop import MIN_FLOW_MBPS, LiveLoop, LoopOptions
 from hyroads.controller.control.plan_maker import PlanMaker
-from hyroads.controller.control.report_columns import FlowRows
 from hyroads.controller.control.reports import ReportRegistry
 from hyroads.controller.control.restored_routes import RoutesDocument, routes_document
 from hyroads.controller.control.routes import FlowRoute

@@ -13,9 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hyroads.controller.agents.configs import AgentConfig
 from hyroads.controller.agents.frame_keys import FrameKeys
 from hyroads.controller.agents.lead import MAX_EPOCH, STALE, InForce, epoch_of, in_force_of
-from hyroads.controller.agents.protocol import AgentConfig, Hello, encode, parse_hello, parse_line
+from hyroads.controller.agents.protocol import Hello, encode, parse_hello, parse_line
 from hyroads.controller.api.metrics import refused_changes
 from hyroads.controller.control.update_order import Orders
 from hyroads.controller.core.netfile import parse

@@ -9,20 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hyroads.controller.agents.markers import PathMarkers, has_reached, parse_first, parse_passed
-from hyroads.controller.agents.protocol import (
-    MAX_LINE,
+from hyroads.controller.agents.configs import (
     AgentConfig,
     EgressFlow,
     HelloConfig,
     IngressFlow,
     PathConfig,
-    ProtocolError,
-    encode,
-    parse_hello,
-    parse_line,
     rates_document,
 )
+from hyroads.controller.agents.markers import PathMarkers, has_reached, parse_first, parse_passed
+from hyroads.controller.agents.protocol import MAX_LINE, ProtocolError, encode, parse_hello, parse_line
 from hyroads.controller.core.private_split import PrivateSplit
 
 HELLO = {"type": "hello", "version": 1, "node": "a", "boot": "9f", "token": None, "revision": 7, "program": "x 1"}

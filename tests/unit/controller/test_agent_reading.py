@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from hyroads.controller.agents.clients import ClientAccess
+from hyroads.controller.agents.listeners import Radios
 from hyroads.controller.agents.markers import SequenceMarkers
 from hyroads.controller.agents.protocol import ProtocolError
-from hyroads.controller.agents.server import MAX_LINE, AgentServer, Radios
+from hyroads.controller.agents.server import MAX_LINE, AgentServer
 from hyroads.controller.core.identity import DeviceTokens
 from hyroads.controller.framework import ryu_shim as shim
 from hyroads.controller.framework import shared_poll

@@ -18,7 +18,7 @@ from hyroads.controller.core.infer.change import Change
 from hyroads.controller.core.network import Policy
 from hyroads.controller.framework.ryu_shim import Gate, in_thread, sleep, spawn
 from hyroads.controller.model.state import DeclaredFlow, Origin, State, flow_declared, measured
-from hyroads.controller.runtime.event_loop import LARGE
+from hyroads.controller.runtime.from_settings import LARGE
 from hyroads.controller.runtime.garbage import Garbage
 from hyroads.controller.runtime.urgency import CUT_S, DECLARED_S, Urgency
 

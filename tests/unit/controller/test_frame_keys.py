@@ -8,19 +8,9 @@ from typing import Any
 
 import pytest
 
+from hyroads.controller.agents.configs import AgentConfig, BranchFlow, EgressFlow, HelloConfig, IngressFlow, PathConfig
 from hyroads.controller.agents.frame_keys import PERIOD_S, FrameKeys, is_secret, new_secret
-from hyroads.controller.agents.protocol import (
-    AgentConfig,
-    BranchFlow,
-    EgressFlow,
-    Hello,
-    HelloConfig,
-    IngressFlow,
-    PathConfig,
-    encode,
-    parse_hello,
-    parse_line,
-)
+from hyroads.controller.agents.protocol import Hello, encode, parse_hello, parse_line
 
 SECRET = "5e" * 32
 MACS = {("a", "plc"): "02:00:01:01:00:01", ("b", "plc"): "02:00:01:01:00:02", ("c", "plc"): "02:00:01:01:00:03"}

@@ -13,9 +13,10 @@ import pytest
 
 from hyroads.controller.agents.changes import DECODED, DecodedReports, WholeReport
 from hyroads.controller.agents.clients import ClientAccess
+from hyroads.controller.agents.listeners import Radios
 from hyroads.controller.agents.markers import SequenceMarkers
 from hyroads.controller.agents.protocol import Hello, parse_line
-from hyroads.controller.agents.server import STARTING_S, AgentServer, Radios
+from hyroads.controller.agents.server import STARTING_S, AgentServer
 from hyroads.controller.agents.sessions import Session, SessionColumns
 from hyroads.controller.agents.telemetry import DecodedReadings, RadioReport, WholeReading
 from hyroads.controller.control.radio_table import RadioTable

@@ -13,7 +13,7 @@ from handover_rig import NO_REPORTS, Rig
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hyroads.controller.agents.protocol import AgentConfig
+from hyroads.controller.agents.configs import AgentConfig
 from hyroads.controller.control.plan_maker import PlanMaker
 from hyroads.controller.core.addressing import Numbers
 from hyroads.controller.core.mappings import differing

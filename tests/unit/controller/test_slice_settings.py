@@ -11,7 +11,7 @@ from hyroads.controller.core.errors import ConfigError
 from hyroads.controller.core.netfile import parse as parse_network
 from hyroads.controller.core.netfile_sections import flow_document
 from hyroads.controller.core.network import PRODUCTION, Network
-from hyroads.controller.runtime.event_loop import loop_options_of
+from hyroads.controller.runtime.from_settings import loop_options_of
 from hyroads.controller.settings.controller import Settings, parse
 
 

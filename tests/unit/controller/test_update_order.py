@@ -12,15 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from planning import planned
 
-from hyroads.controller.agents.protocol import (
-    AgentConfig,
-    BranchFlow,
-    EgressFlow,
-    HelloConfig,
-    IngressFlow,
-    PathConfig,
-)
-from hyroads.controller.control.update_order import AgentView, SwitchView, UpdateOrder, Views, orders_of, pending_of
+from hyroads.controller.agents.configs import AgentConfig, BranchFlow, EgressFlow, HelloConfig, IngressFlow, PathConfig
+from hyroads.controller.control.flow_order import AgentView, SwitchView, Views, pending_of
+from hyroads.controller.control.update_order import UpdateOrder, orders_of
 from hyroads.controller.core.addressing import Numbers
 from hyroads.controller.core.network import FlowSpec
 from hyroads.controller.files.documents import read_file

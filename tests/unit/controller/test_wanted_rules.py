@@ -31,7 +31,7 @@ from hyroads.controller.ofp.rule import GroupEntry, RuleKey, is_ours
 from hyroads.controller.ofp.rules import flow_rules, rules_for
 from hyroads.controller.ofp.vlan_tags import TagRules
 from hyroads.controller.runtime.deployer import Deployer
-from hyroads.controller.switches.host_tables import RETRY_REFUSED_S
+from hyroads.controller.switches.host_layer import RETRY_REFUSED_S
 from hyroads.controller.switches.sessions import SwitchSession
 
 NODES = ("a", "b")

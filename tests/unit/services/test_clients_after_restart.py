@@ -21,7 +21,7 @@ from hyroads.controller.ofp.diff import as_installed
 from hyroads.controller.ofp.hosts import Here, There, host_rules
 from hyroads.controller.services.clients.locations import ClientService
 from hyroads.controller.settings.clients import AccessSettings
-from hyroads.controller.switches.host_tables import HostLayer
+from hyroads.controller.switches.host_layer import HostLayer
 
 NODES = [f"n{i}" for i in range(5)]
 TEXT = (
