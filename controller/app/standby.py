@@ -50,7 +50,7 @@ def _listener(endpoint: Endpoint, document: str) -> Any:
         raise ConfigError(document, "listen.peer", f"can't listen on {where}: {error.strerror}") from error
 
 
-class LeaderRoutes:
+class SavedRoutes:
     """The routes that the leader has saved. Those that did not change are not looked at again."""
 
     def __init__(self) -> None:
@@ -85,7 +85,7 @@ def begin_standby(
     learning: Learning,
 ) -> Standby:
     """This controller as one of several, which follows until it is elected; ConfigError."""
-    settings, mailbox, routes = event_loop.settings, shim.Mailbox(), LeaderRoutes()
+    settings, mailbox, routes = event_loop.settings, shim.Mailbox(), SavedRoutes()
     connections = SavedConnections(settings.mptcp.most_routed)
     region = settings.region.name if settings.region is not None else None
     prefix = ha.prefix(event_loop.declared, settings.network, region)

@@ -1,7 +1,7 @@
 """Links that failed too often lately are held down for a while (``core.estimate.flap_damping``). Pure.
 
 A link is held only while nobody loses the last path by that. Links that fall silent together at one node, as they do
-when it starts anew, count as one that failed.
+when it starts anew, are excused.
 """
 
 from __future__ import annotations
