@@ -12,11 +12,12 @@ from hyroads.controller.app.wiring import RestoredState, Services, ready
 from hyroads.controller.control.learned import Learned, LearnedError, parse_learned
 from hyroads.controller.control.learner import POLICIES
 from hyroads.controller.control.learning import Learning
-from hyroads.controller.control.restored_routes import as_objects, paths_in, routes_by, routes_document
+from hyroads.controller.control.restored_routes import RouteObjects, RoutesDocument, paths_in, routes_by
 from hyroads.controller.control.routes import Routes
 from hyroads.controller.core.checking import Endpoint
 from hyroads.controller.core.errors import ConfigError
-from hyroads.controller.core.network import Network
+from hyroads.controller.core.mappings import differing, ordered, patched
+from hyroads.controller.core.network import FlowSpec, Network
 from hyroads.controller.files.tls import client_side, server_side
 from hyroads.controller.framework import ryu_shim as shim
 from hyroads.controller.ha.etcd import Etcd
@@ -24,14 +25,19 @@ from hyroads.controller.ha.instance import Instance
 from hyroads.controller.ha.peer_links import Security, listen
 from hyroads.controller.ha.standby import Standby
 from hyroads.controller.model import state as model
-from hyroads.controller.model.state import SAVED_ORIGINS, Origin
+from hyroads.controller.model.state import SAVED_ORIGINS, DeclaredFlow, Origin
 from hyroads.controller.runtime.event_loop import EventLoop
-from hyroads.controller.runtime.persistence import Saved, to_save
+from hyroads.controller.runtime.persistence import Saved, ToSave
 from hyroads.controller.services.mptcp_saved import SavedConnections
 from hyroads.controller.settings.ha import HaSettings
 
 LOG = logging.getLogger("hyroads.ha")
 ASK_S, ASKED_AT_ONCE = 0.05, 8
+NUMBERED = (*SAVED_ORIGINS, Origin.REGION)
+"""Of flows of these origins numbers are saved: another controller of this region shall give the same ones to what comes
+from other regions.
+"""
+Fingerprint = Callable[[Network], str]
 
 
 def security_of(ha: HaSettings, document: str) -> Security:
@@ -56,23 +62,41 @@ class SavedRoutes:
     def __init__(self) -> None:
         self._paths: Mapping[str, Any] = {}
         self._named: Mapping[str, Any] = {}
+        self._specs: Mapping[str, FlowSpec] = {}
         self._routes: Routes = {}
 
     def of(self, paths: Mapping[str, Any], restored: RestoredState) -> Routes:
         """All routes, by the ids of their paths."""
         specs, named = {flow.spec.id: flow.spec for flow in restored.flows}, restored.numbers.paths
-        known = self._routes
-        same = {
-            flow: route
-            for flow, route in known.items()
-            if specs.get(flow) is route.spec
-            and paths.get(flow) == self._paths.get(flow)
-            and named.get(flow) == self._named.get(flow)
-        }
-        new = (spec for flow, spec in specs.items() if flow in paths and flow not in same)
-        self._paths, self._named = paths, named
-        self._routes = {**same, **routes_by(paths, new, restored.numbers)}
+        changed = differing(self._paths, paths) | differing(self._named, named) | differing(self._specs, specs)
+        made = routes_by(paths, (specs[flow] for flow in ordered(changed & specs.keys(), specs)), restored.numbers)
+        self._routes = patched(self._routes, made, changed)
+        self._paths, self._named, self._specs = paths, named, specs
         return self._routes
+
+
+class _ToSave:
+    """What is to be saved of a controller. Flows and routes that did not change are not looked at again."""
+
+    def __init__(self, event_loop: EventLoop, services: Callable[[], Services], fingerprint: Fingerprint) -> None:
+        self._event_loop, self._services, self._fingerprint = event_loop, services, fingerprint
+        self._of, self._routes, self._objects = ToSave(), RoutesDocument(), RouteObjects()
+        self._flows: Mapping[str, DeclaredFlow] = {}
+        self._present = frozenset[str]()
+
+    def now(self) -> tuple[Saved, frozenset[str]]:
+        """The content, and the flows whose numbers are saved."""
+        event_loop, state = self._event_loop, self._event_loop.state
+        declared, numbers = event_loop.declared, event_loop.live.numbers
+        routes = self._routes.of(self._fingerprint(declared), event_loop.live.routes, numbers)
+        services = {**self._services().to_save(state), **self._objects.of(routes)}
+        saved = self._of.of(declared, state.flows, numbers, state.constrained, services)
+        changed = differing(self._flows, state.flows)
+        self._flows = state.flows
+        if changed:
+            there = {flow for flow in changed if flow in state.flows and state.flows[flow].origin in NUMBERED}
+            self._present = self._present - changed | there
+        return saved, self._present
 
 
 def begin_standby(
@@ -81,30 +105,21 @@ def begin_standby(
     services: Callable[[], Services],
     document: str,
     *,
-    fingerprint: Callable[[Network], str],
+    fingerprint: Fingerprint,
     learning: Learning,
 ) -> Standby:
     """This controller as one of several, which follows until it is elected; ConfigError."""
     settings, mailbox, routes = event_loop.settings, shim.Mailbox(), SavedRoutes()
-    connections = SavedConnections(settings.mptcp.most_routed)
+    connections, to_save = SavedConnections(settings.mptcp.most_routed), _ToSave(event_loop, services, fingerprint)
     region = settings.region.name if settings.region is not None else None
     prefix = ha.prefix(event_loop.declared, settings.network, region)
 
     def etcd() -> Etcd:
         return Etcd(ha.nearest_first, prefix, ha.timings.etcd_timeout_s, ha.tls)
 
-    def saved() -> tuple[Saved, frozenset[str]]:
-        state = event_loop.state
-        # Another controller of this region shall give the same numbers to what comes from other regions.
-        numbered = (*SAVED_ORIGINS, Origin.REGION)
-        present = frozenset(flow for flow, each in state.flows.items() if each.origin in numbered)
-        declared, numbers = event_loop.declared, event_loop.live.numbers
-        in_force = as_objects(routes_document(fingerprint(declared), event_loop.live.routes, numbers))
-        services_saved = {**services().to_save(state), **in_force}
-        return to_save(declared, state.flows.values(), numbers, state.constrained, services_saved), present
-
     def adopt(saved: Saved) -> None:
-        restored, left_out = ready(saved, event_loop.context, connections, event_loop.declared)
+        known = event_loop.state.flows
+        restored, left_out = ready(saved, event_loop.context, connections, event_loop.declared, known)
         parts = {"flows": restored.flows, "constrained": restored.constrained, "places": restored.places}
         of_leader = routes.of(paths_in(saved.services, fingerprint(event_loop.declared)), restored)
         event_loop.adopt(partial(model.restored, **parts), restored.numbers, of_leader)  # type: ignore[arg-type]
@@ -119,7 +134,7 @@ def begin_standby(
     where = security_of(ha, document), _listener(settings.peer, document)
     events = event_loop.events.all
     instance = Instance(ha, etcd(), *where, tell=mailbox.put, events=events, learned=lambda: learning.learned)
-    return Standby(event_loop, instance, etcd(), mailbox=mailbox, saved=saved, adopt=adopt, leads=leads)
+    return Standby(event_loop, instance, etcd(), mailbox=mailbox, saved=to_save.now, adopt=adopt, leads=leads)
 
 
 def learned_in(documents: Mapping[str, Mapping[str, Any]]) -> dict[str, Learned]:

@@ -31,7 +31,7 @@ from hyroads.controller.model.handover import Constrained, Key
 from hyroads.controller.model.state import DeclaredFlow, Origin, State, TopologyContext
 from hyroads.controller.runtime.event_loop import EventLoop
 from hyroads.controller.runtime.faults import repeat
-from hyroads.controller.runtime.persistence import Saved, Store, declared
+from hyroads.controller.runtime.persistence import Saved, Store, declared, kept
 from hyroads.controller.runtime.telemetry import Telemetry
 from hyroads.controller.services.access_rules import AccessRuleService
 from hyroads.controller.services.clients.declared import interfaces_of, places_from, saved_places
@@ -104,15 +104,19 @@ def restored_in(
 
 
 def ready(
-    saved: Saved, context: TopologyContext, mptcp: SavedConnections, network: Network | None = None
+    saved: Saved,
+    context: TopologyContext,
+    mptcp: SavedConnections,
+    network: Network | None = None,
+    known: Mapping[str, DeclaredFlow] | None = None,
 ) -> tuple[RestoredState, list[ConfigError]]:
     """What was saved, on this network, and what is left out of it. ``network`` is the file, if it was read again;
-    ``mptcp`` reads MPTCP connections.
+    ``mptcp`` reads MPTCP connections. Flows that are the same as in ``known`` are the very objects of there.
     """
-    flows = declared(network or context.network, saved)
+    flows = declared(network or context.network, saved, known)
     connections, problems = mptcp.of(saved.services.get("connections"), context, time.monotonic())
     taken = {flow.spec.id: flow for flow in flows}
-    flows += [DeclaredFlow(spec, Origin.MPTCP) for spec in mptcp.flows(connections, taken)]
+    flows += [kept(spec, Origin.MPTCP, known) for spec in mptcp.flows(connections, taken)]
     specs = {flow.spec.id: flow.spec for flow in flows}
     ncasts, no_ncasts = ncasts_from(saved.services.get("ncasts"), context.network, specs)
     places, no_places = places_from(saved.services.get("places"), context)

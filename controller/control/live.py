@@ -199,7 +199,8 @@ class Live:
         """Take the routes of the leader where ours are others; whether there were any."""
         other = self._leader.unlike(self._routes)
         if other:
-            self._routes = {**self._routes, **other}
+            self._routes = patched(self._routes, other)
+            self._route_maker.adopt(self._routes, other)
         return bool(other)
 
     def adopt_rates(self, node: str, rates_mbps: Mapping[tuple[int, int], float]) -> None:

@@ -12,7 +12,7 @@ from hashlib import blake2b
 from typing import Any
 
 from hyroads.controller.core.addressing import Numbers, PathName
-from hyroads.controller.core.mappings import differing, patched
+from hyroads.controller.core.mappings import ObjectsById, differing, ordered, patched
 from hyroads.controller.core.netfile import to_document
 from hyroads.controller.core.network import FlowSpec, Network
 
@@ -60,10 +60,23 @@ def _is_saved(route: FlowRoute) -> bool:
     return route.reason is None and not route.ends and not route.spec.paths
 
 
-def as_objects(document: Mapping[str, Any]) -> dict[str, Any]:
-    """What :func:`routes_document` gave as services' state in which each flow's route is an object of its own."""
-    routes = [{"flow": flow, "paths": ids} for flow, ids in document["paths"].items()]
-    return {"routes": routes, "routes_of": document["network"]}
+class RouteObjects:
+    """Gives what a :class:`RoutesDocument` gave as services' state in which each flow's route is an object of its own.
+    Those that did not change are the very objects of before.
+    """
+
+    def __init__(self) -> None:
+        self._paths: Mapping[str, Any] = {}
+        self._objects: Mapping[str, Any] = {}
+
+    def of(self, document: Mapping[str, Any]) -> dict[str, Any]:
+        """The state of services for these routes."""
+        paths: Mapping[str, Any] = document["paths"]
+        changed = differing(self._paths, paths)
+        made = {flow: {"flow": flow, "paths": paths[flow]} for flow in ordered(changed, paths) if flow in paths}
+        self._objects = patched(self._objects, made, changed)
+        self._paths = paths
+        return {"routes": ObjectsById(self._objects), "routes_of": document["network"]}
 
 
 def paths_in(services: Mapping[str, Any], network: str) -> Mapping[str, Any]:

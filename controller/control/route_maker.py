@@ -32,6 +32,8 @@ class RouteMaker:
         self._others: set[str] = set()
         """Flows that any change of the network may concern."""
         self._grouped = 0
+        self._foreign: set[str] = set()
+        """Flows whose routes another controller has made, perhaps with links that are gone in our network."""
 
     def make(self, state: State, live: LiveNetwork, before: Routes, *, same_network: bool) -> Routes:
         """Routes of all declared flows of a state in this network; the others are as for :func:`make_routes`."""
@@ -43,10 +45,21 @@ class RouteMaker:
                 self._taken.setdefault(frames_of(routes[flow].spec), flow)
         self._note(routes)
         self._state, self._live = state, live
+        if not same_network:
+            self._foreign = set()
         return routes
 
     def improved(self, routes: Routes) -> None:
         """The routes are these from now on, of the same flows in the same state and network."""
+        self._note(routes)
+
+    def adopt(self, routes: Routes, foreign: Collection[str]) -> None:
+        """The same, some of them as another controller has made them; also of flows that are to come."""
+        known = self._routes
+        if any(flow in known and _takes_frames(known[flow]) != _takes_frames(routes[flow]) for flow in foreign):
+            # Others may carry the same frames: all are looked at.
+            self._state = None
+        self._foreign.update(foreign)
         self._note(routes)
 
     def asked(self, live: LiveNetwork, flows: Collection[str], known: Routes) -> list[str]:
@@ -94,11 +107,11 @@ class RouteMaker:
         if any(getattr(last, name) is not getattr(state, name) for name in basis):
             return None
         changed = differing(last.flows, state.flows)
-        if any(flow in before for flow in changed & state.flows.keys()) or not self._may_go(changed, state, before):
+        if any(flow in last.flows for flow in changed & state.flows.keys()) or not self._may_go(changed, state, before):
             return None
         concerned = set() if same_network else self._concerned(live) - changed
         edges, found = Edges(state, live), {}
-        asked = {flow for flow in changed | concerned if flow in state.flows}
+        asked = (changed | concerned) & state.flows.keys()
         # The first of several flows that carry the same frames takes them.
         for flow in ordered(asked, state.flows):
             spec, old = state.flows[flow].spec, before.get(flow)
@@ -122,7 +135,7 @@ class RouteMaker:
         was = self._live.capacities if self._live is not None else live.capacities
         gone = np.flatnonzero((was > 0) & (live.capacities <= 0)).tolist()
         links = live.network.links
-        return self._others.union(*(self._over.get(links[link].id, ()) for link in gone))
+        return self._others.union(self._foreign, *(self._over.get(links[link].id, ()) for link in gone))
 
     def _may_go(self, changed: set[str], state: State, before: Routes) -> bool:
         """Whether no other flow gets the frames of those that are gone."""

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 from itertools import compress, count
 from operator import is_not
-from typing import TypeVar
+from typing import Any, TypeVar
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")
@@ -47,6 +48,13 @@ class _Patched(dict[Key, Value]):
             if at == number:
                 return found
         return None
+
+
+@dataclass(frozen=True, eq=False)
+class ObjectsById:
+    """A list of objects as a mapping by their ids, which is never changed."""
+
+    of: Mapping[str, Any]
 
 
 def patched(base: Mapping[Key, Value], changes: Mapping[Key, Value], gone: Iterable[Key] = ()) -> Mapping[Key, Value]:

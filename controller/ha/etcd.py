@@ -10,8 +10,8 @@ import base64
 import json
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -57,19 +57,22 @@ class _Value:
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """To a transaction: ``parts`` are the values of each range that was read."""
+    """To a transaction: ``parts`` are the values of each range that was read, ``counts`` how many keys are in it."""
 
     succeeded: bool
     revision: int
     parts: tuple[list[_Value], ...]
+    counts: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """The intents. ``names`` are all keys that are there; ``values`` those that were asked for, all or the new ones."""
+    """The intents. ``names`` are all keys that are there, None if none has gone; ``values`` are those that were asked
+    for, all or the new ones.
+    """
 
     values: Keys
-    names: frozenset[str]
+    names: frozenset[str] | None
     stamp: int
     revision: int
 
@@ -159,19 +162,33 @@ class Etcd:
 
     # -- the state
 
-    def intents(self, since: int = 0) -> Read:
-        """Keys below ``intents/`` and the values of those that were changed after a revision; EtcdError."""
+    def intents(self) -> Read:
+        """Keys below ``intents/`` and their values; EtcdError."""
         prefix = self.prefix + INTENTS
-        reads = [_range(self.prefix + STAMP), _range(prefix, prefix=True, limit=MAX_KEYS, since=since)]
-        if since:
-            # What is not there any more was changed by nobody.
-            reads.append(_range(prefix, prefix=True, limit=MAX_KEYS, names=True))
-        answer = self._transact((), reads)
-        stamp, *parts = answer.parts
-        strip = len(self.prefix)
-        values = {value.key[strip:]: value.text for value in parts[0]}
-        names = frozenset(value.key[strip:] for value in parts[-1])
-        return Read(values, names, stamp[0].revision if stamp else 0, answer.revision)
+        answer = self._transact((), [_range(self.prefix + STAMP), _range(prefix, prefix=True, limit=MAX_KEYS)])
+        read = self._read(answer)
+        return replace(read, names=frozenset(read.values))
+
+    def changes(self, since: int, known: Collection[str]) -> Read:
+        """The values of keys that were changed after a revision, of which these were ``known``; EtcdError.
+
+        What is not there any more was changed by nobody. Names are asked for only if there are fewer than there were:
+        with thousands of flows they are a megabyte.
+        """
+        prefix = self.prefix + INTENTS
+        new = [_range(self.prefix + STAMP), _range(prefix, prefix=True, limit=MAX_KEYS, since=since)]
+        answer = self._transact((), [*new, _range(prefix, prefix=True, counts=True)])
+        read = self._read(answer)
+        if answer.counts[-1] == len(known) + sum(key not in known for key in read.values):
+            return read
+        answer = self._transact((), [*new, _range(prefix, prefix=True, limit=MAX_KEYS, names=True)])
+        names = frozenset(value.key[len(self.prefix) :] for value in answer.parts[-1])
+        return replace(self._read(answer), names=names)
+
+    def _read(self, answer: _Answer) -> Read:
+        stamp, values, *_ = answer.parts
+        texts = {value.key[len(self.prefix) :]: value.text for value in values}
+        return Read(texts, None, stamp[0].revision if stamp else 0, answer.revision)
 
     def write(self, transaction: Transaction) -> int:
         """Carry out a transaction that compares our epoch; the revision. StaleEpochError; EtcdError: perhaps it was."""
@@ -250,7 +267,8 @@ def _answer(answer: Any, operations: Sequence[_Json]) -> _Answer:
     reads = sum("request_range" in one for one in operations)
     if succeeded and len(parts) != reads:
         raise ValueError(f"expected {reads} ranges, got {len(parts)}")
-    return _Answer(succeeded, int(answer["header"]["revision"]), parts)
+    counts = (int(one["response_range"].get("count", 0)) for one in responses if "response_range" in one)
+    return _Answer(succeeded, int(answer["header"]["revision"]), parts, tuple(counts) if succeeded else ())
 
 
 def _coded(text: str) -> str:
@@ -266,7 +284,9 @@ def _end(prefix: str) -> str:
     return prefix[:-1] + chr(ord(prefix[-1]) + 1)
 
 
-def _range(key: str, *, prefix: bool = False, limit: int = 1, since: int = 0, names: bool = False) -> _Json:
+def _range(
+    key: str, *, prefix: bool = False, limit: int = 1, since: int = 0, names: bool = False, counts: bool = False
+) -> _Json:
     found: _Json = {"key": _coded(key), "limit": limit}
     if prefix:
         found["range_end"] = _coded(_end(key))
@@ -274,6 +294,8 @@ def _range(key: str, *, prefix: bool = False, limit: int = 1, since: int = 0, na
         found["min_mod_revision"] = since + 1
     if names:
         found["keys_only"] = True
+    if counts:
+        found["count_only"] = True
     return {"request_range": found}
 
 

@@ -26,8 +26,8 @@ def import_state(document: Mapping[str, Any], ha: HaSettings, prefix: str, *, re
     seen, read = etcd.seen(), etcd.intents()
     if seen.owner is not None:
         raise ImportRefusedError(f"controller {seen.owner.name!r} leads: stop all controllers first")
-    if read.names and not replace:
-        raise ImportRefusedError(f"etcd has {len(read.names)} objects below {prefix} already")
+    if read.values and not replace:
+        raise ImportRefusedError(f"etcd has {len(read.values)} objects below {prefix} already")
     encoder = KeyEncoder()
     encoder.adopt({key: loaded(text) for key, text in read.values.items()})
     keys = encoder.encode(Intents.of_document(document))

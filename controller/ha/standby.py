@@ -9,13 +9,15 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from itertools import chain
 from typing import Any
 
 from hyroads.controller.control.live import inline
+from hyroads.controller.core.addressing import Numbers
 from hyroads.controller.core.errors import ConfigError
+from hyroads.controller.core.mappings import differing, patched
 from hyroads.controller.core.netfile_sections import flow_document
 from hyroads.controller.core.network import FlowSpec, Network
 from hyroads.controller.framework import ryu_shim as shim
@@ -31,12 +33,12 @@ from .etcd import SCHEMA_KEY, STAMP, Etcd, EtcdError, Read, StaleEpochError
 from .instance import Changed, Heard, Instance
 from .store import (
     SCHEMA,
-    FlowItem,
+    Decoder,
     Intents,
     KeyEncoder,
+    Keys,
     Put,
     Transaction,
-    decode_values,
     difference,
     loaded,
     transactions,
@@ -51,41 +53,43 @@ LARGE = 200
 NAME = "etcd"
 
 
-def intents_of(saved: Saved, present: frozenset[str]) -> Intents:
-    """What is saved, in the words of the store. Only numbers of flows that are ``present`` are."""
-    numbers = {flow: number for flow, number in saved.numbers.flows.items() if flow in present}
-    return Intents(
-        flows=[FlowItem(flow.id, flow, partial(flow_document, flow)) for flow in saved.flows],
-        removed=saved.removed,
-        numbers=numbers,
-        paths={flow: paths for flow, paths in saved.numbers.paths.items() if flow in numbers},
-        places=places_document(saved.constrained),
-        services=saved.services,
-    )
+def intents_of(saved: Saved, present: frozenset[str], services: Mapping[str, Any]) -> Intents:
+    """What is saved, in the words of the store, with these services. Only numbers of flows that are ``present`` are."""
+    numbers, places = saved.numbers, places_document(saved.constrained)
+    return Intents(saved.by_id, flow_document, saved.removed, numbers.flows, numbers.paths, present, places, services)
 
 
 class Mirror:
     """The intents in etcd as they were read last, and what they mean. What has not changed is not parsed again."""
 
     def __init__(self) -> None:
-        self.keys: dict[str, str] = {}
+        self.keys: Keys = {}
         self.stamp = self.revision = 0
-        self.values: dict[str, Any] = {}
+        self.values: Mapping[str, Any] = {}
         """The same, parsed; None: that failed."""
+        self._decoder = Decoder()
         self._flows: dict[str, tuple[object, FlowSpec | None]] = {}
+        self._numbers = Numbers()
+        self._paths: Mapping[str, Any] = {}
+        """As they were decoded last; nothing if some of them could not be used."""
 
     def take(self, read: Read) -> bool:
         """What was read; whether anything differs from before."""
         before = self.keys
-        self.keys = {**{key: text for key, text in before.items() if key in read.names}, **read.values}
-        known = {key: value for key, value in self.values.items() if key in self.keys}
-        self.values = {**known, **{key: loaded(text) for key, text in read.values.items()}}
+        gone = before.keys() - read.names if read.names is not None else frozenset[str]()
+        values = {key: loaded(text) for key, text in read.values.items() if before.get(key) != text}
+        self.keys = patched(before, {key: read.values[key] for key in values}, gone)
+        self.values = patched(self.values, values, gone)
+        for key in gone:
+            self._decoder.drop(key)
+        for key, value in values.items():
+            self._decoder.take(key, value)
         self.stamp, self.revision = read.stamp, read.revision
-        return self.keys != before
+        return bool(gone or values)
 
     def saved(self, network: Network) -> tuple[Saved, list[str]]:
         """The content, and what of it can't be used. Needs no green threads: it takes long where there is much."""
-        document, wrong = decode_values(self.values)
+        document, wrong = self._decoder.document(), self._decoder.wrong
         flows = {}
         known, self._flows = self._flows, {}
         for flow in document["flows"]:
@@ -98,9 +102,22 @@ class Mirror:
                 wrong.append(f"flow {name[:64]}")
             else:
                 flows[last[1].id] = last[1]
-        rest, problems = decode({**document, "flows": []}, NAME, network)
+        rest, problems = decode({**document, "flows": [], **self._new_paths(document["paths"])}, NAME, network)
         wrong += [str(problem) for problem in problems]
-        return Saved(tuple(flows.values()), rest.removed, rest.numbers, rest.constrained, rest.services), wrong
+        self._numbers = self._numbers_of(rest.numbers, document["paths"])
+        self._paths = {} if problems else document["paths"]
+        return Saved(tuple(flows.values()), rest.removed, self._numbers, rest.constrained, rest.services), wrong
+
+    def _new_paths(self, paths: Mapping[str, Any]) -> dict[str, Any]:
+        """The section of paths, of those flows alone of which they were not decoded."""
+        return {"paths": {flow: paths[flow] for flow in differing(self._paths, paths) if flow in paths}}
+
+    def _numbers_of(self, new: Numbers, paths: Mapping[str, Any]) -> Numbers:
+        """What is as before is the same object, so that nobody looks at it again."""
+        last = self._numbers
+        numbers = {flow: number for flow, number in new.flows.items() if last.flows.get(flow) != number}
+        known = patched(last.flows, numbers, last.flows.keys() - new.flows.keys())
+        return Numbers(known, patched(last.paths, new.paths, last.paths.keys() - paths.keys()))
 
 
 def _parsed(flow: Mapping[str, Any], network: Network) -> FlowSpec | None:
@@ -131,6 +148,8 @@ class Standby:
         self._mirror, self._encoder = Mirror(), KeyEncoder()
         self._is_known = False
         """Whether the mirror is what is in etcd."""
+        self._has_orders = False
+        """Whether the encoder knows the order of what is in the mirror."""
         self._has_heard = False
         """Whether some leader has sent us the events that there were before."""
         self._told: deque[tuple[Event, ...]] = deque()
@@ -199,7 +218,7 @@ class Standby:
         """Take what is in etcd; whether that was possible."""
         with self._lock:
             try:
-                read = shim.in_thread(self.etcd.intents, self._mirror.revision if self._is_known else 0)
+                read = shim.in_thread(self._read)
             except EtcdError:
                 return False
             if not self._is_known:
@@ -214,6 +233,10 @@ class Standby:
             self._is_known, self._is_behind = True, False
             return True
 
+    def _read(self) -> Read:
+        mirror = self._mirror
+        return self.etcd.changes(mirror.revision, mirror.keys) if self._is_known else self.etcd.intents()
+
     def _take(self) -> None:
         network = self.event_loop.declared
         is_large = len(self._mirror.keys) > LARGE
@@ -222,7 +245,7 @@ class Standby:
             self.event_loop.fault(NAME, f"{len(wrong)} entries are left out: {', '.join(wrong[:5])}")
         self._told = deque(told_in(saved.services))
         self.adopt(saved)
-        self._encoder.adopt(self._mirror.values)
+        self._has_orders = False
 
     def _lead(self, told: Lead) -> None:
         """Nobody writes intents of an earlier epoch any more: what there is now is the last that was confirmed."""
@@ -300,14 +323,16 @@ class Standby:
         if not self._is_known:
             self._mirror = Mirror()
             self._mirror.take(shim.in_thread(self.etcd.intents))
+            self._has_orders, self._is_known = False, True
+        if not self._has_orders:
             self._encoder.adopt(self._mirror.values)
-            self._is_known = True
+            self._has_orders = True
         told = told_with(self._told, events)
         services = {**saved.services, **told_objects(told)}
-        self._write(epoch, self._encoder.encode(intents_of(replace(saved, services=services), present)))
+        self._write(epoch, self._encoder.encode(intents_of(saved, present, services)))
         self._told = told
 
-    def _write(self, epoch: int, keys: dict[str, str]) -> None:
+    def _write(self, epoch: int, keys: Keys) -> None:
         etcd, mirror = self.etcd, self._mirror
         # Events come first, also where a change needs several transactions.
         operations = sorted(difference(mirror.keys, keys), key=lambda each: not each.key.startswith(TOLD_KEYS))

@@ -14,9 +14,8 @@ Order counts where people see it: an object keeps the number that it was given w
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 from operator import itemgetter
 from typing import Any
@@ -24,6 +23,7 @@ from urllib.parse import quote, unquote
 
 from hyroads.controller.core.addressing import PathName
 from hyroads.controller.core.errors import HyroadsError
+from hyroads.controller.core.mappings import ObjectsById, differing, ordered, patched
 
 SCHEMA = 1
 """Of these keys. An instance reads and writes the schema before, too, until an upgrade is finished."""
@@ -81,108 +81,189 @@ class Transaction:
     operations: tuple[Operation, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class FlowItem:
-    """A declared flow. ``of`` is the same object as long as the document is the same."""
-
-    id: str
-    of: object
-    document: Callable[[], Document]
-
-
 @dataclass(frozen=True)
 class Intents:
-    """What is to be saved, see ``runtime.persistence.Saved``."""
+    """What is to be saved, see ``runtime.persistence.Saved``. ``flows`` are by id, and ``document`` makes a document of
+    one; of flows that are not ``present`` no number is saved. A service's :class:`ObjectsById` is saved as its list.
 
-    flows: Sequence[FlowItem] = ()
+    Mappings must not be changed once they were given: what differs is found by the objects in them.
+    """
+
+    flows: Mapping[str, Any] = field(default_factory=dict)
+    document: Callable[[Any], Document] = dict
     removed: Iterable[str] = ()
-    numbers: Mapping[str, int] | None = None
-    paths: Mapping[str, Mapping[PathName, int]] | None = None
+    numbers: Mapping[str, int] = field(default_factory=dict)
+    paths: Mapping[str, Mapping[PathName, int]] = field(default_factory=dict)
+    present: frozenset[str] = frozenset()
     places: Sequence[Document] = ()
-    services: Mapping[str, Any] | None = None
+    services: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def of_document(cls, document: Document) -> Intents:
         """Of the checked sections of a state file."""
-        flows = [FlowItem(str(one["id"]), one, partial(dict, one)) for one in document.get("flows", ()) if "id" in one]
-        given = document.get("paths", {})
+        flows = {str(one["id"]): one for one in document.get("flows", ()) if "id" in one}
+        given, numbers = document.get("paths", {}), document.get("numbers", {})
         paths = {flow: {tuple(entry[1:]): entry[0] for entry in entries} for flow, entries in given.items()}
         rest = document.get("places", ()), document.get("services", {})
-        return cls(flows, document.get("removed", ()), document.get("numbers", {}), paths, *rest)
+        return cls(flows, dict, document.get("removed", ()), numbers, paths, frozenset(numbers), *rest)
+
+
+class _Orders:
+    """The order of objects, by id: each keeps the number that it was given when it came, unless their order differs."""
+
+    def __init__(self, known: dict[str, int] | None = None) -> None:
+        self._known = known or {}
+        self._names: list[str] = []
+        """In this order."""
+
+    def __getitem__(self, name: str) -> int | None:
+        return self._known.get(name)
+
+    def take(self, names: Mapping[str, object], changed: Collection[str]) -> set[str]:
+        """These are there from now on; ``changed`` are all that came or went, and perhaps others. Who has another
+        number than before.
+        """
+        now = list(names)
+        new = ordered({name for name in changed if name in names and name not in self._known}, now)
+        gone = {name for name in changed if name in self._known and name not in names}
+        stay = [name for name in self._names if name not in gone] if gone else self._names
+        if len(stay) + len(new) != len(now) or now[: len(stay)] != stay:
+            return self._all_anew(now)
+        for name in gone:
+            del self._known[name]
+        first = self._known[stay[-1]] + 1 if stay else 0
+        self._known |= {name: number for number, name in enumerate(new, start=first)}
+        self._names = now
+        return set(new)
+
+    def _all_anew(self, now: list[str]) -> set[str]:
+        known, self._names = self._known, now
+        stay = [known[name] for name in now if name in known]
+        new_last = all(name in known for name in now[: len(stay)])
+        if not new_last or any(a >= b for a, b in pairwise(stay)):
+            self._known = {name: number for number, name in enumerate(now)}
+        else:
+            first = (stay[-1] + 1 if stay else 0) - len(stay)
+            self._known = {name: known.get(name, first + number) for number, name in enumerate(now)}
+        return {name for name, number in self._known.items() if known.get(name) != number}
+
+
+class _List:
+    """The keys of a list of objects, by their ids."""
+
+    def __init__(self, orders: _Orders) -> None:
+        self._orders = orders
+        self._items: Mapping[str, Any] = {}
+
+    def changes(self, prefix: str, items: Mapping[str, Any]) -> dict[str, str | None]:
+        """The keys that have other values than the last time, None where there is none any more."""
+        changed = differing(self._items, items)
+        changed |= self._orders.take(items, changed)
+        self._items = items
+        return {
+            prefix + quoted(name): json.dumps({"order": self._orders[name], "value": items[name]})
+            if name in items
+            else None
+            for name in sorted(changed)
+        }
 
 
 class KeyEncoder:
-    """Makes keys. What has not changed since the last time is not encoded again."""
+    """Makes keys. What has not changed since the last time is not encoded again, and of mappings that were made of
+    those of the last time (``core.mappings``) only what they changed is looked at.
+    """
 
     def __init__(self) -> None:
-        self._orders: dict[str, dict[str, int]] = {}
-        """By list: the order of its objects, by key."""
-        self._flows: dict[str, tuple[tuple[object, ...], str]] = {}
+        self.adopt({})
 
     def adopt(self, values: Mapping[str, Any]) -> None:
         """Objects that are there keep the order that they have. ``values`` were parsed, by key."""
-        self._orders, self._flows = {}, {}
+        orders: dict[str, dict[str, int]] = {}
         for key, value in values.items():
             order = value.get("order") if isinstance(value, dict) else None
             if isinstance(order, int):
-                self._orders.setdefault(key[: key.rindex("/") + 1], {})[key] = order
+                prefix, _, name = key.rpartition("/")
+                orders.setdefault(f"{prefix}/", {})[unquote(name)] = order
+        self._orders = {prefix: _Orders(known) for prefix, known in orders.items()}
+        self._begin_anew()
 
-    def encode(self, intents: Intents) -> dict[str, str]:
-        """Values by key."""
-        keys = self._of_flows(intents)
-        keys |= {f"{_REMOVED}{quoted(flow)}": "true" for flow in intents.removed}
-        places = {f"{_PLACES}{quoted(one['client'])}/{quoted(one['flow'] or '')}": one for one in intents.places}
-        keys |= {key: json.dumps(one) for key, one in places.items()}
-        for service, value in (intents.services or {}).items():
-            keys |= self._of_service(f"{_SERVICES}{quoted(service)}/", value)
-        if len(keys) > MAX_KEYS:
-            raise StoreError(f"expected at most {MAX_KEYS} objects to save, got {len(keys)}")
-        return keys
+    def _begin_anew(self) -> None:
+        self._keys: Keys = {}
+        self._of_flows = Intents()
+        self._lists: dict[str, _List] = {}
+        self._others: Keys = {}
+        """What was not made of mappings."""
 
-    def _of_flows(self, intents: Intents) -> dict[str, str]:
-        numbers, paths = intents.numbers or {}, intents.paths or {}
-        items = {f"{_FLOWS}{quoted(item.id)}": item for item in intents.flows}
-        orders = self._ordered(_FLOWS, list(items))
-        found: dict[str, tuple[tuple[object, ...], str]] = {}
-        names = {f"{_FLOWS}{quoted(flow)}": flow for flow in (*(item.id for item in intents.flows), *numbers)}
-        for key, flow in names.items():
-            item = items.get(key)
-            basis = (item.of if item else None, numbers.get(flow), paths.get(flow), orders.get(key))
-            known = self._flows.get(key)
-            if known is not None and all(a is b or a == b for a, b in zip(known[0], basis, strict=True)):
-                found[key] = known
-                continue
-            ids = sorted((number, path) for path, number in (paths.get(flow) or {}).items())
-            document = {
-                "order": basis[3],
-                "flow": item.document() if item else None,
-                "number": basis[1],
-                "paths": [[number, *path] for number, path in ids],
-            }
-            found[key] = basis, json.dumps(document)
-        self._flows = found
-        return {key: text for key, (_, text) in found.items()}
+    def encode(self, intents: Intents) -> Keys:
+        """Values by key, in no order; a mapping that must not be changed. StoreError if there are too many."""
+        try:
+            changes = self._flows_changes(intents)
+            others = {f"{_REMOVED}{quoted(flow)}": "true" for flow in intents.removed}
+            places = {f"{_PLACES}{quoted(one['client'])}/{quoted(one['flow'] or '')}": one for one in intents.places}
+            others |= {key: json.dumps(one) for key, one in places.items()}
+            for service, value in intents.services.items():
+                prefix = f"{_SERVICES}{quoted(service)}/"
+                if isinstance(value, ObjectsById):
+                    listed = self._lists.setdefault(prefix, _List(self._ordered_by(prefix)))
+                    changes |= listed.changes(prefix, value.of)
+                else:
+                    others |= self._of_service(prefix, value)
+            self._finish(changes, others, intents)
+        except BaseException:
+            # What was looked at already counts as known.
+            self._begin_anew()
+            raise
+        if len(self._keys) > MAX_KEYS:
+            raise StoreError(f"expected at most {MAX_KEYS} objects to save, got {len(self._keys)}")
+        return self._keys
+
+    def _finish(self, changes: dict[str, str | None], others: Keys, intents: Intents) -> None:
+        lists = {f"{_SERVICES}{quoted(name)}/" for name, of in intents.services.items() if isinstance(of, ObjectsById)}
+        for prefix in self._lists.keys() - lists:
+            changes |= self._lists.pop(prefix).changes(prefix, {})
+        changes |= dict.fromkeys(self._others.keys() - others.keys() - changes.keys())
+        changes |= {key: text for key, text in others.items() if self._others.get(key) != text}
+        there = {key: text for key, text in changes.items() if text is not None}
+        self._keys = patched(self._keys, there, changes.keys() - there.keys())
+        self._others = others
+
+    def _ordered_by(self, prefix: str) -> _Orders:
+        return self._orders.setdefault(prefix, _Orders())
+
+    def _flows_changes(self, intents: Intents) -> dict[str, str | None]:
+        """The keys of flows that have other values than the last time, None where there is none any more."""
+        last, self._of_flows, orders = self._of_flows, intents, self._ordered_by(_FLOWS)
+        changed = differing(last.flows, intents.flows)
+        changed |= orders.take(intents.flows, changed)
+        changed |= differing(last.numbers, intents.numbers) | differing(last.paths, intents.paths)
+        if intents.present is not last.present:
+            changed |= intents.present ^ last.present
+        found: dict[str, str | None] = {}
+        for flow in sorted(changed):
+            number = intents.numbers.get(flow) if flow in intents.present else None
+            is_there = flow in intents.flows
+            found[f"{_FLOWS}{quoted(flow)}"] = (
+                self._flow_text(intents, flow, number) if is_there or number is not None else None
+            )
+        return found
+
+    def _flow_text(self, intents: Intents, flow: str, number: int | None) -> str:
+        is_there, paths = flow in intents.flows, intents.paths.get(flow, {}) if number is not None else {}
+        document = {
+            "order": self._ordered_by(_FLOWS)[flow] if is_there else None,
+            "flow": intents.document(intents.flows[flow]) if is_there else None,
+            "number": number,
+            "paths": [[of, *path] for of, path in sorted((of, path) for path, of in paths.items())],
+        }
+        return json.dumps(document)
 
     def _of_service(self, prefix: str, value: Any) -> dict[str, str]:
         names = _names(value)
         if names is None:
             return {prefix + _WHOLE: json.dumps({"value": value})}
-        items = {prefix + quoted(name): item for name, item in zip(names, value, strict=True)}
-        orders = self._ordered(prefix, list(items))
-        return {key: json.dumps({"order": orders[key], "value": item}) for key, item in items.items()}
-
-    def _ordered(self, prefix: str, keys: Sequence[str]) -> Mapping[str, int]:
-        """The order of each; what was there keeps its own, unless it is in another order now."""
-        known = self._orders.get(prefix, {})
-        stay = [known[key] for key in keys if key in known]
-        new_last = all(key in known for key in keys[: len(stay)])
-        if not new_last or any(a >= b for a, b in pairwise(stay)):
-            orders = {key: number for number, key in enumerate(keys)}
-        else:
-            first = (stay[-1] + 1 if stay else 0) - len(stay)
-            orders = {key: known.get(key, first + number) for number, key in enumerate(keys)}
-        self._orders[prefix] = orders
-        return orders
+        items, orders = dict(zip(names, value, strict=True)), self._ordered_by(prefix)
+        orders.take(items, items)
+        return {prefix + quoted(name): json.dumps({"order": orders[name], "value": of}) for name, of in items.items()}
 
 
 def decode_keys(keys: Keys) -> tuple[dict[str, Any], list[str]]:
@@ -192,57 +273,100 @@ def decode_keys(keys: Keys) -> tuple[dict[str, Any], list[str]]:
 
 def decode_values(values: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """The same of values that were parsed (None: that failed)."""
-    found = _Decoded()
-    wrong = [key for key in sorted(values) if not found.take(key, values[key])]
-    return found.document(), wrong
+    decoder = Decoder()
+    for key, value in values.items():
+        decoder.take(key, value)
+    return decoder.document(), decoder.wrong
 
 
-class _Decoded:
+class Decoder:
+    """The sections of a state file, of keys that come, change and go."""
+
     def __init__(self) -> None:
-        self._document: dict[str, Any] = {"removed": [], "numbers": {}, "paths": {}, "places": []}
-        self._lists: dict[str, list[tuple[int, str, Any]]] = {}
+        self._removed: dict[str, str] = {}
+        self._numbers: dict[str, Any] = {}
+        self._paths: dict[str, Any] = {}
+        self._places: dict[str, Any] = {}
+        self._lists: dict[str, dict[str, tuple[int, str, Any]]] = {}
         self._services: dict[str, Any] = {}
+        self._wrong: set[str] = set()
 
-    def take(self, key: str, value: Any) -> bool:
-        """A key with its value; False if it is none that can be used."""
-        match key.removeprefix(INTENTS).split("/"), value:
+    @property
+    def wrong(self) -> list[str]:
+        """The keys whose values can't be used."""
+        return sorted(self._wrong)
+
+    def take(self, key: str, value: Any) -> None:
+        """A key has a value, or another one than before."""
+        self.drop(key)
+        match _parts(key), value:
             case ["flows", name], {"flow": flow, "number": number, "paths": list(paths)}:
                 self._take_flow(key, unquote(name), value, (flow, number, paths))
             case ["removed", name], True:
-                self._document["removed"].append(unquote(name))
+                self._removed[key] = unquote(name)
             case ["places", _, _], dict():
-                self._document["places"].append(value)
+                self._places[key] = value
             case ["services", name, "="], {"value": whole}:
                 self._services[unquote(name)] = whole
             case ["services", name, _], {"order": int(order), "value": one}:
-                self._lists.setdefault(unquote(name), []).append((order, key, one))
+                self._lists.setdefault(unquote(name), {})[key] = order, key, one
             case _:
-                return False
-        return True
+                self._wrong.add(key)
 
     def _take_flow(self, key: str, name: str, value: Document, parts: tuple[Any, Any, list[Any]]) -> None:
         flow, number, paths = parts
         order = value.get("order")
         if isinstance(flow, dict):
-            self._lists.setdefault(_FLOWS, []).append((order if isinstance(order, int) else 0, key, flow))
+            self._lists.setdefault(_FLOWS, {})[key] = order if isinstance(order, int) else 0, key, flow
         if number is not None:
-            self._document["numbers"][name] = number
+            self._numbers[name] = number
         if paths:
-            self._document["paths"][name] = paths
+            self._paths[name] = paths
+
+    def drop(self, key: str) -> None:
+        """A key is not there any more, if it was."""
+        self._wrong.discard(key)
+        match _parts(key):
+            case ["flows", name]:
+                self._drop_of_list(_FLOWS, key)
+                self._numbers.pop(unquote(name), None)
+                self._paths.pop(unquote(name), None)
+            case ["removed", _]:
+                self._removed.pop(key, None)
+            case ["places", _, _]:
+                self._places.pop(key, None)
+            case ["services", name, "="]:
+                self._services.pop(unquote(name), None)
+            case ["services", name, _]:
+                self._drop_of_list(unquote(name), key)
+
+    def _drop_of_list(self, name: str, key: str) -> None:
+        objects = self._lists.get(name)
+        if objects is not None and objects.pop(key, None) is not None and not objects:
+            del self._lists[name]
 
     def document(self) -> dict[str, Any]:
         """The sections."""
         lists = {
-            name: [one for _, _, one in sorted(items, key=itemgetter(0, 1))] for name, items in self._lists.items()
+            name: [one for _, _, one in sorted(objects.values(), key=itemgetter(0, 1))]
+            for name, objects in self._lists.items()
         }
-        flows = lists.pop(_FLOWS, [])
-        return {"flows": flows, **self._document, "services": {**self._services, **lists}}
+        return {
+            "flows": lists.pop(_FLOWS, []),
+            "removed": [name for _, name in sorted(self._removed.items())],
+            # Of several flows with one number the first has it.
+            "numbers": dict(sorted(self._numbers.items())),
+            "paths": dict(self._paths),
+            "places": [place for _, place in sorted(self._places.items(), key=itemgetter(0))],
+            "services": {**self._services, **lists},
+        }
 
 
 def difference(before: Keys, after: Keys) -> list[Operation]:
     """What brings one to the other."""
-    gone: list[Operation] = [Delete(key) for key in before if key not in after]
-    return [*gone, *(Put(key, value) for key, value in after.items() if before.get(key) != value)]
+    changed = sorted(key for key in differing(before, after) if before.get(key) != after.get(key))
+    gone: list[Operation] = [Delete(key) for key in changed if key not in after]
+    return [*gone, *(Put(key, after[key]) for key in changed if key in after)]
 
 
 def transactions(operations: Iterable[Operation], prefix: str, compare: Compare, stamp: Put) -> Iterator[Transaction]:
@@ -266,6 +390,12 @@ def transactions(operations: Iterable[Operation], prefix: str, compare: Compare,
 def _with_prefix(operation: Operation, prefix: str) -> Operation:
     key = prefix + operation.key
     return Delete(key) if isinstance(operation, Delete) else Put(key, operation.value, operation.lease)
+
+
+def _parts(key: str) -> list[str]:
+    """Of a key below ``intents/``; none if it is not ours: of several keys that mean one name one alone is."""
+    parts = key.removeprefix(INTENTS).split("/")
+    return parts if all(part == _WHOLE or quoted(unquote(part)) == part for part in parts) else []
 
 
 def quoted(name: str) -> str:

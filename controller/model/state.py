@@ -16,7 +16,7 @@ from hyroads.controller.agents.configs import EgressFlow
 from hyroads.controller.core.addressing import FIRST_FLOW, LAST_FLOW, Addressing, Labels
 from hyroads.controller.core.errors import ConfigError
 from hyroads.controller.core.interference import Interference
-from hyroads.controller.core.mappings import patched
+from hyroads.controller.core.mappings import differing, in_order_of, patched
 from hyroads.controller.core.network import WIRED, FlowSpec, Link, Network, Place, Role
 from hyroads.controller.core.region_view import RegionView, region_view
 from hyroads.controller.core.reverse_trees import ALL_ROUTES_NODES
@@ -348,7 +348,15 @@ def restored(
     """Flows and places of clients are those that were saved; what is known of devices, and of other regions, stays."""
     declared = {name: flow for name, flow in state.flows.items() if flow.origin is Origin.REGION}
     declared |= {flow.spec.id: flow for flow in flows}
-    return _changed(state, flows=declared, constrained=dict(constrained), places=dict(places))
+    changed = differing(state.flows, declared)
+    other = {flow: declared[flow] for flow in changed if flow in declared}
+    followed = in_order_of(declared, state.flows, changed, other)
+    return _changed(
+        state,
+        flows=followed,
+        constrained=state.constrained if state.constrained == constrained else dict(constrained),
+        places=state.places if state.places == places else dict(places),
+    )
 
 
 def links_held(state: State, held: Iterable[str]) -> State:

@@ -20,7 +20,7 @@ OLDER = """
 import hyroads.controller.ha.store as store
 import hyroads.controller.control.restored_routes as routes
 store.SCHEMA -= 1
-routes.as_objects = lambda document: {}
+routes.RouteObjects.of = lambda self, document: {}
 routes.paths_in = lambda services, network: {}
 from hyroads.controller.framework.launcher import run_controller
 raise SystemExit(run_controller())

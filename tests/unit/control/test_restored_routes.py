@@ -11,7 +11,7 @@ import pytest
 
 from hyroads.controller.control.live_network import Cache, LiveNetwork
 from hyroads.controller.control.restored_routes import (
-    as_objects,
+    RouteObjects,
     fingerprint,
     paths_in,
     restored_routes,
@@ -115,7 +115,8 @@ def test_what_is_measured_to_be_as_the_file_says_is_the_network_of_the_file(worl
 
 def test_an_object_for_each_flow_says_the_same(world: World) -> None:
     document = world.saved()
-    services = json.loads(json.dumps(as_objects(document)))
+    found = RouteObjects().of(document)
+    services = json.loads(json.dumps({**found, "routes": list(found["routes"].of.values())}))
     assert [one["flow"] for one in services["routes"]] == list(document["paths"])
     assert paths_in(services, PRINT) == paths_in({"routes": document}, PRINT) == document["paths"]
     assert paths_in(services, "of another network") == {}
@@ -135,3 +136,13 @@ def test_an_object_for_each_flow_says_the_same(world: World) -> None:
 )
 def test_objects_that_make_no_sense_are_no_routes(world: World, services: dict[str, Any]) -> None:
     assert routes_by(paths_in(services, PRINT), specs(), world.numbers) == {}
+
+
+def test_objects_of_flows_that_stay_are_those_of_before() -> None:
+    objects, paths = RouteObjects(), {f"f{number}": [number] for number in range(5)}
+    before = objects.of({"network": PRINT, "paths": paths})["routes"].of
+    fewer = {flow: ids for flow, ids in paths.items() if flow != "f3"}
+    after = objects.of({"network": PRINT, "paths": {**fewer, "f1": [7], "f9": [9]}})["routes"].of
+    assert list(after) == ["f0", "f1", "f2", "f4", "f9"]
+    assert after["f1"] == {"flow": "f1", "paths": [7]} and before["f1"] == {"flow": "f1", "paths": [1]}
+    assert all(after[flow] is before[flow] for flow in ("f0", "f2", "f4"))

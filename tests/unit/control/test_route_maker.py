@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
+from dataclasses import replace
 
 from examples import examples
 from hypothesis import given
@@ -11,6 +13,7 @@ from hypothesis import strategies as st
 from hyroads.controller.control.live_network import Cache
 from hyroads.controller.control.route_maker import RouteMaker
 from hyroads.controller.control.routes import FlowRoute, make_routes
+from hyroads.controller.core.mappings import patched
 from hyroads.controller.core.network import FlowSpec, Policy, Traffic
 from hyroads.controller.core.topologies import campus
 from hyroads.controller.model import state as model
@@ -30,7 +33,7 @@ class World:
             self.state = model.agent_up(self.state, CONTEXT, node, fresh=False, now_s=0.0)
         self.maker, self.cache = RouteMaker(), Cache(CONTEXT)
         self.live = self.cache.live(self.state)
-        self.routes: dict[str, FlowRoute] = {}
+        self.routes: Mapping[str, FlowRoute] = {}
 
     def spec(self) -> FlowSpec:
         source, target = self.rng.sample(NODES, 2)
@@ -47,6 +50,8 @@ class World:
             self.state = model.flow_declared(self.state, DeclaredFlow(self.spec(), Origin.API))
         elif kind == "remove":
             self.state = model.flow_removed(self.state, f"f{self.rng.randint(1, 12)}")
+        elif kind == "leader":
+            self.hear_of_leader()
         elif kind == "agent":
             node = self.rng.choice(NODES)
             is_up = self.state.agents[node] is model.Presence.UP
@@ -63,8 +68,21 @@ class World:
             target = CONTEXT.network.links[CONTEXT.network.link_index[link]].target
             self.state = model.links_heard(self.state, CONTEXT, target, {link: kind == "heal"}, 99.0)
 
+    def hear_of_leader(self) -> None:
+        """Another controller has other paths of some flows, and those of flows that are declared with that."""
+        declared = [flow for flow in self.routes if self.rng.random() < 0.3]
+        other = {flow: replace(self.routes[flow], paths=self.routes[flow].paths[::-1]) for flow in declared}
+        other |= {flow: replace(route, reason=None) for flow, route in other.items() if self.rng.random() < 0.2}
+        self.happen("declare")
+        network = self.cache.live(self.state) if self.rng.random() < 0.5 else self.live
+        made = make_routes(self.state, network, dict(self.routes))
+        other |= {flow: made[flow] for flow in made if flow not in self.routes}
+        self.routes = patched(self.routes, other)
+        self.maker.adopt(self.routes, other)
 
-KINDS = st.lists(st.sampled_from(["declare"] * 4 + ["cut"] * 3 + ["remove", "heal", "heal", "agent"]), max_size=40)
+
+HAPPENS = ["declare"] * 4 + ["cut"] * 3 + ["leader", "leader", "remove", "heal", "heal", "agent"]
+KINDS = st.lists(st.sampled_from(HAPPENS), max_size=40)
 
 
 @examples(60, quick=12)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from typing import Any
 
 import pytest
@@ -54,3 +55,29 @@ def test_a_member_that_fails_is_passed_over_and_not_asked_again(act: Any) -> Non
         etcd = Etcd([bad.url, good.url], "/hyroads/n/", 1.0)
         assert [etcd.seen().revision for _ in range(2)] == [7, 7]
         assert len(bad.asked) == 1 and len(good.asked) == 2
+
+
+def kv(name: str, value: str = "{}") -> dict[str, Any]:
+    coded = [base64.b64encode(text.encode()).decode() for text in (f"/hyroads/n/intents/{name}", value)]
+    return {"key": coded[0], "value": coded[1], "mod_revision": "8"}
+
+
+def changed(*names: str, last: dict[str, Any]) -> dict[str, Any]:
+    new = {"response_range": {"kvs": [kv(name) for name in names], "count": "1"}}
+    return {"header": {"revision": "9"}, "succeeded": True, "responses": [NOTHING, new, {"response_range": last}]}
+
+
+def test_names_are_asked_for_only_if_something_has_gone() -> None:
+    known = {f"intents/{name}": "{}" for name in "ab"}
+    with serving(says(200, changed("b", "c", last={"count": "3"}))) as server:
+        read = Etcd([server.url], "/hyroads/n/", 1.0).changes(7, known)
+        assert (read.names, read.values.keys(), read.revision) == (None, {"intents/b", "intents/c"}, 9)
+        assert len(server.asked) == 1
+    # One came and one went: as many as before are there.
+    names = {"kvs": [kv("b"), kv("c")], "count": "2"}
+    with serving(
+        says(200, changed("c", last={"count": "2"})), says(200, changed("c", last=names)), says(200, SEEN)
+    ) as server:
+        read = Etcd([server.url], "/hyroads/n/", 1.0).changes(7, known)
+        assert (read.names, read.values.keys()) == ({"intents/b", "intents/c"}, {"intents/c"})
+        assert len(server.asked) == 2
