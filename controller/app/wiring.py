@@ -31,7 +31,7 @@ from hyroads.controller.model.handover import Constrained, Key
 from hyroads.controller.model.state import DeclaredFlow, Origin, State, TopologyContext
 from hyroads.controller.runtime.event_loop import EventLoop
 from hyroads.controller.runtime.faults import repeat
-from hyroads.controller.runtime.persistence import Saved, Store, declared, kept
+from hyroads.controller.runtime.persistence import Saved, Store, declared, declared_flow
 from hyroads.controller.runtime.telemetry import Telemetry
 from hyroads.controller.services.access_rules import AccessRuleService
 from hyroads.controller.services.clients.declared import interfaces_of, places_from, saved_places
@@ -116,7 +116,7 @@ def ready(
     flows = declared(network or context.network, saved, known)
     connections, problems = mptcp.of(saved.services.get("connections"), context, time.monotonic())
     taken = {flow.spec.id: flow for flow in flows}
-    flows += [kept(spec, Origin.MPTCP, known) for spec in mptcp.flows(connections, taken)]
+    flows += [declared_flow(spec, Origin.MPTCP, known) for spec in mptcp.flows(connections, taken)]
     specs = {flow.spec.id: flow.spec for flow in flows}
     ncasts, no_ncasts = ncasts_from(saved.services.get("ncasts"), context.network, specs)
     places, no_places = places_from(saved.services.get("places"), context)

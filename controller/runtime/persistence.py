@@ -338,12 +338,12 @@ def declared(network: Network, saved: Saved, known: Mapping[str, DeclaredFlow] |
     """Flows of the file that were not removed, then those declared over REST. Those that are the same as in ``known``
     are the very objects of there.
     """
-    from_file = [kept(flow, Origin.FILE, known) for flow in network.flows if flow.id not in saved.removed]
+    from_file = [declared_flow(flow, Origin.FILE, known) for flow in network.flows if flow.id not in saved.removed]
     there = {flow.spec.id for flow in from_file}
-    return from_file + [kept(flow, Origin.API, known) for flow in saved.flows if flow.id not in there]
+    return from_file + [declared_flow(flow, Origin.API, known) for flow in saved.flows if flow.id not in there]
 
 
-def kept(flow: FlowSpec, origin: Origin, known: Mapping[str, DeclaredFlow] | None) -> DeclaredFlow:
+def declared_flow(flow: FlowSpec, origin: Origin, known: Mapping[str, DeclaredFlow] | None) -> DeclaredFlow:
     """A declared flow: that of ``known`` if it is the same."""
     last = known.get(flow.id) if known is not None else None
     return last if last is not None and last.spec is flow and last.origin is origin else DeclaredFlow(flow, origin)
