@@ -91,10 +91,12 @@ class RouteMaker:
             self._grouped -= old is not None and old.spec.group is not None
             self._grouped += new is not None and new.spec.group is not None
             self._others.discard(flow)
-            if new is not None and _rests_on_its_links(new):
+            if new is None:
+                self._foreign.discard(flow)
+            elif _rests_on_its_links(new):
                 for link in _links_of(new):
                     self._over.setdefault(link, set()).add(flow)
-            elif new is not None:
+            else:
                 self._others.add(flow)
         self._routes = routes
 
