@@ -40,7 +40,8 @@ def main() -> None:
         ready = select.select([sys.stdin, events], [], [], 1.0)[0]
         if events in ready:
             events.recv(1 << 16)
-        if isinstance(end, KernelPlane) and sys.stdin not in ready:
+        # Commands that come all the time do not keep it from looking at what the kernel has told.
+        if isinstance(end, KernelPlane) and (events in ready or sys.stdin not in ready):
             end.refresh(time.monotonic())
         if sys.stdin in ready:
             line = sys.stdin.readline()
