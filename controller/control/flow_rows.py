@@ -120,8 +120,6 @@ class FlowRows:
     """The multipath flows of a plan, and the rows that tell of them (-1: none), by flow and by path."""
 
     paths: FlowPaths
-    copies: NDArray[np.bool_]
-    for_latency: NDArray[np.bool_]
     sending: IndexArray
     receiving: IndexArray
     sent: IndexArray
@@ -173,7 +171,7 @@ class FlowRows:
         """Of no flow."""
         at = _Places.of((), int)
         none = at.first
-        return cls(FlowPaths((), {}, none), at.copies, at.for_latency, none, none, none, none, {}, {}, {}, ({}, {}), at)
+        return cls(FlowPaths((), {}, none), none, none, none, none, {}, {}, {}, ({}, {}), at)
 
     @classmethod
     def _placed(  # noqa: PLR0917 - what rows are made of
@@ -190,8 +188,6 @@ class FlowRows:
         of_path = np.repeat(np.arange(len(at.count)), at.count)
         return cls(
             paths,
-            at.copies,
-            at.for_latency,
             _shifted(at.sending, sending_at[at.first]),
             _shifted(at.receiving, receiving_at[at.last]),
             _shifted(at.sent, sent_at[at.first[of_path]]),
@@ -218,6 +214,16 @@ class FlowRows:
     def flows(self) -> tuple[str, ...]:
         """In the order of all that is by flow."""
         return self.paths.flows
+
+    @property
+    def copies(self) -> NDArray[np.bool_]:
+        """By flow: whether it copies."""
+        return self._places.copies
+
+    @property
+    def for_latency(self) -> NDArray[np.bool_]:
+        """By flow: whether it is one for latency."""
+        return self._places.for_latency
 
     def path_mbps(self, rates: FloatArray) -> FloatArray:
         """By path what arrived, or what was sent where nothing tells of that; nan: not known."""

@@ -30,11 +30,11 @@ from hyroads.controller.model.state import measured as with_measured
 from hyroads.controller.native.rates import Aside
 
 from .allocators import Grant
-from .leader_routes import LeaderRoutes
 from .live_network import Cache, LiveNetwork
 from .loop import Leeway, LiveLoop, Turn
 from .plan_maker import PlanMaker
 from .reports import AgentRates, ReportRegistry
+from .restored_routes import LeaderRoutes
 from .route_maker import RouteMaker
 from .routes import FlowRoute, Routes, asked, improved, is_warm, lives, rested, warm
 from .segments import Segments

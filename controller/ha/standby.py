@@ -102,15 +102,15 @@ class Mirror:
                 wrong.append(f"flow {name[:64]}")
             else:
                 flows[last[1].id] = last[1]
-        rest, problems = decode({**document, "flows": [], **self._new_paths(document["paths"])}, NAME, network)
+        rest, problems = decode({**document, "flows": [], "paths": self._new_paths(document["paths"])}, NAME, network)
         wrong += [str(problem) for problem in problems]
         self._numbers = self._numbers_of(rest.numbers, document["paths"])
         self._paths = {} if problems else document["paths"]
         return Saved(tuple(flows.values()), rest.removed, self._numbers, rest.constrained, rest.services), wrong
 
     def _new_paths(self, paths: Mapping[str, Any]) -> dict[str, Any]:
-        """The section of paths, of those flows alone of which they were not decoded."""
-        return {"paths": {flow: paths[flow] for flow in differing(self._paths, paths) if flow in paths}}
+        """Those of flows of which they were not decoded."""
+        return {flow: paths[flow] for flow in differing(self._paths, paths) if flow in paths}
 
     def _numbers_of(self, new: Numbers, paths: Mapping[str, Any]) -> Numbers:
         """What is as before is the same object, so that nobody looks at it again."""

@@ -161,9 +161,7 @@ class _List:
         changed |= self._orders.take(items, changed)
         self._items = items
         return {
-            prefix + quoted(name): json.dumps({"order": self._orders[name], "value": items[name]})
-            if name in items
-            else None
+            prefix + quoted(name): _object_text(self._orders[name], items[name]) if name in items else None
             for name in sorted(changed)
         }
 
@@ -201,14 +199,16 @@ class KeyEncoder:
             others = {f"{_REMOVED}{quoted(flow)}": "true" for flow in intents.removed}
             places = {f"{_PLACES}{quoted(one['client'])}/{quoted(one['flow'] or '')}": one for one in intents.places}
             others |= {key: json.dumps(one) for key, one in places.items()}
+            lists: set[str] = set()
             for service, value in intents.services.items():
                 prefix = f"{_SERVICES}{quoted(service)}/"
                 if isinstance(value, ObjectsById):
+                    lists.add(prefix)
                     listed = self._lists.setdefault(prefix, _List(self._ordered_by(prefix)))
                     changes |= listed.changes(prefix, value.of)
                 else:
                     others |= self._of_service(prefix, value)
-            self._finish(changes, others, intents)
+            self._finish(changes, others, lists)
         except BaseException:
             # What was looked at already counts as known.
             self._begin_anew()
@@ -217,8 +217,7 @@ class KeyEncoder:
             raise StoreError(f"expected at most {MAX_KEYS} objects to save, got {len(self._keys)}")
         return self._keys
 
-    def _finish(self, changes: dict[str, str | None], others: Keys, intents: Intents) -> None:
-        lists = {f"{_SERVICES}{quoted(name)}/" for name, of in intents.services.items() if isinstance(of, ObjectsById)}
+    def _finish(self, changes: dict[str, str | None], others: Keys, lists: set[str]) -> None:
         for prefix in self._lists.keys() - lists:
             changes |= self._lists.pop(prefix).changes(prefix, {})
         changes |= dict.fromkeys(self._others.keys() - others.keys() - changes.keys())
@@ -263,19 +262,18 @@ class KeyEncoder:
             return {prefix + _WHOLE: json.dumps({"value": value})}
         items, orders = dict(zip(names, value, strict=True)), self._ordered_by(prefix)
         orders.take(items, items)
-        return {prefix + quoted(name): json.dumps({"order": orders[name], "value": of}) for name, of in items.items()}
+        return {prefix + quoted(name): _object_text(orders[name], of) for name, of in items.items()}
+
+
+def _object_text(order: int | None, value: Any) -> str:
+    return json.dumps({"order": order, "value": value})
 
 
 def decode_keys(keys: Keys) -> tuple[dict[str, Any], list[str]]:
     """The sections of a state file, and the keys whose values can't be used."""
-    return decode_values({key: loaded(text) for key, text in keys.items()})
-
-
-def decode_values(values: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """The same of values that were parsed (None: that failed)."""
     decoder = Decoder()
-    for key, value in values.items():
-        decoder.take(key, value)
+    for key, text in keys.items():
+        decoder.take(key, loaded(text))
     return decoder.document(), decoder.wrong
 
 
@@ -297,7 +295,7 @@ class Decoder:
         return sorted(self._wrong)
 
     def take(self, key: str, value: Any) -> None:
-        """A key has a value, or another one than before."""
+        """A key has a value, or another one than before; it was parsed (None: that failed)."""
         self.drop(key)
         match _parts(key), value:
             case ["flows", name], {"flow": flow, "number": number, "paths": list(paths)}:

@@ -38,9 +38,7 @@ def value_of(key: str, rng: random.Random) -> str:
         return json.dumps({"client": name[0], "flow": None, "node": "a", "technology": "wifi"})
     if part == "services":
         return json.dumps({"order": rng.randint(0, 9), "value": {"flow": name, "paths": [rng.randint(1, 3)]}})
-    flow = (
-        {"id": name, "from": "a", "to": rng.choice("bc"), "weight": rng.randint(1, 3)} if rng.random() < 0.8 else None
-    )
+    flow = {"id": name, "from": "a", "to": rng.choice("bc"), "weight": rng.randint(1, 3)}
     paths = [[1, "ab"], [2, "ab", "bc"], [True, "ab"]][: rng.randint(0, 3)]
     document = {"order": rng.randint(0, 9), "flow": flow if rng.random() < 0.8 else None}
     return json.dumps({**document, "number": rng.randint(16, 40), "paths": paths})
