@@ -34,17 +34,21 @@ class Histogram:
 # Upper bounds of the histogram, in seconds.
 BOUNDS_S = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 _REMEMBERED = 1000
+RECENT_S = 300.0
+"""Span of ``SlotFigures.missed_recently``, in seconds: that of the alert ``HyRoadsSlotsMissed``."""
 
 
 @dataclass(frozen=True, slots=True)
 class SlotFigures:
     """``missed`` slots did not take place: the one before, or something else, was still busy when their time was over.
 
-    Percentiles are over the last thousand slots, ``max_ms`` over all.
+    ``count`` and ``missed`` are since the start, ``missed_recently`` is over the last ``RECENT_S`` seconds. Percentiles
+    are over the last thousand slots, ``max_ms`` over all.
     """
 
     count: int
     missed: int
+    missed_recently: int
     p50_ms: float | None
     p99_ms: float | None
     max_ms: float | None
@@ -65,6 +69,7 @@ class SlotClock:
         self._next_s: float | None = None
         self._began_s = 0.0
         self._recent: deque[float] = deque(maxlen=_REMEMBERED)
+        self._missed: deque[tuple[float, int]] = deque()
 
     def wait_s(self) -> float:
         """How long until the next slot begins; 0 if its time has come. Slots whose time is over are missed."""
@@ -73,7 +78,7 @@ class SlotClock:
             self._next_s = now_s
         late = math.floor((now_s - self._next_s) / self.slot_s)
         if late > 0:
-            self.missed += late
+            self._miss(late, now_s)
             self._next_s += late * self.slot_s
         return max(0.0, self._next_s - now_s)
 
@@ -83,7 +88,8 @@ class SlotClock:
             # Something else may have kept us from beginning in time.
             self.late_s = max(0.0, self._began_s - self._next_s)
             late = math.floor(self.late_s / self.slot_s)
-            self.missed += late
+            if late > 0:
+                self._miss(late, self._began_s)
             self._next_s += (late + 1) * self.slot_s
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
@@ -93,11 +99,22 @@ class SlotClock:
         self.histogram.add(took_s)
         self._recent.append(took_s)
 
+    def _miss(self, count: int, now_s: float) -> None:
+        self.missed += count
+        self._missed.append((now_s, count))
+        self._forget(now_s)
+
+    def _forget(self, now_s: float) -> None:
+        while self._missed and self._missed[0][0] < now_s - RECENT_S:
+            self._missed.popleft()
+
     def figures(self) -> SlotFigures:
-        """What to show."""
+        """Return counts, and percentiles and maximum of the durations in ms (None before the first slot)."""
+        self._forget(self._clock())
+        recently = sum(count for _, count in self._missed)
         if not self._recent:
-            return SlotFigures(self.count, self.missed, None, None, None)
+            return SlotFigures(self.count, self.missed, recently, None, None, None)
         ordered = sorted(self._recent)
         last = len(ordered) - 1
         p50, p99 = (1e3 * ordered[math.ceil(share * last)] for share in (0.5, 0.99))
-        return SlotFigures(self.count, self.missed, p50, p99, 1e3 * self.max_s)
+        return SlotFigures(self.count, self.missed, recently, p50, p99, 1e3 * self.max_s)

@@ -105,15 +105,24 @@ def health_rows(state: NetworkState) -> Rows:
     if not found:
         return []
     slots, plan = _mapping(found.get("slots")), _mapping(found.get("plan"))
+    count, missed, recently = (int(slots.get(name) or 0) for name in ("count", "missed", "missed_recently"))
     return [
-        ["state", "all is well" if found.get("ok") else "something is missing"],
+        ["state", _state_of_controller(found, slots)],
         ["version", str(found.get("version", ""))],
         ["running for", figure(_number(found.get("uptime_s")), "s")],
         ["not confirmed yet", ", ".join(map(str, found.get("pending") or [])) or "nothing"],
-        ["slots missed", f"{slots.get('missed', 0)} of {slots.get('count', 0)}"],
+        ["slots missed", f"{missed} of {missed + count} since the start, {recently} in the last 5 min"],
         ["a slot takes (median; 99 %)", f"{_ms(slots.get('p50_ms'))}; {_ms(slots.get('p99_ms'))}"],
         ["latest plan took", _ms(plan.get("duration_ms"))],
     ]
+
+
+def _state_of_controller(health: Mapping[str, Any], slots: Mapping[str, Any]) -> str:
+    """Return one phrase for ``GET /health``: "all is well" only without a missing part and without recent misses."""
+    if not health.get("ok"):
+        return "something is missing"
+    recently = int(slots.get("missed_recently") or 0)
+    return f"{recently} slots missed in the last 5 min" if recently else "all is well"
 
 
 def part_rows(state: NetworkState) -> Rows:

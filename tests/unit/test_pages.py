@@ -15,6 +15,7 @@ import yaml
 from hyroads.controller.cli import main as cli
 from hyroads.controller.core.errors import ConfigError
 from hyroads.controller.settings import controller as settings
+from hyroads.mininet.demos import DEMOS
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "scripts"))
 import docs_site
@@ -112,6 +113,16 @@ def test_links_of_the_readme_lead_somewhere() -> None:
     targets = re.findall(r"\]\(([^)#:]+)\)", (ROOT / "README.md").read_text())
     assert len(targets) > 10
     assert [target for target in targets if not (ROOT / target).exists()] == []
+
+
+def test_index_links_every_page() -> None:
+    linked = set(re.findall(r"\]\(([^)#:]+\.md)", (DOCS / "index.md").read_text()))
+    assert linked == {str(page.relative_to(DOCS)) for page in PAGES if page.name != "index.md"}
+
+
+def test_readme_lists_every_demo_and_only_demos() -> None:
+    table = (ROOT / "README.md").read_text().split("## Demos\n")[1].split("\n## ")[0]
+    assert sorted(re.findall(r"^\| `([a-z0-9-]+)` \|", table, re.MULTILINE)) == sorted(DEMOS)
 
 
 def test_the_reference_of_commands_is_what_help_prints(capsys: pytest.CaptureFixture[str]) -> None:

@@ -346,6 +346,32 @@ def test_slots_keep_their_times_and_count_those_that_were_missed() -> None:
     assert slots.figures().missed == 4
 
 
+def test_missed_slots_count_as_recent_for_five_minutes() -> None:
+    now = [0.0]
+    slots = SlotClock(0.1, lambda: now[0])
+
+    def after(seconds: float) -> tuple[int, int]:
+        now[0] += seconds
+        slots.wait_s()
+        with slots:
+            pass
+        return slots.figures().missed, slots.figures().missed_recently
+
+    assert after(0.0) == (0, 0)
+    assert after(0.75) == (6, 6)
+    # From 0.75 s on slots begin in time, each 0.1 s, for 299 s.
+    for _ in range(2990):
+        now[0] += slots.wait_s()
+        with slots:
+            pass
+    assert slots.figures().missed_recently == 6
+    for _ in range(20):
+        now[0] += slots.wait_s()
+        with slots:
+            pass
+    assert (slots.figures().missed, slots.figures().missed_recently) == (6, 0)
+
+
 def test_several_overrides_are_one_and_the_first_that_names_a_flow_decides() -> None:
     first, second = Decider(), Decider()
     network = CONTEXT.network

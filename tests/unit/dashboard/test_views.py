@@ -163,3 +163,18 @@ def test_who_may_hand_over_is_as_the_api_has_it() -> None:
 
     writes = {role for role, of in access.WRITES.items() if of is None or "handovers" in of}
     assert set(STEERING_ROLES) == writes
+
+
+def test_state_of_controller_is_well_only_without_faults_and_recent_misses() -> None:
+    seen = Seen()
+    slots = {"count": 979, "missed": 21, "missed_recently": 0}
+
+    def state(ok: bool, **changed: int) -> str:
+        seen.state.documents["/health"] = {"ok": ok, "slots": {**slots, **changed}}
+        rows = dict(tables.health_rows(seen.state))
+        assert rows["slots missed"].startswith("21 of 1000 since the start")
+        return rows["state"]
+
+    assert state(ok=True) == "all is well"
+    assert state(ok=True, missed_recently=21) == "21 slots missed in the last 5 min"
+    assert state(ok=False, missed_recently=21) == "something is missing"
