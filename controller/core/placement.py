@@ -3,7 +3,7 @@
 A client has one radio a technology; a radio attaches to one neighbour, or to none. What an attachment is worth is the
 greatest rate of a flow from a peer to the client (``core.attachment_program``): exact, over all paths, under the
 airtime rows of the interference model, where only links of the chosen attachments join the client to the network. The
-modes are those of the multipath network manager of Cereijo (TU Darmstadt, 2016). Of attachments that are equally good,
+modes are those of the multipath network manager of Cereijo (UC3M, 2016). Of attachments that are equally good,
 the one with the fewest attached radios is chosen, then the one that comes first by technologies and neighbours in the
 order of the file; equal means within one part in 10^9.
 

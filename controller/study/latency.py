@@ -144,13 +144,14 @@ NOTES = (
     "Figures 5.5 and 5.6: queue 2, of the larger variance, is better up to 33.4 Mb/s by the formula, published as 30; "
     f"with room for {ROOM} packets it is so up to the load in the table *figures*. The published delays at 22.4 Mb/s "
     "(8.7 and 2.9 ms) are below ours, which the formula, the exact chain of the finite queue and packets agree on; "
-    "the published parameters are rounded, and how long the published runs were is not known to us.",
+    "the published parameters are rounded, and the thesis does not say how long its runs were.",
     "Figure 5.10: at 64 Mb/s 6 and 25 ms are published where we find 3.8 and 23.2, and with finite queues 2 and 9 ms "
     "at 48 Mb/s where formula and packets agree on 0.85 and 1.97; ours reach 2 and 9 ms at about 60 Mb/s.",
-    "Theorems 4 to 7 are tested by what they say: equal variances, equal products, larger variance with smaller "
-    "product, and the sign change. Which of them has which number is not known to us.",
-    "The chapter's appendix bounds the mean queue; its formulae are not known to us. In their place stand our own "
-    "bounds (docs/explanation/latency-and-privacy.md), tested on the same pairs.",
+    "Theorems 4 to 7 are tested by their statements: equal variances or equal products (4), larger variance with "
+    "smaller product (5), a change of sign (6), and the order by variance where there is no change of sign (7).",
+    "Appendix B.3 of the thesis gives the exact mean queue (B.13) and conditions for and against a change of sign "
+    "(lemmas 12 and 13). The bounds of the delay are ours (docs/explanation/latency-and-privacy.md), tested on the "
+    "same pairs.",
     "The condition of the sign change is sufficient, not necessary: without it the larger variance can be better at "
     "medium loads only, as the last row of the table of theorems counts.",
 )

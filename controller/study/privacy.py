@@ -509,8 +509,8 @@ def _notes(source: Source) -> list[str]:
         f"Gaps of all traces: down {down.gap_ms:.1f} ms on average, deviation {down.deviation_ms:.1f} ms; up "
         f"{up.gap_ms:.1f} and {up.deviation_ms:.1f} ms. A flow is padded so with `padding: {{gap_ms, deviation_ms}}`. "
         "Draws that are not above 0 are drawn again.",
-        "The parameters of the published paddings *tuned +*, *tuned -* and *default* are not known to us: here their "
-        "gaps are "
+        "The thesis does not give the parameters of its paddings *tuned +*, *tuned -* and *default* (section 6.8.1; "
+        "*default* comes with the code of Juarez et al.): here their gaps are "
         + ", ".join(f"{factor:g} ({name})" for name, factor in AP_GAPS.items())
         + " times those of the fit.",
         "*Overhead* is dummies per packet of both directions and both networks. Padding goes on for a second after the "

@@ -1,4 +1,4 @@
-"""Demo ``hercules``: one address over any interfaces, through a waypoint (Yap, "Designing networks for mobile devices",
+"""Demo ``hercules``: one address over any interfaces, through a waypoint (Yap, "Using all networks around us",
 Stanford 2013, chapter 2).
 
 A running upload goes from a slow network to a fast one and back, each interface dies once under it, eight more are

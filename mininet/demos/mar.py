@@ -2,7 +2,7 @@
 
 A client has a radio at a (wifi2, 40 Mb/s) and one at b (wifi5, 50 Mb/s). A cycle: b's wire alone, both (the connection
 couples them), a's alone (b is cut while a carries: soft), then a is cut and b mended at once (hard). Wires lose their
-carrier, the air stays as it is. Published with the kernel's MPTCP alone (Cereijo, TU Darmstadt, 2016): often no gain of
+carrier, the air stays as it is. Published with the kernel's MPTCP alone (Cereijo, UC3M, 2016): often no gain of
 coupling, soft 50 ms to seconds, hard 2 to 3 s. Here the network routes below MPTCP.
 """
 

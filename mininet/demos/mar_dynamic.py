@@ -2,7 +2,7 @@
 
 The access points stand in a row, each with a wire of its own and both bands. Rates fall with distance, and access
 points beyond reach are gone. The policy ``placement`` moves the client's two radios. Published for layer-2 managers
-and MPTCP (Cereijo, TU Darmstadt, 2016): up to 3 s off-line on the way, often both radios at one access point.
+and MPTCP (Cereijo, UC3M, 2016): up to 3 s off-line on the way, often both radios at one access point.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Demo ``mesh``: one TCP connection uses the backlinks of three access points, also where these share one channel.
 
-Cereijo ("Multipath TCP in heterogeneous wireless networks", 2016) measured such a mesh with the kernel's MPTCP and
+Cereijo (UC3M, 2016) measured such a mesh with the kernel's MPTCP and
 layer-2 routing: 26 of 30 Mb/s where the links between access points had two channels and the client Ethernet, less than
 10 where all of it was on WiFi.
 """

@@ -2,7 +2,7 @@
 
 WiFi (25 Mb/s, 5 ms) is off for a phase and on for one; LTE (25 Mb/s, 30 ms) is always there, and metered; the server's
 link carries 10 Mb/s. The connection is the kernel's own; its subflows are managed by ``hyroads client run`` in the mode
-``cost-efficient``. Cereijo ("Multipath network manager", 2016) published 38 % off LTE for a path manager that knows
+``cost-efficient``. Cereijo (UC3M, 2016) published 38 % off LTE for a path manager that knows
 nothing of cost.
 """
 

@@ -3,7 +3,7 @@
 A flow has a weight, a set of interfaces that it accepts, and perhaps a demand. Its *level* is rate / weight. The fair
 allocation is the lexicographic maximum: the least level is as high as it can be, then the next, and so on; no flow gets
 more than its demand, none a bit over an interface that it does not accept, and no capacity that somebody could use
-stays idle (Yap, "Designing networks for mobile devices", Stanford 2013, chapter 3).
+stays idle (Yap, "Using all networks around us", Stanford 2013, chapter 3).
 
 How it is found. Assume that all flows have one common level and the interfaces are used up. If the rates of that level
 can be routed (a maximum flow says so), this is the answer. If not, the minimum cut names flows that ask for more than
