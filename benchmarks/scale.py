@@ -15,6 +15,11 @@ The devices share the machine's cores with the controller. ``cores`` says for ea
 how long the controller's main thread waited for a core, both per second: what it waited is not its own work. With
 ``--apart`` that thread has a core of its own once all is in force. With ``--slot-ms 200`` slots, reports and readings
 come half as often.
+
+By default the air never changes. ``--noise``: in each reading half of the rows differ by 1 to 3 dB, and their rates by
+up to 5 %; the code of real access points (``access_point/reading_changes.py``) decides what is sent. ``--moving 0.05``:
+the air is noisy, and in each reading each row also takes another rate and signal with this probability. Rows are drawn
+with fixed seeds. ``rows_per_s`` says how many rows access points sent, and in how many readings.
 """
 
 from __future__ import annotations
@@ -173,6 +178,18 @@ def idle(controller: ControllerProcess, seconds: float) -> dict[str, Any]:
     }
 
 
+def moving_of(asked: argparse.Namespace) -> float | None:
+    """With which probability rows move; None: the air is at rest."""
+    return 0.0 if asked.noise and asked.moving is None else asked.moving
+
+
+def sent_per_s(devices: Devices, before: dict[str, int], elapsed_s: float) -> dict[str, float]:
+    """Readings that access points sent per second, those of them that had rows, and these rows."""
+    after = devices.ask("counts")["counts"]
+    names = ("readings", "readings_with_rows", "rows")
+    return {name: round((after.get(name, 0) - before.get(name, 0)) / elapsed_s, 1) for name in names}
+
+
 def cpu_of(family: list[psutil.Process]) -> float:
     """Seconds of CPU that these processes used so far."""
     return sum(sum(process.cpu_times()[:2]) for process in family)
@@ -266,7 +283,7 @@ def standby_cost(folder: Path, network: Network, asked: argparse.Namespace) -> d
         with on_core(0):
             leader.__enter__()
         with on_core(1):
-            devices = Devices(path, leader, standby, radios=not asked.no_radios)
+            devices = Devices(path, leader, standby, radios=not asked.no_radios, moving=moving_of(asked))
         until_in_force(leader, asked.within_s, not asked.json)
         for _ in range(asked.standby):
             time.sleep(WARM_S)
@@ -338,6 +355,8 @@ def main() -> int:
     parser.add_argument("--within-s", type=float, default=300.0)
     parser.add_argument("--restart", action="store_true", help="end the controller, start it again")
     parser.add_argument("--no-radios", action="store_true")
+    parser.add_argument("--noise", action="store_true", help="noisy air")
+    parser.add_argument("--moving", type=float, metavar="P", help="noisy air, and a row moves with this probability")
     parser.add_argument("--standby", type=int, default=0, metavar="TIMES", help="measure what a standby costs")
     parser.add_argument("--slot-ms", type=int, default=1000 // SLOTS_PER_S, help="of slots, reports and readings")
     parser.add_argument("--apart", action="store_true", help="give the controller's main thread a core of its own")
@@ -369,7 +388,7 @@ def one_controller(network: Network, asked: argparse.Namespace) -> dict[str, Any
         started(Path(folder), network, asked.flows, radios=not asked.no_radios, slot_ms=asked.slot_ms) as running,
     ):
         controller, path = running
-        devices = Devices(path, controller, radios=not asked.no_radios)
+        devices = Devices(path, controller, radios=not asked.no_radios, moving=moving_of(asked))
         try:
             cores = figures["cores"] = {}
             use = Use(controller, devices)
@@ -378,9 +397,12 @@ def one_controller(network: Network, asked: argparse.Namespace) -> dict[str, Any
             figures.update(devices.ask("counts"))
             if asked.apart:
                 set_apart(controller, devices)
+            sent, began_s = devices.ask("counts")["counts"], time.monotonic()
             use = Use(controller, devices)
             figures.update(idle(controller, asked.seconds))
             cores["in force"] = use.per_s()
+            if moving_of(asked) is not None:
+                figures["rows_per_s"] = sent_per_s(devices, sent, time.monotonic() - began_s)
             if asked.cuts:
                 use = Use(controller, devices)
                 took = cuts(devices, asked.cuts, random.Random(4))

@@ -15,14 +15,15 @@ from controller_process import ControllerProcess
 class Devices:
     """The process of all scripted devices."""
 
-    def __init__(self, network: Path, *controllers: ControllerProcess, radios: bool) -> None:
+    def __init__(
+        self, network: Path, *controllers: ControllerProcess, radios: bool, moving: float | None = None
+    ) -> None:
         openflow, agents = (str(one.openflow) for one in controllers), (str(one.agents) for one in controllers)
         ports = ["--openflow", *openflow, "--agents", *agents]
         command = [sys.executable, scripted_campus.__file__, str(network), *ports]
-        pipe = subprocess.PIPE
-        self.process = subprocess.Popen(
-            [*command, *([] if radios else ["--no-radios"])], stdin=pipe, stdout=pipe, text=True
-        )
+        command += [] if radios else ["--no-radios"]
+        command += [] if moving is None else ["--moving", str(moving)]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def ask(self, operation: str, **arguments: Any) -> dict[str, Any]:
         assert self.process.stdin is not None

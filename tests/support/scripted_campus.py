@@ -34,11 +34,20 @@ STANDBY_S = 1.0
 
 
 class Campus:
-    """All devices of a network; :meth:`run` until whoever started this process says that it ends."""
+    """All devices of a network; :meth:`run` until whoever started this process says that it ends. ``moving``: the air
+    is noisy, with this probability of a row that moves (``noisy_air``); None: it is at rest.
+    """
 
     def __init__(
-        self, network: Network, openflow: Sequence[int], agents: Sequence[int], *, radios: bool = True
+        self,
+        network: Network,
+        openflow: Sequence[int],
+        agents: Sequence[int],
+        *,
+        radios: bool = True,
+        moving: float | None = None,
     ) -> None:
+        self.moving = moving
         self.network, self.openflow, self.agents_ports = network, openflow, agents
         self.addressing = Addressing.of(network)
         self._label = Labels.of(network, self.addressing).link
@@ -177,9 +186,11 @@ def main() -> int:
     parser.add_argument("--openflow", type=int, nargs="+", required=True, help="a port of each controller")
     parser.add_argument("--agents", type=int, nargs="+", required=True)
     parser.add_argument("--no-radios", action="store_true")
+    parser.add_argument("--moving", type=float, help="noisy air, with this probability of a row that moves")
     asked = parser.parse_args()
     gc.disable()
-    Campus(read_file(asked.network), asked.openflow, asked.agents, radios=not asked.no_radios).run()
+    network, radios = read_file(asked.network), not asked.no_radios
+    Campus(network, asked.openflow, asked.agents, radios=radios, moving=asked.moving).run()
     return 0
 
 

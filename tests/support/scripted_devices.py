@@ -13,8 +13,10 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from noisy_air import NoisyAir
 from scripted_lines import Device, Line, Peer, Told
 
+from hyroads.controller.access_point.reading_changes import Changes
 from hyroads.controller.ofp import wire
 
 if TYPE_CHECKING:
@@ -344,12 +346,17 @@ class Agent(Device):
 
 
 class Radio(Device):
-    """The telemetry session of an access point: capacities as in the file."""
+    """The telemetry session of an access point. On air at rest capacities are as in the file. On noisy air
+    (``noisy_air``) what is sent is decided by the code of real access points (``access_point.reading_changes``).
+    """
 
     def __init__(self, campus: Campus, node: str) -> None:
         super().__init__(campus, node, campus.agents_ports)
         self._told_s = dict.fromkeys(self.lines, -1e9)
-        self._media = [(k, json.dumps(campus.neighbours(node, k))) for k in campus.addressing.technologies(node)]
+        rows = {k: campus.neighbours(node, k) for k in campus.addressing.technologies(node)}
+        self._media = [(k, json.dumps(each)) for k, each in rows.items()]
+        self._air = None if campus.moving is None else NoisyAir(rows, node, campus.moving)
+        self._changes: dict[Line, Changes] = {}
 
     def hello(self) -> bytes:
         """What is said first."""
@@ -363,6 +370,7 @@ class Radio(Device):
         kind = message["type"]
         if kind == "welcome":
             line.whole_s, self._told_s[line] = message.get("whole_ms", 0) / 1e3, -1e9
+            self._changes[line] = Changes(line.whole_s)
             line.report_s, line.is_welcome = message["interval_ms"] / 1e3, True
         elif kind == "ping":
             line.write({"type": "pong", "seq": message["seq"]})
@@ -376,6 +384,26 @@ class Radio(Device):
         if line.peer is None or not line.is_up:
             return
         now_s = time.monotonic()
+        self.campus.counts["readings"] += 1
+        text = self._at_rest(line, now_s, seq) if self._air is None else self._noisy(self._air, line, now_s, seq)
+        line.peer.send(text.encode())
+
+    def _noisy(self, air: NoisyAir, line: Line, now_s: float, seq: int | None) -> str:
+        interfaces = [
+            {"technology": k, "busy_us": int(now_s * 5e5), "active_us": int(now_s * 1e6), "neighbours": rows}
+            for k, rows in air.read().items()
+        ]
+        reading = {"time_s": round(now_s, 6), "interfaces": interfaces}
+        if seq is None:
+            message = self._changes[line].message(reading, now_s)
+        else:
+            message = {"type": "radio", "seq": seq, **reading}
+        rows = sum(len(each.get("neighbours", ())) for each in message["interfaces"])
+        self.campus.counts["readings_with_rows"] += rows > 0
+        self.campus.counts["rows"] += rows
+        return json.dumps(message, separators=(",", ":")) + "\n"
+
+    def _at_rest(self, line: Line, now_s: float, seq: int | None) -> str:
         is_whole = seq is not None or now_s >= self._told_s[line] + (line.whole_s or 0.0)
         if is_whole and seq is None:
             self._told_s[line] = now_s
@@ -386,5 +414,4 @@ class Radio(Device):
         )
         number = "null" if seq is None else seq
         kind = f'"radio","seq":{number}' if is_whole else '"radio-changes"'
-        self.campus.counts["readings"] += 1
-        line.peer.send(f'{{"type":{kind},"time_s":{now_s:.6f},"interfaces":[{used}]}}\n'.encode())
+        return f'{{"type":{kind},"time_s":{now_s:.6f},"interfaces":[{used}]}}\n'
