@@ -26,7 +26,7 @@ class NoisyAir:
     """
 
     def __init__(self, rest: Mapping[str, Sequence[Row]], seed: str, moving: float = 0.0) -> None:
-        self._random = random.Random(seed)  # noqa: S311
+        self._random = random.Random(seed)
         self._moving = moving
         self._steps = {technology: [0] * len(rows) for technology, rows in rest.items()}
         self._rest = {technology: list(rows) for technology, rows in rest.items()}

@@ -1,4 +1,4 @@
-"""Readings of what changed: with the whole one they are the reading, but for how long ago neighbours were heard."""
+"""Readings of what changed: with the whole one they are the reading, within the dead bands and a second."""
 
 from __future__ import annotations
 
@@ -7,12 +7,23 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from noisy_air import NoisyAir
 
-from hyroads.controller.access_point.reading_changes import HEARD_STEP_MS, Changes
+from hyroads.controller.access_point.reading_changes import (
+    BAND_EVERY_S,
+    HEARD_STEP_MS,
+    LOSS_BAND,
+    RATE_BAND,
+    SIGNAL_BAND_DB,
+    STEP_OF_LOSS,
+    STEP_OF_RATES,
+    Changes,
+)
 from hyroads.controller.agents.protocol import ProtocolError, encode, parse_line
-from hyroads.controller.agents.telemetry import WholeReading, parse_radio
+from hyroads.controller.agents.telemetry import RadioNeighbour, RadioReport, WholeReading, parse_radio
 
 MACS = tuple(f"02:00:00:00:00:0{i}" for i in range(4))
+SILENT = {"mac": MACS[0], "tx_mbps": 100.0, "rx_mbps": None, "loss": 0.0, "signal_dbm": -50, "last_heard_ms": 5}
 
 
 @st.composite
@@ -42,8 +53,7 @@ def test_changes_and_the_whole_make_the_reading(turns: list[tuple[dict[str, Any]
             sends, takes = Changes(2.0), WholeReading()
         if is_asked:
             takes.take(parse_line(encode({"type": "radio", "seq": 4, **reading})))
-        message = parse_line(encode(sends.message(reading, now_s)))
-        found = takes.take(message) if message["type"] == "radio" else takes.changed(message)
+        found = received(takes, sends.message(reading, now_s))
         wanted = parse_radio({"type": "radio", "seq": None, **reading})
         assert (found.seq, found.time_s) == (wanted.seq, wanted.time_s)
         for interface, right in zip(found.interfaces, wanted.interfaces, strict=True):
@@ -51,6 +61,100 @@ def test_changes_and_the_whole_make_the_reading(turns: list[tuple[dict[str, Any]
             for row, other in zip(interface.neighbours, right.neighbours, strict=True):
                 assert abs(row.last_heard_ms - other.last_heard_ms) < HEARD_STEP_MS
                 assert row[:5] == other[:5]
+
+
+def received(takes: WholeReading, message: dict[str, Any]) -> RadioReport:
+    """The reading that the controller holds after a message."""
+    line = parse_line(encode(message))
+    return takes.take(line) if line["type"] == "radio" else takes.changed(line)
+
+
+@st.composite
+def walks(draw: Any) -> list[list[dict[str, Any]]]:
+    """Rows of two neighbours each 100 ms. Each drifts, jitters and jumps by itself."""
+    turns = []
+    state = [(draw(st.integers(-80, -30)), draw(st.floats(5, 200)), draw(st.floats(0, 0.5))) for _ in range(2)]
+    for _ in range(draw(st.integers(2, 30))):
+        for i, (signal_dbm, rate_mbps, loss) in enumerate(state):
+            factor = draw(st.sampled_from([1.0, 1.0, 0.99, 1.02, 1.04, 0.5]))
+            step_db = draw(st.sampled_from([-1, 0, 0, 1, 4]))
+            step = draw(st.sampled_from([0.0, 0.0, 0.01, 0.03, -0.3]))
+            state[i] = signal_dbm + step_db, rate_mbps * factor, min(1.0, max(0.0, loss + step))
+        turns.append([
+            {"mac": MACS[i], "tx_mbps": draw(st.sampled_from([rate_mbps] * 9 + [None])), "rx_mbps": None, "loss": loss,
+             "signal_dbm": signal_dbm, "last_heard_ms": draw(st.sampled_from([3, 40, 99]))}
+            for i, (signal_dbm, rate_mbps, loss) in enumerate(state)
+        ])  # fmt: skip
+    return turns
+
+
+def is_within(row: RadioNeighbour, true: dict[str, Any]) -> bool:
+    if (row.tx_mbps is None) != (true["tx_mbps"] is None):
+        return False
+    rate = row.tx_mbps is None or abs(true["tx_mbps"] - row.tx_mbps) <= RATE_BAND * row.tx_mbps
+    signal = abs(true["signal_dbm"] - row.signal_dbm) <= SIGNAL_BAND_DB
+    return rate and signal and abs(true["loss"] - row.loss) <= LOSS_BAND
+
+
+@given(walks())
+def test_controller_holds_values_within_the_bands_of_the_last_second(turns: list[list[dict[str, Any]]]) -> None:
+    sends, takes = Changes(2.0), WholeReading()
+    for k, rows in enumerate(turns):
+        interface = {"technology": "wifi", "busy_us": k, "active_us": k, "neighbours": rows}
+        found = received(takes, sends.message({"time_s": k / 10, "interfaces": [interface]}, k / 10))
+        lately = turns[max(0, k - round(10 * BAND_EVERY_S)) : k + 1]
+        for i, row in enumerate(found.interfaces[0].neighbours):
+            assert any(is_within(row, then[i]) for then in lately), (k, row, lately)
+            now = rows[i]
+            assert (row.tx_mbps is None) == (now["tx_mbps"] is None)
+            if row.tx_mbps is not None:
+                low, high = sorted([row.tx_mbps, now["tx_mbps"]])
+                assert low == high or low > STEP_OF_RATES * high
+            assert abs(row.loss - now["loss"]) < STEP_OF_LOSS
+
+
+@pytest.mark.parametrize(
+    ("key", "first", "step", "band"),
+    [("signal_dbm", -40, -1, SIGNAL_BAND_DB), ("tx_mbps", 100.0, -1.0, 5.0), ("loss", 0.0, 0.005, LOSS_BAND)],
+)
+def test_slow_drift_is_sent_each_time_it_leaves_the_band(key: str, first: float, step: float, band: float) -> None:
+    sends, takes, row = Changes(1000.0), WholeReading(), {**SILENT, key: first}
+    seen = set()
+    for k in range(60):
+        # One step each two seconds: never beyond the band between two messages.
+        row = {**row, key: first + step * k}
+        interface = {"technology": "wifi", "busy_us": k, "active_us": k, "neighbours": [row]}
+        found = received(takes, sends.message({"time_s": 2.0 * k, "interfaces": [interface]}, 2.0 * k))
+        held = getattr(found.interfaces[0].neighbours[0], key)
+        assert abs(held - row[key]) <= band * (1 + 1e-9)
+        seen.add(held)
+    assert 10 < len(seen) < 20
+
+
+def sent_rows(moving: float | None, seconds: int) -> tuple[int, int]:
+    """Readings that carry rows, and these rows, of an access point with twelve neighbours."""
+    rest = {technology: [{**SILENT, "mac": f"02:00:00:00:{i:02x}:{technology == 'plc':02x}"} for i in range(6)]
+            for technology in ("plc", "wifi")}  # fmt: skip
+    air, sends = None if moving is None else NoisyAir(rest, "a", moving), Changes(2.0)
+    readings = rows = 0
+    for k in range(10 * seconds):
+        now = rest if air is None else air.read()
+        interfaces = [{"technology": each, "busy_us": k, "active_us": k, "neighbours": now[each]} for each in rest]
+        message = sends.message({"time_s": k / 10, "interfaces": interfaces}, k / 10)
+        count = sum(len(each.get("neighbours", ())) for each in message["interfaces"])
+        readings, rows = readings + (count > 0), rows + count
+    return readings, rows
+
+
+def test_noisy_air_costs_at_most_three_times_the_rows_of_air_at_rest() -> None:
+    (at_rest, rows_at_rest), (noisy, noisy_rows) = sent_rows(None, 60), sent_rows(0.0, 60)
+    assert at_rest < noisy <= 3 * at_rest
+    assert rows_at_rest < noisy_rows <= 3 * rows_at_rest
+
+
+def test_changes_beyond_the_bands_are_sent_at_once() -> None:
+    # One of twelve rows moves about once a second and a half.
+    assert sent_rows(0.0, 60)[0] + 60 / 1.5 / 2 < sent_rows(0.005, 60)[0] < 5 * 60
 
 
 def test_all_is_told_in_time() -> None:
