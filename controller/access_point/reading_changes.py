@@ -60,7 +60,8 @@ class Changes:
 
     def _steadied(self, interfaces: list[Document], now_s: float) -> list[Document]:
         """The interfaces, with the row that the controller holds in the place of each row that need not be sent."""
-        before, self._held, found = self._held, {}, []
+        before, self._held = self._held, {}
+        found: list[Document] = []
         is_due, leaves_band = now_s >= self._band_at_s + BAND_EVERY_S, not before
         for interface in interfaces:
             technology, rows = interface["technology"], []

@@ -29,7 +29,7 @@ from hyroads.controller.settings.controller import Timings
 
 from .changes import WHOLE_MS, DecodedReports, WholeReport
 from .clients import DEAD_S, REPORT_MS, ClientAccess, allowance
-from .later import LaterLines, NothingUrgent, Urgent
+from .later import LaterLines, LatestReadings, NothingUrgent, Urgent
 from .lead import lead_document
 from .listeners import Listener, Radios
 from .markers import SequenceMarkers, parse_first, parse_passed
@@ -139,6 +139,9 @@ class AgentServer:
         self._clock, self._attended = clock, attended or clock
         self._urgent = urgent = urgent or NothingUrgent()
         self._later = LaterLines(urgent, self._take_later)
+        self._readings = LatestReadings(
+            urgent, self._take_now, lambda session, error: session.fail(self._poll.end, error)
+        )
         self._poll = SharedPoll(MAX_LINE, self._take_numbers, self._take_pongs, urgent.wait_for_flows)
         self._columns = SessionColumns()
         """Sessions that the library reads."""
@@ -254,7 +257,7 @@ class AgentServer:
     @property
     def late_s(self) -> float:
         """So late is what agents and radios say read at worst, beyond what is usual."""
-        return max(0.0, self._poll.late_s - USUAL_S)
+        return max(0.0, max(self._poll.late_s, self._readings.late_s) - USUAL_S)
 
     def _secured(self, connection: Any) -> TlsSocket:
         secured = TlsSocket(connection, self._context)
@@ -453,6 +456,7 @@ class AgentServer:
         reports = np.flatnonzero(are_taken)
         if len(readings):
             which = rows[readings]
+            self._readings.drop_changes(columns.session[which])
             about = self._names, columns.place[which], columns.shape[which], told, readings
             self._radios.listener.radio_readings(
                 DecodedReadings(*about, reading=lambda i: columns.session[which[i]].reading)
@@ -498,7 +502,8 @@ class AgentServer:
             return
         session.heard_s = self._attended()
         session.pay(len(line), self._clock())
-        if not self._later.keeps(session, line):
+        waits = self._readings.keeps(session, line) if session.is_radio else self._later.keeps(session, line)
+        if not waits:
             self._take_now(session, line)
 
     def _take_later(self, session: Session, line: bytes) -> None:

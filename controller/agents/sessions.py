@@ -132,6 +132,8 @@ class Session:
     """How many lines that may be whole reports or readings the library had read with the last line that was taken."""
     later: deque[tuple[bytes, int]] = field(default_factory=deque, repr=False)
     """Lines that wait to be taken, each with what :attr:`wholes` was then."""
+    readings: list[tuple[bytes, int]] = field(default_factory=list, repr=False)
+    """Readings of radios that wait to be taken, each with what :attr:`wholes` was then."""
     allowance: TokenBucket | None = None
     may_change: bool = True
     """Of radios: another controller leads if not, and they would refuse what we say."""
@@ -306,7 +308,9 @@ class Session:
 
     def has_unread(self) -> bool:
         """Whether the peer has said something that was not read, or not taken, yet."""
-        return not self.closed and (shim.has_unread(self._socket) or (self.by_library and self.holds(self._socket)))
+        if self.closed:
+            return False
+        return bool(self.readings) or shim.has_unread(self._socket) or (self.by_library and self.holds(self._socket))
 
     def refer(self, number_of: Callable[[Any], int], tell: Callable[..., None], *what: object, is_last: bool) -> None:
         """Tell the library, which knows the socket by a number, what changes refer to from now on."""

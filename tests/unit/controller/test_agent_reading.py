@@ -326,6 +326,33 @@ def test_while_all_come_back_both_leave_out_the_same(ports: Ports) -> None:
         assert is_same(*both), both
 
 
+def test_messages_of_stations_overtake_readings_with_rows_and_the_newest_reading_counts(ports: Ports) -> None:
+    station = {"type": "station", "technology": "host", "mac": NEIGHBOUR["mac"].replace("02:", "04:", 1),
+               "event": "joined"}  # fmt: skip
+    for port in ports(role="radio"):
+        port.dial()
+        port.say(line_of(READING) + b"\n")
+        port.listener.told.clear()
+        row = {**READING["interfaces"][1], "neighbours": [{**NEIGHBOUR, "tx_mbps": 9.0}]}
+        changes = {"type": "radio-changes", "interfaces": [{"technology": "w5", "busy_us": 1, "active_us": 2}, row]}
+        lines = [line_of({**changes, "time_s": 2.0}), line_of({"type": "pong", "seq": 1}),
+                 line_of({**changes, "time_s": 3.0}), line_of(station)]  # fmt: skip
+        port.say(b"\n".join(lines) + b"\n")
+        kinds = [each if isinstance(each, str) else each[0] for each in port.listener.told]
+        assert kinds == ["station", "reading"]
+        reading = port.listener.told[1][1]
+        assert (reading.time_s, reading.interfaces[1].neighbours[0].tx_mbps) == (3.0, 9.0)
+
+
+def test_a_malformed_reading_that_waits_ends_its_session_once(ports: Ports) -> None:
+    for port in ports(role="radio"):
+        port.dial()
+        bad = b'{"type":"radio-changes","time_s":"x"}'
+        port.say(b"\n".join([bad, b'{"type":"pong","seq":1}', b'{"type":"radio"}']) + b"\n")
+        assert [each[0] for each in port.listener.told if type(each) is tuple] == ["misbehaved"]
+        assert port.session is None
+
+
 def test_many_sockets_end_and_others_get_their_descriptors(ports: Ports) -> None:
     ours, _ = ports()
     for i in range(40):
