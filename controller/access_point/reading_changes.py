@@ -70,8 +70,8 @@ class Changes:
                 is_sent = held is None or _is_urgent(held, row)
                 if held is not None and not is_sent and is_due and _is_beyond_band(held, row):
                     is_sent = leaves_band = True
-                kept = self._held[technology, row["mac"]] = row if is_sent or held is None else held
-                rows.append(kept)
+                row_sent = self._held[technology, row["mac"]] = row if is_sent or held is None else held
+                rows.append(row_sent)
             found.append({**interface, "neighbours": rows})
         if is_due and leaves_band:
             self._band_at_s = now_s

@@ -138,9 +138,9 @@ class LatestReadings:
             self._sessions.append((session, self._clock()))
             if len(self._sessions) == 1:
                 shim.spawn(self.take_all)
-        kept = [] if is_whole else [each for each in waiting if not each[0].startswith(_CHANGED_READING)]
-        self.dropped += len(waiting) - len(kept)
-        waiting[:] = [*kept, (line, session.wholes)]
+        older = [] if is_whole else [each for each in waiting if not each[0].startswith(_CHANGED_READING)]
+        self.dropped += len(waiting) - len(older)
+        waiting[:] = [*older, (line, session.wholes)]
         return True
 
     def drop_changes(self, sessions: Iterable[Session]) -> None:
