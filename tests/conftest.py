@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, settings
 
 # What tests share (``import rate_cases``); benchmarks use it as well.
 sys.path.insert(0, str(Path(__file__).parent / "support"))
-from not_made import pytest_runtest_logreport, pytest_runtest_setup  # noqa: F401
+from ledger_hooks import pytest_collectreport, pytest_runtest_logreport  # noqa: F401
 
 # The same examples each time, and a busy machine is no failure. A fifth of them (tests/support/examples.py) every day,
 # half of them in ``make test``; HYPOTHESIS_PROFILE=search looks for new ones.

@@ -1,10 +1,12 @@
-"""Scenario tests on a machine that is too slow: made three times, then skipped with the reason, and listed."""
+"""Scenario tests on a machine that is too slow: made three times, then skipped with the reason, and in the ledger."""
 
 from __future__ import annotations
 
-import time
+import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,32 +31,33 @@ spec.loader.exec_module(scenario)
 scenario.HYROADS = [sys.executable, "-IS", {command!r}]
 # Locks of its own: nobody else waits for this test, nor does it for others.
 scenario._TURN, scenario._DOOR = (open({command!r} + end, "a") for end in (".turn", ".door"))
-from not_made import pytest_runtest_logreport, pytest_runtest_setup
+from ledger_hooks import pytest_collectreport, pytest_runtest_logreport
 from scenario import hyroads
 """
 TEST = "def test_it(hyroads):\n    assert hyroads('demo').returncode == 0\n"
 
 
-Run = Callable[..., tuple[str, int, list[str]]]
+Run = Callable[..., tuple[str, int, list[dict[str, Any]]]]
 
 
 @pytest.fixture
 def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """What pytest says, how often the command ran, what is listed; the command holds in the run ``believed_at``."""
+    """What pytest says, how often the command ran, entries not made; the command holds in the run ``believed_at``."""
     folder = pytester.path
-    runs, listed, command = folder / "runs", folder / "listed", folder / "command.py"
+    runs, ledger, command = folder / "runs", folder / "ledger", folder / "command.py"
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
-    monkeypatch.setenv("HYROADS_NOT_MADE_LIST", str(listed))
+    monkeypatch.setenv("HYROADS_LEDGER", str(ledger))
 
-    def run(believed_at: int, words: str, if_not_made: str = "") -> tuple[str, int, list[str]]:
+    def run(believed_at: int, words: str, if_not_made: str = "") -> tuple[str, int, list[dict[str, Any]]]:
         monkeypatch.setenv("HYROADS_NOT_MADE", if_not_made)
         runs.write_text("")
-        listed.write_text("")
+        shutil.rmtree(ledger, ignore_errors=True)
         command.write_text(COMMAND.format(runs=str(runs), believed_at=believed_at, words=words))
         pytester.makeconftest(CONFTEST.format(scenario=str(SCENARIO), command=str(command)))
         pytester.makepyfile(test_it=TEST)
         done = pytester.runpytest_inprocess("-q", "-rs", "-p", "no:cacheprovider")
-        return done.stdout.str(), len(runs.read_text()), listed.read_text().splitlines()
+        lines = [json.loads(line) for path in ledger.iterdir() for line in path.read_text().splitlines()]
+        return done.stdout.str(), len(runs.read_text()), [entry for entry in lines if entry["outcome"] == "not made"]
 
     return run
 
@@ -70,24 +73,13 @@ def test_it_is_made_again_until_the_machine_can_be_believed(run: Run) -> None:
 def test_what_was_never_made_is_skipped_and_listed(run: Run) -> None:
     said, runs, listed = run(believed_at=9, words=SLOW)
     assert "1 skipped" in said and "not made, 3 times: " in said and runs == 3
-    (line,) = listed
-    assert "test_it.py::test_it" in line and SLOW in line
+    (entry,) = listed
+    assert entry["test"] == "test_it.py::test_it" and SLOW in entry["reason"]
 
 
 def test_what_has_failed_once_must_be_made(run: Run) -> None:
     said, runs, listed = run(believed_at=9, words=SLOW, if_not_made="fail")
     assert "1 failed" in said and runs == 3 and listed == []
-
-
-def test_when_the_time_is_over_nothing_begins(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HYROADS_TESTS_UNTIL_S", str(time.time() - 1))
-    said, runs, listed = run(believed_at=1, words=SLOW)
-    assert "1 skipped" in said and runs == 0 and "not made: the time is over" in listed[0]
-    # What has failed before is made whatever the time is.
-    said, runs, listed = run(believed_at=1, words=SLOW, if_not_made="fail")
-    assert "1 passed" in said and runs == 1 and listed == []
-    monkeypatch.setenv("HYROADS_TESTS_UNTIL_S", str(time.time() + 60))
-    assert "1 passed" in run(believed_at=1, words=SLOW)[0]
 
 
 def test_what_could_not_run_for_another_reason_fails_at_once(run: Run) -> None:
