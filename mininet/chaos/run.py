@@ -285,7 +285,7 @@ def write_report(path: Path, head: dict[str, Any], outcomes: Sequence[Outcome], 
         **head,
         "verdict": verdict(outcomes),
         "ok": ok,
-        "machine": watch.result().document(ok=ok),
+        "machine": watch.result().document(believable=ok or not watch.result().why),
         "events": [outcome.document() for outcome in outcomes],
     }
     path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")

@@ -40,6 +40,8 @@ class Check:
     unit: str = "Mb/s"
     at_least: float | None = None
     at_most: float | None = None
+    during: tuple[float, float] | None = None
+    """When it was measured (seconds of CLOCK_MONOTONIC); None: over the whole run."""
 
     @property
     def ratio(self) -> float:
@@ -117,9 +119,10 @@ class CheckedStage:
         unit: str = "Mb/s",
         at_least: float | None = None,
         at_most: float | None = None,
+        during: tuple[float, float] | None = None,
     ) -> None:
         """Adds a :class:`Check` and shows it."""
-        self.checks.append(Check(what, theory, measured, unit, at_least, at_most))
+        self.checks.append(Check(what, theory, measured, unit, at_least, at_most, during))
         self.view.note(self.checks[-1].line())
 
     @property

@@ -106,11 +106,13 @@ class Scenario:
             reached_s = self.recording.time_to_reach(what, this.targets, this.start_s, end_s, TOLERANCE)
             limit_s = settle_s + allowance_s
             words = f"{this.title}: {what} rates within {TOLERANCE:.0%} of the optimum"
-            self.stage.check(words, limit_s, min(reached_s, end_s - this.start_s), "s", at_most=1.0)
+            shown_s, whole = min(reached_s, end_s - this.start_s), self._moments(this.start_s, end_s)
+            self.stage.check(words, limit_s, shown_s, "s", at_most=1.0, during=whole)
         for flow, target in this.targets.items():
             measured = self.mean_in(phase, flow, settle_s)
             words = f"{this.title}: {flow} delivered"
-            self.stage.check(words, target, measured, at_least=at_least, at_most=1 + TOLERANCE)
+            settled = self._moments(this.start_s + settle_s, end_s)
+            self.stage.check(words, target, measured, at_least=at_least, at_most=1 + TOLERANCE, during=settled)
 
     def mean_in(self, phase: int, flow: str, settle_s: float = REACHED_WITHIN_S) -> float:
         """Delivered rate of a flow in a phase once it has settled."""
@@ -127,6 +129,10 @@ class Scenario:
             total += mbps
             part += mbps if of_technology & set(names.split("+")) else 0.0
         return part / total if total else 0.0
+
+    def _moments(self, from_s: float, to_s: float) -> tuple[float, float]:
+        """Times of the recording on CLOCK_MONOTONIC."""
+        return from_s + self.recording.start_s, to_s + self.recording.start_s
 
     def span(self, phase: int) -> tuple[str, float, float]:
         """Title, beginning and end of a phase."""

@@ -20,14 +20,16 @@ from hyroads.controller.files.documents import read_file
 from hyroads.controller.ofp.intents import attached_only, default_places
 from hyroads.mininet.emulation import Emulation
 from hyroads.mininet.live_view import Sampler
-from hyroads.mininet.machine import TOO_SLOW, Machine, MachineWatch
+from hyroads.mininet.machine import Machine, MachineWatch
 from hyroads.mininet.programs import EmulationError
+from hyroads.mininet.reference import TOO_SLOW, Lane, Reference, carried
 from hyroads.mininet.run_directory import find_network
 from hyroads.mininet.runner import RunOptions, run_network
 from hyroads.mininet.traffic import Traffic
 
 from . import find_demo
 from .checks import CheckedStage, DemoOptions
+from .counter_check import CounterCheck, counter_checks
 
 
 @dataclass(frozen=True)
@@ -71,6 +73,8 @@ class Stage(CheckedStage):
         self.emulation = emulation
         self.declared = declared
         self.machine = Machine(())
+        self.lane = Lane()
+        """The plain lane beside the run, which decides whether a check that falls short counts."""
 
     @cached_property
     def _sampler(self) -> Sampler:
@@ -107,14 +111,26 @@ class Stage(CheckedStage):
     def not_made(self) -> str:
         """Why the run counts as not made, neither passed nor failed; empty if it counts.
 
-        What holds on a slow machine holds: only a run that falls short must be believed.
+        A run whose checks hold has passed, however slow the machine was. One that falls short counts if any of its
+        checks falls short of the plain lane beside it, too.
         """
-        return f"{TOO_SLOW}, {self.machine.why}" if self.machine.why and not self.ok else ""
+        found = self.counter_checks
+        if not found or any(each.counts for each in found):
+            return ""
+        slow = f"; {self.machine.why}" if self.machine.why else ""
+        return f"{TOO_SLOW}, {carried(min(each.reference for each in found))}{slow}"
+
+    @property
+    def counter_checks(self) -> list[CounterCheck]:
+        """What the plain lane says to each check that falls short."""
+        return counter_checks(self.checks, self.lane)
 
     def document(self) -> dict[str, Any]:
         """What ``--json`` prints and ``result.json`` holds (docs/reference/emulation.md)."""
         known = "measured" if self.emulation.options.measured else "file"
-        return {**super().document(), "capacities": known, "machine": self.machine.document(ok=self.ok)}
+        machine = self.machine.document(believable=not self.not_made)
+        found = [each.document() for each in self.counter_checks]
+        return {**super().document(), "capacities": known, "machine": machine, "counter_checks": found}
 
     def write_verdict(self) -> None:
         """The checks as a CSV file beside the others, if the demo wrote any."""
@@ -133,8 +149,9 @@ class Stage(CheckedStage):
         return " (the controller knew the capacities of the file)"
 
     def _conclusion(self) -> str:
-        if self.not_made:
-            return f"not made: {self.not_made}"
+        if found := self.counter_checks:
+            end = f"not made: {self.not_made}" if self.not_made else super()._conclusion()
+            return "\n  ".join([*(each.line() for each in found), end])
         slow = f", though the machine was slow {self.machine.why}" if self.ok and self.machine.why else ""
         return super()._conclusion() + slow
 
@@ -159,9 +176,10 @@ def run_demo(name: str, how: DemoOptions, options: RunOptions, network_name: str
 
     def body(emulation: Emulation) -> int:
         stage = Stage(name, emulation, how, network)
-        with MachineWatch(emulation) as watch, stage.view:
-            _perform(demo, stage, watch)
-        stage.machine = watch.result()
+        reference = Reference(emulation.directory, realtime=emulation.options.realtime)
+        with MachineWatch(emulation) as watch, reference, stage.view:
+            _perform(demo, stage, reference)
+        stage.machine, stage.lane = watch.result(), reference.lane()
         stage.write_verdict()
         status = stage.finish()
         if stage.not_made:
@@ -172,11 +190,11 @@ def run_demo(name: str, how: DemoOptions, options: RunOptions, network_name: str
     return run_network(replace(network, flows=()), network_name, body, options, say)
 
 
-def _perform(demo: Any, stage: Stage, watch: MachineWatch) -> None:
-    """Runs the demo; an EmulationError says so if the machine was too slow."""
+def _perform(demo: Any, stage: Stage, reference: Reference) -> None:
+    """Runs the demo; an EmulationError says so if the plain lane fell short before it."""
     try:
         demo.run(stage)
     except HyroadsError as error:
-        if why := watch.result().why:
+        if why := reference.lane().why_slow:
             raise EmulationError(f"{error}; {TOO_SLOW}, {why}") from error
         raise

@@ -27,8 +27,8 @@ from hyroads.controller.core.planner import Plan
 from hyroads.controller.study.framework import Cell, Progress, Settings, StudyError, Table
 from hyroads.mininet.emulation import Emulation, EmulationOptions
 from hyroads.mininet.isolation import EXIT_INTERRUPTED
-from hyroads.mininet.machine import TOO_SLOW, MachineWatch
 from hyroads.mininet.programs import check_prerequisites
+from hyroads.mininet.reference import TOO_SLOW, Reference
 from hyroads.mininet.runner import RunOptions, run_network
 
 from .floor import SCALE, Floor, Pair
@@ -260,16 +260,16 @@ def _measured(study: str, setting: str, trial: Trial) -> Row:
 
 def _outcome(emulation: Emulation, trial: Trial) -> dict[str, Any]:
     """In the network's process: its figures, and why they don't count if they don't."""
-    with MachineWatch(emulation) as watch:
+    with Reference(emulation.directory, realtime=emulation.options.realtime) as reference:
         try:
             found = trial.measure(emulation)
             emulation.check()
             short = found.short
         except HyroadsError as error:
             found, short = Measured({}), str(error)
-            if not watch.result().why:
+            if not reference.lane().why_slow:
                 return {"figures": {}, "why": short}
-    slow = watch.result().why
+    slow = reference.lane().why_slow
     return {"figures": dict(found.figures), "why": f"{short}; {TOO_SLOW}, {slow}" if short and slow else ""}
 
 

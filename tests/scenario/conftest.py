@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from not_made import not_made
 
-from hyroads.mininet.machine import TOO_SLOW
+from hyroads.mininet.reference import TOO_SLOW
 
 HYROADS = [sys.executable, "-m", "hyroads.controller.cli"]
 START_TIMEOUT_S = 40.0

@@ -14,7 +14,7 @@ from not_made import not_made
 
 from hyroads.controller.core.netfile import load_text
 from hyroads.mininet.emulation import Emulation, EmulationOptions
-from hyroads.mininet.machine import TOO_SLOW, MachineWatch
+from hyroads.mininet.reference import TOO_SLOW, Reference
 from hyroads.mininet.runner import RunOptions, run_network
 
 Seen = dict[str, Any]
@@ -60,9 +60,9 @@ def make(
     """The whole network: ``out`` gets what ``body`` saw, and under ``slow`` why that can't be believed."""
 
     def work(emulation: Emulation) -> int:
-        with MachineWatch(emulation) as watch:
+        with Reference(emulation.directory, realtime=emulation.options.realtime) as reference:
             found = body(emulation)
-        out.write_text(json.dumps({**found, "slow": watch.result().why}))
+        out.write_text(json.dumps({**found, "slow": reference.lane().why_slow}))
         return 0
 
     read = load_text(json.dumps(network), "network")

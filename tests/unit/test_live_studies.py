@@ -6,6 +6,7 @@ import json
 import os
 import signal
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -86,13 +87,14 @@ def test_two_commands_do_not_write_to_one_file(tmp_path: Path) -> None:
 
 
 class Network:
-    """Stands for the emulation and the watch over the machine: what they say is what a test wants."""
+    """Stands for the emulation and the plain lane beside it: what they say is what a test wants."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, slow: str = "") -> None:
         self.slow, self.ran = slow, 0
+        self.directory, self.options = Path(), SimpleNamespace(realtime=True)
         monkeypatch.setattr(rows, "check_prerequisites", lambda: None)
         monkeypatch.setattr(rows, "run_network", self.run)
-        monkeypatch.setattr(rows, "MachineWatch", lambda _: self)
+        monkeypatch.setattr(rows, "Reference", lambda *_, **__: self)
 
     def run(self, _network: Any, _name: str, body: Any, *_: Any) -> int:
         self.ran += 1
@@ -107,8 +109,8 @@ class Network:
     def __exit__(self, *_: object) -> None:
         pass
 
-    def result(self) -> Any:
-        return type("Machine", (), {"why": self.slow})()
+    def lane(self) -> Any:
+        return SimpleNamespace(why_slow=self.slow)
 
 
 def trial(number: int, found: Measured | HyroadsError) -> Trial:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from hyroads.mininet.machine import TOO_SLOW
+from hyroads.mininet.reference import TOO_SLOW
 
 pytest_plugins = "pytester"
 SCENARIO = Path(__file__).parents[1] / "scenario" / "conftest.py"
