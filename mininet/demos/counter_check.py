@@ -16,6 +16,9 @@ from hyroads.mininet.reference import LEAST, Lane
 from .checks import Check
 
 RATE = "Mb/s"
+# A frame of the lane waits for one forwarder; one of a demo for several agents, switches and the medium, each late by
+# itself. With a fifth of the processors stolen demos carry 0.94 to 1.02 of what the lane does.
+BESIDE = 0.97
 # Units of what the controller knows or not, however late it is.
 EXACT = frozenset({"flows", "numbers"})
 
@@ -52,5 +55,5 @@ def _counter_check(check: Check, lane: Lane) -> CounterCheck:
         return CounterCheck(check, worst, worst >= LEAST or check.unit in EXACT)
     reference = lane.ratio(*during)
     is_above = check.at_most is not None and check.ratio > check.at_most
-    holds_beside_it = check.at_least is not None and check.ratio >= check.at_least * reference
+    holds_beside_it = check.at_least is not None and check.ratio >= check.at_least * BESIDE * reference
     return CounterCheck(check, reference, reference >= LEAST or is_above or not holds_beside_it)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from network_names import network_name
 
 TIMEOUT_S = 120.0
 
@@ -13,7 +14,7 @@ TIMEOUT_S = 120.0
 def verdict(hyroads, document_of, tmp_path_factory):
     folder = tmp_path_factory.mktemp("drop")
     done = hyroads(
-        *("demo", "capacity-drop", "--json", "--name", "t-drop", "--publish", "0", "--seconds", "6"),
+        *("demo", "capacity-drop", "--json", "--name", network_name("drop"), "--publish", "0", "--seconds", "6"),
         *("--out", str(folder)),
         timeout_s=TIMEOUT_S,
     )

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from network_names import network_name
 
 from hyroads.controller.files.documents import read_file
 from hyroads.mininet.chaos.faults import left_out
@@ -32,7 +33,7 @@ def chaos(lab: Any, name: str, folder: Path, *arguments: str, minutes: float) ->
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_a_minute_of_chaos_leaves_all_as_before(lab: Any, tmp_path: Path, seed: int) -> None:
-    document = chaos(lab, f"t-chaos-{seed}", tmp_path, "triangle", "--seed", str(seed), minutes=1.0)
+    document = chaos(lab, network_name(f"chaos-{seed}"), tmp_path, "triangle", "--seed", str(seed), minutes=1.0)
     network = read_file(find_network("triangle"))
     able: list[Way] = [way for way in ways() if way not in left_out()]
     planned = plan(network, 1.0, seed, parts_of(network), able)
@@ -54,25 +55,36 @@ def test_what_falls_short_is_said(lab: Any) -> None:
         "import sys; from hyroads.mininet.chaos import faults, run; from hyroads.controller.cli.main import main; "
         "faults._killed = lambda program: (program.kill(9), program.stop(), lambda: None)[2]; "
         "run.PATIENCE = 0.1; run.Chaos._died = lambda self: []; "
-        "arguments = '--name t-chaos-3 --publish 0 --minutes 0.2 --only'.split(); "
+        f"arguments = '--name {network_name('chaos-3')} --publish 0 --minutes 0.2 --only'.split(); "
         "sys.exit(main(['chaos', 'triangle', *arguments, 'agent: kill']))"
     )
     python = lab.hyroads[0]
     done = subprocess.run([python, "-c", program], capture_output=True, text=True, timeout=START_S)
     assert done.returncode == 1, f"{done.stdout}\n{done.stderr}"
     assert "FAIL not back: agent" in done.stdout and " unhealed" in done.stdout.splitlines()[-1]
-    assert lab.leftovers("t-chaos-3") == []
+    assert lab.leftovers(network_name("chaos-3")) == []
 
 
 def test_interrupted_in_the_middle_it_leaves_nothing(lab: Any) -> None:
-    words = ["chaos", "triangle", "--name", "t-chaos-4", "--publish", "0", "--minutes", "1", "--only", "stop"]
+    words = [
+        "chaos",
+        "triangle",
+        "--name",
+        network_name("chaos-4"),
+        "--publish",
+        "0",
+        "--minutes",
+        "1",
+        "--only",
+        "stop",
+    ]
     process = subprocess.Popen([*lab.hyroads, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stdout is not None
     assert any(" 1 of " in line for line in process.stdout)
     process.send_signal(2)
     process.communicate(timeout=20)
     assert process.returncode == 130
-    assert lab.leftovers("t-chaos-4") == []
+    assert lab.leftovers(network_name("chaos-4")) == []
 
 
 @pytest.mark.parametrize(
@@ -95,10 +107,12 @@ def test_bad_input_is_one_line_and_status_two(lab: Any, arguments: list[str], wo
 @pytest.mark.alone
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_ten_minutes_on_the_office(lab: Any, tmp_path: Path, seed: int) -> None:
-    assert len(chaos(lab, "t-chaos-o", tmp_path, "office", "--seed", str(seed), minutes=10.0)["events"]) > 30
+    assert (
+        len(chaos(lab, network_name("chaos-o"), tmp_path, "office", "--seed", str(seed), minutes=10.0)["events"]) > 30
+    )
 
 
 @pytest.mark.nightly
 @pytest.mark.alone
 def test_an_hour_behind_a_slicer(lab: Any, tmp_path: Path) -> None:
-    chaos(lab, "t-chaos-h", tmp_path, "triangle", "--sliced", "--seed", "5", minutes=60.0)
+    chaos(lab, network_name("chaos-h"), tmp_path, "triangle", "--sliced", "--seed", "5", minutes=60.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from network_names import network_name
 
 # The demos promise 5 % and 98 %; a machine that is busy with other work may deliver a little less, a little later.
 NEAR = 0.9
@@ -10,7 +11,7 @@ LATER = 3.0
 
 
 def checks_of(hyroads, document_of, folder, name, *arguments):
-    command = ("demo", name, "--json", "--name", f"t-{name}", "--out", str(folder), *arguments)
+    command = ("demo", name, "--json", "--name", network_name(name), "--out", str(folder), *arguments)
     done = hyroads(*command, timeout_s=90.0)
     assert done.returncode in (0, 1), done.stderr
     return {check["what"]: check for check in document_of(done.stdout)["checks"]}

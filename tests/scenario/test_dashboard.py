@@ -14,9 +14,10 @@ import pytest
 import requests
 from controller_process import eventually, free_ports
 from dashboard_process import Window, browser, need_browser
+from network_names import network_name
 
 need_browser()
-NAME = "t-pages"
+NAME = network_name("pages")
 RED = (0xD4, 0x00, 0x00)
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import subprocess
 
 import pytest
+from network_names import network_name
 
 
 @pytest.fixture(scope="module")
 def verdict(hyroads, document_of):
-    done = hyroads("demo", "download", "--json", "--name", "t-download", "--seconds", "4", timeout_s=90.0)
+    done = hyroads("demo", "download", "--json", "--name", network_name("download"), "--seconds", "4", timeout_s=90.0)
     assert done.returncode in (0, 1), done.stderr
     return {check["what"]: check for check in document_of(done.stdout)["checks"]}
 
@@ -31,4 +32,4 @@ def test_the_proxy_puts_parts_together(verdict):
 
 def test_nothing_is_left(verdict):
     assert verdict
-    assert "t-download" not in subprocess.run(["ip", "netns"], capture_output=True, text=True).stdout
+    assert network_name("download") not in subprocess.run(["ip", "netns"], capture_output=True, text=True).stdout

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from network_names import network_name
 
 from hyroads.controller.core.netfile import parse
 from hyroads.mininet.emulation import Emulation, EmulationOptions
@@ -111,7 +112,7 @@ def test_the_video_moves_before_its_link_is_too_slow(tmp_path):
         }
 
     # A large frame waits for longer than the usual 60 ms on a slow link.
-    found = run(tmp_path, "t-move", body, {"plugins": [plugin], "queue_ms": 200}, measured=True)
+    found = run(tmp_path, network_name("move"), body, {"plugins": [plugin], "queue_ms": 200}, measured=True)
     assert found["first"] == ["wifi"] and found["second"] == ["wifi", "plc"], found["log"]
     sent, received = found["counted"]
     assert sent["sent"] > 2000 and received["highest"] == sent["sent"] - 1
@@ -153,7 +154,7 @@ def test_a_video_by_two_paths_loses_next_to_nothing(tmp_path):
             found.append([sent.stdout, sent.stderr, receiver.communicate(timeout=30)[0], drops(emulation)])
         return {"found": found, "ncasts": emulation.rest.get("/ncasts")["ncasts"]}
 
-    found = run(tmp_path, "t-ncast", body, {"sfnet": {}, "queue_ms": 200})
+    found = run(tmp_path, network_name("ncast"), body, {"sfnet": {}, "queue_ms": 200})
     plain, *copies = (json.loads(received) for _sent, _error, received, _drops in found["found"])
     assert plain["highest"] > 2000 and plain["lost"] > 0.015 * plain["highest"], found
     assert len(copies) == 3 and all(copied["highest"] > 2000 for copied in copies), found
@@ -223,7 +224,7 @@ def test_a_chat_needs_no_server_and_no_controller_once_it_goes(tmp_path):
             chatter.process.kill()
         return {"heard": heard, "left": left, "b": emulation.addressing.host_ip["b"]}
 
-    found = run(tmp_path, "t-chat", body, {"sfnet": {}})
+    found = run(tmp_path, network_name("chat"), body, {"sfnet": {}})
     heard = {node: sorted(lines) for node, lines in found["heard"].items()}
     assert heard["a"] == ["b: hello from b", "tv: hello from tv"], found["heard"]
     assert heard["tv"] == ["a: hello from a", "a: is anybody there?", "b: hello from b"]
@@ -262,7 +263,7 @@ def test_a_managers_plugin_and_a_policy_move_a_client(tmp_path):
         return {"by_hand": by_hand, "moves": moves(), "moved_s": moved_s, "plugin": calls, "errors": events}
 
     settings = {"plugins": [plugin], "policies": ["signal"]}
-    found = run(tmp_path, "t-policy", body, settings, measured=True)
+    found = run(tmp_path, network_name("policy"), body, settings, measured=True)
     assert found["moves"] == [["wifi", "mine", "done", None], ["plc", "hoolock", "done", None]], found["log"]
     assert 5.0 < found["moved_s"] < 20.0
     assert found["plugin"]["faults"]["total"] == 0 and found["plugin"]["process"]["call_ms"]["p50"] < 50

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from network_names import network_name
 
 TIMEOUT_S = 60.0
 # The demos promise 5 %; a machine that is busy with other work may deliver a little less.
@@ -25,7 +26,19 @@ def verdict(request, hyroads, document_of, tmp_path_factory):
     name = request.param.split(",")[0]
     folder = tmp_path_factory.mktemp(name)
     done = hyroads(
-        *("demo", name, "--json", "--name", f"t-{name}", "--publish", "0", "--seconds", "4", "--out", str(folder)),
+        *(
+            "demo",
+            name,
+            "--json",
+            "--name",
+            network_name(name),
+            "--publish",
+            "0",
+            "--seconds",
+            "4",
+            "--out",
+            str(folder),
+        ),
         *RUNS[request.param],
         timeout_s=TIMEOUT_S,
     )

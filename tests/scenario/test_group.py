@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from network_names import network_name
 from scene_process import make, see
 
 from hyroads.mininet.emulation import Emulation
@@ -127,7 +128,7 @@ def body(emulation: Emulation) -> dict[str, Any]:
 
 def scene(out: Path) -> int:
     """The whole network; for a process of its own."""
-    return make(NETWORK, "t-group", body, out)
+    return make(NETWORK, network_name("group"), body, out)
 
 
 def holds(seen: dict[str, Any]) -> bool:

@@ -19,6 +19,7 @@ import pytest
 import yaml
 from controller_process import eventually
 from mptcp_stream import SECOND, STREAM, TWO_WAYS, Stream
+from network_names import network_name
 from not_made import needs_etcd
 from scene_process import make, see
 
@@ -39,19 +40,21 @@ def etcd() -> None:
 
 @pytest.mark.slow
 def test_the_demo_holds(hyroads, document_of) -> None:
-    done = hyroads(*("demo", "ha", "--json", "--name", "t-ha", "--publish", "0", "--seconds", "2"), timeout_s=150.0)
+    done = hyroads(
+        *("demo", "ha", "--json", "--name", network_name("ha"), "--publish", "0", "--seconds", "2"), timeout_s=150.0
+    )
     assert done.returncode in (0, 1), done.stderr
     checks = document_of(done.stdout)["checks"]
     assert len(checks) == 18 and [check for check in checks if not check["ok"]] == []
 
 
 def test_ctrl_c_leaves_nothing_of_controllers_and_etcd(lab) -> None:
-    network = lab.emulate("t-ha-end", "--controllers", "2", "--etcd-members", "3")
+    network = lab.emulate(network_name("ha-end"), "--controllers", "2", "--etcd-members", "3")
     found = network.processes()
     assert sum("etcd --name" in command for command in found.values()) == 3
     assert sum(" controller --config" in command for command in found.values()) == 2
     assert network.interrupt() == 130
-    assert lab.leftovers("t-ha-end") == [] and lab.alive(list(found)) == []
+    assert lab.leftovers(network_name("ha-end")) == [] and lab.alive(list(found)) == []
 
 
 # -- at night
@@ -311,9 +314,9 @@ def scene(out: Path) -> int:
     if out.stem in ROAMING:
         network = yaml.safe_load(find_network("roaming").read_text())
         del network["flows"]
-        return make(network, f"t-ha-{out.stem}", ROAMING[out.stem], out, THREE)
+        return make(network, network_name(f"ha-{out.stem}"), ROAMING[out.stem], out, THREE)
     body, settings = {"subflows": (subflows, MPTCP), "members": (members, QUERIER)}[out.stem]
-    return make(yaml.safe_load(TWO_WAYS), f"t-ha-{out.stem}", body, out, replace(THREE, settings=settings))
+    return make(yaml.safe_load(TWO_WAYS), network_name(f"ha-{out.stem}"), body, out, replace(THREE, settings=settings))
 
 
 @pytest.mark.nightly

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from network_names import network_name
 
 TIMEOUT_S = 150.0
 
 
 @pytest.fixture(scope="module")
 def verdict(hyroads, document_of) -> dict[str, dict[str, float]]:
-    command = ("demo", "handover", "--json", "--name", "t-hand", "--publish", "0", "--seconds", "2")
+    command = ("demo", "handover", "--json", "--name", network_name("hand"), "--publish", "0", "--seconds", "2")
     done = hyroads(*command, timeout_s=TIMEOUT_S)
     assert done.returncode in (0, 1), done.stderr
     document = document_of(done.stdout)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from controller_process import eventually
+from network_names import network_name
 
 from hyroads.controller.core.netfile import load_text
 from hyroads.mininet.emulation import Emulation, EmulationOptions
@@ -70,7 +71,7 @@ def test_what_three_copies_share_is_sent_once_and_little_is_lost(tmp_path: Path)
 
     said: list[str] = []
     options = RunOptions(publish=0, emulation=EmulationOptions(settings={"queue_ms": 200}))
-    status = run_network(load_text(NETWORK, "late"), "t-late", body, options, said.append)
+    status = run_network(load_text(NETWORK, "late"), network_name("late"), body, options, said.append)
     assert status == 0, said
     found = json.loads(result.read_text())
     sent_bytes = found["packets"] * 1200

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from network_names import network_name
 
 from hyroads.controller.files.documents import read_file
 from hyroads.mininet.emulation import Emulation, EmulationOptions
@@ -65,7 +66,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     said: list[str] = []
     network = read_file(find_network("triangle"))
     options = RunOptions(publish=0, emulation=EmulationOptions())
-    assert run_network(network, "t-live", body, options, said.append) == 0, said
+    assert run_network(network, network_name("live"), body, options, said.append) == 0, said
     document: dict[str, Any] = json.loads(Path(result).read_text())
     return document
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 
 import pytest
+from network_names import network_name
 
 from hyroads.mininet.mptcp_traffic import SYSCTL
 
@@ -19,7 +20,19 @@ pytestmark = [
 def run(hyroads, document_of, tmp_path_factory):
     folder = tmp_path_factory.mktemp("mar")
     done = hyroads(
-        *("demo", "mar", "--json", "--name", "t-mar", "--publish", "0", "--seconds", "3", "--out", str(folder)),
+        *(
+            "demo",
+            "mar",
+            "--json",
+            "--name",
+            network_name("mar"),
+            "--publish",
+            "0",
+            "--seconds",
+            "3",
+            "--out",
+            str(folder),
+        ),
         timeout_s=90.0,
     )
     assert done.returncode in (0, 1), done.stderr

@@ -3,11 +3,24 @@
 from __future__ import annotations
 
 import pytest
+from network_names import network_name
 
 
 @pytest.mark.nightly
 def test_one_connection_has_all_backlinks_on_two_channels_and_on_one(hyroads, document_of, tmp_path):
-    words = ("demo", "mesh", "--json", "--name", "t-mesh", "--publish", "0", "--seconds", "4", "--out", str(tmp_path))
+    words = (
+        "demo",
+        "mesh",
+        "--json",
+        "--name",
+        network_name("mesh"),
+        "--publish",
+        "0",
+        "--seconds",
+        "4",
+        "--out",
+        str(tmp_path),
+    )
     done = hyroads(*words, timeout_s=60.0)
     assert done.returncode in (0, 1), done.stderr
     checks = document_of(done.stdout)["checks"]

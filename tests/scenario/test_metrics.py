@@ -12,6 +12,7 @@ from typing import Any
 import metrics_page
 import pytest
 from grafana import DASHBOARDS, queries
+from network_names import network_name
 from prometheus import Prometheus, program
 
 from hyroads.controller.files.documents import read_file
@@ -101,7 +102,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     document: dict[str, Any] = {"replanned": True}
     for _ in range(TRIES):
         said: list[str] = []
-        assert run_network(network, "t-metrics", body, options, said.append) == 0, said
+        assert run_network(network, network_name("metrics"), body, options, said.append) == 0, said
         document = json.loads(Path(result).read_text())
         if not document["replanned"]:
             break

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from network_names import network_name
 
 pytestmark = pytest.mark.skipif(not Path("/proc/sys/net/mptcp/pm_type").exists(), reason="this kernel has no MPTCP")
 
@@ -15,7 +16,7 @@ LATER = 3.0
 @pytest.fixture(scope="module")
 def offload(hyroads, document_of, tmp_path_factory):
     folder = tmp_path_factory.mktemp("offload")
-    command = ("demo", "offload", "--json", "--name", "t-offload", "--seconds", "2", "--out", str(folder))
+    command = ("demo", "offload", "--json", "--name", network_name("offload"), "--seconds", "2", "--out", str(folder))
     done = hyroads(*command, timeout_s=90.0)
     assert done.returncode in (0, 1), done.stderr
     document = document_of(done.stdout)
@@ -36,7 +37,7 @@ def test_the_download_goes_on(offload):
 
 def test_the_labelled_multipath_carries_what_mptcp_does_over_its_paths(hyroads, document_of, tmp_path):
     pytest.importorskip("mininet")
-    command = ("demo", "mptcp", "--json", "--name", "t-mptcp", "--seconds", "2", "--out", str(tmp_path))
+    command = ("demo", "mptcp", "--json", "--name", network_name("mptcp"), "--seconds", "2", "--out", str(tmp_path))
     done = hyroads(*command, timeout_s=120.0)
     assert done.returncode in (0, 1), done.stderr
     checks = {check["what"]: check for check in document_of(done.stdout)["checks"]}

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from controller_process import eventually
 from mptcp_stream import SECOND, STREAM, TWO_WAYS, Stream
+from network_names import network_name
 
 from hyroads.controller.core.netfile import load_text
 from hyroads.mininet.emulation import Emulation, EmulationOptions
@@ -87,7 +88,7 @@ def test_subflows_of_a_connection_are_routed_apart_and_one_outlives_its_link(tmp
     said: list[str] = []
     settings = {"mptcp": {"recognise": True}}
     options = RunOptions(publish=0, emulation=EmulationOptions(settings=settings))
-    assert run_network(load_text(TWO_WAYS, "mptcp"), "t-mptcp", work, options, said.append) == 0, said
+    assert run_network(load_text(TWO_WAYS, "mptcp"), network_name("mptcp"), work, options, said.append) == 0, said
     found = json.loads(result.read_text())
     [connection] = found["connections"]
     assert len(connection["subflows"]) == 2 and connection["client"] == "t" and connection["peer"] == "s"

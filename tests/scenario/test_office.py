@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from network_names import network_name
 
 pytestmark = pytest.mark.alone
 
@@ -11,7 +12,19 @@ pytestmark = pytest.mark.alone
 def verdict(hyroads, document_of, tmp_path_factory):
     folder = tmp_path_factory.mktemp("office")
     done = hyroads(
-        *("demo", "office", "--json", "--name", "t-off", "--publish", "0", "--minutes", "0.25", "--out", str(folder)),
+        *(
+            "demo",
+            "office",
+            "--json",
+            "--name",
+            network_name("off"),
+            "--publish",
+            "0",
+            "--minutes",
+            "0.25",
+            "--out",
+            str(folder),
+        ),
         timeout_s=120.0,
     )
     assert done.returncode in (0, 1), done.stderr

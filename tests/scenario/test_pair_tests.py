@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from network_names import network_name
 
 # Two minutes of real packets; tests/integration/test_pair_tests.py is the short form.
 pytestmark = pytest.mark.nightly
@@ -16,7 +17,7 @@ BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "pair_tests.py"
 
 @pytest.fixture(scope="module")
 def told() -> str:
-    command = [sys.executable, str(BENCHMARK), "--name", "t-pairs", "--noise", "0.05"]
+    command = [sys.executable, str(BENCHMARK), "--name", network_name("pairs"), "--noise", "0.05"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
     # Its status is the number of wrong or missing verdicts.
     assert done.returncode == 0, done.stdout + done.stderr

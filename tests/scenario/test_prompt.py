@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from network_names import network_name
 
 import hyroads.mininet.mn_custom
 
@@ -28,7 +29,15 @@ def test_prompt_commands_and_links_that_go_up_and_down(lab, tmp_path):
         + "link c wifi down\n" + ping + "link c wifi up\n" + ping + "media\niperf b c\n"
     )  # fmt: skip
     done = lab.run_hyroads(
-        "emulate", "triangle", "--name", "t-cli", "--no-controller", "--publish", "0", "--script", str(script)
+        "emulate",
+        "triangle",
+        "--name",
+        network_name("cli"),
+        "--no-controller",
+        "--publish",
+        "0",
+        "--script",
+        str(script),
     )
     text = done.stdout + done.stderr
     assert done.returncode == 0, text
@@ -37,7 +46,7 @@ def test_prompt_commands_and_links_that_go_up_and_down(lab, tmp_path):
     speeds = re.search(r"Results: \['([0-9.]+) Mbits/sec', '([0-9.]+) Mbits/sec'\]", text)
     assert speeds is not None, text
     assert 15 < float(speeds[1]) <= 30
-    assert lab.leftovers("t-cli") == []
+    assert lab.leftovers(network_name("cli")) == []
 
 
 @pytest.mark.skipif(shutil.which("mn") is None, reason="no mn")

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from network_names import network_name
 
 from hyroads.controller.client.generic_netlink import GenericNetlink
 from hyroads.controller.client.netlink import NetlinkError
@@ -93,7 +94,7 @@ def on_network(body, tmp_path):
 
     options = EmulationOptions(radio=True, realtime=False)
     network = load_text(NETWORK, "net.yaml")
-    assert run_network(network, "t-radio", work, RunOptions(0, emulation=options), lambda words: None) == 0
+    assert run_network(network, network_name("radio"), work, RunOptions(0, emulation=options), lambda words: None) == 0
     return json.loads(path.read_text())
 
 
@@ -190,28 +191,28 @@ def test_networks_in_one_namespace_leave_each_others_radios_alone(nothing_left):
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_network_leaves_nothing(lab, nothing_left, number):
-    running = lab.emulate("t-radio-end", "--radio", "--no-controller", file="roaming-80211")
+    running = lab.emulate(network_name("radio-end"), "--radio", "--no-controller", file="roaming-80211")
     assert len(radios()) >= 7 and {"hostapd", "wpa_supplicant"} <= set(programs())
     running.process.send_signal(number)
     running.process.wait(15)
-    assert lab.leftovers("t-radio-end") == []
+    assert lab.leftovers(network_name("radio-end")) == []
 
 
 @pytest.mark.parametrize("part", ["ovs-vswitchd", "worker"])
 def test_a_crashed_network_leaves_nothing(lab, nothing_left, part):
-    running = lab.emulate("t-radio-part", "--radio", "--no-controller", file="roaming-80211")
+    running = lab.emulate(network_name("radio-part"), "--radio", "--no-controller", file="roaming-80211")
     os.kill(running.pid_of(part), signal.SIGKILL)
     running.process.communicate(timeout=15)
     assert running.process.returncode not in (0, None)
-    assert lab.leftovers("t-radio-part") == []
+    assert lab.leftovers(network_name("radio-part")) == []
 
 
 def test_after_kill_of_the_owner_nothing_is_left_either(lab, nothing_left):
     before = programs()
-    running = lab.emulate("t-radio-own", "--radio", "--no-controller", file="roaming-80211")
+    running = lab.emulate(network_name("radio-own"), "--radio", "--no-controller", file="roaming-80211")
     os.kill(running.pid_of("owner"), signal.SIGKILL)
     assert lab.wait_for(lambda: programs() == before, 5.0)
-    assert lab.wait_for(lambda: lab.leftovers("t-radio-own") == [], 10.0)
+    assert lab.wait_for(lambda: lab.leftovers(network_name("radio-own")) == [], 10.0)
 
 
 @pytest.mark.parametrize("how", ["terminate", "kill", "quit", "crash"])
@@ -220,7 +221,7 @@ def test_mininet_wifi_leaves_nothing(lab, nothing_left, how):
         wifi_import.load()
     except EmulationError as error:
         pytest.skip(str(error))
-    running = lab.emulate("t-mn-wifi", "--no-realtime", file="walk", command="mininet-wifi", at_prompt=True)
+    running = lab.emulate(network_name("mn-wifi"), "--no-realtime", file="walk", command="mininet-wifi", at_prompt=True)
     assert len(radios()) >= 3 and {"hostapd", "wpa_supplicant"} <= set(programs())
     if how == "quit":
         running.process.communicate("exit\n", timeout=60)
@@ -229,7 +230,7 @@ def test_mininet_wifi_leaves_nothing(lab, nothing_left, how):
         running.process.wait(15)
     else:
         os.kill(running.pid_of("owner" if how == "kill" else "worker"), signal.SIGKILL)
-    assert lab.wait_for(lambda: lab.leftovers("t-mn-wifi") == [], 10.0)
+    assert lab.wait_for(lambda: lab.leftovers(network_name("mn-wifi")) == [], 10.0)
 
 
 def test_the_demo_holds(hyroads, document_of, nothing_left, tmp_path):

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from network_names import network_name
 
 from hyroads.controller.client.generic_netlink import family_id
 from hyroads.controller.core.planner import Planner
@@ -29,7 +30,7 @@ SECONDS = 4
 
 def test_the_triangle_holds_on_the_kernels_switches(hyroads, document_of):
     assert family_id("ovs_datapath") is not None
-    arguments = ("--seconds", str(SECONDS), "--json", "--no-realtime", "--name", "t-tri", "--publish", "0")
+    arguments = ("--seconds", str(SECONDS), "--json", "--no-realtime", "--name", network_name("tri"), "--publish", "0")
     done = hyroads("demo", "triangle", *arguments, timeout_s=280.0)
     print(done.stdout)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -75,7 +76,7 @@ def test_one_connection_over_two_radios_and_power_line(tmp_path):
         return 0
 
     options = EmulationOptions(radio=True, radio_medium=True, realtime=False)
-    assert run_network(network, "t-three", work, RunOptions(0, emulation=options), lambda words: None) == 0
+    assert run_network(network, network_name("three"), work, RunOptions(0, emulation=options), lambda words: None) == 0
     found = json.loads(path.read_text())
     print(found)
     # 0.86 here, 0.73 when acknowledgements were taken for greedy.
@@ -120,7 +121,7 @@ def test_mptcp_over_two_radios_outlives_the_wire_behind_one(tmp_path):
         return 0
 
     options = EmulationOptions(radio=True, radio_medium=True, realtime=False, settings=MAR_SETTINGS)
-    assert run_network(network, "t-mptcp", work, RunOptions(0, emulation=options), lambda words: None) == 0
+    assert run_network(network, network_name("mptcp"), work, RunOptions(0, emulation=options), lambda words: None) == 0
     found = json.loads(path.read_text())
     print(found)
     assert found["radios"] == {"wifi2": "a", "wifi5": "b"}

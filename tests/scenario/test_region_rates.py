@@ -8,6 +8,7 @@ import subprocess
 import time
 
 import pytest
+from network_names import network_name
 from scene_process import udp_load
 
 from hyroads.controller.control.region_rates import ROUND_S
@@ -68,16 +69,16 @@ def tcp_mbps(name, seconds=6):
 
 
 def test_rates_of_two_regions_are_worth_what_one_controller_gives(lab, busy):
-    alone = lab.emulate("t-one", file=str(busy))
-    with traffic("t-one"):
+    alone = lab.emulate(network_name("one"), file=str(busy))
+    with traffic(network_name("one")):
         time.sleep(10 * ROUND_S)
         flows = asked(alone, NORTH)
     alone.close()
     wanted = {flow: each["rate_mbps"] for flow, each in flows.items()}
     weights = {flow: each["weight"] for flow, each in flows.items()}
     assert min(wanted.values()) > 0.5
-    regions = lab.emulate("t-two", "--regions", file=str(busy))
-    with traffic("t-two"):
+    regions = lab.emulate(network_name("two"), "--regions", file=str(busy))
+    with traffic(network_name("two")):
         time.sleep(10 * ROUND_S)
         ratio = ratio_of(regions, wanted, weights)
     print(f"utility: {ratio:.4f} of that of one controller")
@@ -86,11 +87,11 @@ def test_rates_of_two_regions_are_worth_what_one_controller_gives(lab, busy):
 
 @pytest.mark.nightly
 def test_tcp_over_a_border_is_as_fast_as_under_one_controller(lab):
-    alone = lab.emulate("t-one", file="two-buildings")
-    one_mbps = tcp_mbps("t-one")
+    alone = lab.emulate(network_name("one"), file="two-buildings")
+    one_mbps = tcp_mbps(network_name("one"))
     alone.close()
-    lab.emulate("t-two", "--regions", file="two-buildings")
+    lab.emulate(network_name("two"), "--regions", file="two-buildings")
     time.sleep(10 * ROUND_S)
-    ratio = tcp_mbps("t-two") / one_mbps
+    ratio = tcp_mbps(network_name("two")) / one_mbps
     print(f"TCP: {ratio:.3f} of {one_mbps:.1f} Mb/s")
     assert ratio >= 0.95

@@ -12,13 +12,14 @@ import subprocess
 import time
 
 import pytest
+from network_names import network_name
 
 from hyroads.controller.core.addressing import Addressing
 from hyroads.controller.core.netfile import to_document
 from hyroads.controller.files.documents import read_file
 from hyroads.mininet.run_directory import find_network
 
-NAME, FILE = "t-regions", "two-buildings"
+NAME, FILE = network_name("regions"), "two-buildings"
 NORTH, SOUTH = "http://127.0.0.1:8080/api/v1", "http://127.0.0.1:8180/api/v1"
 ADDRESS = Addressing.of(read_file(find_network(FILE))).host_ip
 

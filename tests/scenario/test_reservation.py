@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from network_names import network_name
 
 TIMEOUT_S = 60.0
 NEAR = (0.92, 1.05)
@@ -11,7 +12,7 @@ NEAR = (0.92, 1.05)
 @pytest.fixture(scope="module")
 def checks(hyroads, document_of):
     done = hyroads(
-        *("demo", "reservation", "--json", "--name", "t-reserved", "--publish", "0", "--seconds", "4"),
+        *("demo", "reservation", "--json", "--name", network_name("reserved"), "--publish", "0", "--seconds", "4"),
         timeout_s=TIMEOUT_S,
     )
     assert done.returncode in (0, 1), done.stderr

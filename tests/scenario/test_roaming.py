@@ -11,8 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from network_names import network_name
 
-NAME = "t-roam"
+NAME = network_name("roam")
 INSIDE = ("ip", "netns", "exec")
 NETWORK = """
 nodes:

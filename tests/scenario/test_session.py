@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from network_names import network_name
 
 TIMEOUT_S = 100.0
 
@@ -10,7 +11,16 @@ TIMEOUT_S = 100.0
 @pytest.fixture(scope="module")
 def checks(hyroads, document_of):
     done = hyroads(
-        "demo", "session", "--json", "--name", "t-session", "--publish", "0", "--seconds", "2", timeout_s=TIMEOUT_S
+        "demo",
+        "session",
+        "--json",
+        "--name",
+        network_name("session"),
+        "--publish",
+        "0",
+        "--seconds",
+        "2",
+        timeout_s=TIMEOUT_S,
     )
     assert done.returncode in (0, 1), done.stderr
     document = document_of(done.stdout)

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from network_names import network_name
 
 from hyroads.controller.measure.samples import NodeSample, from_line
 
@@ -14,10 +15,18 @@ pytestmark = pytest.mark.skipif(not shutil.which("snmpd"), reason="snmpd is not 
 
 
 def test_every_node_with_a_switch_is_measured_and_nothing_is_left(lab):
-    running = lab.emulate("t-snmp", "--snmp")
-    files = Path("/run/hyroads/t-snmp/snmp")
+    running = lab.emulate(network_name("snmp"), "--snmp")
+    files = Path("/run/hyroads") / network_name("snmp") / "snmp"
     assert all(path.stat().st_mode & 0o077 == 0 for path in files.glob("*.json"))
-    command = ["ip", "netns", "exec", "hr-t-snmp", sys.executable, "-m", "hyroads.controller.measure.collector"]
+    command = [
+        "ip",
+        "netns",
+        "exec",
+        f"hr-{network_name('snmp')}",
+        sys.executable,
+        "-m",
+        "hyroads.controller.measure.collector",
+    ]
     process = subprocess.Popen(command, stdin=(files / "collector.json").open("rb"), stdout=subprocess.PIPE)
     samples = {}
     while len(samples) < 2 or min(map(len, samples.values())) < 3:
@@ -44,7 +53,7 @@ def test_every_node_with_a_switch_is_measured_and_nothing_is_left(lab):
     assert all(i.up and not i.flags and 0 <= i.busy_share < 0.5 for m in samples.values() for i in m[-1].interfaces)
     pids = list(running.processes())
     assert running.interrupt() == 130
-    assert lab.leftovers("t-snmp") == []
+    assert lab.leftovers(network_name("snmp")) == []
     assert lab.alive(pids) == []
 
 
@@ -55,10 +64,19 @@ slices:
 
 
 def test_emulated_access_points_take_the_networks_of_slices(lab, tmp_path):
-    running = lab.emulate("t-ssid", "--snmp", "--wireless")
-    files = Path("/run/hyroads/t-ssid/snmp")
+    running = lab.emulate(network_name("ssid"), "--snmp", "--wireless")
+    files = Path("/run/hyroads") / network_name("ssid") / "snmp"
     (tmp_path / "slices.yaml").write_text(SLICES)
-    command = ["ip", "netns", "exec", "hr-t-ssid", sys.executable, "-m", "hyroads.controller.cli", "ssids"]
+    command = [
+        "ip",
+        "netns",
+        "exec",
+        f"hr-{network_name('ssid')}",
+        sys.executable,
+        "-m",
+        "hyroads.controller.cli",
+        "ssids",
+    ]
     options = ["--access-points", str(files / "access-points.json"), "--slices", str(tmp_path / "slices.yaml")]
 
     def ssids(action: str) -> subprocess.CompletedProcess[str]:
@@ -72,4 +90,4 @@ def test_emulated_access_points_take_the_networks_of_slices(lab, tmp_path):
     on_air = {path.parts[-3]: json.loads(path.read_text())["bsss"] for path in files.glob("*/wireless/on-the-air.json")}
     assert [[bss["ssid"] for bss in bsss.values()] for bsss in on_air.values()] == [["lab"], ["lab"]]
     assert running.interrupt() == 130
-    assert lab.leftovers("t-ssid") == []
+    assert lab.leftovers(network_name("ssid")) == []

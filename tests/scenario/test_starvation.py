@@ -16,6 +16,7 @@ from itertools import takewhile
 from pathlib import Path
 
 import pytest
+from network_names import network_name
 
 pytestmark = pytest.mark.alone
 
@@ -83,7 +84,17 @@ class Outcome:
 def outcome(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
     """The demo ``two-flows`` while the processors are taken from 3 s to 17 s."""
     folder = tmp_path_factory.mktemp("starved")
-    arguments = ("--json", "--name", "t-starve", "--publish", "0", "--seconds", str(PHASE_S), "--out", str(folder))
+    arguments = (
+        "--json",
+        "--name",
+        network_name("starve"),
+        "--publish",
+        "0",
+        "--seconds",
+        str(PHASE_S),
+        "--out",
+        str(folder),
+    )
     demo = subprocess.Popen(
         [sys.executable, "-m", "hyroads.controller.cli", "demo", "two-flows", *arguments],
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,

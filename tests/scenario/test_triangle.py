@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 import pytest
+from network_names import network_name
 
 from hyroads.mininet.traffic import has_congestion_control
 
@@ -17,7 +18,19 @@ MINUTE = pytest.mark.nightly
 @pytest.fixture(scope="module")
 def verdict(hyroads, document_of) -> dict[str, dict[str, float]]:
     done = hyroads(
-        *("demo", "triangle", "--json", "--name", "t-tri", "--publish", "0", "--seconds", "4", *LONG, "--faults"),
+        *(
+            "demo",
+            "triangle",
+            "--json",
+            "--name",
+            network_name("tri"),
+            "--publish",
+            "0",
+            "--seconds",
+            "4",
+            *LONG,
+            "--faults",
+        ),
         timeout_s=TIMEOUT_S,
     )
     assert done.returncode in (0, 1), done.stderr

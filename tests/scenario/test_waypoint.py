@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from network_names import network_name
 
 NETWORK = """
 name: t-gate
@@ -28,11 +29,11 @@ FAR = "203.0.113.9"
 def gate(lab, tmp_path):
     folder = tmp_path
     (folder / "t-gate.yaml").write_text(NETWORK)
-    running = lab.emulate("t-gate", file=str(folder / "t-gate.yaml"))
+    running = lab.emulate(network_name("gate"), file=str(folder / "t-gate.yaml"))
     run(*inside("a"), "ip", "address", "add", f"{FAR}/32", "dev", "lo")
     yield running
     assert running.interrupt() == 130
-    assert lab.leftovers("t-gate") == []
+    assert lab.leftovers(network_name("gate")) == []
 
 
 def run(*command, check=True):
@@ -40,11 +41,11 @@ def run(*command, check=True):
 
 
 def inside(node):
-    return ["ip", "netns", "exec", f"hr-t-gate-{node}"]
+    return ["ip", "netns", "exec", f"hr-{network_name('gate')}-{node}"]
 
 
 def status():
-    folder = "/run/hyroads/t-gate/waypoint-a"
+    folder = f"/run/hyroads/{network_name('gate')}/waypoint-a"
     done = run(*HYROADS, "client", "status", "--waypoint", "--json", "--run-directory", folder, check=False)
     return json.loads(done.stdout) if done.returncode == 0 else None
 
@@ -59,7 +60,7 @@ def reaches():
 def test_a_client_of_the_network_goes_through_its_gateway_whatever_dies_there(lab, gate, tmp_path):
     assert status()["node"] == "a" and status()["sessions"] == []
     assert not reaches()
-    policy = "/run/hyroads/t-gate/waypoint-a/c.yaml"
+    policy = f"/run/hyroads/{network_name('gate')}/waypoint-a/c.yaml"
     folders = ["--run-directory", str(tmp_path / "run"), "--state-directory", str(tmp_path / "state")]
     with (tmp_path / "log").open("wb") as log:
         command = [*inside("c"), *HYROADS, "client", "run", "--config", policy, "--no-realtime", *folders]
@@ -70,7 +71,7 @@ def test_a_client_of_the_network_goes_through_its_gateway_whatever_dies_there(la
         assert (session["client"], session["connected"]) == ("c", True)
         restarts = status()["restarts"]
         for part in (
-            "hyroads-client --control /run/hyroads/t-gate/waypoint-a",
+            f"hyroads-client --control /run/hyroads/{network_name('gate')}/waypoint-a",
             "hyroads.controller.cli client waypoint",
         ):
 
@@ -80,7 +81,9 @@ def test_a_client_of_the_network_goes_through_its_gateway_whatever_dies_there(la
             old = min(pids())
             os.kill(old, signal.SIGKILL)
             assert lab.wait_for(lambda old=old, pids=pids: old not in pids() and pids(), 20.0)
-            assert lab.wait_for(reaches, 40.0), Path("/run/hyroads/t-gate/waypoint-a/waypoint.log").read_text()
+            assert lab.wait_for(reaches, 40.0), (
+                Path("/run/hyroads") / network_name("gate") / "waypoint-a" / "waypoint.log"
+            ).read_text()
             if part.startswith("hyroads-client"):
                 assert status()["restarts"] == restarts + 1
     finally:

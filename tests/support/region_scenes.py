@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from network_names import network_name
 from scene_process import make, udp_load
 
 from hyroads.mininet.emulation import Emulation, EmulationOptions
@@ -351,7 +352,7 @@ def scene(out: Path) -> int:
         "all": (both_killed, two_buildings(), 4),
     }[out.stem]
     options = EmulationOptions(regions=True, controllers=count, etcd_members=1 if count == 2 * len(REGIONS) else 0)
-    return make(network, f"t-reg-{out.stem}", body, out, options)
+    return make(network, network_name(f"reg-{out.stem}"), body, out, options)
 
 
 def lost_after(run: dict[str, Any], stream: str) -> int:

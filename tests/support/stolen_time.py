@@ -1,4 +1,4 @@
-"""Processor time taken from everything else, and a medium that carries less than the controller and theory believe."""
+"""Processor time taken from everything else; planted faults: a medium, or agents, that carry less than they should."""
 
 from __future__ import annotations
 
@@ -33,6 +33,16 @@ json.dump(document, open(path, 'w'))
 os.execv({program!r}, sys.argv)
 """
 
+# Python runs it at its start: the controller gives agents a part of the rates that it allocates.
+AGENTS = """
+import sys
+if 'controller' in sys.orig_argv:
+    from hyroads.controller.agents import configs
+    by_flow, number_text = configs._by_flow, configs._number_text
+    configs._by_flow = lambda values: by_flow({{key: {factor} * mbps for key, mbps in values.items()}})
+    configs._number_text = lambda mbps: number_text(None if mbps is None else {factor} * mbps)
+"""
+
 
 @contextmanager
 def stolen(share: float, most_s: float) -> Iterator[None]:
@@ -55,4 +65,11 @@ def weak_medium(folder: Path, factor: float) -> Path:
     medium = folder / "hyroads-medium"
     medium.write_text(MEDIUM.format(python=sys.executable, factor=factor, program=find_program("hyroads-medium")))
     medium.chmod(0o755)
+    return folder
+
+
+def slow_agents(folder: Path, factor: float) -> Path:
+    """A folder for PYTHONPATH with which agents pace at the part ``factor`` of the rates that they are allocated."""
+    folder.mkdir()
+    (folder / "sitecustomize.py").write_text(AGENTS.format(factor=factor))
     return folder
