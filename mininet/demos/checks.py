@@ -42,6 +42,8 @@ class Check:
     at_most: float | None = None
     during: tuple[float, float] | None = None
     """When it was measured (seconds of CLOCK_MONOTONIC); None: over the whole run."""
+    tcp: bool = False
+    """Whether the traffic is TCP, which loses more rate than time is stolen."""
 
     @property
     def ratio(self) -> float:
@@ -120,9 +122,10 @@ class CheckedStage:
         at_least: float | None = None,
         at_most: float | None = None,
         during: tuple[float, float] | None = None,
+        tcp: bool = False,
     ) -> None:
         """Adds a :class:`Check` and shows it."""
-        self.checks.append(Check(what, theory, measured, unit, at_least, at_most, during))
+        self.checks.append(Check(what, theory, measured, unit, at_least, at_most, during, tcp))
         self.view.note(self.checks[-1].line())
 
     @property

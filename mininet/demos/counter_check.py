@@ -2,8 +2,9 @@
 
 A check does not count only if the lane fell short as well (``LEAST`` of its rate), and the check holds beside what the
 lane carried. A rate is judged beside the lane's mean over the same time, so a shortfall of HyRoads on top of one of the
-machine is found. Times, losses and other figures that lateness spoils are judged beside the lane's worst moment. Upper
-bounds on rates, and counts that no lateness changes, always count.
+machine is found. TCP is not judged beside it: it loses more rate than time is stolen, and how much varies by more than
+10 %. Times, losses and other figures that lateness spoils are judged beside the lane's worst moment. Upper bounds on
+rates, and counts that no lateness changes, always count.
 """
 
 from __future__ import annotations
@@ -56,4 +57,5 @@ def _counter_check(check: Check, lane: Lane) -> CounterCheck:
     reference = lane.ratio(*during)
     is_above = check.at_most is not None and check.ratio > check.at_most
     holds_beside_it = check.at_least is not None and check.ratio >= check.at_least * BESIDE * reference
+    holds_beside_it = holds_beside_it or check.tcp
     return CounterCheck(check, reference, reference >= LEAST or is_above or not holds_beside_it)

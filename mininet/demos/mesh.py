@@ -52,7 +52,7 @@ def measure(stage: Stage, title: str, gone: Iterable[str]) -> None:
     optimum = optimum_mbps(stage.declared, gone)
     result = stage.traffic(flow.source, flow.target).tcp(stage.options.seconds, "cubic")
     packets_mbps = result.mbps * PACKETS_OVER_PAYLOAD
-    stage.check(f"packets of TCP, {title}", optimum, packets_mbps, at_least=AT_LEAST, at_most=1.0)
+    stage.check(f"packets of TCP, {title}", optimum, packets_mbps, at_least=AT_LEAST, at_most=1.0, tcp=True)
     stage.view.note(f"     of which TCP payload: {result.mbps:.2f} Mb/s")
 
 

@@ -68,7 +68,8 @@ def single_path(stage: Stage, source: str, target: str, theory: Theory) -> None:
     """TCP before the flow is handed to the multipath: plain rules, best single path."""
     stage.view.phase("one TCP flow on the best single path")
     result = stage.traffic(source, target).tcp(stage.options.seconds, "cubic")
-    stage.check("TCP cubic on the single path", theory.single_mbps, result.mbps, at_least=SINGLE_AT_LEAST, at_most=1.0)
+    what, mbps = "TCP cubic on the single path", result.mbps
+    stage.check(what, theory.single_mbps, mbps, at_least=SINGLE_AT_LEAST, at_most=1.0, tcp=True)
 
 
 def activate(stage: Stage) -> None:
@@ -114,10 +115,11 @@ def tcp(stage: Stage, theory: Theory, seconds: float, algorithm: str, *, stable:
     flow = stage.declared.flows[0]
     stage.view.phase(what)
     result = stage.traffic(flow.source, flow.target).tcp(seconds, algorithm)
-    stage.check(what, theory.multipath_mbps, result.mbps, at_least=TCP_AT_LEAST, at_most=1.0)
+    stage.check(what, theory.multipath_mbps, result.mbps, at_least=TCP_AT_LEAST, at_most=1.0, tcp=True)
     if stable:
         windows = ten_second_means(result.per_second_mbps)
-        stage.check("  its worst ten seconds", theory.multipath_mbps, min(windows, default=0.0), at_least=0.8)
+        worst_mbps = min(windows, default=0.0)
+        stage.check("  its worst ten seconds", theory.multipath_mbps, worst_mbps, at_least=0.8, tcp=True)
 
 
 def ten_second_means(per_second_mbps: tuple[float, ...]) -> list[float]:

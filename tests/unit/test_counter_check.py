@@ -68,6 +68,14 @@ def test_shortfall_of_the_machine_is_not_made():
 
 def test_shortfall_on_top_of_that_of_the_machine_is_a_failure():
     assert stage([delivered(0.9 * 0.82)], lane(0.82, 0.82)).not_made == ""
+    # Each of several programs in a row is late by itself.
+    assert stage([delivered(0.94 * 0.82)], lane(0.82, 0.82)).not_made
+
+
+def test_tcp_is_not_judged_beside_a_lane_that_fell_short():
+    short = Check("TCP", 10.0, 6.0, at_least=0.85, tcp=True)
+    assert stage([short], lane(0.82, 0.82)).not_made
+    assert stage([short], lane(1.0, 0.97)).not_made == ""
 
 
 def test_rate_is_judged_beside_the_lane_at_the_same_time():
