@@ -27,6 +27,11 @@ settings.register_profile("quick", settings.get_profile("thorough"), max_example
 settings.register_profile("search", deadline=None, print_blob=True, max_examples=500)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
+# Where the models of tests/support/swarm.py begin. Workers inherit it from the process that starts them.
+if "HYROADS_SEED" not in os.environ:
+    IS_QUICK = settings.default is settings.get_profile("quick")
+    os.environ["HYROADS_SEED"] = "0" if IS_QUICK else str(int.from_bytes(os.urandom(4), "big"))
+
 # Tests that ask for it run longer at night.
 NIGHTLY = bool(os.environ.get("HYROADS_NIGHTLY"))
 
@@ -35,6 +40,11 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Of all that is imported for the tests nothing becomes garbage, so there is no use in looking for it again and again.
 gc.disable()
+
+
+def pytest_report_header() -> str:
+    """Where the models begin, to begin there again."""
+    return f"models: HYROADS_SEED={os.environ['HYROADS_SEED']}"
 
 
 def pytest_collection_finish() -> None:

@@ -79,7 +79,7 @@ def _draw(what: str, now_s: float, errors: EstimateErrors) -> float:
 @lru_cache(maxsize=1 << 14)
 def _normal(what: str, period: int, seed: float) -> float:
     """Box and Muller's, from a hash: both ends of a link ask for the same number, thousands of times a second."""
-    digest = blake2b(f"{seed:g}/{what}/{period}".encode(), digest_size=16).digest()
+    digest = blake2b(f"{seed:.17g}/{what}/{period}".encode(), digest_size=16).digest()
     first, second = ((int.from_bytes(half, "big") + 1) / (2**64 + 1) for half in (digest[:8], digest[8:]))
     return math.sqrt(-2 * math.log(first)) * math.cos(2 * math.pi * second)
 

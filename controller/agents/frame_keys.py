@@ -18,6 +18,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from hyroads.controller.core.joined import joined
+
 from .configs import AgentConfig, list_text
 from .protocol import Hello
 
@@ -167,7 +169,7 @@ class FrameKeys:
         parts = [str(config.revision), str(keys.generation), keys.own or "", *(key or "" for key in keys.expect)]
         for known in (keys.ingress, keys.egress, keys.branch):
             parts += known.values()
-        return 1 + int.from_bytes(hashlib.blake2b(_text(parts), digest_size=8).digest(), "big") % (2**31 - 1)
+        return 1 + int.from_bytes(hashlib.blake2b(joined(parts), digest_size=8).digest(), "big") % (2**31 - 1)
 
     def _keys(self, node: str, config: AgentConfig) -> _Keys:
         """``_NO_KEYS`` if there are none."""
@@ -212,7 +214,7 @@ class FrameKeys:
             if len(self._known) >= MOST_KNOWN:
                 self._known.clear()
             key, person = self._secret or b"", b"hyroads-seal"
-            digest = hashlib.blake2b(_text(parts), key=key, digest_size=_KEY_BYTES, person=person)
+            digest = hashlib.blake2b(joined(parts), key=key, digest_size=_KEY_BYTES, person=person)
             known = self._known[parts] = digest.hexdigest()
         return known
 
@@ -220,11 +222,6 @@ class FrameKeys:
 def _keyed(text: str, key: str | None) -> str:
     """An object in JSON with its key."""
     return text if key is None else f'{text[:-1]},"key":"{key}"}}'
-
-
-def _text(parts: Any) -> bytes:
-    """Every part is preceded by its length, so that no two lists give the same bytes."""
-    return "".join(f"{len(part)}:{part}" for part in parts).encode()
 
 
 def is_secret(text: str) -> bool:

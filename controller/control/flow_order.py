@@ -27,17 +27,19 @@ class AgentView:
         """Flows that it may be sending."""
         return {*(self.acked.ingress if self.acked else ()), *(self.sent.ingress if self.sent else ())}
 
-    def sending(self, flow: str) -> IngressFlow | None:
-        """A flow as it may be sending it, with all paths that it may be using; None if it surely is not."""
+    def sending(self, flow: str) -> tuple[IngressFlow, ...]:
+        """A flow as it may be sending it, with all paths that it may be using: one entry, two while the flow moves to
+        another end or number, none if it surely does not send it.
+        """
         old = self.acked.ingress.get(flow) if self.acked else None
         new = self.sent.ingress.get(flow) if self.sent else None
         if old is None or new is None:
-            return old or new
-        return new if old is new else _joined(old, new)
-
-    def confirmed(self, flow: str) -> IngressFlow | None:
-        """A flow as it is surely sending it."""
-        return self.acked.ingress.get(flow) if self.acked else None
+            found = old or new
+            return () if found is None else (found,)
+        if old is new:
+            return (new,)
+        is_moved = (old.egress, old.number) != (new.egress, new.number)
+        return (old, new) if is_moved else (_joined(old, new),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +144,7 @@ def may_start(flow: FlowPlan, views: Views, node: str) -> bool:
     if flow.spec.id in switch.possible:
         return egress.acked is None or flow.spec.id in egress.acked.egress
     ready = all(name in views.switches and views.switches[name].ready for name in flow.switches)
-    return ready and bool(_egress_ids(views, entry))
+    return ready and bool(_egress_ids(views, entry)) and _branches_in_force(views, entry)
 
 
 def pending_of(plan: Plan, views: Views, flow: str) -> list[str]:

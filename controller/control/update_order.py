@@ -186,14 +186,14 @@ class UpdateOrder:
         old, new = old or AgentView(None), new or AgentView(None)
         for flow in _otherwise_sent(pairs) if pairs else old.flows | new.flows:
             was, now = old.sending(flow), new.sending(flow)
-            self._reached.change(node, _there(was, old.confirmed(flow)), _there(now, new.confirmed(flow)))
-            if was is not None:
-                self._sent_to[node][was.egress].pop(flow, None)
-                for at, copying in was.branches:
+            self._reached.change(node, was, now)
+            for entry in was:
+                self._sent_to[node][entry.egress].pop(flow, None)
+                for at, copying in entry.branches:
                     self._branching[node][at].pop(copying.key, None)
-            if now is not None:
-                self._sent_to.setdefault(node, {}).setdefault(now.egress, {})[flow] = now
-                for at, copying in now.branches:
+            for entry in now:
+                self._sent_to.setdefault(node, {}).setdefault(entry.egress, {})[flow] = entry
+                for at, copying in entry.branches:
                     self._branching.setdefault(node, {}).setdefault(at, {})[copying.key] = copying
 
     def _note_switches(self, views: Views, switches: Iterable[str], flows: set[str], entirely: set[str]) -> set[str]:
@@ -345,10 +345,6 @@ def _partners(flow: IngressFlow) -> Iterator[str]:
 def _begins_alike(old: FlowPlan, new: FlowPlan) -> bool:
     """Whether the same is to be in force before frames go into a multipath, at the same node."""
     return all(getattr(old, name) == getattr(new, name) for name in ("mode", "number", "ingress", "switches"))
-
-
-def _there(*entries: IngressFlow | None) -> list[IngressFlow]:
-    return [entry for entry in entries if entry is not None]
 
 
 _Pairs = tuple[tuple[AgentConfig, AgentConfig], ...]

@@ -23,6 +23,7 @@ from itertools import count
 from typing import TypeVar
 
 from .errors import ConfigError, PlanningError
+from .joined import joined
 from .mappings import patched
 from .network import Link, Network, Node
 
@@ -280,9 +281,8 @@ def hashed(name: PathName, attempt: int = 0, secret: bytes = b"") -> int:
 
 
 def _hash(name: PathName, purpose: bytes, secret: bytes = b"") -> int:
-    """64 bits. Every part is preceded by its length, so that no two names give the same bytes."""
-    text = "".join(f"{len(part)}:{part}" for part in name)
-    digest = hashlib.blake2b(text.encode(), key=secret, digest_size=8, person=purpose).digest()
+    """64 bits."""
+    digest = hashlib.blake2b(joined(name), key=secret, digest_size=8, person=purpose).digest()
     return int.from_bytes(digest, "big")
 
 

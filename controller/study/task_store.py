@@ -21,6 +21,7 @@ from typing import Any, BinaryIO
 
 import hyroads.controller
 from hyroads.controller import native
+from hyroads.controller.core.joined import joined
 
 from .framework import Settings, StudyError
 from .outcomes import Classes, OutcomeError, classes_of, decode, encode
@@ -36,18 +37,18 @@ _LIBRARIES = ("numpy", "scipy", "scikit-learn")
 @functools.cache
 def code_digest() -> str:
     """Of the code, compiled library and versions of libraries that outcomes depend on."""
-    digest = hashlib.sha256(f"{sys.version_info[:3]} {platform.machine()}".encode())
+    digest = hashlib.sha256(joined([str(sys.version_info[:3]), platform.machine()]))
     for library in _LIBRARIES:
         try:
-            digest.update(f"{library} {metadata.version(library)}".encode())
+            digest.update(joined([library, metadata.version(library)]))
         except metadata.PackageNotFoundError:
             continue
     root = Path(next(iter(hyroads.controller.__path__)))
     paths = {path for part in _PARTS for path in (root / part).rglob("*.py") if path.name not in _NOT_COUNTED}
     # Of the compiled library the first is meant, as when it is loaded.
     for path in [*sorted(paths), *[path for path in native.candidates() if path.is_file()][:1]]:
-        digest.update(f"{path.name} {path.stat().st_size}".encode())
-        digest.update(path.read_bytes())
+        body = path.read_bytes()
+        digest.update(joined([path.name, str(len(body))]) + body)
     return digest.hexdigest()
 
 
@@ -58,7 +59,9 @@ def _traces_digest(folder: Path | None) -> str | None:
     digest = hashlib.sha256()
     for path in sorted(folder.rglob("*")):
         at = path.stat()
-        digest.update(f"{path.relative_to(folder)} {at.st_size} {at.st_mtime_ns}\n".encode("utf-8", "surrogateescape"))
+        # A name may hold bytes that are no text.
+        name = os.fsencode(path.relative_to(folder)).hex()
+        digest.update(joined([name, str(at.st_size), str(at.st_mtime_ns)]))
     return digest.hexdigest()
 
 

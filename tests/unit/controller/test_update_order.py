@@ -6,11 +6,14 @@ import random
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import order_world
 import pytest
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
+from order_world import OrderWorld
 from planning import planned
+from swarm import events, swarm
 
 from hyroads.controller.agents.configs import AgentConfig, BranchFlow, EgressFlow, HelloConfig, IngressFlow, PathConfig
 from hyroads.controller.control.flow_order import AgentView, SwitchView, Views, pending_of
@@ -340,3 +343,54 @@ def test_orders_depend_on_nothing_that_was_asked_before(seed: int) -> None:
         plan, views = world.plan(), world.views()
         world.orders = order.orders(plan, views)
         assert world.orders == orders_of(plan, views)
+
+
+def play_updates(_: int, row: list[tuple[str, int]]) -> None:
+    world = OrderWorld()
+    for kind, choice in row:
+        world.happen(kind, choice)
+    world.settle()
+
+
+def moving_end() -> tuple[Plan, Views]:
+    """Flow f1 from a ended at c, and is planned to end at d; what makes a send it there is on its way."""
+    world, old = OrderWorld(), IngressFlow(1, "f1", "c", 60, (PathConfig(1, (1,), 1.0, 1600),))
+    world.flows["f1"] = FlowPlan(
+        FlowSpec("f1", "a", "d"), 1, MULTIPATH, None, "a", "d", (PlannedPath(1, ("l",), (1,), 1.0),), frozenset("ad")
+    )
+    plan = world.planned()
+    agents = {
+        "a": AgentView(AgentConfig(HELLO, {"f1": old}), plan.agents["a"]),
+        "c": AgentView(AgentConfig(HELLO, {}, {"f1": EgressFlow(1, "f1", (1,), 100)})),
+        "d": AgentView(plan.agents["d"]),
+    }
+    return plan, Views(agents, {"a": SwitchView(True, frozenset({"f1"}), frozenset({"f1"}))})
+
+
+def test_former_end_of_a_flow_stays_until_its_beginning_confirms_the_new_end() -> None:
+    plan, views = moving_end()
+    orders = orders_of(plan, views)
+    assert orders.agents["c"].egress and orders.classified["a"] == {"f1"}
+    confirmed = replace(views, agents={**views.agents, "a": AgentView(plan.agents["a"])})
+    assert not orders_of(plan, confirmed).agents["c"].egress
+
+
+def test_flow_does_not_start_with_copies_that_no_agent_makes() -> None:
+    world = OrderWorld()
+    copying = BranchFlow(1, "f1", 1, (PathConfig(2, (2,), None, 1600),))
+    paths = tuple(PlannedPath(i, ("l",), (i,), 1.0) for i in (1, 2))
+    world.flows["f1"] = FlowPlan(
+        FlowSpec("f1", "a", "b"), 1, MULTIPATH, None, "a", "b", paths, frozenset("abc"), branches=(("c", copying),)
+    )
+    plan = world.planned()
+    agents = {node: AgentView(plan.agents[node]) for node in "abc"}
+    switches = {node: SwitchView(True) for node in "abc"}
+    assert orders_of(plan, Views(agents, switches)).classified["a"] == {"f1"}
+    without = {**agents, "c": AgentView(AgentConfig(HELLO))}
+    assert not orders_of(plan, Views(without, switches)).classified["a"]
+    del without["c"]
+    assert not orders_of(plan, Views(without, switches)).classified["a"]
+
+
+def test_in_any_order_of_events_frames_meet_only_agents_that_know_them() -> None:
+    swarm(300, lambda rng: events(rng, order_world.EVENTS, 60, order_world.ANSWERS), play_updates)

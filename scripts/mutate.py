@@ -1,0 +1,296 @@
+"""Put small faults into modules, one at a time, and see whether the nearest unit tests find them.
+
+    scripts/mutate.py                         a sample of each module of the list below
+    scripts/mutate.py ofp.diff --count 0      all faults of one module (part of its name is enough)
+    scripts/mutate.py ofp.diff --only 17      fault 17 of that module again, with what the tests print
+
+The faults: a comparison flipped or moved by its bound, a number one greater, a statement dropped, a condition negated,
+"and" and "or" exchanged, two neighbours exchanged (calls, items of a list, arguments). No file changes: a process of
+its own compiles the module with the fault in it, and runs the tests. Same seed, same sample.
+Ends with 1 if fewer than ``--least`` percent are killed. Faults that no test can see are listed in ``EQUIVALENT``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import copy
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import os
+import random
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+UNIT = ROOT / "tests" / "unit"
+UPDATES = ("controller/test_update_order.py", "control/test_late_branching.py", "controller/test_cuts_first.py")
+SLICES = ("test_classifier.py", "test_slice_model.py", "test_match_algebra.py", "test_notation_and_oxm.py")
+
+NEAREST: dict[str, tuple[str, ...]] = {
+    "hyroads.controller.control.update_order": UPDATES,
+    "hyroads.controller.control.flow_order": UPDATES,
+    "hyroads.controller.ofp.diff": ("test_ofp_wire.py",),
+    "hyroads.controller.ha.election": ("ha/test_election.py",),
+    "hyroads.controller.core.identity": ("test_identity.py",),
+    "hyroads.slices.core.allocation": tuple(f"slices/{name}" for name in SLICES),
+    "hyroads.slices.core.change": tuple(f"slices/{name}" for name in SLICES),
+    "hyroads.slices.core.classifier": tuple(f"slices/{name}" for name in SLICES),
+    "hyroads.slices.core.match": tuple(f"slices/{name}" for name in SLICES),
+}
+"""By module: the unit tests that are run, the ones most likely to find a fault first."""
+
+EQUIVALENT: dict[tuple[str, str], str] = {}
+"""By the last part of a module's name and the words of a fault: why it changes nothing that a caller can see."""
+
+_FLIPPED: dict[type[ast.cmpop], type[ast.cmpop]] = {
+    ast.Lt: ast.LtE,
+    ast.LtE: ast.Lt,
+    ast.Gt: ast.GtE,
+    ast.GtE: ast.Gt,
+    ast.Eq: ast.NotEq,
+    ast.NotEq: ast.Eq,
+    ast.In: ast.NotIn,
+    ast.NotIn: ast.In,
+    ast.Is: ast.IsNot,
+    ast.IsNot: ast.Is,
+}
+_DROPPED = (ast.Expr, ast.AugAssign, ast.Assign, ast.Raise, ast.Continue, ast.Break, ast.Delete)
+_BODIES = ("body", "orelse", "finalbody")
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One fault: its number in its module, the line, what it is in words, and the module with it."""
+
+    number: int
+    line: int
+    words: str
+    source: str
+
+
+Change = tuple[int, str, Callable[[], None], Callable[[], None]]
+"""Line, kind, how to put the fault into the tree, and how to take it out again."""
+
+
+def mutants(source: str) -> list[Mutant]:
+    """All faults of a module, in the order of its lines."""
+    tree = ast.parse(source)
+    found: list[Mutant] = []
+    for line, kind, put, take in sorted(_changes(tree), key=lambda change: (change[0], change[1])):
+        clean = _statement(tree, line)
+        put()
+        text, fault = ast.unparse(tree), _statement(tree, line)
+        take()
+        found.append(Mutant(len(found), line, f"{kind}: {_difference(clean, fault)}", text))
+    return found
+
+
+def _statement(tree: ast.Module, line: int) -> str:
+    """The innermost statement without a body of its own, or the head of the one with it, that has a line."""
+    inner = [each for each in ast.walk(tree) if isinstance(each, ast.stmt) and each.lineno <= line <= _end(each)]
+    found = copy.copy(max(inner, key=lambda each: (each.lineno, -_end(each))))
+    for name in _BODIES:
+        if getattr(found, name, None):
+            setattr(found, name, [ast.Pass()])
+    return " ".join(ast.unparse(found).split())
+
+
+def _end(statement: ast.stmt) -> int:
+    return statement.end_lineno or statement.lineno
+
+
+def _difference(clean: str, fault: str) -> str:
+    """What differs, with some letters around it."""
+    begin = len(os.path.commonprefix([clean, fault]))
+    end = len(os.path.commonprefix([clean[begin:][::-1], fault[begin:][::-1]]))
+    around = slice(max(0, begin - 40), begin)
+    return " -> ".join(
+        f"{text[around]}[{text[begin : len(text) - end]}]{text[len(text) - end :][:30]}" for text in (clean, fault)
+    )
+
+
+def _changes(tree: ast.Module) -> Iterator[Change]:
+    skipped = _annotations(tree)
+    for node in ast.walk(tree):
+        if id(node) in skipped:
+            continue
+        yield from _of_values(node)
+        for name in _BODIES:
+            body = getattr(node, name, None)
+            if isinstance(body, list):
+                yield from _of_body(body)
+
+
+def _annotations(tree: ast.Module) -> set[int]:
+    """Annotations and decorators: what is in them is no behaviour, or all of a class."""
+    roots: list[ast.AST] = []
+    for node in ast.walk(tree):
+        roots += [
+            found for name in ("annotation", "returns") if isinstance(found := getattr(node, name, None), ast.AST)
+        ]
+        roots += getattr(node, "decorator_list", [])
+    return {id(inner) for root in roots for inner in ast.walk(root)}
+
+
+def _of_values(node: ast.AST) -> Iterator[Change]:
+    if isinstance(node, ast.Compare):
+        for i, op in enumerate(node.ops):
+            yield _set(node.lineno, "flip", node.ops, i, _FLIPPED[type(op)]())
+    elif isinstance(node, ast.Constant) and type(node.value) in (int, float):
+        yield _assign(node.lineno, "off by one", node, "value", node.value + 1)
+    elif isinstance(node, ast.BoolOp):
+        yield _assign(node.lineno, "and/or", node, "op", ast.Or() if isinstance(node.op, ast.And) else ast.And())
+    elif isinstance(node, ast.If | ast.IfExp | ast.While):
+        yield _assign(node.test.lineno, "negate", node, "test", ast.UnaryOp(ast.Not(), node.test))
+    elif isinstance(node, ast.comprehension):
+        for i, test in enumerate(node.ifs):
+            yield _set(test.lineno, "negate", node.ifs, i, ast.UnaryOp(ast.Not(), test))
+    items = node.args if isinstance(node, ast.Call) else getattr(node, "elts", [])
+    if not isinstance(getattr(node, "ctx", None), ast.Store | ast.Del) and not isinstance(node, ast.Set):
+        yield from _swaps(items, "swap items")
+
+
+def _of_body(body: list[ast.stmt]) -> Iterator[Change]:
+    for i, statement in enumerate(body):
+        is_text = isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+        to_names = isinstance(statement, ast.Assign) and all(
+            isinstance(to, ast.Name | ast.Tuple) for to in statement.targets
+        )
+        if isinstance(statement, _DROPPED) and not is_text and not to_names:
+            yield _set(statement.lineno, "drop", body, i, ast.copy_location(ast.Pass(), statement))
+    calls = [isinstance(each, ast.Expr | ast.AugAssign) and not isinstance(each.value, ast.Constant) for each in body]
+    for i in range(len(body) - 1):
+        if calls[i] and calls[i + 1]:
+            yield _swap(body[i].lineno, "swap statements", body, i)
+
+
+def _swaps(items: list[ast.expr], kind: str) -> Iterator[Change]:
+    for i in range(len(items) - 1):
+        if ast.dump(items[i]) != ast.dump(items[i + 1]):
+            yield _swap(items[i].lineno, kind, items, i)
+
+
+def _set(line: int, kind: str, of: list, i: int, new: ast.AST) -> Change:
+    old = of[i]
+    return line, kind, lambda: of.__setitem__(i, new), lambda: of.__setitem__(i, old)
+
+
+def _swap(line: int, kind: str, of: list, i: int) -> Change:
+    def swap() -> None:
+        of[i], of[i + 1] = of[i + 1], of[i]
+
+    return line, kind, swap, swap
+
+
+def _assign(line: int, kind: str, node: ast.AST, name: str, new: object) -> Change:
+    old = getattr(node, name)
+    return line, kind, lambda: setattr(node, name, new), lambda: setattr(node, name, old)
+
+
+class _Faulty(importlib.abc.MetaPathFinder, importlib.abc.SourceLoader):
+    """Imports one module from other source text than its file."""
+
+    def __init__(self, module: str, path: str, source: str) -> None:
+        self.module, self.path, self.source = module, path, source
+
+    def find_spec(self, name: str, *_: object) -> importlib.machinery.ModuleSpec | None:
+        return importlib.util.spec_from_loader(name, self, origin=self.path) if name == self.module else None
+
+    def get_filename(self, fullname: str) -> str:
+        return self.path
+
+    def get_data(self, path: str) -> bytes:
+        return self.source.encode()
+
+
+def outcome(module: str, path: str, source: str, limit_s: float, shown: bool = False) -> str:
+    """What the nearest tests say of a module with this source: "passed", "failed" or "too slow"."""
+    child = os.fork()
+    if child == 0:
+        _run_tests(module, path, source, shown)
+    until = time.monotonic() + limit_s
+    while time.monotonic() < until:
+        ended, status = os.waitpid(child, os.WNOHANG)
+        if ended:
+            return "passed" if status == 0 else "failed"
+        time.sleep(0.02)
+    os.killpg(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    return "too slow"
+
+
+def _run_tests(module: str, path: str, source: str, shown: bool) -> None:
+    os.setsid()
+    if not shown:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, 1)
+        os.dup2(nowhere, 2)
+    sys.meta_path.insert(0, _Faulty(module, path, source))
+    import pytest
+
+    tests = [str(UNIT / name) for name in NEAREST[module]]
+    status = 1
+    try:
+        status = pytest.main(["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", *tests])
+    finally:
+        os._exit(1 if status else 0)
+
+
+def _judge(module: str, args: argparse.Namespace) -> tuple[int, int]:
+    """How many faults of a module were tried, and how many of these were killed."""
+    spec = importlib.util.find_spec(module)
+    path = str(spec and spec.origin)
+    source = Path(path).read_text()
+    every = mutants(source)
+    if args.only is not None:
+        print(f"{module}:{every[args.only].line} {every[args.only].words}")
+        found = outcome(module, path, every[args.only].source, 600.0, shown=True)
+        return 1, int(found != "passed")
+    began = time.monotonic()
+    if outcome(module, path, ast.unparse(ast.parse(source)), 600.0) != "passed":
+        raise SystemExit(f"{module}: its tests fail without a fault")
+    limit_s = 20.0 + 5 * (time.monotonic() - began)
+    name = module.rpartition(".")[2]
+    worth = [each for each in every if (name, each.words) not in EQUIVALENT]
+    chosen = worth if not args.count else random.Random(args.seed).sample(worth, min(args.count, len(worth)))
+    survivors = [each for each in chosen if outcome(module, path, each.source, limit_s) == "passed"]
+    killed = len(chosen) - len(survivors)
+    share = 100.0 * killed / max(1, len(chosen))
+    print(f"{module}: {killed} of {len(chosen)} killed ({share:.0f} %), {len(every)} faults known", flush=True)
+    for each in sorted(survivors, key=lambda mutant: mutant.number):
+        print(f"  survives: line {each.line}, {each.words}\n    scripts/mutate.py {module} --only {each.number}")
+    return len(chosen), killed
+
+
+def main() -> int:
+    """Try the faults that the command line names; 1 if too few are killed."""
+    parser = argparse.ArgumentParser(description="Put faults into modules and see whether unit tests find them.")
+    parser.add_argument("modules", nargs="*", help="parts of names of modules; all of the list if there are none")
+    parser.add_argument("--count", type=int, default=30, help="faults of each module; 0: all (default %(default)s)")
+    parser.add_argument("--seed", type=int, default=1, help="which ones (default %(default)s)")
+    parser.add_argument("--only", type=int, metavar="NUMBER", help="one fault, with what its tests print")
+    parser.add_argument("--least", type=float, default=90.0, help="percent to be killed (default %(default)s)")
+    args = parser.parse_args()
+    chosen = [name for name in NEAREST if not args.modules or any(part in name for part in args.modules)]
+    if not chosen or (args.only is not None and len(chosen) != 1):
+        parser.error("expected modules of the list, and with --only one: " + ", ".join(NEAREST))
+    os.chdir(ROOT)
+    sys.path.insert(0, str(ROOT))
+    # What every test needs and no fault touches is imported once, before the processes of the faults begin.
+    for library in ("hypothesis", "numpy", "pytest", "yaml"):
+        importlib.import_module(library)
+    counts = [_judge(module, args) for module in chosen]
+    tried, killed = (sum(column) for column in zip(*counts, strict=True))
+    share = 100.0 * killed / max(1, tried)
+    print(f"in all {killed} of {tried} killed ({share:.1f} %)")
+    return 0 if share >= args.least or args.only is not None else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
