@@ -35,7 +35,7 @@ SLICES = ("test_classifier.py", "test_slice_model.py", "test_match_algebra.py", 
 NEAREST: dict[str, tuple[str, ...]] = {
     "hyroads.controller.control.update_order": UPDATES,
     "hyroads.controller.control.flow_order": UPDATES,
-    "hyroads.controller.ofp.diff": ("test_ofp_wire.py",),
+    "hyroads.controller.ofp.diff": ("test_ofp_diff.py", "test_ofp_wire.py"),
     "hyroads.controller.ha.election": ("ha/test_election.py",),
     "hyroads.controller.core.identity": ("test_identity.py",),
     "hyroads.slices.core.allocation": tuple(f"slices/{name}" for name in SLICES),

@@ -126,7 +126,7 @@ class OrderWorld:
         elif kind in ANSWERS or kind == "answer is lost":
             self.answer(rng, kind)
         elif kind == "die" and agent is not None:
-            self.broken |= {each for each in self.concerned(node)}
+            self.broken |= self.concerned(node)
             del self.agents[node]
         elif kind == "boot" and agent is None:
             self.agents[node] = Agent(AgentConfig(HELLO))

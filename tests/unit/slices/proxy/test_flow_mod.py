@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -304,6 +305,22 @@ def test_groups_have_numbers_of_their_own() -> None:
     translate_group_mod(group_mod(0, 1), view)
     [found] = translate(flow_mod(apply(group(1))), view)
     assert found[-8:] == group(view.groups.real(1) or 0)
+
+
+SET_OTHER, SET_MINE = set_field("vlan_vid", 0x10C8), set_field("vlan_vid", 0x1064)
+
+
+@pytest.mark.parametrize("instruct", [apply, write])
+def test_packet_that_is_another_slices_by_now_does_not_enter_a_group(instruct: Callable[..., bytes]) -> None:
+    view = guest()
+    translate_group_mod(group_mod(0, 1, bucket(output(1))), view)
+    at_2 = oxm_of(in_port=2, vlan_vid=0x1064)
+    assert translate(flow_mod(instruct(group(1)), at_2), view)
+    assert translate(flow_mod(instruct(set_field("eth_dst", 5), group(1)), at_2), view)
+    # The buckets were checked for packets of the slice, which this is not, even if it is one again afterwards.
+    assert refused(flow_mod(apply(SET_OTHER, group(1)), at_2), view) == (2, 6)
+    assert refused(flow_mod(apply(SET_OTHER, group(1), SET_MINE, output(2)), at_2), view) == (2, 6)
+    assert translate(flow_mod(apply(SET_OTHER, SET_MINE, group(1)), at_2), view)
 
 
 def typed(kind: int, *buckets: bytes) -> bytes:
