@@ -40,6 +40,8 @@ class EtcdModel:
     leases: dict[int, float] = field(default_factory=dict)
     owners: list[tuple[int, str]] = field(default_factory=list)
     """(epoch, boot) of all that ever were."""
+    transactions: int = 0
+    """How many were sent that would change who leads."""
     numbers: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
 
     def expire(self, now_s: float) -> None:
@@ -73,6 +75,7 @@ class EtcdModel:
 
     def carry_out(self, action: Action, me: Member) -> None:
         """A transaction."""
+        self.transactions += 1
         owner_revision = self.owner.revision if self.owner is not None else 0
         if isinstance(action, Restore):
             if self.owner is None and self.epoch_revision == action.epoch_revision and me.lease in self.leases:

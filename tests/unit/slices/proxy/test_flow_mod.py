@@ -311,7 +311,7 @@ SET_OTHER, SET_MINE = set_field("vlan_vid", 0x10C8), set_field("vlan_vid", 0x106
 
 
 @pytest.mark.parametrize("instruct", [apply, write])
-def test_packet_that_is_another_slices_by_now_does_not_enter_a_group(instruct: Callable[..., bytes]) -> None:
+def test_packet_that_became_another_slices_does_not_enter_a_group(instruct: Callable[..., bytes]) -> None:
     view = guest()
     translate_group_mod(group_mod(0, 1, bucket(output(1))), view)
     at_2 = oxm_of(in_port=2, vlan_vid=0x1064)
