@@ -5,12 +5,13 @@
 SHELL := /bin/bash
 PYTHON := .venv/bin/python
 .DEFAULT_GOAL := help
-.PHONY: gallery sbom audit hashes help setup setup-dev demo check test nightly lint docs types unit rust-test integration scenario radio packaging fuzz bench clean
+.PHONY: mutants gallery sbom audit hashes help setup setup-dev demo check test nightly lint docs types unit rust-test integration scenario radio packaging fuzz bench clean
 
 help:
 	@sed -n 's/^# make /make /p' Makefile
 	@echo "make lint|docs|types|unit|rust-test|integration|scenario|radio|packaging|fuzz    the parts of 'make test'"
 	@echo "make bench    all benchmarks; make clean    removes what was built"
+	@echo "make mutants  small faults put into some modules, and how many of them the nearest unit tests find"
 	@echo "make gallery  all studies, quickly, for the gallery of the documentation"
 	@echo "make sbom     build/sbom.json, what HyRoads is made of (CycloneDX); make audit    known weaknesses of that"
 	@echo "make hashes   the hashes of requirements*.txt anew, after a change of versions (needs uv)"
@@ -29,6 +30,9 @@ test: setup-dev
 
 check nightly lint docs types unit rust-test integration scenario radio packaging fuzz: setup-dev
 	@scripts/test.sh $@
+
+mutants: setup-dev
+	@$(PYTHON) scripts/mutate.py
 
 gallery: setup-dev
 	@.venv/bin/hyroads study all --quick --out build/studies

@@ -93,9 +93,8 @@ class OrderWorld:
         at, number = rng.sample(between, rng.choice((0, 0, 1, 2))), int(name[1])
         branches = tuple((node, BranchFlow(number, name, ids[0], copies)) for node in at[:1])
         switches = frozenset({ingress, egress, *at})
-        return FlowPlan(
-            FlowSpec(name, ingress, egress), number, MULTIPATH, None, ingress, egress, paths, switches, branches=branches
-        )  # fmt: skip
+        spec = FlowSpec(name, ingress, egress)
+        return FlowPlan(spec, number, MULTIPATH, None, ingress, egress, paths, switches, branches=branches)
 
     def rate(self, rng: random.Random, name: str) -> None:
         """A slot gives a flow other rates; as in the controller, its entry and its configuration are rated anew."""

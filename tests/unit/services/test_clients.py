@@ -4,6 +4,7 @@ from dataclasses import replace
 from random import Random
 
 import pytest
+import swarm
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
@@ -335,21 +336,24 @@ def test_who_is_bound_to_a_place_is_nowhere_else():
     assert where(moved(binding(state, ME, None).state, ME, B, 99.0), ME) == B
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_nobody_steals_a_place_in_a_thousand_tries(seed):
-    """A victim that answers when it is asked, however silent it is, and thieves everywhere else."""
-    random = Random(seed)
-    here = random.choice(PLACES)
+WAITS_S = {"at once": 0.01, "soon": 0.2, "later": 1.0, "much later": 4.0, "silent": LIMITS.forget_s - 1.0}
+"""The last is so long that a host is forgotten if it is not probed before."""
+THEFTS = [f"{what} {when}" for what in ("place", "address") for when in WAITS_S]
+
+
+def play_thefts(seed, row):
+    """A victim that answers each probe, however silent it is, and thieves everywhere else."""
+    here = Random(seed).choice(PLACES)
     state = seen(Clients(limits=LIMITS), ME, here, 0.0).state
     state, now_s, spoofs = address_seen(state, ME, "10.0.0.1", 0.0).state, 0.0, 0
-    for number in range(1000):
-        # So long that it would be forgotten if it were not asked before.
-        now_s += random.choice((0.01, 0.2, 1.0, 4.0, LIMITS.forget_s - 1.0))
+    for number, (kind, choice) in enumerate(row):
+        random, (what, _, when) = Random(choice), kind.partition(" ")
+        now_s += WAITS_S[when]
         state = answered(state, expiring(state, now_s, 3.0), now_s)
         state = expired(state, now_s + 0.3).state
         there = random.choice([place for place in PLACES if place != here])
         thief = mac(number % 3)
-        if random.random() < 0.5:
+        if what == "place":
             change = seen(state, ME, there, now_s + 0.3)
         else:
             state = seen(state, thief, there, now_s + 0.3).state
@@ -362,7 +366,11 @@ def test_nobody_steals_a_place_in_a_thousand_tries(seed):
         change = decided(state, now_s)
         state, spoofs = change.state, spoofs + spoofs_in(change)
         assert where(state, ME) == here and state.addresses["10.0.0.1"].mac == ME
-    assert spoofs == 1000, "each try is told of"
+    assert spoofs == len(row), "each try is reported"
+
+
+def test_place_of_a_host_that_answers_is_never_taken():
+    swarm.swarm(60, lambda rng: swarm.events(rng, THEFTS, 300), play_thefts)
 
 
 def answered(state: Clients, asked: list[Interface], now_s: float) -> Clients:

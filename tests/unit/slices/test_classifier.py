@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import random
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from itertools import product
 
 import pytest
-from examples import seeds
+from swarm import events, swarm
 from switch_model import Frame, ModelSwitch
 
 from hyroads.controller.ofp import match as act
@@ -26,7 +26,7 @@ from hyroads.slices.core.classifier import (
     discovery_mac,
     switch_difference,
 )
-from hyroads.slices.core.errors import AllocationError
+from hyroads.slices.core.errors import AllocationError, ConflictError
 from hyroads.slices.core.fields import VLAN_PRESENT
 from hyroads.slices.core.match import TernaryMatch, completed, intersection
 from hyroads.slices.core.model import EMPTY, PRODUCTION, FlowspaceRule, Limits, Permission, Slice, SliceModel
@@ -160,12 +160,16 @@ def difference(old: Classifier, new: Classifier) -> dict[int, ClassifierChange]:
     return {dpid: change for dpid, change in found.items() if change}
 
 
-def expected_owner(model: SliceModel, dpid: int, port: int, header: TernaryMatch) -> str:
+def expected_owner(
+    model: SliceModel, dpid: int, port: int, header: TernaryMatch, ports: Mapping[int, Mapping[str, int]] = PORTS
+) -> str:
     """Straight from the definition: the slice of the rule of highest priority, else production."""
     best = (0, PRODUCTION)
     for each in model.slices.values():
         for rule in each.flowspace:
-            numbers = None if rule.ports is None else {PORTS[dpid].get(p, p) for p in rule.ports}
+            numbers = (
+                None if rule.ports is None else {ports[dpid].get(p, p) if isinstance(p, str) else p for p in rule.ports}
+            )
             if (
                 rule.on(dpid)
                 and (numbers is None or port in numbers)
@@ -175,41 +179,75 @@ def expected_owner(model: SliceModel, dpid: int, port: int, header: TernaryMatch
     return best[1]
 
 
-@pytest.mark.parametrize("seed", seeds(25))
-def test_every_packet_reaches_the_tables_of_its_owner_through_any_row_of_changes(seed: int) -> None:
-    rng = random.Random(seed)
-    model, allocation, classifier = EMPTY, Allocation(), NO_CLASSIFIER
-    tables: dict[int, Table] = {1: {}, 2: {}}
-    for step in range(4):
-        priorities = rng.sample(range(1, 60000), 40)
-        names = [name for name in ("a", "b", "c", "d") if rng.random() < 0.6]
-        remove = [n for n in model.slices if n != PRODUCTION and n not in names and rng.random() < 0.5]
-        used = {r.priority for s in model.slices.values() for r in s.flowspace}
-        free = [p for p in priorities if p not in used]
-        put = [random_slice(rng, name, free[i * 5 : i * 5 + 5]) for i, name in enumerate(names)]
-        model, change = changed(model, put, remove)
-        allocation = allocate(model, (1, 2), allocation, change.names if step else None, LAYOUT)
-        fresh = classifier_of(model, allocation, PORTS, classifier, change.names if step else None)
-        assert fresh == classifier_of(model, allocation, PORTS), "computed in part or whole: the same"
-        for dpid, difference_ in difference(classifier, fresh).items():
+CHANGES = ("put one", "put two", "put all", "replace rules", "swap tables", "remove", "take ports", "give ports")
+
+
+class Sliced:
+    """Slices that change, and what two switches have of them."""
+
+    def __init__(self) -> None:
+        self.model, self.allocation, self.classifier = EMPTY, Allocation(), NO_CLASSIFIER
+        self.tables: dict[int, Table] = {1: {}, 2: {}}
+        self.ports = PORTS
+
+    def change(self, kind: str, rng: random.Random) -> None:
+        there = sorted(self.model.slices.keys() - {PRODUCTION})
+        put: list[Slice] = []
+        remove: list[str] = []
+        if kind.startswith("put"):
+            names = rng.sample("abcd", {"put one": 1, "put two": 2, "put all": 4}[kind])
+            priorities = rng.sample(range(1, 60000), 20)
+            put = [random_slice(rng, name, priorities[i * 5 : i * 5 + 5]) for i, name in enumerate(names)]
+        elif kind == "replace rules" and there:
+            # Equal priorities meet: refused, or the change is one of one rule alone.
+            name = rng.choice(there)
+            each = self.model.slices[name]
+            put = [replace(each, flowspace=each.flowspace[1:] or each.flowspace)]
+        elif kind == "swap tables" and len(there) > 1:
+            remove, put = there[:1], [replace(self.model.slices[there[1]], name="e")]
+            remove.append(there[1])
+        elif kind == "remove" and there:
+            remove = [rng.choice(there)]
+        elif kind.endswith("ports"):
+            self.ports = PORTS if kind == "give ports" else {1: {"one": 1}, 2: {"two": 4}}
+        try:
+            self.model, change = changed(self.model, put, remove)
+        except ConflictError:
+            return
+        names_ = None if kind.endswith("ports") else change.names
+        self.allocation = allocate(self.model, (1, 2), self.allocation, names_, LAYOUT)
+        fresh = classifier_of(self.model, self.allocation, self.ports, self.classifier, names_)
+        assert fresh == classifier_of(self.model, self.allocation, self.ports), "computed in part or whole: the same"
+        for dpid, difference_ in difference(self.classifier, fresh).items():
             for stage in change_stages(difference_, NOTHING_ELSE, NOTHING_ELSE):
-                carry_out(b"".join(stage), tables[dpid])
-        classifier = fresh
-        assert not difference(classifier, fresh)
+                carry_out(b"".join(stage), self.tables[dpid])
+        self.classifier = fresh
+        assert not difference(self.classifier, fresh)
+
+
+def play_changes(_: int, row: list[tuple[str, int]]) -> None:
+    sliced = Sliced()
+    for kind, choice in row:
+        rng = random.Random(choice)
+        sliced.change(kind, rng)
         for dpid in (1, 2):
-            check_switch(rng, model, allocation, classifier, tables[dpid], dpid)
+            check_switch(rng, sliced, dpid)
 
 
-def check_switch(
-    rng: random.Random, model: SliceModel, allocation: Allocation, classifier: Classifier, table: Table, dpid: int
-) -> None:
+def test_every_packet_reaches_the_tables_of_its_owner_through_any_row_of_changes() -> None:
+    swarm(25, lambda rng: events(rng, CHANGES, 8, ("put two",)), play_changes)
+
+
+def check_switch(rng: random.Random, sliced: Sliced, dpid: int) -> None:
+    model, allocation, classifier, ports = sliced.model, sliced.allocation, sliced.classifier, sliced.ports
+    table = sliced.tables[dpid]
     installed = {(0, e.priority, oxm.encode(e.match)): e.cookie(LAYOUT) for e in classifier.of_switch(dpid)}
     assert {key: cookie for key, (_, cookie) in table.items()} == installed
     switch = model_switch(table, guests(allocation, dpid))
-    for _ in range(60):
+    for _ in range(30):
         frame, header = packet(rng)
         port = rng.choice([1, 2, 3, 4, 7])
-        name = expected_owner(model, dpid, port, header)
+        name = expected_owner(model, dpid, port, header, ports)
         assert owner(switch, frame, port) == allocation.numbers[name]
     for number in {*allocation.numbers.values(), 999}:
         for group, vlan, eth_type in product((True, False), (0, 5), (0x88CC, 0x8942, 0x0806)):
@@ -219,7 +257,7 @@ def check_switch(
             if group and not vlan and eth_type != 0x0806:
                 assert out == CONTROLLER, "discovery, also of slices that have nothing here"
             else:
-                name = expected_owner(model, dpid, port, header)
+                name = expected_owner(model, dpid, port, header, ports)
                 assert out - 1000 == allocation.numbers[name], "any other packet"
 
 
