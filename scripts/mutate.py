@@ -1,8 +1,8 @@
 """Put small faults into modules, one at a time, and see whether the nearest unit tests find them.
 
-    scripts/mutate.py                         a sample of each module of the list below
-    scripts/mutate.py ofp.diff --count 0      all faults of one module (part of its name is enough)
-    scripts/mutate.py ofp.diff --only 17      fault 17 of that module again, with what the tests print
+    python scripts/mutate.py                         a sample of each module of the list below
+    python scripts/mutate.py ofp.diff --count 0      all faults of one module (part of its name is enough)
+    python scripts/mutate.py ofp.diff --only 17      fault 17 of that module again, with what the tests print
 
 The faults: a comparison flipped or moved by its bound, a number one greater, a statement dropped, a condition negated,
 "and" and "or" exchanged, two neighbours exchanged (calls, items of a list, arguments). No file changes: a process of
@@ -290,7 +290,7 @@ def _judge(module: str, args: argparse.Namespace) -> tuple[int, int]:
             killed += 1
             continue
         print(f"  survives: line {each.line}, {each.words}")
-        print(f"    scripts/mutate.py {module} --only {each.number}", flush=True)
+        print(f"    python scripts/mutate.py {module} --only {each.number}", flush=True)
     share = 100.0 * killed / max(1, len(chosen))
     print(f"{module}: {killed} of {len(chosen)} killed ({share:.0f} %), {len(every)} faults known", flush=True)
     return len(chosen), killed

@@ -1,0 +1,48 @@
+"""The faults that scripts/mutate.py puts into a module."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "mutate.py"
+SOURCE = '''
+def last(of: list[int], most: int = 3) -> int:
+    """Words."""
+    if len(of) > most and not_empty(of):
+        of.sort()
+        of.pop()
+    return at(of, -most)
+'''
+
+
+def script() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("mutate", SCRIPT)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["mutate"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_faults_are_of_all_kinds_and_each_changes_the_module() -> None:
+    mutants = script().mutants
+    found = mutants(SOURCE)
+    assert {each.words.partition(":")[0] for each in found} == {
+        "flip", "off by one", "drop", "negate", "and/or", "swap statements", "swap items",
+    }  # fmt: skip
+    clean = ast.unparse(ast.parse(SOURCE))
+    sources = [each.source for each in found]
+    assert clean not in sources and len(set(sources)) == len(sources)
+    assert [each.number for each in found] == list(range(len(found)))
+    assert found == mutants(SOURCE)
+
+
+def test_tests_of_every_listed_module_exist() -> None:
+    mutate = script()
+    for module, tests in mutate.NEAREST.items():
+        assert importlib.util.find_spec(module) is not None
+        assert all((mutate.UNIT / name).is_file() for name in tests)
