@@ -63,6 +63,8 @@ _FLIPPED: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.IsNot: ast.Is,
 }
 _DROPPED = (ast.Expr, ast.AugAssign, ast.Assign, ast.Raise, ast.Continue, ast.Break, ast.Delete)
+_COMMUTATIVE = {"compare_digest", "differing", "max", "min"}
+"""Functions for which the order of arguments is of no matter."""
 _BODIES = ("body", "orelse", "finalbody")
 
 
@@ -159,7 +161,10 @@ def _of_values(node: ast.AST) -> Iterator[Change]:
     elif isinstance(node, ast.comprehension):
         for i, test in enumerate(node.ifs):
             yield _set(test.lineno, "negate", node.ifs, i, ast.UnaryOp(ast.Not(), test))
-    items = node.args if isinstance(node, ast.Call) else getattr(node, "elts", [])
+    items = getattr(node, "elts", [])
+    if isinstance(node, ast.Call):
+        called = getattr(node.func, "attr", getattr(node.func, "id", ""))
+        items = [] if called in _COMMUTATIVE else node.args
     if not isinstance(getattr(node, "ctx", None), ast.Store | ast.Del) and not isinstance(node, ast.Set):
         yield from _swaps(items, "swap items")
 

@@ -356,3 +356,32 @@ def test_beat_of_an_epoch_out_of_all_proportion_is_ignored() -> None:
     one = Instance()
     assert one.until(1.0, led(epoch=3)) is None
     assert one.acts_at(20.0, led(epoch=2_000_000)) == 1.0 + SILENCE_S and one.election.greatest == 3
+
+
+def test_values_that_are_not_given() -> None:
+    # A read without keys and a beat that says nothing hold zeros.
+    assert Rules() == Rules(0.25, 2.0, 0.5, 0.1, 5.0, 3.0, 0.1)
+    assert Seen(1) == Seen(1, None, 0, 0, 0, 0, {})
+    assert Member(A) == Member(A, 0, False)
+    assert Identity("a", "1") == Identity("a", "1", "", "", 1)
+    assert Beat(A, Role.FOLLOWER, 1) == Beat(A, Role.FOLLOWER, 1, 0, False, "", 0, -1.0, False)
+    assert Lead(3) == Lead(3, 0)
+
+
+def test_owner_that_goes_and_comes_begins_its_patience_again() -> None:
+    one = Instance(rules=replace(RULES, silence_s=9.0))
+    one.until(1.0)
+    one.election.etcd_read(replace(NO_OWNER, revision=10), one.now_s)
+    one.until(1.5)
+    one.election.etcd_read(replace(SEEN, revision=11), one.now_s)
+    assert one.acts_at() == 1.5 + RULES.patience_s
+
+
+def test_what_agents_heard_lasts_over_time_in_which_the_process_did_not_run() -> None:
+    one = Instance(rules=replace(RULES, patience_s=0.125))
+    for step in range(1, 65):
+        one.election.agents_hear(3, step * STEP_S)
+        assert one.until(step * STEP_S) is None
+    one.now_s = 6.0
+    assert one.election.decide(6.0) is None
+    assert one.acts_at() == 6.0 + SILENCE_S
