@@ -177,3 +177,11 @@ def test_settings_take_identities_instead_of_the_shared_token(tmp_path: Path) ->
     assert certificate_ends(settings.tls_places).keys() == {"agents_tls.certificate", "agents_tls.ca"}
     with pytest.raises(ConfigError, match=r"rest_tls\.ca"):
         parse({**document, "identities": "identities.json", "rest_tls": {**tls, "ca": "ca.pem"}}, name, {})
+
+
+def test_wrong_certificate_is_named_by_a_bounded_part_of_its_names() -> None:
+    assert not_of_node([], "a") == "its certificate is of nobody, and not of node 'a'"
+    assert (
+        not_of_node(["b", "c", "d", "e", "f"], "a") == "its certificate is of 'b', 'c', 'd', 'e', and not of node 'a'"
+    )
+    assert not_of_node(["x" * 65], "a") == f"its certificate is of {'x' * 64!r}, and not of node 'a'"
