@@ -37,7 +37,17 @@ from hyroads.controller.files.documents import read_file
 from .programs import Program, find_program, run, wait_until
 from .radio_cells import RadioCell, RadioLink, RadioPlan
 from .run_directory import find_network
-from .shared_medium import MEDIA_MTU, Medium, MediumLink, OutsideIntf, SharedMedium, make_tap, silence_ipv6, stay
+from .shared_medium import (
+    HOST_MTU,
+    MEDIA_MTU,
+    Medium,
+    MediumLink,
+    OutsideIntf,
+    SharedMedium,
+    make_tap,
+    silence_ipv6,
+    stay,
+)
 
 SCHEMA = Path("/usr/share/openvswitch/vswitch.ovsschema")
 START_TIMEOUT_S = 15.0
@@ -95,7 +105,6 @@ class OpenVSwitch:
 
 
 HOST_PREFIX_LENGTH = 16
-ACCESS_MTU = 1500
 AGENT_CONTROLLER = "127.0.0.1:6654"
 OPENFLOW = "OpenFlow13"
 
@@ -144,7 +153,7 @@ class HybridNode(OVSSwitch):  # type: ignore[misc]  # Mininet has no types
     def _make_host_port(self) -> None:
         """A veth pair: ``eth0`` in the shell's namespace, the access port beside the bridges."""
         access = self.addressing.access_port[self.name]
-        run("ip", "link", "add", access, "mtu", str(ACCESS_MTU), "type", "veth", "peer", "name", "eth0",
+        run("ip", "link", "add", access, "mtu", str(HOST_MTU), "type", "veth", "peer", "name", "eth0",
             "netns", str(self.pid))  # fmt: skip
         silence_ipv6(access)
         run("ip", "link", "set", access, "up")
@@ -245,7 +254,7 @@ def edge_agent(  # noqa: PLR0917 - all of them say what is run
     directory.mkdir(parents=True, exist_ok=True)
     command = [
         *(find_program("hyroads-edge"), "--node", node, "--controller", controller),
-        *("--access", f"tap:{ports[0]}", "--network", f"tap:{ports[1]}", "--access-mtu", str(ACCESS_MTU)),
+        *("--access", f"tap:{ports[0]}", "--network", f"tap:{ports[1]}", "--access-mtu", str(HOST_MTU)),
         *("--control", str(directory / f"edge-{node}.sock")),
         *(["--realtime"] if realtime else []),
     ]
@@ -257,7 +266,7 @@ def configure_host(node: Node, interface: str, addressing: Addressing) -> None:
     inside = ["nsenter", f"--net=/proc/{node.pid}/ns/net"]
     mac, ip = addressing.host_mac[node.name], addressing.host_ip[node.name]
     run(*inside, "ip", "link", "set", "lo", "up")
-    run(*inside, "ip", "link", "set", interface, "address", mac, "mtu", str(ACCESS_MTU), "up")
+    run(*inside, "ip", "link", "set", interface, "address", mac, "mtu", str(HOST_MTU), "up")
     run(*inside, "ip", "address", "replace", f"{ip}/{HOST_PREFIX_LENGTH}", "dev", interface)
     # Bridges in user space forward what they get: a checksum left to the hardware would never be filled in.
     run(*inside, "ethtool", "-K", interface, "tx", "off")

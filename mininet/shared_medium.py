@@ -26,6 +26,9 @@ from .control_sockets import MediumClient
 from .programs import Program, find_program, run
 
 MEDIA_MTU = 1600
+"""Of ports that carry labelled frames: the label stack, the shim and a whole frame of a host fit."""
+HOST_MTU = 1500
+"""Of interfaces at which hosts send their own frames."""
 IPV6_SETTINGS = Path("/proc/sys/net/ipv6")
 START_TIMEOUT_S = 10.0
 
@@ -53,9 +56,18 @@ class SharedMedium:
         self._ports: dict[str, dict[str, object]] = {}
         self._down: set[str] = set()
 
-    def add_port(self, name: str, technology: str, mac: str, netns: str | None, uplink: str | None) -> None:
-        """Registers a TAP; only before ``start``."""
-        self._ports[name] = {"name": name, "netns": netns, "mac": mac, "technology": technology, "uplink": uplink}
+    def add_port(  # noqa: PLR0917 - all of them say what port it is
+        self, name: str, technology: str, mac: str, netns: str | None, uplink: str | None, mtu: int
+    ) -> None:
+        """Registers a TAP with an MTU of ``mtu`` bytes; only before ``start``."""
+        port = {"name": name, "netns": netns, "mac": mac, "technology": technology, "uplink": uplink}
+        self._ports[name] = {**port, "mtu": mtu}
+
+    def mtu_of(self, node: str) -> int:
+        """MTU in bytes of the ports of ``node``. A plain client's port is the interface of its host: a packet that is
+        too long for the other hosts must be fragmented there.
+        """
+        return HOST_MTU if self.network.nodes[node].is_plain_client else MEDIA_MTU
 
     def add_radio(self, name: str, technology: str, mac: str, address: str) -> None:
         """Registers an 802.11 radio by its hardware address, whose interface has the address ``mac``."""
@@ -244,9 +256,10 @@ class MediumLink(Link):  # type: ignore[misc]
     ) -> None:
         # An access point of Mininet-WiFi is no Switch, but its bridge is where its shell is.
         outside = isinstance(node1, Switch) or not node1.inNamespace
-        make_tap(intfName1, addr1, MEDIA_MTU, None if outside else node1)
+        mtu = node2.shared.mtu_of(node1.name)
+        make_tap(intfName1, addr1, mtu, None if outside else node1)
         netns = None if outside else f"/proc/{node1.pid}/ns/net"
-        node2.shared.add_port(intfName1, node2.technology, addr1, netns, uplink)
+        node2.shared.add_port(intfName1, node2.technology, addr1, netns, uplink, mtu)
         near = OutsideIntf if outside else Intf
         self.intf1 = near(intfName1, node=node1, link=self, mac=addr1, moveIntfFn=stay)
         self.intf2 = MediumEnd(f"{node2.name}-{node1.name}", node=node2, link=self, moveIntfFn=stay)

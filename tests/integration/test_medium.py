@@ -99,6 +99,19 @@ def iperf_client(arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen(command.split(), stdout=subprocess.PIPE, text=True)
 
 
+def mtu_of(namespace: str, port: str) -> int:
+    return int(json.loads(run(f"ip -n {namespace} -j link show dev {port}"))[0]["mtu"])
+
+
+def test_each_port_has_its_own_mtu_and_longer_packets_arrive_in_fragments(namespaces, tmp_path):
+    document = config()
+    document["ports"][1]["mtu"] = 1500
+    with medium(tmp_path, document):
+        assert (mtu_of(A, "hrm-a"), mtu_of(B, "hrm-b")) == (1600, 1500)
+        run(f"ip -n {A} link set hrm-a mtu 1500")
+        assert "3 received" in run(f"ip netns exec {A} ping -M dont -c 3 -i 0.05 -W 1 -s 4000 10.77.0.2")
+
+
 def test_saturated_link_carries_its_capacity(namespaces: None, tmp_path: Path) -> None:
     with medium(tmp_path, config()) as (_, client), iperf_server():
         traffic = iperf_client(f"-u -b 30M -l {DATAGRAM_BYTES} -t 5 -O 1 --get-server-output")

@@ -33,7 +33,7 @@ pub struct Options {
     pub aggregate_us: f64,
     /// Seed of access order and losses.
     pub seed: u64,
-    /// MTU of the ports in bytes.
+    /// MTU in bytes of the ports that name none of their own.
     pub mtu: u32,
 }
 
@@ -64,6 +64,8 @@ struct RawPort {
     hears: Option<Vec<String>>,
     #[serde(default)]
     radio: Option<String>,
+    #[serde(default)]
+    mtu: Option<u32>,
 }
 
 fn yes() -> bool {
@@ -76,6 +78,9 @@ fn strong() -> i32 {
 
 /// What mac80211_hwsim itself says of every frame.
 const DEFAULT_SIGNAL_DBM: i32 = -50;
+/// The least and the greatest MTU in bytes.
+const LEAST_MTU: u32 = 68;
+const MOST_MTU: u32 = 9216;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -131,6 +136,8 @@ pub struct Port {
     pub hears: Option<Vec<usize>>,
     /// Hardware address if it is a radio of mac80211_hwsim; None: a TAP device.
     pub radio: Option<Mac>,
+    /// MTU of the TAP in bytes.
+    pub mtu: u32,
 }
 
 /// What may change in a link while the medium runs.
@@ -211,7 +218,7 @@ impl Config {
     pub fn parse(text: &str) -> Result<Config, ConfigError> {
         let raw: RawConfig = serde_json::from_str(text).map_err(|e| ConfigError(e.to_string()))?;
         check_options(&raw.options)?;
-        let ports = check_ports(&raw.ports)?;
+        let ports = check_ports(&raw.ports, &raw.options)?;
         let links = check_links(&raw.links, &raw.ports)?;
         for (i, port) in ports.iter().enumerate() {
             if let Some(to) = port.uplink {
@@ -234,7 +241,7 @@ fn check_options(options: &Options) -> Result<(), ConfigError> {
     let whole = [
         ("queue_frames", options.queue_frames, 1, 1 << 20),
         ("aggregate_frames", options.aggregate_frames, 1, 1 << 16),
-        ("mtu", options.mtu as usize, 68, 9216),
+        ("mtu", options.mtu as usize, LEAST_MTU as usize, MOST_MTU as usize),
     ];
     for (name, value, low, high) in whole {
         if !(low..=high).contains(&value) {
@@ -249,7 +256,7 @@ fn check_options(options: &Options) -> Result<(), ConfigError> {
     Ok(())
 }
 
-fn check_ports(raw: &[RawPort]) -> Result<Vec<Port>, ConfigError> {
+fn check_ports(raw: &[RawPort], options: &Options) -> Result<Vec<Port>, ConfigError> {
     let mut places: BTreeSet<(Option<&str>, &str)> = BTreeSet::new();
     let mut names: HashMap<&str, usize> = HashMap::new();
     for (i, port) in raw.iter().enumerate() {
@@ -282,9 +289,25 @@ fn check_ports(raw: &[RawPort]) -> Result<Vec<Port>, ConfigError> {
             }
         }
         let (name, netns, technology) = (port.name.clone(), port.netns.clone(), port.technology.clone());
-        ports.push(Port { name, netns, mac, technology, uplink, hears, radio });
+        let mtu = check_mtu(i, port, options)?;
+        ports.push(Port { name, netns, mac, technology, uplink, hears, radio, mtu });
     }
     Ok(ports)
+}
+
+/// The MTU of a port: its own, or that of all ports. It never exceeds the latter, for which the buffers are made.
+fn check_mtu(i: usize, port: &RawPort, options: &Options) -> Result<u32, ConfigError> {
+    let mtu = match port.mtu {
+        None => return Ok(options.mtu),
+        Some(mtu) => mtu,
+    };
+    if port.radio.is_some() {
+        return fault(format!("ports[{i}].mtu"), "a radio's interface has its MTU from its owner");
+    }
+    if !(LEAST_MTU..=options.mtu).contains(&mtu) {
+        return fault(format!("ports[{i}].mtu"), format!("expected {LEAST_MTU} to {}, got {mtu}", options.mtu));
+    }
+    Ok(mtu)
 }
 
 fn check_mac(place: &str, text: &str) -> Result<Mac, ConfigError> {
@@ -407,6 +430,15 @@ mod tests {
     }
 
     #[test]
+    fn a_port_has_its_own_mtu_or_that_of_the_options() {
+        let mut raw = good();
+        raw["options"] = json!({"mtu": 1550});
+        raw["ports"][0]["mtu"] = json!(1500);
+        let config = Config::parse(&raw.to_string()).unwrap();
+        assert_eq!((config.ports[0].mtu, config.ports[1].mtu), (1500, 1550));
+    }
+
+    #[test]
     fn every_fault_names_its_place() {
         let cases = [
             ("/ports/0/mac", json!("02:00"), "ports[0].mac"),
@@ -418,6 +450,9 @@ mod tests {
             ("/links/0/signal_dbm", json!(3), "signal_dbm"),
             ("/links/0/signal_dbm", json!(-50.5), "-50.5"),
             ("/ports/0/hears", json!(["b", "zz"]), "ports[0].hears[1]"),
+            ("/ports/0/mtu", json!(67), "ports[0].mtu"),
+            ("/ports/1/mtu", json!(1601), "ports[1].mtu"),
+            ("/options", json!({"mtu": 9217}), "options.mtu"),
             ("/ports/1/name", json!("a"), "ports[1].name"),
             ("/ports/1/name", json!("a-name-that-is-too-long"), "ports[1].name"),
             ("/ports/1/technology", json!("plc"), "links[0]"),

@@ -152,6 +152,7 @@ mod tests {
             uplink: None,
             hears: None,
             radio: None,
+            mtu: 1600,
         };
         let state = LinkState::of(10.0);
         let link = |(i, &(from, to)): (usize, &(usize, usize))| Link { id: format!("l{i}"), from, to, state };

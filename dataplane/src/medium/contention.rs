@@ -295,6 +295,15 @@ mod tests {
 
     fn port(technology: &str) -> Port {
         let (name, technology) = (String::new(), technology.to_string());
-        Port { name, netns: None, mac: [2, 0, 0, 0, 0, 1], technology, uplink: None, hears: None, radio: None }
+        Port {
+            name,
+            netns: None,
+            mac: [2, 0, 0, 0, 0, 1],
+            technology,
+            uplink: None,
+            hears: None,
+            radio: None,
+            mtu: 1600,
+        }
     }
 }

@@ -65,8 +65,7 @@ impl Shell {
                 taps.push(None);
                 continue;
             }
-            let options =
-                TapOptions { mac: Some(port.mac), mtu: Some(config.options.mtu), ..TapOptions::new(&port.name) };
+            let options = TapOptions { mac: Some(port.mac), mtu: Some(port.mtu), ..TapOptions::new(&port.name) };
             let tap = in_namespace(port.netns.as_deref(), || Tap::open(&options))?;
             epoll.add(&tap, i as u64, Interest::READ)?;
             taps.push(Some(tap));

@@ -21,6 +21,7 @@ pub fn config(ports: &[(&str, &str)], links: &[(usize, usize, f64)], conflicts: 
         uplink: None,
         hears: None,
         radio: None,
+        mtu: 1600,
     };
     let link = |(i, &(from, to, mbps)): (usize, &(usize, usize, f64))| Link {
         id: format!("link{i}"),
