@@ -27,6 +27,7 @@ METER_FIRST, METERS = 0x4800, 256
 BURST_S, LEAST_BURST_KBIT = 0.1, 600
 """What may pass at once: so much of the rate, at least the largest packet that a host hands to its interface."""
 ENTER: tuple[act.Action, ...] = (act.Resubmit(Table.CLASSIFY),)
+_IPV6_FRAGMENT = 44
 _ROUTER_SOLICITATION, _NEIGHBOUR_ADVERTISEMENT = 133, 136
 _DHCP = ((ETH_TYPE_IPV4, 67), (ETH_TYPE_IPV4, 68), (ETH_TYPE_IPV6, 546), (ETH_TYPE_IPV6, 547))
 
@@ -68,15 +69,35 @@ class Entry:
 def entry_of(rule: AccessRule, sender: str | None, receiver: str | None, meter: int | None) -> Entry:
     """``sender`` and ``receiver`` are the MAC addresses of its client and of whom it names with ``to``; ``meter`` is
     the number of its own meter, if it limits.
+
+    What denies or limits also takes the fragments that may belong to what it matches; what allows takes none of them.
     """
     match = Match(eth_src=sender, eth_dst=receiver, **dict(rule.match))  # type: ignore[arg-type]
-    priority = (EXACT if rule.names_control else LOWEST) + len(_RANK) * rule.priority + _RANK[rule.action]
+    offset = len(_RANK) * rule.priority + _RANK[rule.action]
+    priority = (EXACT if rule.names_control else LOWEST) + offset
+    if rule.action is Action.ALLOW:
+        return Entry((Rule(Table.ACCESS, priority, match, ENTER),))
+    # No fragment shows that it is DHCP, so fragments are always decided in the lowest band.
+    places = {fragments: LOWEST + offset for fragments in _fragments(match)} | {match: priority}
     if rule.action is Action.DENY:
-        return Entry((Rule(Table.ACCESS, priority, match),))
+        return Entry(tuple(Rule(Table.ACCESS, place, each) for each, place in places.items()))
     if meter is None or rule.rate_mbps is None:
         return Entry((Rule(Table.ACCESS, priority, match, ENTER),))
-    limited = Rule(Table.ACCESS, priority, match, ENTER, meter=meter)
-    return Entry((limited,), Meter(meter, max(1, round(rule.rate_mbps * 1000))))
+    rules = tuple(Rule(Table.ACCESS, place, each, ENTER, meter=meter) for each, place in places.items())
+    return Entry(rules, Meter(meter, max(1, round(rule.rate_mbps * 1000))))
+
+
+def _fragments(match: Match) -> Iterator[Match]:
+    """The fragments that may belong to packets of ``match``, as Open vSwitch shows them to rules (OFPC_FRAG_NORMAL):
+    all ports are 0, and a later fragment of IPv6 has the protocol of its fragment header.
+    """
+    tcp, udp = ((getattr(match, f"{name}_src"), getattr(match, f"{name}_dst")) for name in ("tcp", "udp"))
+    if tcp != (None, None):
+        yield replace(match, tcp_src=0, tcp_dst=0)
+    if udp != (None, None):
+        yield replace(match, udp_src=0, udp_dst=0)
+    if match.eth_type == ETH_TYPE_IPV6 and match.ip_proto is not None:
+        yield replace(match, ip_proto=_IPV6_FRAGMENT, tcp_src=None, tcp_dst=None, udp_src=None, udp_dst=None)
 
 
 def _protected() -> Iterator[Match]:

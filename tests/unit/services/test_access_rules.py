@@ -272,7 +272,7 @@ def test_what_is_saved_is_read_again(rule, expires_s):
 
 
 def test_a_rule_goes_to_where_its_client_may_enter_and_costs_no_more_than_itself(world):
-    assert world.ask("POST", "", {"id": "all", "action": "deny", "match": {"tcp_dst": 25, "eth_type": 2048}})[0] == 201
+    assert world.ask("POST", "", {"id": "all", "action": "deny", "match": {"eth_type": 2048}})[0] == 201
     assert {len(switch.rules) for switch in world.switches.values()} == {1 + len(PROTECTION.rules)}
     before = {node: dict(switch.rules) for node, switch in world.switches.items()}
     status, rule = world.ask("POST", "", {"id": "c-only", "action": "deny", "client": "c"})
@@ -319,9 +319,9 @@ def test_an_owner_makes_rules_for_its_clients_alone_and_changes_only_its_own(wor
     by_mac = {**mine, "id": "two", "client": world.addressing.host_mac["c"]}
     assert world.ask("POST", "", by_mac, APP)[0] == 201
     assert world.ask("POST", "", {**mine, "id": "three", "priority": 5}, APP)[0] == 503
-    # What two rules say alike goes with the last of them.
+    # What two rules say alike goes with the last of them: one rule for the port, one for fragments.
     assert world.ask("DELETE", "/two", None, ADMIN)[0] == 204
-    assert len(world.switches["a"].rules) == 1 + len(PROTECTION.rules)
+    assert len(world.switches["a"].rules) == 2 + len(PROTECTION.rules)
     assert world.ask("DELETE", "/mine", None, APP)[0] == 204 and not world.switches["a"].rules
     assert world.ask("DELETE", "/mine", None, APP)[0] == 404
 
@@ -411,6 +411,16 @@ def test_a_switch_that_refuses_is_named_and_asked_again(world):
     assert not world.switches["a"].access.is_late()
     world.work()
     assert world.ask("GET", "/r")[1]["state"] == "active"
+
+
+def test_two_rules_share_a_rule_for_fragments_until_the_last_one_ends(world):
+    for port in (53, 54):
+        body = {"id": f"no-{port}", "action": "deny", "client": "d", "match": {"eth_type": 0x0800, "udp_dst": port}}
+        assert world.ask("POST", "", body)[0] == 201
+    switch = world.switches["b"]
+    assert len(switch.rules) == 3 + len(PROTECTION.rules)
+    assert world.ask("DELETE", "/no-53")[0] == 204 and len(switch.rules) == 2 + len(PROTECTION.rules)
+    assert world.ask("DELETE", "/no-54")[0] == 204 and not switch.rules
 
 
 def test_a_switch_that_does_not_answer_is_late(world):
