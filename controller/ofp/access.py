@@ -78,7 +78,7 @@ def entry_of(rule: AccessRule, sender: str | None, receiver: str | None, meter: 
     if rule.action is Action.ALLOW:
         return Entry((Rule(Table.ACCESS, priority, match, ENTER),))
     # No fragment shows that it is DHCP, so fragments are always decided in the lowest band.
-    places = {fragments: LOWEST + offset for fragments in _fragments(match)} | {match: priority}
+    places = dict.fromkeys(_fragments(match), LOWEST + offset) | {match: priority}
     if rule.action is Action.DENY:
         return Entry(tuple(Rule(Table.ACCESS, place, each) for each, place in places.items()))
     if meter is None or rule.rate_mbps is None:

@@ -169,6 +169,31 @@ def test_arp_and_discovery_and_dhcp_pass_unless_they_are_named(lab):
     assert [passes(*each) for each in control] == [False, True, True]
 
 
+def fragment(version: int, offset: int) -> tuple[int, bytes]:
+    """EtherType and beginning of a fragment of UDP to port 53, behind ``offset`` units of 8 bytes; more follow."""
+    udp, field = struct.pack("!HHHH", 40000, 53, 32, 0), offset << 3 | 1
+    if version == 4:
+        head = struct.pack("!BBHHHBBH4s4s", 0x45, 0, 44, 7, 0x2000 | offset, 64, 17, 0, b"\x0a\0\0\1", b"\x0a\0\0\2")
+        return 0x0800, head + udp
+    addresses = bytes(15) + b"\1" + bytes(15) + b"\2"
+    return 0x86DD, struct.pack("!IHBB", 6 << 28, 32, 44, 64) + addresses + struct.pack("!BBHI", 17, 0, field, 7) + udp
+
+
+@pytest.mark.parametrize("offset", [0, 185], ids=["first", "later"])
+@pytest.mark.parametrize("version", [4, 6])
+def test_no_fragment_bypasses_a_rule_that_names_a_port(lab, version, offset):
+    eth_type, head = fragment(version, offset)
+
+    def passes() -> bool:
+        return came_across(lab, eth_type=eth_type, payload=head + os.urandom(16))
+
+    assert passes()
+    make(lab, id="no-dns", action="deny", client=X, match={"eth_type": eth_type, "udp_dst": 53})
+    assert not passes()
+    make(lab, id="to-y", action="allow", client=X, to=Y, priority=1500)
+    assert passes()
+
+
 def test_allow_above_deny_and_a_client_that_moves_is_followed(lab):
     make(lab, id="none", action="deny", client="c", priority=500)
     mac = lab.addressing.host_mac["c"]

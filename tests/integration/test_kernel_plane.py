@@ -178,10 +178,12 @@ def test_udp_goes_through_the_waypoint_and_migrates(lab: KernelLab) -> None:
     for number in range(40):
         if number % 10 == 0 and number:
             client.do("migrate", flow=only_flow(client, 5060)["id"], interface=f"e{1 + number // 10 % 2}")
-        caller.send(bytes([number]) * 1200)
-        data, peer = server.recvfrom(2000)
+        # Whole, in two fragments, in a few, and the longest datagram of UDP over IPv4.
+        sent = bytes([number]) * (1200, 1473, 4000, 65_507)[number % 4]
+        caller.send(sent)
+        data, peer = server.recvfrom(1 << 16)
         server.sendto(data, peer)
-        assert caller.recv(2000) == bytes([number]) * 1200
+        assert caller.recv(1 << 16) == sent
         peers.add(peer)
     assert len(peers) == 1
 
