@@ -7,6 +7,7 @@
 #
 # Of Python packages only files are installed whose hashes are in requirements*.txt. HYROADS_WITHOUT_HASHES=yes installs
 # the same versions without comparing them, for a Python or a processor that has no hashes there.
+# HYROADS_PYTHON=python3.13 makes a new .venv with this Python instead of the first of 3.11, 3.12 and 3.13 that is found.
 set -Eeuo pipefail
 cd "$(dirname "$0")/.."
 
@@ -62,12 +63,14 @@ system_packages() {
 }
 
 find_python() {
-    local candidate
-    for candidate in python3.11 python3.12 python3.13 python3; do
+    local candidate candidates=(python3.11 python3.12 python3.13 python3)
+    [ -z "${HYROADS_PYTHON:-}" ] || candidates=("$HYROADS_PYTHON")
+    for candidate in "${candidates[@]}"; do
         if "$candidate" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
             command -v "$candidate"; return
         fi
     done
+    [ -z "${HYROADS_PYTHON:-}" ] || fail "HYROADS_PYTHON=$HYROADS_PYTHON: not a Python 3.11 or newer with venv"
     fail "no Python 3.11 or newer with venv found (python3 is $(python3 --version 2>&1))"
 }
 

@@ -1,4 +1,6 @@
-"""Starts the manager of Ryu, or of os-ken where Ryu is not installed, under a current eventlet.
+"""Starts the manager of Ryu, or of os-ken, under a current eventlet.
+
+``HYROADS_FRAMEWORK`` (``ryu`` or ``os_ken``) chooses between them; by default it is Ryu where that is installed.
 
 ``ryu.cmd.manager`` imports ``ryu.app.wsgi``, which wants ``eventlet.wsgi.ALREADY_HANDLED``; eventlet dropped that name.
 It is restored here before any of Ryu is imported. The console script ``ryu-manager`` of this package is
@@ -12,14 +14,30 @@ import os
 import resource
 import signal
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from importlib.util import find_spec
 
-from hyroads.controller.core.errors import HyroadsError
+from hyroads.controller.core.errors import ConfigError, HyroadsError
 
 APP = "hyroads.controller.app"
-FRAMEWORK = "ryu" if find_spec("ryu") else "os_ken"
+FRAMEWORKS = ("ryu", "os_ken")
+
+
+def chosen_framework(wanted: str | None, is_installed: Callable[[str], object] = find_spec) -> str:
+    """The package that speaks OpenFlow: the ``wanted`` one, else the first of :data:`FRAMEWORKS` that is installed.
+    Raises ConfigError if that is not installed.
+    """
+    names = FRAMEWORKS if not wanted else (wanted.replace("-", "_"),)
+    found = next((name for name in names if name in FRAMEWORKS and is_installed(name)), None)
+    if found is None:
+        if wanted:
+            raise ConfigError("HYROADS_FRAMEWORK", "", f"expected ryu or os_ken, installed, got {wanted[:40]!a}")
+        raise ConfigError("controller", "", "needs Ryu or os-ken: pip install 'hyroads[controller-osken]'")
+    return found
+
+
+FRAMEWORK = chosen_framework(os.environ.get("HYROADS_FRAMEWORK"))
 DESCRIPTORS = 65536
 
 
@@ -56,22 +74,31 @@ def ryu_manager(arguments: Sequence[str] | None = None) -> int:
             manager = import_module(f"{FRAMEWORK}.cmd.manager")
             manager.main(args=None if arguments is None else list(arguments), prog="ryu-manager")
         else:
-            _run_without_command_line()
+            _run_os_ken(arguments)
     except HyroadsError as error:
         os.write(2, f"hyroads: {error}\n".encode())
         return 2
     return 0
 
 
-def _run_without_command_line() -> None:
-    """Newer os-ken has no command line of its own: its manager, with our application and its default options."""
-    import_module(f"{FRAMEWORK}.lib.hub").patch(thread=False)
+def _run_os_ken(arguments: Sequence[str] | None) -> None:
+    """os-ken from 4.0 on has no command line of its own: this is that of ``ryu-manager``, over os-ken's options."""
+    import_module("os_ken.lib.hub").patch(thread=False)
     # Options are defined by the modules that use them, so those come before the options are read.
-    manager = import_module(f"{FRAMEWORK}.base.app_manager")
-    import_module(f"{FRAMEWORK}.controller.controller")
-    import_module(f"{FRAMEWORK}.cfg").CONF([], project=FRAMEWORK)
-    logging.basicConfig(level=logging.INFO, format="%(message)s")
-    manager.AppManager.run_apps([APP])
+    log = import_module("os_ken.log")
+    log.early_init_log(logging.DEBUG)
+    manager = import_module("os_ken.base.app_manager")
+    import_module("os_ken.controller.controller")
+    conf, options = import_module("os_ken.cfg").CONF, import_module("oslo_config.cfg")
+    conf.register_cli_opts(
+        [
+            options.ListOpt("app-lists", default=[], help="application module name to run"),
+            options.MultiStrOpt("app", positional=True, default=[], help="application module name to run"),
+        ]
+    )
+    conf(args=None if arguments is None else list(arguments), prog="ryu-manager", project="os_ken")
+    log.init_log()
+    manager.AppManager.run_apps([*conf.app_lists, *conf.app] or ["os_ken.controller.ofp_handler"])
 
 
 def run_controller(
