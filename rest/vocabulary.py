@@ -270,7 +270,7 @@ VOCABULARY: Mapping[str, tuple[str | None, tuple[Any, ...]]] = {
     "user": ("name of a user, as in the slicer's settings", ("ann",)),
     "utility": (None, ("log",)),
     "verdict": (None, ("conflict",)),
-    "version": ("rises with every change; of /health: that of HyRoads", (12, "0.2.0")),
+    "version": ("rises with every change; of /health: that of HyRoads", (12, "0.3.0")),
     "wait": ("false: answer 202 at once, without waiting for switches and agents", (True,)),
     "warm_s": ("how long a path carries copies before it counts", (0.05,)),
     "waypoint": (None, (None,)),

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from hyroads.controller.framework.tls_client import ClientTls
 
 VERSION = 1
-PROGRAM = "hyroads-radio 0.2.0"
+PROGRAM = "hyroads-radio 0.3.0"
 BACKOFF_S = (0.1, 2.0)
 # The controller pings several times a second; one that is silent for so long is gone.
 DEAD_S = 5.0
