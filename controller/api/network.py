@@ -92,19 +92,22 @@ def slices_document(loop: LiveLoop) -> list[Document]:
 
 
 class LinkFaults:
-    """Which links are down, and why; looked for again only if the state has changed."""
+    """Which links are down, and why; looked for again only if the state, or what is connected, has changed."""
 
     def __init__(self, event_loop: EventLoop) -> None:
         self._event_loop = event_loop
-        self._known: tuple[State, Mapping[str, str]] | None = None
+        self._known: tuple[State, frozenset[str], frozenset[str], Mapping[str, str]] | None = None
 
     def down(self) -> Mapping[str, str]:
         """By link id: why it can't carry anything now."""
-        state, context = self._event_loop.state, self._event_loop.context
-        if self._known is None or self._known[0] is not state:
-            faults = {link.id: state.link_fault(context, link) for link in context.network.links}
-            self._known = state, {link: fault for link, fault in faults.items() if fault is not None}
-        return self._known[1]
+        loop = self._event_loop
+        state, switches, agents = loop.state, frozenset(loop.switches), loop.agents.nodes
+        known = self._known
+        if known is None or known[0] is not state or known[1:3] != (switches, agents):
+            faults = {link.id: loop.link_fault(link) for link in loop.context.network.links}
+            down = {link: fault for link, fault in faults.items() if fault is not None}
+            known = self._known = state, switches, agents, down
+        return known[3]
 
 
 def health_document(loop: LiveLoop, slots: SlotClock, settings: Settings) -> Document:
@@ -208,8 +211,7 @@ class NetworkDocuments:
     def netjson(self) -> Document:
         """A NetJSON NetworkGraph; what is down is left out."""
         event_loop = self.event_loop
-        state, context = event_loop.state, event_loop.context
-        dead = {link.id: 0.0 for link in shim.cooperatively(self._declared.links) if state.link_fault(context, link)}
+        dead = {link.id: 0.0 for link in shim.cooperatively(self._declared.links) if event_loop.link_fault(link)}
         return network_graph(self._declared.with_capacities(dead))
 
     def _node(self, node: Node) -> Document:
@@ -234,7 +236,7 @@ class NetworkDocuments:
 
     def _link(self, link: Link, planned: Mapping[str, float]) -> Document:
         event_loop = self.event_loop
-        fault = event_loop.state.link_fault(event_loop.context, link)
+        fault = event_loop.link_fault(link)
         return {
             "id": link.id,
             "from": link.source,

@@ -16,7 +16,7 @@ from hyroads.controller.core.private_split import PRIVATE_KEYS, split_document
 from hyroads.controller.core.traffic_meter import TrafficMeter
 from hyroads.controller.files.state import Content
 from hyroads.controller.framework import ryu_shim as shim
-from hyroads.controller.model.plan import MULTIPATH, FlowPlan
+from hyroads.controller.model.plan import MULTIPATH, SINGLE, FlowPlan
 from hyroads.controller.model.state import DeclaredFlow, Origin, Presence
 from hyroads.controller.runtime.faults import wait_until
 from hyroads.controller.runtime.persistence import parse_flow
@@ -174,6 +174,8 @@ class ControllerService(NetworkDocuments):
         if plan.mode == MULTIPATH:
             switch = views.switches.get(plan.ingress or "")
             state = MULTIPATH if switch and plan.spec.id in switch.confirmed else "activating"
+        elif plan.mode == SINGLE and not self._enters_on_single_path(plan, views):
+            state = "activating"
         return {
             "number": plan.number,
             "state": state,
@@ -186,6 +188,14 @@ class ControllerService(NetworkDocuments):
             **loop_flow(self.event_loop.live.laid_out, plan.spec.id),
             "multipath": [{"id": p.id, "links": list(p.links), "rate_mbps": p.rate_mbps} for p in plan.paths],
         }
+
+    def _enters_on_single_path(self, plan: FlowPlan, views: Views) -> bool:
+        """Whether a switch at which frames of a flow can enter is ready, and hands none of them to an agent."""
+        addressing, source = self.event_loop.context.addressing, plan.spec.source
+        places = addressing.attachments.get(source, ())
+        nodes = [source] if addressing.has_switch(source) else [place.node for place in places]
+        known = [views.switches[node] for node in nodes if node in views.switches]
+        return any(switch.ready and plan.spec.id not in switch.possible for switch in known)
 
     def measurements(self) -> Document:
         """The latest reports of agents, radios and the SNMP collector, and what slices take of the airtime."""

@@ -62,6 +62,16 @@ class Views:
     switches: Mapping[str, SwitchView] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Absent:
+    """Nodes whose switch is not connected and read, or whose agent is not connected or has not said what it runs, with
+    the last view of each. None: it may run anything that an earlier controller has sent.
+    """
+
+    agents: Mapping[str, AgentView | None] = field(default_factory=dict)
+    switches: Mapping[str, SwitchView | None] = field(default_factory=dict)
+
+
 def is_ready(views: Views, node: str) -> bool:
     """Whether the labels of a switch are in force."""
     return node in views.switches and views.switches[node].ready
@@ -158,16 +168,41 @@ def pending_of(plan: Plan, views: Views, flow: str) -> list[str]:
     return sorted(waiting | unready)
 
 
+def unconfirmed_at_absent(plan: Plan, absent: Absent, flow: str) -> set[str]:
+    """Absent switches and agents that may still forward a flow otherwise than planned, however long they are away.
+
+    A multipath that is planned over an absent node is already named by :func:`pending_of`. Frames of a flow on its
+    single path may pass any switch.
+    """
+    found = plan.flows.get(flow)
+    is_single = found is not None and found.mode != MULTIPATH
+    # A node beside the planned paths of a multipath counts only if it is known to have had the flow.
+    switches = {
+        f"switch {node}"
+        for node, last in absent.switches.items()
+        if is_single or (found is None if last is None else flow in last.possible)
+    }
+    agents = {
+        f"agent {node}"
+        for node, last in absent.agents.items()
+        if (found is None or is_single if last is None or last.acked is None else may_have(last, flow))
+    }
+    return switches | agents
+
+
+def may_have(view: AgentView, flow: str) -> bool:
+    """Whether an agent may run any part of a flow."""
+    return any(
+        flow in config.ingress or flow in config.egress or any(name == flow for name, _ in config.branch)
+        for config in (view.acked, view.sent)
+        if config is not None
+    )
+
+
 def _lingering(views: Views, flow: str) -> set[str]:
     """Where something of a flow that is no multipath (any more) is left."""
     switches = {f"switch {node}" for node, view in views.switches.items() if flow in view.possible}
-    agents = {
-        f"agent {node}"
-        for node, view in views.agents.items()
-        for config in (view.acked, view.sent)
-        if config is not None
-        and (flow in config.ingress or flow in config.egress or any(name == flow for name, _ in config.branch))
-    }
+    agents = {f"agent {node}" for node, view in views.agents.items() if may_have(view, flow)}
     return switches | agents
 
 

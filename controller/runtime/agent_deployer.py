@@ -83,6 +83,8 @@ class AgentDeployer:
     def __post_init__(self) -> None:
         self._links: dict[str, AgentLink] = {}
         self._views: Mapping[str, AgentView] = {}
+        self.last_views: dict[str, AgentView] = {}
+        """What agents may run that have left since we lead, by node."""
         self._unseen: set[str] = set()
         """Nodes whose agents came, went, or run or were sent another configuration since :meth:`views` looked."""
         self._to_configure: set[str] = set()
@@ -105,6 +107,7 @@ class AgentDeployer:
         self._latest = None
         for other in self.others:
             other(epoch)
+        self.last_views.clear()
         for node, link in list(self._links.items()):
             # What it runs by now the leader before us may have changed; requests of ours that are still under way
             # belong to the old entry.
@@ -170,6 +173,11 @@ class AgentDeployer:
         """The agent of a node if it has joined."""
         return self._links.get(node)
 
+    @property
+    def nodes(self) -> frozenset[str]:
+        """Nodes whose agents have joined."""
+        return frozenset(self._links)
+
     def __len__(self) -> int:
         return len(self._links)
 
@@ -188,6 +196,7 @@ class AgentDeployer:
         if link is None or link.session is not session:
             return False
         del self._links[session.node]
+        self.last_views[session.node] = AgentView(link.acked, link.sent)
         self._unseen.add(session.node)
         return True
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from hyroads.controller.control.flow_order import SwitchView, Views, pending_of
+from hyroads.controller.control.flow_order import Absent, SwitchView, Views, pending_of
 from hyroads.controller.control.live import Live
 from hyroads.controller.control.update_order import Orders, UpdateOrder
 from hyroads.controller.core.mappings import differing, patched
@@ -68,6 +68,8 @@ class Deployer:
         self._intents: Mapping[str, SwitchIntent] = {}
         self._seen: Mapping[str, SwitchView] = {}
         """By node whose switch was read."""
+        self._last_seen: dict[str, SwitchView] = {}
+        """What switches may classify that are not connected any more, by node."""
         self._stale: set[str] = set()
         """Nodes of which something changed that is not in ``_wanted`` and ``_seen`` yet."""
         self._untold: set[str] = set()
@@ -120,10 +122,32 @@ class Deployer:
                 self._untold.add(node)
             if view is None:
                 gone.append(node)
+                self._note_gone(node)
             else:
                 seen[node] = view
             self._stale.discard(node)
         self._seen = patched(self._seen, seen, gone)
+
+    def _note_gone(self, node: str) -> None:
+        """Keep what a switch may classify after its connection has ended."""
+        view = self._seen.get(node)
+        if view is not None:
+            # Its last batch may be in force although no barrier reply has come.
+            possible = view.possible | self._permitted_for.get(node, frozenset())
+            self._last_seen[node] = SwitchView(view.ready, view.confirmed, possible)
+
+    def lead(self) -> None:
+        """Forget what absent switches had: an earlier leader may have changed it since."""
+        self._last_seen.clear()
+
+    def absent(self, switches: Iterable[str], agents: Iterable[str]) -> Absent:
+        """Those of these nodes whose switches and agents can't confirm anything now, with what they may still run."""
+        views = self.views()
+        known = {node: view for node, view in views.agents.items() if view.acked is not None}
+        return Absent(
+            {node: self.agents.last_views.get(node) for node in agents if node not in known},
+            {node: self._last_seen.get(node) for node in switches if node not in views.switches},
+        )
 
     def _desired(self, node: str, intent: SwitchIntent, flows: Mapping[str, ClassifiedFlow]) -> DesiredRules:
         """What a node's switch shall do, with all flows."""

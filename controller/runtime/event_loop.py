@@ -19,14 +19,14 @@ from hyroads.controller.agents.configs import AgentConfig
 from hyroads.controller.agents.frame_keys import FrameKeys
 from hyroads.controller.agents.markers import SequenceMarkers
 from hyroads.controller.agents.sessions import Session
-from hyroads.controller.control.flow_order import Views, pending_of
+from hyroads.controller.control.flow_order import Views, pending_of, unconfirmed_at_absent
 from hyroads.controller.control.rate_override import RateOverride
 from hyroads.controller.control.reports import ReportRegistry
 from hyroads.controller.control.routes import Routes
 from hyroads.controller.control.slots import SlotClock
 from hyroads.controller.control.source import Source
 from hyroads.controller.core.addressing import Numbers
-from hyroads.controller.core.network import Place
+from hyroads.controller.core.network import Link, Place
 from hyroads.controller.framework import ryu_shim as shim
 from hyroads.controller.model import state as model
 from hyroads.controller.model.events import EventLog, changes
@@ -211,6 +211,7 @@ class EventLoop:
             self._tried_version = -1
             self._plan_if_changed()
         self.leads = True
+        self._deployer.lead()
         self.registry.lead(epoch)
         self.agents.lead(epoch)
 
@@ -650,11 +651,31 @@ class EventLoop:
     # -- what others ask
 
     def pending(self, flow: str, views: Views) -> list[str]:
-        """What has not confirmed its part of a flow."""
+        """What has not confirmed its part of a flow: also switches and agents that are away and may still forward it,
+        however long they have been away.
+        """
         if self.plan is None or not self.settled:
             return ["start"]
         unsaved = [self.saver.where] if self.saver.pending else []
-        return [*pending_of(self.plan, views, flow), *unsaved]
+        waiting = set(pending_of(self.plan, views, flow))
+        if self.leads:
+            absent = self._deployer.absent(self.state.switches, self.state.agents)
+            waiting |= unconfirmed_at_absent(self.plan, absent, flow)
+        return [*sorted(waiting), *unsaved]
+
+    def link_fault(self, link: Link) -> str | None:
+        """Why a link is not known to carry anything now; None if it is up: a switch and an agent that belong at its
+        ends must be connected. Plans count on switches that are away for a while (``State.link_fault``).
+        """
+        fault = self.state.link_fault(self.context, link)
+        if fault is not None:
+            return fault
+        for node in (link.source, link.target):
+            if node in self.state.switches and node not in self.switches:
+                return f"the switch of {node} is not connected"
+            if node in self.state.agents and self.agents.get(node) is None:
+                return f"the agent at {node} is not connected"
+        return None
 
     def carries(self, flows: Iterable[str]) -> bool:
         """Whether the first edges of flows send by the paths that the state of now gives them, and by no others."""

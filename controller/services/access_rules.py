@@ -21,7 +21,6 @@ from hyroads.controller.core.access_rules import (
     parse_rule,
 )
 from hyroads.controller.core.errors import ConfigError
-from hyroads.controller.model.state import Presence
 from hyroads.controller.ofp.access import METER_FIRST, METERS, PROTECTION, Entry, entry_of
 from hyroads.controller.runtime.faults import wait_until
 from hyroads.controller.runtime.saver import Change
@@ -69,6 +68,8 @@ class AccessRuleService:
         self.others: list[Callable[[str], Mapping[str, Entry]]] = []
         """Entries that other services want at a node, by names that no access rule has (they begin with NUL)."""
         self._ready: dict[str, SwitchSession] = {}
+        self._had: dict[str, frozenset[str]] = {}
+        """By node whose switch is away: the names of which it may have rules."""
         self._macs = self.port.context.addressing.host_mac
         self._node_of = {mac: node for node, mac in self._macs.items()}
 
@@ -105,7 +106,7 @@ class AccessRuleService:
         self._rules, self._meters, self._ends = {}, {}, []
         problems = self.restore(documents)
         # All switches are told of all again.
-        self._ready = {}
+        self._ready, self._had = {}, {}
         if self.changed_nodes is not None:
             self.changed_nodes.update(self.port.switches)
         return problems
@@ -180,18 +181,22 @@ class AccessRuleService:
         self._confirm(name, wait=wait)
 
     def pending(self, name: str) -> list[str]:
-        """Switches that have not confirmed what is wanted of them for a rule; one that is known to be gone does not
-        count.
+        """Switches that have not confirmed what is wanted of them for a rule. One that is away goes on with what it
+        has, so it counts until it is back, however long that takes.
         """
-        rule, presence = self._rules.get(name), self.port.state.switches
-        nodes = self._nodes(rule) if rule is not None else self._ready
-        found = []
-        for node in nodes:
-            session = self._ready.get(node)
-            is_open = presence.get(node) is not Presence.DOWN
-            if is_open if session is None else not session.access.is_confirmed(name):
-                found.append(node)
-        return sorted(found)
+        rule = self._rules.get(name)
+        nodes = self._nodes(rule) if rule is not None else frozenset(self.port.context.own_switches)
+        return sorted(node for node in nodes if not self._has_confirmed(node, name, is_over=rule is None))
+
+    def _has_confirmed(self, node: str, name: str, *, is_over: bool) -> bool:
+        session = self._ready.get(node)
+        if session is not None and session is self.port.switches.get(node):
+            return session.access.is_confirmed(name)
+        if not is_over:
+            return False
+        # A switch that has not been read since the start may have any rule.
+        had = self._had.get(node) if session is None else session.access.names
+        return had is not None and name not in had
 
     # -- who may
 
@@ -303,7 +308,7 @@ class AccessRuleService:
         addressing = self.port.context.addressing
         node = self._node_of.get(self._mac(rule.client) or "")
         if node is None or not self.guarded:
-            return frozenset(addressing.dpid)
+            return frozenset(self.port.context.own_switches)
         if addressing.has_switch(node):
             return frozenset((node,))
         return frozenset(each.node for each in addressing.attachments.get(node, ()))
@@ -329,7 +334,7 @@ class AccessRuleService:
         for node in changed_since(self.changed_nodes, self._ready, switches):
             session = switches.get(node)
             if node in self._ready and self._ready[node] is not session:
-                del self._ready[node]
+                self._had[node] = self._ready.pop(node).access.names
             if session is not None and session.is_read and node not in self._ready:
                 self._ready[node] = session
                 session.access.want_all(self._entries(node))

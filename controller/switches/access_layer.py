@@ -54,6 +54,8 @@ class AccessLayer:
     _stale: dict[int, None] = field(default_factory=dict)
     _dirty: dict[str, None] = field(default_factory=dict)
     _refused: dict[str, float] = field(default_factory=dict)
+    _left_over: set[RuleKey] = field(default_factory=set)
+    """Rules of an earlier session that no entry wants and that are not confirmed to be gone."""
     _batch: _Batch | None = None
     _is_read: bool = False
     is_told: bool = False
@@ -89,6 +91,7 @@ class AccessLayer:
             there = numbers if self._there is None else [n for n in self._there if n in numbers]
             self._stale.update(dict.fromkeys(n for n in there if n not in used))
             self._keys.update(dict.fromkeys(self._installed))
+            self._left_over = {key for key in self._installed if key not in self._by_key}
         self.is_told = True
         self.flush()
 
@@ -114,6 +117,7 @@ class AccessLayer:
         self._wanted[name] = entry
         for rule in entry.rules:
             self._by_key.setdefault(rule.key, {})[name] = rule
+            self._left_over.discard(rule.key)
             self._keys[rule.key] = None
 
     def flush(self) -> None:
@@ -179,9 +183,23 @@ class AccessLayer:
         return [(wire.METER_MOD, wire.meter_mod_body(wire.METER_DELETE, number), None) for number in stale]
 
     def is_confirmed(self, name: str) -> bool:
-        """Whether what is wanted of a name is in force, and nothing else of it."""
+        """Whether what is wanted of a name is in force, and nothing else of it. Which name a rule of an earlier session
+        had is not known, so none is confirmed before all of those are gone.
+        """
         sent = self._batch.names if self._batch is not None else ()
-        return self.is_told and name not in self._dirty and name not in sent and name not in self._refused
+        is_known = self.is_told and not self._left_over
+        return is_known and name not in self._dirty and name not in sent and name not in self._refused
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Names of which the switch may have rules."""
+        sent = self._batch.names if self._batch is not None else ()
+        return frozenset((*self._wanted, *self._dirty, *sent, *self._refused))
+
+    @property
+    def is_in_force(self) -> bool:
+        """Whether all that is wanted is in force, and nothing else."""
+        return self.is_idle and not self._left_over
 
     @property
     def is_idle(self) -> bool:
@@ -239,6 +257,7 @@ class AccessLayer:
                 self._installed[subject.key] = as_installed((subject,))[0]
             elif isinstance(subject, Installed) and subject.key not in refused:
                 self._installed.pop(subject.key, None)
+                self._left_over.discard(subject.key)
         numbers = [subject.number for subject in batch.refused if isinstance(subject, Meter)]
         for number in numbers:
             self._meters.pop(number, None)

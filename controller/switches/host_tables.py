@@ -96,10 +96,12 @@ class _Entry:
 
 
 class HostTables:
-    """``switches`` are those whose rules are known, by node. Without ``routes`` all switches know all hosts."""
+    """``switches`` are those whose rules are known, by node, and ``nodes`` all that have a switch. Without ``routes``
+    all switches know all hosts.
+    """
 
-    def __init__(self, switches: Mapping[str, Switch], clock: Callable[[], float]) -> None:
-        self._switches = switches
+    def __init__(self, switches: Mapping[str, Switch], clock: Callable[[], float], nodes: Iterable[str] = ()) -> None:
+        self._switches, self._nodes = switches, tuple(nodes)
         self._clock = clock
         self._entries: dict[str, _Entry] = {}
         self._moving: dict[str, None] = {}
@@ -323,12 +325,15 @@ class HostTables:
                 call()
 
     def pending(self, mac: str) -> list[str]:
-        """Switches that have not confirmed what is wanted of them for a host."""
+        """Switches that have not confirmed what is wanted of them for a host. One that is away goes on with what it
+        has, and counts until it is back.
+        """
         entry = self._entries.get(mac)
         if entry is not None and entry.step is Step.HOME:
             return [entry.spot.node]
-        nodes = self._concerned(mac) if entry is not None else self._switches
-        return sorted(node for node in nodes if not self._is_confirmed(mac, (node,)))
+        of_all = entry is None or self.routes is None
+        nodes = {*self._switches, *self._nodes} if of_all else set(self._concerned(mac))
+        return sorted(node for node in nodes if node not in self._switches or not self._is_confirmed(mac, (node,)))
 
     def _step(self, mac: str, entry: _Entry, now_s: float) -> None:
         home = entry.spot.node

@@ -152,8 +152,9 @@ class SwitchSession:
 
     @property
     def synced(self) -> bool:
-        """Whether everything last wanted is in force."""
-        return self._goal is not None and self._goal is self._confirmed_goal and not self._refused
+        """Whether everything last wanted is in force, also of learned hosts and access rules."""
+        is_at_goal = self._goal is not None and self._goal is self._confirmed_goal and not self._refused
+        return is_at_goal and self.hosts.is_idle and self.access.is_in_force
 
     @property
     def rule_count(self) -> int:

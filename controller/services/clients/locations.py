@@ -84,7 +84,7 @@ class ClientService:
         self._started_s = clock()
         self._ready: dict[str, SwitchSession] = {}
         self._ports: dict[str, dict[str, int]] = {}
-        self.tables = HostTables(self._ready, clock)
+        self.tables = HostTables(self._ready, clock, self.context.own_switches)
         addressing = context.addressing
         self._place_of = {(node, name): Place(node, WIRED) for node, name in addressing.access_port.items()}
         self._place_of.update({(n, name): Place(n, k) for (n, k), name in addressing.interface_name.items()})

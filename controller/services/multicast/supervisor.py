@@ -342,9 +342,10 @@ class SessionSupervisor:
                 nodes.add(rollout.wanted.root)
             elif rollout.wanted is None and rollout.current is not None:
                 nodes.add(rollout.current.root)
-            nodes |= {old.tree.root for old in rollout.retiring if self._enters_now(old.tree)}
+            # A root that is away may still send into a tree.
+            nodes |= {old.tree.root for old in rollout.retiring if self._enters(old.tree)}
         if not nodes and name in self.sessions:
-            nodes = {node for node in self._port.switches if not self._is_in_force(node)}
+            nodes = {node for node in self._port.context.own_switches if not self._is_in_force(node)}
         return [*(f"switch {node}" for node in sorted(nodes)), *(["state file"] if self._port.saver.pending else [])]
 
     def _enters_now(self, tree: RootedTree) -> bool:

@@ -16,6 +16,7 @@ from hyroads.controller.core.access_rules import AccessRule, Action, overlap, pa
 from hyroads.controller.core.addressing import Addressing
 from hyroads.controller.core.errors import ConfigError
 from hyroads.controller.core.netfile import load_text
+from hyroads.controller.model.state import Presence
 from hyroads.controller.ofp import match as act
 from hyroads.controller.ofp import wire
 from hyroads.controller.ofp.access import METER_FIRST, METERS, PROTECTION, entry_of, is_access
@@ -27,7 +28,7 @@ from hyroads.controller.services.access_rules import AccessRuleService
 from hyroads.controller.switches.access_layer import ANSWER_WITHIN_S, RETRY_REFUSED_S, AccessLayer
 from hyroads.rest import access_rules
 from hyroads.rest.api import create_app
-from hyroads.rest.contract import NotSavedError, Token
+from hyroads.rest.contract import NotConfirmedError, NotSavedError, Token
 
 NET = """
 nodes: {a: {role: ap, agent: false}, b: {role: ap, agent: false}, c: {role: client}, d: {role: client}}
@@ -115,7 +116,7 @@ class World:
         progress = SimpleNamespace(wait=lambda _: self.work(), notify=lambda: None)
         port: Any = SimpleNamespace(
             clock=lambda: self.now_s,
-            context=SimpleNamespace(addressing=self.addressing),
+            context=SimpleNamespace(addressing=self.addressing, own_switches=tuple(self.addressing.dpid)),
             state=SimpleNamespace(switches={}),
             switches=self.switches,
             saver=instant_saver(save)[0],
@@ -448,3 +449,39 @@ def test_a_burst_is_at_least_what_a_host_sends_at_once():
 def test_a_rule_that_is_none_is_refused():
     with pytest.raises(ConfigError):
         parse_rule(["x"], "test", {})
+
+
+@pytest.mark.parametrize("away", [{"a"}, {"b"}, {"a", "b"}])
+def test_change_and_end_of_a_rule_wait_for_absent_switches_however_long(world: World, away: set[str]) -> None:
+    assert world.ask("POST", "", {"id": "r", "action": "limit", "rate_mbps": 2.0})[0] == 201
+    gone = {node: world.switches.pop(node) for node in away}
+    world.port.state.switches.update(dict.fromkeys(away, Presence.DOWN))
+    world.follow()
+    world.now_s += 3600.0
+    for method, body in (("PATCH", {"rate_mbps": 3.0}), ("DELETE", None)):
+        status, operation = world.ask(method, "/r", body)
+        assert status == 202 and operation["pending"] == sorted(away)
+    status, operation = world.ask("POST", "", {"id": "s", "action": "deny"})
+    assert status == 202 and operation["pending"] == sorted(away)
+    # They are back with the rules that they had, and nothing is confirmed before these are gone.
+    for node, switch in gone.items():
+        left = switch.access._installed.values()
+        switch.access = AccessLayer(switch.send, switch.next_xid, lambda: world.now_s, lambda what: None)
+        switch.access.start(left)
+        world.switches[node] = switch
+    world.service.follow()
+    assert world.service.pending("r") == world.service.pending("s") == sorted(away)
+    world.work()
+    assert world.service.pending("r") == world.service.pending("s") == []
+    assert len({frozenset(switch.rules) for switch in world.switches.values()}) == 1
+
+
+def test_rule_waits_for_switch_that_has_not_connected_since_the_start(world: World) -> None:
+    del world.switches["b"]
+    service = world.started()
+    service.follow()
+    with pytest.raises(NotConfirmedError):
+        service.make({"id": "r", "action": "deny"}, ADMIN, wait=True)
+    assert service.document("r")["state"] == "activating" and service.pending("r") == ["b"]
+    with pytest.raises(NotConfirmedError):
+        service.remove("r", ADMIN, wait=True)
