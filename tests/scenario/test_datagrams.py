@@ -179,7 +179,10 @@ class Scenes:
 
         def move(node: str, technology: str) -> None:
             body = {"client": "c", "to": {"node": node, "technology": technology}, "manager": "hoolock"}
-            assert self.rest.request("POST", "/handovers", body).document["moved_after_s"] is not None
+            said = self.rest.request("POST", "/handovers", body).document
+            assert said["moved_after_s"] is not None
+            # Its end comes later than its answer, and until then a second handover of the client is refused.
+            eventually(lambda: self.rest.get(f"/handovers/{said['id']}")["over"])
 
         self.lost["handover, down"] = lost_during(self.emulation, "g", "c", lambda: move("b", "plc"))
         self.lost["handover, up"] = lost_during(self.emulation, "c", "g", lambda: move("a", "wifi"))
