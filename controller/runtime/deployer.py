@@ -70,6 +70,8 @@ class Deployer:
         """By node whose switch was read."""
         self._last_seen: dict[str, SwitchView] = {}
         """What switches may classify that are not connected any more, by node."""
+        self._absent: tuple[Views, Absent] | None = None
+        """Absent nodes, and the views that they follow from."""
         self._stale: set[str] = set()
         """Nodes of which something changed that is not in ``_wanted`` and ``_seen`` yet."""
         self._untold: set[str] = set()
@@ -139,15 +141,21 @@ class Deployer:
     def lead(self) -> None:
         """Forget what absent switches had: an earlier leader may have changed it since."""
         self._last_seen.clear()
+        self._absent = None
 
     def absent(self, switches: Iterable[str], agents: Iterable[str]) -> Absent:
-        """Those of these nodes whose switches and agents can't confirm anything now, with what they may still run."""
+        """Those of these nodes whose switches and agents can't confirm anything now, with the last view of each. The
+        same object as long as views do not change.
+        """
         views = self.views()
-        known = {node: view for node, view in views.agents.items() if view.acked is not None}
-        return Absent(
-            {node: self.agents.last_views.get(node) for node in agents if node not in known},
-            {node: self._last_seen.get(node) for node in switches if node not in views.switches},
-        )
+        if self._absent is None or self._absent[0] is not views:
+            known = {node for node, view in views.agents.items() if view.acked is not None}
+            absent = Absent(
+                {node: self.agents.last_views.get(node) for node in agents if node not in known},
+                {node: self._last_seen.get(node) for node in switches if node not in views.switches},
+            )
+            self._absent = views, absent
+        return self._absent[1]
 
     def _desired(self, node: str, intent: SwitchIntent, flows: Mapping[str, ClassifiedFlow]) -> DesiredRules:
         """What a node's switch shall do, with all flows."""
