@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 import difflib
 import json
+import math
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +25,7 @@ from hyroads.controller.study.dask_engine import Tls, dask_workers
 from hyroads.controller.study.drawing import need_matplotlib
 from hyroads.controller.study.framework import STUDIES, Engine, Progress, Result, Settings, StudyError, shown, study
 from hyroads.controller.study.report import ours, put, writable
+from hyroads.controller.study.verdicts import Interval, Kind, Verdict, count, summary
 
 from .main import Command, argument
 
@@ -53,7 +55,17 @@ def _run(args: argparse.Namespace) -> int:
         print(json.dumps(document(args.name, carried.result, carried.files), indent=2))
     else:
         _print(carried)
-    return 0
+    return _status([carried])
+
+
+MISSES_REFERENCE = 3
+"""The exit status if a study misses our own reference."""
+
+
+def _status(done: Iterable[Carried]) -> int:
+    """Missed published figures and undecided checks are results; a missed reference is most likely a defect."""
+    missed = sum(count(carried.result.checks, Kind.REFERENCE, Verdict.MISSED) for carried in done)
+    return MISSES_REFERENCE if missed else 0
 
 
 def _rows(args: argparse.Namespace, folder: Path) -> Path:
@@ -78,7 +90,7 @@ def _run_all_studies(args: argparse.Namespace, names: Sequence[str], settings: S
         for name in names:
             try:
                 done[name] = _carry_out(args, name, settings, out / name, bars.of(name))
-                words = _summary(done[name].result)
+                words = summary(done[name].result.checks)
             except Exception as error:  # noqa: BLE001 - the others are carried out; it is shown, and the status tells
                 failed[name] = str(error) if isinstance(error, HyroadsError) else f"{type(error).__name__}: {error}"
                 words = f"FAILED: {failed[name]}"
@@ -96,7 +108,7 @@ def _run_all_studies(args: argparse.Namespace, names: Sequence[str], settings: S
         print(json.dumps({"studies": documents, "failed": failed}, indent=2))
     else:
         print(f"report: {out / 'report.md'}")
-    return 1 if failed else 0
+    return 1 if failed else _status(done.values())
 
 
 @contextmanager
@@ -124,15 +136,10 @@ def _carry_out(args: argparse.Namespace, name: str, settings: Settings, folder: 
         raise
 
 
-def _summary(result: Result) -> str:
-    met = sum(check.ok for check in result.checks)
-    return f"{met} of {len(result.checks)} checks met"
-
-
 def _overview(done: dict[str, Carried], failed: dict[str, str]) -> str:
     lines = ["# Studies", "", "| study | repeats | checks |", "|---|---|---|"]
     for name, carried in done.items():
-        lines.append(f"| [{name}]({name}/report.md) | {study(name).FIGURES} | {_summary(carried.result)} |")
+        lines.append(f"| [{name}]({name}/report.md) | {study(name).FIGURES} | {summary(carried.result.checks)} |")
     lines += [f"| {name} | {study(name).FIGURES} | failed |" for name in failed]
     return "\n".join(lines) + "\n"
 
@@ -152,14 +159,20 @@ def document(name: str, result: Result, files: Sequence[Path]) -> dict[str, Any]
                 "published": check.published,
                 "wanted": check.wanted,
                 "measured": check.measured,
-                "interval": None if check.interval is None else list(check.interval),
-                "ok": check.ok,
+                "interval": _finite(check.interval),
+                "kind": check.kind.value,
+                "verdict": check.verdict.value,
                 "why": check.why,
             }
             for check in result.checks
         ],
         "files": [str(path) for path in files],
     }
+
+
+def _finite(interval: Interval | None) -> list[float | None] | None:
+    """The ends of an interval; JSON has no infinite numbers, so those are null."""
+    return None if interval is None else [end if math.isfinite(end) else None for end in interval]
 
 
 def _names(name: str | None) -> list[str]:
@@ -274,6 +287,13 @@ _WIDE = 200
 """Columns of what is printed to a file or a pipe: whoever reads it there wants whole cells."""
 
 
+_MARKS = {
+    Verdict.MET: "[green]met      [/green]",
+    Verdict.MISSED: "[red]MISSED   [/red]",
+    Verdict.UNDECIDED: "[yellow]undecided[/yellow]",
+}
+
+
 def _print(carried: Carried) -> None:
     console = Console()
     if not console.is_terminal:
@@ -286,9 +306,12 @@ def _print(carried: Carried) -> None:
             drawn.add_row(*map(shown, row))
         console.print(drawn)
     for check in carried.result.checks:
-        mark = "[green]met [/green]" if check.ok else "[red]MISSED[/red]"
+        mark = _MARKS[check.verdict]
         published = f"; published: {check.published}" if check.published else ""
-        console.print(f"{mark} {check.what}: {ours(check)} (wanted: {check.wanted}{published})", highlight=False)
+        wanted = f"{check.kind.value}, wanted: {check.wanted}{published}"
+        console.print(f"{mark} {check.what}: {ours(check)} ({wanted})", highlight=False)
+    if carried.result.checks:
+        console.print(f"checks: {summary(carried.result.checks)}", highlight=False)
     for remark in carried.remarks:
         console.print(remark, highlight=False, markup=False)
     console.print(f"report: {carried.files[0]}", highlight=False)
@@ -298,7 +321,8 @@ COMMAND = Command(
     "Repeat a published experiment by simulation, show all algorithms side by side, and write CSV files, plots "
     "(PNG, SVG, PDF) and a one-page report of what was published and what we find. The same seed gives the same files "
     "on any number of workers. An interrupted study goes on with the same command. Exit status: 0, 1 if one of all "
-    "studies failed, 2 on bad input; a check that is missed changes nothing of it.",
+    "studies failed, 2 on bad input, 3 if a check against our own reference is missed. A published figure that is "
+    "missed and an undecided check leave it 0.",
     _run,
     argument("name", nargs="?", metavar="NAME", help=f"{' | '.join(STUDIES)} | {ALL}: one after the other"),
     argument("--list", action="store_true", help="all studies: the published figures, and how long they take"),

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from .framework import AnyPlot, Cell, Check, Plot, Progress, Result, Settings, Table, interval_of, run_all
+from .framework import AnyPlot, Cell, Plot, Progress, Result, Settings, Table, run_all
+from .intervals import interval_of
+from .verdicts import Check, Kind, about, at_least, at_most, near
 
 TITLE = "Busy time over rate"
 FIGURES = "thesis, Figures 2.2 to 2.8 and Lemma 1"
@@ -246,7 +248,7 @@ def plots(curves: dict[Setup, Course], lemma: dict[int, Course]) -> list[AnyPlot
         for setup, found in curves.items():
             if setup.medium is medium:
                 lines[setup.label] = found.busy.mean(axis=0)
-                bands[setup.label] = np.quantile(found.busy, [0.025, 0.975], axis=0)
+                bands[setup.label] = np.array([interval_of(column) for column in found.busy.T]).T
         title = f"Busy time over rate, {medium.name}"
         result.append(Plot(medium.name.lower(), title, "offered, Mb/s", "busy time", x, lines, bands=bands))
     least = {f"{links} links": _least(found, LEMMA[links]) for links, found in lemma.items()}
@@ -264,25 +266,23 @@ def checks(curves: dict[Setup, Course], lemma: dict[int, Course]) -> list[Check]
         if setup.in_batches:
             mean = free.mean(axis=0)
             worst = int(np.abs(mean - 1.0).argmax())
-            low, high = interval_of(free[:, worst])
-            is_met = low - TOLERANCE <= 1.0 <= high + TOLERANCE
+            interval = interval_of(free[:, worst])
             what = f"{name}: cost of a Mb/s / d, furthest from 1"
-            words = f"1 within {TOLERANCE:g} of the interval"
-            result.append(Check(what, words, float(mean[worst]), is_met, "straight", (low, high)))
+            band = near(1.0, TOLERANCE)
+            result.append(Check(what, band, float(mean[worst]), interval, Kind.PUBLISHED, "straight"))
         else:
             # Where the medium is still free, against the capacity, at which a Mb/s costs d.
             first = free[:, 0]
             what = f"{name}: cost of a Mb/s / d, at a tenth of c"
-            measured, wanted = float(first.mean()), f"at least {BENT:g}"
-            result.append(Check(what, wanted, measured, measured >= BENT, "not straight", interval_of(first)))
+            measured, band = float(first.mean()), at_least(BENT)
+            result.append(Check(what, band, measured, interval_of(first), Kind.PUBLISHED, "not straight"))
     for links, found in lemma.items():
         least, limit, name = _least(found, LEMMA[links]), together_mbps(LEMMA[links]), f"Lemma 1, {links} links"
         below, most = LEMMA_SHARES.index(0.95), int(least.argmax())
         at = float(least[below])
         ends = [interval_of(found.carried_mbps[:, index] / limit, _worst) for index in (below, most)]
         what = f"{name}: the worst carries of R, 0.95 offered"
-        is_carried = abs(at / 0.95 - 1.0) <= TOLERANCE
-        result.append(Check(what, "0.95 within 5 %", at, is_carried, "all carry R", ends[0]))
+        result.append(Check(what, about(0.95, TOLERANCE), at, ends[0], Kind.PUBLISHED, "all carry R"))
         what, peak = f"{name}: most that the worst carries of R", float(least[most])
-        result.append(Check(what, "at most 1.01", peak, peak <= 1.01, "none carries more", ends[1]))
+        result.append(Check(what, at_most(1.01), peak, ends[1], Kind.PUBLISHED, "none carries more"))
     return result

@@ -13,7 +13,6 @@ Both relative to the best true rate at that time. Many flows are simulated at on
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -24,12 +23,18 @@ from numpy.typing import NDArray
 from hyroads.controller.core.bandit.baselines import EpsNGreedy
 from hyroads.controller.core.bandit.policy import FloatArray, Policy, S
 
-from .framework import Progress, Settings, interval_of, run_all
+from .framework import Progress, Settings, run_all
+from .intervals import interval_of, interval_of_passage
+from .verdicts import Interval
 
 PROBE_SHARE = 0.25
 BLOCK = 25
 """Flows whose mean is kept, for intervals."""
-_DRAWS, _NEVER = 200, 1e18
+_DRAWS = 200
+
+
+At = Callable[[FloatArray, float], int | None]
+"""The trial in which a curve is at a level; of a higher curve it is never a later one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,17 +63,18 @@ class Course:
     probed: FloatArray
     blocks: NDArray[np.float32]
 
-    def interval(self, statistic: Callable[[FloatArray], float | int | None]) -> tuple[float, float]:
-        """95 % interval of a figure of the mean course; what is None counts as infinite. Blocks of flows are drawn."""
+    def interval(self, statistic: Callable[[FloatArray], float]) -> Interval:
+        """95 % interval of a mean over some of the trials, ``statistic`` of a curve. Blocks of flows are drawn."""
+        figures = np.array([statistic(block) for block in np.asarray(self.blocks, dtype=np.float64)])
+        low, high = interval_of(figures, draws=_DRAWS)
+        # The last block may have fewer flows, so that the figure is not quite the mean of the blocks.
+        figure = statistic(self.delivered)
+        return (min(low, figure), max(high, figure))
 
-        def of_mean(drawn: FloatArray) -> float:
-            found = statistic(drawn.mean(axis=0))
-            return _NEVER if found is None else float(found)
-
-        # Between two infinite ends there is nothing to interpolate.
-        ends = interval_of(np.asarray(self.blocks, dtype=np.float64), of_mean, draws=_DRAWS)
-        low, high = (math.inf if end > _NEVER / 1000.0 else end for end in ends)
-        return low, high
+    def interval_of_trial(self, at: At, level: float, since: int = 0) -> Interval:
+        """95 % interval of the trial, counted from ``since``, in which the mean course is at a level: ``at``."""
+        blocks = np.asarray(self.blocks[:, since:], dtype=np.float64)
+        return interval_of_passage(self.delivered[since:], blocks, lambda curve: at(curve, level))
 
 
 def static_world(flows: int, arms: int, rng: np.random.Generator) -> World:

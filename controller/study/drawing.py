@@ -197,7 +197,8 @@ def _draw_bars(plot: Bars, axes: Any) -> None:
             zorder=2,
         )
     _horizontal_marks(plot.marks, axes)
-    _logarithmic(axes, False, plot.logarithmic and any((each > 0).any() for each in plot.bars.values()))
+    # A mask would leave out the foot of each bar, at 0, and with it the whole body.
+    _logarithmic(axes, False, plot.logarithmic and any((each > 0).any() for each in plot.bars.values()), "clip")
     axes.set(xlabel=_plain(plot.x_label), ylabel=_plain(plot.y_label))
     crowded = sum(map(len, plot.groups)) > 70
     axes.set_xticks(
@@ -208,12 +209,12 @@ def _draw_bars(plot: Bars, axes: Any) -> None:
     )
 
 
-def _logarithmic(axes: Any, x: bool, y: bool) -> None:
-    """Values that a logarithmic axis can't show leave a gap."""
+def _logarithmic(axes: Any, x: bool, y: bool, nonpositive: str = "mask") -> None:
+    """Values of lines that a logarithmic axis can't show leave a gap; bars are clipped, since they begin at 0."""
     if x:
-        axes.set_xscale("log", nonpositive="mask")
+        axes.set_xscale("log", nonpositive=nonpositive)
     if y:
-        axes.set_yscale("log", nonpositive="mask")
+        axes.set_yscale("log", nonpositive=nonpositive)
 
 
 def _horizontal_marks(marks: Iterable[tuple[float, str]], axes: Any) -> None:

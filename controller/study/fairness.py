@@ -15,7 +15,10 @@ import numpy as np
 from hyroads.controller.core.fair.maxmin import Flow, Shares, allocate
 from hyroads.controller.core.fair.midrr import AS_PUBLISHED, MOST_SERVICES, Setting, course, simulate
 
-from .framework import Cell, Check, Plot, Progress, Result, Settings, Table, interval_of, run_all
+from .agreement import share_of
+from .framework import Cell, Plot, Progress, Result, Settings, Table, run_all
+from .intervals import interval_of
+from .verdicts import Check, Kind, about, above, at_most, near
 
 TITLE = "Fair shares of several interfaces, by preference"
 FIGURES = "Yap 2013, Figures 3.1 and 4.5"
@@ -130,52 +133,48 @@ def checks(rates: Mapping[str, Sequence[float]], found: np.ndarray) -> list[Chec
             # Its first second holds what was on the way.
             measured = rates[name][int(phase * PHASE_S) + 1 : int((phase + 1) * PHASE_S)]
             off = max(off, *(abs(each / mbps - 1.0) for each in measured))
-    fair = 16.0 / 3.0
     misses = found[:, list(SCHEDULERS).index(DEFAULT)]
     typical = found[:, list(SCHEDULERS).index(ONE_BIT)]
     return [
         Check(
             "each interface on its own: rate of flow b",
-            "0.5 within 1 %",
+            about(0.5, 0.01),
             alone["b"],
-            abs(alone["b"] / 0.5 - 1) <= 0.01,
+            kind=Kind.PUBLISHED,
             published="0.5 (Figure 3.1)",
         ),
         Check(
             "miDRR, Figure 4.5: worst second off by",
-            "at most 0.01",
+            at_most(0.01),
             off,
-            off <= 0.01,
+            kind=Kind.PUBLISHED,
             published="the max-min fair rates",
         ),
         Check(
             "one bit, 6 and 10 Mb/s: rate of flow a",
-            "4 instead of 5.333",
+            near(4.0, 0.04, "4 instead of 5.333"),
             bit["a"],
-            abs(bit["a"] / 4 - 1) <= 0.01,
             published="5.333, by the proof",
             why="the proof takes for granted that the bit records every service; two between two turns leave one trace",
         ),
         Check(
             "one bit: worst flow of a client off by, median",
-            "above 0.01",
+            above(0.01),
             float(np.median(typical)),
-            bool(np.median(typical) > 0.01),
             published="0, by the proof",
             interval=interval_of(typical, lambda drawn: float(np.median(drawn))),
             why="as above",
         ),
         Check(
             f"{DEFAULT}: the same",
-            "5.333 within 1 %",
+            about(16.0 / 3.0, 0.01),
             counter["a"],
-            abs(counter["a"] / fair - 1) <= 0.01,
         ),
         Check(
-            f"{DEFAULT}: worst flow of all clients off by",
-            "at most 0.01",
-            float(misses.max()),
-            bool(misses.max() <= 0.01),
+            f"{DEFAULT}: share of clients whose worst flow is off by more than 0.01",
+            # Of 40 clients of a full run none is; so few leave up to 9 % open.
+            at_most(0.1),
+            *share_of(misses > 0.01),
         ),
     ]
 

@@ -8,7 +8,6 @@ processes or machines there are, nor on whether some of them were done by an ear
 from __future__ import annotations
 
 import importlib
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -19,6 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hyroads.controller.core.errors import HyroadsError
+
+from .verdicts import Check
 
 Cell = str | float | int | None
 Progress = Callable[[int, int], None]
@@ -137,23 +138,6 @@ AnyPlot = Plot | Cdf | Bars
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
-    """One figure against what is wanted of it.
-
-    ``published`` is the figure as it was published, in words, ``interval`` the 95 % confidence interval of
-    ``measured`` (:func:`interval_of`), ``why`` what is known of the reason where ours differs from it.
-    """
-
-    what: str
-    wanted: str
-    measured: float | int | None
-    ok: bool
-    published: str = ""
-    interval: tuple[float, float] | None = None
-    why: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class Result:
     """All that a study found. ``setting`` says in words what was simulated, ``notes`` what to make of it."""
 
@@ -215,39 +199,6 @@ STUDIES: dict[str, str] = {
 def study(name: str) -> Study:
     """The study of that name, a key of ``STUDIES``."""
     return cast(Study, importlib.import_module(STUDIES[name]))
-
-
-_DRAWN_AT_ONCE = 500_000
-
-
-def interval_of(
-    values: NDArray[np.float64],
-    statistic: Callable[[NDArray[np.float64]], float] | None = None,
-    *,
-    seed: int = 1,
-    draws: int = 1000,
-    confidence: float = 0.95,
-) -> tuple[float, float]:
-    """Confidence interval of a statistic by the percentile bootstrap (Efron, Annals of Statistics 7, 1979).
-
-    ``values`` are independent results, float64[n] or float64[n, k]: rows are drawn with replacement ``draws`` times,
-    and ``statistic`` is asked for each draw; without one it is the mean, and all draws are taken at once. Without
-    values both ends are NaN. The same seed gives the same interval.
-    """
-    if not len(values):
-        return (math.nan, math.nan)
-    rng = np.random.default_rng(seed)
-    count = len(values)
-    if statistic is None:
-        rows = values.reshape(count, -1).mean(axis=1)
-        # As many draws at once as fit into a few megabytes.
-        each = max(1, _DRAWN_AT_ONCE // count)
-        sizes = [min(each, draws - first) for first in range(0, draws, each)]
-        found = np.concatenate([rows[rng.integers(0, count, (size, count))].mean(axis=1) for size in sizes])
-    else:
-        found = np.array([statistic(values[rng.integers(0, count, count)]) for _ in range(draws)])
-    low, high = np.quantile(found, [(1.0 - confidence) / 2.0, (1.0 + confidence) / 2.0])
-    return (float(low), float(high))
 
 
 def run_all(

@@ -11,9 +11,12 @@ from numpy.typing import NDArray
 
 from hyroads.controller.core.network import Network
 
-from .framework import AnyPlot, Bars, Cdf, Cell, Check, Progress, Result, Settings, Table, interval_of, run_by_kind
+from .agreement import Known, share_checks
+from .framework import AnyPlot, Bars, Cdf, Cell, Progress, Result, Settings, Table, run_by_kind
+from .intervals import interval_of
 from .networks import PATHS_STUDY, PATHS_STUDY_MEDIA, endpoints, paths_study
 from .path_pool import NEARLY, PathProgram, best_of_at_most, error_of_cap, fewest_paths, optimum, pool_of
+from .verdicts import Check
 
 TITLE = "The optimal number of paths"
 FIGURES = "thesis, Figures 2.12 to 2.14"
@@ -49,7 +52,6 @@ def run(settings: Settings, progress: Progress) -> Result:
     runs = {number: settings.runs or (QUICK_RUNS if settings.quick else full) for number, full in RUNS.items()}
     tasks = {number: [(settings.seed, number, index) for index in range(count)] for number, count in runs.items()}
     found = run_by_kind(needed, tasks, settings, progress)
-    widen = any(runs[number] < full for number, full in RUNS.items())
     sizes = ", ".join(f"{w:g} x {h:g} m with {n} nodes" for w, h, n in PATHS_STUDY)
     return Result(
         TITLE,
@@ -60,7 +62,7 @@ def run(settings: Settings, progress: Progress) -> Result:
         f"optimum over all paths; e_K is what is lost of it with the K = {K} largest of them. Seed {settings.seed}.",
         [_table(found)],
         plots(found),
-        checks(found, widen),
+        checks(found),
         [
             "The optimum is exact: weak duality bounds it over all paths. M_opt is exact over the paths that column "
             "generation found and those that cost up to 5 % more than the optimal ones; a path that is not among them "
@@ -167,12 +169,9 @@ def plots(found: dict[int, list[Found]]) -> list[AnyPlot]:
 NETWORKS_UNKNOWN = "the published networks are known by their sizes and rates only; the capacities' noise is ours"
 
 
-def checks(found: dict[int, list[Found]], widen: bool) -> list[Check]:
-    """The published shares, each against the reference where there is one, else against what is published.
-
-    With ``widen`` (fewer flows than in a full run) the 95 % interval has to come within the tolerance, not the share.
-    """
-    result = []
+def checks(found: dict[int, list[Found]]) -> list[Check]:
+    """The shares against the published ones, and against the reference where there is one."""
+    result: list[Check] = []
     for number, flows in found.items():
         routed = _routed(flows)
         errors = [
@@ -186,18 +185,8 @@ def checks(found: dict[int, list[Found]], widen: bool) -> list[Check]:
             ("no route", [each.count == 0 for each in flows], NO_ROUTE_REFERENCE, NO_ROUTE_PUBLISHED),
         ):
             if number in wanted and hits:
-                values = np.array(hits, dtype=np.float64)
-                words = f"{100 * published[number]:.3g} %"
-                result.append(_check(f"network {number}: {what}", values, wanted[number], widen, words))
+                said, reference = published[number], wanted[number]
+                words = f"{100 * said:.3g} %"
+                known = Known((said, said), (reference, reference), words, NETWORKS_UNKNOWN)
+                result += share_checks(f"network {number}: {what}", known, np.array(hits, dtype=np.bool_))
     return result
-
-
-def _check(what: str, hits: Values, wanted: float, widen: bool, published: str) -> Check:
-    share, ends = float(hits.mean()), interval_of(hits)
-    low, high = ends if widen else (share, share)
-    is_met = low - TOLERANCE <= wanted <= high + TOLERANCE
-    words = f"{wanted:g} within {TOLERANCE:g}" + (" of the interval" if widen else "")
-    why = "" if abs(share - wanted) <= TOLERANCE else NETWORKS_UNKNOWN
-    if why and abs(share - float(published.removesuffix(" %")) / 100.0) <= TOLERANCE:
-        why = "ours is the published one; the reference's networks are others"
-    return Check(what, words, share, is_met, published, ends, why)

@@ -10,7 +10,6 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -18,8 +17,10 @@ import numpy as np
 from hyroads.controller.core.privacy import fitted, networks, padded
 from hyroads.controller.core.private_split import Padding, PrivateSplit
 
-from .framework import Bars, Cell, Check, Plot, Progress, Result, Settings, StudyError, Table, interval_of, run_all
+from .framework import Bars, Cell, Plot, Progress, Result, Settings, StudyError, Table, run_all
+from .intervals import interval_of
 from .traces import Accesses, FloatArray, Told, Trace, features, observer, recorded, synthetic
+from .verdicts import Check, Kind, at_least, at_most, near
 
 TITLE = "Websites told apart by one of two networks"
 FIGURES = "thesis, Figures 6.2 to 6.8 and 6.12, Tables 6.1 to 6.6"
@@ -300,6 +301,12 @@ def _sweep(outcomes: Mapping[str, Outcome], names: Mapping[float, str]) -> tuple
     return np.array([*names], dtype=np.float64), np.array([outcomes[name].percent for name in names.values()])
 
 
+def _of_sites(outcomes: Mapping[str, Outcome], names: Mapping[float, str]) -> tuple[FloatArray, FloatArray]:
+    """The values of a sweep, and of each site the share that is told, float64[sites, values]."""
+    told = np.array([outcomes[name].told.by_site for name in names.values()])
+    return np.array([*names], dtype=np.float64), told.T
+
+
 def sweeps() -> dict[str, dict[float, str]]:
     """For each sweep of a parameter its values and the rows that belong to them."""
     usual = f"{HYWF}"
@@ -427,24 +434,26 @@ def checks(outcomes: Mapping[str, Outcome], source: Source) -> list[Check]:
     found = [] if source.folder or source.accesses < RUNS else [_unprotected(outcomes[ALONE])]
     alone, hywf = outcomes[ALONE], outcomes[HYWF]
     weak = ("by direction: down", "round robin, 1", "p fixed", "client only")
-    found += [_above(name, outcomes[name], alone.percent / 2.0, "half of one network's") for name in weak]
-    found.append(_below(HYWF, hywf, outcomes["p fixed"].percent / 2.0, "half of p fixed's"))
-    found.append(_below("p an access", outcomes["p an access"], outcomes["p fixed"].percent, "p fixed's", why=_WHY_P))
+    found += [_above(name, outcomes[name], alone, "half of one network's", factor=0.5) for name in weak]
+    found.append(_below(HYWF, hywf, outcomes["p fixed"], "half of p fixed's", factor=0.5))
+    found.append(_below("p an access", outcomes["p an access"], outcomes["p fixed"], "p fixed's", why=_WHY_P))
     found.append(_flat(outcomes))
-    found.append(_linear("p_s: TPR linear in it, R^2", *_sweep(outcomes, sweeps()["p_s"]), _WHY_P_S))
+    found.append(_linear("p_s: TPR linear in it, R^2", *_of_sites(outcomes, sweeps()["p_s"]), _WHY_P_S))
     work = np.array([outcomes[name].told.work for name in sweeps()["copies"].values()])
-    found.append(_linear("work of learning: linear in copies, R^2", np.array([1.0 + n for n in COPIES_SWEEP]), work))
+    found.append(
+        _linear("work of learning: linear in copies, R^2", np.array([1.0 + n for n in COPIES_SWEEP]), work[None])
+    )
     for name in AP_GAPS:
         both, split = outcomes[f"{HYWF_AP}, {name}"], outcomes[HYWF]
-        found.append(_below(f"{HYWF_AP}, {name}", both, split.percent, "HyWF's"))
+        found.append(_below(f"{HYWF_AP}, {name}", both, split, "HyWF's"))
     found.append(_padding_order(outcomes))
     padded_alone = outcomes[f"{AP}, dataset"]
-    found.append(_below(f"{AP}, dataset", padded_alone, alone.percent, "one network's", why=_WHY_AP))
+    found.append(_below(f"{AP}, dataset", padded_alone, alone, "one network's", why=_WHY_AP))
     after, before = outcomes[AP_AFTER], outcomes[f"{HYWF_AP}, dataset"]
-    found.append(_above(AP_AFTER, after, before.percent, "padding before the split", why=""))
+    found.append(_above(AP_AFTER, after, before, "padding before the split"))
     if (opened := outcomes.get("open: HyWF")) is not None:
-        found.append(_below("open: HyWF", opened, hywf.percent, "closed HyWF's"))
-        found.append(_below("open: HyWF-AP", outcomes[f"open: {HYWF_AP}, dataset"], opened.percent, "open HyWF's"))
+        found.append(_below("open: HyWF", opened, hywf, "closed HyWF's"))
+        found.append(_below("open: HyWF-AP", outcomes[f"open: {HYWF_AP}, dataset"], opened, "open HyWF's"))
     return found
 
 
@@ -463,44 +472,72 @@ _WHY_P = (
 
 
 def _unprotected(outcome: Outcome) -> Check:
-    low, high = outcome.interval
-    ok = low - 3.0 <= 91.0 <= high + 3.0
-    return Check(f"{ALONE}: TPR, %", "91 within 3 points of the interval", outcome.percent, ok, "91", outcome.interval)
+    band = near(91.0, 3.0, "91 within 3 points")
+    return Check(f"{ALONE}: TPR, %", band, outcome.percent, outcome.interval, Kind.PUBLISHED, "91")
 
 
-def _below(name: str, outcome: Outcome, bound: float, of: str, why: str = "") -> Check:
-    return _against(name, outcome, f"at most {of} {bound:.1f}", why, ok=outcome.interval[0] <= bound)
+def _below(  # noqa: PLR0917 - as _against
+    name: str, outcome: Outcome, other: Outcome, of: str, why: str = "", factor: float = 1.0
+) -> Check:
+    return _against(name, outcome, other, of, why, factor, is_below=True)
 
 
-def _above(name: str, outcome: Outcome, bound: float, of: str, why: str = "") -> Check:
-    return _against(name, outcome, f"at least {of} {bound:.1f}", why, ok=outcome.interval[1] >= bound)
+def _above(  # noqa: PLR0917 - as _against
+    name: str, outcome: Outcome, other: Outcome, of: str, why: str = "", factor: float = 1.0
+) -> Check:
+    return _against(name, outcome, other, of, why, factor, is_below=False)
 
 
-def _against(name: str, outcome: Outcome, wanted: str, why: str, *, ok: bool) -> Check:
-    published = PUBLISHED.get(name, "")
-    return Check(f"{name}: TPR, %", wanted, outcome.percent, ok, published, outcome.interval, why)
+def _against(name: str, outcome: Outcome, other: Outcome, of: str, why: str, factor: float, *, is_below: bool) -> Check:
+    """The share of one split against that of another, site by site: both meet the same accesses."""
+    by_site = 100.0 * (outcome.told.by_site - factor * other.told.by_site)
+    published = f"TPR {PUBLISHED[name]}" if name in PUBLISHED else ""
+    what = f"{name}: TPR less {of}, points"
+    band = at_most(0.0) if is_below else at_least(0.0)
+    return Check(what, band, float(by_site.mean()), interval_of(by_site), Kind.PUBLISHED, published, why)
 
 
 def _flat(outcomes: Mapping[str, Outcome]) -> Check:
     named = sweeps()["n_cons"]
-    rows = [outcomes[named[float(n)]] for n in FLAT]
-    spread = max(row.percent for row in rows) - min(row.percent for row in rows)
-    width = max(row.interval[1] - row.interval[0] for row in rows) / 2.0
+    rows = 100.0 * np.array([outcomes[named[float(n)]].told.by_site for n in FLAT])
+
+    def spread(by_site: FloatArray) -> float:
+        means = by_site.mean(axis=0)
+        return float(means.max() - means.min())
+
+    band = at_most(3.0)
     return Check(
-        "n_cons 15 to 40: TPR differs by, points", f"at most {3 + width:.1f}", spread, spread <= 3.0 + width, "flat"
+        "n_cons 15 to 40: TPR differs by, points",
+        band,
+        spread(rows.T),
+        interval_of(rows.T, spread),
+        Kind.PUBLISHED,
+        "flat",
     )
 
 
-def _linear(what: str, x: FloatArray, y: FloatArray, why: str = "") -> Check:
-    fit = float(np.corrcoef(x, y)[0, 1] ** 2) if y.std() > 0 else math.nan
-    return Check(what, "at least 0.9", fit, fit >= 0.9, "linear", None, "" if fit >= 0.9 else why)
+def _linear(what: str, x: FloatArray, by_site: FloatArray, why: str = "") -> Check:
+    """How straight a mean over sites is, ``by_site`` float64[sites, points]."""
+
+    def fit(rows: FloatArray) -> float:
+        y = rows.mean(axis=0)
+        return float(np.corrcoef(x, y)[0, 1] ** 2) if y.std() > 0 else math.nan
+
+    measured = fit(by_site)
+    # One row is an exact count.
+    interval = None if len(by_site) == 1 else interval_of(by_site, fit)
+    return Check(what, at_least(0.9), measured, interval, Kind.PUBLISHED, "linear", why)
 
 
 def _padding_order(outcomes: Mapping[str, Outcome]) -> Check:
-    ordered = [outcomes[f"{HYWF_AP}, {name}"] for name in AP_GAPS]
-    widest = max(row.interval[1] - row.interval[0] for row in ordered) / 2.0
-    worst = max(one.percent - later.percent for one, later in pairwise(ordered))
-    return Check("HyWF-AP: more padding tells more by, points", f"at most {widest:.1f}", worst, worst <= widest, "less")
+    rows = 100.0 * np.array([outcomes[f"{HYWF_AP}, {name}"].told.by_site for name in AP_GAPS])
+
+    def most(by_site: FloatArray) -> float:
+        means = by_site.mean(axis=0)
+        return float((means[:-1] - means[1:]).max())
+
+    what = "HyWF-AP: more padding tells more by, points"
+    return Check(what, at_most(1.0), most(rows.T), interval_of(rows.T, most), Kind.PUBLISHED, "less")
 
 
 def _notes(source: Source) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -14,8 +15,10 @@ from hyroads.controller.core.rates.controller_mode import ControllerSettings
 from .backpressure import UNIT_OF_V, backpressure
 from .controlled import MARGIN, SETTINGS, Case, course, draw
 from .convergence import CONTROLLERS, LIVE, PAPER
-from .framework import AnyPlot, Cell, Check, Plot, Progress, Result, Settings, Table, interval_of, run_by_kind
+from .framework import AnyPlot, Cell, Plot, Progress, Result, Settings, Table, run_by_kind
+from .intervals import interval_of
 from .slots import PACKET_MB, simulate
+from .verdicts import Band, Check, Kind, at_least
 
 TITLE = "Packets in queues"
 FIGURES = "thesis, Figure 3.6"
@@ -157,21 +160,23 @@ def checks(found: Mapping[str, Sequence[Waiting]]) -> list[Check]:
         made.append(
             Check(
                 f"{setting}: packets with backpressure over those with the controller in the papers' order",
-                "at least 100",
+                at_least(100.0),
                 ratio,
-                bool(interval_of(both, _ratio)[1] >= 100.0),
-                "over two orders of magnitude",
                 interval_of(both, _ratio),
+                Kind.PUBLISHED,
+                "over two orders of magnitude",
             )
         )
         grown = np.array([waiting_.growth[WITHOUT] for waiting_ in waiting])
-        steady = float(grown[:, 1].sum() / grown[:, 0].sum()) if grown[:, 0].sum() else None
+        grown = grown[:, ::-1]
+        steady = _ratio(grown)
         made.append(
             Check(
                 f"{setting}: growth without control in the second half of the slots over that in the first",
-                "0.9 to 1.1",
-                steady,
-                steady is not None and 0.9 <= steady <= 1.1,
+                Band(0.9, 1.1, "0.9 to 1.1"),
+                steady if math.isfinite(steady) else None,
+                interval_of(grown, _ratio),
+                Kind.PUBLISHED,
                 "grows linearly",
             )
         )
@@ -179,5 +184,6 @@ def checks(found: Mapping[str, Sequence[Waiting]]) -> list[Check]:
 
 
 def _ratio(both: FloatArray) -> float:
-    """Mean of the first column over that of the second."""
-    return float(both[:, 0].mean() / both[:, 1].mean())
+    """Mean of the first column over that of the second; NaN if that is 0."""
+    below = float(both[:, 1].mean())
+    return float(both[:, 0].mean()) / below if below else math.nan

@@ -9,7 +9,9 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from .framework import AnyPlot, Bars, Cdf, Cell, Check, Plot, Result, Table
+from .framework import AnyPlot, Bars, Cdf, Cell, Plot, Result, Table
+from .intervals import NO_INTERVAL, interval_of_mean
+from .verdicts import Check, Interval, Verdict
 
 
 def combine(results: Sequence[Result], seeds: Sequence[int]) -> Result:
@@ -39,14 +41,11 @@ def combine(results: Sequence[Result], seeds: Sequence[int]) -> Result:
 
 def mean_of(values: Sequence[float]) -> tuple[float, float]:
     """The mean of independent values, and how far the ends of its 95 % interval are from it (Student's t)."""
-    # The import takes a while, and not every study needs the library.
-    from scipy.special import stdtrit
-
     known = np.array(values, dtype=np.float64)
     if len(known) < 2:
         return (float(known[0]) if len(known) else math.nan, math.nan)
-    half = stdtrit(len(known) - 1, 0.975) * known.std(ddof=1) / math.sqrt(len(known))
-    return float(known.mean()), float(half)
+    mean = float(known.mean())
+    return mean, interval_of_mean(known)[1] - mean
 
 
 def _is_number(cell: Cell) -> bool:
@@ -82,17 +81,29 @@ def _mean_cell(cells: Sequence[Cell]) -> tuple[Cell, Cell]:
 
 
 def _check(checks: Sequence[Check]) -> Check:
-    met = sum(check.ok for check in checks)
+    """The mean of a figure against the same band; the verdict is that of its interval over the repetitions."""
     known = [float(check.measured) for check in checks if check.measured is not None]
-    mean, half = mean_of(known)
-    wanted = "; ".join(dict.fromkeys(check.wanted for check in checks[:3]))
+    mean, _ = mean_of(known)
+    found = [f"{sum(check.verdict is verdict for check in checks)} {verdict.value}" for verdict in Verdict]
     return replace(
         checks[0],
-        wanted=f"{wanted}: met in {met} of {len(checks)}",
+        band=replace(checks[0].band, words=f"{checks[0].wanted}: {', '.join(found)} of {len(checks)}"),
         measured=mean if known else None,
-        interval=None if math.isnan(half) else (mean - half, mean + half),
-        ok=met == len(checks),
+        interval=_interval(checks, known),
     )
+
+
+def _interval(checks: Sequence[Check], known: Sequence[float]) -> Interval | None:
+    """Student's over the repetitions. Where all have the same figure it has no width: then what their own hold.
+
+    A figure that some repetition lacks may be anything.
+    """
+    if len(known) < len(checks):
+        return NO_INTERVAL
+    own = [check.interval for check in checks if check.interval is not None]
+    if len(set(known)) == 1:
+        return (min(low for low, _ in own), max(high for _, high in own)) if own else None
+    return interval_of_mean(np.array(known, dtype=np.float64))
 
 
 def _plot(plots: Sequence[AnyPlot]) -> AnyPlot:

@@ -14,7 +14,8 @@ from pathlib import Path
 import numpy as np
 
 from .drawing import SUFFIXES, draw, steps_of
-from .framework import AnyPlot, Bars, Cdf, Cell, Check, Plot, Result, StudyError, Table, shown
+from .framework import AnyPlot, Bars, Cdf, Cell, Plot, Result, StudyError, Table, shown
+from .verdicts import Check, Verdict, summary
 
 REPORT, CHECKS = "report.md", "checks.csv"
 LEAST_ROOM_MB = 20
@@ -82,7 +83,11 @@ def markdown(result: Result, plots: bool, origin: Origin) -> str:
     parts += [f"Made by `{origin.command}`."] if origin.command else []
     parts.append(result.setting)
     if result.checks:
-        parts += ["## Published and ours", markdown_table(table_of_checks(result.checks))]
+        parts += [
+            "## Published and ours",
+            f"Checks: {summary(result.checks)}.",
+            markdown_table(table_of_checks(result.checks)),
+        ]
         differing = [f"- {check.what}: {check.why}" for check in result.checks if check.why]
         parts += ["Where ours differs:", "\n".join(differing)] if differing else []
     parts += ["## Results"] if result.tables or result.plots else []
@@ -98,28 +103,42 @@ def markdown(result: Result, plots: bool, origin: Origin) -> str:
 
 def table_of_checks(checks: Sequence[Check]) -> Table:
     """What was published, what we have found, and what is wanted of it."""
-    rows = [(c.what, c.published or None, ours(c), c.wanted, "yes" if c.ok else "**no**") for c in checks]
-    return Table("", "", ("figure", "published", "ours (95 % interval)", "check", "met"), tuple(rows))
+    rows = [
+        (
+            check.what,
+            check.published or None,
+            ours(check),
+            check.kind.value,
+            check.wanted,
+            f"**{check.verdict.value}**" if check.verdict is Verdict.MISSED else check.verdict.value,
+        )
+        for check in checks
+    ]
+    heads = ("figure", "published", "ours (95 % interval)", "check of", "wanted", "verdict")
+    return Table("", "", heads, tuple(rows))
 
 
 def ours(check: Check) -> str:
     """Our figure with its interval, as it is printed."""
     figure = shown(check.measured)
-    if check.interval is None or not all(map(math.isfinite, check.interval)):
+    if check.interval is None or any(map(math.isnan, check.interval)):
         return figure
+    if not any(map(math.isfinite, check.interval)):
+        return f"{figure} (too few runs for an interval)"
     low, high = (f"{end:.3f}" for end in check.interval)
     return f"{figure} ({low} to {high})"
 
 
-_CHECK_COLUMNS = ("figure", "published", "ours", "from", "to", "check", "met", "why")
+_CHECK_COLUMNS = ("figure", "published", "ours", "from", "to", "kind", "wanted", "verdict", "why")
 
 
 def _check_row(check: Check) -> tuple[Cell, ...]:
     low, high = check.interval or (math.nan, math.nan)
     measured = check.measured
     figure = _digits(measured) if isinstance(measured, float) else measured
-    met = "yes" if check.ok else "no"
-    return (check.what, check.published, figure, _digits(low), _digits(high), check.wanted, met, check.why)
+    ends = (_digits(low), _digits(high))
+    said = (check.kind.value, check.wanted, check.verdict.value, check.why)
+    return (check.what, check.published, figure, *ends, *said)
 
 
 def markdown_table(table: Table) -> str:

@@ -11,11 +11,12 @@ from numpy.typing import NDArray
 
 from hyroads.controller.core.network import Network
 
-from .agreement import Known, Rows, check, one
-from .framework import AnyPlot, Cdf, Cell, Check, Progress, Result, Settings, Table, run_all
+from .agreement import Hits, Known, Rows, one, rare_check, ratio_checks, share_checks
+from .framework import AnyPlot, Cdf, Cell, Progress, Result, Settings, Table, run_all
 from .networks import endpoints, enterprise, residential
 from .schemes import Scheme, Schemes
 from .slots import without_control_mbps
+from .verdicts import Check, Kind
 
 TITLE = "Multipath routing in hybrid networks"
 FIGURES = "thesis, Figures 3.2 to 3.4; paper, Figures 4 to 6"
@@ -81,7 +82,7 @@ def run(settings: Settings, progress: Progress) -> Result:
         f"without control are simulated ({slots} slots). Seed {settings.seed}.",
         [_rates_table(found), _figures_table(found)],
         [plot for name in NETWORKS for plot in _plots(name, found[name])],
-        [each for name in NETWORKS for each in checks(name, found[name], full=runs >= RUNS and not settings.quick)],
+        [each for name in NETWORKS for each in checks(name, found[name])],
         [
             "The thesis gives offices of 100 x 60 m 10 nodes, the paper 20, for the same figures: both are here.",
             "MP-mWiFi has a second WiFi channel in place of power lines: nodes with WiFi only have one channel, as in "
@@ -91,6 +92,9 @@ def run(settings: Settings, progress: Progress) -> Result:
             "with 10 nodes), and the second channel in place of power lines (with two channels everywhere MP-mWiFi is "
             "better for 68 instead of 24 % of the worst flows of offices of 50 x 30 m).",
             "Shares of the optimum are over flows that have a route.",
+            "Every figure is checked against what was published and, where there is one, against our own reference, an "
+            "independent reproduction. The two do not agree with each other everywhere: most published gains over WiFi "
+            "and over one path are not within 5 % of the reference, nor of ours.",
         ],
     )
 
@@ -113,21 +117,27 @@ def worst(rows: Rows) -> Rows:
     return np.asarray(rows[order[: round(WORST * len(order))]])
 
 
-def hybrid_better(rows: Rows) -> float:
-    """Share of the worst flows to which EMPoWER gives more than MP-mWiFi."""
+def hybrid_better(rows: Rows) -> Hits:
+    """Of each of the worst flows whether EMPoWER gives it more than MP-mWiFi."""
     hybrid, wifi = _pair(worst(rows))
-    return _share(hybrid > wifi * (1 + EQUAL))
+    return np.asarray(hybrid > wifi * (1 + EQUAL))
 
 
-def wifi_better(rows: Rows) -> float:
-    """Share of the worst flows to which MP-mWiFi gives more."""
+def wifi_better(rows: Rows) -> Hits:
+    """Of each of the worst flows whether MP-mWiFi gives it more."""
     hybrid, wifi = _pair(worst(rows))
-    return _share(wifi > hybrid * (1 + EQUAL))
+    return np.asarray(wifi > hybrid * (1 + EQUAL))
 
 
-def without_wifi(rows: Rows) -> float:
-    """Share of the worst flows that have no route over WiFi only."""
-    return _share(_pair(worst(rows))[1] == 0)
+def without_wifi(rows: Rows) -> Hits:
+    """Of each of the worst flows whether it has no route over WiFi only."""
+    return np.asarray(_pair(worst(rows))[1] == 0)
+
+
+def twice_by_wifi(rows: Rows) -> Hits:
+    """Of each of the worst flows with a hybrid route whether MP-mWiFi gives it more than twice as much."""
+    hybrid, wifi = _pair(worst(rows))
+    return np.asarray((wifi > 2.0 * (1 + EQUAL) * hybrid)[hybrid > 0])
 
 
 def most_by_wifi(rows: Rows) -> float:
@@ -142,22 +152,18 @@ def most_by_hybrid(rows: Rows) -> float:
     return float((hybrid[wifi > 0] / wifi[wifi > 0]).max(initial=0.0))
 
 
-def at_least(share: float, of: Scheme, rows: Rows, scheme: Scheme = Scheme.EMPOWER) -> float:
-    """Share of the flows with a route to which a scheme gives at least that share of the rate of another one."""
+def at_least(share: float, of: Scheme, rows: Rows, scheme: Scheme = Scheme.EMPOWER) -> Hits:
+    """Of each flow with a route whether a scheme gives it at least that share of the rate of another one."""
     routed = rows[rows[:, _COLUMN[Scheme.OPTIMAL]] > 0]
-    return _share(routed[:, _COLUMN[scheme]] >= share * (1 - EQUAL) * routed[:, _COLUMN[of]])
+    return np.asarray(routed[:, _COLUMN[scheme]] >= share * (1 - EQUAL) * routed[:, _COLUMN[of]])
 
 
 def _pair(rows: Rows) -> tuple[Samples, Samples]:
     return rows[:, _COLUMN[Scheme.EMPOWER]], rows[:, _COLUMN[Scheme.MP_MWIFI]]
 
 
-def _share(of: NDArray[np.bool_]) -> float:
-    return float(of.mean()) if len(of) else 0.0
-
-
-def _ratio(low: float, high: float, published: str) -> Known:
-    return Known(low, high, False, published)
+def _share(of: Hits) -> float | None:
+    return float(of.mean()) if len(of) else None
 
 
 _WHY_HOMES = (
@@ -173,54 +179,88 @@ _WHY_20 = (
     "20 nodes are so near each other that WiFi joins nearly all of them; the published share fits the 10 nodes of the "
     "thesis"
 )
-_WIDE_GAINS = (_ratio(1.49, 1.57, "+68 %"), _ratio(1.24, 1.31, "+31 %"))
-KNOWN: Mapping[str, tuple[Known, ...]] = {
-    "residential": (
-        _ratio(1.43, 1.43, "+88 %"), _ratio(1.37, 1.37, "+28 %"),
-        one(0.996, "99 %"), one(0.96, "96 %"), one(1.0, "100 %"), one(0.0, "0 %"),
-    ),
-    "50x30": (
-        _ratio(1.49, 1.49, "+59 %"), _ratio(1.34, 1.34, "+39 %"),
-        one(0.956, "98 %"), one(0.84, "88 %"), one(0.97, "99 %"), one(0.06, "6 %", why=_WHY_JOINED),
-    ),
-    "100x60": (*_WIDE_GAINS, one(0.949, "85 %"), one(0.76, "60 %"), one(0.94, "83 %"), one(0.19, "19 %")),
-    "100x60, 20 nodes": (
-        *_WIDE_GAINS,
-        one(0.798, "85 %"), one(0.41, "60 %"), one(0.69, "83 %"), one(0.19, "19 %", why=_WHY_20),
-    ),
-}  # fmt: skip
-"""References (an independent reproduction) and published figures of each network, in the order of ``FIGURES_OF``."""
-
-FIGURES_OF: Mapping[str, Callable[[Rows], float]] = {
-    "mean rate of EMPoWER over SP-WiFi": partial(gain_over, Scheme.SP_WIFI),
-    "mean rate of EMPoWER over SP": partial(gain_over, Scheme.SP),
-    "EMPoWER within 10 % of cons": partial(at_least, 0.9, Scheme.CONS),
-    "EMPoWER equal to optimal": partial(at_least, 1.0, Scheme.OPTIMAL),
-    "EMPoWER within 15 % of optimal": partial(at_least, 0.85, Scheme.OPTIMAL),
-    "worst flows without WiFi": without_wifi,
-}
-_OF_ALL: Mapping[str, Callable[[Rows], float]] = {
+_GAINS = ("mean rate of EMPoWER over SP-WiFi", "mean rate of EMPoWER over SP")
+RATIOS_OF: Mapping[str, Callable[[Rows], float]] = {
+    _GAINS[0]: partial(gain_over, Scheme.SP_WIFI),
+    _GAINS[1]: partial(gain_over, Scheme.SP),
     "mean rate of MP-WiFi over SP-WiFi": partial(_mean_over, Scheme.MP_WIFI, Scheme.SP_WIFI),
-    "worst flows: EMPoWER better": hybrid_better,
-    "worst flows: MP-mWiFi better": wifi_better,
+}
+_NEAR_CONS, _EQUAL, _NEAR, _WITHOUT = (
+    "EMPoWER within 10 % of cons",
+    "EMPoWER equal to optimal",
+    "EMPoWER within 15 % of optimal",
+    "worst flows without WiFi",
+)
+_HYBRID, _WIFI, _TWICE = (
+    "worst flows: EMPoWER better",
+    "worst flows: MP-mWiFi better",
+    "worst flows: MP-mWiFi more than twice as good",
+)
+HITS_OF: Mapping[str, Callable[[Rows], Hits]] = {
+    _NEAR_CONS: partial(at_least, 0.9, Scheme.CONS),
+    _EQUAL: partial(at_least, 1.0, Scheme.OPTIMAL),
+    _NEAR: partial(at_least, 0.85, Scheme.OPTIMAL),
+    _WITHOUT: without_wifi,
+    _HYBRID: hybrid_better,
+    _WIFI: wifi_better,
+}
+_MOST: Mapping[str, Callable[[Rows], float]] = {
     "worst flows: most by MP-mWiFi, times": most_by_wifi,
     "worst flows: most by EMPoWER, times": most_by_hybrid,
 }
 
 
-def checks(name: str, rows: Rows, *, full: bool) -> list[Check]:
+def _wide(why: str = "", *shares: float) -> Mapping[str, Known]:
+    """What is known of offices of 100 x 60 m; ``shares`` of the reference of near cons, equal, and near the optimum."""
+    near_cons, equal, near = shares
+    return {
+        _GAINS[0]: Known((1.68, 1.68), (1.49, 1.57), "+68 %"),
+        _GAINS[1]: Known((1.31, 1.31), (1.24, 1.31), "+31 %"),
+        _NEAR_CONS: one(0.85, "85 %", near_cons),
+        _EQUAL: one(0.60, "60 %", equal),
+        _NEAR: one(0.83, "83 %", near),
+        _WITHOUT: one(0.19, "19 %", why=why),
+    }
+
+
+KNOWN: Mapping[str, Mapping[str, Known]] = {
+    "residential": {
+        _GAINS[0]: one(1.88, "+88 %", 1.43),
+        _GAINS[1]: one(1.28, "+28 %", 1.37),
+        _NEAR_CONS: one(0.99, "99 %", 0.996),
+        _EQUAL: one(0.96, "96 %"),
+        _NEAR: one(1.0, "100 %"),
+        _WITHOUT: one(0.0, "0 %"),
+    },
+    "50x30": {
+        _GAINS[0]: one(1.59, "+59 %", 1.49),
+        _GAINS[1]: one(1.39, "+39 %", 1.34),
+        _NEAR_CONS: one(0.98, "98 %", 0.956),
+        _EQUAL: one(0.88, "88 %", 0.84),
+        _NEAR: one(0.99, "99 %", 0.97),
+        _WITHOUT: one(0.06, "6 %", why=_WHY_JOINED),
+    },
+    "100x60": _wide("", 0.949, 0.76, 0.94),
+    "100x60, 20 nodes": _wide(_WHY_20, 0.798, 0.41, 0.69),
+}
+"""Published figures and references (an independent reproduction) of each network."""
+
+
+def checks(name: str, rows: Rows) -> list[Check]:
     """The figures of one network against what is known of them."""
-    found = [
-        check(f"{name}: {what}", known, rows, statistic, full=full)
-        for (what, statistic), known in zip(FIGURES_OF.items(), KNOWN[name], strict=True)
-    ]
-    same, better, wifi, most, _ = _OF_ALL.items()
-    found.append(check(f"{name}: {same[0]}", _ratio(1.0, 1.0, "equal"), rows, same[1], full=full))
     why = _WHY_HOMES if name == "residential" else _WHY_WORST
-    found.append(check(f"{name}: {better[0]}", one(0.6, "60 %", why=why), rows, better[1], full=full))
-    found.append(check(f"{name}: {wifi[0]}", Known(0.15, 0.25, True, "15 to 25 %", why), rows, wifi[1], full=full))
-    greatest = most[1](rows)
-    found.append(Check(f"{name}: {most[0]}", "at most 2", greatest, greatest <= 2.0 * (1 + EQUAL), "1.7"))
+    known = {
+        **KNOWN[name],
+        "mean rate of MP-WiFi over SP-WiFi": one(1.0, "equal"),
+        _HYBRID: one(0.6, "60 %", why=why),
+        _WIFI: Known((0.15, 0.25), None, "15 to 25 %", why),
+    }
+    found = []
+    for what, statistic in RATIOS_OF.items():
+        found += ratio_checks(f"{name}: {what}", known[what], rows, statistic)
+    for what, hits in HITS_OF.items():
+        found += share_checks(f"{name}: {what}", known[what], hits(rows))
+    found.append(rare_check(f"{name}: {_TWICE}, share", twice_by_wifi(rows), Kind.PUBLISHED, "at most 1.7 times"))
     return found
 
 
@@ -233,11 +273,13 @@ def _rates_table(found: Mapping[str, Rows]) -> Table:
 
 def _figures_table(found: Mapping[str, Rows]) -> Table:
     rows: list[tuple[Cell, ...]] = []
-    for what, statistic in {**FIGURES_OF, **_OF_ALL}.items():
+    for what, statistic in {**RATIOS_OF, **_MOST}.items():
         rows.append((what, *(statistic(each) for each in found.values())))
-    for scheme in RELATIVE:
-        statistic = partial(at_least, 0.9, Scheme.OPTIMAL, scheme=scheme)
-        rows.append((f"{scheme} within 10 % of optimal", *(statistic(each) for each in found.values())))
+    near = {
+        f"{scheme} within 10 % of optimal": partial(at_least, 0.9, Scheme.OPTIMAL, scheme=scheme) for scheme in RELATIVE
+    }
+    for what, hits in {**HITS_OF, **near}.items():
+        rows.append((what, *(_share(hits(each)) for each in found.values())))
     return Table("figures", "Ratios, and shares of flows", ("figure", *found), tuple(rows))
 
 

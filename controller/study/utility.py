@@ -14,9 +14,11 @@ from hyroads.controller.core.network import Network
 
 from . import networks
 from .controlled import Case, Setting, draw
-from .framework import AnyPlot, Cdf, Cell, Check, Progress, Result, Settings, Table, interval_of, run_by_kind
+from .framework import AnyPlot, Cdf, Cell, Progress, Result, Settings, Table, run_by_kind
+from .intervals import interval_of
 from .schemes import WITHOUT_CONTROL, Scheme
 from .slots import without_control_mbps
+from .verdicts import Check, Kind, above, at_least
 
 TITLE = "Utility of several flows"
 FIGURES = "thesis, Figure 3.7; paper, Figure 7"
@@ -121,23 +123,24 @@ def checks(found: Mapping[str, Sequence[Ratios]]) -> list[Check]:
         made.append(
             Check(
                 f"{kind}: mean of U_EMPoWER / U_cons",
-                "at least 0.95",
+                at_least(0.95),
                 float(near.mean()),
-                bool(interval_of(near)[1] >= 0.95),
-                "near cons",
                 interval_of(near),
+                Kind.PUBLISHED,
+                "near cons",
             )
         )
         for scheme in (Scheme.MP_2BP, Scheme.SP, Scheme.MP_WITHOUT):
-            above = ours - ratios_to(ratios, scheme)
+            ahead = ours - ratios_to(ratios, scheme)
+            is_published = scheme is Scheme.MP_2BP
             made.append(
                 Check(
                     f"{kind}: mean of U_EMPoWER / U_optimal less that of {scheme}",
-                    "above 0",
-                    float(above.mean()),
-                    bool(interval_of(above)[1] > 0.0),
-                    "above 2bp" if scheme is Scheme.MP_2BP else "",
-                    interval_of(above),
+                    above(0.0),
+                    float(ahead.mean()),
+                    interval_of(ahead),
+                    Kind.PUBLISHED if is_published else Kind.REFERENCE,
+                    "above 2bp" if is_published else "",
                 )
             )
     return made

@@ -21,7 +21,9 @@ from numpy.typing import NDArray
 
 from hyroads.controller.core.network import Network
 from hyroads.controller.core.topologies import WIFI
-from hyroads.controller.study.framework import AnyPlot, Cdf, Cell, Check, Plot, Progress, Result, Settings, interval_of
+from hyroads.controller.study.framework import AnyPlot, Cdf, Cell, Plot, Progress, Result, Settings
+from hyroads.controller.study.intervals import interval_of
+from hyroads.controller.study.verdicts import Band, Check, Kind, at_most
 from hyroads.mininet.emulation import Emulation
 from hyroads.mininet.programs import EmulationError
 from hyroads.mininet.udp_load import UdpLoad
@@ -374,7 +376,13 @@ def checks(made: Sequence[Mapping[str, Any]]) -> list[Check]:
     why = "" if mean >= 0.9 else _why(made)
     found = [
         Check(
-            "HyMAB of the best multipath, mean", "0.9 to 1", mean, 0.9 <= mean <= 1.0, "0.93", interval_of(shares), why
+            "HyMAB of the best multipath, mean",
+            Band(0.9, 1.0, "0.9 to 1"),
+            mean,
+            interval_of(shares),
+            Kind.PUBLISHED,
+            "0.93",
+            why,
         )
     ]
     acts = [each["acts"] for each in made if "acts" in each]
@@ -382,10 +390,9 @@ def checks(made: Sequence[Mapping[str, Any]]) -> list[Check]:
     if besides:
         halved = [one for each in besides for one in each["halved_s"]]
         found.append(_within("seconds until rates have halved when a second flow comes, median", halved, 0.5, "0.3"))
-        level = float(np.median([one for each in besides for one in each["levels"]]))
-        found.append(
-            Check("rate beside the second flow, of before, median", "0.4 to 0.6", level, 0.4 <= level <= 0.6, "half")
-        )
+        levels = np.array([one for each in besides for one in each["levels"]], dtype=np.float64)
+        what, half = "rate beside the second flow, of before, median", Band(0.4, 0.6, "0.4 to 0.6")
+        found.append(Check(what, half, _median(levels), interval_of(levels, _median), Kind.PUBLISHED, "half"))
         # The first time its situation is known already, too: the flow was alone before.
         restored = [one for each in besides for one in each["restored_s"]]
         found.append(_within("seconds until rates are back when it has gone, median", restored, 1.5, "at once"))
@@ -405,7 +412,11 @@ def _within(what: str, times_s: Sequence[float | None], most_s: float, published
     unseen = int(np.isinf(values).sum())
     late = f"{unseen} of {len(values)} were not seen before the act ended" if unseen else "the cause is not known"
     why = "" if median <= most_s else f"{late}; samples are {SAMPLE_S:g} s apart"
-    return Check(what, f"at most {most_s:g}", measured, median <= most_s, published, why=why)
+    return Check(what, at_most(most_s), measured, interval_of(values, _median), Kind.PUBLISHED, published, why)
+
+
+def _median(values: NDArray[np.float64]) -> float:
+    return float(np.median(values))
 
 
 def _why(made: Sequence[Mapping[str, Any]]) -> str:

@@ -23,7 +23,9 @@ import numpy as np
 from hyroads.controller.core.network import FlowSpec, Network
 from hyroads.controller.core.network import Traffic as TrafficKind
 from hyroads.controller.core.planner import Plan
-from hyroads.controller.study.framework import Bars, Check, Progress, Result, Settings, interval_of
+from hyroads.controller.study.framework import Bars, Progress, Result, Settings
+from hyroads.controller.study.intervals import interval_of
+from hyroads.controller.study.verdicts import Check, Kind, above
 from hyroads.mininet.emulation import CSMA, Emulation, EmulationOptions
 from hyroads.mininet.programs import wait_until
 
@@ -208,5 +210,5 @@ def checks(found: Mapping[str, Sequence[float]]) -> list[Check]:
         median = float(statistics.median(values))
         interval = interval_of(np.array(values), lambda drawn: float(np.median(drawn)))
         words = f"{what}: time without control over that with it"
-        made.append(Check(words, "above 1", median, median > 1.0, f"{published(what):.2f}", interval))
+        made.append(Check(words, above(1.0), median, interval, Kind.PUBLISHED, f"{published(what):.2f}"))
     return made

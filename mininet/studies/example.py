@@ -7,16 +7,19 @@ Path 1 goes by WiFi of 20 Mb/s and on by power line of 40, path 2 by one hop of 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hyroads.controller.core.netfile import parse
 from hyroads.controller.core.network import Network
-from hyroads.controller.study.framework import Cell, Check, Plot, Progress, Result, Settings
+from hyroads.controller.study.framework import Cell, Plot, Progress, Result, Settings
+from hyroads.controller.study.intervals import interval_of
+from hyroads.controller.study.verdicts import Band, Check, Kind, at_least, at_most
 from hyroads.mininet.emulation import Emulation, EmulationOptions
 from hyroads.mininet.programs import EmulationError
 from hyroads.mininet.udp_load import UdpLoad
@@ -31,6 +34,7 @@ TIMES_S = (35.0, 180.0)
 
 WHOLE, QUICK = Times(30.0, 5.0), Times(3.0, 2.0)
 SAMPLE_S = 0.5
+Means = NDArray[np.float64]
 WIFI_PATH, PLC_PATH = ("ab-wifi", "bc-plc"), ("ac-plc",)
 ENDS, BESIDE, BESIDE_ENDS = ("a", "c"), "beside", ("d", "b")
 PHASES = ("alone", "beside a WiFi flow", "alone again")
@@ -155,21 +159,45 @@ def _plot(row: Row) -> Plot:
 
 def checks(made: Sequence[Row]) -> list[Check]:
     """Shares only, of the means over all runs."""
-
-    def mean(phase: int, path: str) -> float:
-        return float(np.mean([row.figures["phases"][phase][path] for row in made]))
-
-    single = float(np.mean([row.figures["single_mbps"] for row in made]))
-    whole = mean(0, "1") + mean(0, "2")
-    gain, second, left = (
-        whole / single - 1,
-        mean(0, "2") / (18.0 * (1 - MARGIN)),
-        mean(1, "1") / max(mean(0, "1"), 1e-9),
+    # Mb/s of each run: path 1 only; then both paths, path 1 beside the other flow, and both once that has ended.
+    rows = np.array(
+        [
+            [
+                row.figures["single_mbps"],
+                *(
+                    row.figures["phases"][phase][path]
+                    for phase, path in ((0, "1"), (0, "2"), (1, "1"), (2, "1"), (2, "2"))
+                ),
+            ]
+            for row in made
+        ],
+        dtype=np.float64,
     )
-    back = (mean(2, "1") + mean(2, "2")) / whole
+    wanted: tuple[tuple[str, Band, Callable[[Means], float], str], ...] = (
+        ("gain of both paths over path 1 only", Band(0.3, 0.6, "0.3 to 0.6"), _gain, "+45 % (29 against 20)"),
+        ("path 2 beside path 1, of what it can carry", Band(0.4, 0.6, "0.4 to 0.6"), _second, "half"),
+        ("path 1 beside a WiFi flow, of before", at_most(0.03), _left, "leaves WiFi wholly"),
+        ("both paths once that has ended, of before", at_least(0.9), _back, "returns"),
+    )
     return [
-        Check("gain of both paths over path 1 only", "0.3 to 0.6", gain, 0.3 <= gain <= 0.6, "+45 % (29 against 20)"),
-        Check("path 2 beside path 1, of what it can carry", "0.4 to 0.6", second, 0.4 <= second <= 0.6, "half"),
-        Check("path 1 beside a WiFi flow, of before", "at most 0.03", left, left <= 0.03, "leaves WiFi wholly"),
-        Check("both paths once that has ended, of before", "at least 0.9", back, back >= 0.9, "returns"),
+        Check(what, band, figure(rows), interval_of(rows, figure), Kind.PUBLISHED, published)
+        for what, band, figure, published in wanted
     ]
+
+
+def _gain(rows: Means) -> float:
+    single, first, second, *_ = rows.mean(axis=0)
+    return float((first + second) / single - 1.0)
+
+
+def _second(rows: Means) -> float:
+    return float(rows[:, 2].mean() / (18.0 * (1 - MARGIN)))
+
+
+def _left(rows: Means) -> float:
+    return float(rows[:, 3].mean() / max(rows[:, 1].mean(), 1e-9))
+
+
+def _back(rows: Means) -> float:
+    _, first, second, _, *back = rows.mean(axis=0)
+    return float(sum(back) / (first + second))

@@ -22,7 +22,9 @@ from numpy.typing import NDArray
 
 from hyroads.controller.core.netfile import parse
 from hyroads.controller.core.network import Network, Traffic
-from hyroads.controller.study.framework import Bars, Cdf, Check, Progress, Result, Settings, Table, interval_of
+from hyroads.controller.study.framework import Bars, Cdf, Progress, Result, Settings, Table
+from hyroads.controller.study.intervals import interval_of
+from hyroads.controller.study.verdicts import Band, Check, Kind
 from hyroads.mininet.emulation import Emulation, EmulationOptions
 from hyroads.mininet.mptcp_traffic import PORT, SECOND_PORT, SYSCTL, Hosts
 from hyroads.mininet.programs import EmulationError
@@ -244,7 +246,9 @@ def checks(found: Seconds) -> list[Check]:
         wanted = f"{ends[0]:.2f} to {ends[1]:.2f}" if both[0] != both[1] else f"at most {ends[1]:.2f}"
         why = "" if ok else _why(case)
         what = f"{_name(both)}: 90th percentile with HyWF, s; between both TCPs"
-        made.append(Check(what, wanted, ours, ok, "between both TCPs", interval_of(case[HYWF], slowest), why))
+        band = Band(ends[0] if both[0] != both[1] else 0.0, ends[1], wanted)
+        interval = interval_of(case[HYWF], slowest)
+        made.append(Check(what, band, ours, interval, Kind.PUBLISHED, "between both TCPs", why))
     return made
 
 

@@ -15,7 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hyroads.controller.core.network import Traffic
-from hyroads.controller.study.framework import Cdf, Cell, Check, Progress, Result, Settings, interval_of
+from hyroads.controller.study.framework import Cdf, Cell, Progress, Result, Settings
+from hyroads.controller.study.intervals import interval_of
+from hyroads.controller.study.verdicts import Band, Check, Kind, above
 from hyroads.mininet.emulation import Emulation
 from hyroads.mininet.mptcp_traffic import PORT, SECOND_PORT, SYSCTL, Hosts, MptcpUpload
 from hyroads.mininet.programs import EmulationError
@@ -154,15 +156,13 @@ def checks(made: Sequence[Mapping[str, Any]]) -> list[Check]:
     """Whether both are even on average, and both beat the best path."""
     even = ratios(made, HYMAB, KERNELS)
     mean = float(even.mean())
-    ok = 0.9 <= mean <= 1.1
-    found = [
-        Check(f"{HYMAB} / {KERNELS}, mean", "0.9 to 1.1", mean, ok, "1.0", interval_of(even), "" if ok else _why(made))
-    ]
+    band, why = Band(0.9, 1.1, "0.9 to 1.1"), "" if 0.9 <= mean <= 1.1 else _why(made)
+    found = [Check(f"{HYMAB} / {KERNELS}, mean", band, mean, interval_of(even), Kind.PUBLISHED, "1.0", why)]
     for name in (HYMAB, KERNELS):
         over = ratios(made, name, ONE)
         median = float(np.median(over))
         interval = interval_of(over, lambda drawn: float(np.median(drawn)))
-        found.append(Check(f"{name} / {ONE}, median", "above 1", median, median > 1.0, "", interval))
+        found.append(Check(f"{name} / {ONE}, median", above(1.0), median, interval))
     return found
 
 

@@ -13,7 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hyroads.controller.study.framework import Cdf, Check, Progress, Result, Settings, interval_of
+from hyroads.controller.study.framework import Cdf, Progress, Result, Settings
+from hyroads.controller.study.intervals import interval_of_share
+from hyroads.controller.study.verdicts import Check, Kind, above, at_least
 from hyroads.mininet.emulation import Emulation, EmulationOptions
 from hyroads.mininet.udp_load import UdpLoad
 
@@ -148,24 +150,24 @@ def checks(rows: Sequence[Row]) -> list[Check]:
         (MWIFI, "75 %, up to 10x", 0.5, _why_mwifi),
         (STEPS, "60 %, up to 2.7x", 0.5, _why_steps),
     ):
-        ahead = (ratios(made, scheme) > 1.0).astype(np.float64)
+        ahead = ratios(made, scheme) > 1.0
         share = float(ahead.mean())
         found.append(
             Check(
                 f"share of pairs in which EMPoWER carries more than {scheme}",
-                f"more than {least:g}",
+                above(least, f"more than {least:g}"),
                 share,
-                share > least,
+                interval_of_share(int(ahead.sum()), len(ahead)),
+                Kind.PUBLISHED,
                 published,
-                interval_of(ahead),
                 why(made) if share <= least else "",
             )
         )
     for scheme in (SP, SP_WIFI, TWO_BEST):
-        level = (ratios(made, scheme) >= _EVEN).astype(np.float64)
+        level = ratios(made, scheme) >= _EVEN
         share = float(level.mean())
         what = f"share of pairs in which EMPoWER carries as much as {scheme} or more (within {1 - _EVEN:.0%})"
-        found.append(Check(what, "at least 0.9", share, share >= 0.9, "", interval_of(level)))
+        found.append(Check(what, at_least(0.9), share, interval_of_share(int(level.sum()), len(level))))
     return found
 
 

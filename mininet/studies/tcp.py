@@ -14,7 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hyroads.controller.core.network import Traffic as TrafficKind
-from hyroads.controller.study.framework import Cdf, Check, Plot, Progress, Result, Settings, interval_of
+from hyroads.controller.study.framework import Cdf, Plot, Progress, Result, Settings
+from hyroads.controller.study.intervals import interval_of_share
+from hyroads.controller.study.verdicts import Check, Kind, at_least
 from hyroads.mininet.emulation import Emulation
 from hyroads.mininet.traffic import Traffic
 
@@ -113,8 +115,12 @@ def _plots(made: Sequence[Mapping[str, Any]], margins: Sequence[float]) -> list[
 def checks(rows: Sequence[Row], margins: Sequence[float]) -> list[Check]:
     """Order only: whether the multipath gains with the largest margin."""
     made = [row.figures for row in rows if row.made]
-    ahead = (gains(made, margins[-1]) > 1.0).astype(np.float64)
+    ahead = gains(made, margins[-1]) > 1.0
     share = float(ahead.mean())
+    interval = interval_of_share(int(ahead.sum()), len(ahead))
     what = f"share of pairs in which the multipath gains with margin {margins[-1]:g}"
     why = "the rate of the multipath with that margin is below what one path carries without any: see the rows"
-    return [Check(what, "1", share, share == 1.0, "0.3 gains always", interval_of(ahead), "" if share == 1.0 else why)]
+    # Of ten pairs that all gain no more can be said than that seven of ten do.
+    return [
+        Check(what, at_least(0.65), share, interval, Kind.PUBLISHED, "0.3 gains always", "" if share == 1.0 else why)
+    ]

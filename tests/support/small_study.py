@@ -11,15 +11,15 @@ from numpy.typing import NDArray
 from hyroads.controller.study.framework import (
     Bars,
     Cdf,
-    Check,
     Plot,
     Progress,
     Result,
     Settings,
     Table,
-    interval_of,
     run_all,
 )
+from hyroads.controller.study.intervals import interval_of
+from hyroads.controller.study.verdicts import Check, Kind, about
 
 NAME, MODULE = "small", "small_study"
 TITLE = "Means of random numbers"
@@ -56,6 +56,6 @@ def run(settings: Settings, progress: Progress) -> Result:
             Cdf("values", "Values", "value", {"all": np.concatenate([each.values for each in found])}),
             Bars("bars", "Two of them", "task", "mean", ("first", "last"), {"mean": means[[0, -1]]}),
         ],
-        [Check("mean of all", "0.5 within 20 %", mean, abs(mean - 0.5) < 0.1, "0.5", interval_of(means))],
+        [Check("mean of all", about(0.5, 0.2), mean, interval_of(means), Kind.PUBLISHED, "0.5")],
         [],
     )

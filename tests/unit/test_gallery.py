@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hyroads.controller.study.framework import Check, Plot, Result
+from hyroads.controller.study.framework import Plot, Result
 from hyroads.controller.study.report import Origin, write
+from hyroads.controller.study.verdicts import Check, Kind, about
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
 docs_site = pytest.importorskip("docs_site")
@@ -23,7 +24,7 @@ def test_without_studies_it_says_how_to_make_them(tmp_path: Path, monkeypatch) -
 def test_plots_command_and_checks_of_each_study(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(docs_site, "GALLERY_FOLDER", tmp_path)
     plot = Plot("p", "A plot", "x", "y", np.array([1.0, 2.0]), {"a": np.array([1.0, 3.0])})
-    check = Check("a rate", "within 5 %", 0.9, False, "1.0", (0.8, 1.1), "noise")
+    check = Check("a rate", about(1.0), 0.9, (0.8, 1.1), Kind.PUBLISHED, "1.0", "noise")
     result = Result("Title", "Setting.", [], [plot], [check], ["Note."])
     write(result, tmp_path / "fairness", True, Origin("hyroads study fairness --quick --seed 1", "thesis, Figure 1"))
     (tmp_path / "no-study").mkdir()
@@ -32,5 +33,8 @@ def test_plots_command_and_checks_of_each_study(tmp_path: Path, monkeypatch) -> 
     assert page.startswith("## `fairness`: Title") and "Repeats: thesis, Figure 1." in page
     assert "Made by `hyroads study fairness --quick --seed 1`." in page
     assert "[![A plot](studies/fairness/p.png)](studies/fairness/p.pdf)" in page
-    assert "| a rate | 1.0 | 0.900 (0.800 to 1.100) | within 5 % | **no** |" in page and "- a rate: noise" in page
+    assert (
+        "| a rate | 1.0 | 0.900 (0.800 to 1.100) | published | 1 within 5 % | undecided |" in page
+        and "- a rate: noise" in page
+    )
     assert "Note." not in page and "Results" not in page

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import csv
+import io
 import itertools
 import math
 from dataclasses import replace
 from pathlib import Path
 
+import matplotlib.image as plt_image
 import numpy as np
 import pytest
 
 from hyroads.controller.study.drawing import COLOURS, DASHES, MARKERS, SUFFIXES, draw, figure_of
-from hyroads.controller.study.framework import Bars, Cdf, Check, Plot, Result, StudyError, Table
+from hyroads.controller.study.framework import Bars, Cdf, Plot, Result, StudyError, Table
 from hyroads.controller.study.report import Origin, markdown, writable, write
+from hyroads.controller.study.verdicts import Check, Kind, about, at_most
 
 X = np.array([1.0, 2.0, 4.0])
 LINES = Plot("lines", "Lines", "n", "rate", X, {"a": X, "b": X**2}, True, ((3.0, "a mark"),), True)
@@ -65,6 +68,21 @@ def test_bars_stand_side_by_side_with_the_ends_of_their_intervals() -> None:
     assert [segment[:, 1].tolist() for segment in errors[2][0].get_segments()] == [[1.0, 3.0], [3.0, 9.0]]
 
 
+def pixels_of(png: bytes, colour: str) -> int:
+    """Pixels of a PNG file that have nearly this colour."""
+    image = np.asarray(plt_image.imread(io.BytesIO(png)))[:, :, :3]
+    wanted = np.array([int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)])
+    return int((np.abs(image - wanted).max(axis=2) < 0.05).sum())
+
+
+@pytest.mark.parametrize("logarithmic", [False, True])
+def test_bars_have_a_body_in_the_drawn_picture(logarithmic: bool) -> None:
+    bars = Bars("b", "Bars", "case", "trials", ("x", "y"), {"a": np.array([10.0, 100.0])}, logarithmic=logarithmic)
+    png = draw(bars)[".png"]
+    # Outlines and the legend alone have fewer than 2,000 pixels of this colour.
+    assert pixels_of(png, COLOURS[1]) > 20_000
+
+
 def test_many_lines_have_their_legend_below() -> None:
     many = replace(LINES, lines={f"line {i}": X + i for i in range(9)})
     figure = figure_of(many)
@@ -102,8 +120,8 @@ RESULT = Result(
     [Table("summary", "A table", ("name", "n"), (("x|y", 1), ("z", None)))],
     [BARS],
     [
-        Check("a rate", "within 5 %", 0.987, True, "1.0", (0.95, 1.02)),
-        Check("trials", "at most 3", 7, False, why="the noise is larger"),
+        Check("a rate", about(1.0), 0.987, (0.95, 1.02), Kind.PUBLISHED, "1.0"),
+        Check("trials", at_most(3), 7, why="the noise is larger"),
     ],
     ["Note."],
 )
@@ -111,8 +129,9 @@ RESULT = Result(
 
 def test_the_report_sets_published_beside_ours() -> None:
     text = markdown(RESULT, False, Origin("hyroads study x --seed 1", "thesis, Figure 1"))
-    assert "| a rate | 1.0 | 0.987 (0.950 to 1.020) | within 5 % | yes |" in text
-    assert "| trials | - | 7 | at most 3 | **no** |" in text
+    assert "| a rate | 1.0 | 0.987 (0.950 to 1.020) | published | 1 within 5 % | met |" in text
+    assert "| trials | - | 7 | reference | at most 3 | **missed** |" in text
+    assert "published: 1 of 1 met, 0 missed, 0 undecided; our reference: 0 of 1 met, 1 missed, 0 undecided" in text
     assert "- trials: the noise is larger" in text and "Made by `hyroads study x --seed 1`." in text
     assert "Repeats: thesis, Figure 1." in text and "| x\\|y | 1 |" in text
 
@@ -120,9 +139,9 @@ def test_the_report_sets_published_beside_ours() -> None:
 def test_checks_and_ends_of_intervals_are_in_csv_files(tmp_path: Path) -> None:
     write(RESULT, tmp_path, plots=False)
     checks = list(csv.DictReader((tmp_path / "checks.csv").open()))
-    assert [(c["ours"], c["from"], c["to"], c["met"]) for c in checks] == [
-        ("0.987", "0.95", "1.02", "yes"),
-        ("7", "", "", "no"),
+    assert [(c["ours"], c["from"], c["to"], c["kind"], c["verdict"]) for c in checks] == [
+        ("0.987", "0.95", "1.02", "published", "met"),
+        ("7", "", "", "reference", "missed"),
     ]
     assert (tmp_path / "bars.csv").read_text().splitlines() == [
         'case,a,b,"b, from","b, to"', "x,1.0,2.0,1.0,3.0", "y,2.0,4.0,3.0,9.0",

@@ -17,7 +17,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hyroads.controller.study.framework import Settings, StudyError, interval_of, run_all
+from hyroads.controller.study.framework import Settings, StudyError, run_all
+from hyroads.controller.study.intervals import interval_of
 from hyroads.controller.study.outcomes import OutcomeError, classes_of, decode, encode
 from hyroads.controller.study.task_store import NAME, TaskStore
 
