@@ -270,7 +270,7 @@ def _checks_of_reference(found: Mapping[str, Sequence[Ways]]) -> list[Check]:
 def _of_capped(slots_found: FloatArray, slots: int) -> Interval:
     """Of a mean of slots: without an upper end where a run was not there after all ``slots``, and counts with them."""
     low, high = interval_of(slots_found)
-    return (low, np.inf if len(slots_found) and slots_found.max() >= slots else high)
+    return (max(low, 0.0), np.inf if len(slots_found) and slots_found.max() >= slots else high)
 
 
 _WHY_REFERENCE = "which networks, and how many flows, the reference's medians are of is not known to us"

@@ -24,8 +24,9 @@ from hyroads.controller.study.contenders import (
     first_trial,
     simulate,
 )
-from hyroads.controller.study.framework import Check, Plot, Result, Settings, Table
+from hyroads.controller.study.framework import Plot, Result, Settings, Table
 from hyroads.controller.study.report import write
+from hyroads.controller.study.verdicts import Check, at_most
 
 RUNS = 1000
 
@@ -122,7 +123,7 @@ def test_plus_works_with_other_noise_than_assumed(sigma: float) -> None:
 def test_report_files(tmp_path: Path) -> None:
     plot = Plot("curves", "A plot", "trial", "rate", np.array([1.0, 2.0]), {"a": np.array([0.5, 1 / 3])})
     table = Table("summary", "A table", ("name", "n"), (("x|y", 1), ("z", None)))
-    result = Result("Title", "Setting.", [table], [plot], [Check("figure", "at most 3", 2.0, True)], ["Note."])
+    result = Result("Title", "Setting.", [table], [plot], [Check("figure", at_most(3.0), 2.0)], ["Note."])
     files = write(result, tmp_path / "deep" / "er", plots=True)
     assert [f.name for f in files] == [
         "report.md",
@@ -136,6 +137,7 @@ def test_report_files(tmp_path: Path) -> None:
     assert files[4].read_bytes().startswith(b"\x89PNG") and b"<svg" in files[5].read_bytes()
     text = files[0].read_text()
     assert "| x\\|y | 1 |" in text and "| z | - |" in text and "![A plot](curves.png)" in text and "2.000" in text
+    assert "| figure | - | 2.000 | reference | at most 3 | met |" in text
     assert list(csv.reader(files[3].open())) == [["trial", "a"], ["1.0", "0.5"], ["2.0", "0.333333"]]
 
 

@@ -31,7 +31,12 @@ def test_paths_study_leaves_as_many_flows_without_a_route_as_published(number: i
     assert without / 400 == pytest.approx(published, abs=0.05)
 
 
-def test_convergence_takes_hundreds_of_slots_not_thousands() -> None:
+def test_live_controller_converges_in_tens_of_slots() -> None:
+    """Three sets of 12 networks take medians of 15 to 19 slots to be first within 1 %, and 40 to 42 to stay there.
+
+    With half the step size this set takes 27 and 86, with twice the step size 13 and 23. The upper bounds are below
+    the first of these pairs; a controller that is there within ten slots does not rise slot by slot.
+    """
     first, staying = [], []
     for seed in range(12):
         problem = study_case(seed)
@@ -40,8 +45,8 @@ def test_convergence_takes_hundreds_of_slots_not_thousands() -> None:
         first.append(reached)
         staying.append(stays)
     print(f"first within 1 %: median {np.median(first):.0f} slots; staying: median {np.median(staying):.0f}")
-    assert 10 <= np.median(first) <= 250
-    assert np.median(first) <= np.median(staying) <= 800
+    assert 10 <= np.median(first) <= 24
+    assert 30 <= np.median(staying) <= 60
 
 
 def test_ratio_to_the_exact_optimum(capsys):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+from collections.abc import Iterable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,6 +16,7 @@ import pytest
 from hyroads.controller.cli.main import main
 from hyroads.controller.core.errors import HyroadsError
 from hyroads.controller.study.framework import Settings, StudyError
+from hyroads.controller.study.verdicts import Check, Verdict
 from hyroads.mininet.programs import EmulationError
 from hyroads.mininet.studies import bandit, example, floor, learning, loading, mptcp, pairs, rows, tcp
 from hyroads.mininet.studies.rows import Measured, Row, RowsFile, Trial, measure_rows, shortfalls
@@ -206,14 +208,24 @@ def test_the_example_carries_what_was_published() -> None:
     assert floor.paths_mbps(network, (example.WIFI_PATH, example.PLC_PATH)) == pytest.approx(29.0)
 
 
+MET, MISSED, UNDECIDED = Verdict
+MANY = 6
+"""As many equal rows as give an interval, which has no width."""
+
+
+def verdicts(checks: Iterable[Check]) -> list[Verdict]:
+    return [check.verdict for check in checks]
+
+
 def of_example(beside: float) -> Row:
     phases = [{"1": 19.0, "2": 8.5}, {"1": beside, "2": 17.0}, {"1": 19.0, "2": 8.0}]
     return row(1, {"single_mbps": 19.0, "phases": phases})
 
 
 def test_verdict_of_the_example() -> None:
-    assert all(check.ok for check in example.checks([of_example(0.1)]))
-    assert [check.ok for check in example.checks([of_example(4.0)])] == [True, True, False, True]
+    assert verdicts(example.checks([of_example(0.1)] * MANY)) == [MET] * 4
+    assert verdicts(example.checks([of_example(4.0)] * MANY)) == [MET, MET, MISSED, MET]
+    assert verdicts(example.checks([of_example(4.0)])) == [UNDECIDED] * 4
 
 
 def of_pair(number: int, mwifi: float, steps: float) -> Row:
@@ -223,10 +235,11 @@ def of_pair(number: int, mwifi: float, steps: float) -> Row:
 
 def test_verdict_of_the_pairs_counts_who_is_ahead() -> None:
     found = [of_pair(1, 5.0, 8.0), of_pair(2, 9.0, 12.0), of_pair(3, 11.0, 12.0), row(4, {}, "too slow")]
-    mwifi, steps, *level = pairs.checks(found)
-    assert mwifi.measured == pytest.approx(2 / 3) and mwifi.ok
-    assert steps.measured == pytest.approx(1 / 3) and not steps.ok and steps.why
-    assert all(check.ok for check in level)
+    mwifi, steps, *level = pairs.checks(found * 20)
+    assert mwifi.measured == pytest.approx(2 / 3) and mwifi.verdict is MET
+    assert steps.measured == pytest.approx(1 / 3) and steps.verdict is MISSED and steps.why
+    assert verdicts(level) == [MET] * 3
+    assert verdicts(pairs.checks(found)) == [UNDECIDED] * 5
 
 
 def test_a_scheme_without_a_route_is_beaten() -> None:
@@ -239,9 +252,10 @@ def test_verdict_of_tcp_is_about_the_largest_margin() -> None:
     found = [
         row(k, {"pair": "a-b", "one_mbps": 10.0, "mbps": {"0": 9.0, "0.3": mbps}}) for k, mbps in ((1, 12), (2, 9))
     ]
-    (check,) = tcp.checks(found, (0.0, 0.3))
-    assert check.measured == pytest.approx(0.5) and not check.ok and check.why
-    assert tcp.checks(found[:1], (0.0, 0.3))[0].ok
+    (check,) = tcp.checks(found * 40, (0.0, 0.3))
+    assert check.measured == pytest.approx(0.5) and check.verdict is MISSED and check.why
+    assert verdicts(tcp.checks(found[:1] * 10, (0.0, 0.3))) == [MET]
+    assert verdicts(tcp.checks(found[:1], (0.0, 0.3))) == [UNDECIDED]
 
 
 def of_bandit(number: int, carried: float, acts: dict[str, Any] | None = None) -> Row:
@@ -256,19 +270,20 @@ def acts(halved: list[float | None], better: float | None) -> dict[str, Any]:
 
 
 def test_verdict_of_the_bandit_is_of_the_best_multipath() -> None:
-    made = [of_bandit(1, 9.2, acts([0.3, 0.4], 3.0)).figures, of_bandit(2, 9.4).figures]
+    made = [of_bandit(1, 9.2, acts([0.3, 0.4], 3.0)).figures, of_bandit(2, 9.4).figures] * MANY
     found = bandit.checks(made)
-    assert found[0].measured == pytest.approx(0.93) and all(check.ok for check in found), found
+    assert found[0].measured == pytest.approx(0.93) and set(verdicts(found)) == {MET}, found
     # A move after which the multipath in use is still the best says nothing.
     assert len(found) == 5 and bandit.first_is_not_best(made) == 1.0
-    assert not bandit.checks([of_bandit(1, 7.0).figures])[0].ok and bandit.checks([of_bandit(1, 7.0).figures])[0].why
+    low = bandit.checks([of_bandit(1, 7.0).figures] * MANY)[0]
+    assert low.verdict is MISSED and low.why
 
 
 def test_what_was_not_seen_is_late() -> None:
-    made = [of_bandit(1, 9.2, acts([None, None], None)).figures]
+    made = [of_bandit(1, 9.2, acts([None, None], None)).figures] * MANY
     halved, drop = (bandit.checks(made)[k] for k in (1, 4))
-    assert not halved.ok and halved.measured is None and "2 of 2" in halved.why
-    assert not drop.ok and drop.measured is None
+    assert halved.verdict is MISSED and halved.measured is None and "12 of 12" in halved.why
+    assert drop.verdict is MISSED and drop.measured is None
 
 
 def test_the_controller_of_learning_flows_plans_with_errors_and_the_medium_has_the_truth() -> None:
@@ -325,10 +340,10 @@ def of_mptcp(hymab: float, kernels: float, one: float) -> dict[str, Any]:
 
 
 def test_verdict_of_mptcp_is_about_the_mean() -> None:
-    even, *others = mptcp.checks([of_mptcp(18.0, 20.0, 12.0), of_mptcp(19.0, 18.0, 12.0)])
-    assert even.ok and even.measured == pytest.approx((0.9 + 19 / 18) / 2) and all(check.ok for check in others)
-    even, ours, kernels = mptcp.checks([of_mptcp(10.0, 20.0, 12.0)])
-    assert not even.ok and even.why and not ours.ok and kernels.ok
+    even, *others = mptcp.checks([of_mptcp(18.0, 20.0, 12.0), of_mptcp(19.0, 18.0, 12.0)] * MANY)
+    assert even.verdict is MET and even.measured == pytest.approx((0.9 + 19 / 18) / 2) and verdicts(others) == [MET] * 2
+    even, ours, kernels = mptcp.checks([of_mptcp(10.0, 20.0, 12.0)] * MANY)
+    assert even.verdict is MISSED and even.why and ours.verdict is MISSED and kernels.verdict is MET
 
 
 def of_loading(number: int, delays_ms: list[int], hywf: float) -> Row:
@@ -340,12 +355,12 @@ def test_verdict_of_loading_is_between_both_networks() -> None:
     rows = [of_loading(1, [50, 150], 1.0), of_loading(2, [50, 150], 1.2), row(3, {}, "too slow")]
     found = loading.seconds_of(rows)
     assert found[50, 150][loading.HYWF].tolist() == [1.0, 1.0, 1.2, 1.2]
-    assert loading.checks(found)[0].ok
+    assert verdicts(loading.checks(loading.seconds_of(rows * 3))) == [MET]
     for hywf in (0.4, 1.7):
-        (check,) = loading.checks(loading.seconds_of([of_loading(1, [50, 150], hywf)]))
-        assert not check.ok and check.why
-    (even,) = loading.checks(loading.seconds_of([of_loading(1, [50, 50], 0.4)]))
-    assert even.ok, "with even delays there is no between"
+        (check,) = loading.checks(loading.seconds_of([of_loading(1, [50, 150], hywf)] * MANY))
+        assert check.verdict is MISSED and check.why
+    (even,) = loading.checks(loading.seconds_of([of_loading(1, [50, 50], 0.4)] * MANY))
+    assert even.verdict is MET, "with even delays there is no between"
 
 
 def test_pages_and_networks_of_loading() -> None:
@@ -379,5 +394,6 @@ def test_why_mwifi_is_ahead_is_by_theory() -> None:
     made = of_pair(1, 20.0, 8.0).figures | {
         "theory_mbps": {floor.EMPOWER: 10.0, floor.MWIFI: 20.0, floor.SP_WIFI: 10.0, floor.SP: 9.0}
     }
-    check = pairs.checks([row(1, made)])[0]
-    assert not check.ok and "EMPoWER ahead in 0 of the same 1 pairs" in check.why and "2.00 times" in check.why
+    check = pairs.checks([row(1, made)] * 20)[0]
+    assert check.verdict is MISSED
+    assert "EMPoWER ahead in 0 of the same 20 pairs" in check.why and "2.00 times" in check.why
