@@ -476,19 +476,15 @@ def _unprotected(outcome: Outcome) -> Check:
     return Check(f"{ALONE}: TPR, %", band, outcome.percent, outcome.interval, Kind.PUBLISHED, "91")
 
 
-def _below(  # noqa: PLR0917 - as _against
-    name: str, outcome: Outcome, other: Outcome, of: str, why: str = "", factor: float = 1.0
-) -> Check:
-    return _against(name, outcome, other, of, why, factor, is_below=True)
+def _below(name: str, outcome: Outcome, other: Outcome, of: str, *, why: str = "", factor: float = 1.0) -> Check:
+    return _against(name, outcome, other, of, why=why, factor=factor, is_below=True)
 
 
-def _above(  # noqa: PLR0917 - as _against
-    name: str, outcome: Outcome, other: Outcome, of: str, why: str = "", factor: float = 1.0
-) -> Check:
-    return _against(name, outcome, other, of, why, factor, is_below=False)
+def _above(name: str, outcome: Outcome, other: Outcome, of: str, *, factor: float = 1.0) -> Check:
+    return _against(name, outcome, other, of, why="", factor=factor, is_below=False)
 
 
-def _against(name: str, outcome: Outcome, other: Outcome, of: str, why: str, factor: float, *, is_below: bool) -> Check:
+def _against(name: str, outcome: Outcome, other: Outcome, of: str, *, why: str, factor: float, is_below: bool) -> Check:
     """The share of one split against that of another, site by site: both meet the same accesses."""
     by_site = 100.0 * (outcome.told.by_site - factor * other.told.by_site)
     published = f"TPR {PUBLISHED[name]}" if name in PUBLISHED else ""

@@ -88,7 +88,9 @@ def markdown(result: Result, plots: bool, origin: Origin) -> str:
             f"Checks: {summary(result.checks)}.",
             markdown_table(table_of_checks(result.checks)),
         ]
-        differing = [f"- {check.what}: {check.why}" for check in result.checks if check.why]
+        missed = [check for check in result.checks if check.verdict is Verdict.MISSED]
+        # A figure may be missed twice, as published and by our reference.
+        differing = [*dict.fromkeys(f"- {check.what}: {check.why}" for check in missed if check.why)]
         parts += ["Where ours differs:", "\n".join(differing)] if differing else []
     parts += ["## Results"] if result.tables or result.plots else []
     for table in result.tables:

@@ -278,7 +278,8 @@ def _figures_table(found: Mapping[str, Rows]) -> Table:
     near = {
         f"{scheme} within 10 % of optimal": partial(at_least, 0.9, Scheme.OPTIMAL, scheme=scheme) for scheme in RELATIVE
     }
-    for what, hits in {**HITS_OF, **near}.items():
+    of: dict[str, Callable[[Rows], Hits]] = {**HITS_OF, **near}
+    for what, hits in of.items():
         rows.append((what, *(_share(hits(each)) for each in found.values())))
     return Table("figures", "Ratios, and shares of flows", ("figure", *found), tuple(rows))
 

@@ -24,8 +24,10 @@ def test_without_studies_it_says_how_to_make_them(tmp_path: Path, monkeypatch) -
 def test_plots_command_and_checks_of_each_study(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(docs_site, "GALLERY_FOLDER", tmp_path)
     plot = Plot("p", "A plot", "x", "y", np.array([1.0, 2.0]), {"a": np.array([1.0, 3.0])})
-    check = Check("a rate", about(1.0), 0.9, (0.8, 1.1), Kind.PUBLISHED, "1.0", "noise")
-    result = Result("Title", "Setting.", [], [plot], [check], ["Note."])
+    missed = Check("a rate", about(1.0), 0.9, (0.88, 0.92), Kind.PUBLISHED, "1.0", "noise")
+    open_ = Check("a share", about(1.0), 0.9, (0.8, 1.1), Kind.PUBLISHED, "1.0", "few runs")
+    met = Check("a ratio", about(1.0), 1.0, (0.99, 1.01), Kind.PUBLISHED, "1.0", "luck")
+    result = Result("Title", "Setting.", [], [plot], [missed, open_, met], ["Note."])
     write(result, tmp_path / "fairness", True, Origin("hyroads study fairness --quick --seed 1", "thesis, Figure 1"))
     (tmp_path / "no-study").mkdir()
     assert docs_site.carried_out() == ["fairness"]
@@ -33,8 +35,8 @@ def test_plots_command_and_checks_of_each_study(tmp_path: Path, monkeypatch) -> 
     assert page.startswith("## `fairness`: Title") and "Repeats: thesis, Figure 1." in page
     assert "Made by `hyroads study fairness --quick --seed 1`." in page
     assert "[![A plot](studies/fairness/p.png)](studies/fairness/p.pdf)" in page
-    assert (
-        "| a rate | 1.0 | 0.900 (0.800 to 1.100) | published | 1 within 5 % | undecided |" in page
-        and "- a rate: noise" in page
-    )
+    assert "| a rate | 1.0 | 0.900 (0.880 to 0.920) | published | 1 within 5 % | **missed** |" in page
+    assert "| a share | 1.0 | 0.900 (0.800 to 1.100) | published | 1 within 5 % | undecided |" in page
+    # Only a missed figure is listed as different.
+    assert "- a rate: noise" in page and "few runs" not in page and "luck" not in page
     assert "Note." not in page and "Results" not in page

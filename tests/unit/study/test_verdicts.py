@@ -53,19 +53,21 @@ def test_an_interval_that_does_not_hold_its_figure_is_refused() -> None:
         Check("x", at_most(3), 7, (1.0, 6.0))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(VALUES, st.sampled_from([None, np.median, np.min, np.max, lambda drawn: float(len(set(drawn)))]))
 def test_the_interval_of_any_statistic_holds_it(values, statistic) -> None:
     low, high = interval_of(values, statistic, draws=30)
     assert low <= (values.mean() if statistic is None else statistic(values)) <= high
 
 
+@settings(max_examples=30, deadline=None)
 @given(VALUES)
 def test_students_interval_holds_the_mean(values) -> None:
     low, high = interval_of_mean(values)
     assert low <= values.mean() <= high
 
 
+@settings(max_examples=40, deadline=None)
 @given(st.integers(0, 300), st.integers(0, 300))
 def test_the_interval_of_a_share_holds_it_and_narrows(hits: int, misses: int) -> None:
     total = hits + misses
@@ -75,7 +77,7 @@ def test_the_interval_of_a_share_holds_it_and_narrows(hits: int, misses: int) ->
     assert again[0] >= low - 1e-12 and again[1] <= high + 1e-12
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(st.integers(0, 2**32 - 1), st.sampled_from([first_crossing, first_trial, above_for_good]))
 def test_the_interval_of_a_first_passage_holds_it(seed: int, at) -> None:
     """A bootstrap of noisy curves that creep up to a level does not: noise crosses it early in every draw."""
@@ -100,8 +102,8 @@ def flows(runs: int, seed: int) -> np.ndarray:
 
 def test_fewer_runs_never_give_more_checks_that_are_met() -> None:
     met = []
-    for runs in (1, 2, 5, 20, 200, 2000):
-        checks = [check for seed in range(3) for check in routing.checks("residential", flows(runs, seed))]
+    for runs in (1, 5, 20, 800):
+        checks = [check for seed in range(1) for check in routing.checks("residential", flows(runs, seed))]
         met.append(sum(check.verdict is Verdict.MET for check in checks))
         if runs <= 5:
             assert met[-1] == 0 and all(count(checks, kind, Verdict.MET) == 0 for kind in {c.kind for c in checks})
