@@ -35,7 +35,7 @@ mutants: setup-dev
 	@$(PYTHON) scripts/mutate.py
 
 gallery: setup-dev
-	@.venv/bin/hyroads study all --quick --out build/studies
+	@.venv/bin/hyroads study all --quick --out build/studies || [ $$? -eq 3 ]  # 3: a reference is missed, a result
 
 bench: setup-dev
 	@for f in benchmarks/*.py; do echo "== $$f"; $(PYTHON) $$f || exit 1; done
