@@ -350,11 +350,11 @@ class Emulation:
         from .controllers import ListeningController
         from .radio_cells import RadioCell
 
-        if self.options.controller:
-            dialled = self.options.controllers if self.slicer is None else 1
-            for number in range(dialled):
-                port = controller_ports(number)["openflow"] if self.slicer is None else SLICER_PORT
-                net.addController(f"controller{number or ''}", ListeningController, port=port)
+        # With --no-controller the switches dial the same address, where the user's own controller listens.
+        dialled = self.options.controllers if self.slicer is None else 1
+        for number in range(dialled):
+            port = controller_ports(number)["openflow"] if self.slicer is None else SLICER_PORT
+            net.addController(f"controller{number or ''}", ListeningController, port=port)
         net.build()
         self._built()
         self._wait_listening()

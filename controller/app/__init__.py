@@ -175,6 +175,12 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
             self.event_loop.fault("state file", f"{len(left_out)} entries are left out; {where}")
             tell("state_file.left_out", {"entries": len(left_out), "copy": copy})
 
+    def _report_other_applications(self) -> None:
+        """Report applications beside this one: switches' replies do not reach them, so that their answers are false."""
+        if others := shim.other_applications("hyroads"):
+            what = f"{', '.join(others)}: run in a process apart from HyRoads; in this process the answers are false"
+            self.event_loop.fault("other applications", what)
+
     def _pair_tests(self) -> tuple[Source | None, dict[str, PairTests]]:
         """What the loop measures with, and the tests that overrule what it says of interference."""
         source = self.telemetry.ingest if self.settings.capacities == MEASURED else None
@@ -278,6 +284,7 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
     def start(self) -> None:
         """Called by the framework once all applications are there."""
         super().start()
+        self._report_other_applications()
         web = self._web()
         for work in (self._attend, self.event_loop.run, self.event_loop.run_slots, self.event_loop.saver.run):
             shim.spawn(work)

@@ -209,6 +209,14 @@ def match_problem(connection: Connection, match: Mapping[str, Any]) -> str | Non
     return None
 
 
+def other_applications(own: str) -> list[str]:
+    """Modules of the applications that this process runs beside those of the package ``own`` and the framework's own
+    handler of connections. Complete once the manager starts the first application.
+    """
+    modules = {str(type(app).__module__) for app in _manager.SERVICE_BRICKS.values()}
+    return sorted(name for name in modules if not name.startswith((f"{own}.", f"{FRAMEWORK}.controller.")))
+
+
 def set_defaults(**values: object) -> None:
     """Defaults of the framework's options; what the command line says wins."""
     for name, value in values.items():

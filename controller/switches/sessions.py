@@ -411,6 +411,9 @@ class SwitchSession:
         if self._readback_xid or self._groups_xid is not None:
             return
         ours = [rule for rule in self._reading if is_ours(rule.cookie)]
+        if foreign := [rule.table for rule in self._reading if not is_ours(rule.cookie)]:
+            tables = ", ".join(map(str, sorted(set(foreign))))
+            self.report(f"rules of other programs, which HyRoads does not remove: {len(foreign)}, in tables {tables}")
         access = [rule for rule in ours if is_access(rule.table, rule.priority)]
         learned = [rule for rule in ours if is_learned(rule.priority)]
         known = {rule.key for rule in (*learned, *access)}
