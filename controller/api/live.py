@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 
+from hyroads.controller.core.interference import Interference
+from hyroads.controller.core.link_busy import LinkBusy
 from hyroads.controller.core.network import Link
-from hyroads.controller.core.traffic_meter import COUNTERS, Busy, Snapshot, TrafficMeter
+from hyroads.controller.core.traffic_meter import COUNTERS, Snapshot, TrafficMeter
 from hyroads.controller.model.live_document import LiveLog
 from hyroads.controller.model.plan import MULTIPATH, FlowPlan, Plan, PlannedPath
 from hyroads.controller.model.state import Origin
@@ -94,7 +97,7 @@ class LiveDocument:
             plan.planned_mbps() if plan is not None else {},
             loop.planned_airtime().tolist(),
         )
-        return self._rows.texts(self.traffic.snapshot(now_s))
+        return self._rows.texts(self.traffic.snapshot(now_s), loop.state.network.interference)
 
     def _flow(self, planned: FlowPlan, now_s: float) -> str:
         flow = planned.spec.id
@@ -121,7 +124,6 @@ class LiveDocument:
 
 
 NO_RATE = (None, None)
-NOT_BUSY = Busy(-1.0, COUNTERS, 0.0)
 
 
 class _LinkRows:
@@ -131,12 +133,7 @@ class _LinkRows:
 
     def __init__(self, links: Sequence[Link]) -> None:
         self._ids = [link.id for link in links]
-        ends = [((link.source, link.technology), (link.target, link.technology)) for link in links]
-        self._interfaces = list(dict.fromkeys(end for pair in ends for end in pair))
-        place = {interface: at for at, interface in enumerate(self._interfaces)}
-        self._here = np.array([place[leaving] for leaving, _ in ends], dtype=np.intp)
-        self._there = np.array([place[arriving] for _, arriving in ends], dtype=np.intp)
-        self._at = {link: at for at, link in enumerate(self._ids)}
+        self._busy = LinkBusy(links)
         self._known: list[object] = [None, None]
         self._capacities: Sequence[float] = ()
         self._begin: list[str] = []
@@ -164,29 +161,26 @@ class _LinkRows:
                 for link, value in zip(self._ids, airtime, strict=True)
             ]
 
-    def texts(self, now: Snapshot) -> Texts:
-        """All rows, by link."""
-        rates = [now.idle.get(each, NO_RATE) for each in self._interfaces]
-        busy = [now.busy.get(each, NOT_BUSY) for each in self._interfaces]
-        shares = np.array([each.share for each in busy])
-        busier = np.where(shares[self._here] >= shares[self._there], self._here, self._there)
+    def texts(self, now: Snapshot, interference: Interference) -> Texts:
+        """All rows, by link, of a snapshot and the interference in force."""
+        found = self._busy.columns(now, interference, self._capacities)
+        rates = [now.idle.get(each, NO_RATE) for each in self._busy.interfaces]
         rate_texts, rate_from = [_short(each[0]) for each in rates], [_RATE_FROM[each[1]] for each in rates]
-        busy_texts, busy_from = [_percent(each.share) for each in busy], [_BUSY_FROM[each.source] for each in busy]
-        found = {
-            link: f"{begin}{rate_texts[here]},{busy_texts[at]}{end}{rate_from[here] + busy_from[at]}]"
-            for link, begin, end, here, at in zip(
-                self._ids, self._begin, self._end, self._here.tolist(), busier.tolist(), strict=True
-            )
+        sources = [_BUSY_FROM[now.busy[each].source] if each in now.busy else 0 for each in self._busy.interfaces]
+        here = self._busy.sender.tolist()
+        texts, places = [rate_texts[at] for at in here], [rate_from[at] for at in here]
+        for at, reading in found.readings.items():
+            texts[at], places[at] = _short(reading.rate_mbps), _RATE_FROM[reading.rate_from]
+        # Links of one domain have the same share.
+        shares, share_of = np.unique(found.busy, return_inverse=True)
+        unmeasured = [_BUSY_FROM[None if math.isnan(share) else COUNTERS] for share in shares.tolist()]
+        share_texts = [_percent(None if math.isnan(share) else share) for share in shares.tolist()]
+        measured = (share_of.tolist(), found.told_by.tolist())
+        columns = zip(self._ids, self._begin, self._end, texts, places, *measured, strict=True)
+        return {
+            link: f"{begin}{rate},{share_texts[share]}{end}{place + (sources[by] if by >= 0 else unmeasured[share])}]"
+            for link, begin, end, rate, place, share, by in columns
         }
-        unknown = np.array([each not in now.idle for each in self._interfaces])
-        odd = np.flatnonzero((shares[busier] < 0) | unknown[self._here]).tolist()
-        for at in {*odd, *(self._at[link] for link in now.paths if link in self._at)}:
-            of = now.reading(self._ids[at], self._capacities[at] or None)
-            source = _RATE_FROM[of.rate_from] + _BUSY_FROM[of.busy_from]
-            found[self._ids[at]] = (
-                f"{self._begin[at]}{_short(of.rate_mbps)},{_percent(of.busy)}{self._end[at]}{source}]"
-            )
-        return found
 
 
 def _text(value: object) -> str:

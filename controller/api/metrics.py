@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 from prometheus_client.core import HistogramMetricFamily
 
 from hyroads.controller.control.reports import Side
 from hyroads.controller.control.telemetry import TelemetryIngest
+from hyroads.controller.core.link_busy import LinkBusy
 from hyroads.controller.core.traffic_meter import TrafficMeter
 from hyroads.controller.framework import ryu_shim as shim
 from hyroads.controller.model.plan import MULTIPATH, FlowPlan, PlannedPath
@@ -75,9 +75,7 @@ class NetworkMetrics:
         self._faults = LinkFaults(self.event_loop)
         self._ports_told = Labelled((*_SWITCH, "port"), ())
         self._link = Labelled(_LINK, [(link.id, link.technology) for link in links])
-        ends = [((link.source, link.technology), (link.target, link.technology)) for link in links]
-        self._place = {end: at for at, end in enumerate(dict.fromkeys(end for both in ends for end in both))}
-        self._ends = np.array([[self._place[end] for end in both] for both in ends], dtype=np.intp).reshape(-1, 2)
+        self._busy = LinkBusy(links)
 
     def collect(self) -> Families:
         """All metrics as of now, those of services included."""
@@ -99,14 +97,16 @@ class NetworkMetrics:
             "hyroads_link_capacity_bytes_per_second", "Capacity at L2 payload that rates count on", labels=_LINK
         )
         planned = Gauge("hyroads_link_planned_bytes_per_second", "Planned rate of all flows together", labels=_LINK)
-        busy = Gauge("hyroads_link_busy_ratio", "Measured busy share at the busier end of the link", labels=_LINK)
+        busy = Gauge("hyroads_link_busy_ratio", "Measured busy share of the medium of the link", labels=_LINK)
         rates = event_loop.plan.planned_mbps() if event_loop.plan else {}
         down = self._faults.down()
         up.add_column(self._link, [link.id not in down for link in links])
         capacity.add_column(self._link, (loop.state.problem.capacity_mbps * BYTES_PER_MBIT).tolist())
         planned.add_column(self._link, [rates[link.id] * BYTES_PER_MBIT if link.id in rates else 0.0 for link in links])
         if self.traffic is not None:
-            busy.add_column(self._link, self._busy(self.traffic, loop.state.problem.capacity_mbps.tolist()))
+            now = self.traffic.snapshot(event_loop.clock())
+            found = self._busy.columns(now, loop.state.network.interference, loop.state.problem.capacity_mbps.tolist())
+            busy.add_column(self._link, [None if math.isnan(share) else share for share in found.busy.tolist()])
         yield from (up, capacity, planned, busy)
         if self.traffic is not None:
             carried = Counter(
@@ -118,20 +118,6 @@ class NetworkMetrics:
             for name, (octets, source) in self.traffic.bytes_of_links().items():
                 carried.add_metric((name, technology[name], source), octets)
             yield carried
-
-    def _busy(self, traffic: TrafficMeter, capacity_mbps: Sequence[float]) -> list[float | None]:
-        """Of each link the busy share at its busier end; without radios its rate over its capacity."""
-        now = traffic.snapshot(self.event_loop.clock())
-        shares = np.full(len(self._place), np.nan)
-        for interface, busy in now.busy.items():
-            if interface in self._place:
-                shares[self._place[interface]] = busy.share
-        links = self.event_loop.context.network.links
-        told = np.fmax(*shares[self._ends].T).tolist()
-        return [
-            now.reading(link.id, capacity or None).busy if math.isnan(share) else share
-            for link, capacity, share in zip(links, capacity_mbps, told, strict=True)
-        ]
 
     def _domains(self) -> Families:
         loop = self.event_loop.live.loop

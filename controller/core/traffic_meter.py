@@ -22,8 +22,8 @@ A sender without a switch (a plain client) has no port counter: what the receivi
 link arrives there; it is 0 if the other links that arrive there explain all of it, and None otherwise.
 Less than ``QUIET_MBPS`` on a port is keep-alives and hello frames, and taken as what the agents count, or 0.
 
-*The busy share of a link.* What a radio says at the busier end of the link ("radio" or "snmp"); without any, the link's
-rate over its capacity ("counters"); without a rate or a capacity None.
+*The busy share of a link.* Here only what a radio says at the busier end of the link ("radio" or "snmp"), else None.
+Where no radio measures it, ``core.link_busy`` works it out from the rates of the link's interference domain.
 """
 
 from __future__ import annotations
@@ -91,18 +91,20 @@ class Busy(NamedTuple):
 
 
 class Snapshot(NamedTuple):
-    """What is known of all links at one moment; ``reading`` tells of any of them, by its id and its capacity.
+    """What is known of all links at one moment; ``reading`` gives the figures of any of them, by its id.
 
     In a large network most links are on no path, and all of these that leave one interface have the same rate, so that
     whoever shows all links needs to ask ``reading`` for few: for those in ``paths``, and those that leave an interface
     which ``idle`` does not name. ``idle`` are the rates of the others by the interface that they leave, ``busy`` the
-    busy shares by interface; a link's is that of its busier end.
+    busy shares by interface; a link's is that of its busier end. ``unexplained`` is the traffic in Mb/s, by interface,
+    that a port which several links leave has sent and no path over these links has.
     """
 
     idle: Mapping[Interface, Rate]
+    unexplained: Mapping[Interface, float]
     busy: Mapping[Interface, Busy]
     paths: Collection[str]
-    reading: Callable[[str, float | None], LinkReading]
+    reading: Callable[[str], LinkReading]
 
 
 class _Known(NamedTuple):
@@ -182,15 +184,25 @@ class TrafficMeter:
         received = {each: self._receivers[each].rate_mbps(now_s) for each in asked & self._receivers.keys()}
         known = _Known(ports, received, busy, paths, {self._interface(link) for link, mbps in paths.items() if mbps})
         idle = {each: self._of_port(each, mbps, None, known) for each, mbps in ports.items() if mbps is not None}
-        return Snapshot(idle, busy, paths.keys(), lambda link, capacity: self._reading(link, capacity, known))
+        rest = {each: self._unexplained(each, mbps, paths) for each, mbps in ports.items() if mbps is not None}
+        unexplained = {each: mbps for each, mbps in rest.items() if mbps > 0.0}
+        return Snapshot(idle, unexplained, busy, paths.keys(), lambda link: self._reading(link, known))
 
-    def links(self, capacity_mbps: Mapping[str, float | None], now_s: float) -> dict[str, LinkReading]:
-        """:meth:`link` of all links that ``capacity_mbps`` names."""
+    def _unexplained(self, interface: Interface, port_mbps: float, paths: Mapping[str, float | None]) -> float:
+        links = self._leaving[interface]
+        if len(links) == 1 or port_mbps < QUIET_MBPS:
+            return 0.0
+        rest_mbps = port_mbps - sum(paths.get(link) or 0.0 for link in links)
+        # Ports and agents are not read at the same moment.
+        return rest_mbps if rest_mbps > SKEW * port_mbps else 0.0
+
+    def links(self, names: Iterable[str], now_s: float) -> dict[str, LinkReading]:
+        """:meth:`link` of all links with these ids."""
         now = self.snapshot(now_s)
-        return {link: now.reading(link, capacity) for link, capacity in capacity_mbps.items()}
+        return {link: now.reading(link) for link in names}
 
-    def link(self, link: str, capacity_mbps: float | None, now_s: float) -> LinkReading:
-        """What a link carries now; the capacity, if it is known, is only used for the busy share."""
+    def link(self, link: str, now_s: float) -> LinkReading:
+        """What a link carries now."""
         known = self._links.get(link)
         if known is None:
             return UNKNOWN_LINK
@@ -203,13 +215,13 @@ class TrafficMeter:
         }
         paths = self._paths.links_mbps(now_s)
         accounted = {self._interface(other) for other, mbps in paths.items() if mbps}
-        return self._reading(link, capacity_mbps, _Known(ports, received, busy, paths, accounted))
+        return self._reading(link, _Known(ports, received, busy, paths, accounted))
 
     def _interface(self, link: str) -> Interface | None:
         known = self._links.get(link)
         return None if known is None else (known.source, known.technology)
 
-    def _reading(self, link: str, capacity_mbps: float | None, known: _Known) -> LinkReading:
+    def _reading(self, link: str, known: _Known) -> LinkReading:
         found = self._links.get(link)
         if found is None:
             return UNKNOWN_LINK
@@ -217,11 +229,9 @@ class TrafficMeter:
         leaving, arriving = self._ends[link]
         here, there = known.busy.get(leaving), known.busy.get(arriving)
         busiest = here if there is None or (here is not None and here.share >= there.share) else there
-        if busiest is not None:
-            return LinkReading(rate_mbps, rate_from, busiest.share, busiest.source)
-        if rate_mbps is None or not capacity_mbps:
+        if busiest is None:
             return LinkReading(rate_mbps, rate_from, None, None)
-        return LinkReading(rate_mbps, rate_from, min(1.0, rate_mbps / capacity_mbps), COUNTERS)
+        return LinkReading(rate_mbps, rate_from, busiest.share, busiest.source)
 
     def _rate(self, link: Link, known: _Known) -> Rate:
         interface = self._ends[link.id][0]

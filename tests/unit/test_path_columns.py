@@ -127,7 +127,7 @@ class World:
             links_mbps, now = self.wanted.links_mbps(now_s), self.meter.snapshot(now_s)
             assert set(now.paths) == set(links_mbps)
             for link in LINKS:
-                mbps = now.reading(link, None).rate_mbps
+                mbps = now.reading(link).rate_mbps
                 assert mbps == (None if links_mbps.get(link) is None else pytest.approx(links_mbps[link]))
         for link in LINKS:
             carried = self.wanted.carried.get(link)

@@ -10,7 +10,6 @@ from told_meter import Heard, tell
 from hyroads.controller.core.growth import FRESH_S, Counted, Growth
 from hyroads.controller.core.netfile import load_text
 from hyroads.controller.core.traffic_meter import (
-    COUNTERS,
     PATHS,
     PORT,
     RADIO,
@@ -55,7 +54,7 @@ def test_a_port_that_one_link_leaves_tells_all_that_the_link_carries() -> None:
     of = meter()
     for second in range(3):
         of.port(("a", "plc"), counted(second, 4.0), second)
-    assert of.link("ab", 10.0, 2.0) == (pytest.approx(4.0), PORT, pytest.approx(0.4), COUNTERS)
+    assert of.link("ab", 2.0) == (pytest.approx(4.0), PORT, None, None)
     assert of.link_bytes("ab") == (1_000_000, PORT)
 
 
@@ -64,8 +63,8 @@ def test_of_a_shared_port_links_are_told_apart_by_the_paths_that_agents_count() 
     send(of, 6.0, "ab-wifi")
     for second in range(3):
         of.port(("a", "wifi"), counted(second, 6.5), second)
-    assert of.link("ab-wifi", 20.0, 2.0) == (pytest.approx(6.0), PATHS, pytest.approx(0.3), COUNTERS)
-    assert of.link("ac-wifi", 20.0, 2.0) == (0.0, PATHS, 0.0, COUNTERS)
+    assert of.link("ab-wifi", 2.0) == (pytest.approx(6.0), PATHS, None, None)
+    assert of.link("ac-wifi", 2.0) == (0.0, PATHS, None, None)
     assert of.link_bytes("ab-wifi") == (1_500_000, PATHS) and of.link_bytes("ac-wifi") is None
 
 
@@ -73,7 +72,7 @@ def test_a_shared_port_that_sends_what_no_agent_counts_leaves_its_links_unknown(
     of = meter()
     for second in range(3):
         of.port(("a", "wifi"), counted(second, 6.5), second)
-    assert of.link("ab-wifi", 20.0, 2.0) == UNKNOWN_LINK
+    assert of.link("ab-wifi", 2.0) == UNKNOWN_LINK
 
 
 def test_what_comes_from_a_sender_without_counters_is_told_by_the_receiving_port_if_it_can() -> None:
@@ -81,8 +80,8 @@ def test_what_comes_from_a_sender_without_counters_is_told_by_the_receiving_port
     for second in range(3):
         of.port(("b", "plc"), counted(second, 0.0), second, received=counted(second, 3.0))
         of.port(("b", "wifi"), counted(second, 0.0), second, received=counted(second, 0.01))
-    assert of.link("ab", None, 2.0)[:2] == (pytest.approx(3.0), PORT)
-    assert of.link("ab-wifi", None, 2.0)[:2] == (0.0, PORT)
+    assert of.link("ab", 2.0)[:2] == (pytest.approx(3.0), PORT)
+    assert of.link("ab-wifi", 2.0)[:2] == (0.0, PORT)
 
 
 @pytest.mark.parametrize(("received_mbps", "of_plain"), [(4.0, 0.0), (6.0, None)])
@@ -100,23 +99,23 @@ interference: {rule: technology}
     for second in range(3):
         of.port(("a", "wifi"), counted(second, 4.0), second)
         of.port(("b", "wifi"), counted(second, 0.0), second, received=counted(second, received_mbps))
-    assert of.link("pb", None, 2.0).rate_mbps == of_plain
-    assert of.links({"pb": None}, 2.0) == {"pb": of.link("pb", None, 2.0)}
+    assert of.link("pb", 2.0).rate_mbps == of_plain
+    assert of.links(["pb"], 2.0) == {"pb": of.link("pb", 2.0)}
 
 
 def test_hello_frames_are_no_traffic() -> None:
     of = meter()
     for second in range(3):
         of.port(("a", "plc"), counted(second, 0.013), second)
-    assert of.link("ab", 10.0, 2.0)[:3] == (0.0, PORT, 0.0)
+    assert of.link("ab", 2.0)[:2] == (0.0, PORT)
 
 
 def test_a_plan_or_a_capacity_alone_says_nothing() -> None:
     of = meter()
-    assert of.link("ab", 10.0, 0.0) == UNKNOWN_LINK and of.link("nowhere", 10.0, 0.0) == UNKNOWN_LINK
+    assert of.link("ab", 0.0) == UNKNOWN_LINK and of.link("nowhere", 0.0) == UNKNOWN_LINK
     assert of.path_reading(("f", 1), 0.0) == UNKNOWN_PATH and of.link_bytes("ab") is None
     of.port(("a", "plc"), counted(0, 4.0), 0)
-    assert of.link("ab", 10.0, 0.0) == UNKNOWN_LINK, "one reading is no rate"
+    assert of.link("ab", 0.0) == UNKNOWN_LINK, "one reading is no rate"
 
 
 def test_a_radio_goes_before_counters_at_the_busier_end_and_ages() -> None:
@@ -126,15 +125,15 @@ def test_a_radio_goes_before_counters_at_the_busier_end_and_ages() -> None:
     of.radio(("a", "plc"), 0.5, RADIO, 2.0)
     of.radio(("b", "plc"), 0.7, RADIO, 2.0)
     of.radio(("b", "plc"), None, RADIO, 9.0)
-    assert of.link("ab", 10.0, 2.0)[2:] == (0.7, RADIO)
-    assert of.link("ab", 10.0, 2.1 + FRESH_S) == UNKNOWN_LINK, "what was read long ago says nothing of now"
+    assert of.link("ab", 2.0)[2:] == (0.7, RADIO)
+    assert of.link("ab", 2.1 + FRESH_S) == UNKNOWN_LINK, "what was read long ago says nothing of now"
 
 
 def test_behind_the_first_link_a_path_carries_what_arrives() -> None:
     of = meter()
     send(of, 8.0, "ab-wifi", "ab", received=6.0, lost=(0, 1, 2))
-    assert of.link("ab-wifi", None, 2.0).rate_mbps == pytest.approx(8.0)
-    assert of.link("ab", None, 2.0).rate_mbps == pytest.approx(6.0)
+    assert of.link("ab-wifi", 2.0).rate_mbps == pytest.approx(8.0)
+    assert of.link("ab", 2.0).rate_mbps == pytest.approx(6.0)
     found = of.path_reading(("f", 1), 2.0)
     assert found == (pytest.approx(8.0), pytest.approx(6.0), pytest.approx(0.25), 4.0)
 
@@ -152,7 +151,7 @@ def test_paths_that_are_gone_are_forgotten_but_not_what_they_carried() -> None:
     of = meter()
     send(of, 8.0, "ab")
     tell(of, 2.0, {})
-    assert of.path_reading(("f", 1), 2.0) == UNKNOWN_PATH and of.link("ab", 10.0, 2.0) == UNKNOWN_LINK
+    assert of.path_reading(("f", 1), 2.0) == UNKNOWN_PATH and of.link("ab", 2.0) == UNKNOWN_LINK
     assert of.link_bytes("ab") == (2_000_000, PATHS)
 
 
@@ -179,6 +178,5 @@ def test_all_links_at_once_are_what_each_of_them_is(rates: list[float], interval
         of.port(("a", "plc"), counted(now_s, rates[0]), now_s)
         of.port(("a", "wifi"), counted(now_s, rates[1]), now_s)
         tell(of, now_s, {("f", 1): (["ab-wifi", "ab"], Heard(counted(now_s, rates[2]), None))})
-    capacity: dict[str, float | None] = {"ab": 10.0, "ab-wifi": 20.0, "ac-wifi": None}
-    now_s = 2 * interval_s
-    assert of.links(capacity, now_s) == {link: of.link(link, mbps, now_s) for link, mbps in capacity.items()}
+    links, now_s = ["ab", "ab-wifi", "ac-wifi"], 2 * interval_s
+    assert of.links(links, now_s) == {link: of.link(link, now_s) for link in links}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,9 @@ from told_meter import Heard, tell
 
 from hyroads.controller.api.live import _LinkRows, _percent, _short
 from hyroads.controller.core.growth import Counted
+from hyroads.controller.core.link_busy import LinkBusy
 from hyroads.controller.core.netfile import load_text
-from hyroads.controller.core.traffic_meter import RADIO, SNMP, TrafficMeter
+from hyroads.controller.core.traffic_meter import COUNTERS, RADIO, SNMP, TrafficMeter
 from hyroads.rest.live import COLUMNS, SOURCES, LiveSchema
 
 NETWORK = load_text(
@@ -73,18 +75,23 @@ def test_each_row_is_what_the_meter_says_of_its_link_whatever_was_told_before(
     for measured, capacities in seconds:
         meter = fed(measured)
         rows.told(capacities, down, planned, [0.25] * 4)
-        found = json.loads("{" + ",".join(rows.texts(meter.snapshot(3.0)).values()) + "}")
+        now = meter.snapshot(3.0)
+        found = json.loads("{" + ",".join(rows.texts(now, NETWORK.interference).values()) + "}")
         assert list(found) == IDS
-        for link, capacity in zip(IDS, capacities, strict=True):
-            of = meter.link(link, capacity or None, 3.0)
+        shares = LinkBusy(NETWORK.links).columns(now, NETWORK.interference, capacities).busy.tolist()
+        for link, capacity, share in zip(IDS, capacities, shares, strict=True):
+            of = meter.link(link, 3.0)
+            busy = None if math.isnan(share) else share
+            by_counters = None if busy is None else COUNTERS
+            assert of.busy in (None, busy), "radios go before counters"
             assert dict(zip(COLUMNS["links"], found[link], strict=True)) == {
                 "up": int(link not in down),
                 "capacity_mbps": capacity or None,
                 "rate_mbps": json.loads(_short(of.rate_mbps)),
-                "busy_percent": json.loads(_percent(of.busy)),
+                "busy_percent": json.loads(_percent(busy)),
                 "planned_mbps": json.loads(_short(planned.get(link, 0.0))),
                 "planned_busy_percent": 25,
-                "source": SOURCES.index((of.rate_from, of.busy_from)),
+                "source": SOURCES.index((of.rate_from, of.busy_from or by_counters)),
             }
 
 

@@ -79,7 +79,7 @@ class Metered:
                 carry += bool(reading.sent_mbps)
         now, mbps = of.snapshot(now_s), self.wanted.links_mbps(now_s)
         assert set(now.paths) == set(mbps)
-        assert all(now.reading(link, None).rate_mbps == pytest.approx(mbps[link]) for link in mbps)
+        assert all(now.reading(link).rate_mbps == pytest.approx(mbps[link]) for link in mbps)
         assert {link: octets for link, (octets, _) in of.bytes_of_links().items()} == self.wanted.carried
         sent = {each: points[-1].bytes[1] for each, points in self.telemetry.ingest.ports._agents.items()}
         assert sent == self.wanted.sent_bytes
