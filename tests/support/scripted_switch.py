@@ -26,6 +26,7 @@ class ScriptedSwitch(threading.Thread):
         self.ports = ports
         self.got_s = 0.0
         self.entries = 0
+        self.flow_mods = 0
         self.questions = 0
         self.hangs = threading.Event()
         self._data = b""
@@ -83,9 +84,11 @@ class ScriptedSwitch(threading.Thread):
             self._send(b"", xid, BARRIER_REPLY)
         elif kind == wire.ECHO_REQUEST:
             self._send(b"", xid, wire.ECHO_REPLY)
-        elif kind == FLOW_MOD and message[24] == 0 and message[25] == 0:
-            self.got_s = time.perf_counter()
-            self.entries += 1
+        elif kind == FLOW_MOD:
+            self.flow_mods += 1
+            if message[24] == 0 and message[25] == 0:
+                self.got_s = time.perf_counter()
+                self.entries += 1
 
     def _send(self, body: bytes, xid: int, kind: int) -> None:
         try:
