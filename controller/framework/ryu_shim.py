@@ -1,4 +1,4 @@
-"""The only module that imports Ryu; os-ken has the same shape and takes its place when Ryu is not installed.
+"""The only module that imports Ryu; os-ken has the same shape and takes its place where :mod:`.launcher` chooses it.
 
 Gives the rest of the controller: the base class of the application, :func:`on` for handlers, green threads and sockets,
 the OpenFlow connection as a small :class:`Connection`, and :func:`guard_parser`, which stands in front of the
