@@ -8,14 +8,14 @@ import shutil
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-from tests.support.controller_process import ControllerProcess, eventually
-from tests.support.scripted_switch import ScriptedSwitch
+from controller_process import ControllerProcess, eventually
+from scripted_switch import ScriptedSwitch
 
 ROOT = Path(__file__).resolve().parents[2]
 # Hides a package from the controller, runs it, and writes at its end which frameworks it has imported.
@@ -84,12 +84,27 @@ def test_os_ken_takes_options_and_reports_wrong_ones() -> None:
     assert wrong.returncode == 2 and "--no-such" in wrong.stderr
 
 
+def _runs(python: str) -> bool:
+    return subprocess.run([python, "-c", ""], check=False, capture_output=True).returncode == 0
+
+
+def _pythons_3_13() -> Iterator[str]:
+    """Python 3.13 on PATH, and those of pyenv, whose shim runs only a version that is switched on."""
+    if (found := shutil.which("python3.13")) is not None:
+        yield found
+    if shutil.which("pyenv") is not None:
+        listed = subprocess.run(["pyenv", "versions", "--bare"], check=False, capture_output=True, text=True).stdout
+        for version in (each for each in listed.split() if each.startswith("3.13.")):
+            prefix = subprocess.run(["pyenv", "prefix", version], check=False, capture_output=True, text=True).stdout
+            yield f"{prefix.strip()}/bin/python3.13"
+
+
 @pytest.fixture(scope="module")
 def newest(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
     """Python 3.13 of this machine, and a folder with the pinned packages for it."""
-    python = shutil.which("python3.13")
-    if python is None or subprocess.run([python, "-c", ""], check=False, capture_output=True).returncode:
-        pytest.skip("python3.13 is not on PATH")
+    python = next(filter(_runs, _pythons_3_13()), None)
+    if python is None:
+        pytest.skip("there is no Python 3.13, neither on PATH nor in pyenv")
     folder = tmp_path_factory.mktemp("python3.13")
     pins, site = folder / "pins.txt", folder / "site"
     selected = [sys.executable, ROOT / "scripts/pins.py", ROOT / "requirements.txt", "--without", LEFT_OUT]
