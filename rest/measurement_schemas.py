@@ -282,6 +282,9 @@ class SlotsSchema(Schema):
         keys=fields.String(), values=fields.Integer(), **required("quality -> how many links are known so")
     )
     silent_interfaces = fields.List(fields.String(), **required("node and technology"))
+    without_busy_time = fields.List(
+        fields.String(), **required("node and technology: bandits take what arrives instead of busy times there")
+    )
 
 
 class FaultSchema(Schema):

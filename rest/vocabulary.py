@@ -362,7 +362,8 @@ def _made(schema: Document, schemas: Mapping[str, Document], name: str, depth: i
 
 
 # Lists of what has an example itself.
-_SINGULAR = {"hears": "node", "transmissions": "node", "silent_interfaces": "interface"}
+_SINGULAR = {"hears": "node", "transmissions": "node", "silent_interfaces": "interface",
+             "without_busy_time": "interface"}  # fmt: skip
 _KINDS: Mapping[str, type | tuple[type, ...]] = {
     "string": str, "integer": int, "number": (int, float), "boolean": bool, "object": dict, "array": list,
     "null": type(None),

@@ -122,6 +122,7 @@ def health_document(loop: LiveLoop, slots: SlotClock, settings: Settings) -> Doc
         "max_airtime": allocation.max_airtime if allocation else None,
         "estimates": {quality.value: count for quality, count in estimates.items()},
         "silent_interfaces": [" ".join(interface) for interface in (loop.last.result.stale if loop.last else ())],
+        "without_busy_time": [" ".join(interface) for interface in sorted(loop.override.without_busy_time())],
     }
 
 

@@ -74,10 +74,26 @@ def arm_rows(network: Network, arm: Arm, hears: Mapping[Interface, Collection[in
 
 @dataclass(frozen=True, eq=False)
 class PathSample:
-    """A path alone was sent at a rate; ``busy`` is the share of time that this made every interface busy."""
+    """A path alone was sent at a rate; ``busy`` is the share of time that this made every interface busy.
+
+    The interfaces in ``unmeasured`` were not read: their shares follow from the rate at which packets arrived.
+    """
 
     rate_mbps: float
     busy: Mapping[Interface, float]
+    unmeasured: frozenset[Interface] = frozenset()
+
+
+def mean_airtime(samples: Sequence[PathSample], group: Collection[Interface]) -> tuple[float, bool] | None:
+    """The mean airtime in s/Mb of a path at a group of interfaces, and whether it was measured; None without samples.
+
+    Measured and unmeasured samples are not mixed: those of the newest sample's kind count.
+    """
+    found = [(s.busy[i] / s.rate_mbps, i not in s.unmeasured) for s in samples for i in group if i in s.busy]
+    if not found:
+        return None
+    is_measured = found[-1][1]
+    return float(np.mean([airtime for airtime, measured in found if measured == is_measured])), is_measured
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,10 +145,10 @@ def measured_airtime(
         if path in dead:
             continue
         for row, group in enumerate(rows.groups):
-            found = [s.busy[i] / s.rate_mbps for s in samples.get(path, ()) for i in group if i in s.busy]
-            if not found:
+            found = mean_airtime(samples.get(path, ()), group)
+            if found is None:
                 return None
-            alpha[row, column] = np.mean(found)
+            alpha[row, column] = found[0]
         if not alpha[:, column].any():
             return None
     return Airtime(rows, alpha, frozenset(i for i, path in enumerate(rows.arm) if path in dead))

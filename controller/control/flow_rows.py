@@ -227,9 +227,12 @@ class FlowRows:
 
     def path_mbps(self, rates: FloatArray) -> FloatArray:
         """By path what arrived, or what was sent where nothing tells of that; nan: not known."""
-        padded = np.append(rates, np.nan)
-        received = padded[self.received]
-        return np.where(np.isnan(received), padded[self.sent], received)
+        received = self.arrived_mbps(rates)
+        return np.where(np.isnan(received), np.append(rates, np.nan)[self.sent], received)
+
+    def arrived_mbps(self, rates: FloatArray) -> FloatArray:
+        """By path what arrived; nan: not known."""
+        return np.append(rates, np.nan)[self.received]
 
     def offers(self, offered: Offered) -> Offers:
         """Of all flows that have offered something."""

@@ -18,12 +18,14 @@ from hyroads.controller.core.addressing import PathName
 from hyroads.controller.core.bandit.policy import Arms, BanditState, FloatArray, mean_of
 from hyroads.controller.core.bandit.policy import Policy as BanditPolicy
 from hyroads.controller.core.errors import HyroadsError
+from hyroads.controller.core.estimate.busy_time import Interface
 
-from .arm_airtime import Arm, PathSample
+from .arm_airtime import Arm, PathSample, mean_airtime
 
 LATEST = 8
 """So many samples of a path are told one by one."""
 MOST_PATHS, MOST_ARMS, MOST_SAMPLES = 64, 64, 4096
+MOST_INTERFACES = 4096
 MOST_FAILURES, MOST_COUNT = 32, 2**53
 
 
@@ -68,7 +70,7 @@ AGREEMENTS = 3
 @dataclass(frozen=True, eq=False)
 class Learned:
     """What the bandit of one flow knows. ``governs``: it decides the rates of its flow now. ``failures``: so many
-    probes in a row could not be read, ``problem`` says why.
+    probes in a row could not be read, ``problem`` says why. ``unread``: interfaces known to have no busy time.
     """
 
     policy: str
@@ -81,6 +83,7 @@ class Learned:
     failures: int
     problem: str | None
     governs: bool
+    unread: frozenset[Interface] = frozenset()
 
     def document(self) -> dict[str, Any]:
         """As JSON."""
@@ -98,6 +101,7 @@ class Learned:
             "failures": self.failures,
             "problem": self.problem,
             "governs": self.governs,
+            "unread": [list(interface) for interface in sorted(self.unread)],
         }
 
 
@@ -134,6 +138,8 @@ def _parsed(document: Mapping[str, Any], policies: Mapping[str, BanditPolicy[Any
         failures=_count(document["failures"], MOST_COUNT),
         problem=None if problem is None else str(problem)[:200],
         governs=document["governs"] is True,
+        # Controllers up to 0.3.0 have no such list.
+        unread=_interfaces(document.get("unread", [])),
     )
 
 
@@ -149,26 +155,36 @@ def _few(samples: Sequence[PathSample]) -> list[tuple[PathSample, int]]:
 def _mean(samples: Sequence[PathSample]) -> PathSample:
     """One that costs the mean airtime of several."""
     rate_mbps = float(np.mean([sample.rate_mbps for sample in samples]))
-    found: dict[Any, list[float]] = {}
-    for sample in samples:
-        for interface, busy in sample.busy.items():
-            found.setdefault(interface, []).append(busy / sample.rate_mbps)
-    return PathSample(rate_mbps, {interface: float(np.mean(each)) * rate_mbps for interface, each in found.items()})
+    busy, unmeasured = dict[Interface, float](), set[Interface]()
+    for interface in dict.fromkeys(each for sample in samples for each in sample.busy):
+        found = mean_airtime(samples, (interface,))
+        if found is not None:
+            busy[interface] = found[0] * rate_mbps
+            unmeasured |= set() if found[1] else {interface}
+    return PathSample(rate_mbps, busy, frozenset(unmeasured))
 
 
 def _sample_row(sample: PathSample, count: int) -> list[Any]:
     busy = [[node, technology, _short(share)] for (node, technology), share in sample.busy.items()]
-    return [count, _short(sample.rate_mbps), busy]
+    # Without unmeasured interfaces a row is as it was up to 0.3.0, so that older controllers can read it.
+    unmeasured = [[list(interface) for interface in sorted(sample.unmeasured)]] if sample.unmeasured else []
+    return [count, _short(sample.rate_mbps), busy, *unmeasured]
 
 
 def _samples(rows: Any) -> list[PathSample]:
     found: list[PathSample] = []
-    for count, rate_mbps, busy in _list(rows, MOST_SAMPLES):
+    for count, rate_mbps, busy, *more in _list(rows, MOST_SAMPLES):
         shares = {(str(node), str(technology)): _number(share) for node, technology, share in busy}
         if not _number(rate_mbps) > 0:
             raise ValueError("expected a rate above 0")
-        found += [PathSample(float(rate_mbps), shares)] * _count(count, MOST_SAMPLES - len(found))
+        (unmeasured,) = more or ([],)
+        sample = PathSample(float(rate_mbps), shares, _interfaces(unmeasured))
+        found += [sample] * _count(count, MOST_SAMPLES - len(found))
     return found
+
+
+def _interfaces(rows: Any) -> frozenset[Interface]:
+    return frozenset((str(node), str(technology)) for node, technology in _list(rows, MOST_INTERFACES))
 
 
 # -- the bandit's own state

@@ -31,6 +31,8 @@ RETRY_SLOTS = 20
 MOST_DOUBLINGS = 5
 # A path that carries less than this share of what it did, when losses had raised the suspicion, has become worse.
 WORSE = 0.75
+# A problem names this many interfaces.
+NAMED = 4
 POLICIES: Mapping[Policy, Hymab | HymabPlus] = {
     # The least share of probes of the thesis's testbed, with which it reaches 93 % (Henri 2018, chapter 4).
     Policy.HYMAB: Hymab(eps_min_quiet=0.02),
@@ -76,6 +78,8 @@ class Learner:
         self.since = 0
         self.trust = Trust()
         self.silent: dict[str, float] = {}
+        self.unread: frozenset[Interface] = frozenset()
+        """Interfaces of the arms that have no busy time, as far as is known."""
         self.problem: str | None = None
         self._arm = 0
         self._checking = False
@@ -123,6 +127,7 @@ class Learner:
         """Other arms or capacities: what was measured stays but for paths over ``touched`` links and their arms."""
         old = self.arms
         self.records = [_record(network, hears, arm) for arm in arms]
+        self.unread &= self._observers()
         origin = [old.index(arm) if arm in old and not _uses(arm, touched) else None for arm in self.arms]
         self.bandit = self.bandit.with_arms(self._planned(share), origin)
         self._forget(touched, {path for arm in arms for path in arm})
@@ -135,11 +140,11 @@ class Learner:
     def learned(self, *, governs: bool) -> Learned:
         """All of this that another controller needs; the same object until something of it that matters changes."""
         arms, known = self.bandit.state.arms, self._told
-        of = (arms, self.samples, self.dead, self.trust, self._failures, self.problem, governs, self.arms)
+        of = (arms, self.samples, self.dead, self.trust, self._failures, self.problem, governs, self.arms, self.unread)
         if known is None or any(now is not then for now, then in zip(of[:2], known[0], strict=False)) or of != known[0]:
             made = Learned(
                 self.spec.policy.value, self.arms, self.bandit.state, dict(self.samples), self.dead,
-                dict(self.silent), self.trust, self._failures, self.problem, governs,
+                dict(self.silent), self.trust, self._failures, self.problem, governs, self.unread,
             )  # fmt: skip
             known = self._told = of, made
         return known[1]
@@ -158,6 +163,7 @@ class Learner:
         paths = {path for arm in self.arms for path in arm}
         self.samples = {path: list(samples) for path, samples in learned.samples.items() if path in paths}
         self.dead, self.silent = learned.dead & paths, dict(learned.silent)
+        self.unread = learned.unread & self._observers()
         self.trust, self._failures, self.problem = learned.trust, learned.failures, learned.problem
         self._measure()
         # The next probe comes when it would have come there at the latest.
@@ -213,21 +219,30 @@ class Learner:
         else:
             self.bandit = self.bandit.observe(action)
 
-    def begin(self, now_s: float, share: Share, *, silent: bool) -> ArmProbe:
-        """The schedule grants the probe that was wanted."""
+    def begin(self, now_s: float, share: Share, *, silent: bool, occupied: Share) -> ArmProbe:
+        """The schedule grants the probe that was wanted; ``occupied`` is the share of time of other traffic by link."""
         self._arm, self.wanted = self.wanted or 0, None
         record = self.records[self._arm]
-        best = [a or b for a, b in zip(record.airtime.best_mbps(share), record.model.best_mbps(share), strict=True)]
-        observers = frozenset(i for each in self.records for group in each.rows.groups for i in group)
-        self.probe = new_probe(record.rows, observers, best, now_s, silent=silent)
+        best, alone = (
+            [a or b for a, b in zip(record.airtime.best_mbps(most), record.model.best_mbps(most), strict=True)]
+            for most in (share, {})
+        )
+        self.probe = new_probe(
+            record.rows, self._observers(), best, now_s,
+            silent=silent, unread=self.unread, occupied=occupied, alone_mbps=alone,
+        )  # fmt: skip
         return self.probe
+
+    def _observers(self) -> frozenset[Interface]:
+        return frozenset(i for each in self.records for group in each.rows.groups for i in group)
 
     def _learn(self, probe: ArmProbe, share: Share) -> None:
         record, samples = self.records[self._arm], probe.samples
         one = {path: [sample] for path, sample in samples.items()}
         single = measured_airtime(record.rows, one, probe.dead) if probe.failed is None else None
-        self.problem = probe.failed or (None if single else "a path made nothing busy: its probe did not get through")
+        self.unread, self.problem = probe.unread, _problem(probe.unread)
         if single is None:
+            self.problem = probe.failed or "a path made nothing busy: its probe did not get through"
             self._countdown = RETRY_SLOTS << min(self._failures, MOST_DOUBLINGS)
             self._failures += 1
             self.bandit = self.bandit.observe(Exploit(self._arm, ()))
@@ -335,6 +350,15 @@ def _worse_links(now: Airtime, then: Airtime) -> set[str]:
             if WORSE * new > old:
                 worse |= heard & set(path)
     return worse
+
+
+def _problem(unread: Collection[Interface]) -> str | None:
+    """What users read if interfaces have no busy time; it names the first few."""
+    if not unread:
+        return None
+    names = [" ".join(interface) for interface in sorted(unread)]
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return f"no busy time at {', '.join(names[:NAMED])}{more}: rates from what arrives"
 
 
 def _uses(arm: Arm, links: Collection[str]) -> bool:

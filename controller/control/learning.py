@@ -110,6 +110,10 @@ class Learning(RateOverride):
         self._tell()
         return rates
 
+    def without_busy_time(self) -> frozenset[Interface]:
+        """See :class:`RateOverride`."""
+        return frozenset(interface for learner in self._learners.values() for interface in learner.unread)
+
     def document(self, flow: str) -> dict[str, Any] | None:
         """The part ``bandit`` of a flow over REST; None for a flow without a bandit."""
         learner = self._learners.get(flow)
@@ -240,7 +244,7 @@ class Learning(RateOverride):
             learner.alerted()
 
     def _step(self, view: SlotView, flow: str, learner: Learner) -> None:
-        received = {path: rate for (name, path), rate in view.agents.path_mbps.items() if name == flow}
+        received = {path: rate for (name, path), rate in view.agents.arrived_mbps.items() if name == flow}
         learner.advance(view.now_s, self._readings, received, self._share[flow])
         if learner.probe is not None:
             return
@@ -264,7 +268,9 @@ class Learning(RateOverride):
             around = self._interferers(view, granted.flow, arm, others)
             index, external = view.network.link_index, _external(view)
             heard = any(external[index[link]] >= EXTERNAL_JUMP for path in arm for link in path)
-            learner.begin(view.now_s, self._share[granted.flow], silent=bool(around) or heard)
+            load = sum((others[name].load for name in around), external)
+            occupied = {link: float(load[index[link]]) for path in arm for link in path}
+            learner.begin(view.now_s, self._share[granted.flow], silent=bool(around) or heard, occupied=occupied)
 
     def _interferers(self, view: SlotView, flow: str, arm: Arm, others: Mapping[str, Competitor]) -> frozenset[str]:
         index = view.network.link_index

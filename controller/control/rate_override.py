@@ -13,6 +13,7 @@ from typing import Any
 
 from hyroads.controller.core.addressing import PathName
 from hyroads.controller.core.closed_loop import SlotResult
+from hyroads.controller.core.estimate.busy_time import Interface
 from hyroads.controller.core.estimate.link_estimate import Sample
 from hyroads.controller.core.infer.change import Change
 from hyroads.controller.core.network import Network
@@ -68,6 +69,10 @@ class RateOverride:
     def use_margins(self, margin: float, tcp_margin: float) -> None:
         """Other shares of airtime are left free from now on: of all domains, of those of TCP flows."""
 
+    def without_busy_time(self) -> frozenset[Interface]:
+        """The interfaces that it would read and that have no busy time; what arrives stands in for them."""
+        return frozenset()
+
     def document(self, flow: str) -> dict[str, Any] | None:
         """What it knows of a flow, for REST; None if it has nothing to do with it."""
         return None
@@ -96,6 +101,10 @@ class RateOverrides(RateOverride):
         """All use them."""
         for override in self._named.values():
             override.use_margins(margin, tcp_margin)
+
+    def without_busy_time(self) -> frozenset[Interface]:
+        """Those of all."""
+        return frozenset().union(*(override.without_busy_time() for override in self._named.values()))
 
     def document(self, flow: str) -> dict[str, Any]:
         """Name -> what that override knows of the flow, null where it has nothing to do with it."""

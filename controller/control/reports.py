@@ -229,7 +229,8 @@ class ReportRegistry:
         self._plan = plan
         rows, offered = self._rows_of(plan, pause), self._columns.offers(self._clock(), MAX_AGE_S)
         path_mbps = rows.path_mbps(offered.recent_mbps)
-        return AgentRates(PathRates(rows.paths, path_mbps), rows.offers(offered), rows.frame_bytes(offered))
+        arrived = PathRates(rows.paths, rows.arrived_mbps(offered.recent_mbps))
+        return AgentRates(PathRates(rows.paths, path_mbps), rows.offers(offered), rows.frame_bytes(offered), arrived)
 
     def _rows_of(self, plan: Plan, pause: Callable[[], object]) -> FlowRows:
         columns, structure = self._columns, plan.structure
@@ -364,6 +365,8 @@ class AgentRates:
     offers: Mapping[str, Offer] = field(default_factory=dict)
     frame_bytes: Mapping[str, float] = field(default_factory=dict)
     """Mean L2 payload of the frames of latency flows that sent."""
+    arrived_mbps: Mapping[tuple[str, PathName], float] = field(default_factory=dict)
+    """By (flow, path) what arrived, without paths of which the receiver says nothing."""
 
 
 NO_RATES = AgentRates()

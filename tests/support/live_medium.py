@@ -151,7 +151,7 @@ class LiveMedium:
             allowed = sum(self.loop.rates.get(flow, ()))
             total = sum(rates.values())
             offers[flow] = Offer(total, allowed, self.offered_mbps[flow] > allowed)
-        return AgentRates(paths, offers)
+        return AgentRates(paths, offers, arrived_mbps=paths)
 
 
 DIAMOND = TopologyContext.of(read_file(Path(__file__).resolve().parents[2] / "mininet" / "networks" / "diamond.yaml"))

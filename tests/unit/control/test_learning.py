@@ -25,10 +25,21 @@ def test_a_flow_that_is_tcp_leaves_the_margin_of_tcp() -> None:
     assert sum(bandit(world)["arms"][0]["rates_mbps"]) == pytest.approx(0.7 * BEST, rel=0.01)
 
 
-def test_without_readings_the_model_carries_the_flow_and_the_reason_is_told() -> None:
+def test_without_readings_and_reports_the_model_carries_the_flow_and_the_problem_says_why() -> None:
+    world = diamond(Policy.HYMAB)
+    world.readings = lambda interface: ()  # type: ignore[method-assign]
+    rates = world._agents
+    world._agents = lambda: replace(rates(), arrived_mbps={})  # type: ignore[method-assign]
+    world.run(20)
+    assert bandit(world)["problem"] == "neither busy times nor what arrives can be read"
+    # The model's rates, and now and then a try.
+    assert mean(world, 10) > 0.85 * MARGIN * BEST
+
+
+def test_without_readings_the_flow_learns_from_what_arrives() -> None:
     world = diamond(Policy.HYMAB)
     world.readings = lambda interface: ()  # type: ignore[method-assign]
     world.run(20)
-    assert "can't be read" in bandit(world)["problem"]
-    # The model's rates, and now and then a try.
-    assert mean(world, 10) > 0.85 * MARGIN * BEST
+    said = bandit(world)
+    assert said["problem"].startswith("no busy time at a plc, a wifi, ")
+    assert said["arms"][0]["mean_mbps"] == pytest.approx(MARGIN * BEST, rel=0.05)
