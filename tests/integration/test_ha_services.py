@@ -66,8 +66,15 @@ def test_copies_groups_reservations_and_slices_cost_nothing(tmp_path: Path) -> N
         assert [len(each) for each in kept(rig.standby).values()] == [0, 0, 1, 0, 1]
 
 
-def test_a_bandit_waits_for_its_next_probe_as_it_would_have_done(rig: HaRig) -> None:
-    """Nobody reads busy times here, so probes fail, and come ever more seldom."""
+@pytest.fixture
+def rig_without_arrivals(tmp_path: Path) -> Iterator[HaRig]:
+    with ha_rig(tmp_path, arrivals=False) as found:
+        yield found
+
+
+def test_a_bandit_waits_for_its_next_probe_as_it_would_have_done(rig_without_arrivals: HaRig) -> None:
+    """Neither busy times nor arrivals are reported here, so probes fail, and come ever more seldom."""
+    rig = rig_without_arrivals
     rig.warm()
     document = {"id": "learns", "from": "b1-3", "to": "b1-1", "policy": "hymab"}
     assert rig.leader.answer("POST", "/flows?wait=false", document)[0] == 202

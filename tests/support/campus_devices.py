@@ -16,12 +16,18 @@ class Devices:
     """The process of all scripted devices."""
 
     def __init__(
-        self, network: Path, *controllers: ControllerProcess, radios: bool, moving: float | None = None
+        self,
+        network: Path,
+        *controllers: ControllerProcess,
+        radios: bool,
+        moving: float | None = None,
+        arrivals: bool = True,
     ) -> None:
         openflow, agents = (str(one.openflow) for one in controllers), (str(one.agents) for one in controllers)
         ports = ["--openflow", *openflow, "--agents", *agents]
         command = [sys.executable, scripted_campus.__file__, str(network), *ports]
         command += [] if radios else ["--no-radios"]
+        command += [] if arrivals else ["--no-arrivals"]
         command += [] if moving is None else ["--moving", str(moving)]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 

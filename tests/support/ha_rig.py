@@ -29,7 +29,7 @@ QUIET_S = 3.0
 class HaRig:
     """Two controllers of a campus of scripted devices; the second is started when it is needed."""
 
-    def __init__(self, folder: Path, **more: Any) -> None:
+    def __init__(self, folder: Path, *, arrivals: bool = True, **more: Any) -> None:
         self.etcd = Etcd(folder / "etcd", [tuple(free_ports(2))], bound_to_parent=True)  # type: ignore[list-item]
         document = to_document(campus(random.Random(1), NODES))
         document["flows"] = [{"id": f"f{n}", "from": a, "to": b} for n, (a, b) in enumerate(ENDS)]
@@ -40,7 +40,7 @@ class HaRig:
         self.etcd.start()
         self.etcd.wait_ready()
         self.leader.__enter__()
-        self.devices = Devices(network, self.leader, self.standby, radios=False)
+        self.devices = Devices(network, self.leader, self.standby, radios=False, arrivals=arrivals)
 
     def close(self) -> None:
         for one in (self.leader, self.standby):

@@ -35,7 +35,8 @@ STANDBY_S = 1.0
 
 class Campus:
     """All devices of a network; :meth:`run` until whoever started this process says that it ends. ``moving``: the air
-    is noisy, with this probability of a row that moves (``noisy_air``); None: it is at rest.
+    is noisy, with this probability of a row that moves (``noisy_air``); None: it is at rest. ``arrivals``: agents
+    report what arrives by each path.
     """
 
     def __init__(
@@ -46,8 +47,9 @@ class Campus:
         *,
         radios: bool = True,
         moving: float | None = None,
+        arrivals: bool = True,
     ) -> None:
-        self.moving = moving
+        self.moving, self.arrivals = moving, arrivals
         self.network, self.openflow, self.agents_ports = network, openflow, agents
         self.addressing = Addressing.of(network)
         self._label = Labels.of(network, self.addressing).link
@@ -186,11 +188,14 @@ def main() -> int:
     parser.add_argument("--openflow", type=int, nargs="+", required=True, help="a port of each controller")
     parser.add_argument("--agents", type=int, nargs="+", required=True)
     parser.add_argument("--no-radios", action="store_true")
+    parser.add_argument("--no-arrivals", action="store_true")
     parser.add_argument("--moving", type=float, help="noisy air, with this probability of a row that moves")
     asked = parser.parse_args()
     gc.disable()
     network, radios = read_file(asked.network), not asked.no_radios
-    Campus(network, asked.openflow, asked.agents, radios=radios, moving=asked.moving).run()
+    Campus(
+        network, asked.openflow, asked.agents, radios=radios, moving=asked.moving, arrivals=not asked.no_arrivals
+    ).run()
     return 0
 
 

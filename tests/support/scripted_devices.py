@@ -241,7 +241,7 @@ class Agent(Device):
             return
         carried = self.campus.carried_bytes
         ingress = ",".join(self._sent(number, rates, carried) for number, rates in self.ingress.items())
-        egress = ",".join(self._received(number, paths, carried) for number, paths in self.egress)
+        egress = ",".join(self._received(number, paths, carried) for number, paths in self._arrivals())
         text = (
             f'{{"type":"report","seq":{"null" if seq is None else seq},"time_s":{self._at_s:.6f},'
             f'"revision":{self.revision},"ingress":[{ingress}],"egress":[{egress}],"links":{self._links_text or "[]"},'
@@ -296,7 +296,7 @@ class Agent(Device):
             if paths:
                 sent = f'"sent":{total},' if is_new else ""
                 ingress.append(f'{{"number":{number},{sent}"paths":[{",".join(paths)}]}}')
-        for number, ids in self.egress:
+        for number, ids in self._arrivals():
             paths, total = [], 0
             for path in ids:
                 count = int(carried[number, path])
@@ -313,6 +313,10 @@ class Agent(Device):
             yield f'"ingress":[{",".join(ingress)}]'
         if egress:
             yield f'"egress":[{",".join(egress)}]'
+
+    def _arrivals(self) -> list[tuple[int, tuple[int, ...]]]:
+        """By flow: the paths that it reports as receiver."""
+        return [(number, paths if self.campus.arrivals else ()) for number, paths in self.egress]
 
     @staticmethod
     def _sent(number: int, rates: dict[int, float], carried: dict[tuple[int, int], float]) -> str:
