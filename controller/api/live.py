@@ -175,7 +175,7 @@ class _LinkRows:
         shares, share_of = np.unique(found.busy, return_inverse=True)
         unmeasured = [_BUSY_FROM[None if math.isnan(share) else COUNTERS] for share in shares.tolist()]
         share_texts = [_percent(None if math.isnan(share) else share) for share in shares.tolist()]
-        measured = (share_of.tolist(), found.told_by.tolist())
+        measured = (share_of.tolist(), found.radio_at.tolist())
         columns = zip(self._ids, self._begin, self._end, texts, places, *measured, strict=True)
         return {
             link: f"{begin}{rate},{share_texts[share]}{end}{place + (sources[by] if by >= 0 else unmeasured[share])}]"

@@ -6,7 +6,7 @@ its interference domain (Henri, EPFL thesis 9056, 2018, equation 2.2)
     busy = min(1, sum of rate / capacity)
 
 with measured rates. Traffic of a port that several links leave, and that no path of an agent explains, counts at the
-fastest of these links: so much airtime it takes at least. If a link of the domain has a sender without counters, or
+fastest of these links, so the share is a lower bound. If a link of the domain has a sender without counters, or
 sends although its capacity is unknown, the share is unknown.
 """
 
@@ -33,13 +33,13 @@ _NOT_BUSY = Busy(-1.0, "", 0.0)
 class LinkColumns(NamedTuple):
     """Measured figures of all links, in the order of the network's links.
 
-    ``busy`` is a share of time, float64[L], from 0 to 1, NaN where it is unknown. ``told_by`` is the interface whose
+    ``busy`` is a share of time, float64[L], from 0 to 1, NaN where it is unknown. ``radio_at`` is the interface whose
     radio says so, as an index into ``LinkBusy.interfaces``, -1 without a radio (intp[L]). ``readings`` are the rates of
     the links (by index) that differ from that of their interface.
     """
 
     busy: FloatArray
-    told_by: IndexArray
+    radio_at: IndexArray
     readings: Mapping[int, LinkReading]
 
 
@@ -70,16 +70,16 @@ class LinkBusy:
         ``capacity_mbps`` are the capacities of its links in Mb/s (0: unknown).
         """
         shares = np.array([now.busy.get(each, _NOT_BUSY).share for each in self.interfaces])
-        told_by = np.where(shares[self.sender] >= shares[self._receiver], self.sender, self._receiver)
-        by_radio = shares[told_by] if len(shares) else np.zeros(0)
+        radio_at = np.where(shares[self.sender] >= shares[self._receiver], self.sender, self._receiver)
+        by_radio = shares[radio_at] if len(shares) else np.zeros(0)
         readings = self._readings(now)
         if (by_radio >= 0).all():
-            return LinkColumns(by_radio, told_by, readings)
+            return LinkColumns(by_radio, radio_at, readings)
         airtime = self._airtime(now, readings, np.asarray(capacity_mbps, dtype=np.float64))
         if self._sums is None or self._sums.interference is not interference:
             self._sums = _DomainSums(interference)
         counted = np.minimum(1.0, self._sums.of(airtime))
-        return LinkColumns(np.where(by_radio >= 0, by_radio, counted), np.where(by_radio >= 0, told_by, -1), readings)
+        return LinkColumns(np.where(by_radio >= 0, by_radio, counted), np.where(by_radio >= 0, radio_at, -1), readings)
 
     def _readings(self, now: Snapshot) -> dict[int, LinkReading]:
         unknown = np.array([each not in now.idle for each in self.interfaces], dtype=bool)
@@ -101,7 +101,7 @@ class LinkBusy:
             rate_mbps[links[int(np.argmax(capacity_mbps[links]))]] += mbps
         known = capacity_mbps > 0.0
         airtime: FloatArray = np.divide(rate_mbps, capacity_mbps, out=np.full(len(rate_mbps), np.nan), where=known)
-        # A link that sends nothing, and one that is down and that nobody counts, takes no time.
+        # A link that sends nothing takes no time, nor does one that is down and has no counters.
         airtime[(rate_mbps == 0.0) | (~known & np.isnan(rate_mbps))] = 0.0
         return airtime
 

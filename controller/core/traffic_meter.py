@@ -91,7 +91,7 @@ class Busy(NamedTuple):
 
 
 class Snapshot(NamedTuple):
-    """What is known of all links at one moment; ``reading`` gives the figures of any of them, by its id.
+    """Measured figures of all links at one moment; ``reading`` gives the figures of any of them, by its id.
 
     In a large network most links are on no path, and all of these that leave one interface have the same rate, so that
     whoever shows all links needs to ask ``reading`` for few: for those in ``paths``, and those that leave an interface

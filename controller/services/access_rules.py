@@ -181,8 +181,8 @@ class AccessRuleService:
         self._confirm(name, wait=wait)
 
     def pending(self, name: str) -> list[str]:
-        """Switches that have not confirmed what is wanted of them for a rule. One that is away goes on with what it
-        has, so it counts until it is back, however long that takes.
+        """Switches that have not confirmed their part of a rule. One that is away forwards by the rules that it has, so
+        it counts until it is back, however long that takes.
         """
         rule = self._rules.get(name)
         nodes = self._nodes(rule) if rule is not None else frozenset(self.port.context.own_switches)

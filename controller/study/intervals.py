@@ -71,7 +71,7 @@ def _moved(figure: float, end: float, factor: float) -> float:
 
 
 def _student(count: int) -> float:
-    """The quantile of Student's t of a 95 % interval from so many values, two or more."""
+    """The quantile of Student's t of a 95 % interval from ``count`` values, two or more."""
     # The import takes a while, and not every study needs the library.
     from scipy.special import stdtrit
 

@@ -325,8 +325,8 @@ class HostTables:
                 call()
 
     def pending(self, mac: str) -> list[str]:
-        """Switches that have not confirmed what is wanted of them for a host. One that is away goes on with what it
-        has, and counts until it is back.
+        """Switches that have not confirmed their part of a host. One that is away forwards by its old rules, and counts
+        until it is back.
         """
         entry = self._entries.get(mac)
         if entry is not None and entry.step is Step.HOME:

@@ -20,7 +20,7 @@ TRIANGLE = Path(__file__).resolve().parents[2] / "mininet" / "networks" / "trian
 
 
 class Socket:
-    """Nobody reads what is sent."""
+    """Drops everything that is sent."""
 
 
 class Rig:

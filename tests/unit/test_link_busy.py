@@ -101,4 +101,4 @@ def test_traffic_of_a_port_that_no_path_explains_counts_at_its_fastest_link() ->
 
 def test_network_without_links_has_no_shares() -> None:
     found = LinkBusy([]).columns(TrafficMeter([]).snapshot(0.0), CHAIN.interference, [])
-    assert found.busy.shape == (0,) and np.array_equal(found.told_by, np.zeros(0, dtype=np.intp))
+    assert found.busy.shape == (0,) and np.array_equal(found.radio_at, np.zeros(0, dtype=np.intp))
