@@ -17,9 +17,9 @@ how long the controller's main thread waited for a core, both per second: what i
 come half as often.
 
 By default the air never changes. ``--noise``: in each reading half of the rows differ by 1 to 3 dB, and their rates by
-up to 5 %; the code of real access points (``access_point/reading_changes.py``) decides which rows go out. ``--moving P``:
-the air is noisy, and in each reading each row also takes another rate and signal with probability P. Rows are drawn
-with fixed seeds. ``rows_per_s`` says how many rows access points sent, and in how many readings.
+up to 5 %; the code of real access points (``access_point/reading_changes.py``) decides which rows go out.
+``--moving P``: the air is noisy, and in each reading each row also takes another rate and signal with probability P.
+Rows are drawn with fixed seeds. ``rows_per_s`` says how many rows access points sent, and in how many readings.
 """
 
 from __future__ import annotations
