@@ -14,12 +14,13 @@ from typing import Any
 import pytest
 from client_lab import within
 from controller_process import eventually
+from network_names import network_name
 
 from hyroads.controller.core.netfile import load_text
 from hyroads.mininet.emulation import Emulation, EmulationOptions
 from hyroads.mininet.runner import RunOptions, run_network
 
-NAME = "t-datagrams"
+NAME = network_name("datagrams")
 # Client c has an agent and two attachment points by different technologies, p is an unmodified client.
 NETWORK = """
 nodes:

@@ -47,6 +47,8 @@ def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Run:
     runs, ledger, command = folder / "runs", folder / "ledger", folder / "command.py"
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     monkeypatch.setenv("HYROADS_LEDGER", str(ledger))
+    # A worker of pytest-xdist leaves writing to the process that started it; the inner pytest has none.
+    monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
 
     def run(believed_at: int, words: str, if_not_made: str = "") -> tuple[str, int, list[dict[str, Any]]]:
         monkeypatch.setenv("HYROADS_NOT_MADE", if_not_made)

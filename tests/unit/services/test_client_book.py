@@ -70,6 +70,17 @@ class Controller:
         raise AssertionError(where) from error
 
 
+class EmptyLayer:
+    def want(self, host: str, rules: object) -> None:
+        assert not rules
+
+    def flush(self) -> None:
+        pass
+
+    def is_confirmed(self, host: str) -> bool:
+        return True
+
+
 class Lab:
     def __init__(self, controller: Controller | None = None) -> None:
         self.context = TopologyContext.of(load_text(NETWORK, "lab"))
@@ -98,6 +109,11 @@ class Lab:
     def comes(self) -> None:
         """A host shows up at the access port of a."""
         self.service.state = seen(self.service.state, MAC, Place("a", WIRED), self.now_s).state
+
+    def connect(self, *nodes: str) -> None:
+        """Switches that have no rules of hosts are connected and read."""
+        for node in nodes:
+            self.service._ready[node] = SimpleNamespace(ports={}, hosts=EmptyLayer())  # type: ignore[assignment]
 
     def check(self, manager: str, client: str) -> None:
         if manager not in ("hard", "bicast"):
@@ -203,8 +219,13 @@ def test_forgetting_a_client_is_an_operation_where_nobody_waits(lab: Lab) -> Non
     assert ask("PATCH", f"/clients/{MAC}", {"manager": "hard"}).status_code == 200
     answer = ask("DELETE", f"/clients/{MAC}?wait=false")
     assert answer.status_code == 202 and answer.json["what"] == f"forget client {MAC}"
-    assert answer.json["pending"] == ["state file"] and answer.headers["Location"].endswith(answer.json["id"])
+    assert answer.headers["Location"].endswith(answer.json["id"])
+    # Switches that are away may still have rules for the client.
+    assert answer.json["pending"] == ["switch a", "switch b", "state file"]
     lab.controller.wait(0.1)
+    operation = ask("GET", f"/operations/{answer.json['id']}").json
+    assert operation["state"] == "pending" and operation["pending"] == ["switch a", "switch b"]
+    lab.connect("a", "b")
     assert ask("GET", f"/operations/{answer.json['id']}").json["state"] == "confirmed"
     assert lab.book.to_save() == [] and ask("DELETE", f"/clients/{MAC}").status_code == 404
     assert ask("DELETE", "/clients/p").status_code == 409
