@@ -132,6 +132,8 @@ class Devices:
         self._sockets = {(role, node): self._dial(role, node) for role in ("agent", "radio") for node in nodes}
         self._until(lambda: len(self.server._poll._library_reads) == len(self._sockets))
         self._say({key: self._whole(*key) for key in self._sockets})
+        # Whole readings have rows, which wait in a queue of their own.
+        self._until(lambda: not self.server._readings._sessions)
         # From then on it is known what changes refer to.
         self.flush()
 
