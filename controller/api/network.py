@@ -92,7 +92,7 @@ def slices_document(loop: LiveLoop) -> list[Document]:
 
 
 class LinkFaults:
-    """Which links are down, and why; looked for again only if the state, or what is connected, has changed."""
+    """Which links are down, and why. Worked out again only after the state or the connected devices changed."""
 
     def __init__(self, event_loop: EventLoop) -> None:
         self._event_loop = event_loop

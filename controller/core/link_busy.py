@@ -72,28 +72,37 @@ class LinkBusy:
         shares = np.array([now.busy.get(each, _NOT_BUSY).share for each in self.interfaces])
         radio_at = np.where(shares[self.sender] >= shares[self._receiver], self.sender, self._receiver)
         by_radio = shares[radio_at] if len(shares) else np.zeros(0)
-        readings = self._readings(now)
+        counted = np.array([each in now.idle for each in self.interfaces], dtype=bool)[self.sender]
+        readings = self._readings(now, counted)
         if (by_radio >= 0).all():
             return LinkColumns(by_radio, radio_at, readings)
-        airtime = self._airtime(now, readings, np.asarray(capacity_mbps, dtype=np.float64))
+        airtime = self._airtime(now, counted, readings, np.asarray(capacity_mbps, dtype=np.float64))
         if self._sums is None or self._sums.interference is not interference:
             self._sums = _DomainSums(interference)
-        counted = np.minimum(1.0, self._sums.of(airtime))
-        return LinkColumns(np.where(by_radio >= 0, by_radio, counted), np.where(by_radio >= 0, radio_at, -1), readings)
+        by_counters = np.minimum(1.0, self._sums.of(airtime))
+        return LinkColumns(
+            np.where(by_radio >= 0, by_radio, by_counters), np.where(by_radio >= 0, radio_at, -1), readings
+        )
 
-    def _readings(self, now: Snapshot) -> dict[int, LinkReading]:
-        unknown = np.array([each not in now.idle for each in self.interfaces], dtype=bool)
-        apart = np.flatnonzero(unknown[self.sender]).tolist() if len(unknown) else []
+    def _readings(self, now: Snapshot, counted: NDArray[np.bool_]) -> dict[int, LinkReading]:
+        apart = np.flatnonzero(~counted).tolist()
         on_paths = [self._at[link] for link in now.paths if link in self._at]
         return {at: now.reading(self._ids[at]) for at in {*apart, *on_paths}}
 
-    def _airtime(self, now: Snapshot, readings: Mapping[int, LinkReading], capacity_mbps: FloatArray) -> FloatArray:
-        """Share of time that each link takes by itself, float64[L], NaN where it is unknown."""
+    def _airtime(
+        self,
+        now: Snapshot,
+        counted: NDArray[np.bool_],
+        readings: Mapping[int, LinkReading],
+        capacity_mbps: FloatArray,
+    ) -> FloatArray:
+        """Share of time that each link takes by itself, float64[L], NaN where it is unknown. ``counted`` says which
+        links leave a port with a counter, bool[L].
+        """
         rates = np.array([now.idle.get(each, _NO_RATE)[0] for each in self.interfaces], dtype=np.float64)
         rate_mbps = rates[self.sender]
         for at, reading in readings.items():
             rate_mbps[at] = np.nan if reading.rate_mbps is None else reading.rate_mbps
-        counted = np.array([each in now.idle for each in self.interfaces], dtype=bool)[self.sender]
         # What a counted port sends and no link has is in ``now.unexplained``.
         rate_mbps[counted & np.isnan(rate_mbps)] = 0.0
         for interface, mbps in now.unexplained.items():
