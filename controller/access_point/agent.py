@@ -67,7 +67,8 @@ class _Worker:
             except (RadioError, OSError) as error:
                 self._complain(f"{self.entry.name}: {error}")
             else:
-                busy_us, active_us, self.busy_share = self._counters.add(reading.busy_us, reading.active_us)
+                counters = reading.busy_us, reading.active_us
+                busy_us, active_us, self.busy_share = self._counters.add(*counters, time.monotonic())
                 reading = replace(reading, busy_us=busy_us, active_us=active_us)
             with self._done:
                 self.latest, self.busy = reading, False

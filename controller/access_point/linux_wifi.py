@@ -1,9 +1,4 @@
-"""WiFi of a Linux driver: ``iw dev IF survey dump`` and ``iw dev IF station dump`` (nl80211). Parsers are pure.
-
-The rate on air of an MCS is R = N_SD * N_BPSCS * C * N_SS / T_SYM: data subcarriers, coded bits per subcarrier and
-stream, coding rate, streams, duration of a symbol with guard interval. IEEE Std 802.11-2020, 19.5 (HT), 21.5 (VHT),
-and 802.11ax-2021, 27.5 (HE).
-"""
+"""WiFi of a Linux driver: ``iw dev IF survey dump`` and ``iw dev IF station dump`` (nl80211). Parsers are pure."""
 
 from __future__ import annotations
 
@@ -12,83 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from .model import Neighbour, RadioError, Reading
-
-# MCS 0..11 per stream: bits per subcarrier, coding rate.
-_MCS = ((1, 1 / 2), (2, 1 / 2), (2, 3 / 4), (4, 1 / 2), (4, 3 / 4), (6, 2 / 3), (6, 3 / 4), (6, 5 / 6), (8, 3 / 4),
-        (8, 5 / 6), (10, 3 / 4), (10, 5 / 6))  # fmt: skip
-_SUBCARRIERS = {
-    "HT": {20: 52, 40: 108},
-    "VHT": {20: 52, 40: 108, 80: 234, 160: 468},
-    "HE": {20: 234, 40: 468, 80: 980, 160: 1960},
-}
-_SYMBOL_US = {"HT": 3.2, "VHT": 3.2, "HE": 12.8}
-_GUARDS_US = {"HT": (0.8, 0.4), "VHT": (0.8, 0.4), "HE": (0.8, 1.6, 3.2)}
-_TOP_MCS = {"HT": 7, "VHT": 9, "HE": 11}
-
-# One exchange of an aggregate: DIFS, mean back-off of CWmin 15, preamble, SIFS, block acknowledgement at 24 Mb/s.
-EXCHANGE_US = 34 + 7.5 * 9 + 44 + 16 + 32
-MAX_AGGREGATE_US = 4000.0  # what most drivers allow, below the 5484 us of the standard
-MAX_AGGREGATE_FRAMES = 64
-FRAME_PAYLOAD_BYTES = 1500
-FRAME_OVERHEAD_BYTES = 44  # MAC header with QoS and CCMP, LLC/SNAP, FCS, delimiter of the aggregate
-
-
-@dataclass(frozen=True, slots=True)
-class Modulation:
-    """``standard`` HT, VHT or HE; ``mcs`` per stream (HT's 0..31 is split into mcs and streams before)."""
-
-    standard: str
-    mcs: int
-    streams: int
-    width_mhz: int
-    guard_us: float
-
-
-def ht_modulation(mcs: int, width_mhz: int, guard_us: float) -> Modulation:
-    """HT numbers streams and MCS together: 0..31."""
-    return Modulation("HT", mcs % 8, mcs // 8 + 1, width_mhz, guard_us)
-
-
-def phy_rate_mbps(modulation: Modulation) -> float:
-    """Rate on air in Mb/s; :class:`RadioError` for what the standard does not have."""
-    m = modulation
-    subcarriers = _SUBCARRIERS.get(m.standard, {}).get(m.width_mhz)
-    if subcarriers is None or not 0 <= m.mcs <= _TOP_MCS[m.standard] or not 1 <= m.streams <= 8:
-        raise RadioError(f"no such modulation: {m.standard} MCS {m.mcs}, {m.streams} streams, {m.width_mhz} MHz")
-    if m.guard_us not in _GUARDS_US[m.standard]:
-        raise RadioError(f"no such guard interval for {m.standard}: {m.guard_us:g} us")
-    bits, coding = _MCS[m.mcs]
-    return subcarriers * bits * coding * m.streams / (_SYMBOL_US[m.standard] + m.guard_us)
-
-
-def l2_capacity_mbps(phy_mbps: float, *, aggregates: bool = True, success: float = 1.0) -> float:
-    """L2 payload rate in Mb/s of one saturated sender: full frames, aggregated as far as a driver would.
-
-    ``success`` is the share of transmissions that need no retry. Legacy rates do not aggregate.
-    """
-    if phy_mbps <= 0:
-        return 0.0
-    frame_us = (FRAME_PAYLOAD_BYTES + FRAME_OVERHEAD_BYTES) * 8 / phy_mbps
-    frames = max(1, min(MAX_AGGREGATE_FRAMES, int(MAX_AGGREGATE_US / frame_us))) if aggregates else 1
-    return success * frames * FRAME_PAYLOAD_BYTES * 8 / (EXCHANGE_US + frames * frame_us)
-
+from .wifi_rates import Rate, capacity_kbps, parse_rate
 
 MAX_STATIONS = 1024
-# iw rounds to 0.1 Mb/s; drivers round once more.
-RATE_TOLERANCE = 0.02
 _STATION = re.compile(r"Station ([0-9a-f]{2}(?::[0-9a-f]{2}){5}) \(on (\S+)\)", re.IGNORECASE)
 _FIELD = re.compile(r"\s+([a-z][a-z /]*):\s*(.*)", re.IGNORECASE)
-_RATE = re.compile(r"(\d+(?:\.\d+)?) MBit/s(.*)")
-
-
-@dataclass(frozen=True, slots=True)
-class Rate:
-    """A bit rate as iw prints it; ``consistent`` is False if it is not the one of its own MCS."""
-
-    phy_mbps: float
-    text: str
-    modulated: bool
-    consistent: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,43 +48,6 @@ def parse_stations(text: str) -> tuple[Station, ...]:
     found = list(_STATION.finditer(text))[:MAX_STATIONS]
     ends = [*(match.start() for match in found[1:]), len(text)][: len(found)]
     return tuple(_station(match, text[match.end() : end]) for match, end in zip(found, ends, strict=True))
-
-
-def parse_rate(text: str) -> Rate | None:
-    """``866.7 MBit/s VHT-MCS 9 80MHz short GI VHT-NSS 2`` and the like; None for ``(unknown)``."""
-    match = _RATE.match(text.strip())
-    if match is None:
-        return None
-    rate, words = float(match[1]), match[2].strip()
-    modulation = _modulation(words)
-    if modulation is None:
-        return Rate(rate, words or f"{rate:g} Mb/s", "MCS" in words)
-    try:
-        exact = phy_rate_mbps(modulation)
-    except RadioError:
-        return Rate(rate, words, True, consistent=False)
-    return Rate(rate, words, True, consistent=abs(exact - rate) <= RATE_TOLERANCE * exact)
-
-
-def _modulation(words: str) -> Modulation | None:
-    """The modulation behind a rate; None for legacy rates and for standards without a table here (EHT)."""
-    width = re.search(r"\b(\d+)MHz", words)
-    width_mhz = int(width[1]) if width else 20
-    guard_us = 0.4 if "short GI" in words else 0.8
-    if he := re.search(r"\bHE-MCS (\d+)", words):
-        guard = re.search(r"HE-GI ([012])\b", words)
-        guard_us = _GUARDS_US["HE"][int(guard[1]) if guard else 0]
-        return Modulation("HE", int(he[1]), _streams("HE", words), width_mhz, guard_us)
-    if vht := re.search(r"\bVHT-MCS (\d+)", words):
-        return Modulation("VHT", int(vht[1]), _streams("VHT", words), width_mhz, guard_us)
-    if ht := re.search(r"(?<![-\w])MCS (\d+)", words):
-        return ht_modulation(int(ht[1]), width_mhz, guard_us)
-    return None
-
-
-def _streams(standard: str, words: str) -> int:
-    match = re.search(rf"\b{standard}-NSS (\d+)", words)
-    return int(match[1]) if match else 1
 
 
 def _station(head: re.Match[str], body: str) -> Station:
@@ -201,13 +87,14 @@ def _count(fields: dict[str, str], name: str) -> int:
     return int(text)
 
 
-def capacity_kbps(rate: Rate | None, expected_mbps: float | None = None, success: float = 1.0) -> int:
-    """L2 payload capacity. The driver's own expectation, where it has one, knows the retries already."""
-    if expected_mbps is not None:
-        return round(1000 * expected_mbps)
-    if rate is None or not rate.consistent:
-        return 0
-    return round(1000 * l2_capacity_mbps(rate.phy_mbps, aggregates=rate.modulated, success=success))
+@dataclass(frozen=True, slots=True)
+class _Capacity:
+    """What a station's rates said last: kb/s in both directions, and since when that is so."""
+
+    tx_kbps: int = 0
+    rx_kbps: int = 0
+    tx_text: str = ""
+    tx_s: float = 0.0
 
 
 class LinuxWifi:
@@ -217,16 +104,21 @@ class LinuxWifi:
         self._interface = interface
         self._run = run
         self._before: dict[str, Station] = {}
+        self._capacities: dict[str, _Capacity] = {}
 
     def read(self, now_s: float) -> Reading:
-        """Two dumps; loss and retries count what happened since the last reading."""
+        """Two dumps; loss and retries count what happened since the last reading.
+
+        A station whose rate cannot be read keeps its last capacity, and ``modulation`` says how old that is.
+        """
         busy_us, active_us = parse_survey(self._run(["iw", "dev", self._interface, "survey", "dump"]))
         stations = parse_stations(self._run(["iw", "dev", self._interface, "station", "dump"]))
-        neighbours = tuple(self._neighbour(station) for station in stations)
+        neighbours = tuple(self._neighbour(station, now_s) for station in stations)
         self._before = {station.mac: station for station in stations}
+        self._capacities = {mac: self._capacities[mac] for mac in self._before}
         return Reading(busy_us, active_us, neighbours)
 
-    def _neighbour(self, now: Station) -> Neighbour:
+    def _neighbour(self, now: Station, now_s: float) -> Neighbour:
         before = self._before.get(now.mac)
         if before is None or now.tx_packets < before.tx_packets:
             packets, retries, failed = now.tx_packets, now.tx_retries, now.tx_failed
@@ -235,12 +127,33 @@ class LinuxWifi:
             retries = max(0, now.tx_retries - before.tx_retries)
             failed = max(0, now.tx_failed - before.tx_failed)
         attempts = packets + retries
+        capacity = self._capacity(now, packets / attempts if attempts else 1.0, now_s)
         return Neighbour(
             mac=now.mac,
-            tx_capacity_kbps=capacity_kbps(now.tx, now.expected_mbps, packets / attempts if attempts else 1.0),
-            rx_capacity_kbps=capacity_kbps(now.rx),
+            tx_capacity_kbps=capacity.tx_kbps,
+            rx_capacity_kbps=capacity.rx_kbps,
             tx_loss=min(1.0, failed / packets) if packets else 0.0,
             signal_dbm=now.signal_dbm,
             last_heard_ms=now.inactive_ms,
-            modulation=now.tx.text[:64] if now.tx else "",
+            modulation=_modulation_text(now.tx, capacity, now_s),
         )
+
+    def _capacity(self, now: Station, success: float, now_s: float) -> _Capacity:
+        """What the station's rates say, else what they said last."""
+        last = self._capacities.get(now.mac, _Capacity())
+        tx_kbps = capacity_kbps(now.tx, now.expected_mbps, success)
+        rx_kbps = capacity_kbps(now.rx) or last.rx_kbps
+        if tx_kbps:
+            found = _Capacity(tx_kbps, rx_kbps, now.tx.text if now.tx else "", now_s)
+        else:
+            found = _Capacity(last.tx_kbps, rx_kbps, last.tx_text, last.tx_s)
+        self._capacities[now.mac] = found
+        return found
+
+
+def _modulation_text(rate: Rate | None, capacity: _Capacity, now_s: float) -> str:
+    """At most 64 characters."""
+    if capacity.tx_kbps and capacity.tx_s < now_s:
+        age = f" ({now_s - capacity.tx_s:.0f} s old)"
+        return capacity.tx_text[: 64 - len(age)] + age
+    return rate.text[:64] if rate else ""

@@ -74,24 +74,23 @@ class Radio(Protocol):
 
 
 class SteadyCounters:
-    """Turns counters that may start anew (driver reset, change of channel) into ones that only grow.
+    """Turns the counters of drivers into ones that only grow, and keeps the busy share of the last second.
 
-    Also keeps the busy share of the last second. A step back of either counter is a restart: what it shows then was
-    counted since, and is added.
+    Drivers count in two ways: since some start (a reset, a change of channel), or since the last reading (ath10k and
+    others). The time between two readings shows which: the observed time either grew by about that, or is about that.
     """
 
     def __init__(self) -> None:
-        self._last: tuple[int, int] | None = None
+        self._last: tuple[int, int, float] | None = None
         self._busy_us = 0
         self._active_us = 0
         self._history: deque[tuple[int, int]] = deque([(0, 0)])
 
-    def add(self, busy_us: int, active_us: int) -> tuple[int, int, float]:
-        """The next reading; returns (busy_us, active_us, busy_share)."""
-        before = self._last or (busy_us, active_us)
-        restarted = busy_us < before[0] or active_us < before[1]
-        base = (0, 0) if restarted else before
-        self._last = (busy_us, active_us)
+    def add(self, busy_us: int, active_us: int, now_s: float) -> tuple[int, int, float]:
+        """The next reading, taken at ``now_s`` (monotonic); returns (busy_us, active_us, busy_share)."""
+        before = self._last or (busy_us, active_us, now_s)
+        base = (0, 0) if _is_restart(before, (busy_us, active_us, now_s)) else before[:2]
+        self._last = (busy_us, active_us, now_s)
         active_step = max(0, active_us - base[1])
         # A driver may count a frame's end before the time it took; a medium is never busier than observed.
         self._busy_us += min(max(0, busy_us - base[0]), active_step)
@@ -106,3 +105,11 @@ class SteadyCounters:
             history.popleft()
         busy, active = self._busy_us - history[0][0], self._active_us - history[0][1]
         return busy / active if active > 0 else 0.0
+
+
+def _is_restart(before: tuple[int, int, float], now: tuple[int, int, float]) -> bool:
+    """Whether the counters (busy time, observed time, both in us; when, in s) started after the reading ``before``."""
+    if now[0] < before[0] or now[1] < before[1]:
+        return True
+    elapsed_us = (now[2] - before[2]) * 1e6
+    return abs(now[1] - elapsed_us) < abs(now[1] - before[1] - elapsed_us)

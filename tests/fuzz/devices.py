@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from inputs import Script
 from targets import target
 
-from hyroads.controller.access_point import agentx, hostapd, hostapd_conf, linux_wifi, neighbours, plc
+from hyroads.controller.access_point import agentx, hostapd, hostapd_conf, linux_wifi, neighbours, plc, wifi_rates
 from hyroads.controller.access_point.mib import BASE, Value
 from hyroads.controller.agents import clients, markers, protocol, telemetry
 from hyroads.controller.agents.changes import WholeReport
@@ -81,7 +81,7 @@ def hostapd_answers(data: bytes) -> None:
     text = data.decode("utf-8", "replace")
     status = hostapd_conf.fields_of(text)
     hostapd_conf.on_air(status)
-    for read in (linux_wifi.parse_survey, linux_wifi.parse_stations, linux_wifi.parse_rate, plc.parse_stations):
+    for read in (linux_wifi.parse_survey, linux_wifi.parse_stations, wifi_rates.parse_rate, plc.parse_stations):
         try:
             read(text)
         except HyroadsError:

@@ -90,8 +90,8 @@ def test_estimates_are_never_negative(capacity, bias, noise, t):
 @given(st.lists(st.tuples(st.integers(0, 10**7), st.integers(0, 10**7)), min_size=1, max_size=30))
 def test_steady_counters_only_grow_and_busy_stays_below_active(readings):
     counters, last = SteadyCounters(), (0, 0)
-    for busy, active in readings:
-        now_busy, now_active, share = counters.add(busy, active)
+    for second, (busy, active) in enumerate(readings):
+        now_busy, now_active, share = counters.add(busy, active, float(second))
         assert now_busy >= last[0] and now_active >= last[1]
         assert now_busy <= now_active
         assert 0 <= share <= 1
@@ -100,6 +100,6 @@ def test_steady_counters_only_grow_and_busy_stays_below_active(readings):
 
 def test_steady_counters_go_on_after_a_driver_reset():
     counters = SteadyCounters()
-    counters.add(1_000_000, 10_000_000)
-    assert counters.add(1_500_000, 11_000_000) == (500_000, 1_000_000, 0.5)
-    assert counters.add(100_000, 1_000_000)[:2] == (600_000, 2_000_000)
+    counters.add(1_000_000, 10_000_000, 0.0)
+    assert counters.add(1_500_000, 11_000_000, 1.0) == (500_000, 1_000_000, 0.5)
+    assert counters.add(100_000, 1_000_000, 2.0)[:2] == (600_000, 2_000_000)
