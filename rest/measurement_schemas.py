@@ -147,6 +147,33 @@ class RadioSchema(Schema):
     interfaces = fields.List(fields.Nested(RadioInterfaceSchema), **required())
 
 
+class HeardBySchema(Schema):
+    """By which interface an access point hears a device."""
+
+    node = fields.String(**required())
+    interface = fields.String(**required("of the access point"))
+    mac = fields.String(**required("of the device"))
+
+
+class DeviceLinkSchema(Schema):
+    """A link of a device, as it says itself."""
+
+    mac = fields.String(**required("of its own interface"))
+    to_al = fields.String(**required("AL address of the other device"))
+    to_mac = fields.String(**required("of the other device's interface"))
+    medium = fields.String(**required("null: one without a number in IEEE 1905.1", allow_none=True))
+    capacity_mbps = fields.Float(**required())
+    busy = fields.Float(**required("share of time"))
+
+
+class DeviceSchema(Schema):
+    """A device that speaks IEEE 1905.1 and is not of this network."""
+
+    al = fields.String(**required("its AL address"))
+    heard_by = fields.List(fields.Nested(HeardBySchema), **required("access points, and their interfaces"))
+    links = fields.List(fields.Nested(DeviceLinkSchema), **required())
+
+
 class PolledInterfaceSchema(Schema):
     """An interface, as SNMP tells it."""
 
@@ -209,6 +236,7 @@ class MeasurementsSchema(Schema):
     interfaces = _all(HeardInterfaceSchema, "external airtime as interfaces hear it")
     slices = _all(SliceAirtimeSchema, "airtime of slices by the rates in force, and their shares")
     radios = _all(RadioSchema, "access points' radios: readings and doubts")
+    devices = _all(DeviceSchema, "other people's devices near the access points, by IEEE 1905.1")
     snmp = _all(PolledSchema, "last polls of access points")
     ports = _all(PortSchema, "counters of switch ports, cross-checked")
 

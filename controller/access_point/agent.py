@@ -18,6 +18,7 @@ from dataclasses import replace
 from .channel import interface_document
 from .config import AgentConfig, InterfaceConfig
 from .hostapd import Document
+from .ieee1905_entity import OwnLink
 from .mib import Oid, Tree, Value
 from .model import Interface, Radio, RadioError, Reading, Snapshot, SteadyCounters
 
@@ -80,6 +81,8 @@ class OwnReadings:
 
     def __init__(self, config: AgentConfig, radios: Mapping[str, Radio], complain: Callable[[str], None]) -> None:
         self._node = config.node
+        self._last: dict[str, tuple[Reading, float]] = {}
+        """By interface: what was read last, and the busy share then."""
         self._done = threading.Condition()
         self._workers = [_Worker(entry, radios[entry.name], self._done, complain) for entry in config.interfaces]
 
@@ -101,7 +104,16 @@ class OwnReadings:
             fresh = [(worker.entry, worker.latest, worker.busy_share) for worker in self._workers]
             for worker in self._workers:
                 worker.latest = None
-        return [(entry, reading, share) for entry, reading, share in fresh if reading is not None]
+        read = [(entry, reading, share) for entry, reading, share in fresh if reading is not None]
+        self._last.update({entry.name: (reading, share) for entry, reading, share in read})
+        return read
+
+    def link(self, interface: str, mac: str) -> OwnLink | None:
+        """What the last reading of an interface says of the link to a neighbour; None if it has no estimate."""
+        reading, share = self._last.get(interface, (None, 0.0))
+        rows = () if reading is None else reading.neighbours
+        row = next((row for row in rows if row.mac == mac and row.tx_capacity_kbps), None)
+        return None if row is None else OwnLink(row.tx_capacity_kbps / 1000, round(100 * (1 - share)))
 
     def collect(self, nodes: Collection[str], patience_s: float) -> dict[str, Document]:
         """Asks all radios; those that don't answer in time are told of when they do."""

@@ -23,6 +23,7 @@ from hyroads.controller.core import strict_json
 from hyroads.controller.core.errors import ConfigError
 
 from .hostapd import Document, HostapdFollower
+from .ieee1905_ports import AlPorts
 from .model import Reading
 from .neighbours import is_neighbour, is_ssid
 from .reading_changes import Changes
@@ -126,10 +127,12 @@ class Channel:
         complain: Callable[[str], None],
         *,
         followers: Sequence[HostapdFollower] = (),
+        devices: AlPorts | None = None,
         secured: Secured | None = None,
     ) -> None:
         self._secured = secured
         self._followers = followers
+        self._sources: list[HostapdFollower | AlPorts] = [*followers, *([] if devices is None else [devices])]
         self._token = token
         self._readings = readings
         self._complain = complain
@@ -162,7 +165,7 @@ class Channel:
                     self._dial(session, now_s)
                 elif session.socket is not None and now_s - session.heard_s > DEAD_S:
                     self._drop(session, "the controller is silent")
-            self._serve(max(0.0, min(self._wake_s(now_s) - now_s, FOLLOW_EVERY_S if self._followers else 1.0)))
+            self._serve(max(0.0, min(self._wake_s(now_s) - now_s, FOLLOW_EVERY_S if self._sources else 1.0)))
             self._report()
             self._follow(time.monotonic())
 
@@ -181,8 +184,8 @@ class Channel:
         return min(known, default=None)
 
     def _follow(self, now_s: float) -> None:
-        """Tell what happens to stations, as soon as it is known. Followers are those of the one node there is."""
-        documents = [document for follower in self._followers for document in follower.poll(now_s)]
+        """Report news of stations and devices at once. Sources are those of the one node there is."""
+        documents = [document for source in self._sources for document in source.poll(now_s)]
         for session in self._sessions:
             if documents and session.interval_s is not None:
                 self._tell(session, documents)
@@ -360,8 +363,8 @@ class Channel:
         self._tell_snapshot(session)
 
     def _tell_snapshot(self, session: _Session) -> None:
-        for follower in self._followers:
-            for document in follower.snapshot():
+        for source in self._sources:
+            for document in source.snapshot():
                 self._queue(session, document)
 
     def _refused(self, session: _Session, message: Document) -> None:

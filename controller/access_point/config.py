@@ -108,6 +108,8 @@ class AgentConfig:
     wireless: WirelessConfig | None = None
     radius: Mapping[str, RadiusGroup] = field(default_factory=dict)
     wired: WiredConfig | None = None
+    ieee1905: bool = True
+    """Whether the interfaces that are not emulated speak IEEE 1905.1 to their neighbours."""
 
 
 class _Document:
@@ -183,7 +185,14 @@ def parse(text: str, name: str) -> AgentConfig:
         wireless=_wireless(document, top["wireless"], groups) if "wireless" in top else None,
         radius=groups,
         wired=_wired(document, top["wired"], groups) if "wired" in top else None,
+        ieee1905=_switch(document, top.get("ieee1905", True), "ieee1905"),
     )
+
+
+def _switch(document: _Document, value: Any, place: str) -> bool:
+    if not isinstance(value, bool):
+        raise document.fail(place, "true or false")
+    return value
 
 
 def _wired(document: _Document, raw: Any, groups: Mapping[str, RadiusGroup]) -> WiredConfig:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from .al_devices import AlDevices
 from .changes import DecodedReports
 from .sessions import Session
 from .telemetry import (
@@ -55,6 +56,9 @@ class RadioListener(Protocol):
 
     def radio_report(self, session: Session, report: RadioReport) -> None:
         """A reading."""
+
+    def radio_devices(self, session: Session, devices: AlDevices) -> None:
+        """All devices near it that speak IEEE 1905.1."""
 
     def radio_readings(self, readings: DecodedReadings) -> None:
         """Readings of several at once, of each at most one."""

@@ -225,7 +225,7 @@ _CHECKS: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
     "pong": _pong,
     "link": _link,
     "report": _report,
-    # Checked by ``changes``, ``markers``, ``telemetry`` and ``clients``, once it is clear whose session it is.
+    # Checked by ``changes``, ``markers``, ``telemetry``, ``al_devices``, ``clients``, once its session is known.
     "changes": dict,
     "passed": dict,
     "radio": dict,
@@ -234,6 +234,7 @@ _CHECKS: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
     "bss": dict,
     "transition": dict,
     "dot1x": dict,
+    "devices": dict,
     "client-report": dict,
     "client-event": dict,
     "client-policy": dict,

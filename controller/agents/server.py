@@ -27,6 +27,7 @@ from hyroads.controller.framework.tls_socket import TlsSocket
 from hyroads.controller.native.messages import CHANGES, PONG, Told
 from hyroads.controller.settings.controller import Timings
 
+from .al_devices import parse_al_devices
 from .changes import WHOLE_MS, DecodedReports, WholeReport
 from .clients import DEAD_S, REPORT_MS, ClientAccess, allowance
 from .later import LaterLines, LatestReadings, NothingUrgent, Urgent
@@ -187,6 +188,7 @@ class AgentServer:
             "bss": lambda session, message: stations.bss(session.node, parse_bss(message)),
             "dot1x": lambda session, message: stations.authentication(session.node, parse_authentication(message)),
             "transition": lambda session, message: stations.answered(session.node, parse_transition(message)),
+            "devices": lambda session, message: listener.radio_devices(session, parse_al_devices(message)),
         }
 
     def use_tokens(self, devices: DeviceTokens, clients: Mapping[str, str]) -> None:

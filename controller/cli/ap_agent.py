@@ -54,6 +54,7 @@ def _run_channel(args: argparse.Namespace, config: AgentConfig) -> int:
     from hyroads.controller.access_point.backends import MAKERS
     from hyroads.controller.access_point.channel import Channel, addresses_of
     from hyroads.controller.access_point.hostapd import HostapdFollower
+    from hyroads.controller.access_point.ieee1905_ports import AlPorts
     from hyroads.controller.framework.service_manager import ServiceManager
 
     token = None if args.token_file is None else _read(Path(args.token_file)).strip()
@@ -64,7 +65,16 @@ def _run_channel(args: argparse.Namespace, config: AgentConfig) -> int:
     followers = [HostapdFollower(entry.socket, entry.technology, complain) for entry in config.hostapd]
     addresses = addresses_of(args.channel)
     secured = _secured(args, addresses)
-    channel = Channel(addresses, token, [config.node], readings, complain, followers=followers, secured=secured)
+    channel = Channel(
+        addresses,
+        token,
+        [config.node],
+        readings,
+        complain,
+        followers=followers,
+        devices=AlPorts.of(config, readings.link, complain),
+        secured=secured,
+    )
     manager = ServiceManager()
     manager.ready()
     channel.run(each_turn=manager.turned)

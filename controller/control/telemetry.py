@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from hyroads.controller.agents.al_devices import AlDevices
 from hyroads.controller.agents.protocol import Hello
 from hyroads.controller.agents.telemetry import DecodedReadings, RadioNeighbour, RadioReport
 from hyroads.controller.core.closed_loop import Measurements
@@ -24,6 +25,7 @@ from hyroads.controller.measure.samples import Event
 from hyroads.controller.model.state import TopologyContext
 
 from .carrier_sensing import CarrierSensingRegistry
+from .foreign_devices import ForeignDevices
 from .port_watch import PortWatch
 from .radio_table import FLAGS, FreshReadings, RadioTable
 from .snmp_table import FRESH_S, Polled, SnmpTable
@@ -107,6 +109,7 @@ class TelemetryIngest:
         self._said = _Said(len(interfaces))
         self.snmp = SnmpTable(interfaces)
         self.ports = PortWatch(addressing)
+        self.foreign = ForeignDevices()
         self._sensing = CarrierSensingRegistry(context, self.radios.interfaces)
         self._sessions: dict[str, RadioSession] = {}
         self._disagreed: dict[Interface, int] = {}
@@ -122,11 +125,16 @@ class TelemetryIngest:
         """Radios are gone."""
         if self._sessions.get(session.node) is session:
             del self._sessions[session.node]
+            self.foreign.down(session.node)
             self.radios.down(session.node, self._clock())
 
     def radio_report(self, session: RadioSession, report: RadioReport) -> None:
         """A reading."""
         self.radios.report(session.node, report, self._clock())
+
+    def radio_devices(self, session: RadioSession, devices: AlDevices) -> None:
+        """All devices near an access point that speak IEEE 1905.1."""
+        self.foreign.report(session.node, devices)
 
     def radio_readings(self, readings: DecodedReadings) -> None:
         """Readings of several at once, decoded."""
@@ -293,10 +301,11 @@ class TelemetryIngest:
             yield target, target not in self.snmp.silent, None if sample is None else now_s - sample.measured_s
 
     def document(self) -> dict[str, Any]:
-        """The parts ``radios``, ``snmp`` and ``ports`` of the answer to ``GET /measurements``."""
+        """The parts ``radios``, ``devices``, ``snmp`` and ``ports`` of the answer to ``GET /measurements``."""
         now_s = self._clock()
         return {
             "radios": [self._node_document(node, now_s) for node in self._nodes],
+            "devices": self.foreign.document(),
             "snmp": [
                 self._target_document(target, now_s) for target in sorted({*self.snmp.samples, *self.snmp.silent})
             ],
