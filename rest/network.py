@@ -85,6 +85,9 @@ class LinkSchema(Schema):
     airtime = fields.Float(**required("planned in its domain"))
     external = fields.Float(**required("airtime of others in its domain"))
     margin = fields.Float(**required("airtime left free"))
+    busy_percent = fields.Float(
+        **required("measured busy share of its medium, as in `/live`; null: not measured", allow_none=True)
+    )
 
 
 class TopologySchema(Schema):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import partial
 
 from hyroads.controller.control.loop import LiveLoop
@@ -12,8 +12,10 @@ from hyroads.controller.control.slots import SlotClock
 from hyroads.controller.core.errors import NoRouteError, PlanningError
 from hyroads.controller.core.estimate.link_estimate import LinkEstimate
 from hyroads.controller.core.interference import Interference
+from hyroads.controller.core.link_busy import LinkBusy
 from hyroads.controller.core.network import Link, Network, Node, network_graph
 from hyroads.controller.core.planner import Planner, default_depth, plan_document
+from hyroads.controller.core.traffic_meter import TrafficMeter
 from hyroads.controller.framework import ryu_shim as shim
 from hyroads.controller.model.state import State
 from hyroads.controller.runtime.event_loop import EventLoop
@@ -151,8 +153,11 @@ class NetworkDocuments:
 
     event_loop: EventLoop
     network_name: str
+    traffic: TrafficMeter | None = field(default=None, kw_only=True)
+    """What links carried; None: unknown."""
 
     def __post_init__(self) -> None:
+        self._busy = LinkBusy(self.event_loop.context.network.links)
         self._domains: tuple[Interference, Sequence[tuple[str, tuple[str, ...]]]] | None = None
         self._planner: Planner | None = None
         self._planning = 0
@@ -200,7 +205,19 @@ class NetworkDocuments:
         plan = self.event_loop.plan
         planned = plan.planned_mbps() if plan else {}
         known = links_document(self.event_loop.live.loop, self.event_loop.clock(), shim.cooperatively)
-        return [{**self._link(link, planned), **known[link.id]} for link in shim.cooperatively(self._declared.links)]
+        links = zip(shim.cooperatively(self._declared.links), self._busy_percent(), strict=True)
+        return [{**self._link(link, planned), **known[link.id], "busy_percent": busy} for link, busy in links]
+
+    def _busy_percent(self) -> list[float | None]:
+        """Measured busy share of the medium of each link in percent, in the order of the network's links; None if it is
+        not measured.
+        """
+        if self.traffic is None:
+            return [None] * len(self._declared.links)
+        state = self.event_loop.live.loop.state
+        now = self.traffic.snapshot(self.event_loop.clock())
+        found = self._busy.columns(now, state.network.interference, state.problem.capacity_mbps.tolist())
+        return [None if math.isnan(share) else 100 * share for share in found.busy.tolist()]
 
     def link(self, link: str) -> Document:
         """One link; NotFoundError."""

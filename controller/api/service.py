@@ -13,7 +13,6 @@ from hyroads.controller.control.telemetry import TelemetryIngest
 from hyroads.controller.core.netfile_sections import flow_document
 from hyroads.controller.core.network import PRODUCTION, Policy
 from hyroads.controller.core.private_split import PRIVATE_KEYS, split_document
-from hyroads.controller.core.traffic_meter import TrafficMeter
 from hyroads.controller.files.state import Content
 from hyroads.controller.framework import ryu_shim as shim
 from hyroads.controller.model.plan import MULTIPATH, SINGLE, FlowPlan
@@ -43,8 +42,6 @@ class ControllerService(NetworkDocuments):
     content: Content = NO_CONTENT
     requests: RequestTimes = field(default_factory=RequestTimes)
     """How long REST requests take."""
-    traffic: TrafficMeter | None = None
-    """What links carried; None: unknown."""
     syn_copies: Callable[[SwitchSession], str | None] = lambda _: "off"
     """Whether a switch copies SYNs to the controller; None: not known."""
     standby: Callable[[], Document | None] = lambda: None

@@ -95,6 +95,28 @@ def test_each_row_is_what_the_meter_says_of_its_link_whatever_was_told_before(
             }
 
 
+def test_list_of_links_has_the_busy_share_of_the_live_document(tmp_path: Path) -> None:
+    office = OfficeLoop(tmp_path)
+    client = office.app.test_client()
+
+    def listed() -> dict[str, float | None]:
+        return {link["id"]: link["busy_percent"] for link in client.get("/api/v1/links?limit=1000").json["links"]}
+
+    before = listed()
+    assert len(before) == 552 and set(before.values()) == {None}, "nothing is measured yet"
+    office.second()
+    office.second()
+    live = {
+        link: row[COLUMNS["links"].index("busy_percent")]
+        for link, row in client.get("/api/v1/live").json["links"].items()
+    }
+    found = listed()
+    assert len(set(found.values())) > 10
+    assert {link: json.loads(_percent(busy / 100)) for link, busy in found.items() if busy is not None} == live
+    link = next(iter(found))
+    assert client.get(f"/api/v1/links/{link}").json["busy_percent"] == found[link]
+
+
 @given(st.floats(0, 1e6))
 def test_figures_have_three_digits_or_two_behind_the_point(value: float) -> None:
     assert json.loads(_short(value)) == pytest.approx(value, rel=0.0051, abs=0.00501)
