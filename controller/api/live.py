@@ -20,7 +20,7 @@ from hyroads.controller.model.state import Origin
 from hyroads.controller.runtime.event_loop import EventLoop
 from hyroads.rest.live import COLUMNS, SOURCES, LiveText, text_of
 
-from .network import LinkFaults, slices_document
+from .network import slices_document
 
 REFRESH_S = 0.25
 """However many ask, the document is made so often at most."""
@@ -47,7 +47,6 @@ class LiveDocument:
         # Later controllers' events have higher numbers; so have their versions.
         self._log = LiveLog(self.event_loop.events.last)
         self._made_s: float | None = None
-        self._faults = LinkFaults(self.event_loop)
         self._rows = _LinkRows(self.event_loop.context.network.links)
 
     def live(self, since: int | None = None) -> LiveText:
@@ -93,7 +92,7 @@ class LiveDocument:
         loop = self.event_loop.live.loop
         self._rows.told(
             loop.state.problem.capacity_mbps.tolist(),
-            self._faults.down().keys(),
+            self.event_loop.links.down.keys(),
             plan.planned_mbps() if plan is not None else {},
             loop.planned_airtime().tolist(),
         )

@@ -23,8 +23,6 @@ from hyroads.controller.model.state import Presence
 from hyroads.controller.runtime.event_loop import EventLoop
 from hyroads.rest.metrics import Counter, Gauge, Labelled
 
-from .network import LinkFaults
-
 BYTES_PER_MBIT = 1e6 / 8
 MOST_FLOWS = 1000
 """Flows beyond so many, in the order of the plan, have no metrics of their own (``hyroads_flows`` counts them)."""
@@ -72,7 +70,6 @@ class NetworkMetrics:
 
     def __post_init__(self) -> None:
         links = self.event_loop.context.network.links
-        self._faults = LinkFaults(self.event_loop)
         self._ports_told = Labelled((*_SWITCH, "port"), ())
         self._link = Labelled(_LINK, [(link.id, link.technology) for link in links])
         self._busy = LinkBusy(links)
@@ -99,7 +96,7 @@ class NetworkMetrics:
         planned = Gauge("hyroads_link_planned_bytes_per_second", "Planned rate of all flows together", labels=_LINK)
         busy = Gauge("hyroads_link_busy_ratio", "Measured busy share of the medium of the link", labels=_LINK)
         rates = event_loop.plan.planned_mbps() if event_loop.plan else {}
-        down = self._faults.down()
+        down = event_loop.links.down
         up.add_column(self._link, [link.id not in down for link in links])
         capacity.add_column(self._link, (loop.state.problem.capacity_mbps * BYTES_PER_MBIT).tolist())
         planned.add_column(self._link, [rates[link.id] * BYTES_PER_MBIT if link.id in rates else 0.0 for link in links])

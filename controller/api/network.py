@@ -17,7 +17,6 @@ from hyroads.controller.core.network import Link, Network, Node, network_graph
 from hyroads.controller.core.planner import Planner, default_depth, plan_document
 from hyroads.controller.core.traffic_meter import TrafficMeter
 from hyroads.controller.framework import ryu_shim as shim
-from hyroads.controller.model.state import State
 from hyroads.controller.runtime.event_loop import EventLoop
 from hyroads.controller.settings.controller import Settings
 from hyroads.rest.contract import Document, NotFoundError, TooBusyError, ValueRefusedError
@@ -93,25 +92,6 @@ def slices_document(loop: LiveLoop) -> list[Document]:
     ]
 
 
-class LinkFaults:
-    """Which links are down, and why. Worked out again only after the state or the connected devices changed."""
-
-    def __init__(self, event_loop: EventLoop) -> None:
-        self._event_loop = event_loop
-        self._known: tuple[State, frozenset[str], frozenset[str], Mapping[str, str]] | None = None
-
-    def down(self) -> Mapping[str, str]:
-        """By link id: why it can't carry anything now."""
-        loop = self._event_loop
-        state, switches, agents = loop.state, frozenset(loop.switches), loop.agents.nodes
-        known = self._known
-        if known is None or known[0] is not state or known[1:3] != (switches, agents):
-            faults = {link.id: loop.link_fault(link) for link in loop.context.network.links}
-            down = {link: fault for link, fault in faults.items() if fault is not None}
-            known = self._known = state, switches, agents, down
-        return known[3]
-
-
 def health_document(loop: LiveLoop, slots: SlotClock, settings: Settings) -> Document:
     """Figures of the slots, and how good the estimates are that they work with."""
     estimates = loop.last.result.estimates.qualities() if loop.last else {}
@@ -165,14 +145,15 @@ class NetworkDocuments:
         self._started = self.event_loop.events.last
 
     def topology_version(self) -> str:
-        """The version of the topology, with what may change beside it: capacities that rates count on, and what agents
-        have confirmed. Unlike that of any other run of the controller.
+        """The version of the topology, with what may change beside it: capacities that rates count on, connected
+        switches, and what agents have confirmed. Unlike that of any other run of the controller.
         """
         event_loop = self.event_loop
         capacities = tuple(link.capacity_mbps for link in event_loop.live.loop.state.network.links)
         agents = [(node, event_loop.agents.get(node)) for node in self._declared.nodes]
         revisions = tuple((node, link.acked and link.acked.revision) for node, link in agents if link)
-        return f"{self._started}-{event_loop.state.version}-{hash((capacities, revisions)) & 0xFFFF_FFFF:08x}"
+        others = hash((capacities, revisions, frozenset(event_loop.switches)))
+        return f"{self._started}-{event_loop.state.version}-{others & 0xFFFF_FFFF:08x}"
 
     @property
     def _declared(self) -> Network:
@@ -205,8 +186,9 @@ class NetworkDocuments:
         plan = self.event_loop.plan
         planned = plan.planned_mbps() if plan else {}
         known = links_document(self.event_loop.live.loop, self.event_loop.clock(), shim.cooperatively)
+        down = self.event_loop.links.down
         links = zip(shim.cooperatively(self._declared.links), self._busy_percent(), strict=True)
-        return [{**self._link(link, planned), **known[link.id], "busy_percent": busy} for link, busy in links]
+        return [{**_link(link, planned, down), **known[link.id], "busy_percent": busy} for link, busy in links]
 
     def _busy_percent(self) -> list[float | None]:
         """Measured busy share of the medium of each link in percent, in the order of the network's links; None if it is
@@ -228,9 +210,7 @@ class NetworkDocuments:
 
     def netjson(self) -> Document:
         """A NetJSON NetworkGraph; what is down is left out."""
-        event_loop = self.event_loop
-        dead = {link.id: 0.0 for link in shim.cooperatively(self._declared.links) if event_loop.link_fault(link)}
-        return network_graph(self._declared.with_capacities(dead))
+        return network_graph(self._declared.with_capacities(dict.fromkeys(self.event_loop.links.down, 0.0)))
 
     def _node(self, node: Node) -> Document:
         event_loop, addressing = self.event_loop, self.event_loop.context.addressing
@@ -250,21 +230,6 @@ class NetworkDocuments:
             "switch": switch,
             "agent": agent,
             "host": {"mac": addressing.host_mac[node.id], "ip": addressing.host_ip[node.id]},
-        }
-
-    def _link(self, link: Link, planned: Mapping[str, float]) -> Document:
-        event_loop = self.event_loop
-        fault = event_loop.link_fault(link)
-        return {
-            "id": link.id,
-            "from": link.source,
-            "to": link.target,
-            "technology": link.technology,
-            "delay_ms": link.delay_ms,
-            "loss": link.loss,
-            "up": fault is None,
-            "reason": fault,
-            "planned_mbps": planned.get(link.id, 0.0),
         }
 
     def link_measurements(self, link: str) -> Document:
@@ -343,6 +308,21 @@ class NetworkDocuments:
         finally:
             self._planning -= 1
         return {"from": source, "to": target, "margin": margin, **plan_document(network, plan)}
+
+
+def _link(link: Link, planned_mbps: Mapping[str, float], down: Mapping[str, str]) -> Document:
+    """What the network file, the plan and ``down`` (why a link is down, by id) say of a link."""
+    return {
+        "id": link.id,
+        "from": link.source,
+        "to": link.target,
+        "technology": link.technology,
+        "delay_ms": link.delay_ms,
+        "loss": link.loss,
+        "up": link.id not in down,
+        "reason": down.get(link.id),
+        "planned_mbps": planned_mbps.get(link.id, 0.0),
+    }
 
 
 def _domains(network: Network) -> list[tuple[str, tuple[str, ...]]]:

@@ -127,7 +127,7 @@ class RyuQueries:
         names, found = event_loop.context.addressing.interface_name, []
         for link in shim.cooperatively(network.links):
             ends = [ports.get(n, {}).get(names.get((n, link.technology), "")) for n in (link.source, link.target)]
-            if all(ends) and event_loop.link_fault(link) is None:
+            if all(ends) and link.id not in event_loop.links.down:
                 found.append({"src": ends[0], "dst": ends[1]})
         return found
 

@@ -274,6 +274,7 @@ class Standby:
             {flow: each.spec for flow, each in flows.items()},
             saved=chain.from_iterable(self._told),
             never_saved=[flow for flow, each in flows.items() if each.origin not in SAVED_ORIGINS],
+            down=self.event_loop.links.down,
         )
         if is_corrected:
             self.event_loop.note_unsaved()

@@ -16,7 +16,7 @@ from hyroads.controller.core.mappings import differing
 from hyroads.controller.core.netfile_sections import flow_document
 from hyroads.controller.core.network import FlowSpec
 
-from .state import DeclaredFlow, Origin, Presence, State, TopologyContext
+from .state import DeclaredFlow, Origin, Presence, State
 
 Document = Mapping[str, Any]
 MAX_EVENTS = 4096
@@ -153,11 +153,13 @@ class EventLog:
         *,
         saved: Iterable[Event] = (),
         never_saved: Iterable[str] = (),
+        down: Mapping[str, str] | None = None,
     ) -> bool:
         """We tell what happens from now on, as the leader of an epoch; whether there are events to be saved.
 
         ``flows`` are those that there are by what was saved, ``saved`` the latest events of flows with that;
-        ``never_saved`` are flows that only we know of.
+        ``never_saved`` are flows that only we know of. ``down`` says why links are down, by id: a link whose last event
+        says something else gets one more.
         """
         aside, self._aside, self._least = self._aside or (), None, epoch * EVENTS_PER_EPOCH
         self._overheard.clear()
@@ -176,6 +178,8 @@ class EventLog:
                 told.remove((kind, document))
             elif at_s >= since_s and kind.startswith(_OF_DEVICES):
                 self.publish(kind, document)
+        if down is not None:
+            self._correct_links(down)
         if flows is not None:
             self._correct(flows, untold)
         return bool(self._unsaved)
@@ -197,6 +201,13 @@ class EventLog:
                 self.publish(_REMOVED, {"id": flow})
             elif not is_told and flow in flows:
                 self.publish(_DECLARED, flow_document(flows[flow]))
+
+    def _correct_links(self, down: Mapping[str, str]) -> None:
+        last = {str(each.document.get("link")): each.document.get("reason") for each in self._ring
+                if each.kind in _OF_LINKS}  # fmt: skip
+        for link, reason in last.items():
+            if down.get(link) != reason:
+                self.publish(*link_changed(link, down.get(link)))
 
     def mirror(self, event: Event) -> None:
         """The controller that leads told an event."""
@@ -289,43 +300,26 @@ class EventLog:
 
 _DECLARED, _REMOVED = "flow.declared", "flow.removed"
 _OF_FLOWS = frozenset((_DECLARED, _REMOVED))
+_LINK_UP, _LINK_DOWN = "link.up", "link.down"
+_OF_LINKS = frozenset((_LINK_UP, _LINK_DOWN))
 _OF_DEVICES = ("switch.", "agent.", "link.")
 Change = tuple[str, Document]
 _PRESENCE = {Presence.UP: "up", Presence.DOWN: "down"}
 
 
-def changes(before: State, after: State, context: TopologyContext) -> Iterator[Change]:
-    """What a transition of the state tells."""
+def link_changed(link: str, reason: str | None) -> Change:
+    """The event of a link that is down for a reason from now on; None: it is up."""
+    return _LINK_UP if reason is None else _LINK_DOWN, {"link": link, "reason": reason}
+
+
+def changes(before: State, after: State) -> Iterator[Change]:
+    """Events of switches, agents and flows that follow from a transition of the state."""
     parts = (("switch", before.switches, after.switches), ("agent", before.agents, after.agents))
     for thing, was, now in parts:
         for node in _differing(was, now):
             if now[node] in _PRESENCE:
                 yield f"{thing}.{_PRESENCE[now[node]]}", {"node": node}
-    yield from _links(before, after, context)
     yield from _flows(before, after)
-
-
-def _links(before: State, after: State, context: TopologyContext) -> Iterator[Change]:
-    for link in _affected(before, after, context):
-        declared = context.network.links[context.network.link_index[link]]
-        was, now = before.link_fault(context, declared), after.link_fault(context, declared)
-        if was != now:
-            yield f"link.{'down' if now else 'up'}", {"link": link, "reason": now}
-
-
-def _affected(before: State, after: State, context: TopologyContext) -> Iterable[str]:
-    """Ids of links that may have come or gone; asking all of them takes long in a large network."""
-    links = (before.silent ^ after.silent) | (before.held ^ after.held)
-    nodes = {*_differing(before.switches, after.switches), *_differing(before.ports, after.ports)}
-    network = context.network
-    links |= {link for node in nodes for link in context.links_at.get(node, ())}
-    was, now = before.capacity_mbps, after.capacity_mbps
-    if was is not now:
-        # What nobody measures counts as the network file says.
-        declared = (1.0,) * len(network.links)
-        pairs = zip(network.links, was or declared, now or declared, strict=True)
-        links |= {link.id for link, a, b in pairs if bool(a) != bool(b)}
-    return sorted(links)
 
 
 def _differing(was: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:

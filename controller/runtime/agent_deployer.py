@@ -178,6 +178,9 @@ class AgentDeployer:
         """Nodes whose agents have joined."""
         return frozenset(self._links)
 
+    def __contains__(self, node: object) -> bool:
+        return node in self._links
+
     def __len__(self) -> int:
         return len(self._links)
 

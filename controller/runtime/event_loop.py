@@ -26,7 +26,7 @@ from hyroads.controller.control.routes import Routes
 from hyroads.controller.control.slots import SlotClock
 from hyroads.controller.control.source import Source
 from hyroads.controller.core.addressing import Numbers
-from hyroads.controller.core.network import Link, Place
+from hyroads.controller.core.network import Place
 from hyroads.controller.framework import ryu_shim as shim
 from hyroads.controller.model import state as model
 from hyroads.controller.model.events import EventLog, changes
@@ -43,6 +43,7 @@ from .deployer import Deployer
 from .faults import FaultLog, log_plan
 from .from_settings import LARGE, holds_of, live_of, options_of
 from .garbage import Garbage
+from .link_states import LinkStates
 from .saver import Saver
 from .urgency import CUT_S, DECLARED_S, Urgency
 
@@ -164,6 +165,7 @@ class EventLoop:
         attended = self.attended or clock
         self.registry = SwitchRegistry(context, attended, *told, greater_epoch_seen=self._greater_epoch_seen)
         self.switches, self.session_of = self.registry.sessions, self.registry.of
+        self.links = LinkStates(context, self.state, self.switches, self.agents, self.events.publish)
         self.agents.runs = self.live.adopt_rates
         self._deployer = Deployer(
             self.live, self.agents, self.registry, self._is_overtaken, is_urgent=lambda: self.urgency.is_there
@@ -277,6 +279,7 @@ class EventLoop:
         session = self.registry.opened(connection)
         if session is not None:
             self._become(model.switch_up(self.state, session.node, session.ports))
+            self.links.look_at(session.node)
 
     def switch_ports(self, connection: shim.Connection) -> None:
         """Ports of a switch came, went or changed."""
@@ -292,6 +295,7 @@ class EventLoop:
         """A connection ended. The switch goes on by itself, and may dial again before anyone needs it."""
         node = self.registry.closed(connection)
         if node is not None:
+            self.links.look_at(node)
             self._await_switch(node)
             self.wake()
 
@@ -317,6 +321,7 @@ class EventLoop:
         if self.registry.is_awaited(session.node):
             self.registry.wait_for(session.node, self.settings.timings.switch_grace_s)
         self._become(model.agent_up(self.state, self.context, session.node, fresh=fresh, now_s=self.clock()))
+        self.links.look_at(session.node)
         self.wake()
 
     def agent_down(self, session: Session) -> None:
@@ -325,6 +330,7 @@ class EventLoop:
             self.reports.forget(session.node)
             self.markers.left(session.node)
             self._become(model.agent_down(self.state, self.context, session.node), urgent=True)
+            self.links.look_at(session.node)
             self._give_way(CUT_S)
             self._await_switch(session.node)
 
@@ -595,8 +601,9 @@ class EventLoop:
         if state is not self.state:
             before, self.state = self.state, state
             self.wake(now=urgent)
-            for kind, document in changes(before, state, self.context):
+            for kind, document in changes(before, state):
                 self.events.publish(kind, document)
+            self.links.follow(state)
 
     def _plan_if_changed(self, *, by_loop: bool = False) -> None:
         state = self.state
@@ -662,20 +669,6 @@ class EventLoop:
             absent = self._deployer.absent(self.state.switches, self.state.agents)
             waiting |= unconfirmed_at_absent(self.plan, absent, flow)
         return [*sorted(waiting), *unsaved]
-
-    def link_fault(self, link: Link) -> str | None:
-        """Why a link is not known to carry anything now; None if it is up: a switch and an agent that belong at its
-        ends must be connected. Plans count on switches that are away for a while (``State.link_fault``).
-        """
-        fault = self.state.link_fault(self.context, link)
-        if fault is not None:
-            return fault
-        for node in (link.source, link.target):
-            if node in self.state.switches and node not in self.switches:
-                return f"the switch of {node} is not connected"
-            if node in self.state.agents and self.agents.get(node) is None:
-                return f"the agent at {node} is not connected"
-        return None
 
     def carries(self, flows: Iterable[str]) -> bool:
         """Whether the first edges of flows send by the paths that the state of now gives them, and by no others."""

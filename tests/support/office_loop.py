@@ -87,6 +87,7 @@ class OfficeLoop:
             self.loop.switches[node] = switch
             agent: Any = SimpleNamespace(session=SimpleNamespace(rtt_ms=0.3 + 0.01 * number), acked=None)
             self.loop.agents._links[node] = agent
+            self.loop.links.look_at(node)
             radios: Any = SimpleNamespace(
                 node=node, hello=Hello(node, "test", f"boot-{node}", None, 0, "radio"), rtt_ms=0.2
             )

@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from silent_loop import TRIANGLE, Rig
 
-from hyroads.controller.api.network import LinkFaults
 from hyroads.controller.api.service import ControllerService
 from hyroads.controller.runtime.garbage import Garbage
 from hyroads.controller.settings.controller import load
@@ -79,7 +78,7 @@ def test_link_is_up_only_with_switch_and_agent_at_both_ends(
     tmp_path_factory: pytest.TempPathFactory, switches: set[str], agents: set[str]
 ) -> None:
     rig = rig_without(tmp_path_factory.mktemp("links"), frozenset(switches), frozenset(agents))
-    down = LinkFaults(rig.event_loop).down()
+    down = rig.event_loop.links.down
     for link in ask(rig, "GET", "/links")[1]["links"]:
         whole = not {link["from"], link["to"]} & (switches | agents)
         assert link["up"] is whole and (link["id"] in down) is not whole, link

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 from hypothesis import given
@@ -21,7 +20,6 @@ from hyroads.controller.model.state import (
     flow_declared,
     flow_removed,
     initial,
-    links_heard,
     switch_down,
     switch_up,
 )
@@ -63,45 +61,22 @@ def test_later_controllers_have_higher_ids() -> None:
     assert before.publish("a.b", {}) < after.first
 
 
-def told(before: State, after: State, context: TopologyContext) -> list[tuple[str, object]]:
-    return [(kind, document.get("link") or document.get("node") or document.get("id")) for kind, document in
-            changes(before, after, context)]  # fmt: skip
+def told(before: State, after: State) -> list[tuple[str, object]]:
+    return [(kind, document.get("node") or document.get("id")) for kind, document in changes(before, after)]
 
 
 def test_transitions_tell_what_changed_and_nothing_else() -> None:
     context = TopologyContext.of(read_file(str(TRIANGLE)), "triangle")
     start = initial(context, [])
-    assert told(start, start, context) == []
+    assert told(start, start) == []
     up = agent_up(start, context, "a", fresh=False, now_s=1.0)
-    assert told(start, up, context) == [("agent.up", "a")]
-    heard = links_heard(up, context, "b", {"ab-plc": False, "ab-wifi": True}, 5.0)
-    assert told(up, heard, context) == [("link.down", "ab-plc")]
-    again = links_heard(heard, context, "b", {"ab-plc": True}, 6.0)
-    assert told(heard, again, context) == [("link.up", "ab-plc")]
-    assert ("agent.down", "a") in told(again, agent_down(again, context, "a"), context)
-    ports = switch_up(again, "a", {"a-wifi": 2, "a-host": 3, "a-acc": 4, "a-net": 5})
-    lost = told(again, ports, context)
-    assert ("switch.up", "a") in lost and {("link.down", "ab-plc"), ("link.down", "ab-plc~")} <= set(lost)
-    gone = told(ports, switch_down(ports, "a"), context)
-    # ab-plc was down before; now it is for another reason.
-    assert ("switch.down", "a") in gone and ("link.down", "ab-wifi") in gone
+    assert told(start, up) == [("agent.up", "a")]
+    down = agent_down(up, context, "a")
+    assert told(up, down) == [("agent.down", "a")]
+    ports = switch_up(up, "a", {"a-wifi": 2, "a-host": 3, "a-acc": 4, "a-net": 5})
+    assert told(up, ports) == [("switch.up", "a")]
+    assert told(ports, switch_down(ports, "a")) == [("switch.down", "a")]
     flow = DeclaredFlow(FlowSpec("f", "a", "b"), Origin.API)
-    declared = flow_declared(again, flow)
-    assert told(again, declared, context) == [("flow.declared", "f")]
-    assert told(declared, flow_removed(declared, "f"), context) == [("flow.removed", "f")]
-
-
-def test_capacities_that_become_known_bring_links_up() -> None:
-    context = TopologyContext.of(read_file(str(TRIANGLE)), "triangle")
-    start = initial(context, [])
-    count = len(context.network.links)
-    nothing = _with(start, (0.0,) * count)
-    some = _with(nothing, (5.0,) + (0.0,) * (count - 1))
-    more = _with(some, (6.0,) + (0.0,) * (count - 1))
-    assert [kind for kind, _ in changes(nothing, some, context)] == ["link.up"]
-    assert list(changes(some, more, context)) == []
-    assert len(list(changes(start, nothing, context))) == count
-
-
-def _with(state: State, capacity_mbps: tuple[float, ...]) -> State:
-    return replace(state, capacity_mbps=capacity_mbps)
+    declared = flow_declared(up, flow)
+    assert told(up, declared) == [("flow.declared", "f")]
+    assert told(declared, flow_removed(declared, "f")) == [("flow.removed", "f")]

@@ -73,6 +73,21 @@ def test_what_happened_while_nobody_led_is_told_and_nothing_twice() -> None:
     assert kinds(second.since(0)) == ["link.down", "link.up", "switch.down"]
 
 
+def test_next_leader_corrects_links_whose_last_event_is_not_what_it_sees() -> None:
+    clock = Clock()
+    first, second = logs(2, clock)
+    first.publish("link.down", {"link": "ab", "reason": "silent"})
+    for link in ("bc", "cd"):
+        first.publish("link.up", {"link": link, "reason": None})
+    last = second.last
+    second.lead(2, down={"bc": "port down", "de": "silent"})
+    told = [(event.kind, event.document) for event in second.since(last)]
+    assert told == [
+        ("link.up", {"link": "ab", "reason": None}),
+        ("link.down", {"link": "bc", "reason": "port down"}),
+    ]
+
+
 def test_of_long_ago_nothing_is_told_again() -> None:
     clock = Clock()
     _, second = logs(2, clock)
