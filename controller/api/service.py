@@ -168,7 +168,9 @@ class ControllerService(NetworkDocuments):
 
     def _planned(self, plan: FlowPlan, views: Views) -> Document:
         state = plan.mode
-        if plan.mode == MULTIPATH:
+        if not self.event_loop.leads:
+            state = self._state_at_leader(plan)
+        elif plan.mode == MULTIPATH:
             switch = views.switches.get(plan.ingress or "")
             state = MULTIPATH if switch and plan.spec.id in switch.confirmed else "activating"
         elif plan.mode == SINGLE and not self._enters_on_single_path(plan, views):
@@ -186,12 +188,28 @@ class ControllerService(NetworkDocuments):
             "multipath": [{"id": p.id, "links": list(p.links), "rate_mbps": p.rate_mbps} for p in plan.paths],
         }
 
+    def _state_at_leader(self, plan: FlowPlan) -> str:
+        """The state of a flow while another controller leads: as planned once all devices that the flow needs there
+        have confirmed to that controller.
+        """
+        waits = self.event_loop.leader_waits()
+        if plan.mode == MULTIPATH:
+            needed = {f"switch {node}" for node in plan.switches}
+            needed |= {f"agent {node}" for node in (plan.ingress, plan.egress, *(node for node, _ in plan.branches))}
+            is_confirmed = waits is not None and not needed & waits
+        else:
+            nodes = self._entries(plan.spec.source)
+            is_confirmed = waits is not None and any(f"switch {node}" not in waits for node in nodes)
+        return plan.mode if is_confirmed or plan.mode not in (MULTIPATH, SINGLE) else "activating"
+
+    def _entries(self, source: str) -> list[str]:
+        """Nodes at whose switches frames of a node enter."""
+        addressing = self.event_loop.context.addressing
+        return [source] if addressing.has_switch(source) else [a.node for a in addressing.attachments.get(source, ())]
+
     def _enters_on_single_path(self, plan: FlowPlan, views: Views) -> bool:
         """Whether a switch at which frames of a flow can enter is ready, and hands none of them to an agent."""
-        addressing, source = self.event_loop.context.addressing, plan.spec.source
-        places = addressing.attachments.get(source, ())
-        nodes = [source] if addressing.has_switch(source) else [place.node for place in places]
-        known = [views.switches[node] for node in nodes if node in views.switches]
+        known = [views.switches[node] for node in self._entries(plan.spec.source) if node in views.switches]
         return any(switch.ready and plan.spec.id not in switch.possible for switch in known)
 
     def measurements(self) -> Document:

@@ -20,7 +20,7 @@ from hyroads.controller.settings.ha import HaSettings
 from .election import Action, Beat, Campaign, Election, Follow, HandOver, Identity, Lead, Member, Restore, Role, Rules
 from .etcd import Etcd, EtcdError
 from .peer_links import Security
-from .peers import Documented, Peers
+from .peers import Documented, Peers, Unconfirmed
 from .store import SCHEMA
 
 LOG = logging.getLogger("hyroads.ha")
@@ -28,6 +28,8 @@ DECIDE_S = 0.02
 STUCK_S = 2.0
 """Whose green threads have not turned for so long falls silent."""
 FORGET_S = 60.0
+HEARD_S = 1.0
+"""What a leader has said counts as long as a heartbeat of it is not older."""
 MOST_LEARNED = 4096
 _threading, _time = shim.original("threading"), shim.original("time")
 
@@ -81,7 +83,13 @@ class Instance:
             events=events,
             learned=learned,
             learns=self._learns,
+            unconfirmed=lambda: self.unconfirmed,
+            waits=self._waits,
         )
+        self.unconfirmed: Unconfirmed | None = None
+        """What we say of devices while we lead."""
+        self._said: tuple[str, Unconfirmed] | None = None
+        """Which instance said last which devices have not confirmed, and what it said."""
         self.learned: dict[str, Mapping[str, Any]] = {}
         """What whoever led said last of the bandits of flows."""
         self._action: Action | None = None
@@ -137,6 +145,16 @@ class Instance:
         """An agent heard the leader of an epoch, at a time of the monotonic clock."""
         with self._lock:
             self._election.agents_hear(epoch, heard_s)
+
+    def leader_waits(self) -> Unconfirmed | None:
+        """What the leader says of devices that have not confirmed; None: it is not heard, or has not said anything."""
+        now_s = _time.monotonic()
+        with self._lock:
+            leader, peers, greatest = self._election.leader(now_s), self._election.peers(now_s), self._election.greatest
+            said = self._said
+        if leader is None or said is None or said[0] != leader.name or said[1].epoch != greatest:
+            return None
+        return said[1] if leader.name in peers and peers[leader.name][1] < HEARD_S else None
 
     def suspects(self) -> bool:
         """Whether agents are to be asked if they hear the leader."""
@@ -210,6 +228,11 @@ class Instance:
         self.learned[flow] = document
         if len(self.learned) > MOST_LEARNED:
             self.learned.pop(next(iter(self.learned)), None)
+
+    def _waits(self, name: str, said: Unconfirmed) -> None:
+        with self._lock:
+            if self._said is None or said.epoch >= self._said[1].epoch:
+                self._said = name, said
 
     def _reset(self, name: str) -> None:
         LOG.info("instance %s: all connections with it have ended", name)

@@ -10,8 +10,10 @@ A connection carries lines of JSON from whoever dialled::
     {"type":"beat","boot":"9f...","role":"leader","epoch":7,...}
     {"type":"event","id":7000000012,"time_s":1790000000.0,"kind":"link.down","document":{...}}
     {"type":"learned","flow":"f1","document":{...}}
+    {"type":"unconfirmed","epoch":7,"stamp":4711,"devices":["switch b"]}
 
-Only whoever says ``"takes":["learned"]`` in its heartbeats is told the last kind, which older versions don't know.
+The last two kinds go only to instances that name them in the ``takes`` of their heartbeats: older versions do not know
+them.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ from .peer_links import MAX_LINE, PeerError, PeerLines, PeerLink, Security, is_e
 
 LOG = logging.getLogger("hyroads.ha")
 VERSION = 1
-LEARNED = "learned"
+LEARNED, UNCONFIRMED = "learned", "unconfirmed"
 MAX_CONNECTIONS, MAX_WAITING = 32, 8192
 """Connections of strangers, and of each instance; waiting lines."""
 HELLO_WITHIN_S, SILENT_S, SEND_WITHIN_S, DIAL_WITHIN_S = 2.0, 10.0, 1.0, 1.0
@@ -56,7 +58,7 @@ def beat_document(beat: Beat) -> dict[str, Any]:
         "type": "beat", "boot": me.boot, "rest": me.rest, "peer": me.peer, "schema": me.schema, "role": beat.role.value,
         "epoch": beat.epoch, "stamp": beat.stamp, "warm": beat.warm,
         "leader": [beat.leader, beat.leader_epoch, round(beat.leader_age_s, 4)],
-        "takes": [LEARNED], **({"yields": True} if beat.yields else {}),
+        "takes": [LEARNED, UNCONFIRMED], **({"yields": True} if beat.yields else {}),
     }  # fmt: skip
 
 
@@ -124,11 +126,38 @@ def parse_learned_line(document: Mapping[str, Any]) -> tuple[str, Mapping[str, A
     raise PeerError("expected what a bandit has learned")
 
 
+@dataclass(frozen=True, slots=True)
+class Unconfirmed:
+    """What the leader of an ``epoch`` says: of all that etcd has up to the revision ``stamp``, only these ``devices``
+    (``switch NODE``, ``agent NODE``) have not confirmed their part. None: they are too many to be named.
+    """
+
+    epoch: int
+    stamp: int
+    devices: frozenset[str] | None
+
+    def line(self) -> bytes:
+        """As a line of the protocol."""
+        document = {"type": UNCONFIRMED, "epoch": self.epoch, "stamp": self.stamp}
+        line = line_of({**document, "devices": None if self.devices is None else sorted(self.devices)})
+        return line if len(line) <= MAX_LINE else line_of({**document, "devices": None})
+
+
+def parse_unconfirmed(document: Mapping[str, Any]) -> Unconfirmed:
+    """What a leader says of devices that have not confirmed; PeerError."""
+    match document:
+        case {"epoch": int(epoch), "stamp": int(stamp), "devices": list() | None as devices}:
+            if devices is None or all(isinstance(each, str) for each in devices):
+                return Unconfirmed(epoch, stamp, None if devices is None else frozenset(devices))
+    raise PeerError("expected devices that have not confirmed")
+
+
 @dataclass(eq=False)
 class Peers:
     """Our end of all connections. ``beat`` makes a heartbeat, None while we are to be silent; ``heard`` and ``reset``
     are told what comes, in threads of the system. Whoever we reach is told ``events``, and those that follow, and what
-    bandits have ``learned``, by flow: with a leader's heartbeat, whatever is another object than the last time.
+    bandits have ``learned``, by flow: with a leader's heartbeat, whatever is another object than the last time. So are
+    the devices that have not confirmed (``unconfirmed``; None: that is not known).
     """
 
     name: str
@@ -144,6 +173,9 @@ class Peers:
     learned: Callable[[], Mapping[str, Documented]] = dict
     learns: Callable[[str, str, Mapping[str, Any]], None] = lambda name, flow, document: None
     """Told by whom, of which flow, and what."""
+    unconfirmed: Callable[[], Unconfirmed | None] = lambda: None
+    waits: Callable[[str, Unconfirmed], None] = lambda name, said: None
+    """Called with the name of the instance and what it says of devices that have not confirmed."""
 
     def __post_init__(self) -> None:
         self._lock = _threading.Lock()
@@ -159,8 +191,8 @@ class Peers:
         self._outboxes: dict[str, _Outbox] = {}
         self._wakes: dict[str, Any] = {}
         """By name: wakes whoever waits to dial it again."""
-        self._takes: set[str] = set()
-        """Names of those that want to know what bandits have learned."""
+        self._takes: dict[str, frozenset[str]] = {}
+        """By name of an instance: the kinds of lines beyond heartbeats and events that it wants."""
 
     def tell(self, event: Event) -> None:
         """An event, to all."""
@@ -245,6 +277,7 @@ class Peers:
                 if len(line) <= MAX_LINE:
                     link.send(line)
             due_s, told = _time.monotonic(), dict[str, Documented]()
+            said: Unconfirmed | None = None
             while self._dialled.get(name) == address:
                 if _time.monotonic() >= due_s:
                     due_s = _time.monotonic() + self.interval_s
@@ -254,6 +287,7 @@ class Peers:
                     if beat is not None and beat.role is Role.LEADER:
                         # After its heartbeat, or nobody would know that it is the leader who says so.
                         told = self._send_learned(link, name, told)
+                        said = self._send_unconfirmed(link, name, said)
                 while outbox.lines:
                     link.send(outbox.lines.popleft())
                 if link.is_readable(max(0.0, due_s - _time.monotonic()), outbox.bell):
@@ -270,7 +304,7 @@ class Peers:
 
     def _send_learned(self, link: PeerLink, name: str, told: dict[str, Documented]) -> dict[str, Documented]:
         """What bandits have learned since; what was told up to now. A few at a time, for heartbeats go before."""
-        learned = self.learned() if name in self._takes else {}
+        learned = self.learned() if LEARNED in self._takes.get(name, ()) else {}
         if not learned:
             return told
         new = [flow for flow, each in learned.items() if told.get(flow) is not each][:LEARNED_AT_ONCE]
@@ -279,6 +313,14 @@ class Peers:
             if len(line) <= MAX_LINE:
                 link.send(line)
         return {flow: each for flow, each in told.items() if flow in learned} | {flow: learned[flow] for flow in new}
+
+    def _send_unconfirmed(self, link: PeerLink, name: str, said: Unconfirmed | None) -> Unconfirmed | None:
+        """Say which devices have not confirmed, if that is not what was ``said``; what was said up to now."""
+        now = self.unconfirmed() if UNCONFIRMED in self._takes.get(name, ()) else None
+        if now is None or now == said:
+            return said
+        link.send(now.line())
+        return now
 
     # -- reading
 
@@ -306,10 +348,13 @@ class Peers:
                     self.event(parse_event(document))
                 elif document.get("type") == LEARNED:
                     self.learns(name, *parse_learned_line(document))
+                elif document.get("type") == UNCONFIRMED:
+                    self.waits(name, parse_unconfirmed(document))
                 else:
                     self.heard(parse_beat(name, document))
                     takes = document.get("takes")
-                    (self._takes.add if isinstance(takes, list) and LEARNED in takes else self._takes.discard)(name)
+                    wanted = takes if isinstance(takes, list) else []
+                    self._takes[name] = frozenset(kind for kind in (LEARNED, UNCONFIRMED) if kind in wanted)
         except EOFError:
             by_end = True
         except OSError as error:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -31,6 +31,7 @@ from hyroads.rest.metrics import Counter, Gauge
 from .election import Follow, Lead, Role
 from .etcd import SCHEMA_KEY, STAMP, Etcd, EtcdError, Read, StaleEpochError
 from .instance import Changed, Heard, Instance
+from .peers import Unconfirmed
 from .store import (
     SCHEMA,
     Decoder,
@@ -50,6 +51,8 @@ TURN_S, AGAIN_S, DEFECT_S = 0.1, 0.1, 1.0
 READY_WITHIN_S, HEARD_S = 1.0, 1.0
 MAX_REPLY = 64 * 1024
 LARGE = 200
+SHARE = 100.0
+"""Looking at all devices takes at most one part in so many of the time."""
 NAME = "etcd"
 
 
@@ -157,6 +160,9 @@ class Standby:
         self._is_behind = False
         """Whether etcd has more than the mirror, as far as was told; it could not be read then."""
         self._lock = shim.new_lock()
+        self._says_at_s = 0.0
+        """When devices are next looked at for what we say of them."""
+        self.event_loop.leader_waits = self._leader_waits
         self.event_loop.follow()
         self.event_loop.epoch_listeners.append(self._epoch_seen)
         self.event_loop.collectors.append(self.metrics)
@@ -195,6 +201,7 @@ class Standby:
         """Says that green threads turn, and whether we could lead at once; reads what could not be read before."""
         while True:
             self.instance.is_warm(self._is_warm)
+            self._say_unconfirmed()
             pause_s = TURN_S
             if not self._is_current and self.epoch is None:
                 try:
@@ -203,6 +210,27 @@ class Standby:
                     self.event_loop.exception("taking in what etcd has", error)
                     pause_s = DEFECT_S
             shim.sleep(pause_s)
+
+    def _say_unconfirmed(self) -> None:
+        """While we lead: let the others know which devices have not confirmed what etcd has."""
+        event_loop, epoch, began_s = self.event_loop, self.epoch, self.event_loop.clock()
+        if epoch is None:
+            self.instance.unconfirmed = None
+            return
+        if not event_loop.leads or began_s < self._says_at_s:
+            return
+        devices, said = event_loop.unconfirmed(), self.instance.unconfirmed
+        if event_loop.is_at_rest:
+            self.instance.unconfirmed = Unconfirmed(epoch, self._mirror.stamp, devices)
+        elif said is not None and said.epoch == epoch:
+            # A device that has confirmed one step may soon be sent the next one.
+            self.instance.unconfirmed = replace(said, devices=(said.devices or frozenset()) | devices)
+        self._says_at_s = began_s + SHARE * (event_loop.clock() - began_s)
+
+    def _leader_waits(self) -> frozenset[str] | None:
+        """As of ``ControllerPort.leader_waits``."""
+        said = self.instance.leader_waits()
+        return said.devices if said is not None and self._is_current and said.stamp >= self._mirror.stamp else None
 
     @property
     def _is_current(self) -> bool:

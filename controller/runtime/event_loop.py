@@ -107,6 +107,10 @@ class EventLoop:
     """Whether this controller is to change anything: of several, one at a time is."""
     settled: bool = field(default=False, init=False)
     """Whether all that can be known at a start is known: from now on devices are told what to do."""
+    leader_waits: Callable[[], frozenset[str] | None] = field(default=lambda: None, init=False)
+    """As of ``ControllerPort``; set where several controllers run."""
+    is_at_rest: bool = field(default=False, init=False)
+    """Whether all that was asked for so far is planned, and sent as far as the order of changes permits."""
     _dirty: bool = field(default=True, init=False)
     """There is something to plan or to tell; ``_hurry``: at once; ``_has_news``: for followers alone."""
     _hurry: bool = field(default=False, init=False)
@@ -370,7 +374,7 @@ class EventLoop:
 
     def wake(self, *, now: bool = False) -> None:
         """There is something to do; ``now`` is for confirmations, which need no waiting for more of their kind."""
-        self._dirty = True
+        self._dirty, self.is_at_rest = True, False
         self._hurry = now or self._hurry
         self._wake.notify()
 
@@ -392,9 +396,11 @@ class EventLoop:
             if self._dirty and not self._hurry:
                 shim.sleep(self.settings.timings.coalesce_ms / 1e3)
             self._dirty, self._hurry, self._has_news, self._turned_s = False, False, False, self.clock()
+            self.is_at_rest = False
             try:
                 self._tick()
                 self._cycle()
+                self.is_at_rest = self.settled and not self._dirty and self._tried_version == self.state.version
             except Exception as error:  # noqa: BLE001 - the loop outlives a defect in planning; it is counted and shown
                 self.exception("the planning loop", error)
                 shim.sleep(TICK_S)
@@ -659,15 +665,18 @@ class EventLoop:
 
     def pending(self, flow: str, views: Views) -> list[str]:
         """What has not confirmed its part of a flow: also switches and agents that are away and may still forward it,
-        however long they have been away.
+        however long they have been away. While another controller leads: what that waits for, by its own word.
         """
         if self.plan is None or not self.settled:
             return ["start"]
+        if not self.leads:
+            # A flow may be left at any device that the leader waits for.
+            waits = self.leader_waits()
+            return ["leader"] if waits is None else sorted(waits)
         unsaved = [self.saver.where] if self.saver.pending else []
         waiting = set(pending_of(self.plan, views, flow))
-        if self.leads:
-            absent = self._deployer.absent(self.state.switches, self.state.agents)
-            waiting |= unconfirmed_at_absent(self.plan, absent, flow)
+        absent = self._deployer.absent(self.state.switches, self.state.agents)
+        waiting |= unconfirmed_at_absent(self.plan, absent, flow)
         return [*sorted(waiting), *unsaved]
 
     def carries(self, flows: Iterable[str]) -> bool:
@@ -681,6 +690,16 @@ class EventLoop:
     def _declared(self, flows: Iterable[str]) -> list[str]:
         # A flow that was removed has nothing left to confirm.
         return [flow for flow in flows if flow in self.state.flows]
+
+    def unconfirmed(self) -> frozenset[str]:
+        """Switches (``switch NODE``) and agents (``agent NODE``) that are away, or have not confirmed all that was sent
+        to them. Says all that is still to be confirmed only while :attr:`is_at_rest`.
+        """
+        plan, switches = self.plan, self.switches
+        late = {f"switch {node}" for node in self.state.switches if node not in switches}
+        late.update(f"switch {node}" for node, session in switches.items() if not session.has_confirmed)
+        agents = (node for node in self.state.agents if plan is None or not self.agents.synced(plan, node))
+        return frozenset(late).union(f"agent {node}" for node in agents)
 
     def unsynced(self) -> list[str]:
         """Switches and agents that are missing or not yet at what is wanted; while another leads only the former."""

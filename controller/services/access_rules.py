@@ -128,7 +128,10 @@ class AccessRuleService:
     def document(self, name: str) -> Document:
         """The rule of this id; NotFoundError."""
         rule = self._get(name)
-        pending = pending_as_known(self.port, partial(self.pending, name))
+        nodes = {f"switch {node}": node for node in self._nodes(rule)}
+        pending = [
+            nodes.get(each, each) for each in pending_as_known(self.port, partial(self.pending, name), lambda: nodes)
+        ]
         state = "activating" if pending else "active"
         left_s = None if rule.expires_s is None else max(0.0, rule.expires_s - self.clock())
         document = rule.document()

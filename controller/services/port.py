@@ -67,6 +67,12 @@ class ControllerPort(Protocol):
     def progress(self) -> Waits:
         """Notified whenever something was confirmed or saved; for ``runtime.faults.wait_until``."""
 
+    @property
+    def leader_waits(self) -> Callable[[], frozenset[str] | None]:
+        """While another controller leads: the switches (``switch NODE``) and agents (``agent NODE``) for whose
+        confirmation it waits, by its own word. None: it has not said so of all that is declared here.
+        """
+
     def clock(self) -> float:
         """Monotonic time in seconds."""
 
@@ -98,11 +104,20 @@ class ControllerPort(Protocol):
         """Log and count a defect of the program."""
 
 
-def pending_as_known(port: ControllerPort, pending: Callable[[], list[str]]) -> list[str]:
-    """What a document tells of what is pending. What devices confirm to another controller, which leads, is not known
-    here: as far as we know, all is confirmed. ``pending`` gives what is not while we lead.
+LEADER = "leader"
+
+
+def pending_as_known(
+    port: ControllerPort, pending: Callable[[], list[str]], concerns: Callable[[], Iterable[str]]
+) -> list[str]:
+    """What has not confirmed something. The controller that leads finds out by ``pending``. One that follows knows only
+    for which devices the leader waits: it names those that the matter ``concerns`` (as of ``leader_waits``), or the
+    leader while that has not said so.
     """
-    return pending() if port.leads else []
+    if port.leads:
+        return pending()
+    waits = port.leader_waits()
+    return [LEADER] if waits is None else sorted(waits.intersection(concerns()))
 
 
 def changed_since(

@@ -153,8 +153,16 @@ class SwitchSession:
     @property
     def synced(self) -> bool:
         """Whether everything last wanted is in force, also of learned hosts and access rules."""
-        is_at_goal = self._goal is not None and self._goal is self._confirmed_goal and not self._refused
-        return is_at_goal and self.hosts.is_idle and self.access.is_in_force
+        return self._is_at_goal and self.hosts.is_idle and self.access.is_in_force
+
+    @property
+    def has_confirmed(self) -> bool:
+        """Whether all that is asked for by REST is in force: rules of flows and sessions, and access rules."""
+        return self._is_at_goal and self.access.is_told and self.access.is_in_force
+
+    @property
+    def _is_at_goal(self) -> bool:
+        return self._goal is not None and self._goal is self._confirmed_goal and not self._refused
 
     @property
     def rule_count(self) -> int:

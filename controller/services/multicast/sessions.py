@@ -35,8 +35,12 @@ class SessionService(SessionSupervisor):
 
     def document(self, name: str) -> Document:
         """The session of this id; NotFoundError if there is none."""
-        pending = pending_as_known(self._port, partial(self.waits_for, name))
+        pending = pending_as_known(self._port, partial(self.waits_for, name), self._all_switches)
         return session_view(self._get(name), self.media, self.rates, pending)
+
+    def _all_switches(self) -> list[str]:
+        # Each of them decides who may send to the group.
+        return [f"switch {node}" for node in self._port.context.own_switches]
 
     def declare(self, document: Mapping[str, Any], *, wait: bool) -> tuple[Document, bool]:
         """The session, declared now if it is new, and whether it is. ConfigError, ConflictError, TooBusyError,
