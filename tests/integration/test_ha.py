@@ -61,6 +61,23 @@ def test_the_page_lists_the_metrics_of_several_controllers(three: Lab) -> None:
     metrics_page.lint(text)
 
 
+def test_followers_show_what_the_leader_waits_for(three: Lab) -> None:
+    """No switch is connected: nothing is confirmed, here as there."""
+    leader = three.leader()
+    rule = {"id": "no-mail", "action": "deny", "match": {"eth_type": 0x0800, "tcp_dst": 25}}
+    for path, body in (("/access-rules", rule), ("/flows", flow("shown"))):
+        assert leader.answer("POST", f"{path}?wait=false", body)[0] == 202
+        place = f"{path}/{body['id']}"
+        for one in three.others(leader):
+            eventually(lambda one=one, place=place: one.answer("GET", place)[0] == 200)
+            first = one.answer("GET", place)[2]
+            assert first["pending"] and first["state"] in ("activating", "unreachable"), "confirmed by ignorance"
+            eventually(lambda one=one, place=place: one.answer("GET", place)[2]["pending"] != ["leader"])
+            known, shown = leader.answer("GET", place)[2], one.answer("GET", place)[2]
+            assert known["pending"] and set(known["pending"]) <= set(shown["pending"])
+        assert leader.answer("DELETE", f"{place}?wait=false")[0] == 202
+
+
 def declare(three: Lab, name: str) -> None:
     assert three.leader().answer("POST", "/flows?wait=false", flow(name))[0] == 202
     # It is saved before the operation is confirmed; other instances show that.

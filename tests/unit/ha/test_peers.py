@@ -23,11 +23,13 @@ from hyroads.controller.ha.election import Beat, Identity, Role
 from hyroads.controller.ha.peer_links import MAX_LINE, PeerError, Security, listen
 from hyroads.controller.ha.peers import (
     Peers,
+    Unconfirmed,
     beat_document,
     event_document,
     parse_beat,
     parse_event,
     parse_learned_line,
+    parse_unconfirmed,
 )
 from hyroads.controller.model.events import Event
 
@@ -131,6 +133,43 @@ def test_what_bandits_have_learned_is_so_or_refused(changed: dict[str, Any]) -> 
     assert parse_learned_line(good) == ("f", {})
     with pytest.raises(PeerError):
         parse_learned_line({**good, **changed})
+
+
+def test_leader_says_which_devices_have_not_confirmed_whenever_that_changes() -> None:
+    first, second = End("a", Security(token=TOKEN)), End("b", Security(token=TOKEN))
+    heard: list[tuple[str, Unconfirmed]] = []
+    said = Unconfirmed(3, 7, frozenset({"switch b", "agent c"}))
+    first.peers.unconfirmed = lambda: said
+    second.peers.waits = lambda *told: heard.append(told)
+    first.peers.dial({"b": second.address})
+    second.peers.dial({"a": first.address})
+    eventually(lambda: len(second.beats) > 5, 10)
+    assert not heard, "only a leader says so"
+    first.beat = replace(first.beat, role=Role.LEADER)
+    eventually(lambda: heard, 10)
+    beats = len(second.beats)
+    eventually(lambda: len(second.beats) > beats + 5, 10)
+    assert heard == [("a", said)]
+    said = Unconfirmed(3, 8, frozenset())
+    eventually(lambda: len(heard) == 2, 10)
+    assert heard[-1] == ("a", said)
+    first.close()
+    second.close()
+
+
+def test_devices_that_are_too_many_for_a_line_are_not_named() -> None:
+    many = Unconfirmed(3, 7, frozenset(f"switch {number}" for number in range(10_000)))
+    assert len(many.line()) < MAX_LINE
+    assert parse_unconfirmed(json.loads(many.line())) == Unconfirmed(3, 7, None)
+    few = Unconfirmed(3, 7, frozenset({"switch b"}))
+    assert parse_unconfirmed(json.loads(few.line())) == few
+
+
+@pytest.mark.parametrize("changed", [{"epoch": "3"}, {"stamp": None}, {"devices": "switch b"}, {"devices": [5]}])
+def test_unreadable_list_of_devices_is_refused(changed: dict[str, Any]) -> None:
+    good = json.loads(Unconfirmed(3, 7, frozenset()).line())
+    with pytest.raises(PeerError):
+        parse_unconfirmed({**good, **changed})
 
 
 def test_events_that_there_were_come_before_the_first_heartbeat() -> None:
