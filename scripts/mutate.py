@@ -31,7 +31,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 UNIT = ROOT / "tests" / "unit"
-UPDATES = ("controller/test_update_order.py", "control/test_late_branching.py")
+UPDATES = ("control/test_flow_order.py", "controller/test_update_order.py", "control/test_late_branching.py")
 SLICES = ("test_classifier.py", "test_slice_model.py", "test_match_algebra.py", "test_notation_and_oxm.py")
 
 NEAREST: dict[str, tuple[str, ...]] = {
