@@ -162,6 +162,33 @@ def test_what_an_agent_has_nothing_to_do_with_does_not_concern_it() -> None:
     assert net.keys.version("a") == version + 1
 
 
+def test_flows_whose_names_and_numbers_read_alike_have_keys_of_their_own() -> None:
+    flows = [("a1", 2), ("a", 12), ("a", 2), ("a12", 2)]
+    keys = []
+    for name, number in flows:
+        for end in ("b", "c"):
+            config = AgentConfig(HELLOS["a"], {name: IngressFlow(number, name, end, 60, PATHS)})
+            [entry] = json.loads(Network().keys.message("a", config))["ingress"]
+            keys.append(entry["key"])
+    assert len(set(keys)) == len(keys)
+
+
+def test_flow_that_comes_from_another_region_has_no_key() -> None:
+    config = AgentConfig(HELLOS["b"], {}, {"f1": EgressFlow(16, "f1", (1,), 100)})
+    [entry] = json.loads(Network().keys.message("b", config))["egress"]
+    assert "key" not in entry
+
+
+def test_revision_is_another_for_each_generation() -> None:
+    net = Network()
+    before = net.document("a")
+    net.now_s += PERIOD_S
+    net.keys.tick()
+    after = net.document("a")
+    assert after["generation"] == before["generation"] + 1 and after["revision"] != before["revision"]
+    assert found_keys(after) == found_keys(before)
+
+
 def test_generations_follow_the_time_of_day_at_different_times() -> None:
     net = Network()
     generations = {node: net.document(node)["generation"] for node in "abc"}

@@ -385,3 +385,55 @@ def test_what_agents_heard_lasts_over_time_in_which_the_process_did_not_run() ->
     one.now_s = 6.0
     assert one.election.decide(6.0) is None
     assert one.acts_at() == 6.0 + SILENCE_S
+
+
+def test_leader_heard_before_this_process_paused_counts_as_living_afterwards() -> None:
+    one = Instance()
+    assert one.until(1.0, led()) is None
+    one.now_s = 6.0
+    assert one.election.decide(6.0) is None
+    assert one.acts_at() == 6.0 + SILENCE_S
+
+
+def test_second_hand_word_of_a_deposed_leader_is_no_sign_of_a_leader() -> None:
+    one = Instance(rules=replace(RULES, silence_s=1.0))
+    one.election.heard(follows(leader="c", leader_epoch=2, leader_age_s=0.0), 0.5)
+    assert one.election.suspects(0.5)
+    one.election.heard(follows(leader="b", leader_epoch=3, leader_age_s=0.0), 0.5)
+    assert not one.election.suspects(0.5), "a sign of this very moment counts"
+
+
+def test_first_leader_of_all_has_epoch_1_and_patience_as_any_other() -> None:
+    one = Instance(replace(SEEN, owner=None, epoch=0, epoch_revision=0))
+    assert one.election.beat(0.0, 0).epoch == 0
+    assert one.until(1.0) == Campaign(1, 0, 0)
+    other = Instance(replace(SEEN, owner=Owner("b", "b1", 1, 7), epoch=1))
+    assert other.acts_at() == RULES.patience_s, "it was never heard"
+
+
+def test_instance_that_has_not_read_etcd_yet_sends_heartbeats() -> None:
+    assert Instance(None).election.beat(9.0, 0) == Beat(A, Role.STARTING, 0, warm=True)
+
+
+def test_epoch_may_be_a_million_ahead_and_no_more() -> None:
+    one = Instance()
+    assert not one.election.epoch_seen(1_000_004) and one.election.greatest == 3
+    assert one.election.epoch_seen(1_000_003) and one.election.greatest == 1_000_003
+
+
+def test_heartbeats_and_pauses_count_up_to_their_bounds() -> None:
+    one = Instance(rules=replace(RULES, again_s=0.125))
+    action = one.until(9.0)
+    assert isinstance(action, Campaign)
+    tried_s = one.now_s
+    one.election.answered(action, tried_s)
+    one.election.etcd_read(SEEN, tried_s)
+    assert one.acts_at() == tried_s + 0.125
+    yielding = Instance(rules=replace(RULES, reach_s=SILENCE_S))
+    yielding.election.heard(led(yields=True), 0.0)
+    yielding.election.agents_hear(3, SILENCE_S)
+    assert yielding.acts_at() == SILENCE_S, "its request counts as long as its heartbeat"
+    cold = Instance(warm=False)
+    for beat in (led(), follows()):
+        cold.election.heard(beat, 0.0)
+    assert cold.acts_at() == SILENCE_S + STEP_S, "a warm instance goes first as long as its heartbeat counts"
