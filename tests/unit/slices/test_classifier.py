@@ -326,6 +326,67 @@ def test_tables_that_change_hands_at_once_are_emptied_first() -> None:
     assert found.freed == (9, 10, 11, 12) and not found.passed_on
 
 
+def messages_of(change: ClassifierChange) -> list[bytes]:
+    """The messages of a change to one switch, in the order in which they are sent."""
+    return [message for stage in change_stages(change, NOTHING_ELSE, NOTHING_ELSE) for message in stage]
+
+
+def leads(table: Table) -> set[tuple[int, int]]:
+    """(number of the slice, first table) to which entries of the classifier send packets."""
+    found = set()
+    for (number, _, _), (instructions, _) in table.items():
+        if number == 0 and len(instructions) == 32:
+            metadata, _, _, _, first = struct.unpack_from("!QQHHB", instructions, 8)
+            found.add((metadata >> LAYOUT.slice_shift, first))
+    return found
+
+
+def test_packets_meet_only_rules_of_their_own_slice_while_tables_change_hands() -> None:
+    layout = Layout(tables=8 + 1 + 4)
+    one, other = (Slice(name, slices(1)[0].flowspace, limits=Limits(tables=4)) for name in "ab")
+    model, _ = changed(EMPTY, [one])
+    first = allocate(model, (1,), layout=layout)
+    before = classifier_of(model, first, {})
+    table: Table = {}
+    carry_out(b"".join(messages_of(switch_difference({}, before.entries[1]))), table)
+    for put, remove in (([other], ["a"]), ([], ["b"])):
+        model, change = changed(model, put, remove)
+        second = allocate(model, (1,), first, change.names, layout)
+        after = classifier_of(model, second, {}, before, change.names)
+        # Each slice has a rule in its first table; its cookie is the slice's number.
+        table |= {(b.first, 1, b""): (b"", b.number) for b in first.blocks[1].values()}
+        old = {block.number for block in first.blocks[1].values()}
+        found = switch_difference(before.entries[1], after.entries[1])
+        for message in messages_of(found):
+            carry_out(message, table)
+            for number, at in leads(table):
+                rule = table.get((at, 1, b""))
+                assert rule is None or rule[1] == number, "a rule of another slice"
+                assert rule is not None or number not in old or found.passed_on, "a table that is emptied too early"
+        assert {(at, rule[1]) for (at, _, _), rule in table.items() if at} == {
+            (block.first, block.number) for name, block in second.blocks[1].items() if name == PRODUCTION
+        }
+        first, before = second, after
+
+
+def test_packets_of_a_slice_that_is_carved_out_of_another_never_meet_the_other() -> None:
+    large = Slice("large", (FlowspaceRule(completed({"eth_type": 0x0800}), 10),))
+    small = Slice("small", (FlowspaceRule(completed({"eth_type": 0x0800, "eth_src": 0x020000000001}), 20),))
+    frame = Frame("02:00:00:00:00:01", "02:00:00:00:ff:00", 0x0800, upper={"vlan": 0})
+    model, _ = changed(EMPTY, [large, small])
+    allocation = allocate(model, (1,))
+    nothing = classifier_of(EMPTY, allocate(EMPTY, (1,)), {}).entries[1]
+    both = classifier_of(model, allocation, {}).entries[1]
+    table: Table = {}
+    carry_out(b"".join(messages_of(switch_difference({}, nothing))), table)
+    for old, new, last in ((nothing, both, "small"), (both, nothing, PRODUCTION)):
+        owners = []
+        for message in messages_of(switch_difference(old, new)):
+            carry_out(message, table)
+            owners.append(owner(model_switch(table, guests(allocation, 1)), frame, 1))
+        assert allocation.numbers["large"] not in owners and owners[-1] == allocation.numbers[last]
+
+
 def test_a_slice_that_may_not_write_takes_no_packets() -> None:
     model, _ = changed(EMPTY, [replace(slices(1)[0], permissions=frozenset({Permission.READ}))])
     entries = classifier_of(model, allocate(model, (1,)), {}).of_switch(1)
