@@ -221,6 +221,11 @@ def test_the_memory_is_bounded() -> None:
     assert len(sets.known) <= 64 and "set198" in sets.known
 
 
+def test_sets_of_flows_whose_names_read_alike_have_keys_of_their_own() -> None:
+    sets = [["a1", "2"], ["a", "12"], ["a12"], ["a", "1", "2"], []]
+    assert len({flow_set_key(flows) for flows in sets}) == len(sets)
+
+
 @given(st.lists(st.text(max_size=5)))
 def test_the_key_is_that_of_a_set(flows) -> None:
     assert flow_set_key(flows) == flow_set_key(list(reversed(flows)) + flows)

@@ -131,6 +131,7 @@ def test_what_bandits_have_learned_is_told_once_and_again_when_it_is_other() -> 
 def test_what_bandits_have_learned_is_so_or_refused(changed: dict[str, Any]) -> None:
     good = {"type": "learned", "flow": "f", "document": {}}
     assert parse_learned_line(good) == ("f", {})
+    assert parse_learned_line({**good, "flow": "f" * 256})[0] == "f" * 256
     with pytest.raises(PeerError):
         parse_learned_line({**good, **changed})
 
@@ -239,6 +240,8 @@ HELLO = {"type": "hello", "version": 1, "network": "/hyroads/n/", "name": "c", "
         {key: value for key, value in HELLO.items() if key != "token"},
         {**HELLO, "network": "/hyroads/other/"},
         {**HELLO, "name": "a"},
+        {**HELLO, "name": ""},
+        {**HELLO, "name": "c" * 65},
         {**HELLO, "version": 2},
         {"type": "beat"},
         [1],
@@ -249,6 +252,13 @@ def test_strangers_are_shown_the_door(hello: Any) -> None:
     beat = json.dumps(beat_document(end.beat)).encode() + b"\n"
     assert say(end.address, json.dumps(hello).encode() + b"\n", beat) == b""
     assert end.beats == [] and end.resets == []
+
+
+def test_name_of_an_instance_has_up_to_64_characters() -> None:
+    end = End("a", Security(token=TOKEN))
+    hello = json.dumps({**HELLO, "name": "c" * 64}).encode()
+    say(end.address, hello + b"\n", json.dumps(beat_document(end.beat)).encode() + b"\n", b"x\n")
+    assert [beat.identity.name for beat in end.beats] == ["c" * 64]
 
 
 @pytest.mark.parametrize("line", [b"{}\n", b"x\n", b"[" * 50_000 + b"\n", b"x" * (MAX_LINE + 1)])

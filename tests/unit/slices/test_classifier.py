@@ -309,6 +309,17 @@ def test_too_many_tables_are_refused_with_the_switch_and_slice() -> None:
     assert len(allocate(model, (1,)).blocks[1]) == 101
 
 
+def test_block_fits_a_gap_of_exactly_its_size() -> None:
+    layout = Layout(tables=1 + 8 + 2 + 2)
+    model, _ = changed(EMPTY, slices(2))
+    first = allocate(model, (1,), layout=layout)
+    gap = min(first.blocks[1][name].first for name in ("s0", "s1"))
+    name = next(name for name in ("s0", "s1") if first.blocks[1][name].first == gap)
+    model, change = changed(model, [replace(slices(3)[2], name="new")], [name])
+    second = allocate(model, (1,), first, change.names, layout)
+    assert second.blocks[1]["new"].first == gap
+
+
 def test_tables_that_change_hands_at_once_are_emptied_first() -> None:
     layout = Layout(tables=8 + 1 + 4)
     model, _ = changed(EMPTY, [Slice("a", slices(1)[0].flowspace, limits=Limits(tables=4))])

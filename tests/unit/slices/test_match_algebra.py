@@ -214,3 +214,4 @@ def test_missing_prerequisites_are_filled_in() -> None:
         completed({"ipv4_dst": 1, "tcp_dst": 80, "eth_type": 0x86DD})
     with pytest.raises(MatchError, match="at most 10"):
         alternatives({"tcp_dst": [(n, 0xFFFF) for n in range(11)]}, 10)
+    assert len(alternatives({"tcp_dst": [(n, 0xFFFF) for n in range(10)]}, 10)) == 20, "over IPv4 and IPv6"

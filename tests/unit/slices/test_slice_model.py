@@ -200,6 +200,16 @@ def test_switches_and_ports_keep_slices_apart(mine: dict, theirs: dict, reason: 
         changed(model, [one("b", {}, **mine)])
 
 
+def test_airtime_shares_may_add_up_to_all_of_it_and_no_more() -> None:
+    def with_shares(*shares: float) -> list[Slice]:
+        return [Slice(f"s{i}", limits=Limits(airtime_share={"wifi": share})) for i, share in enumerate(shares)]
+
+    model, _ = changed(EMPTY, with_shares(0.5, 0.25, 0.25))
+    assert len(model.slices) == 4
+    with pytest.raises(ConflictError, match="airtime"):
+        changed(EMPTY, with_shares(0.5, 0.25, 0.26))
+
+
 def test_a_refused_change_leaves_everything_as_it_was() -> None:
     model, _ = changed(EMPTY, [one("a", {"tcp_dst": 80})])
     before = dict(model.slices)

@@ -275,6 +275,15 @@ def test_frames_leave_by_the_slices_queue() -> None:
     assert packet_out(out(output(TABLE), tcp(80), 2), mine, Buffers(), KEY, 0)[24:40] == output(TABLE)
 
 
+def test_longest_packet_out_passes_unless_the_queue_makes_it_longer() -> None:
+    short = out(output(1), tcp(80))
+    longest, queued = out(output(1), tcp(80) + bytes(0xFFFF - len(short))), view()
+    assert packet_out(longest, view(), Buffers(), KEY, 0) == longest
+    queued.queue = 7
+    with pytest.raises(Refused):
+        packet_out(longest, queued, Buffers(), KEY, 0)
+
+
 def test_a_group_takes_only_frames_with_an_ingress_port() -> None:
     mine = view()
     real = mine.groups.add(1) or 0

@@ -11,6 +11,7 @@ from hyroads.slices.core.allocation import PRODUCTION_NUMBER, Block
 from hyroads.slices.core.classifier import ClassifierEntry, at_port
 from hyroads.slices.core.fields import BY_NAME, TOTAL_BITS
 from hyroads.slices.core.match import TernaryMatch
+from hyroads.slices.proxy import region
 from hyroads.slices.proxy.region import UNCHANGED, Regions, Rewrite
 
 SHIFT = BY_NAME["eth_src"].shift  # four bits inside one field without prerequisites
@@ -97,3 +98,15 @@ def test_a_question_that_is_too_hard_is_answered_with_no() -> None:
     wide = TernaryMatch(0, 0)
     assert regions.leak(2, 2, wide, Rewrite(1 << SHIFT, 1 << SHIFT), 1) is None, "the slice owns nothing at port 2"
     assert regions.leak(PRODUCTION_NUMBER, 2, wide, UNCHANGED, 1) is not None
+
+
+@pytest.mark.parametrize(("most", "known"), [(4, True), (3, False)])
+def test_question_is_too_hard_beyond_a_number_of_parts(most: int, known: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A match of four bits leaves four parts of all headers, which the next entry decides."""
+    monkeypatch.setattr(region, "MAX_PARTS", most)
+    four = TernaryMatch(15 << SHIFT, 15 << SHIFT)
+    entries = [ClassifierEntry(9, four, Block(2, 1, 1)), ClassifierEntry(8, TernaryMatch(0, 0), Block(2, 1, 1))]
+    leaking = Regions(entries).leak(2, None, TernaryMatch(0, 0), UNCHANGED, 1)
+    assert (leaking is None) is known
+    others = [ClassifierEntry(9, four, Block(3, 1, 1)), ClassifierEntry(8, TernaryMatch(0, 0), Block(3, 1, 1))]
+    assert Regions(others).owns_some(2, 1, TernaryMatch(0, 0)) is not known, "yes if that is too hard to tell"
