@@ -32,7 +32,13 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 UNIT = ROOT / "tests" / "unit"
 UPDATES = ("control/test_flow_order.py", "controller/test_update_order.py", "control/test_late_branching.py")
-SLICES = ("test_classifier.py", "test_slice_model.py", "test_match_algebra.py", "test_notation_and_oxm.py")
+SLICES = (
+    "slices/test_classifier.py",
+    "slices/test_slice_model.py",
+    "slices/test_match_algebra.py",
+    "slices/test_notation_and_oxm.py",
+)
+PROXY = tuple(f"slices/proxy/test_{name}.py" for name in ("group_mod", "flow_mod", "packets", "region", "extensions"))
 
 NEAREST: dict[str, tuple[str, ...]] = {
     "hyroads.controller.control.update_order": UPDATES,
@@ -40,10 +46,13 @@ NEAREST: dict[str, tuple[str, ...]] = {
     "hyroads.controller.ofp.diff": ("test_ofp_diff.py", "test_ofp_wire.py"),
     "hyroads.controller.ha.election": ("ha/test_election_bounds.py", "ha/test_election.py"),
     "hyroads.controller.core.identity": ("test_identity.py",),
-    "hyroads.slices.core.allocation": tuple(f"slices/{name}" for name in SLICES),
-    "hyroads.slices.core.change": tuple(f"slices/{name}" for name in SLICES),
-    "hyroads.slices.core.classifier": tuple(f"slices/{name}" for name in SLICES),
-    "hyroads.slices.core.match": tuple(f"slices/{name}" for name in SLICES),
+    "hyroads.slices.core.allocation": SLICES,
+    "hyroads.slices.core.change": SLICES,
+    "hyroads.slices.core.classifier": SLICES,
+    "hyroads.slices.core.match": SLICES,
+    "hyroads.slices.proxy.actions": PROXY,
+    "hyroads.slices.proxy.group_mod": PROXY,
+    "hyroads.slices.proxy.region": PROXY,
 }
 """By module: the unit tests that are run, the ones most likely to find a fault first."""
 

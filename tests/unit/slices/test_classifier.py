@@ -91,8 +91,8 @@ def model_switch(table: Table, guests: Iterable[Rule]) -> ModelSwitch:
         assert (kind, length) == (2, 24) and metadata & mask == metadata
         goto = None
         if not actions:
-            goto_kind, _, goto = struct.unpack_from("!HHB", rest, 24)
-            assert (goto_kind, len(rest)) == (1, 32)
+            goto_kind, size, goto = struct.unpack_from("!HHB", rest, 24)
+            assert (goto_kind, size, len(rest)) == (1, 8, 32)
         rules.append(Rule(number, priority, Match(**text), actions, goto))
     return ModelSwitch([*rules, *guests])
 
@@ -309,12 +309,39 @@ def test_too_many_tables_are_refused_with_the_switch_and_slice() -> None:
     assert len(allocate(model, (1,)).blocks[1]) == 101
 
 
+@pytest.mark.parametrize("bits", [16, 20, 24, 64])
+def test_entries_write_only_metadata_that_the_slicer_has(bits: int) -> None:
+    layout = Layout(metadata_bits=bits)
+    limits = Limits(rate_in_mbps=1.0)
+    model, _ = changed(EMPTY, [replace(slices(1)[0], limits=limits)])
+    allocation = allocate(model, (1,), layout=layout)
+    block = allocation.blocks[1]["s0"]
+    for entry in classifier_of(model, allocation, {}).of_switch(1):
+        actions, rest = to_controller(entry.instructions(layout))
+        if entry.priority == 100:
+            assert rest[:8] == struct.pack("!HHI", 6, 8, block.number), "its meter comes first"
+            rest = rest[8:]
+        metadata, mask = struct.unpack_from("!QQ", rest, 8)
+        known = bool(actions) and bits >= 24
+        assert mask == layout.slice_metadata_mask | (0xFF if known else 0) and mask >> bits == 0
+        assert metadata == entry.block.number << layout.slice_shift | (entry.block.first if known else 0)
+
+
+def test_address_is_a_mark_only_with_all_bits_of_it() -> None:
+    mark = discovery_mac(5)
+    assert oxm.is_discovery_mac(mark) and not oxm.is_discovery_mac(0x020000000001)
+    model, _ = changed(EMPTY, slices(1))
+    entries = classifier_of(model, allocate(model, (1,)), {}).of_switch(1)
+    for source, known in ((mark, True), (mark | 1 << 40, False), (mark | 1 << 20, False)):
+        [header] = completed({"eth_src": source, "eth_dst": 0x0180C200000E, "eth_type": 0x88CC, "vlan_vid": 0})
+        assert any(entry.priority == 65000 and entry.match.has(header.value) for entry in entries) is known
+
+
 def test_block_fits_a_gap_of_exactly_its_size() -> None:
     layout = Layout(tables=1 + 8 + 2 + 2)
     model, _ = changed(EMPTY, slices(2))
     first = allocate(model, (1,), layout=layout)
-    gap = min(first.blocks[1][name].first for name in ("s0", "s1"))
-    name = next(name for name in ("s0", "s1") if first.blocks[1][name].first == gap)
+    gap, name = min((first.blocks[1][name].first, name) for name in ("s0", "s1"))
     model, change = changed(model, [replace(slices(3)[2], name="new")], [name])
     second = allocate(model, (1,), first, change.names, layout)
     assert second.blocks[1]["new"].first == gap

@@ -113,22 +113,34 @@ def test_the_bytes_are_those_of_ryu(fields: dict[str, object]) -> None:
 @pytest.mark.parametrize(
     ("data", "code"),
     [
+        ("80000a", MatchError.BAD_LEN),
         ("80000a02", MatchError.BAD_LEN),
         ("80000a0308", MatchError.BAD_LEN),
         ("80000a020800" * 2, MatchError.DUP_FIELD),
         ("000100020800", MatchError.BAD_FIELD),
+        ("00010000", MatchError.BAD_FIELD),
         ("8000fe020800", MatchError.BAD_FIELD),
+        ("800050020800", MatchError.BAD_FIELD),
         ("80000b04080000ff", MatchError.BAD_WILDCARDS),
         ("80000b04080008ff", MatchError.BAD_MASK),
         ("80001a020050", MatchError.BAD_PREREQ),
         ("80000c022001", MatchError.BAD_VALUE),
         ("80000c020005", MatchError.BAD_VALUE),
+        ("80004e020200", MatchError.BAD_VALUE),
     ],
 )
 def test_the_error_of_each_fault(data: str, code: int) -> None:
     with pytest.raises(MatchError) as caught:
         decode(bytes.fromhex(data))
     assert caught.value.code == code
+
+
+def test_mask_of_a_field_that_takes_none_is_not_written() -> None:
+    field = BY_NAME["eth_type"]
+    half = TernaryMatch(0x0800 << field.shift, 0xFF00 << field.shift)
+    with pytest.raises(MatchError, match="eth_type takes no mask") as caught:
+        encode(half)
+    assert caught.value.code == MatchError.BAD_MASK
 
 
 def test_masks_on_transport_ports() -> None:
