@@ -29,7 +29,7 @@ class AgentView:
 
     def sending(self, flow: str) -> tuple[IngressFlow, ...]:
         """A flow as it may be sending it, with all paths that it may be using: one entry, two while the flow moves to
-        another end or number, none if it surely does not send it.
+        another end, none if it surely does not send it.
         """
         old = self.acked.ingress.get(flow) if self.acked else None
         new = self.sent.ingress.get(flow) if self.sent else None
@@ -38,8 +38,8 @@ class AgentView:
             return () if found is None else (found,)
         if old is new:
             return (new,)
-        is_moved = (old.egress, old.number) != (new.egress, new.number)
-        return (old, new) if is_moved else (_joined(old, new),)
+        # One end gets the paths of both, also while the flow gets another number.
+        return (_joined(old, new),) if old.egress == new.egress else (old, new)
 
 
 @dataclass(frozen=True, slots=True)
