@@ -56,8 +56,38 @@ NEAREST: dict[str, tuple[str, ...]] = {
 }
 """By module: the unit tests that are run, the ones most likely to find a fault first."""
 
-EQUIVALENT: dict[tuple[str, str], str] = {}
-"""By the last part of a module's name and the words of a fault: why it changes nothing that a caller can see."""
+EQUIVALENT: dict[tuple[str, str], str] = {
+    ("diff", "rule.table, -[2]), -rule.priority"): "only has to be less than all positions",
+    ("diff", "rule.table, -[2]), rule.priority"): "only has to be less than all positions",
+    ("diff", "swap statements: ON.get("): "two lists are sorted, each by itself",
+    ("election", "self._owner_s = ([1], self.now_s)"): "no key of etcd has revision 1: its first change makes 2",
+    ("election", "self._owner_s = ([self.now_s, 0])"): "the first read of an owner sets both",
+    ("election", "_Heard('', [1], -math.inf)"): "a sign of life at minus infinity never counts",
+    ("election", "_Heard('', [-math.inf, 0])"): "no leader has an epoch of minus infinity",
+    ("election", "at_s >[=] self._heard.at_s"): "two readings of the clock are never equal",
+    ("election", "(epoch, heard_s) >[=] (self"): "equal ones are the same sign of life",
+    ("election", "return [1] if self.seen is None"): "leaders have epochs from 1 on",
+    ("election", "self.seen.owner else [1])"): "leaders have epochs from 1 on",
+    ("election", "in ([member.identity.name, ''])"): "a test of membership, in either order",
+    ("flow_order", "configs = (config for config in (view.[sent, view.acked])"): "all of both, in either order",
+    ("flow_order", "in config.branch)) for config in (view.[sent, view.acked])"): "any of both, in either order",
+    ("flow_order", "((flow.[ingress, 'ingress'), (flow.egress, 'e]gress'))"): "what is pending is a set",
+    ("flow_order", "drop: [continue] -> [pass]"): "pending_of only calls this for flows that have both ends",
+    ("flow_order", "_same([getattr(plan.agents[node], side)[name], have])"): "equality, either way round",
+    ("flow_order", "isinstance(have, IngressFlow) [or]"): "both are of the same side of a flow",
+    ("flow_order", "[[(path.[written, path.id])"): "pairs are compared with pairs of the same order",
+    ("flow_order", "in ([wanted, have])]"): "equality, either way round",
+    ("update_order", "FEW_FLOWS = 1[7]"): "how flows are looked for, not which are found",
+    ("update_order", "if last is None or last is [not ]plan"): "more is worked out again, with the same result",
+    ("classifier", "swap statements: value |="): "two sums, each by itself",
+    (
+        "classifier",
+        "[self.instructions(layout), _match_fields(self.match",
+    ): "a hash of the same bytes in another order",
+    ("classifier", "wire.flow_mod_body([CLASSIFIER_TABLE, wire.ADD]"): "both are 0",
+    ("classifier", "swap statements: heirs"): "two mappings, each by itself",
+}
+"""By the last part of a module's name and a part of the words of one fault: why no caller can see any difference."""
 
 _FLIPPED: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Lt: ast.LtE,
@@ -279,6 +309,17 @@ def _sample(of: list[Mutant], args: argparse.Namespace) -> list[Mutant]:
     return random.Random(args.seed).sample(of, min(args.count, len(of)))  # noqa: S311 - no secret
 
 
+def worth_trying(name: str, every: list[Mutant]) -> list[Mutant]:
+    """The faults of a module that some test can see; SystemExit if an entry of ``EQUIVALENT`` is not exactly one."""
+    listed: set[int] = set()
+    for words in (words for of, words in EQUIVALENT if of == name):
+        found = [each.number for each in every if words in each.words]
+        if len(found) != 1:
+            raise SystemExit(f"{name}: {len(found)} faults have the words of EQUIVALENT, expected one: {words}")
+        listed.update(found)
+    return [each for each in every if each.number not in listed]
+
+
 def _judge(module: str, args: argparse.Namespace) -> tuple[int, int]:
     """How many faults of a module were tried, and how many of these were killed."""
     spec = importlib.util.find_spec(module)
@@ -299,7 +340,7 @@ def _judge(module: str, args: argparse.Namespace) -> tuple[int, int]:
                 importlib.import_module(library)
     limit_s = 20.0 + 5 * (time.monotonic() - began)
     name = module.rpartition(".")[2]
-    worth = [each for each in every if (name, each.words) not in EQUIVALENT]
+    worth = worth_trying(name, every)
     chosen = worth if not args.count else _sample(worth, args)
     killed = 0
     for each in sorted(chosen, key=lambda mutant: mutant.number):

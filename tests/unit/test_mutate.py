@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
+import pytest
+
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "mutate.py"
 SOURCE = '''
 def last(of: list[int], most: int = 3) -> int:
@@ -46,3 +48,16 @@ def test_tests_of_every_listed_module_exist() -> None:
     for module, tests in mutate.NEAREST.items():
         assert importlib.util.find_spec(module) is not None
         assert all((mutate.UNIT / name).is_file() for name in tests)
+
+
+def test_equivalent_faults_are_left_out_and_each_must_be_one_of_the_module(monkeypatch: pytest.MonkeyPatch) -> None:
+    mutate = script()
+    every = mutate.mutants(SOURCE)
+    monkeypatch.setattr(mutate, "EQUIVALENT", {("m", "drop: [of.sort()]"): "why", ("other", "and/or"): "why"})
+    assert [each for each in every if each not in mutate.worth_trying("m", every)] == [
+        each for each in every if each.words.startswith("drop: [of.sort()]")
+    ]
+    for words in ("drop: ", "no such fault"):
+        monkeypatch.setattr(mutate, "EQUIVALENT", {("m", words): "why"})
+        with pytest.raises(SystemExit, match="expected one"):
+            mutate.worth_trying("m", every)
