@@ -18,7 +18,7 @@ NODES = "abcd"
 NAMES = ("f1", "f2", "f3")
 HELLO = HelloConfig(40, 140, (), ())
 EVENTS = ("flow", "paths", "rates", "remove", "agent answers", "switch answers", "answer is lost", "die", "boot",
-          "switch leaves", "switch returns", "labels")  # fmt: skip
+          "switch leaves", "switch returns", "labels", "all answer", "back")  # fmt: skip
 ANSWERS = ("agent answers", "switch answers")
 
 
@@ -53,6 +53,8 @@ class OrderWorld:
 
     def __init__(self) -> None:
         self.flows: dict[str, FlowPlan] = {}
+        self.former: dict[str, FlowPlan] = {}
+        """How flows were planned before their last change."""
         self.configs: dict[str, AgentConfig] = {}
         self.agents = {node: Agent(AgentConfig(HELLO)) for node in NODES}
         self.switches = {node: Switch() for node in NODES}
@@ -109,7 +111,7 @@ class OrderWorld:
     def happen(self, kind: str, choice: int) -> None:
         """One event, whose choices all come from ``choice``; some have nothing to act on."""
         rng = random.Random(choice)
-        steady = self.steady()
+        steady, flows = self.steady(), dict(self.flows)
         name, node = rng.choice(NAMES), rng.choice(NODES)
         agent, switch, flow = self.agents.get(node), self.switches[node], self.flows.get(name)
         if kind == "flow":
@@ -122,8 +124,12 @@ class OrderWorld:
             self.rate(rng, name)
         elif kind == "remove":
             self.flows.pop(name, None)
+        elif kind == "back" and name in self.former:
+            self.flows[name] = self.former[name]
         elif kind in ANSWERS or kind == "answer is lost":
             self.answer(rng, kind)
+        elif kind == "all answer":
+            self.all_answer()
         elif kind == "die" and agent is not None:
             self.broken |= self.concerned(node)
             del self.agents[node]
@@ -133,6 +139,7 @@ class OrderWorld:
             switch.connected = kind == "switch returns"
         elif kind == "labels":
             switch.labels = not switch.labels
+        self.former |= {name: flow for name, flow in flows.items() if self.flows.get(name) is not flow}
         self.after(steady if kind in ("rates", "paths", "labels", *ANSWERS) else set())
 
     def answer(self, rng: random.Random, kind: str) -> None:
@@ -149,6 +156,14 @@ class OrderWorld:
             if kind == "switch answers":
                 switch.rules = switch.coming or frozenset()
             switch.coming = None
+
+    def all_answer(self) -> None:
+        """Every message that is on its way is carried out and confirmed at once."""
+        for agent in self.agents.values():
+            agent.runs, agent.sent = agent.sent or agent.runs, None
+        for switch in self.switches.values():
+            if switch.connected and switch.coming is not None:
+                switch.rules, switch.coming = switch.coming, None
 
     def concerned(self, node: str) -> set[str]:
         """Flows whose frames may meet the agent of a node, by rules that are or may be in force."""

@@ -308,10 +308,21 @@ class Shuffled:
             flows = [name for name in ("f1", "f2", "f3", "f4") if self.rng.random() < 0.5]
             possible = frozenset(flows)
             self.switches[node] = SwitchView(self.rng.random() < 0.7, possible, possible)
+        elif kind == "settle":
+            self.settle()
         else:
             known = [None, self.configs[node], self.orders.agents.get(node), AgentConfig(HELLO)]
             acked, sent = self.rng.choice(known), self.rng.choice(known) if self.rng.random() < 0.4 else None
             self.agents[node] = AgentView(acked, sent)
+
+    def settle(self) -> None:
+        """All that is planned is in force, at nearly all nodes: the next change meets a network at rest."""
+        for node in SOME_NODES:
+            if self.rng.random() < 0.95:
+                self.agents[node] = AgentView(self.configs[node])
+                rules = frozenset(n for n, f in self.flows.items() if f.mode == MULTIPATH and f.ingress == node)
+                rules = rules if self.rng.random() < 0.7 else frozenset()
+                self.switches[node] = SwitchView(self.rng.random() < 0.9, rules, rules)
 
     def rate(self) -> None:
         """A slot gives a flow other rates."""
@@ -331,7 +342,7 @@ class Shuffled:
         return Views(dict(self.agents), dict(self.switches))
 
 
-KINDS = ("flow", "remove", "rates", "leave", "switch", "agent", "agent")
+KINDS = ("flow", "remove", "rates", "leave", "switch", "switch", "agent", "agent", "settle", "settle")
 
 
 @pytest.mark.parametrize("seed", range(60))
