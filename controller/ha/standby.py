@@ -219,7 +219,7 @@ class Standby:
             return
         if not event_loop.leads or began_s < self._says_at_s:
             return
-        devices, said = event_loop.unconfirmed(), self.instance.unconfirmed
+        devices, said = event_loop.unconfirmed_devices(), self.instance.unconfirmed
         if event_loop.is_at_rest:
             self.instance.unconfirmed = Unconfirmed(epoch, self._mirror.stamp, devices)
         elif said is not None and said.epoch == epoch:

@@ -691,7 +691,7 @@ class EventLoop:
         # A flow that was removed has nothing left to confirm.
         return [flow for flow in flows if flow in self.state.flows]
 
-    def unconfirmed(self) -> frozenset[str]:
+    def unconfirmed_devices(self) -> frozenset[str]:
         """Switches (``switch NODE``) and agents (``agent NODE``) that are away, or have not confirmed all that was sent
         to them. Says all that is still to be confirmed only while :attr:`is_at_rest`.
         """

@@ -24,7 +24,7 @@ class Loop(SimpleNamespace):
         self.now_s += 0.001
         return self.now_s
 
-    def unconfirmed(self) -> frozenset[str]:
+    def unconfirmed_devices(self) -> frozenset[str]:
         return self.devices
 
 
