@@ -31,8 +31,8 @@ class Clients(Protocol):
     def document(self, client: str) -> Document:
         """One; NotFoundError."""
 
-    def prefer(self, client: str, wishes: Mapping[str, Any]) -> Document:
-        """Set what is named; NotFoundError, ConfigError."""
+    def prefer(self, client: str, wishes: Mapping[str, Any], *, wait: bool = True) -> Document:
+        """Set what is named; NotFoundError, ConfigError, NotConfirmedError."""
 
     def transition(self, client: str, to: Mapping[str, str], *, wait: bool) -> Document:
         """Ask it to go to another access point; NotFoundError, ConflictError."""
@@ -124,12 +124,17 @@ def blueprint(service: Clients) -> Resource:
     listing = "All clients, in the order of their ids."
     found.reads_by(service.ids, service.documents, service.document, listing, showing)
 
-    @found.operation("patch", found.one, {200: None, 404: None, 422: None}, body=ClientWishes)
-    def prefer(body: dict[str, Any], client: str) -> ResponseReturnValue:
+    @found.operation("patch", found.one, {200: None, 202: UNCONFIRMED, 404: None, 422: None}, body=ClientWishes)
+    def prefer(body: dict[str, Any], query: dict[str, Any], client: str) -> ResponseReturnValue:
         """Which manager serves its handovers, whether policies may move it, and where alone it may be; what is not
         named stays.
         """
-        return reply(service.prefer(client, body))
+
+        def wish() -> Response:
+            return reply(service.prefer(client, body, wait=query["wait"]))
+
+        pending = partial(service.pending, client)
+        return confirmed(f"preferences of client {client}", found.address(client), pending, wish)
 
     @found.operation(
         "post",

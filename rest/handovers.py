@@ -11,7 +11,7 @@ from flask.typing import ResponseReturnValue
 from marshmallow import Schema, fields, validate
 
 from .contract import ConflictError, Document, Listed
-from .operations import confirmed
+from .operations import UNCONFIRMED, confirmed
 from .resource import Collection, Resource, reply
 from .schemas import Number, PlaceSchema, Strict, about, identifier, required
 
@@ -28,8 +28,8 @@ class Handovers(Listed, Protocol):
     def request(self, body: Mapping[str, Any], *, wait_s: float = 0.0) -> Document:
         """Move a client; answers once its flows have moved, or it failed. ConfigError, ConflictError, TooBusyError."""
 
-    def cancel(self, handover: str) -> Document:
-        """Give one up before anything has moved. NotFoundError, ConflictError."""
+    def cancel(self, handover: str, *, wait_s: float = 0.0) -> Document:
+        """Give one up before anything has moved; answers once all is as before. NotFoundError, ConflictError."""
 
 
 def _seconds() -> Number:
@@ -101,6 +101,7 @@ class HandoverSchema(Schema):
     join = _place("the client is asked to join this", allow_none=True)
     leave = _place("the client is asked to leave this", allow_none=True)
     steps = fields.List(fields.Nested(StepSchema), **required())
+    pending = fields.List(fields.String(), **required("switches and agents that have not confirmed where its flows go"))
 
 
 def blueprint(service: Handovers) -> Resource:
@@ -111,7 +112,7 @@ def blueprint(service: Handovers) -> Resource:
     @found.creates(
         HandoverRequest,
         {
-            201: "its flows have moved, or it failed",
+            201: "its flows have moved, or it failed; confirmed",
             202: "wait=false, or not within 10 s",
             409: "the client is there already",
             503: "too many handovers",
@@ -127,21 +128,37 @@ def blueprint(service: Handovers) -> Resource:
 
         return confirmed(f"handover {name}", address, partial(_pending, service, name), moved)
 
-    @found.operation("delete", found.one, {200: None, 404: None, 409: "its flows have moved, or it is over"})
-    def cancel_handover(handover: str) -> ResponseReturnValue:
-        """Give a handover up, as long as nothing has moved."""
-        return reply(service.cancel(handover))
+    answers: dict[int, str | None] = {200: None, 202: UNCONFIRMED, 404: None}
+
+    @found.operation("delete", found.one, {**answers, 409: "its flows have moved, or it is over"})
+    def cancel_handover(query: dict[str, Any], handover: str) -> ResponseReturnValue:
+        """Give a handover up, as long as nothing has moved; answered once all is as before."""
+        document = service.cancel(handover, wait_s=WAIT_S if query["wait"] else 0.0)
+
+        def over() -> Response | None:
+            return reply(document) if document["over"] and not document["pending"] else None
+
+        pending = partial(_pending_end, service, handover)
+        return confirmed(f"end of handover {handover}", found.address(handover), pending, over)
 
     return found
 
 
 def _pending(service: Handovers, name: str) -> list[str]:
-    """What the operation waits for; one that failed says why."""
+    """What the operation waits for; one that failed says why, once all is as before."""
     document = service.document(name)
-    if document["phase"] == "failed":
+    if document["phase"] == "failed" and not document["pending"]:
         raise ConflictError(document["reason"])
-    return [] if _has_moved(document) else [f"handover {name}: {document['phase']}"]
+    has_moved = document["over"] or document["moved_after_s"] is not None
+    return [*([] if has_moved else [f"handover {name}: {document['phase']}"]), *document["pending"]]
+
+
+def _pending_end(service: Handovers, name: str) -> list[str]:
+    """What has to happen until one that is given up is over, and all is as before."""
+    document = service.document(name)
+    return [*([] if document["over"] else [f"handover {name}: {document['phase']}"]), *document["pending"]]
 
 
 def _has_moved(document: Document) -> bool:
-    return document["over"] or document["moved_after_s"] is not None
+    """Whether it has moved or failed, confirmed by all."""
+    return (document["over"] or document["moved_after_s"] is not None) and not document["pending"]

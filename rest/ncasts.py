@@ -58,6 +58,7 @@ class NCastSchema(Schema):
     shared_links = fields.Integer(**required("that two paths have in common; null: paths were given", allow_none=True))
     contending_pairs = fields.Integer(**required("links of two paths that contend", allow_none=True))
     expected_loss = fields.Float(**required("if links lose independently, as declared", allow_none=True))
+    pending = fields.List(fields.String(), **required("what has not confirmed it yet"))
     copying_after_s = fields.Float(**required("until copies were sent, confirmed", allow_none=True))
 
 

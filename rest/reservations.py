@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Protocol
 
 from flask import Response
@@ -10,6 +11,7 @@ from flask.typing import ResponseReturnValue
 from marshmallow import Schema, fields, validate
 
 from .contract import Document, Listed
+from .operations import UNCONFIRMED, confirmed, removed
 from .quotas import FULL, claimed
 from .resource import Collection, Resource, reply
 from .schemas import Number, Strict, identifier, required
@@ -21,14 +23,19 @@ _RATE = validate.Range(min=0, min_inclusive=False, max=1e6)
 class Reservations(Listed, Protocol):
     """What this resource needs of the controller; documents as in docs/reference/sessions.md."""
 
-    def reserve(self, document: Mapping[str, Any]) -> tuple[Document, bool]:
-        """A promise, and whether it is new. ConfigError, ConflictError (not admitted), TooBusyError."""
+    def reserve(self, document: Mapping[str, Any], *, wait: bool) -> tuple[Document, bool]:
+        """A promise, and whether it is new. ConfigError, ConflictError (not admitted), TooBusyError,
+        NotConfirmedError.
+        """
 
-    def change(self, name: str, document: Mapping[str, Any]) -> Document:
+    def change(self, name: str, document: Mapping[str, Any], *, wait: bool) -> Document:
         """Another rate; errors as of :meth:`reserve`, and NotFoundError."""
 
-    def release(self, name: str) -> None:
-        """Promise no more; NotFoundError."""
+    def release(self, name: str, *, wait: bool) -> None:
+        """Promise no more; NotFoundError, NotConfirmedError."""
+
+    def pending(self, name: str) -> list[str]:
+        """What has not confirmed a reservation, its last change, or its end."""
 
 
 class RateChange(Strict):
@@ -54,11 +61,13 @@ class ReservationSchema(Schema):
     rate_mbps = fields.Float(**required("promised"))
     state = fields.String(
         **required(
-            "short: capacity has fallen; idle: there is no such flow or session, or nobody paces it",
-            validate=validate.OneOf(["kept", "short", "idle"]),
+            "activating: not confirmed by all; short: capacity has fallen; idle: there is no such flow or session, or "
+            "nobody paces it",
+            validate=validate.OneOf(["activating", "kept", "short", "idle"]),
         )
     )
     given_mbps = fields.Float(**required("what is kept of it now", allow_none=True))
+    pending = fields.List(fields.String(), **required("what has not confirmed it yet"))
 
 
 def blueprint(service: Reservations) -> Resource:
@@ -71,33 +80,44 @@ def blueprint(service: Reservations) -> Resource:
     @found.creates(
         ReservationDeclaration,
         {
-            201: "admitted; kept from the next slot on",
-            200: "was made like this before",
+            201: "admitted; agents have confirmed the rates that keep it",
+            200: "was made like this before; confirmed",
+            202: UNCONFIRMED,
             403: FULL,
             409: _FULL,
             503: "too many, or the controller is starting",
         },
     )
-    def reserve(body: dict[str, Any]) -> ResponseReturnValue:
+    def reserve(body: dict[str, Any], query: dict[str, Any]) -> ResponseReturnValue:
         """Reserve a least rate; admitted if and only if some allocation keeps all that was promised."""
-        with claimed("reservations", body["id"]):
-            document, new = service.reserve(body)
-        return reply(document, 201 if new else 200, location=found.address(document["id"]))
+        name, address = body["id"], found.address(body["id"])
+
+        def make() -> Response:
+            with claimed("reservations", name):
+                document, new = service.reserve(body, wait=query["wait"])
+            return reply(document, 201 if new else 200, location=address)
+
+        return confirmed(f"reservation {name}", address, partial(service.pending, name), make)
 
     @found.operation(
         "patch",
         found.one,
-        {200: None, 404: None, 409: _FULL, 503: "the controller is starting"},
+        {200: None, 202: UNCONFIRMED, 404: None, 409: _FULL, 503: "the controller is starting"},
         body=RateChange,
     )
-    def change_reservation(body: dict[str, Any], reservation: str) -> ResponseReturnValue:
+    def change_reservation(body: dict[str, Any], query: dict[str, Any], reservation: str) -> ResponseReturnValue:
         """Change the rate; it keeps its place among the others."""
-        return reply(service.change(reservation, body))
 
-    @found.operation("delete", found.one, {204: None, 404: None})
-    def release(reservation: str) -> ResponseReturnValue:
+        def change() -> Response:
+            return reply(service.change(reservation, body, wait=query["wait"]))
+
+        address, pending = found.address(reservation), partial(service.pending, reservation)
+        return confirmed(f"reservation {reservation}", address, pending, change)
+
+    @found.operation("delete", found.one, {204: "agents send by the rates without it", 202: UNCONFIRMED, 404: None})
+    def release(query: dict[str, Any], reservation: str) -> ResponseReturnValue:
         """Promise no more."""
-        service.release(reservation)
-        return Response(status=204)
+        pending = partial(service.pending, reservation)
+        return removed("remove reservation", pending, service.release, reservation, wait=query["wait"])
 
     return found

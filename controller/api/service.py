@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any
@@ -46,6 +46,8 @@ class ControllerService(NetworkDocuments):
     """Whether a switch copies SYNs to the controller; None: not known."""
     standby: Callable[[], Document | None] = lambda: None
     """Of several controllers: our part in it; None: there is one."""
+    waits: Callable[[], Iterable[str]] = tuple
+    """What services wait for: switches and agents, as answers name them."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -231,7 +233,7 @@ class ControllerService(NetworkDocuments):
     def health(self) -> Document:
         """Health: what is connected, what is in sync, and recent faults."""
         event_loop = self.event_loop
-        unsynced = event_loop.unsynced()
+        unsynced = list(dict.fromkeys([*event_loop.unsynced(), *sorted(self.waits())]))
         counters = event_loop.counters
         flow_mods = sum(session.counters.flow_mods for session in event_loop.switches.values())
         names = ("exceptions", "openflow_errors", "malformed_openflow", "malformed_agent", "plans")
@@ -242,9 +244,9 @@ class ControllerService(NetworkDocuments):
             "uptime_s": event_loop.clock() - began_s,
             "settling": not event_loop.settled,
             "network": self.network_name,
-            "switches": [self._switch_health(node) for node in event_loop.state.switches],
-            "agents": [self._agent_health(node) for node in event_loop.state.agents],
-            "pending": unsynced,
+            "switches": [self._switch_health(node, unsynced) for node in event_loop.state.switches],
+            "agents": [self._agent_health(node, unsynced) for node in event_loop.state.agents],
+            "pending": [*unsynced, *event_loop.saver.unsaved],
             "state_file": self._state_file(),
             "ha": self.standby(),
             "counters": {**{name: counters[name] for name in names}, "flow_mods": flow_mods},
@@ -270,13 +272,13 @@ class ControllerService(NetworkDocuments):
             "broken": [asdict(each) for each in content.broken],
         }
 
-    def _switch_health(self, node: str) -> Document:
+    def _switch_health(self, node: str, unsynced: Sequence[str]) -> Document:
         session = self.event_loop.switches.get(node)
         return {
             "node": node,
             "dpid": self.event_loop.context.addressing.dpid[node],
             "connected": session is not None,
-            "synced": session is not None and session.synced,
+            "synced": session is not None and session.synced and f"switch {node}" not in unsynced,
             "rules": session.rule_count if session else 0,
             "flow_mods": session.counters.flow_mods if session else 0,
             "errors": session.counters.errors if session else 0,
@@ -284,14 +286,15 @@ class ControllerService(NetworkDocuments):
             "syn_copies": self.syn_copies(session) if session else None,
         }
 
-    def _agent_health(self, node: str) -> Document:
+    def _agent_health(self, node: str, unsynced: Sequence[str]) -> Document:
         event_loop = self.event_loop
         link = event_loop.agents.get(node)
         up = event_loop.state.agents[node] is Presence.UP and link is not None
+        synced = event_loop.plan is not None and event_loop.agents.synced(event_loop.plan, node)
         return {
             "node": node,
             "up": up,
-            "synced": event_loop.plan is not None and event_loop.agents.synced(event_loop.plan, node),
+            "synced": synced and f"agent {node}" not in unsynced,
             "revision": link.acked.revision if link and link.acked else None,
             "rtt_ms": link.session.rtt_ms if link else None,
             "errors": link.errors if link else 0,

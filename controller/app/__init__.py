@@ -334,6 +334,7 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
             self.store.content,
             traffic=self.telemetry.traffic,
             syn_copies=self.services.mptcp.syn_copies,
+            waits=self.services.waits,
             standby=(lambda: None) if self.standby is None else self.standby.health,
         )
         web = create_app(

@@ -317,6 +317,7 @@ class Services:
             managers=self._preferred,
             check_manager=self.managers.named,
             clock=time.monotonic,
+            moves=self.handovers.plain.unconfirmed,
         )
         self.policies.may_steer = self.directory.may_steer
         self.event_loop.collectors.append(self._counts)
@@ -436,6 +437,13 @@ class Services:
         }
 
     # -- running
+
+    def waits(self) -> set[str]:
+        """Switches and agents that have not confirmed what services want of them; nothing while another leads."""
+        if not self.event_loop.leads:
+            return set()
+        services = (self.handovers, self.ncasts, self.sessions, self.reservations, self.access_rules, self.directory)
+        return {who for service in services for who in service.waits()}
 
     def resources(self) -> list[Blueprint]:
         """What REST shows of them."""

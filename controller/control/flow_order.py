@@ -72,6 +72,9 @@ class Absent:
     switches: Mapping[str, SwitchView | None] = field(default_factory=dict)
 
 
+NOBODY_ABSENT = Absent()
+
+
 def is_ready(views: Views, node: str) -> bool:
     """Whether the labels of a switch are in force."""
     return node in views.switches and views.switches[node].ready

@@ -157,6 +157,11 @@ class Live:
             work(self._loop)
 
     @property
+    def keeps_guarantees(self) -> bool:
+        """Whether the rates in force are made with the guarantees of now."""
+        return self._loop.keeps_guarantees and not self._is_turning
+
+    @property
     def granted(self) -> Mapping[str, Grant]:
         """What was made of the guarantees in the last turn."""
         return self._loop.granted

@@ -208,6 +208,11 @@ class LiveLoop:
         self._minimums = dict(minimum_mbps)
 
     @property
+    def keeps_guarantees(self) -> bool:
+        """Whether the rates of the last slot are made with the guarantees of now."""
+        return self._granted[0] is self._minimums
+
+    @property
     def granted(self) -> Mapping[str, Grant]:
         """What was made of the guarantees in the last slot."""
         minimums, granted = self._granted

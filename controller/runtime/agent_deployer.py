@@ -230,6 +230,17 @@ class AgentDeployer:
             return False
         return link.acked.revision == plan.agents[node].revision and link.keyed == self.keys.version(node)
 
+    def unrated(self, plan: Plan) -> set[str]:
+        """Nodes whose agents are here and have not confirmed the rates of a plan for the flows that they send."""
+        return {node for node, link in self._links.items() if not self._is_rated(link, plan.agents.get(node))}
+
+    def _is_rated(self, link: AgentLink, wanted: AgentConfig | None) -> bool:
+        have = link.acked
+        if wanted is None or have is None or link.sent is not None or link.on_their_way is not None:
+            return wanted is None
+        rates = wanted.rates.items()
+        return not any(key in have.rates and _differs(link.rates.get(key), rate) for key, rate in rates)
+
     def carries(self, flow: FlowPlan) -> bool:
         """Whether the first edge of a multipath sends by the planned paths and no others, as far as it confirmed. It
         may not know paths that stand by.

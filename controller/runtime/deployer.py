@@ -18,7 +18,7 @@ from hyroads.controller.core.mappings import differing, patched
 from hyroads.controller.model.plan import MULTIPATH, Plan
 from hyroads.controller.ofp.intents import ClassifiedFlow, SwitchIntent
 from hyroads.controller.switches.server import SwitchRegistry
-from hyroads.controller.switches.sessions import DesiredRules
+from hyroads.controller.switches.sessions import DesiredRules, SwitchSession
 
 from .agent_deployer import AgentDeployer
 
@@ -79,6 +79,8 @@ class Deployer:
         self._told_last = ""
         self._permitted_for: Mapping[str, frozenset[str]] = {}
         """Flows that switches may classify, as they were told last."""
+        self._sent: dict[str, tuple[SwitchSession, DesiredRules]] = {}
+        """What switches were told last, by node, and the session in which they were."""
 
     def push(self, plan: Plan, agents_told: Callable[[], None] = lambda: None) -> None:
         """Tell everybody what may be told now. ``agents_told`` is called if all agents have confirmed configurations:
@@ -183,10 +185,16 @@ class Deployer:
 
     def unsynced(self, switches: Iterable[str], agents: Iterable[str]) -> list[str]:
         """Those of these nodes' switches and agents that are missing or not yet at what is wanted."""
-        plan = self.live.plan
+        plan, views = self.live.plan, self.views()
         missing = [f"switch {node}" for node in switches if node not in self.switches]
-        missing += [f"switch {node}" for node, session in self.switches.items() if not session.synced]
+        missing += [f"switch {node}" for node in self.switches if not self._is_synced(node, views)]
         return missing + [f"agent {node}" for node in agents if plan is None or not self.agents.synced(plan, node)]
+
+    def _is_synced(self, node: str, views: Views) -> bool:
+        """Whether a switch has confirmed all that is wanted of it, also flows that it may not classify yet."""
+        session, sent = self.switches[node], self._sent.get(node)
+        is_told = sent is not None and sent[0] is session and sent[1] is self._wanted.get(node)
+        return session.synced and is_told and node in views.switches
 
     def _planned(self) -> Mapping[str, Mapping[str, ClassifiedFlow]]:
         """By node what the plan in force lets it classify; plans share it as long as it is the same."""
@@ -232,7 +240,8 @@ class Deployer:
             if permitted is None or now is not session:
                 # One that was read while others were told is not in the orders: that is no order to have nothing.
                 continue
-            is_new = now.want(self._permitted(node, self._wanted[node], permitted))
+            wanted = self._permitted(node, self._wanted[node], permitted)
+            is_new, self._sent[node] = now.want(wanted), (now, wanted)
             self._untold.discard(node)
             # Rules of a switch take milliseconds where there are many: a slot may pass between two of them. If
             # something else happened meanwhile, the next cycle asks the update ordering again and goes on from here.

@@ -19,12 +19,13 @@ from hyroads.controller.agents.configs import AgentConfig
 from hyroads.controller.agents.frame_keys import FrameKeys
 from hyroads.controller.agents.markers import SequenceMarkers
 from hyroads.controller.agents.sessions import Session
-from hyroads.controller.control.flow_order import Views, pending_of, unconfirmed_at_absent
+from hyroads.controller.control.flow_order import Views
 from hyroads.controller.control.rate_override import RateOverride
 from hyroads.controller.control.reports import ReportRegistry
 from hyroads.controller.control.routes import Routes
 from hyroads.controller.control.slots import SlotClock
 from hyroads.controller.control.source import Source
+from hyroads.controller.control.unconfirmed import PLAN, START, flows_unconfirmed, rates_unconfirmed
 from hyroads.controller.core.addressing import Numbers
 from hyroads.controller.core.network import Place
 from hyroads.controller.framework import ryu_shim as shim
@@ -664,20 +665,36 @@ class EventLoop:
     # -- what others ask
 
     def pending(self, flow: str, views: Views) -> list[str]:
-        """What has not confirmed its part of a flow: also switches and agents that are away and may still forward it,
-        however long they have been away. While another controller leads: what that waits for, by its own word.
+        """What has not confirmed its part of a flow, and where it is not saved yet."""
+        return [*self._unconfirmed([flow], views), *self.saver.unsaved]
+
+    def unconfirmed(self, flows: Iterable[str]) -> list[str]:
+        """What has not confirmed its part of flows: also switches and agents that are away and may still forward one,
+        however long they have been away. While another controller leads: all that it waits for, by its own word.
         """
+        return self._unconfirmed(flows, self.views())
+
+    def _unconfirmed(self, flows: Iterable[str], views: Views) -> list[str]:
         if self.plan is None or not self.settled:
-            return ["start"]
+            return [START]
         if not self.leads:
-            # A flow may be left at any device that the leader waits for.
-            waits = self.leader_waits()
-            return ["leader"] if waits is None else sorted(waits)
-        unsaved = [self.saver.where] if self.saver.pending else []
-        waiting = set(pending_of(self.plan, views, flow))
+            return sorted(self._leader_unconfirmed())
         absent = self._deployer.absent(self.state.switches, self.state.agents)
-        waiting |= unconfirmed_at_absent(self.plan, absent, flow)
-        return [*sorted(waiting), *unsaved]
+        return flows_unconfirmed(self.plan, views, absent, self.state.flows, flows)
+
+    def rates_unconfirmed(self) -> set[str]:
+        """Agents that may send by other rates than those of the plan in force."""
+        if self.plan is None or not self.settled:
+            return {START}
+        if not self.leads:
+            return self._leader_unconfirmed()
+        absent = self._deployer.absent(self.state.switches, self.state.agents)
+        return rates_unconfirmed(self.agents.unrated(self.live.in_force), absent)
+
+    def _leader_unconfirmed(self) -> set[str]:
+        """A flow may be left at any device that the leader waits for."""
+        waits = self.leader_waits()
+        return {"leader"} if waits is None else set(waits)
 
     def carries(self, flows: Iterable[str]) -> bool:
         """Whether the first edges of flows send by the paths that the state of now gives them, and by no others."""
@@ -706,4 +723,6 @@ class EventLoop:
         if not self.leads:
             switches = [f"switch {node}" for node in self.state.switches if node not in self.switches]
             return switches + [f"agent {node}" for node in self.state.agents if self.agents.get(node) is None]
-        return self._deployer.unsynced(self.state.switches, self.state.agents)
+        unplanned = self.plan is not None and self.plan.flows.keys() != self.state.flows.keys()
+        waiting = self._deployer.unsynced(self.state.switches, self.state.agents)
+        return [*([] if self.settled else [START]), *([PLAN] if unplanned else []), *waiting]

@@ -84,6 +84,11 @@ class Saver:
         """Whether something is not on the disk yet. What was confirmed to a user outlives the controller."""
         return self._noted or self._writing or self.failure is not None
 
+    @property
+    def unsaved(self) -> list[str]:
+        """Where something is to be saved that is not saved yet, as answers name what is pending; empty: nowhere."""
+        return [self.where] if self.pending else []
+
     # -- what is to be saved
 
     def note(self) -> None:

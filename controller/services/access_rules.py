@@ -189,7 +189,12 @@ class AccessRuleService:
         """
         rule = self._rules.get(name)
         nodes = self._nodes(rule) if rule is not None else frozenset(self.port.context.own_switches)
-        return sorted(node for node in nodes if not self._has_confirmed(node, name, is_over=rule is None))
+        return sorted(f"switch {node}" for node in nodes if not self._has_confirmed(node, name, is_over=rule is None))
+
+    def waits(self) -> set[str]:
+        """Connected switches that have not confirmed the rules of now."""
+        ready = {node for node, session in self._ready.items() if session is self.port.switches.get(node)}
+        return {f"switch {node}" for node in self.port.switches if node not in ready} if self._rules else set()
 
     def _has_confirmed(self, node: str, name: str, *, is_over: bool) -> bool:
         session = self._ready.get(node)

@@ -97,6 +97,14 @@ class ControllerPort(Protocol):
     def carried_out(self, flows: Iterable[str]) -> bool:
         """Whether all agents and switches have confirmed the plan of these flows. Removed flows do not count."""
 
+    def unconfirmed(self, flows: Iterable[str]) -> list[str]:
+        """Switches and agents that have not confirmed the plan of these flows, or their end, wherever they are. An
+        empty list: all is confirmed.
+        """
+
+    def rates_unconfirmed(self) -> set[str]:
+        """Agents that may send by other rates than those of the plan in force."""
+
     def fault(self, where: str, what: str) -> None:
         """Log and count something that went wrong."""
 

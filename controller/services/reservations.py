@@ -5,6 +5,7 @@ slot of the control loop allocates them first.
 from __future__ import annotations
 
 import logging
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -19,15 +20,20 @@ from hyroads.controller.core.network import Policy
 from hyroads.controller.core.rates import RateProblem
 from hyroads.controller.core.reservation import Answer, Reservations, SessionLoad, reserve_flow, reserve_session
 from hyroads.controller.core.services.sessions import rate
+from hyroads.controller.runtime.faults import wait_until
 from hyroads.controller.services.multicast.sessions import SessionService
-from hyroads.controller.services.port import ControllerPort
-from hyroads.rest.contract import ConflictError, Document, NotFoundError, TooBusyError
+from hyroads.controller.services.port import ControllerPort, pending_as_known
+from hyroads.rest.contract import ConflictError, Document, NotConfirmedError, NotFoundError, TooBusyError
 
 LOG = logging.getLogger("hyroads.reservations")
 MAX_RESERVATIONS = 1024
 MAX_DOMAINS_TOLD = 8
 # What is short for a moment while rates follow a change is no news.
 SHORT_FOR_S = 0.5
+CONFIRM_S = 5.0
+RATES = "rates"
+"""Pending until the next slot has worked out rates with what was promised."""
+MAX_WAITING = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +49,16 @@ class Reservation:
     def subject(self) -> tuple[str | None, str | None]:
         """The flow or the session that it is for."""
         return self.flow, self.session
+
+
+@dataclass
+class _Waiting:
+    """A reservation that was made, changed or released, and is not confirmed yet. ``agents`` have not confirmed the
+    rates that follow from it; None: the next slot has not worked them out yet.
+    """
+
+    subject: tuple[str | None, str | None]
+    agents: set[str] | None = None
 
 
 class NotAdmittedError(ConflictError):
@@ -67,6 +83,7 @@ class ReservationService:
         self._reservations: dict[str, Reservation] = {}
         self._short_since_s: dict[str, float] = {}
         self._short: dict[str, float] = {}
+        self._waiting: OrderedDict[str, _Waiting] = OrderedDict()
 
     # -- the state file
 
@@ -86,6 +103,7 @@ class ReservationService:
     def become(self, documents: object) -> list[ConfigError]:
         """Reservations are those that another controller, which leads, has saved; what is wrong with some of them."""
         self._reservations = {}
+        self._waiting.clear()
         return self.restore(documents)
 
     def to_save(self) -> list[Document]:
@@ -108,24 +126,32 @@ class ReservationService:
         """The reservation of this id; NotFoundError if there is none."""
         reservation = self._get(name)
         state, given = self._state(reservation)
-        return {**asdict(reservation), "state": state, "given_mbps": given}
+        pending = pending_as_known(self.port, partial(self._unconfirmed, name))
+        return {
+            **asdict(reservation),
+            "state": "activating" if pending and state == "kept" else state,
+            "given_mbps": given,
+            "pending": pending,
+        }
 
-    def reserve(self, document: Mapping[str, Any]) -> tuple[Document, bool]:
+    def reserve(self, document: Mapping[str, Any], *, wait: bool = True) -> tuple[Document, bool]:
         """The reservation, made if it is new, and whether it is. ConfigError, TooBusyError, ConflictError (e.g. not
-        admitted).
+        admitted), NotConfirmedError.
         """
         new = _parsed(document, "request")
         known = self._reservations.get(new.id)
         if known is not None:
             if known != new:
                 raise ConflictError(f"reservation {new.id!r} exists with other content")
+            self._confirm(new.id, wait=wait)
             return self.document(new.id), False
         self.port.saver.check()
         self._admit(new)
         self.port.events.publish("reservation.made", asdict(new))
+        self._confirm(new.id, wait=wait)
         return self.document(new.id), True
 
-    def change(self, name: str, document: Mapping[str, Any]) -> Document:
+    def change(self, name: str, document: Mapping[str, Any], *, wait: bool = True) -> Document:
         """Change the rate of a reservation; errors as of :meth:`reserve`, and NotFoundError."""
         old = self._get(name)
         new = _parsed({**asdict(old), **document}, "request")
@@ -133,14 +159,51 @@ class ReservationService:
             self.port.saver.check()
             self._admit(new)
             self.port.events.publish("reservation.changed", asdict(new))
+        self._confirm(name, wait=wait)
         return self.document(name)
 
-    def release(self, name: str) -> None:
-        """Release a reservation; NotFoundError."""
+    def release(self, name: str, *, wait: bool = True) -> None:
+        """Release a reservation; NotFoundError, NotConfirmedError."""
         self._get(name)
         self.port.saver.check()
         self._put(name, None)
         self.port.events.publish("reservation.released", {"id": name})
+        self._confirm(name, wait=wait)
+
+    # -- what is confirmed
+
+    def pending(self, name: str) -> list[str]:
+        """What has not confirmed a reservation, its last change, or its end: switches and agents of its flow or
+        session, and agents that do not send by the rates that follow from it yet. NotSavedError.
+        """
+        self.port.saver.check_refused(f"reservation {name}")
+        return [*self._unconfirmed(name), *self.port.saver.unsaved]
+
+    def waits(self) -> set[str]:
+        """Switches and agents that have not confirmed what reservations want of them."""
+        return {who for name in list(self._waiting) for who in self._unconfirmed(name)}
+
+    def _unconfirmed(self, name: str) -> list[str]:
+        waiting = self._waiting.get(name)
+        if waiting is None:
+            return []
+        flow, session = waiting.subject
+        found = {*self.port.unconfirmed([flow] if flow is not None else ())}
+        if session is not None:
+            found |= self.sessions.unconfirmed(session)
+        if self.port.settled and self.port.live.keeps_guarantees:
+            late = self.port.rates_unconfirmed()
+            # Rates change all the time: who has confirmed some since then has confirmed these or later ones.
+            waiting.agents = late if waiting.agents is None else waiting.agents & late
+        found |= {RATES} if waiting.agents is None else waiting.agents
+        if not found:
+            del self._waiting[name]
+        return sorted(found)
+
+    def _confirm(self, name: str, *, wait: bool) -> None:
+        within_s = CONFIRM_S if wait else 0.0
+        if not wait_until(lambda: not self.pending(name), within_s, self.port.clock, self.port.progress):
+            raise NotConfirmedError(f"reservation {name}", self.pending(name))
 
     def _get(self, name: str) -> Reservation:
         found = self._reservations.get(name)
@@ -171,6 +234,10 @@ class ReservationService:
         """Set a reservation (None: remove it); returns once that is saved."""
         before = dict(self._reservations)
         change = self.port.saver.change(f"reservation {name}", partial(self._become, before))
+        self._waiting[name] = _Waiting((new or before[name]).subject)
+        self._waiting.move_to_end(name)
+        if len(self._waiting) > MAX_WAITING:
+            self._waiting.popitem(last=False)
         self._become({**before, name: new} if new is not None else {n: r for n, r in before.items() if n != name})
         self.port.saver.wait(change)
 
@@ -256,6 +323,8 @@ class ReservationService:
 
     def follow(self) -> None:
         """Called after slots: publishes which reservations fall short of their rate, and which no longer do."""
+        for name in list(self._waiting):
+            self._unconfirmed(name)
         if not (self._reservations or self._short or self._short_since_s):
             return
         now_s, granted = self.port.clock(), self.port.live.granted

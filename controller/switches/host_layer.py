@@ -139,8 +139,14 @@ class HostLayer:
         self.send(batch.data)
 
     def is_confirmed(self, host: str) -> bool:
-        """Whether all that is wanted for a host is in force, and nothing else."""
-        return host not in self._dirty and host not in self._sent and host not in self._refused
+        """Whether all that is wanted for a host is in force, and nothing else: no rules from before either."""
+        waiting = (self._dirty, self._sent, self._refused, self._unclaimed)
+        return not any(host in hosts for hosts in waiting)
+
+    @property
+    def is_in_force(self) -> bool:
+        """Whether all that is wanted is in force, and no rules from before are left."""
+        return self.is_idle and not self._unclaimed
 
     @property
     def is_idle(self) -> bool:

@@ -153,7 +153,7 @@ class SwitchSession:
     @property
     def synced(self) -> bool:
         """Whether everything last wanted is in force, also of learned hosts and access rules."""
-        return self._is_at_goal and self.hosts.is_idle and self.access.is_in_force
+        return self._is_at_goal and self.hosts.is_in_force and self.access.is_in_force
 
     @property
     def has_confirmed(self) -> bool:

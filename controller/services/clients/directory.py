@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import Any
@@ -51,6 +51,8 @@ class ClientDirectory:
     managers: dict[str, str]
     check_manager: Callable[[str, str], object]
     clock: Callable[[], float]
+    moves: Callable[[str], Iterable[str]] = lambda client: ()
+    """What has not confirmed where a client of the network file is."""
 
     def __post_init__(self) -> None:
         self._preferences: dict[str, Preference] = {}
@@ -127,8 +129,8 @@ class ClientDirectory:
         """The client of this name; NotFoundError if there is none."""
         return self.documents([self._id(client)])[0]
 
-    def prefer(self, client: str, wishes: Mapping[str, Any]) -> Document:
-        """Set the preferences of a client that the document names; NotFoundError, ConfigError."""
+    def prefer(self, client: str, wishes: Mapping[str, Any], *, wait: bool = True) -> Document:
+        """Set the preferences of a client that the document names; NotFoundError, ConfigError, NotConfirmedError."""
         name = self._id(client)
         old = self._preferences.get(name, Preference())
         manager = wishes.get("manager", old.manager)
@@ -144,7 +146,15 @@ class ClientDirectory:
             change = self._change(name, old)
             self._put(name, new)
             self.port.saver.wait(change)
+        if new.bound_to != old.bound_to:
+            self._confirm(name, f"preferences of client {name}", wait=wait)
         return self.document(name)
+
+    def _confirm(self, name: str, what: str, *, wait: bool) -> None:
+        """NotConfirmedError if switches and agents do not confirm in time where a client is."""
+        within_s = CONFIRM_S if wait else 0.0
+        if not wait_until(lambda: not self.pending(name), within_s, self.clock, self.service.progress):
+            raise NotConfirmedError(what, self.pending(name))
 
     def _change(self, client: str, old: Preference) -> Change:
         return self.port.saver.change(f"preferences of client {client}", partial(self._put, client, old))
@@ -209,15 +219,18 @@ class ClientDirectory:
             if wait:
                 self.port.saver.wait(change)
         self.service.forget(name)
-        if wait and not wait_until(lambda: not self.pending(name), CONFIRM_S, self.clock, self.service.progress):
-            raise NotConfirmedError(f"client {name} is forgotten", self.pending(name))
+        self._confirm(name, f"client {name} is forgotten", wait=wait)
 
     def pending(self, client: str) -> list[str]:
-        """Switches that have not confirmed where a client is, or that it was forgotten."""
+        """Switches and agents that have not confirmed where a client is, or that it was forgotten; NotSavedError."""
         self.port.saver.check_refused(f"preferences of client {client}")
         macs = self.declared.get(client, (client.lower(),))
-        switches = [f"switch {node}" for mac in macs for node in self.service.tables.pending(mac)]
-        return [*dict.fromkeys(switches), *(["state file"] if self.port.saver.pending else [])]
+        switches = {f"switch {node}" for mac in macs for node in self.service.tables.pending(mac)}
+        return [*sorted(switches.union(self.moves(client))), *self.port.saver.unsaved]
+
+    def waits(self) -> set[str]:
+        """Connected switches that have not been given the rules of learned hosts."""
+        return {f"switch {node}" for node in self.port.switches if not self.service.is_known(node)}
 
     # -- inside
 

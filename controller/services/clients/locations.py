@@ -171,6 +171,11 @@ class ClientService:
         """Whether there is such a place."""
         return place in self._place_of.values()
 
+    def is_known(self, node: str) -> bool:
+        """Whether a node's switch was read, and was given the rules of learned hosts."""
+        session = self._ready.get(node)
+        return session is not None and session is self.port.switches.get(node)
+
     def wake(self) -> None:
         """A switch came, went or changed."""
         self._is_awake = True

@@ -50,6 +50,8 @@ class HandoverService(MobilityService[HandoverRun]):
         self._waiting: dict[str, CheckedRequest] = {}
         self._history: OrderedDict[str, Document] = OrderedDict()
         self._here: dict[tuple[str, Place], tuple[bool, float]] = {}
+        self._unconfirmed: set[str] = set()
+        """Ids of handovers that are over and that switches and agents may not have confirmed."""
 
     # -- rest.handovers.Handovers
 
@@ -57,6 +59,7 @@ class HandoverService(MobilityService[HandoverRun]):
         """Those that run are another controller's matter by now."""
         super().forget()
         self._waiting.clear()
+        self._unconfirmed.clear()
 
     @property
     def running(self) -> int:
@@ -87,18 +90,44 @@ class HandoverService(MobilityService[HandoverRun]):
         over = self._history.get(handover)
         active = (run.document() for run in self._active.values() if run.id == handover)
         waiting = (self._waiting_document(asked) for asked in self._waiting.values() if asked.id == handover)
-        return over or next(chain(active, waiting), None)
+        found = over or next(chain(active, waiting), None)
+        return None if found is None else {**found, "pending": self._pending(found)}
+
+    def _pending(self, document: Document) -> list[str]:
+        """Switches and agents that have not confirmed where the flows of a handover go; also of one that is over."""
+        if document["over"] and document["id"] not in self._unconfirmed:
+            return []
+        client = document["client"]
+        is_plain = bool(self.plain.places(client))
+        flows = document["flows"] or flows_of(self.port, client)
+        found = self.plain.unconfirmed(client) if is_plain else self.port.unconfirmed(flows)
+        if document["over"] and not found:
+            self._unconfirmed.discard(document["id"])
+        return found
+
+    def waits(self) -> set[str]:
+        """What handovers wait for that are over, or have begun."""
+        over = [self._history[name] for name in self._unconfirmed]
+        begun = [run.document() for run in self._active.values()]
+        return {who for document in (*over, *begun) for who in self._pending(document)}
 
     def _keep(self, document: Document) -> None:
         self._history[document["id"]] = document
         if len(self._history) > MAX_HISTORY:
-            self._history.popitem(last=False)
+            self._unconfirmed.discard(self._history.popitem(last=False)[0])
 
     def request(self, body: Mapping[str, Any], *, wait_s: float = 0.0) -> Document:
         """Move a client; ConfigError, ConflictError. Waits until its flows have moved or it failed."""
         if body["to"] is None and not self.plain.places(body["client"]):
-            return self._release(body["client"])
-        asked = self._asked(body)
+            name = self._release(body["client"])
+        else:
+            name = self._queued(self._asked(body))
+        self.advance()
+        wait_until(lambda: self._is_answered(name), wait_s, self.clock, self.port.progress)
+        return self.document(name)
+
+    def _queued(self, asked: CheckedRequest) -> str:
+        """Begin a handover, after the one that its client is in; its id."""
         busy = self._active.get(asked.client)
         if busy is None:
             self._begin(asked)
@@ -107,12 +136,10 @@ class HandoverService(MobilityService[HandoverRun]):
             self._drop_waiting(asked.client, "another handover was asked for")
             self._waiting[asked.client] = asked
             busy.cancel("another handover was asked for", self.clock())
-        self.advance()
-        wait_until(lambda: self._is_answered(asked), wait_s, self.clock, self.port.progress)
-        return self.document(asked.id)
+        return asked.id
 
-    def cancel(self, handover: str) -> Document:
-        """Give a handover up; NotFoundError, ConflictError if its flows have moved."""
+    def cancel(self, handover: str, *, wait_s: float = 0.0) -> Document:
+        """Give a handover up; NotFoundError, ConflictError if its flows have moved. Waits until all is as before."""
         for client, asked in list(self._waiting.items()):
             if asked.id == handover:
                 self._drop_waiting(client, "asked for")
@@ -124,10 +151,11 @@ class HandoverService(MobilityService[HandoverRun]):
         if not run.cancel("asked for", self.clock()):
             raise ConflictError(f"handover {handover} can't be cancelled any more: it is {run.handover.phase}")
         self.advance()
+        wait_until(lambda: self._is_answered(handover), wait_s, self.clock, self.port.progress)
         return self.document(handover)
 
-    def _release(self, client: str) -> Document:
-        """A client's flows use all its places again: paths come and go without loss anyway."""
+    def _release(self, client: str) -> str:
+        """A client's flows use all its places again: paths come and go without loss anyway. The id of that."""
         if client in self._active:
             raise ConflictError(f"{client} is being handed over")
         stays = {key: constrained.stays for key, constrained in self.port.state.constrained.items()}
@@ -143,8 +171,9 @@ class HandoverService(MobilityService[HandoverRun]):
             "over": True,
         }
         self._keep(document)
+        self._unconfirmed.add(document["id"])
         self.publish("handover.done", document)
-        return document
+        return str(document["id"])
 
     def _asked(self, body: Mapping[str, Any]) -> CheckedRequest:
         if len(self._active) + len(self._waiting) >= MAX_AT_ONCE:
@@ -274,6 +303,7 @@ class HandoverService(MobilityService[HandoverRun]):
         took_s = (run.moved_s if run.moved_s is not None else now_s) - run.asked_s
         self.seconds.setdefault((run.manager.name, outcome), Histogram(BOUNDS_S)).add(took_s)
         document = run.document()
+        self._unconfirmed.add(run.id)
         self._keep(document)
         self.publish(f"handover.{outcome}", document)
         self._next(run.client)
@@ -296,11 +326,10 @@ class HandoverService(MobilityService[HandoverRun]):
             self._keep(document)
             self.publish("handover.failed", document)
 
-    def _is_answered(self, asked: CheckedRequest) -> bool:
-        if asked.client in self._waiting:
-            return self._waiting[asked.client].id != asked.id
-        run = self._active.get(asked.client)
-        return run is None or run.id != asked.id or run.moved_s is not None
+    def _is_answered(self, handover: str) -> bool:
+        """Whether a handover has moved or failed, confirmed by all."""
+        document = self.document(handover)
+        return (document["over"] or document["moved_after_s"] is not None) and not document["pending"]
 
     def _waiting_document(self, asked: CheckedRequest) -> Document:
         manager = self.managers.selection.name(asked=asked.manager, client=asked.client)

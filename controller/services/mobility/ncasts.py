@@ -26,6 +26,7 @@ from hyroads.controller.model.handover import Constrained, Key
 from hyroads.controller.model.plan import FlowPlan
 from hyroads.controller.runtime.faults import wait_until
 from hyroads.controller.runtime.saver import Change
+from hyroads.controller.services.port import pending_as_known
 from hyroads.plugins.ncast import NCast
 from hyroads.rest.contract import ConflictError, Document, NotFoundError, TooBusyError
 
@@ -207,11 +208,11 @@ class NCastService(MobilityService[Running]):
 
     def documents(self, names: Sequence[str]) -> list[Document]:
         """The n-casts of these flows; flows that are not n-cast are left out."""
-        return [self._active[flow].document() for flow in names if flow in self._active]
+        return [self.document(flow) for flow in names if flow in self._active]
 
     def document(self, flow: str) -> Document:
         """The n-cast of this flow; NotFoundError if there is none."""
-        return self._of(flow).document()
+        return {**self._of(flow).document(), "pending": pending_as_known(self.port, partial(self.pending, flow))}
 
     def switch_on(self, body: Mapping[str, Any], *, wait_s: float = 0.0) -> Document:
         """Copies for a flow; ConfigError, ConflictError, TooBusyError. Answers once copies are sent."""
@@ -234,12 +235,13 @@ class NCastService(MobilityService[Running]):
 
         def is_settled() -> bool:
             is_saved = running.change is not None and running.change.is_over
-            return running.state.is_over or (running.copying_s is not None and is_saved)
+            is_on = running.copying_s is not None and is_saved and not self.port.unconfirmed([flow])
+            return running.state.is_over or is_on
 
         self._until(is_settled, wait_s)
         if running.change is not None:
             running.change.check()
-        return running.document()
+        return {**running.document(), "pending": self.port.unconfirmed([flow])}
 
     def switch_off(self, flow: str, *, wait_s: float = 0.0) -> bool:
         """One path again, then whatever the flow is declared to use; whether that is so already. NotFoundError."""
@@ -249,18 +251,25 @@ class NCastService(MobilityService[Running]):
         return self._until(lambda: not self.pending_end(flow), wait_s)
 
     def pending(self, flow: str) -> list[str]:
-        """What an n-cast still waits for until its copies are sent and saved; NotFoundError, NotSavedError."""
+        """What an n-cast still waits for until its copies are sent and saved, with switches and agents that have not
+        confirmed it; NotFoundError, NotSavedError.
+        """
         self.port.saver.check_refused(f"n-cast of {flow}")
         running = self._of(flow)
-        if running.copying_s is None:
-            return [f"n-cast of {flow}: {running.state.phase.value}"]
-        return ["state file"] if running.change is not None and not running.change.is_saved else []
+        step = [] if running.copying_s is not None else [f"n-cast of {flow}: {running.state.phase.value}"]
+        is_unsaved = running.change is not None and not running.change.is_saved
+        return [*step, *self.port.unconfirmed([flow]), *([self.port.saver.where] if is_unsaved else [])]
 
     def pending_end(self, flow: str) -> list[str]:
-        """What the end of an n-cast still waits for; empty: it is over and saved."""
-        if flow in self._active:
-            return [f"n-cast of {flow}: {self._active[flow].state.phase.value}"]
-        return ["state file"] if self.port.saver.pending else []
+        """What the end of an n-cast still waits for, with switches and agents that have not confirmed it; empty: it is
+        over and saved.
+        """
+        step = [f"n-cast of {flow}: {self._active[flow].state.phase.value}"] if flow in self._active else []
+        return [*step, *self.port.unconfirmed([flow]), *self.port.saver.unsaved]
+
+    def waits(self) -> set[str]:
+        """Switches and agents that have not confirmed n-casts."""
+        return set(self.port.unconfirmed(self._active))
 
     def _take_back(self, flow: str) -> None:
         if flow in self._active:

@@ -76,17 +76,28 @@ class PlainClients:
         self.service.hand_over(client, place)
 
     def is_in_force(self, client: str) -> bool:
-        """Whether switches (and agents, for its flows) have confirmed that it is where it is."""
-        port = self.port
-        if not port.carried_out(self.flows(client)):
-            return False
-        mac, wanted = self._mac(client), port.live.network.intents
-        for node, session in port.switches.items():
+        """Whether connected switches (and agents, for its flows) have confirmed that it is where it is."""
+        return self.port.carried_out(self.flows(client)) and not self._behind(client)
+
+    def unconfirmed(self, client: str) -> list[str]:
+        """Switches and agents that have not confirmed that a client is where it is. A switch that is away sends its
+        frames by the rules that it has.
+        """
+        if not self.places(client):
+            return []
+        away = self.port.state.switches.keys() - self.port.switches.keys()
+        switches = {f"switch {node}" for node in away.union(self._behind(client))}
+        return sorted(switches.union(self.port.unconfirmed(self.flows(client))))
+
+    def _behind(self, client: str) -> set[str]:
+        """Nodes whose connected switches have not confirmed where a client is."""
+        mac, wanted, behind = self._mac(client), self.port.live.network.intents, set()
+        for node, session in self.port.switches.items():
             confirmed = session.confirmed
             intent = self.with_routes(node, wanted[node])
             if confirmed is None or _about(confirmed.intent, client, mac) != _about(intent, client, mac):
-                return False
-        return True
+                behind.add(node)
+        return behind
 
     def _mac(self, client: str) -> str:
         return self.port.context.addressing.host_mac[client]

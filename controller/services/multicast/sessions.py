@@ -188,7 +188,7 @@ class SessionService(SessionSupervisor):
     def pending(self, name: str) -> list[str]:
         """Switches that have not confirmed a session or its end, and the state file; NotSavedError."""
         self._port.saver.check_refused(f"session {name}")
-        return self.waits_for(name) or (["state file"] if self._port.saver.pending else [])
+        return self.waits_for(name)
 
     def _wait(self, name: str, change: Change | None = None) -> None:
         def is_over() -> bool:
@@ -199,4 +199,4 @@ class SessionService(SessionSupervisor):
         if change is not None:
             change.check()
         if not is_confirmed:
-            raise NotConfirmedError(f"session {name}", self.waits_for(name) or ["state file"])
+            raise NotConfirmedError(f"session {name}", self.waits_for(name) or [self._port.saver.where])

@@ -327,14 +327,30 @@ class SessionSupervisor:
     # -- what is confirmed
 
     def waits_for(self, name: str) -> list[str]:
-        """What has not confirmed a session yet."""
-        live = self.sessions.get(name) or self._ending.get(name)
-        if live is None:
-            return []
+        """What has not confirmed a session or its end yet, and where it is not saved."""
+        return [*sorted(self.unconfirmed(name)), *self._port.saver.unsaved]
+
+    def unconfirmed(self, name: str) -> set[str]:
+        """Switches that have not confirmed a session or its end yet, also while they are away."""
         if self._network is None:
-            return ["start"]
+            return {"start"}
+        nodes = self._nodes_of(self.sessions.get(name) or self._ending.get(name)) or self._behind()
+        return {f"switch {node}" for node in nodes}
+
+    def waits(self) -> set[str]:
+        """Switches that have not confirmed what sessions want of them."""
+        live = [*self.sessions.values(), *self._ending.values()]
+        nodes = {node for each in live for node in self._nodes_of(each)}
+        return {f"switch {node}" for node in nodes.union(self._behind() if live else ())}
+
+    def _behind(self) -> set[str]:
+        """Nodes whose switches have not confirmed who gets and who may send the messages of sessions."""
+        return {node for node in self._port.context.own_switches if not self._is_in_force(node)}
+
+    def _nodes_of(self, live: LiveSession | None) -> set[str]:
+        """Nodes whose switches have not confirmed the trees of a session."""
         nodes: set[str] = set()
-        for rollout in live.rollouts.values():
+        for rollout in live.rollouts.values() if live is not None else ():
             if rollout.wanted is not None and not rollout.is_told:
                 missing = {node for node in rollout.wanted.branches if not self._confirmed(node, rollout.wanted.label)}
                 nodes |= missing or {rollout.wanted.root}
@@ -344,9 +360,7 @@ class SessionSupervisor:
                 nodes.add(rollout.current.root)
             # A root that is away may still send into a tree.
             nodes |= {old.tree.root for old in rollout.retiring if self._enters(old.tree)}
-        if not nodes and name in self.sessions:
-            nodes = {node for node in self._port.context.own_switches if not self._is_in_force(node)}
-        return [*(f"switch {node}" for node in sorted(nodes)), *(["state file"] if self._port.saver.pending else [])]
+        return nodes
 
     def _enters_now(self, tree: RootedTree) -> bool:
         return self._confirmed_intent(tree.root) is not None and self._enters(tree)

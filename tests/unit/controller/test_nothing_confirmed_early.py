@@ -1,0 +1,148 @@
+"""No request counts as confirmed before all switches and agents that it concerns have confirmed it, however long they
+are away. What is concerned is found out from the devices: those that run something else once all are back.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from answering_loop import NODES, AnsweringLoop
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hyroads.controller.core.network import WIRED, Place
+from hyroads.controller.core.services.clients import seen
+
+DEVICES = [f"{kind} {node}" for node in NODES for kind in ("switch", "agent")]
+LONG_S = 3600.0
+HOST = "02:aa:00:00:00:01"
+
+
+@dataclass(frozen=True)
+class Request:
+    method: str
+    path: str
+    body: Any = field(default=None, hash=False)
+    rates: bool = False
+    """What it changes at agents are rates."""
+
+
+def told(method: str, path: str, body: Any = None, *, rates: bool = False) -> Request:
+    return Request(method, path, body, rates)
+
+
+PLACES = {
+    "b": {"node": "b", "technology": "wifi1"},
+    "d": {"node": "d", "technology": "wifi2"},
+    "e": {"node": "d", "technology": "wifi1"},
+}
+SESSION = {"id": "s", "group": "239.1.1.1", "participants": ["a", "c"]}
+STORIES = {
+    "multipath": [
+        told("POST", "/flows", {"id": "new", "from": "a", "to": "c", "match": {"ip_proto": 17}}),
+        told("DELETE", "/flows/new"),
+    ],
+    "upward": [told("POST", "/flows", {"id": "up", "from": "c", "to": "a"}), told("DELETE", "/flows/up")],
+    "single": [
+        told("POST", "/flows", {"id": "one", "from": "b", "to": "d", "policy": "single"}),
+        told("DELETE", "/flows/one"),
+    ],
+    "declared in the file": [told("DELETE", "/flows/down")],
+    "rule of one": [
+        told("POST", "/access-rules", {"id": "r", "action": "limit", "client": "c", "rate_mbps": 5}),
+        told("PATCH", "/access-rules/r", {"rate_mbps": 7}),
+        told("DELETE", "/access-rules/r"),
+    ],
+    "rule of all": [
+        told("POST", "/access-rules", {"id": "r", "action": "deny", "match": {"ip_proto": 17}}),
+        told("PATCH", "/access-rules/r", {"priority": 2000}),
+        told("DELETE", "/access-rules/r"),
+    ],
+    "n-cast": [told("POST", "/ncasts", {"flow": "down"}), told("DELETE", "/ncasts/down")],
+    "session": [
+        told("POST", "/sessions", SESSION),
+        told("POST", "/sessions/s/participants", {"name": "b"}),
+        told("DELETE", "/sessions/s/participants/b"),
+        told("PATCH", "/sessions/s", {"sources": ["a"]}),
+        told("DELETE", "/sessions/s"),
+    ],
+    "handover": [
+        told("POST", "/handovers", {"client": "c", "to": PLACES["b"], "manager": "hard"}),
+        told("POST", "/handovers", {"client": "c", "to": PLACES["d"]}),
+        told("POST", "/handovers", {"client": "c", "to": None}),
+    ],
+    "handover of a plain client": [
+        told("POST", "/handovers", {"client": "p", "to": PLACES["e"]}),
+        told("POST", "/handovers", {"client": "p", "to": PLACES["b"]}),
+    ],
+    "reservation": [
+        told("POST", "/reservations", {"id": "v", "flow": "down", "rate_mbps": 2}, rates=True),
+        told("PATCH", "/reservations/v", {"rate_mbps": 3}, rates=True),
+        told("DELETE", "/reservations/v", rates=True),
+    ],
+    "bound client": [
+        told("PATCH", "/clients/p", {"bound_to": PLACES["e"]}),
+        told("PATCH", "/clients/p", {"bound_to": None}),
+    ],
+    "learned host": [told("DELETE", f"/clients/{HOST}")],
+}
+STEPS = [(story, step) for story, requests in STORIES.items() for step in range(len(requests))]
+
+
+def begun(folder: Path, never: frozenset[str] = frozenset()) -> AnsweringLoop:
+    loop = AnsweringLoop(folder, never)
+    clients = loop.services.clients
+    clients.take(seen(clients.state, HOST, Place("a", WIRED), loop.now_s))
+    loop.after(1.0)
+    return loop
+
+
+def names(pending: list[str]) -> set[str]:
+    """Of what is pending the switches and agents."""
+    return {name for name in pending if name.split()[0] in {"switch", "agent"}}
+
+
+@given(st.data())
+@settings(max_examples=40)
+def test_no_request_is_confirmed_before_all_that_it_concerns(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    story, last = data.draw(st.sampled_from(STEPS))
+    away = data.draw(st.sets(st.sampled_from(DEVICES)), label="away")
+    away_s = data.draw(st.sampled_from([0.5, 20.0, LONG_S]), label="away for")
+    waits = data.draw(st.booleans(), label="wait")
+    loop = begun(tmp_path_factory.mktemp("loop"))
+    *first, request = STORIES[story][: last + 1]
+    for before in first:
+        assert loop.ask(before.method, before.path, before.body)[0] in {200, 201, 204}, before
+        loop.after(30.0)
+    assert not loop.waiting()
+    before_it = loop.runs(with_rates=request.rates)
+    loop.leave(away)
+    loop.after(away_s)
+    path = request.path if waits else f"{request.path}?wait=false"
+    status, answer = loop.ask(request.method, path, request.body)
+    waiting = loop.waiting()
+    if status not in {200, 201, 202, 204}:
+        assert status in {404, 409, 503}, (status, answer)
+        return
+    if status == 202:
+        assert names(answer["pending"]) <= waiting
+        loop.after(LONG_S)
+        later = loop.ask("GET", f"/operations/{answer['id']}")[1]
+        assert names(later["pending"]) <= loop.waiting()
+    is_early = status != 202 or later["state"] == "confirmed"
+    loop.come(away)
+    for _ in range(4):
+        loop.after(30.0)
+    after_it = loop.runs(with_rates=request.rates)
+    concerned = {device for device in away if before_it[device] != after_it[device]}
+    if is_early:
+        assert not concerned, (status, answer)
+    else:
+        assert concerned <= names(later["pending"]), later
+        assert loop.ask("GET", f"/operations/{answer['id']}")[1]["state"] == "confirmed"
+    assert not loop.waiting()
