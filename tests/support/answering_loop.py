@@ -220,7 +220,8 @@ class AnsweringLoop:
     # -- time
 
     def after(self, seconds: float) -> None:
-        """Let time pass at once, and all that is due happen."""
+        """Let time pass at once, once nothing is on its way, and all that is due happen."""
+        self.settle()
         self.now_s += seconds
         self.settle()
 
@@ -269,18 +270,26 @@ class AnsweringLoop:
                 self.services.clients.wake()
             elif kind == wire.MULTIPART_GROUP_DESC:
                 session.on_groups(message)
+            elif kind == wire.MULTIPART_PORT_STATS:
+                session.on_port_stats(message)
             elif kind == wire.MULTIPART_METER_FEATURES:
                 session.on_meter_features(message)
             elif kind == wire.MULTIPART_METER_CONFIG:
                 session.on_meter(message)
 
-    def runs(self, *, with_rates: bool) -> dict[str, object]:
-        """What each device does now, by its name; rates of agents only on request."""
-        found: dict[str, object] = {f"switch {node}": dict(switch.rules) for node, switch in self.switches.items()}
+    def runs(self, *, with_rates: bool) -> dict[str, set[object]]:
+        """What each device does now, by its name: rules, or entries of flows; rates of agents only on request."""
+        found: dict[str, set[object]] = {
+            f"switch {node}": {*switch.rules.items()} for node, switch in self.switches.items()
+        }
         for node, agent in self.agents.items():
-            shown = {name: agent.config.get(name) for name in ("ingress", "egress", "branch")}
-            rates = {key: round(rate or 0.0, 3) for key, rate in agent.rates.items()} if with_rates else {}
-            found[f"agent {node}"] = (json.dumps(_without_rates(shown), sort_keys=True), rates)
+            entries = {
+                (kind, json.dumps(_without_rates(entry), sort_keys=True))
+                for kind in ("ingress", "egress", "branch")
+                for entry in agent.config.get(kind) or ()
+            }
+            rates = {(key, round(rate or 0.0, 3)) for key, rate in agent.rates.items()} if with_rates else set()
+            found[f"agent {node}"] = entries | rates
         return found
 
     # -- REST

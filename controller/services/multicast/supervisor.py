@@ -334,7 +334,7 @@ class SessionSupervisor:
         """Switches that have not confirmed a session or its end yet, also while they are away."""
         if self._network is None:
             return {"start"}
-        nodes = self._nodes_of(self.sessions.get(name) or self._ending.get(name)) or self._behind()
+        nodes = self._nodes_of(self.sessions.get(name) or self._ending.get(name)) | self._behind()
         return {f"switch {node}" for node in nodes}
 
     def waits(self) -> set[str]:
