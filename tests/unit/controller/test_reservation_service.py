@@ -56,10 +56,16 @@ class World:
         self.rates: dict[tuple[str, str], float] = {}
         self.media = Media(self.network)
         self.promised: dict[str, float] = {}
+        self.late: set[str] = set()
+        """Agents that have not confirmed the rates of the last slot."""
         event_loop = SimpleNamespace(
             clock=lambda: self.now_s,
             context=SimpleNamespace(network=self.network),
             settled=True,
+            leads=True,
+            progress=SimpleNamespace(wait=lambda timeout_s: self.slot()),
+            unconfirmed=lambda flows: [],
+            rates_unconfirmed=lambda: set(self.late),
             plan=object(),
             live=self,
             saver=instant_saver()[0],
@@ -75,6 +81,18 @@ class World:
     def granted(self):
         return self.loop.granted
 
+    @property
+    def keeps_guarantees(self) -> bool:
+        return self.loop.keeps_guarantees
+
+    def slot(self) -> None:
+        self.now_s += 0.1
+        self.loop.turn(self.now_s)
+        self.service.follow()
+
+    def unconfirmed(self, session: str) -> set[str]:
+        return set()
+
     def promise(self, rates_mbps) -> None:
         self.promised = dict(rates_mbps)
 
@@ -86,9 +104,7 @@ class World:
         for _ in range(80 if capacities else 8):
             if capacities:
                 self.loop._source = ConfiguredSource(self.network)
-            self.now_s += 0.1
-            self.loop.turn(self.now_s)
-            self.service.follow()
+            self.slot()
         return {flow: sum(rates) for flow, rates in self.loop.rates.items()}
 
     def reserve(self, name: str, mbps: float, flow: str | None = None, session: str | None = None) -> dict:

@@ -406,7 +406,7 @@ def test_a_full_disk_takes_a_rule_back():
 def test_a_switch_that_refuses_is_named_and_asked_again(world):
     world.switches["a"].refuses = True
     status, operation = world.ask("POST", "", {"id": "r", "action": "deny"})
-    assert status == 202 and operation["pending"] == ["a"]
+    assert status == 202 and operation["pending"] == ["switch a"]
     world.switches["a"].refuses = False
     world.now_s += RETRY_REFUSED_S + 1
     assert not world.switches["a"].access.is_late()
@@ -460,9 +460,9 @@ def test_change_and_end_of_a_rule_wait_for_absent_switches_however_long(world: W
     world.now_s += 3600.0
     for method, body in (("PATCH", {"rate_mbps": 3.0}), ("DELETE", None)):
         status, operation = world.ask(method, "/r", body)
-        assert status == 202 and operation["pending"] == sorted(away)
+        assert status == 202 and operation["pending"] == [f"switch {node}" for node in sorted(away)]
     status, operation = world.ask("POST", "", {"id": "s", "action": "deny"})
-    assert status == 202 and operation["pending"] == sorted(away)
+    assert status == 202 and operation["pending"] == [f"switch {node}" for node in sorted(away)]
     # They are back with the rules that they had, and nothing is confirmed before these are gone.
     for node, switch in gone.items():
         left = switch.access._installed.values()
@@ -470,7 +470,7 @@ def test_change_and_end_of_a_rule_wait_for_absent_switches_however_long(world: W
         switch.access.start(left)
         world.switches[node] = switch
     world.service.follow()
-    assert world.service.pending("r") == world.service.pending("s") == sorted(away)
+    assert world.service.pending("r") == world.service.pending("s") == [f"switch {node}" for node in sorted(away)]
     world.work()
     assert world.service.pending("r") == world.service.pending("s") == []
     assert len({frozenset(switch.rules) for switch in world.switches.values()}) == 1
@@ -482,6 +482,6 @@ def test_rule_waits_for_switch_that_has_not_connected_since_the_start(world: Wor
     service.follow()
     with pytest.raises(NotConfirmedError):
         service.make({"id": "r", "action": "deny"}, ADMIN, wait=True)
-    assert service.document("r")["state"] == "activating" and service.pending("r") == ["b"]
+    assert service.document("r")["state"] == "activating" and service.pending("r") == ["switch b"]
     with pytest.raises(NotConfirmedError):
         service.remove("r", ADMIN, wait=True)

@@ -257,6 +257,7 @@ def test_a_plain_client_is_where_it_was_after_a_restart(lab: Lab, tmp_path: Path
 
 def test_a_client_is_bound_to_a_place_and_stays_so_over_a_restart(lab: Lab) -> None:
     lab.comes()
+    lab.connect("a", "b")
     here, there = {"node": "a", "technology": WIRED}, {"node": "b", "technology": WIRED}
     assert lab.book.prefer(MAC, {"bound_to": there})["bound_to"] == there
     assert lab.book.document(MAC)["attachments"][0]["node"] is None, "it is not where it was"

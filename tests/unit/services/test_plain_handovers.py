@@ -51,6 +51,9 @@ class Clients:
     def is_in_force(self, client: str) -> bool:
         return self.confirms
 
+    def unconfirmed(self, client: str) -> list[str]:
+        return [] if self.confirms else ["switch a"]
+
 
 class Lab:
     def __init__(self) -> None:
@@ -111,8 +114,10 @@ def test_switches_that_never_confirm_do_not_hold_it_for_ever(lab: Lab) -> None:
     document = lab.ask()
     for _ in range(3):
         lab.after(5.1)
-    document = lab.document(document)
-    assert document["over"] and document["moved_after_s"] is None
+    late = lab.document(document)
+    assert late["over"] and late["moved_after_s"] is None and late["pending"] == ["switch a"]
+    lab.clients.confirms = True
+    assert lab.document(document)["pending"] == []
 
 
 def test_who_is_not_heard_there_is_waited_for(lab: Lab) -> None:
