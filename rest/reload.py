@@ -46,9 +46,9 @@ def blueprint(service: Reloads) -> Resource:
         "post",
         "",
         {
-            200: "it is in force, and all have confirmed new flows",
+            200: "it is in force, and all have confirmed flows that differ",
             409: "a file is wrong (`errors`), or something needs a restart (`restart`): nothing was taken",
-            504: "taken, but not everybody confirmed the new flows in time",
+            504: "taken, but not everybody confirmed the flows that differ in time (`pending`)",
             507: "the state file can't be written: nothing was taken",
         },
         ReloadSchema,

@@ -245,18 +245,10 @@ class Reloader:
             self.event_loop.exception("taking back a reload", error)
 
     def _confirm(self, edits: FlowEdits) -> None:
-        """NotConfirmedError if switches or agents take long to confirm new and changed flows."""
-        event_loop = self.event_loop
-        flows = [flow.spec.id for flow in edits.new]
-
-        def pending() -> list[str]:
-            if not event_loop.settled:
-                return []
-            views = event_loop.views()
-            return sorted({who for flow in flows for who in event_loop.pending(flow, views)})
-
-        if flows and not wait_until(lambda: not pending(), CONFIRM_WITHIN_S, event_loop.clock, event_loop.progress):
-            raise NotConfirmedError("reload", pending())
+        """NotConfirmedError if switches or agents take long to confirm flows that are new, changed or removed."""
+        loop, flows = self.event_loop, sorted(_touched(edits))
+        if flows and not wait_until(lambda: not loop.unconfirmed(flows), CONFIRM_WITHIN_S, loop.clock, loop.progress):
+            raise NotConfirmedError("reload", loop.unconfirmed(flows))
 
 
 def _capacities_of(network: Network) -> list[float]:

@@ -328,10 +328,10 @@ class Slicer:
             self.events.publish(f"opt_in.{kind}", {"slice": name, "user": user})
 
     def pending(self, version: int) -> tuple[str, ...]:
-        """The connected switches that have not confirmed the slices of a version."""
-        return tuple(
-            f"switch {s.dpid:#x}" for s in self.switches.values() if s.session is not None and s.version < version
-        )
+        """The switches that have not confirmed the slices of a version: also those that are away, which forward by the
+        entries that they have, however long they are away.
+        """
+        return tuple(f"switch {s.dpid:#x}" for s in self.switches.values() if s.version < version)
 
     def _bring(self, switch: Switch) -> asyncio.Task[None]:
         """The task that brings a switch to the slices of now: one waits at most."""

@@ -29,6 +29,7 @@ from hyroads.controller.framework.ryu_shim import Signal
 from hyroads.controller.model.events import EventLog
 from hyroads.controller.model.state import DeclaredFlow, Origin, TopologyContext, initial
 from hyroads.controller.ofp import wire
+from hyroads.controller.ofp.access import PROTECTION
 from hyroads.controller.runtime.event_loop import EventLoop
 from hyroads.controller.runtime.telemetry import Telemetry
 from hyroads.controller.settings.controller import load
@@ -58,6 +59,8 @@ flows:
 """
 NODES = ("a", "b", "c", "d")
 TURN_S = 0.25
+_PROTECTION = {(int(rule.table), rule.priority) for rule in PROTECTION.rules}
+"""Rules beside access rules, which change nothing where a switch has no access rule."""
 
 
 class Switch(ScriptedSwitch):
@@ -280,7 +283,8 @@ class AnsweringLoop:
     def runs(self, *, with_rates: bool) -> dict[str, set[object]]:
         """What each device does now, by its name: rules, or entries of flows; rates of agents only on request."""
         found: dict[str, set[object]] = {
-            f"switch {node}": {*switch.rules.items()} for node, switch in self.switches.items()
+            f"switch {node}": {item for item in switch.rules.items() if item[0][:2] not in _PROTECTION}
+            for node, switch in self.switches.items()
         }
         for node, agent in self.agents.items():
             entries = {

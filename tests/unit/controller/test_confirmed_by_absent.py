@@ -1,84 +1,55 @@
-"""Answers name every switch and agent that may still forward and has not confirmed, however long it is away."""
+"""Flows and links of a controller to which some switches and agents have never connected, for however long it runs."""
 
 from __future__ import annotations
 
-from itertools import product
-from pathlib import Path
-
 import pytest
+from answering_loop import NODES, AnsweringLoop
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from silent_loop import TRIANGLE, Rig
 
-from hyroads.controller.api.service import ControllerService
-from hyroads.controller.runtime.garbage import Garbage
-from hyroads.controller.settings.controller import load
-from hyroads.rest.api import create_app
 
-NODES = ("a", "b")
 LONG_S = 3600.0
-FLOW = {"id": "new", "from": "a", "to": "b"}
+DEVICES = [f"{kind} {node}" for node in NODES for kind in ("switch", "agent")]
+FLOW = {"id": "new", "from": "a", "to": "c", "match": {"eth_type": 0x0800, "ip_proto": 17}}
 
 
-@pytest.fixture(autouse=True)
-def garbage_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Garbage, "begin", lambda self, now_s: None)
+def without(paths: pytest.TempPathFactory, never: set[str]) -> AnsweringLoop:
+    loop = AnsweringLoop(paths.mktemp("loop"), never)
+    loop.after(LONG_S)
+    return loop
 
 
-def rig_without(folder: Path, switches: frozenset[str], agents: frozenset[str]) -> Rig:
-    """A controller that runs for an hour; these switches and agents have never connected."""
-    file = folder / "hyroads.yaml"
-    file.write_text(f"network: {TRIANGLE}\n")
-
-    class Partial(Rig):
-        def agent(self, node: str) -> object:  # type: ignore[override]
-            return None if node in agents else super().agent(node)
-
-        def switch(self, node: str, key: int) -> object:  # type: ignore[override]
-            return None if node in switches else super().switch(node, key)
-
-    rig = Partial(load({"HYROADS_CONFIG": str(file)}))
-    for seconds in (LONG_S, 1.0):
-        rig.after(seconds)
-        rig.event_loop._cycle()
-    return rig
-
-
-def ask(rig: Rig, method: str, path: str, body: object = None) -> tuple[int, dict[str, object]]:
-    service = ControllerService(rig.event_loop, "triangle")
-    answer = create_app(service).test_client().open(f"/api/v1{path}", method=method, json=body)
-    return answer.status_code, answer.get_json(silent=True) or {}
-
-
-SUBSETS = [frozenset(), frozenset("a"), frozenset("b"), frozenset("ab")]
-
-
-@pytest.mark.parametrize(("switches", "agents"), list(product(SUBSETS, SUBSETS))[1:])
+@given(st.sets(st.sampled_from(DEVICES), min_size=1), st.booleans())
+@settings(max_examples=8)
 def test_flow_and_its_end_wait_for_all_that_never_connected(
-    tmp_path: Path, switches: frozenset[str], agents: frozenset[str]
+    tmp_path_factory: pytest.TempPathFactory, never: set[str], waits: bool
 ) -> None:
-    rig = rig_without(tmp_path, switches, agents)
-    away = {f"switch {node}" for node in switches} | {f"agent {node}" for node in agents}
-    for method, path, body in (("POST", "/flows?wait=false", FLOW), ("DELETE", "/flows/new?wait=false", None)):
-        status, _ = ask(rig, method, path, body)
-        rig.event_loop._cycle()
-        pending = set(rig.event_loop.pending("new", rig.event_loop.views())) - {"state file"}
-        health = ControllerService(rig.event_loop, "triangle").health()
+    loop = without(tmp_path_factory, never)
+    query = "" if waits else "?wait=false"
+    for method, path, body in (("POST", "/flows", FLOW), ("DELETE", "/flows/new", None)):
+        status, operation = loop.ask(method, f"{path}{query}", body)
         assert status == 202
-        assert away <= pending <= set(health["pending"]) and not health["ok"]
-        if method == "POST":
-            assert ask(rig, "GET", "/flows/new")[1]["pending"]
-            if switches == frozenset("ab"):
-                assert ask(rig, "GET", "/flows/new")[1]["state"] in {"activating", "unreachable"}
+        loop.after(LONG_S)
+        operation = loop.ask("GET", f"/operations/{operation['id']}")[1]
+        health = loop.ask("GET", "/health")[1]
+        concerned = {device for device in never if device.split()[1] in {"a", "c"}} | (never & {"switch b", "switch d"})
+        assert operation["state"] == "pending" or not concerned
+        assert {*operation["pending"]} <= {*health["pending"]} and not health["ok"]
+        assert {device for device in never if device.startswith("switch")} <= {
+            *operation["pending"]
+        } or method == "POST"
+        if method == "POST" and never >= {"switch a", "switch b", "switch c", "switch d"}:
+            assert loop.ask("GET", "/flows/new")[1]["state"] in {"activating", "unreachable"}
 
 
-@given(st.sets(st.sampled_from(NODES)), st.sets(st.sampled_from(NODES)))
-@settings(max_examples=16)
+@given(st.sets(st.sampled_from(DEVICES)))
+@settings(max_examples=8)
 def test_link_is_up_only_with_switch_and_agent_at_both_ends(
-    tmp_path_factory: pytest.TempPathFactory, switches: set[str], agents: set[str]
+    tmp_path_factory: pytest.TempPathFactory, never: set[str]
 ) -> None:
-    rig = rig_without(tmp_path_factory.mktemp("links"), frozenset(switches), frozenset(agents))
-    down = rig.event_loop.links.down
-    for link in ask(rig, "GET", "/links")[1]["links"]:
-        whole = not {link["from"], link["to"]} & (switches | agents)
+    loop = without(tmp_path_factory, never)
+    lacking = {device.split()[1] for device in never}
+    down = loop.loop.links.down
+    for link in loop.ask("GET", "/links")[1]["links"]:
+        whole = not {link["from"], link["to"]} & lacking
         assert link["up"] is whole and (link["id"] in down) is not whole, link

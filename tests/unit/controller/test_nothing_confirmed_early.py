@@ -4,6 +4,7 @@ are away. What is concerned is found out from the devices: those that run someth
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,10 +29,12 @@ class Request:
     body: Any = field(default=None, hash=False)
     rates: bool = False
     """What it changes at agents are rates."""
+    soon: bool = False
+    """The next request comes at once, before this one is carried out."""
 
 
-def told(method: str, path: str, body: Any = None, *, rates: bool = False) -> Request:
-    return Request(method, path, body, rates)
+def told(method: str, path: str, body: Any = None, **more: bool) -> Request:
+    return Request(method, path, body, **more)
 
 
 UDP = {"eth_type": 0x0800, "ip_proto": 17}
@@ -75,6 +78,10 @@ STORIES = {
         told("POST", "/handovers", {"client": "c", "to": PLACES["d"]}),
         told("POST", "/handovers", {"client": "c", "to": None}),
     ],
+    "handover that is given up": [
+        told("POST", "/handovers", {"client": "c", "to": PLACES["b"], "manager": "bicast"}, soon=True),
+        told("DELETE", "/handovers/{id}"),
+    ],
     "handover of a plain client": [
         told("POST", "/handovers", {"client": "p", "to": PLACES["e"]}),
         told("POST", "/handovers", {"client": "p", "to": PLACES["b"]}),
@@ -93,7 +100,7 @@ STORIES = {
 STEPS = [(story, step) for story, requests in STORIES.items() for step in range(len(requests))]
 
 
-def begun(folder: Path, never: frozenset[str] = frozenset()) -> AnsweringLoop:
+def begun(folder: Path, never: Iterable[str] = ()) -> AnsweringLoop:
     loop = AnsweringLoop(folder, never)
     clients = loop.services.clients
     clients.take(seen(clients.state, HOST, Place("a", WIRED), loop.now_s))
@@ -114,15 +121,24 @@ class Absence:
     requests: list[Request]
     away: set[str]
     away_s: float
+    never: bool = False
+    """They have never connected."""
+    names: dict[str, str] = field(default_factory=dict)
+    """Of what the requests before the last one have made."""
 
     def loop(self) -> AnsweringLoop:
         """A loop that has carried out all but the last request, without these devices."""
-        loop = begun(self.folder)
+        loop = begun(self.folder, self.away if self.never else ())
         for request in self.requests[:-1]:
-            assert loop.ask(request.method, request.path, request.body)[0] in {200, 201, 204}, request
-            loop.after(30.0)
-        assert not loop.waiting()
-        loop.leave(self.away)
+            query = "?wait=false" if request.soon else ""
+            status, answer = loop.ask(request.method, f"{request.path}{query}", request.body)
+            assert status == 202 if request.soon else status in {200, 201, 204}, request
+            if not request.soon:
+                loop.after(30.0)
+                assert not loop.waiting()
+            self.names["id"] = (answer.get("resource") or "").rpartition("/")[2]
+        if not self.never:
+            loop.leave(self.away)
         loop.after(self.away_s)
         return loop
 
@@ -156,7 +172,7 @@ class Absence:
 def check(absence: Absence, *, waits: bool) -> None:
     """Make the last request, and compare what its answers say with what devices have to be told for it."""
     loop, request = absence.loop(), absence.requests[-1]
-    path = request.path if waits else f"{request.path}?wait=false"
+    path = request.path.format(**absence.names) + ("" if waits else "?wait=false")
     status, answer = loop.ask(request.method, path, request.body)
     waiting, named = loop.waiting(), set()
     if status not in {200, 201, 202, 204}:
@@ -185,4 +201,5 @@ def test_no_request_is_confirmed_before_all_that_it_concerns(
     away = data.draw(st.sets(st.sampled_from(DEVICES)), label="away")
     away_s = data.draw(st.sampled_from([0.5, 20.0, LONG_S]), label="away for")
     waits = data.draw(st.booleans(), label="wait")
-    check(Absence(tmp_path_factory.mktemp("loop"), STORIES[story][: last + 1], away, away_s), waits=waits)
+    never = last == 0 and data.draw(st.booleans(), label="never connected")
+    check(Absence(tmp_path_factory.mktemp("loop"), STORIES[story][: last + 1], away, away_s, never), waits=waits)

@@ -254,6 +254,23 @@ def test_a_switch_that_hangs_holds_up_no_other_and_is_named(lab: SlicerLab, monk
         assert {each["priority"] for each in client.get("/slices/lab")["flowspace"]} == {100, 8, 9}
 
 
+def test_a_change_waits_for_switches_that_are_away(lab: SlicerLab) -> None:
+    gone = lab.switch(2)
+    with lab.operator() as client:
+
+        def connected() -> set[str]:
+            return {each["dpid"] for each in client.get("/switches")["switches"] if each["connected"]}
+
+        assert "0x2" in connected()
+        gone.socket.shutdown(socket.SHUT_RDWR)
+        assert eventually(lambda: "0x2" not in connected())
+        rule = {"match": {"vlan_vid": 7}, "priority": 7}
+        answer = client.request("POST", "/slices/red/flowspace", rule)
+        assert answer.status == 202 and "switch 0x2" in answer.document["pending"]
+        lab.switch(2)
+        assert client.confirmed(answer.document)["state"] == "confirmed"
+
+
 def test_a_new_slice_gets_nothing_of_one_that_a_hung_switch_still_has(
     lab: SlicerLab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
