@@ -38,7 +38,7 @@ class SliceService(Protocol):
         """What is there, as far as who asks may see it: the documents of a list, or one document."""
 
     def change(self, principal: Token, method: str, *path: str, document: Any = None, wait: bool = True) -> Changed:
-        """Change slices, all of it or nothing; confirmed by every connected switch that answers in time."""
+        """Change slices, all of it or nothing; confirmed by every switch that answers in time."""
 
 
 class RuleSchema(Schema):
@@ -210,7 +210,7 @@ def _add_change(found: Resource, service: SliceService, about: _Change) -> None:
         return accepted(what.format(**ids), resource, done.poll)
 
     change.__name__, change.__doc__ = f"{method} {rule}", text
-    responses = {200: "done, and confirmed by connected switches", 202: _LATER, 404: "there is none"}
+    responses = {200: "done, and confirmed by switches", 202: _LATER, 404: "there is none"}
     responses |= {409: _CONFLICT, 503: _BUSY}
     found.endpoint(method, rule, responses, ChangeSchema, body=body, query=schemas.WaitQuery)(change)
 
