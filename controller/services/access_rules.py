@@ -128,10 +128,8 @@ class AccessRuleService:
     def document(self, name: str) -> Document:
         """The rule of this id; NotFoundError."""
         rule = self._get(name)
-        nodes = {f"switch {node}": node for node in self._nodes(rule)}
-        pending = [
-            nodes.get(each, each) for each in pending_as_known(self.port, partial(self.pending, name), lambda: nodes)
-        ]
+        switches = partial(self._switches, rule)
+        pending = pending_as_known(self.port, partial(self.pending, name), switches)
         state = "activating" if pending else "active"
         left_s = None if rule.expires_s is None else max(0.0, rule.expires_s - self.clock())
         document = rule.document()
@@ -190,6 +188,10 @@ class AccessRuleService:
         rule = self._rules.get(name)
         nodes = self._nodes(rule) if rule is not None else frozenset(self.port.context.own_switches)
         return sorted(f"switch {node}" for node in nodes if not self._has_confirmed(node, name, is_over=rule is None))
+
+    def _switches(self, rule: AccessRule) -> set[str]:
+        """Switches that carry out a rule, as of :meth:`pending`."""
+        return {f"switch {node}" for node in self._nodes(rule)}
 
     def waits(self) -> set[str]:
         """Connected switches that have not confirmed the rules of now."""

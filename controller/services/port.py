@@ -116,16 +116,18 @@ LEADER = "leader"
 
 
 def pending_as_known(
-    port: ControllerPort, pending: Callable[[], list[str]], concerns: Callable[[], Iterable[str]]
+    port: ControllerPort, pending: Callable[[], list[str]], concerns: Callable[[], Iterable[str]] | None = None
 ) -> list[str]:
     """What has not confirmed something. The controller that leads finds out by ``pending``. One that follows knows only
-    for which devices the leader waits: it names those that the matter ``concerns`` (as of ``leader_waits``), or the
-    leader while that has not said so.
+    for which devices the leader waits: it names those that the matter ``concerns`` (as of ``leader_waits``; None: it may
+    concern all), or the leader while that has not said so.
     """
     if port.leads:
         return pending()
     waits = port.leader_waits()
-    return [LEADER] if waits is None else sorted(waits.intersection(concerns()))
+    if waits is None:
+        return [LEADER]
+    return sorted(waits if concerns is None else waits.intersection(concerns()))
 
 
 def changed_since(

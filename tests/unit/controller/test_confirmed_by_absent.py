@@ -7,7 +7,6 @@ from answering_loop import NODES, AnsweringLoop
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-
 LONG_S = 3600.0
 DEVICES = [f"{kind} {node}" for node in NODES for kind in ("switch", "agent")]
 FLOW = {"id": "new", "from": "a", "to": "c", "match": {"eth_type": 0x0800, "ip_proto": 17}}
