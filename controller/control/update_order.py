@@ -264,13 +264,13 @@ class UpdateOrder:
         sent = _by_flow(arriving, end)
         ingress = _with(told.ingress, {flow: ingress_of(plan, views, node, flow) for flow in begin})
         egress = _with(told.egress, {flow: egress_of(plan, view, node, flow, sent.get(flow, ())) for flow in end})
-        # What an ingress may still be sending branches as before, unless it is to branch otherwise.
+        # What an ingress may still be sending branches as before, until it has let go: only then another branch comes.
         branching = {
             key: copying
             for sender in sorted(senders, key=rank.__getitem__)
             for key, copying in self._branching.get(sender, {}).get(node, {}).items()
         }
-        branch = {**branching, **config.branch}
+        branch = {**config.branch, **branching}
         # The planned configuration itself if nothing has to wait: its revision is known, and other rates need no order.
         same = (config.ingress, config.egress, config.branch) == (ingress, egress, branch)
         if same:

@@ -251,11 +251,17 @@ def test_agent_on_the_way_keeps_a_branch_while_copies_may_come_and_then_drops_it
     assert not orders_of(plan, Views({"a": AgentView(plan.agents["a"]), **others})).agents["c"].branch
 
 
-def test_planned_branch_replaces_the_one_that_an_ingress_still_uses() -> None:
+def test_branch_stays_until_no_ingress_uses_it_and_only_then_becomes_another() -> None:
     plan, fewer = plan_of(1, 2, branched=True), replace(COPIES, copies=())
     old = AgentConfig(HELLO, {"f": replace(begin(1, 2), branches=(("c", fewer),))})
-    agents = {"a": AgentView(old), "b": AgentView(receives(1, 2)), "c": AgentView(NOTHING)}
-    assert orders_of(plan, Views(agents)).agents["c"].branch == {COPIES.key: COPIES}
+    branching, alone = AgentConfig(HELLO, branch={COPIES.key: fewer}), AgentConfig(HELLO, {"f": begin(1, 2)})
+    others = {"b": AgentView(receives(1, 2)), "c": AgentView(branching)}
+    orders = orders_of(plan, Views({"a": AgentView(old), **others}))
+    assert orders.agents["c"].branch == branching.branch and not orders.agents["a"].ingress["f"].branches
+    for view in (AgentView(old, alone), AgentView(alone, old)):
+        assert orders_of(plan, Views({"a": view, **others})).agents["c"].branch == branching.branch
+    orders = orders_of(plan, Views({"a": AgentView(alone), **others}))
+    assert orders.agents["c"].branch == {COPIES.key: COPIES} and not orders.agents["a"].ingress["f"].branches
 
 
 # -- what an agent may be sending
