@@ -71,7 +71,7 @@ EQUIVALENT: dict[tuple[str, str], str] = {
     ("election", "in ([member.identity.name, ''])"): "a test of membership, in either order",
     ("flow_order", "configs = (config for config in (view.[sent, view.acked])"): "all of both, in either order",
     ("flow_order", "in config.branch)) for config in (view.[sent, view.acked])"): "any of both, in either order",
-    ("flow_order", "((flow.[ingress, 'ingress'), (flow.egress, 'e]gress'))"): "what is pending is a set",
+    ("flow_order", "((flow.[ingress, 'ingress'), (flow.egress, 'e]gress'))"): "pending parts are a set",
     ("flow_order", "drop: [continue] -> [pass]"): "pending_of only calls this for flows that have both ends",
     ("flow_order", "_same([getattr(plan.agents[node], side)[name], have])"): "equality, either way round",
     ("flow_order", "isinstance(have, IngressFlow) [or]"): "both are of the same side of a flow",

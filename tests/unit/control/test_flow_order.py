@@ -121,7 +121,7 @@ SWITCHES = [
 
 @cache
 def situations() -> list[Situation]:
-    lasts = [None, *(AgentView(*both) for both in product(LAST, [None, NOTHING, *LAST[1:4:2]])), AgentView(None)]
+    lasts = [None, *(AgentView(*both) for both in product(LAST, [None, *LAST])), AgentView(None)]
     firsts = [AgentView(*both) for both in product(FIRST, FIRST_SENT)]
     found = []
     plans = [plan_of(), plan_of(1), plan_of(1, 2)]
@@ -264,7 +264,7 @@ def test_branch_stays_until_no_ingress_uses_it_and_only_then_becomes_another() -
     assert orders.agents["c"].branch == {COPIES.key: COPIES} and not orders.agents["a"].ingress["f"].branches
 
 
-# -- what an agent may be sending
+# -- flows that an agent may be sending
 
 
 def test_agent_may_be_sending_by_the_paths_and_branches_of_both_configurations() -> None:
@@ -288,7 +288,7 @@ def test_agent_may_be_sending_to_two_ends_while_a_flow_moves() -> None:
     assert AgentView(NOTHING, sends(1)).sending("f") == (begin(1),) == AgentView(sends(1), NOTHING).sending("f")
 
 
-# -- what is pending
+# -- pending parts
 
 
 def in_force() -> tuple[Plan, Views]:

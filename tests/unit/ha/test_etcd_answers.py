@@ -10,7 +10,9 @@ from scripted_rest import hangs_up, says, serving
 
 pytest.importorskip("etcd3gw")
 
+from hyroads.controller.ha.election import Campaign, HandOver, Identity, Member, Restore
 from hyroads.controller.ha.etcd import Etcd, EtcdError
+from hyroads.controller.ha.store import Compare, Transaction
 
 KEY = "L2h5cm9hZHMvbi9lcG9jaA=="
 HEADER = {"revision": "7"}
@@ -81,3 +83,17 @@ def test_names_are_asked_for_only_if_something_has_gone() -> None:
         read = Etcd([server.url], "/hyroads/n/", 1.0).changes(7, known)
         assert (read.names, read.values.keys()) == ({"intents/b", "intents/c"}, {"intents/c"})
         assert len(server.asked) == 2
+
+
+def test_leadership_changes_only_if_owner_and_epoch_are_as_they_were_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[Transaction] = []
+    etcd, member = Etcd(["http://127.0.0.1:1"], "/hyroads/n/", 1.0), Member(Identity("b", "b1"), 5)
+    monkeypatch.setattr(etcd, "_try", lambda transaction: sent.append(transaction) or True)
+    etcd.campaign(Campaign(4, 7, 6), member)
+    etcd.hand_over(HandOver(member, 4, 7, 6))
+    etcd.restore(Restore(4, 6), member)
+    epoch = Compare("/hyroads/n/epoch", revision=6)
+    assert [set(each.compares) for each in sent] == [
+        *[{Compare("/hyroads/n/owner", revision=7), epoch}] * 2,
+        {Compare("/hyroads/n/owner", revision=0), epoch},
+    ]

@@ -1,4 +1,4 @@
-"""What an instance takes from the heartbeats of others, and what it sends itself."""
+"""An instance: which heartbeats of other instances it believes, and when it sends its own."""
 
 from __future__ import annotations
 
