@@ -58,7 +58,7 @@ flows:
   - {id: plain, from: a, to: p}
 """
 NODES = ("a", "b", "c", "d")
-TURN_S = 0.25
+TURN_S = 0.4
 _PROTECTION = {(int(rule.table), rule.priority) for rule in PROTECTION.rules}
 """Rules beside access rules, which change nothing where a switch has no access rule."""
 
@@ -157,7 +157,7 @@ class AnsweringLoop:
     """
 
     def __init__(self, folder: Path, never: Iterable[str] = ()) -> None:
-        self.now_s = 100.0
+        self.now_s, self._slot_s = 100.0, 0.0
         file = folder / "hyroads.yaml"
         (folder / "network.yaml").write_text(NETWORK)
         file.write_text(f"network: {folder / 'network.yaml'}\n")
@@ -251,8 +251,10 @@ class AnsweringLoop:
         self.services.clients._turn()
         if self.loop.saver.pending:
             self.loop.saver.once()
-        with self.loop.slots:
-            self.loop._slot()
+        if self.now_s >= self._slot_s + TURN_S:
+            self._slot_s = self.now_s
+            with self.loop.slots:
+                self.loop._slot()
         answered = [agent.answer() for agent in self.agents.values()]
         return any([*answered, *[self._heard(switch) for switch in self.switches.values()]])
 

@@ -19,7 +19,7 @@ def without(paths: pytest.TempPathFactory, never: set[str]) -> AnsweringLoop:
 
 
 @given(st.sets(st.sampled_from(DEVICES), min_size=1), st.booleans())
-@settings(max_examples=8)
+@settings(max_examples=5)
 def test_flow_and_its_end_wait_for_all_that_never_connected(
     tmp_path_factory: pytest.TempPathFactory, never: set[str], waits: bool
 ) -> None:
@@ -39,7 +39,7 @@ def test_flow_and_its_end_wait_for_all_that_never_connected(
 
 
 @given(st.sets(st.sampled_from(DEVICES)))
-@settings(max_examples=8)
+@settings(max_examples=5)
 def test_link_is_up_only_with_switch_and_agent_at_both_ends(
     tmp_path_factory: pytest.TempPathFactory, never: set[str]
 ) -> None:
