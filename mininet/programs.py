@@ -38,11 +38,15 @@ TOOLS = {
     "iperf3": "iperf3",
 }
 # Needed only by networks whose nodes answer SNMP, by those on 802.11 radios, with a client stack, with guests, with
-# several controllers.
+# several controllers; by a lab of boxes.
 SNMP_TOOLS = {"snmpd": "snmpd"}
 RADIO_TOOLS = {"hostapd": "hostapd", "wpa_supplicant": "wpasupplicant"}
 STACK_TOOLS = {"tc": "iproute2", "nft": "nftables"}
 ETCD_TOOLS = {"etcd": "etcd-server"}
+LAB_TOOLS = {
+    **{"systemd-nspawn": "systemd-container", "mmdebstrap": "mmdebstrap", "nsenter": "util-linux"},
+    **{"ip": "iproute2", "tc": "iproute2", "ethtool": "ethtool"},
+}
 GUEST_TOOLS = {"nft": "nftables", "dnsmasq": "dnsmasq-base", "udhcpc": "udhcpc"}
 # The state of a listening socket in /proc/net/tcp.
 _LISTEN = "0A"
@@ -62,7 +66,7 @@ def check_prerequisites(tools: Iterable[str] = TOOLS) -> None:
         raise EmulationError("an emulated network needs root (try: sudo hyroads ...)")
     # System tools live in sbin, which a plain user's PATH may lack even under sudo.
     os.environ["PATH"] = os.environ.get("PATH", os.defpath) + ":/usr/sbin:/sbin"
-    packages = {**TOOLS, **SNMP_TOOLS, **RADIO_TOOLS, **STACK_TOOLS, **GUEST_TOOLS}
+    packages = {**TOOLS, **SNMP_TOOLS, **RADIO_TOOLS, **STACK_TOOLS, **GUEST_TOOLS, **LAB_TOOLS}
     missing = sorted({packages[tool] for tool in tools if shutil.which(tool) is None})
     if missing:
         raise EmulationError(f"missing system packages: {' '.join(missing)} (apt-get install {' '.join(missing)})")
@@ -215,6 +219,11 @@ class Program:
     def pid(self) -> int | None:
         """Its process id, if it runs."""
         return self._process.pid if self._process is not None and self.alive else None
+
+    @property
+    def status(self) -> int | None:
+        """Its exit status; None if it has not ended."""
+        return self._process.poll() if self._process is not None else None
 
     def kill(self, number: int = signal.SIGKILL) -> None:
         """Sends a signal to it (to it alone)."""

@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from . import cgroups
 from .programs import EmulationError
 
 if TYPE_CHECKING:
@@ -58,9 +59,12 @@ class RunDirectory:
     lock_fd: int
     _sweeper: subprocess.Popen[bytes] | None = field(default=None, init=False)
 
-    def record(self, namespaces: Iterable[str]) -> None:
-        """Writes down, before anything is made, the names that must be removed after a crash, and sees to that."""
-        state = {"pid": os.getpid(), "namespaces": list(namespaces)}
+    def record(self, namespaces: Iterable[str], groups: Iterable[Path] = ()) -> None:
+        """Writes down, before anything is made, the names that must be removed after a crash, and sees to that.
+
+        ``groups`` are folders of control groups.
+        """
+        state = {"pid": os.getpid(), "namespaces": list(namespaces), "groups": [str(group) for group in groups]}
         (self.path / STATE).write_text(json.dumps(state), encoding="utf-8")
         if self._sweeper is None:
             self._sweeper = self._sweep_later()
@@ -168,7 +172,11 @@ def _owner_text(directory: Path) -> str:
 
 
 def _remove_recorded(directory: Path) -> None:
-    namespaces = _read_state(directory).get("namespaces")
+    state = _read_state(directory)
+    namespaces, groups = state.get("namespaces"), state.get("groups")
+    for group in groups if isinstance(groups, list) else []:
+        if isinstance(group, str):
+            cgroups.remove(Path(group))
     for name in namespaces if isinstance(namespaces, list) else []:
         # Only names of our own kind, whatever a damaged file may say.
         if isinstance(name, str) and name.startswith(NETNS_PREFIX) and (NETNS_ROOT / name).exists():

@@ -1,0 +1,6 @@
+"""The lab: boxes that are whole systems with systemd, wired by plain Ethernet, set up as the how-to pages say.
+
+``root`` makes the Debian root that all boxes share, ``packages`` finds or builds the project's packages, ``cgroups``
+and ``box`` boot a system, ``wires`` connects boxes, ``three_boxes`` types what a user types, ``measuring`` makes the
+rows of the ``verdict``, ``prompt`` is the user's prompt, and ``run`` puts them together.
+"""

@@ -1,0 +1,165 @@
+"""A box: a Debian system that systemd-nspawn boots, with an overlay of its own over the root that all boxes share."""
+
+from __future__ import annotations
+
+import subprocess
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from hyroads.mininet import cgroups
+from hyroads.mininet.programs import EmulationError, Program, run, wait_until
+from hyroads.mininet.run_directory import namespace_name
+
+from .wires import BoxPlan, Segment, connect
+
+MEDIA = "/media/packages"
+"""Where a box finds the packages, as on a medium that its user has plugged in."""
+BOOT_WITHIN_S = 60.0
+EXIT_REBOOT = 133
+"""With this status systemd-nspawn says that the system inside has ended to be started again."""
+_ENVIRONMENT = (
+    "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+    *("HOME=/root", "USER=root", "LC_ALL=C.UTF-8", "TERM=dumb", "DEBIAN_FRONTEND=noninteractive"),
+)
+# A program that moves itself into control groups, and becomes another.
+_IN_GROUPS = 'while [ "$1" != -- ]; do echo $$ > "$1/cgroup.procs" || exit; shift; done; shift; exec "$@"'
+_BOOTED = ("running", "degraded")
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a lab keeps what belongs to its boxes: its name, its root, its folder, its control groups, packages."""
+
+    lab: str
+    root: Path
+    folder: Path
+    groups: tuple[Path, ...]
+    packages: Path
+    segments: Sequence[Segment]
+
+
+@dataclass(eq=False)
+class Box:
+    """A box of a lab. ``boot`` starts it; what a user types in it is ``type``."""
+
+    plan: BoxPlan
+    place: Place
+    typed: list[str] = field(default_factory=list)
+    """All commands that were typed in it."""
+    boots: int = 0
+    _nspawn: Program | None = None
+    _lock: threading.RLock = field(default_factory=threading.RLock)
+
+    @property
+    def name(self) -> str:
+        """Its host name."""
+        return self.plan.name
+
+    @property
+    def _folder(self) -> Path:
+        return self.place.folder / self.name
+
+    def unpack(self, files: dict[str, str]) -> None:
+        """Make its disk: the root below, and what its installer wrote (path without the first slash -> text)."""
+        upper, work, system = (self._folder / name for name in ("disk", "work", "system"))
+        for folder in (upper, work, system):
+            folder.mkdir(parents=True)
+        for path, text in {"etc/hostname": f"{self.name}\n", **files}.items():
+            file = upper / path
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text, encoding="utf-8")
+        layers = f"lowerdir={self.place.root},upperdir={upper},workdir={work}"
+        run("mount", "-t", "overlay", "-o", layers, "hr-lab", str(system))
+
+    def boot(self) -> None:
+        """Switch it on, and wait until its systemd has started everything; EmulationError if that takes too long."""
+        with self._lock:
+            namespace = namespace_name(self.place.lab, self.name)
+            with suppress(EmulationError):
+                run("ip", "netns", "del", namespace)
+            run("ip", "netns", "add", namespace)
+            connect(self.plan, namespace, self.place.segments)
+            groups = cgroups.make(self.place.groups, self.name)
+            words = ["sh", "-c", _IN_GROUPS, "sh", *map(str, groups), "--", *self._command(namespace)]
+            self._nspawn = Program(f"box {self.name}", words, self._folder / "console.log")
+            self._nspawn.start()
+            self.boots += 1
+            wait_until(f"box {self.name}", self._has_booted, BOOT_WITHIN_S, interval_s=0.1)
+
+    def revive(self) -> bool:
+        """Switch it on again if its system has ended for a reboot; whether that was so."""
+        with self._lock:
+            ended = self._nspawn is not None and not self._nspawn.alive
+            if not ended or self._nspawn is None or self._nspawn.status != EXIT_REBOOT:
+                return False
+            self.boot()
+            return True
+
+    @property
+    def alive(self) -> bool:
+        """Whether it is switched on."""
+        return self._nspawn is not None and self._nspawn.alive
+
+    def type(self, line: str, within_s: float = 60.0) -> str:
+        """What its shell prints for a command line of its user; EmulationError with the last line if it fails."""
+        self.typed.append(line)
+        done = self.run("bash", "-c", line, within_s=within_s)
+        if done.returncode:
+            said = (done.stderr.strip() or done.stdout.strip()).splitlines()
+            raise EmulationError(f"{self.name}# {line}: {said[-1] if said else f'status {done.returncode}'}")
+        return done.stdout
+
+    def run(self, *words: str, within_s: float = 60.0, text: str = "") -> subprocess.CompletedProcess[str]:
+        """A command in it, with ``text`` on standard input; the status counts nothing here."""
+        try:
+            return subprocess.run(
+                self.command(*words), input=text, capture_output=True, text=True, timeout=within_s, check=False
+            )
+        except subprocess.TimeoutExpired as error:
+            raise EmulationError(f"{self.name}# {' '.join(words)}: not done within {within_s:g} s") from error
+
+    def command(self, *words: str) -> list[str]:
+        """The command line of this machine that starts ``words`` in the box, as root."""
+        return ["nsenter", "--target", str(self._leader()), "--all", "--wd=/", "env", "-i", *_ENVIRONMENT, *words]
+
+    def write(self, path: str, text: str, mode: str = "0644", owner: str = "root") -> None:
+        """A file that the user wrote with an editor, or copied from another machine."""
+        done = self.run("install", "-D", "-m", mode, "-o", owner, "/dev/stdin", path, text=text)
+        if done.returncode:
+            raise EmulationError(f"{self.name}: {path}: {done.stderr.strip()}")
+
+    def read(self, path: str) -> str:
+        """Text of a file in it."""
+        done = self.run("cat", path)
+        if done.returncode:
+            raise EmulationError(f"{self.name}: {done.stderr.strip()}")
+        return done.stdout
+
+    def _command(self, namespace: str) -> list[str]:
+        return [
+            *("systemd-nspawn", "--quiet", "--boot", "--register=no", "--keep-unit", f"--machine={self.name}"),
+            *(f"--directory={self._folder / 'system'}", f"--network-namespace-path=/run/netns/{namespace}"),
+            # Debian's Open vSwitch locks its memory and raises its limits; a network needs its devices.
+            *("--bind=/dev/net/tun", "--capability=CAP_NET_ADMIN,CAP_IPC_LOCK,CAP_SYS_NICE,CAP_SYS_RESOURCE"),
+            *("--console=pipe", "--link-journal=no", "--resolv-conf=off", "--timezone=off"),
+            f"--bind-ro={self.place.packages}:{MEDIA}",
+        ]
+
+    def _leader(self) -> int:
+        """Process 1 of the box, as this machine numbers it; EmulationError while there is none."""
+        pid = self._nspawn.pid if self._nspawn is not None else None
+        with suppress(OSError, ValueError, IndexError):
+            # systemd-nspawn has one child that stays.
+            return int(Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()[-1])
+        raise EmulationError(f"box {self.name} is switched off")
+
+    def _has_booted(self) -> bool:
+        if not self.alive and self._nspawn is not None:
+            raise EmulationError(self._nspawn.failure())
+        try:
+            return self.run("systemctl", "is-system-running", within_s=10.0).stdout.strip() in _BOOTED
+        except EmulationError:
+            return False

@@ -1,0 +1,94 @@
+"""The wires between boxes: segments of plain Ethernet, and the ports of boxes with the addresses of their factory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from hyroads.mininet.programs import EmulationError, run
+
+MOST_NAME = 15
+"""Bytes of the name of a network interface."""
+_BURST_BYTES = 8_000
+_QUEUE_MS = 50
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A segment to which ports are connected; ``rate_mbps`` is what a port receives at most, Ethernet headers included.
+
+    None is as fast as the machine. The segment is a bridge whose ports are paced one by one: they do not share time.
+    """
+
+    name: str
+    rate_mbps: float | None = None
+
+
+@dataclass(frozen=True)
+class Port:
+    """An Ethernet port of a box as it leaves its factory."""
+
+    name: str
+    segment: str
+    mac: str
+
+
+@dataclass(frozen=True)
+class BoxPlan:
+    """A box: its name, which is its host name, and its ports."""
+
+    name: str
+    ports: tuple[Port, ...]
+
+
+class Factory:
+    """Gives ports addresses as factories do: unique, and without any meaning."""
+
+    def __init__(self) -> None:
+        self._given = 0
+
+    def port(self, name: str, segment: str) -> Port:
+        """A port with the next address of the block that RFC 7042 keeps for documentation."""
+        self._given += 1
+        return Port(name, segment, f"00:00:5e:00:53:{self._given:02x}")
+
+
+def far_end(box: str, port: str) -> str:
+    """Name of the interface that is the segment's end of a port's cable."""
+    return f"{box}-{port}"
+
+
+def check(boxes: Iterable[BoxPlan], segments: Sequence[Segment]) -> None:
+    """Raise EmulationError for a name that an interface can't have, and for a port on a segment that is missing."""
+    known = {segment.name for segment in segments}
+    for box in boxes:
+        for port in box.ports:
+            if len(far_end(box.name, port.name)) > MOST_NAME:
+                raise EmulationError(f"{far_end(box.name, port.name)}: longer than {MOST_NAME} characters")
+            if port.segment not in known:
+                raise EmulationError(f"box {box.name}: no segment {port.segment}")
+
+
+def make_segments(segments: Iterable[Segment]) -> None:
+    """Make the bridges of the segments in this network namespace."""
+    for segment in segments:
+        run("ip", "link", "add", segment.name, "type", "bridge")
+        run("ip", "link", "set", segment.name, "up")
+
+
+def connect(box: BoxPlan, namespace: str, segments: Sequence[Segment]) -> None:
+    """Give a network namespace the ports of a box, down and without configuration, with their cables plugged in."""
+    rates = {segment.name: segment.rate_mbps for segment in segments}
+    for port in box.ports:
+        far = far_end(box.name, port.name)
+        run("ip", "link", "add", far, "type", "veth", "peer", "name", port.name, "netns", namespace)
+        run("ip", "-n", namespace, "link", "set", port.name, "address", port.mac)
+        # What a real port sends has its checksum, and is no longer than a frame.
+        run("ip", "netns", "exec", namespace, "ethtool", "-K", port.name, "tx", "off")
+        run("ethtool", "-K", far, "tx", "off")
+        run("ip", "link", "set", far, "master", port.segment, "up")
+        rate = rates[port.segment]
+        if rate is not None:
+            queue = max(2 * _BURST_BYTES, int(rate * 1e3 / 8 * _QUEUE_MS))
+            run("tc", "qdisc", "add", "dev", far, "root", "tbf", "rate", f"{rate:g}mbit",
+                "burst", str(_BURST_BYTES), "limit", str(queue))  # fmt: skip
