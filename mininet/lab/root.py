@@ -80,7 +80,7 @@ def sources_of(targets: str, suite: str) -> tuple[str, ...]:
         debian = next((uri for uri, *_ in rows if uri.rstrip("/").endswith("/debian")), None)
         if debian is None:
             raise EmulationError(
-                f"no mirror of Debian {suite} in the apt sources of this machine (or use --mirror URL)"
+                f"no mirror of Debian {suite} in this machine's apt sources (or use --mirror URL)"
             )
         found = {(debian, suite): ["main"], **found}
     ordered = sorted(found.items(), key=lambda item: item[0][1] != suite)
