@@ -33,6 +33,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "demo": ("demo", "run an emulated network with real traffic and compare with theory (root)"),
     "emulate": ("emulate", "keep an emulated network running (root)"),
     "chaos": ("chaos", "break parts of an emulated network under traffic, and see that it heals (root)"),
+    "lab": ("lab", "boot boxes that are whole systems, set them up from packages, and measure (root)"),
     "mininet-wifi": ("mininet_wifi", "keep a network of the installed Mininet-WiFi running (root)"),
     "controller": ("processes:CONTROLLER", "start the controller"),
     "audit": ("audit", "show what of an installation is weak: tokens, TLS, ports, files"),

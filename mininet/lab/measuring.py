@@ -7,11 +7,11 @@ from collections.abc import Callable
 
 from hyroads.mininet.programs import EmulationError, wait_until
 
-from .three_boxes import _HOSTS, ATTIC, LAPTOP, NAME, SERVER, Setup, iperf, iperf_server
-from .verdict import Row, Verdict, Wanted, answered, tcp_mbps, udp_mbps
+from .three_boxes import ATTIC, HOSTS, LAPTOP, NAME, SERVER, Setup, iperf, iperf_server, iperf_udp
+from .verdict import Row, Verdict, Wanted, answered, tcp_mbps
 
 MARGIN = 0.05
-"""Share of airtime that the controller leaves free by default, and as much again for TCP (docs/explanation/rates.md)."""
+"""Share of airtime that the controller leaves free by default (docs/explanation/rates.md)."""
 _SECONDS = 8.0
 _REBOOT_WITHIN_S = 60.0
 INSTALLED = Wanted("from the first package to the multipath in force", "s", at_most=180.0)
@@ -64,24 +64,24 @@ class Measuring:
 
     def _installed(self) -> float:
         if self.setup.installed_s is None:
-            raise EmulationError("the boxes are not set up")
+            raise EmulationError(self.setup.failure)
         return self.setup.installed_s
 
     def _ping(self) -> float:
-        target = _HOSTS[LAPTOP][1]
-        return answered(self._server.run("ping", "-c", "5", "-i", "0.3", "-W", "1", "-s", "1472", "-M", "do", target).stdout)
+        target = HOSTS[LAPTOP][1]
+        words = ("-c", "5", "-i", "0.3", "-W", "1", "-s", "1472", "-M", "do")
+        return answered(self._server.run("ping", *words, target).stdout)
 
     def _tcp(self) -> float:
         iperf_server(self._laptop)
-        return tcp_mbps(iperf(self._server, _HOSTS[LAPTOP][1], _SECONDS))
+        return tcp_mbps(iperf(self._server, HOSTS[LAPTOP][1], _SECONDS))
 
     def _udp(self, offered_mbps: float) -> float:
         iperf_server(self._laptop)
-        words = ("-u", "-b", f"{offered_mbps:.2f}M", "-l", "1472")
-        return udp_mbps(iperf(self._server, _HOSTS[LAPTOP][1], _SECONDS, *words)) / offered_mbps
+        return iperf_udp(self._server, HOSTS[LAPTOP][1], _SECONDS, offered_mbps) / offered_mbps
 
     def _reboot(self) -> float:
-        attic, target = self.setup.box[ATTIC], _HOSTS[LAPTOP][1]
+        attic, target = self.setup.box[ATTIC], HOSTS[LAPTOP][1]
         boots, began_s = attic.boots, time.monotonic()
         attic.type("systemctl reboot")
 

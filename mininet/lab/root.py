@@ -79,9 +79,7 @@ def sources_of(targets: str, suite: str) -> tuple[str, ...]:
         # A mirror of Debian has every suite that is supported.
         debian = next((uri for uri, *_ in rows if uri.rstrip("/").endswith("/debian")), None)
         if debian is None:
-            raise EmulationError(
-                f"no mirror of Debian {suite} in this machine's apt sources (or use --mirror URL)"
-            )
+            raise EmulationError(f"no mirror of Debian {suite} in this machine's apt sources (or use --mirror URL)")
         found = {(debian, suite): ["main"], **found}
     ordered = sorted(found.items(), key=lambda item: item[0][1] != suite)
     return tuple(f"deb {uri} {release} {' '.join(components)}" for (uri, release), components in ordered)

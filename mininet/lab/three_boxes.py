@@ -32,13 +32,14 @@ MEDIA_PORTS = {"plc": "eth1", "wifi": "wlan0"}
 FLOW = "web"
 _SEGMENTS = (Segment("lan"), Segment("plc", 10.0), Segment("wifi", 20.0), *(Segment(f"at-{node}") for node in NODES))
 _LAN = {CONTROLLER: "192.0.2.1", GATEWAY: "192.0.2.11", UPSTAIRS: "192.0.2.12", ATTIC: "192.0.2.13"}
-_HOSTS = {SERVER: (GATEWAY, "10.0.0.1"), LAPTOP: (ATTIC, "10.0.0.3")}
+HOSTS = {SERVER: (GATEWAY, "10.0.0.1"), LAPTOP: (ATTIC, "10.0.0.3")}
 """Computer -> the node at whose access port it is, and its address."""
 _IDENTITIES = "/root/identities"
 _INSTALL_WITHIN_S = 300.0
 _JOIN_WITHIN_S = 90.0
 _DATAGRAM_BYTES, _PAYLOAD_BYTES = 1472, 1500
 """UDP payload of a full frame, and what of it counts as capacity: payload of Ethernet."""
+_NETWORK = "[Match]\nName={port}\n[Network]\n{address}LinkLocalAddressing=no\n"
 _HOST_PORT = """[Unit]
 Description=Name of the access port
 DefaultDependencies=no
@@ -56,7 +57,7 @@ def plan() -> LabPlan:
     """The boxes with their ports, the segments, and what Debian's installer was given."""
     factory = Factory()
     ports = {CONTROLLER: [("eth0", "lan")], **{node: _node_ports(node) for node in NODES}}
-    ports |= {host: [("eth0", f"at-{node}")] for host, (node, _) in _HOSTS.items()}
+    ports |= {host: [("eth0", f"at-{node}")] for host, (node, _) in HOSTS.items()}
     boxes = [BoxPlan(name, tuple(factory.port(*port) for port in wired)) for name, wired in ports.items()]
     return LabPlan(boxes, _SEGMENTS, {box.name: _installed(box.name) for box in boxes})
 
@@ -66,12 +67,12 @@ def _node_ports(node: str) -> list[tuple[str, str]]:
 
 
 def _installed(box: str) -> dict[str, str]:
-    address = f"{_LAN[box]}/24" if box in _LAN else f"{_HOSTS[box][1]}/16"
-    known = _LAN if box in _LAN else {host: ip for host, (_, ip) in _HOSTS.items()}
+    address = f"{_LAN[box]}/24" if box in _LAN else f"{HOSTS[box][1]}/16"
+    known = _LAN if box in _LAN else {host: ip for host, (_, ip) in HOSTS.items()}
     hosts = "".join(f"{ip} {name}\n" for name, ip in known.items())
     return {
         "etc/hosts": f"127.0.0.1 localhost\n{hosts}",
-        "etc/systemd/network/eth0.network": f"[Match]\nName=eth0\n[Network]\nAddress={address}\nLinkLocalAddressing=no\n",
+        "etc/systemd/network/eth0.network": _NETWORK.format(port="eth0", address=f"Address={address}\n"),
     }
 
 
@@ -79,7 +80,7 @@ def iperf_server(box: Box) -> None:
     """Start iperf3's server in a box, and wait until it listens."""
     box.run("systemctl", "stop", "iperf3-lab")
     box.run("systemctl", "reset-failed", "iperf3-lab")
-    box.type("systemd-run --quiet --unit=iperf3-lab iperf3 -s")
+    box.type("systemd-run --quiet --unit=iperf3-lab iperf3 -s -J")
     wait_until("iperf3", lambda: ":5201" in box.run("ss", "-ltnH").stdout, 10.0, interval_s=0.1)
 
 
@@ -91,6 +92,12 @@ def iperf(box: Box, target: str, seconds: float, *words: str) -> Mapping[str, An
     except ValueError as error:
         raise EmulationError(f"{box.name}: iperf3 printed no report") from error
     return found
+
+
+def iperf_udp(box: Box, target: str, seconds: float, offered_mbps: float) -> float:
+    """Mb/s of payload that arrive of UDP in datagrams that fill a frame of 1500 bytes."""
+    words = ("-u", "-b", f"{offered_mbps:.2f}M", "-l", str(_DATAGRAM_BYTES), "--get-server-output")
+    return udp_mbps(iperf(box, target, seconds, *words))
 
 
 @dataclass(frozen=True)
@@ -136,6 +143,16 @@ def controller_settings() -> dict[str, Any]:
     }
 
 
+def radios_document(node: str) -> dict[str, Any]:
+    """The file ap.json of the page access-point-debian, for the two media of a node."""
+    backends = {"wifi": "linux-wifi", "plc": "plc"}
+    interfaces = [
+        {"name": port, "technology": technology, "medium": f"{technology}-1", "backend": backends[technology]}
+        for technology, port in MEDIA_PORTS.items()
+    ]
+    return {"node": node, "interfaces": interfaces}
+
+
 def bridge_command(node: str, number: int, *, user_space: bool) -> str:
     """The ovs-vsctl line of the page access-point-debian for a node; ``number`` is that of the network file."""
     ports = [*MEDIA_PORTS.values(), *(f"{node}-{kind}" for kind in ("host", "acc", "net"))]
@@ -158,6 +175,7 @@ class Setup:
         """Technology -> what its segment carried before HyRoads came."""
         self.installed_s: float | None = None
         """Seconds from the first package to the multipath in force; None until then."""
+        self._failure = ""
 
     def run(self) -> None:
         """From unpacked boxes to a multipath in force; EmulationError at the first command that fails."""
@@ -171,6 +189,19 @@ class Setup:
         self.declare()
         wait_until(f"multipath of flow {FLOW}", self.in_force, _JOIN_WITHIN_S, interval_s=0.2)
         self.installed_s = time.monotonic() - began_s
+
+    def attempt(self) -> None:
+        """As ``run``; an error is shown, and the rows of the verdict that need what is lacking say so."""
+        try:
+            self.run()
+        except EmulationError as error:
+            self._failure = str(error)
+            self._say(self._failure)
+
+    @property
+    def failure(self) -> str:
+        """Why the boxes are not set up."""
+        return self._failure or "the boxes are not set up"
 
     def declare(self) -> None:
         """Declare the flow between the two computers; it is in force when this returns."""
@@ -196,7 +227,7 @@ class Setup:
             flow = json.loads(done.stdout)
         except ValueError:
             return False
-        return len(flow.get("multipath") or ()) > 1 and flow.get("state") == "active" and not self.complaint()
+        return len(flow.get("multipath") or ()) > 1 and flow.get("state") == "multipath" and not self.complaint()
 
     def _say(self, words: str) -> None:
         self.lab.say(words)
@@ -210,8 +241,8 @@ class Setup:
                 self.box[node].type(f"ip link set {port} up && ip address add {address}/24 dev {port}")
             iperf_server(self.box[ATTIC])
             source, target = self.box[GATEWAY], addresses[ATTIC]
-            tcp = tcp_mbps(iperf(source, target, 3.0))
-            udp = udp_mbps(iperf(source, target, 3.0, "-u", "-b", "100M", "-l", str(_DATAGRAM_BYTES)))
+            tcp = tcp_mbps(iperf(source, target, 4.0))
+            udp = iperf_udp(source, target, 4.0, 100.0)
             self.bare[technology] = Bare(tcp, udp)
             self._say(f"{technology}: TCP {tcp:.2f} Mb/s, UDP {udp:.2f} Mb/s")
             for node in addresses:
@@ -222,7 +253,7 @@ class Setup:
         box = self.box[CONTROLLER]
         self._say("installing the controller")
         box.type(f"apt-get install -y -q {MEDIA}/hyroads_*.deb", _INSTALL_WITHIN_S)
-        macs = {node: self._factory_address(host) for host, (node, _) in _HOSTS.items()}
+        macs = {node: self._factory_address(host) for host, (node, _) in HOSTS.items()}
         capacities = {technology: bare.capacity_mbps for technology, bare in self.bare.items()}
         box.write("/etc/hyroads/network.yaml", yaml.safe_dump(network_document(capacities, macs), sort_keys=False))
         box.write("/etc/hyroads/hyroads.yaml", yaml.safe_dump(controller_settings(), sort_keys=False))
@@ -230,7 +261,9 @@ class Setup:
         box.type(f"install -d -m 0700 {folder} && hyroads identity authority --folder {folder}")
         box.type(f"hyroads identity server {address} --folder {folder}")
         box.type(f"hyroads identity node --all --network /etc/hyroads/network.yaml --folder {folder}")
-        files = " ".join(f"{folder}/{name}" for name in ("identities.json", "ca.pem", f"{address}.pem", f"{address}.key"))
+        files = " ".join(
+            f"{folder}/{name}" for name in ("identities.json", "ca.pem", f"{address}.pem", f"{address}.key")
+        )
         box.type(f"install -m 0600 -o hyroads {files} /etc/hyroads/")
         box.type("hyroads controller --check")
         box.type("systemctl enable --now hyroads-controller", _JOIN_WITHIN_S)
@@ -253,9 +286,10 @@ class Setup:
         )
         box.write("/etc/systemd/system/access-port.service", _HOST_PORT.format(node=box.name))
         ports = " ".join([*MEDIA_PORTS.values(), f"{box.name}-host"])
-        box.write("/etc/systemd/network/ports.network", f"[Match]\nName={ports}\n[Network]\nLinkLocalAddressing=no\n")
+        box.write("/etc/systemd/network/ports.network", _NETWORK.format(port=ports, address=""))
         box.type("systemctl enable --now access-port && networkctl reload")
-        box.type(f"systemctl enable --now hyroads-edge@{box.name}")
+        box.write("/etc/hyroads/ap.json", json.dumps(radios_document(box.name)), "0600", "hyroads-ap")
+        box.type(f"systemctl enable --now hyroads-edge@{box.name} hyroads-ap-agent")
         box.type("ovs-vsctl set-ssl /etc/hyroads/node.key /etc/hyroads/node.pem /etc/hyroads/ca.pem")
         box.type("ovs-vsctl set Open_vSwitch . other_config:vlan-limit=0")
         box.type(bridge_command(box.name, number, user_space=not Path("/sys/module/openvswitch").exists()))
@@ -267,5 +301,3 @@ class Setup:
         sources = [f"{_IDENTITIES}/{box.name}/{name}" for name in names] + [f"{_IDENTITIES}/ca.pem"]
         for source in sources:
             box.write(f"/etc/hyroads/{source.rpartition('/')[2]}", controller.read(source), "0600", "hyroads-ap")
-
-

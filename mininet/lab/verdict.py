@@ -8,6 +8,8 @@ from typing import Any
 
 from hyroads.mininet.programs import EmulationError
 
+_INTERVAL_S = 0.9
+"""A shorter interval is the rest at the end of a test."""
 EXIT_MISSED = 3
 """Status of a lab whose verdict has a row that is missed."""
 
@@ -99,9 +101,18 @@ def tcp_mbps(report: Mapping[str, Any]) -> float:
 
 
 def udp_mbps(report: Mapping[str, Any]) -> float:
-    """Mb/s of UDP payload that arrived, from the JSON report of an iperf3 client over UDP; EmulationError."""
-    lost_percent = _sums(report).get("sum", {}).get("lost_percent", 0.0)
-    return _bits_per_second(report, "sum") * (1.0 - float(lost_percent) / 100.0) / 1e6
+    """Mb/s of UDP payload that arrived, from the JSON report of an iperf3 client with the server's own in it.
+
+    It is the mean of the server's intervals after the first, in which queues on the way are filled. Raises
+    EmulationError with the report's error, or if the server reports nothing.
+    """
+    _sums(report)
+    server = report.get("server_output_json")
+    intervals = server.get("intervals", ()) if isinstance(server, Mapping) else ()
+    rates = [float(each["sum"]["bits_per_second"]) for each in intervals if each["sum"]["seconds"] >= _INTERVAL_S][1:]
+    if not rates:
+        raise EmulationError("iperf3's server reported no rate")
+    return sum(rates) / len(rates) / 1e6
 
 
 def answered(replies: str) -> float:

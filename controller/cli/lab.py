@@ -1,0 +1,67 @@
+"""``hyroads lab``: boxes that are whole systems, set up from packages as the how-to pages say, and measured."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .emulate import say
+from .main import Command, argument, either
+
+if TYPE_CHECKING:
+    from hyroads.mininet.lab.run import Lab
+
+LABS = ("three-boxes",)
+SUITES = ("bookworm", "trixie")
+
+
+def _run(args: argparse.Namespace) -> int:
+    from hyroads.mininet.lab.run import LabOptions, run_lab
+    from hyroads.mininet.lab.three_boxes import plan
+    from hyroads.mininet.programs import EmulationError
+
+    script, packages = (None if path is None else Path(path) for path in (args.script, args.packages))
+    if script is not None and not script.is_file():
+        raise EmulationError(f"--script {script}: no such file")
+    if packages is not None and not packages.is_dir():
+        raise EmulationError(f"--packages {packages}: no such folder")
+    options = LabOptions(args.suite, args.mirror, packages)
+    return run_lab(args.name or args.lab, plan(), options, lambda lab: _work(lab, args, script), say)
+
+
+def _work(lab: Lab, args: argparse.Namespace, script: Path | None) -> int:
+    """What is done on the boxes once they run; the exit status."""
+    from hyroads.mininet.lab.measuring import Measuring
+    from hyroads.mininet.lab.prompt import serve
+    from hyroads.mininet.lab.three_boxes import Setup
+
+    setup = Setup(lab)
+
+    def measure() -> int:
+        verdict = Measuring(setup).run()
+        print(json.dumps(verdict.document()) if args.json else verdict.text(), flush=True)
+        return verdict.status
+
+    if args.cli or script is not None:
+        return serve(lab, setup.run, measure, script)
+    setup.attempt()
+    return measure()
+
+
+COMMAND = Command(
+    "Boot boxes that are whole Debian systems, set them up from packages as the how-to pages say, and measure what "
+    "they carry (needs root). Exit status 0: all rows of the verdict are met, 3: one is missed, 2: it could not run.",
+    _run,
+    argument("lab", choices=LABS, help="which lab"),
+    either(
+        argument("--cli", action="store_true", help="a prompt, before anything is set up; leaving it ends the lab"),
+        argument("--script", metavar="FILE", help="run a file of commands of the prompt, then end"),
+    ),
+    argument("--json", action="store_true", help="print the verdict as JSON"),
+    argument("--packages", metavar="FOLDER", help="folder with the packages (default: built from the checkout)"),
+    argument("--suite", choices=SUITES, default=SUITES[0], help="Debian of the boxes (default %(default)s)"),
+    argument("--mirror", metavar="URL", help="mirror of Debian (default: one of this machine's apt sources)"),
+    argument("--name", help="name of the lab, of its namespaces and run directory (default: the lab's)"),
+)
