@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from hyroads.mininet.programs import EmulationError, wait_until
 
-from .three_boxes import ATTIC, HOSTS, LAPTOP, NAME, SERVER, Setup, iperf, iperf_server, iperf_udp
+from .three_boxes import ATTIC, HOSTS, LAPTOP, NAME, SERVER, Setup, iperf, iperf_server, udp_mbps
 from .verdict import Row, Verdict, Wanted, answered, tcp_mbps
 
 MARGIN = 0.05
@@ -78,7 +78,7 @@ class Measuring:
 
     def _udp(self, offered_mbps: float) -> float:
         iperf_server(self._laptop)
-        return iperf_udp(self._server, HOSTS[LAPTOP][1], _SECONDS, offered_mbps) / offered_mbps
+        return udp_mbps(self._server, self._laptop, HOSTS[LAPTOP][1], _SECONDS, offered_mbps) / offered_mbps
 
     def _reboot(self) -> float:
         attic, target = self.setup.box[ATTIC], HOSTS[LAPTOP][1]

@@ -8,8 +8,6 @@ from typing import Any
 
 from hyroads.mininet.programs import EmulationError
 
-_INTERVAL_S = 0.9
-"""A shorter interval is the rest at the end of a test."""
 EXIT_MISSED = 3
 """Status of a lab whose verdict has a row that is missed."""
 
@@ -100,19 +98,14 @@ def tcp_mbps(report: Mapping[str, Any]) -> float:
     return _bits_per_second(report, "sum_received") / 1e6
 
 
-def udp_mbps(report: Mapping[str, Any]) -> float:
-    """Mb/s of UDP payload that arrived, from the JSON report of an iperf3 client with the server's own in it.
-
-    It is the mean of the server's intervals after the first, in which queues on the way are filled. Raises
-    EmulationError with the report's error, or if the server reports nothing.
-    """
-    _sums(report)
-    server = report.get("server_output_json")
-    intervals = server.get("intervals", ()) if isinstance(server, Mapping) else ()
-    rates = [float(each["sum"]["bits_per_second"]) for each in intervals if each["sum"]["seconds"] >= _INTERVAL_S][1:]
-    if not rates:
-        raise EmulationError("iperf3's server reported no rate")
-    return sum(rates) / len(rates) / 1e6
+def datagrams(counters: str) -> int:
+    """UDP datagrams that a machine has received, from the text of its /proc/net/snmp; EmulationError if not there."""
+    rows = [line.split() for line in counters.splitlines() if line.startswith("Udp:")]
+    try:
+        names, values = rows
+        return int(values[names.index("InDatagrams")])
+    except (ValueError, IndexError) as error:
+        raise EmulationError("no counter of UDP datagrams in /proc/net/snmp") from error
 
 
 def answered(replies: str) -> float:

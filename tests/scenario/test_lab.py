@@ -1,0 +1,89 @@
+"""The lab of boxes: real systems, set up from packages as the how-to pages say; and nothing is left of it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+from network_names import network_name
+
+from hyroads.mininet import cgroups
+from hyroads.mininet.lab.verdict import EXIT_MISSED
+from hyroads.mininet.programs import LAB_TOOLS
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        any(shutil.which(tool) is None for tool in LAB_TOOLS), reason="systemd-nspawn or mmdebstrap is not installed"
+    ),
+    pytest.mark.skipif(shutil.which("nfpm") is None, reason="nfpm is not installed"),
+]
+WHOLE_WITHIN_S = 600.0
+"""Root, packages and lab take less than 300 s on a machine that does nothing else."""
+NO_MIRROR = ("no mirror of Debian", "could not make the root")
+ALWAYS_MET = {"from the first package to the multipath in force", "reboot of the attic, back in force"}
+
+
+def traces(name: str) -> list[str]:
+    """All that exists of a lab outside its own namespaces."""
+    groups = [str(folder) for folder in cgroups.lab_folders(name) if folder.exists()]
+    files = [str(path) for folder in ("/run/hyroads", "/run/netns") for path in Path(folder).glob(f"*{name}*")]
+    return groups + files
+
+
+def boxes_of(name: str) -> list[int]:
+    """Processes of systemd-nspawn that belong to a lab: their command lines name its folder."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = path.read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if words[0].endswith(b"systemd-nspawn") and any(f"/{name}/".encode() in word for word in words):
+            found.append(int(path.parent.name))
+    return found
+
+
+@pytest.fixture(scope="module")
+def verdict(hyroads, document_of):
+    """The lab, whole; skipped where no Debian can be had."""
+    done = hyroads("lab", "three-boxes", "--json", "--name", network_name("boxes"), timeout_s=WHOLE_WITHIN_S)
+    if done.returncode == 2 and any(words in done.stderr for words in NO_MIRROR):
+        pytest.skip(f"no Debian to make boxes of: {done.stderr.strip().splitlines()[-1]}")
+    assert done.returncode in (0, EXIT_MISSED), done.stderr
+    document = document_of(done.stdout)
+    assert document["ok"] == (done.returncode == 0)
+    return document
+
+
+def test_boxes_from_packages_carry_a_multipath_and_come_back_after_a_reboot(verdict) -> None:
+    rows = {row["what"]: row for row in verdict["rows"]}
+    assert len(rows) == 7 and set(rows) > ALWAYS_MET
+    assert all(rows[what]["met"] for what in ALWAYS_MET), rows
+    assert all(row["measured"] is not None for row in rows.values()), rows
+    assert verdict["ok"] == all(row["met"] for row in rows.values())
+    assert traces(network_name("boxes")) == [] and boxes_of(network_name("boxes")) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=lambda number: number.name)
+def test_ended_lab_leaves_nothing(lab, verdict, tmp_path, number) -> None:
+    name, started = network_name("ended"), tmp_path / "started"
+    script = tmp_path / "script"
+    script.write_text("# as a user types it\nboxes\nattic systemctl is-system-running\nattic sleep 300\n")
+    with started.open("w") as output:
+        process = subprocess.Popen(
+            [*lab.hyroads, "lab", "three-boxes", "--name", name, "--script", str(script)],
+            stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.DEVNULL, start_new_session=True,
+        )  # fmt: skip
+    try:
+        assert lab.wait_for(lambda: "running" in started.read_text(), 120.0), started.read_text()
+        assert len(boxes_of(name)) == 6 and traces(name)
+        os.kill(process.pid, number)
+        process.wait(30)
+    finally:
+        process.kill()
+    assert lab.wait_for(lambda: not boxes_of(name) and not traces(name), 10.0), (boxes_of(name), traces(name))

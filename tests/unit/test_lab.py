@@ -1,0 +1,233 @@
+"""The pure parts of ``hyroads lab``: mirrors, keys, control groups, wires, documents, reports, the verdict."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from hyroads.controller.core.addressing import Addressing
+from hyroads.controller.core.netfile import parse
+from hyroads.mininet import cgroups, run_directory
+from hyroads.mininet.lab import packages, three_boxes, wires
+from hyroads.mininet.lab.root import RootRecipe, last_words, ready_root, sources_of
+from hyroads.mininet.lab.verdict import EXIT_MISSED, Row, Verdict, Wanted, answered, datagrams, tcp_mbps
+from hyroads.mininet.programs import EmulationError
+
+MIRROR, OTHER = "http://mirror.example/debian/", "http://tools.example/apt/"
+TARGETS = f"""{MIRROR} bookworm main
+{MIRROR} bookworm contrib
+{MIRROR} bookworm main
+{MIRROR} bookworm-updates main
+http://mirror.example/debian-security/ bookworm-security main
+{OTHER} stable main
+"""
+
+
+def test_root_comes_from_the_mirrors_of_this_machine_with_updates() -> None:
+    assert sources_of(TARGETS, "bookworm") == (
+        f"deb {MIRROR} bookworm main contrib",
+        f"deb {MIRROR} bookworm-updates main",
+        "deb http://mirror.example/debian-security/ bookworm-security main",
+    )
+
+
+def test_another_suite_comes_from_the_same_debian_mirror() -> None:
+    assert sources_of(TARGETS, "trixie") == (f"deb {MIRROR} trixie main",)
+
+
+@pytest.mark.parametrize("targets", ["", f"{OTHER} stable main\n", "one two\n"])
+def test_machine_without_a_debian_mirror_is_refused(targets: str) -> None:
+    with pytest.raises(EmulationError, match="no mirror of Debian bookworm"):
+        sources_of(targets, "bookworm")
+
+
+def test_key_of_a_root_depends_on_its_contents_and_not_on_its_mirror() -> None:
+    key = RootRecipe("bookworm", "amd64", ("systemd", "iw")).key
+    assert len(key) == 16
+    assert RootRecipe("bookworm", "amd64", ("iw", "systemd"), ("deb http://x.example/debian bookworm main",)).key == key
+    others = [("trixie", "amd64", ("systemd", "iw")), ("bookworm", "arm64", ("systemd", "iw"))]
+    others.append(("bookworm", "amd64", ("systemd",)))
+    assert len({key, *(RootRecipe(*other).key for other in others)}) == 4
+
+
+def test_cached_root_is_used_again(tmp_path: Path) -> None:
+    wanted = RootRecipe("bookworm", "amd64")
+    (tmp_path / wanted.key).mkdir()
+    said: list[str] = []
+    assert ready_root(wanted, tmp_path, said.append) == tmp_path / wanted.key
+    assert "from the cache" in said[0]
+
+
+def test_root_that_cannot_be_made_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ["sh", "-c", "mkdir -p $0/etc; echo E: no such suite; exit 1"]
+    monkeypatch.setattr(RootRecipe, "command", lambda self, target: [*words, str(target)])
+    wanted = RootRecipe("bookworm", "amd64")
+    with pytest.raises(EmulationError, match="E: no such suite"):
+        ready_root(wanted, tmp_path, lambda _: None)
+    assert [path.name for path in tmp_path.iterdir()] == [f"{wanted.key}.lock"]
+
+
+def test_last_words_leave_empty_lines_out() -> None:
+    assert last_words(["one", "", "two", " three ", "four", ""]) == "two; three; four"
+    assert last_words([]) == "it printed nothing"
+
+
+def test_key_of_packages_depends_on_names_and_contents() -> None:
+    files = [("a", b"1"), ("b", b"2")]
+    assert packages.contents_key(files) == packages.contents_key(reversed(files))
+    assert len({packages.contents_key(each) for each in (files, [("a", b"1")], [("a", b"12"), ("b", b"")])}) == 3
+
+
+def test_newest_packages_of_the_architecture_are_taken(tmp_path: Path) -> None:
+    for name in ("hyroads_1_amd64.deb", "hyroads-edge_1_amd64.deb", "hyroads-edge_1_arm64.deb", "hyroads-ap_1_all.deb"):
+        (tmp_path / name).touch()
+    found = {name: file.name for name, file in packages.files_of(tmp_path, "amd64").items()}
+    assert found["hyroads-edge"] == "hyroads-edge_1_amd64.deb" and found["hyroads-ap"] == "hyroads-ap_1_all.deb"
+    with pytest.raises(EmulationError, match="no hyroads_"):
+        packages.files_of(tmp_path, "armhf")
+
+
+V1_MOUNTS = """30 20 0:26 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory
+31 20 0:27 / /sys/fs/cgroup/systemd rw - cgroup cgroup rw,name=systemd
+32 20 0:28 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw
+"""
+
+
+def test_control_groups_of_both_versions_are_found() -> None:
+    membership = "9:name=systemd:/user/me\n4:memory:/x\n0::/user/me\n"
+    assert cgroups.own_folders(membership, V1_MOUNTS) == (
+        Path("/sys/fs/cgroup/systemd/user/me"),
+        Path("/sys/fs/cgroup/unified/user/me"),
+    )
+    only_v2 = "40 20 0:30 /machine/me /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n"
+    assert cgroups.own_folders("0::/machine/me/in\n", only_v2) == (Path("/sys/fs/cgroup/in"),)
+
+
+def test_only_groups_of_labs_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cgroups, "ROOT", tmp_path)
+    for name in ("hr-home/box/init.scope", "other/hr-x", "system.slice"):
+        (tmp_path / name).mkdir(parents=True)
+    for recorded in ("hr-home", "system.slice", "other/../system.slice/hr-x"):
+        cgroups.remove(tmp_path / recorded)
+    cgroups.remove(tmp_path.parent / "hr-outside")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["other", "system.slice"]
+
+
+def test_release_removes_the_recorded_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_directory, "ROOT", tmp_path / "run")
+    monkeypatch.setattr(cgroups, "ROOT", tmp_path / "cgroup")
+    group = tmp_path / "cgroup" / "hr-home"
+    (group / "attic").mkdir(parents=True)
+    directory = run_directory.claim("home")
+    directory.record([], [group])
+    directory.release()
+    assert not group.exists() and not (tmp_path / "run" / "home").exists()
+
+
+def test_ports_have_unicast_addresses_of_their_own_and_names_that_fit() -> None:
+    plan = three_boxes.plan()
+    macs = [port.mac for box in plan.boxes for port in box.ports]
+    assert len(set(macs)) == len(macs) and all(mac.startswith("00:") for mac in macs)
+    wires.check(plan.boxes, plan.segments)
+    with pytest.raises(EmulationError, match="longer than 15"):
+        wires.check([wires.BoxPlan("a-long-name", (wires.Port("eth10", "lan", macs[0]),))], plan.segments)
+    with pytest.raises(EmulationError, match="no segment moon"):
+        wires.check([wires.BoxPlan("a", (wires.Port("eth0", "moon", macs[0]),))], plan.segments)
+
+
+def test_network_file_of_the_lab_is_one_that_the_controller_reads() -> None:
+    mac = "00:00:5e:00:53:0f"
+    network = parse(three_boxes.network_document({"plc": 9.9, "wifi": 19.5}, {"attic": mac}), "network.yaml")
+    addressing = Addressing.of(network)
+    assert addressing.host_mac["attic"] == mac and len(network.links) == 12
+    assert {"eth1", "wlan0", "attic-host", "attic-acc", "attic-net"} <= set(addressing.port_names("attic"))
+
+
+def test_bridge_has_all_ports_of_the_page_and_user_space_only_where_needed() -> None:
+    line = three_boxes.bridge_command("attic", 3, user_space=False)
+    assert "datapath_type" not in line and "datapath-id=0000000000000003" in line
+    assert all(f"add-port br0 {port}" in line for port in ("eth1", "wlan0", "attic-host", "attic-acc", "attic-net"))
+    assert "datapath_type=netdev" in three_boxes.bridge_command("attic", 3, user_space=True)
+
+
+def test_capacity_is_payload_of_ethernet() -> None:
+    assert three_boxes.Bare(9.5, 14.72).capacity_mbps == 15.0
+
+
+def test_tcp_rate_is_what_the_receiver_reports() -> None:
+    assert tcp_mbps({"end": {"sum_sent": {"bits_per_second": 9e9}, "sum_received": {"bits_per_second": 9.5e6}}}) == 9.5
+
+
+@pytest.mark.parametrize("report", [{}, {"end": {}}, {"error": "no route to host", "end": {}}, {"end": []}])
+def test_report_without_a_rate_is_an_error(report: dict[str, object]) -> None:
+    with pytest.raises(EmulationError, match="iperf3"):
+        tcp_mbps(report)
+
+
+def test_datagrams_are_those_that_arrived() -> None:
+    text = (
+        "Tcp: RtoMin\nTcp: 200\nUdp: InDatagrams NoPorts OutDatagrams\nUdp: 812 3 9\nUdpLite: InDatagrams\nUdpLite: 0\n"
+    )
+    assert datagrams(text) == 812
+    for wrong in ("", "Udp: InDatagrams\n", "Udp: NoPorts\nUdp: 1\n", "Udp: InDatagrams\nUdp: many\n"):
+        with pytest.raises(EmulationError, match="no counter"):
+            datagrams(wrong)
+
+
+PINGS = """PING 10.0.0.3 (10.0.0.3) 1472(1500) bytes of data.
+1480 bytes from 10.0.0.3: icmp_seq=1 ttl=64 time=2.1 ms
+From 10.0.0.9 icmp_seq=2 Frag needed and DF set (mtu = 1450)
+ping: local error: message too long, mtu=1450
+
+4 packets transmitted, 1 received, +2 errors, 75% packet loss, time 904ms
+"""
+
+
+def test_ping_counts_answers_and_messages_that_a_packet_is_too_long() -> None:
+    assert answered(PINGS) == 0.75
+    assert answered("5 packets transmitted, 0 received, 100% packet loss, time 900ms") == 0.0
+    assert answered("") == 0.0
+
+
+@pytest.mark.parametrize(
+    ("wanted", "measured", "met"),
+    [
+        (Wanted("boot", "s", at_most=20.0), 20.0, True),
+        (Wanted("boot", "s", at_most=20.0), 20.1, False),
+        (Wanted("share", "", at_least=0.85), 0.85, True),
+        (Wanted("share", "", at_least=0.85), 0.84, False),
+        (Wanted("share", "", at_least=0.85), None, False),
+    ],
+)
+def test_row_is_met_within_its_bound_only(wanted: Wanted, measured: float | None, met: bool) -> None:
+    row = Row(wanted, measured, "no answer" if measured is None else "")
+    assert row.met == met and row.document()["met"] == met
+    assert row.line().startswith("met" if met else "MISSED")
+
+
+def test_verdict_with_a_missed_row_says_so_in_status_and_document() -> None:
+    good, bad = Row(Wanted("boot", "s", at_most=20.0), 3.0), Row(Wanted("share", "", at_least=0.85), None, "no answer")
+    verdict = Verdict("three-boxes", (good, bad), {"attic": 4, "laptop": 0})
+    assert verdict.status == EXIT_MISSED == 3
+    document = json.loads(json.dumps(verdict.document()))
+    assert document["ok"] is False and document["commands"]["attic"] == 4
+    assert document["rows"][1] == {
+        **{"what": "share", "measured": None, "unit": "", "wanted": {"at_least": 0.85}, "met": False},
+        "why": "no answer",
+    }
+    assert "1 of 2 rows are missed" in verdict.text() and "share" in verdict.text()
+    assert Verdict("three-boxes", (good,), {}).status == 0
+    assert Verdict("three-boxes", (), {}).status == EXIT_MISSED, "nothing measured is nothing met"
+
+
+def test_boxes_start_in_control_groups_of_their_own() -> None:
+    # The shell moves itself before it becomes systemd-nspawn; here a file stands for a group.
+    from hyroads.mininet.lab.box import _IN_GROUPS
+
+    done = subprocess.run(["sh", "-c", _IN_GROUPS, "sh", "/nowhere", "--", "echo", "started"], capture_output=True)
+    assert done.returncode != 0 and not done.stdout, "a box without its group must not start"
+    done = subprocess.run(["sh", "-c", _IN_GROUPS, "sh", "--", "echo", "started"], capture_output=True)
+    assert done.stdout == b"started\n"
