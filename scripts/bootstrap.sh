@@ -12,7 +12,7 @@ set -Eeuo pipefail
 cd "$(dirname "$0")/.."
 
 RUN_PACKAGES=(openvswitch-switch mininet iperf3 ethtool iproute2 nftables dnsmasq-base udhcpc iputils-ping procps util-linux python3-venv gcc libc6-dev)
-DEV_PACKAGES=(aria2 curl g++ openssl tcpdump snmpd snmp smitools hostapd wpasupplicant iw shellcheck groff-base mmdebstrap chromium)
+DEV_PACKAGES=(aria2 curl g++ openssl tcpdump snmpd snmp smitools hostapd wpasupplicant iw shellcheck groff-base mmdebstrap systemd-container chromium)
 STAMPS=.venv/.hyroads
 # Packs the .deb and .ipk of scripts/packages.py; it is built by Go where there is one, else their tests are skipped.
 NFPM=v2.41.3

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import shutil
@@ -21,7 +22,7 @@ _BUILDER = CHECKOUT / "scripts" / "packages.py"
 _FOLDERS = ("controller", "slices", "plugins", "rest", "mininet", "dashboard", "deploy", "mibs", "slices/examples")
 _FILES = ("scripts/packages.py", "setup.py", "pyproject.toml", "requirements.txt", "requirements-dev.txt")
 _PROGRAMS = ("hyroads-edge", "hyroads-medium", "hyroads-client", "libhyroads_dataplane.so")
-_KEPT = 2
+_MOST_SETS = 2
 _BUILD_WITHIN_S = 900.0
 
 
@@ -56,23 +57,20 @@ def built_packages(cache: Path, say: Callable[[str], None]) -> Path:
     if folder.is_dir():
         say(f"packages {folder.name}: from the cache")
         return folder
-    say(f"packages {folder.name}: scripts/packages.py builds them; this takes a minute or two")
-    new = folder.with_suffix(f".{os.getpid()}")
-    try:
-        _build(new)
+    # Wheels that were built of sources stay here, and are used again.
+    work = cache / "build"
+    work.mkdir(parents=True, exist_ok=True)
+    with (cache / "build.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
         if not folder.is_dir():
-            new.rename(folder)
-    finally:
-        shutil.rmtree(new, ignore_errors=True)
-    sets = sorted((each for each in folder.parent.iterdir() if each.is_dir()), key=lambda each: each.stat().st_mtime)
-    for old in sets[:-_KEPT]:
-        shutil.rmtree(old, ignore_errors=True)
+            say(f"packages {folder.name}: scripts/packages.py builds them; this takes some minutes")
+            _build(work)
+            _move(work, folder)
     return folder
 
 
-def _build(folder: Path) -> None:
-    folder.mkdir(parents=True)
-    work = folder / "work"
+def _build(work: Path) -> None:
+    """Build the packages in ``work``; EmulationError with the last lines of what the builder printed."""
     tools = f"{Path(sys.executable).parent}:{os.environ.get('PATH', os.defpath)}"
     command = ["setpriv", "--pdeathsig", "KILL", "--", sys.executable, str(_BUILDER), "--formats", "deb"]
     done = subprocess.run(
@@ -81,9 +79,20 @@ def _build(folder: Path) -> None:
     )  # fmt: skip
     if done.returncode:
         raise EmulationError(f"scripts/packages.py: {last_words((done.stdout + done.stderr).splitlines())}")
+
+
+def _move(work: Path, folder: Path) -> None:
+    """Take the packages out of ``work`` as the newest set, and remove sets that are too old."""
+    new = folder.with_suffix(".new")
+    shutil.rmtree(new, ignore_errors=True)
+    new.mkdir(parents=True)
     for file in work.glob("*.deb"):
-        file.rename(folder / file.name)
-    shutil.rmtree(work)
+        file.rename(new / file.name)
+    new.rename(folder)
+    shutil.rmtree(work / "stage", ignore_errors=True)
+    sets = sorted((each for each in folder.parent.iterdir() if each.is_dir()), key=lambda each: each.stat().st_mtime)
+    for old in sets[:-_MOST_SETS]:
+        shutil.rmtree(old, ignore_errors=True)
 
 
 def _sources() -> Iterator[tuple[str, bytes]]:

@@ -58,7 +58,7 @@ class Lab:
                 done.result()
 
     @contextmanager
-    def kept_on(self) -> Iterator[None]:
+    def watched(self) -> Iterator[None]:
         """Inside this a box that reboots is switched on again."""
         stop = threading.Event()
         watcher = threading.Thread(target=self._revive, args=(stop,), daemon=True)
@@ -108,7 +108,7 @@ def run_lab(name: str, plan: LabPlan, options: LabOptions, body: Callable[[Lab],
                 box.unpack(dict(plan.installed.get(box.name, {})))
             say(f"booting {len(lab.boxes)} boxes")
             lab.boot()
-            with lab.kept_on():
+            with lab.watched():
                 return body(lab)
 
         status = run_isolated(run_directory.NETNS_ROOT / own, work)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from pathlib import Path
 
@@ -88,6 +89,29 @@ def test_newest_packages_of_the_architecture_are_taken(tmp_path: Path) -> None:
     assert found["hyroads-edge"] == "hyroads-edge_1_amd64.deb" and found["hyroads-ap"] == "hyroads-ap_1_all.deb"
     with pytest.raises(EmulationError, match="no hyroads_"):
         packages.files_of(tmp_path, "armhf")
+
+
+def test_packages_are_built_once_for_the_same_sources_and_two_sets_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sources = [("a.py", b"1")]
+    built: list[Path] = []
+
+    def build(work: Path) -> None:
+        built.append(work)
+        (work / f"hyroads_{len(built)}_amd64.deb").touch()
+
+    monkeypatch.setattr(packages, "_sources", lambda: sources)
+    monkeypatch.setattr(packages, "_build", build)
+    first = packages.built_packages(tmp_path, lambda _: None)
+    assert packages.built_packages(tmp_path, lambda _: None) == first and len(built) == 1
+    for number, text in enumerate((b"2", b"3"), 1):
+        sources[0] = ("a.py", text)
+        latest = packages.built_packages(tmp_path, lambda _: None)
+        os.utime(latest, (2e9 + number, 2e9 + number))
+    assert (
+        len(built) == 3 and not first.exists() and [file.name for file in latest.iterdir()] == ["hyroads_3_amd64.deb"]
+    )
 
 
 V1_MOUNTS = """30 20 0:26 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory
