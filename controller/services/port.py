@@ -119,8 +119,8 @@ def pending_as_known(
     port: ControllerPort, pending: Callable[[], list[str]], concerns: Callable[[], Iterable[str]] | None = None
 ) -> list[str]:
     """What has not confirmed something. The controller that leads finds out by ``pending``. One that follows knows only
-    for which devices the leader waits: it names those that the matter ``concerns`` (as of ``leader_waits``; None: it may
-    concern all), or the leader while that has not said so.
+    for which devices the leader waits: it names those that the matter ``concerns`` (as of ``leader_waits``; None: all),
+    or the leader while that has not said so.
     """
     if port.leads:
         return pending()
