@@ -264,6 +264,25 @@ class SwitchHealthSchema(Schema):
     )
 
 
+class ReadPortSchema(Schema):
+    """A port as its agent reads it."""
+
+    port = fields.String(**required())
+    mtu_bytes = fields.Integer(**required())
+    mac = fields.String(**required())
+
+
+class SmallPortSchema(Schema):
+    """A port that does not carry every packet of a host as it is."""
+
+    node = fields.String(**required())
+    port = fields.String(**required())
+    mtu_bytes = fields.Integer(**required())
+    needed_bytes = fields.Integer(**required("the MTU that it should have"))
+    packet_bytes = fields.Integer(**required("the largest IP packet of a host that a single path carries over it"))
+    too_small = fields.Boolean(**required("it does not carry what IPv6 needs, and ok is false"))
+
+
 class AgentHealthSchema(Schema):
     """An agent."""
 
@@ -273,6 +292,7 @@ class AgentHealthSchema(Schema):
     revision = fields.Integer(**required("of the configuration that it confirmed", allow_none=True))
     rtt_ms = _maybe("of its session")
     errors = fields.Integer(**required())
+    ports = _all(ReadPortSchema, "what it read from its node's ports at links between switches")
 
 
 class CountersSchema(Schema):
@@ -352,6 +372,7 @@ class HealthSchema(Schema):
     switches = fields.List(fields.Nested(SwitchHealthSchema), **required())
     agents = fields.List(fields.Nested(AgentHealthSchema), **required())
     pending = fields.List(fields.String(), **required("what has not confirmed"))
+    small_ports = _all(SmallPortSchema, "ports that do not carry every packet of a host as it is")
     state_file = fields.Nested(StateFileSchema, **required("null: there is none", allow_none=True))
     ha = fields.Nested(HaHealthSchema, **required("null: there is one controller", allow_none=True))
     counters = fields.Nested(CountersSchema, **required())

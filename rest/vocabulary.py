@@ -185,6 +185,8 @@ VOCABULARY: Mapping[str, tuple[str | None, tuple[Any, ...]]] = {
     "peer": (None, ("02:aa:00:00:00:09",)),
     "peer_ip": (None, ("10.0.0.9",)),
     "peer_port": (None, (443,)),
+    "needed_bytes": (None, (1554,)),
+    "packet_bytes": (None, (1482,)),
     "pending": (None, ([],)),
     "permissions": ("what its owner may do over REST", (["read", "write"],)),
     "phase": ("what it does now", ("done",)),

@@ -230,6 +230,18 @@ class HelloConfig:
 
 
 @dataclass(frozen=True)
+class MediaConfig:
+    """Which ports of its node an agent reads, by name, and the payload of the smallest link in bytes."""
+
+    ports: tuple[str, ...]
+    mtu: int
+
+    def document(self) -> dict[str, Any]:
+        """As in the message ``config``."""
+        return {"ports": list(self.ports), "mtu": self.mtu}
+
+
+@dataclass(frozen=True)
 class AgentConfig:
     """The whole wanted state of one agent; flows by id, branches by flow and path."""
 
@@ -237,6 +249,8 @@ class AgentConfig:
     ingress: Mapping[str, IngressFlow] = field(default_factory=dict)
     egress: Mapping[str, EgressFlow] = field(default_factory=dict)
     branch: Mapping[tuple[str, int], BranchFlow] = field(default_factory=dict)
+    media: MediaConfig | None = None
+    """None: the agent's node has no ports at links."""
 
     def document(self) -> dict[str, Any]:
         """The message ``config`` without ``seq`` and ``revision``."""
@@ -247,6 +261,7 @@ class AgentConfig:
             "ingress": [flow.document() for _, flow in sorted(self.ingress.items())],
             "egress": [flow.document() for _, flow in sorted(self.egress.items())],
             **branch,
+            **({"media": self.media.document()} if self.media is not None else {}),
         }
 
     @cached_property
@@ -262,6 +277,8 @@ class AgentConfig:
         }
         if self.branch:
             parts["branch"] = _text_of([flow.document() for _, flow in sorted(self.branch.items())])
+        if self.media is not None:
+            parts["media"] = _text_of(self.media.document())
         text = "{" + ",".join(f'"{key}":{parts[key]}' for key in sorted(parts)) + "}"
         return 1 + int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") % (2**31 - 1)
 
@@ -269,19 +286,24 @@ class AgentConfig:
         """With some of its ingress flows replaced by the same ones at other rates: the revision stays, unlike a hash
         of everything it costs nothing.
         """
-        same = AgentConfig(self.hello, {**self.ingress, **flows}, self.egress, self.branch)
+        same = AgentConfig(self.hello, {**self.ingress, **flows}, self.egress, self.branch, self.media)
         same.__dict__["revision"] = self.revision
         return same
 
     def differs_in_rates_alone(self, before: AgentConfig) -> bool:
         """Whether it was made from another one by :meth:`with_ingress`; it may be so though this says no."""
         same = self.hello is before.hello and self.egress is before.egress and self.branch is before.branch
+        same &= self.media is before.media
         mine, other = (config.__dict__.get("revision") for config in (self, before))
         return same and mine is not None and mine == other
 
+    @property
+    def _without_ingress(self) -> tuple[object, ...]:
+        return self.hello, self.egress, self.branch, self.media
+
     def like(self, before: AgentConfig | None) -> AgentConfig:
         """The same, without working out again what is the same in ``before``."""
-        if before is None or (self.hello, self.egress, self.branch) != (before.hello, before.egress, before.branch):
+        if before is None or self._without_ingress != before._without_ingress:
             return self
         if self.ingress == before.ingress:
             return before

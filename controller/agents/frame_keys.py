@@ -149,6 +149,8 @@ class FrameKeys:
         if config.branch:
             texts = ((json.dumps(flow.document()), keys.branch.get(key)) for key, flow in sorted(config.branch.items()))
             parts["branch"] = list_text(_keyed(text, key) for text, key in texts)
+        if config.media is not None:
+            parts["media"] = json.dumps(config.media.document())
         return f"{{{','.join(f'{json.dumps(key)}:{text}' for key, text in parts.items())}}}"
 
     def _hello(self, node: str, config: AgentConfig, keys: _Keys) -> dict[str, Any]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
+
+from hyroads.controller.core.port_readings import PortReading
 
 from .al_devices import AlDevices
 from .changes import DecodedReports
@@ -30,6 +32,9 @@ class Listener(Protocol):
 
     def agent_links(self, session: Session, up: Mapping[str, bool]) -> None:
         """What an agent says of its inbound links."""
+
+    def agent_ports(self, session: Session, ports: Iterable[PortReading]) -> None:
+        """What an agent read from ports of its node; those that are missing have no interface there."""
 
     def agent_report(self, session: Session, report: Mapping[str, Any]) -> None:
         """Counters."""

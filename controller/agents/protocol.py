@@ -6,12 +6,14 @@ Pure. What comes from an agent is hostile until :func:`parse_line` has checked i
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from hyroads.controller.core import strict_json
 from hyroads.controller.core.errors import HyroadsError
+from hyroads.controller.core.port_readings import PortReading
 from hyroads.controller.core.strict_json import JsonError
 
 from .lead import epoch_of
@@ -20,6 +22,10 @@ VERSION = 1
 MAX_LINE = 1 << 20
 MAX_REPORTED = 70_000
 AGENT, RADIO, CLIENT = "agent", "radio", "client"
+MAX_PORTS = 256
+LEAST_MTU, MOST_MTU = 68, 65_535
+"""Bytes; what an interface with IPv4 may have (RFC 791)."""
+_MAC = re.compile("[0-9a-f]{2}(:[0-9a-f]{2}){5}")
 MOST = 1e300
 """No counter is greater."""
 
@@ -152,6 +158,24 @@ def _link(message: Mapping[str, Any]) -> dict[str, Any]:
     return {"type": "link", "link": _text(message, "link", 80), "up": message["up"]}
 
 
+def parse_ports(message: Mapping[str, Any]) -> tuple[PortReading, ...]:
+    """What an agent read from ports of its node: the message ``ports``."""
+    ports = _objects(message, "ports")
+    if len(ports) > MAX_PORTS:
+        raise ProtocolError(f"ports: more than {MAX_PORTS} of them")
+    return tuple(_port(port) for port in ports)
+
+
+def _port(port: Mapping[str, Any]) -> PortReading:
+    mac = _text(port, "mac", 17)
+    if not _MAC.fullmatch(mac):
+        raise ProtocolError("ports: mac is no address")
+    mtu = _integer(port, "mtu", MOST_MTU)
+    if mtu < LEAST_MTU:
+        raise ProtocolError(f"ports: mtu is below {LEAST_MTU}")
+    return PortReading(_text(port, "name", 15), mtu, mac)
+
+
 _COUNTERS = {
     "ingress": ("number", "queued", "queued_bytes", "dropped", "too_big", "sent", "from"),
     "egress": (
@@ -228,6 +252,7 @@ _CHECKS: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
     # Checked by ``changes``, ``markers``, ``telemetry``, ``al_devices``, ``clients``, once its session is known.
     "changes": dict,
     "passed": dict,
+    "ports": dict,
     "radio": dict,
     "radio-changes": dict,
     "station": dict,

@@ -46,6 +46,7 @@ from .protocol import (
     encode,
     parse_hello,
     parse_line,
+    parse_ports,
 )
 from .sessions import Session, SessionColumns
 from .telemetry import (
@@ -172,6 +173,7 @@ class AgentServer:
             "ok": self._on_ok,
             "pong": self._on_pong,
             "link": lambda session, message: listener.agent_links(session, {message["link"]: message["up"]}),
+            "ports": lambda session, message: listener.agent_ports(session, parse_ports(message)),
             "report": self._on_report,
             "changes": self._on_changes,
             "passed": lambda session, message: markers.paths_passed(session.node, *parse_passed(message)),

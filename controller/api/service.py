@@ -12,6 +12,7 @@ from hyroads.controller.control.flow_order import Views
 from hyroads.controller.control.telemetry import TelemetryIngest
 from hyroads.controller.core.netfile_sections import flow_document
 from hyroads.controller.core.network import PRODUCTION, Policy
+from hyroads.controller.core.port_readings import small_ports
 from hyroads.controller.core.private_split import PRIVATE_KEYS, split_document
 from hyroads.controller.files.state import Content
 from hyroads.controller.framework import ryu_shim as shim
@@ -234,12 +235,18 @@ class ControllerService(NetworkDocuments):
         """Health: what is connected, what is in sync, and recent faults."""
         event_loop = self.event_loop
         unsynced = list(dict.fromkeys([*event_loop.unsynced(), *sorted(self.waits())]))
+        small = list(small_ports(event_loop.state.readings))
+        is_carried = not any(port.is_too_small for port in small)
         counters = event_loop.counters
         flow_mods = sum(session.counters.flow_mods for session in event_loop.switches.values())
         names = ("exceptions", "openflow_errors", "malformed_openflow", "malformed_agent", "plans")
         began_s = event_loop.started_s
         return {
-            "ok": event_loop.settled and not unsynced and not counters["exceptions"] and not event_loop.saver.failure,
+            "ok": event_loop.settled
+            and not unsynced
+            and not counters["exceptions"]
+            and not event_loop.saver.failure
+            and is_carried,
             "version": version(),
             "uptime_s": event_loop.clock() - began_s,
             "settling": not event_loop.settled,
@@ -247,6 +254,7 @@ class ControllerService(NetworkDocuments):
             "switches": [self._switch_health(node, unsynced) for node in event_loop.state.switches],
             "agents": [self._agent_health(node, unsynced) for node in event_loop.state.agents],
             "pending": [*unsynced, *event_loop.saver.unsaved],
+            "small_ports": [port.document() for port in small],
             "state_file": self._state_file(),
             "ha": self.standby(),
             "counters": {**{name: counters[name] for name in names}, "flow_mods": flow_mods},
@@ -298,4 +306,8 @@ class ControllerService(NetworkDocuments):
             "revision": link.acked.revision if link and link.acked else None,
             "rtt_ms": link.session.rtt_ms if link else None,
             "errors": link.errors if link else 0,
+            "ports": [
+                {"port": reading.name, "mtu_bytes": reading.mtu, "mac": reading.mac}
+                for reading in event_loop.state.readings.get(node, {}).values()
+            ],
         }

@@ -121,6 +121,7 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
             all_routes_nodes=self.settings.all_routes_nodes,
             region=self.settings.region.name if self.settings.region is not None else None,
             label_secret=bytes.fromhex(secret or ""),
+            link_mtu=self.settings.link_mtu,
         )
         self._fingerprints: tuple[Network, str] | None = None
         self._routes_document, self._to_save = RoutesDocument(), ToSave()

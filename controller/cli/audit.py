@@ -14,6 +14,7 @@ import stat
 import struct
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,8 +34,10 @@ from hyroads.controller.core.audit import (
 from hyroads.controller.core.checking import Endpoint, TlsFiles
 from hyroads.controller.core.document import load_document
 from hyroads.controller.core.errors import ConfigError
+from hyroads.controller.core.port_readings import SmallPort
 from hyroads.controller.core.secret_places import files_in, secrets_in
 from hyroads.controller.files.text import read_text
+from hyroads.rest.client import Client, ClientError
 
 from .main import Command, argument
 
@@ -46,6 +49,7 @@ CONTROLLER, SLICER, SNMPVISOR = "controller", "slicer", "snmpvisor"
 _LISTENS = "0A"
 _TABLES = {True: ("tcp", "tcp6"), False: ("udp", "udp6")}
 _MOST_SECRET = 4096
+_ASK_S = 2.0
 
 
 def _run(args: argparse.Namespace) -> int:
@@ -188,12 +192,27 @@ def _read_controller(name: str, environment: Mapping[str, str]) -> dict[str, Any
         "agent_nodes": len(settings.device_tokens.sharing(agents)),
         "any_switch": tuple(sorted(settings.any_switch)),
         "plain_etcd": tuple(url for url in (ha.etcd if ha else ()) if url.startswith("http:")),
+        "small_ports": tuple(_small_ports(settings)),
         "communities": tuple(
             f"snmp.targets.{one.name}"
             for one in snmp
             if one.credentials.community is not None and not is_loopback(one.host)
         ),
     }
+
+
+def _small_ports(settings: Settings) -> Iterator[SmallPort]:
+    """As the running controller says; none if it does not answer."""
+    scheme, tls = ("http", None) if settings.rest_tls is None else ("https", settings.rest_tls)
+    host = f"[{settings.rest.host}]" if ":" in settings.rest.host else settings.rest.host
+    token = settings.api_tokens[0].token if settings.api_tokens else None
+    url, ca = f"{scheme}://{host}:{settings.rest.port}", None if tls is None else tls.certificate
+    try:
+        with closing(Client(url, token, timeout_s=_ASK_S, tries=1, ca=ca)) as client:
+            found = client.health().get("small_ports", [])
+    except ClientError:
+        return
+    yield from (SmallPort(each["node"], each["port"], each["mtu_bytes"]) for each in found)
 
 
 def _ports_of(settings: Settings) -> Iterator[Port]:

@@ -5,13 +5,14 @@ was, so that nobody compiles or compares it again. Pure.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import compress
 from operator import attrgetter
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hyroads.controller.core.frame_sizes import LINK_MTU, NEEDED_MTU, single_frame
 from hyroads.controller.core.interface_graph import FloatArray
 from hyroads.controller.core.network import Network, Place
 from hyroads.controller.core.routes import TreeEdge, all_routes, broadcast_tree
@@ -41,10 +42,17 @@ class IntentMaker:
     _spanned: tuple[_Spanned, ...] = ()
     """The last networks' broadcast trees."""
 
-    def intents(self, network: Network, places: Mapping[str, Place]) -> dict[str, SwitchIntent]:
-        """Node -> intent on a network without what is down, with plain clients at ``places``."""
+    def intents(
+        self, network: Network, places: Mapping[str, Place], link_mtu: int = LINK_MTU
+    ) -> dict[str, SwitchIntent]:
+        """Node -> intent on a network without what is down, with plain clients at ``places``, whose links carry
+        ``link_mtu`` bytes of payload.
+        """
         tree = self._tree(network)
         made = self._on_demand(places, tree) if self.context.on_demand else self._whole(network, places, tree)
+        if link_mtu < NEEDED_MTU:
+            most = single_frame(link_mtu)
+            made = {node: replace(intent, most_frame_bytes=most) for node, intent in made.items()}
         last, self._last = self._last, made
         if self.context.view is not None:
             made = {node: made[node] for node in self.context.own_switches}

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from hyroads.controller.core.errors import PlanningError
 from hyroads.controller.core.flow_groups import GroupFlow, GroupPaths, group_paths
+from hyroads.controller.core.frame_sizes import LINK_MTU
 from hyroads.controller.core.interface_graph import Path
 from hyroads.controller.core.interference import Interference
 from hyroads.controller.core.network import Link, Network, Place
@@ -75,15 +76,19 @@ class Basis:
     capacity_mbps: tuple[float, ...] | None = None
     interference: Interference | None = None
     places: Mapping[str, Place | None] = field(default_factory=dict)
+    link_mtu: int = LINK_MTU
+    """Payload in bytes that every link carries."""
 
     def is_like(self, other: Basis) -> bool:
         """Whether both give the same network."""
         same = self.dead == other.dead and self.capacity_mbps == other.capacity_mbps
+        same &= self.link_mtu == other.link_mtu
         return same and self.interference is other.interference and self.places == other.places
 
     def has_only_lost(self, before: Basis) -> bool:
         """Whether this is the network of another one without some links."""
         same = self.capacity_mbps == before.capacity_mbps and self.interference is before.interference
+        same &= self.link_mtu == before.link_mtu
         return same and self.places == before.places and self.dead >= before.dead
 
 
@@ -318,7 +323,7 @@ class LiveNetwork:
     @_Cached
     def intents(self) -> dict[str, SwitchIntent]:
         """What every switch shall do besides classifying flows; without routes where these are made on demand."""
-        return self.maker.intents(self.single, self.places)
+        return self.maker.intents(self.single, self.places, self.basis.link_mtu)
 
 
 def _grouped(pairs: Iterable[tuple[str, Place]]) -> dict[str, tuple[Place, ...]]:
@@ -356,14 +361,15 @@ class Cache:
     def live(self, state: State) -> LiveNetwork:
         """The live network of a state."""
         nodes, dead = (state.switches, state.ports, state.places), (state.silent, state.held)
-        made_of = (*nodes, *dead, state.capacity_mbps, state.interference)
+        made_of = (*nodes, *dead, state.capacity_mbps, state.interference, state.readings)
         if self._made_of and all(now is before for now, before in zip(made_of, self._made_of, strict=True)):
             return self._known[0]
         down = self._down(state)
         self._made_of, self._made_for, self._last_down = made_of, state, down
         # Measured to be what the file says: what was planned with the file is planned with this.
         capacity_mbps = None if state.capacity_mbps == self._declared else state.capacity_mbps
-        basis = Basis(down, capacity_mbps, state.interference, state.places)
+        link_mtu = state.link_mtu(self._context)
+        basis = Basis(down, capacity_mbps, state.interference, state.places, link_mtu)
         found = next((live for live in self._known if live.basis.is_like(basis)), None)
         if found is None:
             found = LiveNetwork(self._context, basis, intent_maker=self._maker)

@@ -9,8 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from hyroads.controller.agents.configs import AgentConfig, BranchFlow, EgressFlow, HelloConfig, IngressFlow, PathConfig
+from hyroads.controller.agents.configs import (
+    AgentConfig,
+    BranchFlow,
+    EgressFlow,
+    HelloConfig,
+    IngressFlow,
+    MediaConfig,
+    PathConfig,
+)
 from hyroads.controller.core.addressing import Numbers, PathName
+from hyroads.controller.core.frame_sizes import LINK_MTU
 from hyroads.controller.core.mappings import differing, in_order_of, patched
 from hyroads.controller.core.ncast import Leg
 from hyroads.controller.core.network import Policy, Traffic
@@ -46,6 +55,8 @@ class PlanMaker:
         self._made_in: LiveNetwork | None = None
         self._made_with: model.Rates = {}
         """The rates of the last plan, as they were given."""
+        self._link_mtu = LINK_MTU
+        """Payload of links in bytes that plans count on."""
         self._rated: dict[str, Sequence[float]] = {}
         """Rates that the last plan got afterwards."""
 
@@ -66,7 +77,8 @@ class PlanMaker:
         """Plan all flows and agents; a flow without rates gets none (0) for now. ``before`` is what this gave last, or
         that with other rates. ``arriving`` are ends of other regions' segments.
         """
-        changed = differing(self._made_of, routes) if before is not None else set(routes)
+        is_resized, self._link_mtu = live.basis.link_mtu != self._link_mtu, live.basis.link_mtu
+        changed = differing(self._made_of, routes) if before is not None and not is_resized else set(routes)
         # Other numbers than the last plan's were saved by another controller, perhaps before it had these paths.
         is_adopted = before is not None and numbers is not before.numbers
         looked_at = routes if is_adopted else changed
@@ -84,11 +96,11 @@ class PlanMaker:
         if before is not None and is_adopted:
             asked |= {flow for flow in last if numbers.paths.get(flow) != before.numbers.paths.get(flow)}
         made = {
-            flow: self._flow(live, routes[flow], numbers, rates.get(flow, ()), last.get(flow))
+            flow: self._flow(live, routes[flow], numbers, rates.get(flow, ()), None if is_resized else last.get(flow))
             for flow in asked & routes.keys()
         }
         flows = in_order_of(routes, last, asked, made)
-        changed_plans = differing(last, flows)
+        changed_plans = differing(last, flows) if not is_resized else {*last, *flows}
         agents = self._agents(flows, changed_plans, before, arriving or {})
         classified = self._classified(flows, changed_plans, before)
         self._made_of, self._made_in, self._made_with, self._rated = routes, live, rates, {}
@@ -147,7 +159,7 @@ class PlanMaker:
         paths, standby, spec = planned(route.paths), planned(route.standby), route.spec
         branches: tuple[tuple[str, BranchFlow], ...] = ()
         if route.use is not None and route.use.legs:
-            branching = _Branching(self._context, paths, egress, self._options.link_mtu)
+            branching = _Branching(self._context, paths, egress, self._link_mtu)
             paths = branching.sent(route.use.legs)
             branches = tuple(branching.branches(number, spec.id, route.use.legs))
             sealers = (route.ingress or "", egress, *(node for node, _ in branches))
@@ -174,7 +186,7 @@ class PlanMaker:
                 for node in _nodes(old):
                     sides(node).leave(old)
             if plan is not None and plan.mode == MULTIPATH and plan.ingress is not None and plan.egress is not None:
-                sides(plan.ingress).ingress[flow] = _ingress(plan, self._options)
+                sides(plan.ingress).ingress[flow] = _ingress(plan, self._options, self._link_mtu)
                 sides(plan.egress).egress[flow] = _egress(plan, self._options)
                 for node, copying in plan.branches:
                     sides(node).branch[copying.key] = copying
@@ -185,12 +197,19 @@ class PlanMaker:
                 egress.pop(flow, None)
         self._arrived = arriving
         agents = {}
-        for node in [node for node in self._hellos if node in touched or node not in known]:
+        for node in self._hellos:
+            media = self._media(node)
+            if node not in touched and node in known and known[node].media == media:
+                continue
             of = sides(node)
             # The rest of such a flow, which begins here, has the same name.
             egress = {**of.egress, **arriving.get(node, {})}
-            agents[node] = AgentConfig(self._hellos[node], of.ingress, egress, of.branch).like(known.get(node))
+            agents[node] = AgentConfig(self._hellos[node], of.ingress, egress, of.branch, media).like(known.get(node))
         return patched(known, agents)
+
+    def _media(self, node: str) -> MediaConfig | None:
+        ports = self._context.link_ports.get(node)
+        return None if ports is None else MediaConfig(ports, self._link_mtu)
 
 
 @dataclass
@@ -301,8 +320,8 @@ def _is_taken_alike(old: FlowPlan, new: FlowPlan) -> bool:
     return old.spec == new.spec and old.number == new.number and old.ingress == new.ingress
 
 
-def _ingress(plan: FlowPlan, options: model.Options) -> IngressFlow:
-    """What the first edge of a flow does."""
+def _ingress(plan: FlowPlan, options: model.Options, link_mtu: int) -> IngressFlow:
+    """What the first edge of a flow does; links carry ``link_mtu`` bytes of payload."""
     # Where paths change places between those in use and those that stand by, the configuration stays the same.
     known = plan.paths if plan.use is None else sorted(plan.known, key=lambda path: path.id)
     return IngressFlow(
@@ -311,8 +330,7 @@ def _ingress(plan: FlowPlan, options: model.Options) -> IngressFlow:
         plan.egress or "",
         options.queue_ms,
         tuple(
-            PathConfig(path.id, path.labels, path.rate_mbps, options.link_mtu, path.trunk, path.copied_from)
-            for path in known
+            PathConfig(path.id, path.labels, path.rate_mbps, link_mtu, path.trunk, path.copied_from) for path in known
         ),
         plan.spec.split if plan.spec.policy is Policy.PRIVATE else None,
         plan.copies,

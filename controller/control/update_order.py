@@ -255,7 +255,7 @@ class UpdateOrder:
     ) -> AgentConfig:
         """What an agent is told; of other than these flows that is what it was told last."""
         config, senders, view = plan.agents[node], self._reached.of(node), views.agents[node]
-        told = self._orders.agents[node] if flows is not None else AgentConfig(config.hello)
+        told = self._orders.agents[node] if flows is not None else AgentConfig(config.hello, media=config.media)
         # Of a sender to many only what ends here.
         arriving = [there for sender in senders if (there := self._sent_to.get(sender, {}).get(node))]
         known = view.acked.ingress if view.acked is not None else {}
@@ -276,7 +276,9 @@ class UpdateOrder:
         if same:
             return config
         is_told = config.hello is told.hello and ingress is told.ingress and egress is told.egress
-        return told if is_told and branch == told.branch else AgentConfig(config.hello, ingress, egress, branch)
+        if is_told and branch == told.branch and config.media == told.media:
+            return told
+        return AgentConfig(config.hello, ingress, egress, branch, config.media)
 
     def _classified(self, views: Views, node: str, concerned: _Concerned) -> frozenset[str]:
         """Flows that the switch may hand to its agent."""

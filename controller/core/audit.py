@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import PurePath
 
+from .port_readings import SmallPort
+
 WEAK, NOTE = "weak", "note"
 SOON_S = 30 * 86400.0
 DAY_S = 86400.0
@@ -110,6 +112,8 @@ class Installation:
     communities: tuple[str, ...] = ()
     """Where SNMP communities leave this machine in the clear."""
     now_s: float = 0.0
+    small_ports: tuple[SmallPort, ...] = ()
+    """As the running controller names them; none if it does not answer."""
 
     def __repr__(self) -> str:
         """Without secrets."""
@@ -272,6 +276,14 @@ def _not_running(found: Installation) -> Iterator[Finding]:
         yield Finding(NOTE, PurePath(found.document).name, what, "audit it again once it runs")
 
 
+def _small_ports(found: Installation) -> Iterator[Finding]:
+    for small in found.small_ports:
+        what = f"its MTU is {small.mtu_bytes} bytes: {small.carries}"
+        level = WEAK if small.is_too_small else NOTE
+        yield Finding(level, f"port {small.port}", what, f"give it {small.needed_bytes} bytes, if its medium can")
+
+
 _CHECKS: tuple[Callable[[Installation], Iterator[Finding]], ...] = (
     _tokens, _in_the_clear, _reach, _open_files, _secrets, _certificates, _root, _etcd, _snmp, _shared, _not_running,
+    _small_ports,
 )  # fmt: skip

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 from hyroads.controller.core.mappings import differing
 from hyroads.controller.core.netfile_sections import flow_document
 from hyroads.controller.core.network import FlowSpec
+from hyroads.controller.core.port_readings import changed_ports
 
 from .state import DeclaredFlow, Origin, Presence, State
 
@@ -319,7 +320,15 @@ def changes(before: State, after: State) -> Iterator[Change]:
         for node in _differing(was, now):
             if now[node] in _PRESENCE:
                 yield f"{thing}.{_PRESENCE[now[node]]}", {"node": node}
+    yield from _ports(before, after)
     yield from _flows(before, after)
+
+
+def _ports(before: State, after: State) -> Iterator[Change]:
+    if before.readings is after.readings:
+        return
+    for port, is_large in changed_ports(before.readings, after.readings):
+        yield f"port.{'large' if is_large else 'small'}", port.document()
 
 
 def _differing(was: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:

@@ -35,7 +35,6 @@ Rates = Mapping[str, Sequence[float]]
 class Options:
     """What the settings say of planning."""
 
-    link_mtu: int = 1600
     queue_ms: int = 60
     max_hold_ms: int = 100
     burst_ms: int = 0

@@ -15,9 +15,11 @@ from functools import cached_property
 from hyroads.controller.agents.configs import EgressFlow
 from hyroads.controller.core.addressing import FIRST_FLOW, LAST_FLOW, Addressing, Labels
 from hyroads.controller.core.errors import ConfigError
+from hyroads.controller.core.frame_sizes import LINK_MTU
 from hyroads.controller.core.interference import Interference
 from hyroads.controller.core.mappings import differing, in_order_of, patched
 from hyroads.controller.core.network import WIRED, FlowSpec, Link, Network, Place, Role
+from hyroads.controller.core.port_readings import PortReading, Readings, least_mtu, merged
 from hyroads.controller.core.region_view import RegionView, region_view
 from hyroads.controller.core.reverse_trees import ALL_ROUTES_NODES
 
@@ -101,6 +103,8 @@ class TopologyContext:
     """Places under 802.1X: only who is authenticated is let in, and of users these alone (None: any)."""
     on_demand: bool = False
     """Switches have rules for the nodes and hosts that their own hosts talk to, and not for all."""
+    link_mtu: int = LINK_MTU
+    """The largest payload of links in bytes, whatever ports could carry."""
     view: RegionView | None = None
     """What the controller of a region sees; None: it runs the whole network."""
 
@@ -117,11 +121,12 @@ class TopologyContext:
         all_routes_nodes: int = ALL_ROUTES_NODES,
         region: str | None = None,
         label_secret: bytes = b"",
+        link_mtu: int = LINK_MTU,
     ) -> TopologyContext:
         """Derive addresses and labels; ``guards`` access ports or leaves them open. DHCP servers and
         IPv6 routers may be at gateways, or at the nodes that are named; neither is at ``closed`` places. With more than
         ``all_routes_nodes`` switches, these have rules on demand. The controller of a ``region`` commands only the
-        nodes of that. Labels are hashed with ``label_secret``.
+        nodes of that. Labels are hashed with ``label_secret``. Links carry ``link_mtu`` bytes of payload at most.
         """
         addressing = Addressing.of(network, document)
         guarded = frozenset(addressing.access_port) if guards else frozenset()
@@ -133,7 +138,8 @@ class TopologyContext:
         if region is not None:
             view, network = region_view(network, region, (FIRST_FLOW, LAST_FLOW), document)
             _check_attached(view, addressing, document)
-        return cls(network, addressing, labels, document, guarded, servers, routing, closed or {}, on_demand, view)
+        places = closed or {}
+        return cls(network, addressing, labels, document, guarded, servers, routing, places, on_demand, link_mtu, view)
 
     @cached_property
     def own(self) -> frozenset[str]:
@@ -168,6 +174,16 @@ class TopologyContext:
             for node in (link.source, link.target):
                 found.setdefault(node, []).append(link.id)
         return {node: tuple(links) for node, links in found.items()}
+
+    @cached_property
+    def link_ports(self) -> Mapping[str, tuple[str, ...]]:
+        """By node: its ports at links between switches, whose frames have labels in front."""
+        addressing, found = self.addressing, dict[str, dict[str, None]]()
+        for link in self.network.links:
+            if addressing.has_switch(link.source) and addressing.has_switch(link.target):
+                for node in (link.source, link.target):
+                    found.setdefault(node, {})[addressing.interface_name[node, link.technology]] = None
+        return {node: tuple(ports) for node, ports in found.items()}
 
     @property
     def node_of_dpid(self) -> Mapping[int, str]:
@@ -219,7 +235,14 @@ class State:
     """By own node: what its agent does at the end of segments of other regions, by their names here."""
     away: frozenset[str] = frozenset()
     """Nodes of other regions at their borders whose agents can't be used, as these say."""
+    readings: Readings = field(default_factory=dict)
+    """What agents read from ports at links."""
     version: int = 0
+
+    def link_mtu(self, context: TopologyContext) -> int:
+        """The payload in bytes that every link carries: of the smallest port, or less by the settings."""
+        least = least_mtu(self.readings)
+        return context.link_mtu if least is None else min(context.link_mtu, least)
 
     def link_fault(self, context: TopologyContext, link: Link) -> str | None:
         """Why a link can't carry anything now; None if it can, as far as is known."""
@@ -337,6 +360,11 @@ def links_heard(state: State, context: TopologyContext, node: str, up: Mapping[s
         elif _sender_speaks(state, context.network.links[index].source, now_s):
             silent.add(name)
     return _changed(state, silent=frozenset(silent))
+
+
+def ports_read(state: State, context: TopologyContext, node: str, ports: Iterable[PortReading]) -> State:
+    """What the agent at ``node`` read from ports; those that are not at links are ignored."""
+    return _changed(state, readings=merged(state.readings, node, context.link_ports.get(node, ()), ports))
 
 
 def restored(

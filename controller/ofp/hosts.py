@@ -25,6 +25,7 @@ _LEARNED = frozenset(
     {
         Priority.LEARNED,
         Priority.LEARNED_VARIANT,
+        Priority.LEARNED_HERE,
         Priority.LEARNED_SOURCE,
         Priority.BARRED_SOURCE,
         Priority.BARRED_SERVER,
@@ -54,7 +55,7 @@ class Here:
             return ()
         rules: tuple[Rule, ...] = (
             Rule(Table.PORT, Priority.LEARNED_SOURCE, Match(in_port=number, eth_src=self.mac), goto=Table.CHECK),
-            Rule(Table.FORWARD, Priority.LEARNED, Match(eth_dst=self.mac), goto=Table.DELIVER),
+            Rule(Table.FORWARD, Priority.LEARNED_HERE, Match(eth_dst=self.mac), goto=Table.DELIVER),
             Rule(Table.DELIVER, Priority.LEARNED, Match(eth_dst=self.mac), (act.Output(number),)),
         )
         if self.hairpin:

@@ -179,6 +179,8 @@ class SwitchIntent:
     members: tuple[SessionMembers, ...] = ()
     asks: bool = False
     """Routes and remote hosts are those in use: frames for others are flooded, with a copy to the controller."""
+    most_frame_bytes: int | None = None
+    """Hosts' frames of up to so many bytes fit all links behind one label; None: all frames of hosts do."""
     hears_reports: bool = False
     """What hosts say of groups (IGMP, MLD) goes to the controller as well."""
 

@@ -1,7 +1,8 @@
 """What a rule matches and what it does with a packet (the actions that we use), as immutable data.
 
-``encap``, ``decap``, ``resubmit``, ``clone``, ``move``, registers and copies to the controller with a meter of their
-own are Open vSwitch extensions (experimenter 0x2320); everything else is OpenFlow 1.3. The bytes are made in ``wire``.
+``encap``, ``decap``, ``resubmit``, ``clone``, ``move``, registers, the check of a frame's size and copies to the
+controller with a meter of their own are Open vSwitch extensions (experimenter 0x2320); everything else is OpenFlow 1.3.
+The bytes are made in ``wire``.
 """
 
 from __future__ import annotations
@@ -50,6 +51,8 @@ class Match:
     """These bits of the TCP flags are set, whatever the others are; ONF's experimenter field 42 in OpenFlow 1.3."""
     register_2: int | None = None
     """Open vSwitch's register: 0 when a packet comes in, then what :class:`SetRegister2` has written."""
+    register_3: int | None = None
+    """The same for :class:`SetRegister3` and :class:`CheckLarger`."""
 
 
 IN_PORT = 0xFFFFFFF8
@@ -171,6 +174,21 @@ class SetRegister2:
 
 
 @dataclass(frozen=True, slots=True)
+class SetRegister3:
+    """Write register 3."""
+
+    value: int
+
+
+@dataclass(frozen=True, slots=True)
+class CheckLarger:
+    """Write to bit ``bit`` of register 3 whether the frame has more than ``most_bytes``, with its Ethernet header."""
+
+    most_bytes: int
+    bit: int
+
+
+@dataclass(frozen=True, slots=True)
 class ToController:
     """Send a copy of the first ``most_bytes`` of the frame to the controller, unless it exceeds the meter.
 
@@ -207,6 +225,8 @@ Action = (
     | PushVlan
     | Move
     | SetRegister2
+    | SetRegister3
+    | CheckLarger
     | ToController
     | Encap
     | Decap

@@ -38,6 +38,7 @@ from .pipeline import (
 )
 from .rule import GroupEntry, Rule
 from .sessions import Groups, Ports, behind, label_match, labelled_from, session_rules
+from .sizes import size_rules
 from .vlan_tags import TagRules, with_tag_rules, with_tags_off
 
 _TO_CONTROLLER: tuple[act.Action, ...] = (act.Output(act.CONTROLLER),)
@@ -165,7 +166,7 @@ def rules_for(intent: SwitchIntent, ports: Mapping[str, int], tags: TagRules | N
 def network_rules(intent: SwitchIntent, ports: Mapping[str, int], tags: TagRules | None = None) -> RuleSet:
     """All rules but those of sessions, which change more often."""
     builder = _Builder(intent, ports)
-    parts = (builder.port(), builder.classify(), builder.forward(), builder.label(), builder.deliver())
+    parts = (builder.port(), builder.classify(), builder.forward(), builder.label(), builder.deliver(), builder.sizes())
     rules = with_tag_rules(chain.from_iterable(parts), tags) + tuple(builder.flows(tags))
     return RuleSet(rules + (tags.rules() if tags else ()), tuple(sorted(builder.missing)))
 
@@ -259,7 +260,7 @@ class _Builder(Ports):
         hosts = [mac for port in self.intent.access for mac in port.hosts]
         hosts.extend(client.mac for client in self.intent.clients)
         for mac in hosts:
-            yield Rule(Table.FORWARD, Priority.UNICAST, Match(eth_dst=mac), goto=Table.DELIVER)
+            yield Rule(Table.FORWARD, Priority.HERE, Match(eth_dst=mac), goto=Table.DELIVER)
         routes = {route.label: route for route in self.intent.routes}
         for mac, label in self.intent.remote_hosts.items():
             if label in routes:
@@ -300,6 +301,14 @@ class _Builder(Ports):
         copies = tuple(action for hop in self.intent.tree for action in self.towards(hop, came_in))
         actions = (act.Clone(behind(self.intent.flood_label) + copies),) if copies else ()
         return Rule(Table.FORWARD, priority, match, actions, goto=Table.DELIVER)
+
+    def sizes(self) -> Iterator[Rule]:
+        """Hosts' frames that do not fit links, and TCP's SYNs, go to the agent and come back."""
+        intent = self.intent
+        if intent.agent is not None and intent.most_frame_bytes is not None:
+            for access in self.number(intent.agent.access):
+                for network in self.number(intent.agent.network):
+                    yield from size_rules(intent.most_frame_bytes, access, network)
 
     def label(self) -> Iterator[Rule]:
         """Labelled frames.

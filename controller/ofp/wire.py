@@ -57,6 +57,7 @@ _NX_ENCAP = Struct("!HHIHHI")
 _NX_DECAP = Struct("!HHIH2xI")
 _NX_RESUBMIT = Struct("!HHIHHB3x")
 _NX_MOVE = Struct("!HHIHHHHII")
+_NX_CHECK_LARGER = Struct("!HHIHHHI6x")
 _NX_CLONE = Struct("!HHIH6x")
 _NX_CONTROLLER = Struct("!HHIH6xHHH2xHHI")
 _PACKET_OUT = Struct("!IIH6x")
@@ -68,7 +69,7 @@ _ONF_TCP_FLAGS = Struct("!HBBIHH")
 _VENDOR_ONF = 0x4F4E4600
 _ANYTHING = Match()
 _IN_PORT_16 = 0xFFF8
-_NXM_REGISTER_2 = 0x0001_0404
+_NXM_REGISTER_2, _NXM_REGISTER_3 = 0x0001_0404, 0x0001_0604
 _MAX_LENGTH = 0xFFFF
 
 
@@ -141,10 +142,13 @@ def _vlan_field(value: int) -> bytes:
     return bytes((0x80, 0x00, 6 << 1, 2)) + (value | 0x1000 if value else 0).to_bytes(2, "big")
 
 
-def _register_field(value: int) -> bytes:
-    if not 0 <= value <= ANY:
-        raise OpenFlowError(f"match register_2={value}: expected 0..{ANY}")
-    return _NXM_REGISTER_2.to_bytes(4, "big") + value.to_bytes(4, "big")
+def _register_field(header: int, name: str) -> Callable[[int], bytes]:
+    def encode(value: int) -> bytes:
+        if not 0 <= value <= ANY:
+            raise OpenFlowError(f"match {name}={value}: expected 0..{ANY}")
+        return header.to_bytes(4, "big") + value.to_bytes(4, "big")
+
+    return encode
 
 
 def _tcp_flags_field(value: int) -> bytes:
@@ -155,7 +159,8 @@ def _tcp_flags_field(value: int) -> bytes:
 
 # In ascending order of OXM header: prerequisites come before what needs them.
 _FIELDS: tuple[tuple[str, Callable[..., bytes]], ...] = (
-    ("register_2", _register_field),
+    ("register_2", _register_field(_NXM_REGISTER_2, "register_2")),
+    ("register_3", _register_field(_NXM_REGISTER_3, "register_3")),
     ("in_port", _number_field(0, 4, "in_port", ANY)),
     ("eth_dst", _mac_field(3)),
     ("eth_src", _mac_field(4)),
@@ -257,6 +262,10 @@ _ENCODERS: dict[type, Callable[..., bytes]] = {
     act.PushVlan: lambda a: _ACTION_U16.pack(17, 8, a.eth_type),
     act.Move: lambda a: _NX_MOVE.pack(0xFFFF, 24, VENDOR_NICIRA, 6, a.bits, 0, 0, a.source, a.target),
     act.SetRegister2: lambda a: _SET_FIELD_U32.pack(25, 16, _NXM_REGISTER_2, a.value),
+    act.SetRegister3: lambda a: _SET_FIELD_U32.pack(25, 16, _NXM_REGISTER_3, a.value),
+    act.CheckLarger: lambda a: _NX_CHECK_LARGER.pack(
+        0xFFFF, _NX_CHECK_LARGER.size, VENDOR_NICIRA, 49, a.most_bytes, a.bit, _NXM_REGISTER_3
+    ),
     act.ToController: lambda a: _NX_CONTROLLER.pack(
         0xFFFF, _NX_CONTROLLER.size, VENDOR_NICIRA, 37, 0, 6, a.most_bytes, 5, 8, a.meter
     ),

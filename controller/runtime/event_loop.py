@@ -28,6 +28,7 @@ from hyroads.controller.control.source import Source
 from hyroads.controller.control.unconfirmed import PLAN, START, flows_unconfirmed, rates_unconfirmed
 from hyroads.controller.core.addressing import Numbers
 from hyroads.controller.core.network import Place
+from hyroads.controller.core.port_readings import PortReading
 from hyroads.controller.framework import ryu_shim as shim
 from hyroads.controller.model import state as model
 from hyroads.controller.model.events import EventLog, changes
@@ -351,6 +352,10 @@ class EventLoop:
         for link in sorted(self.state.silent ^ before.silent):
             what = "silent" if link in self.state.silent else "heard again"
             LOG.warning("link %s is %s", link, what + (", held down" if link in self.state.held else ""))
+
+    def agent_ports(self, session: Session, ports: Iterable[PortReading]) -> None:
+        """An agent read the MTU and the address of its node's ports."""
+        self._become(model.ports_read(self.state, self.context, session.node, ports))
 
     def agent_report(self, session: Session, report: Mapping[str, Any]) -> None:
         """Counters of an agent."""

@@ -28,7 +28,6 @@ LARGE = 200
 def options_of(settings: Settings) -> Options:
     """Planning options from the settings."""
     return Options(
-        link_mtu=settings.link_mtu,
         queue_ms=settings.queue_ms,
         burst_ms=settings.burst_ms,
         max_hold_ms=settings.max_hold_ms,

@@ -26,6 +26,7 @@ from hyroads.controller.core.checking import (
     tls_files,
 )
 from hyroads.controller.core.errors import ConfigError
+from hyroads.controller.core.frame_sizes import LINK_MTU
 from hyroads.controller.core.identity import DeviceTokens
 from hyroads.controller.core.reverse_trees import ALL_ROUTES_NODES
 from hyroads.controller.files.documents import read_settings
@@ -104,7 +105,7 @@ class Settings:
     identities: Mapping[tuple[str, str], str] = field(default_factory=dict, repr=False)
     """Hashes of the tokens of devices by (role, node)."""
     timings: Timings = Timings()
-    link_mtu: int = 1600
+    link_mtu: int = LINK_MTU
     queue_ms: int = 60
     max_hold_ms: int = 100
     burst_ms: int = 60
@@ -198,7 +199,7 @@ def parse(document: object, name: str, environment: Mapping[str, str]) -> Settin
         rest_tls=_rest_tls(top, base),
         identities=_identities(top, base),
         timings=_timings(top, slot_ms),
-        link_mtu=integer_of(top, "link_mtu", 1600, 1280, 65000),
+        link_mtu=integer_of(top, "link_mtu", LINK_MTU, 1280, 65000),
         queue_ms=integer_of(top, "queue_ms", 60, 1, 10_000),
         max_hold_ms=integer_of(top, "max_hold_ms", 100, 1, 10_000),
         burst_ms=integer_of(top, "burst_ms", 60, 0, 1000),

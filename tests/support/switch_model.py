@@ -50,6 +50,8 @@ class Frame:
     upper: Mapping[str, object] = field(default_factory=dict, hash=False)
     """Fields of upper layers by their name in ``Match``."""
     tags: tuple[tuple[int, int], ...] = ()
+    size: int = 60
+    """Bytes with the Ethernet header."""
 
 
 @dataclass(frozen=True)
@@ -107,6 +109,8 @@ def matches(match: Match, frame: Frame, in_port: int) -> bool:
         return False
     if match.vlan == act.TAGGED and not frame.tags:
         return False
+    if match.tcp_flags is not None and match.tcp_flags & int(frame.upper.get("tcp_flags", 0)) != match.tcp_flags:
+        return False
     for name in _UPPER:
         if name == "vlan" and match.vlan == act.TAGGED:
             continue
@@ -128,6 +132,8 @@ class _Context:
         self.outputs: list[tuple[int, Frame]] = []
         self.depth = 0
         self.registers = {act.REGISTER_0: 0, act.REGISTER_1: 0}
+        self.numbered = {2: 0, 3: 0}
+        """The registers that rules match."""
 
     def lookup(self, table: int) -> None:
         self.depth += 1
@@ -136,7 +142,9 @@ class _Context:
         if not isinstance(self.packet, Frame):
             raise ModelError(f"table {table} sees a packet without Ethernet header")
         for rule in self.switch.tables.get(table, ()):
-            if matches(rule.match, self.packet, self.in_port):
+            wanted = {2: rule.match.register_2, 3: rule.match.register_3}
+            is_marked = all(value in {None, self.numbered[number]} for number, value in wanted.items())
+            if is_marked and matches(rule.match, self.packet, self.in_port):
                 self.switch.used.add(rule)
                 self.apply(rule.actions)
                 if rule.goto is not None:
@@ -253,6 +261,12 @@ def _move(context: _Context, action: act.Move) -> None:
         context.registers[action.target] = context.registers[action.target] & ~mask | value
 
 
+def _check_larger(context: _Context, action: act.CheckLarger) -> None:
+    bit = 1 << action.bit
+    is_larger = context.frame().size > action.most_bytes
+    context.numbered[3] = context.numbered[3] & ~bit | (bit if is_larger else 0)
+
+
 def _dec_ttl(context: _Context, _: act.DecMplsTtl) -> None:
     label = context.packet.labels[0]
     if label.ttl <= 1:
@@ -283,6 +297,9 @@ _APPLY: dict[type, Callable[..., None]] = {
     act.SetMplsTtl: lambda c, a: c.top(replace(c.packet.labels[0], ttl=a.ttl)),
     act.Resubmit: lambda c, a: c.lookup(a.table),
     act.Group: _group,
+    act.SetRegister2: lambda c, a: c.numbered.update({2: a.value}),
+    act.SetRegister3: lambda c, a: c.numbered.update({3: a.value}),
+    act.CheckLarger: _check_larger,
 }
 
 

@@ -163,7 +163,7 @@ pub trait Handler {
     fn request(&mut self, seq: Option<u64>, request: Request) -> Result<Vec<String>, String>;
     /// Regular reports.
     fn report(&mut self) -> Vec<String>;
-    /// Links that are down now: a controller that has just come must know.
+    /// Links that are down now, and what was read from ports: a controller that has just come must know.
     fn link_lines(&self) -> Vec<String>;
 }
 

@@ -2,6 +2,7 @@
 
 use super::branch::Branches;
 use super::buffer::{Buf, Pool};
+use super::fit::{clamp, fit, Fitted};
 use super::frame::{
     outer_header, parse_access, parse_network, put_tags_back, FromAccess, FromNetwork, Hello, Kind, Seal, Shim,
     INNER_AT,
@@ -9,9 +10,10 @@ use super::frame::{
 use super::frame::{BROADCAST, ETHERNET_LEN, SHIM_LEN, TYPE_HELLO};
 use super::guard::{Checked, Guards, Refused, Signing, Signings};
 use super::liveness::{Change, Liveness};
-use super::mtu::{too_big_reply, RateLimit};
+use super::media::Media;
+use super::mtu::RateLimit;
 use super::outpath::{Exit, Outgoing, SWITCH_MAC};
-use super::protocol::{Config, Egress, RateChange};
+use super::protocol::{Config, Egress, RateChange, TO_FIT};
 use super::receiver::{Receiver, ReceiverOptions, Released};
 use super::seal::Base;
 use super::sender::{Offer, Sender};
@@ -27,6 +29,8 @@ const QUANTUM: usize = 16;
 const TIMERS_PER_POLL: usize = 256;
 const RECEIVER_KEY: u32 = 1 << 16;
 const HELLO_KEY: u32 = 2 << 16;
+/// Where frames of so many bytes fit, no host on an Ethernet sends larger TCP segments.
+const FULL_FRAME: usize = ETHERNET_LEN + 1500;
 
 /// What is to be done with the outside world.
 #[derive(Debug, Default)]
@@ -86,6 +90,9 @@ pub struct Engine {
     hello_interval_ms: u16,
     hello_sequence: u32,
     hello_ns: u64,
+    media: Media,
+    /// Where frames go back to the switch.
+    switch_exit: usize,
     too_big: RateLimit,
     released: Released,
     burst_ns: u64,
@@ -115,6 +122,8 @@ impl Engine {
             hello_interval_ms: 0,
             hello_sequence: 0,
             hello_ns: 0,
+            media: Media::default(),
+            switch_exit: 0,
             too_big: RateLimit::default(),
             released: Released::default(),
             burst_ns,
@@ -156,6 +165,8 @@ impl Engine {
         self.apply_egress(now_ns, &config.egress, fx);
         self.branches.configure(&config.branch, exit_of);
         self.apply_hello(now_ns, config, exit_of);
+        self.media = config.media.clone();
+        self.switch_exit = exit_of(None).0;
         self.revision = config.revision;
         from
     }
@@ -307,6 +318,9 @@ impl Engine {
                 return self.pool.give(buf);
             }
         };
+        if number == TO_FIT && self.default_flow.is_none() {
+            return self.fit_single(now_ns, buf, fx);
+        }
         let sender = match &mut self.senders[usize::from(number)] {
             Some(sender) => sender,
             None => {
@@ -314,18 +328,49 @@ impl Engine {
                 return self.pool.give(buf);
             }
         };
+        if sender.max_inner() < FULL_FRAME {
+            clamp(buf.bytes_mut(), sender.max_inner().min(self.media.tcp_frame()));
+        }
         match sender.offer(now_ns, buf, &mut self.pool) {
-            Offer::Queued => self.serve_sender(number, now_ns, fx),
-            Offer::Dropped(buf) => self.pool.give(buf),
-            Offer::TooBig(buf, max_inner) => self.refuse(now_ns, buf, max_inner, fx),
+            Offer::Queued => {}
+            Offer::Dropped(buf) => return self.pool.give(buf),
+            Offer::TooBig(buf, max_inner) => {
+                for piece in self.fitted(now_ns, buf, max_inner, fx) {
+                    match self.senders[usize::from(number)].as_mut().map(|s| s.offer(now_ns, piece, &mut self.pool)) {
+                        Some(Offer::Dropped(buf) | Offer::TooBig(buf, _)) => self.pool.give(buf),
+                        Some(Offer::Queued) | None => {}
+                    }
+                }
+            }
+        }
+        self.serve_sender(number, now_ns, fx);
+    }
+
+    /// A frame of the single path: the switch sends TCP's SYNs and what is too large, and forwards what comes back.
+    fn fit_single(&mut self, now_ns: u64, mut buf: Buf, fx: &mut Effects) {
+        clamp(buf.bytes_mut(), self.media.tcp_frame());
+        let most = self.media.single_frame();
+        if buf.len() <= most {
+            return fx.network.push((self.switch_exit, buf));
+        }
+        for piece in self.fitted(now_ns, buf, most, fx) {
+            fx.network.push((self.switch_exit, piece));
         }
     }
 
-    fn refuse(&mut self, now_ns: u64, mut buf: Buf, max_inner: usize, fx: &mut Effects) {
-        let reply = too_big_reply(buf.bytes(), max_inner).filter(|_| self.too_big.allow(now_ns));
-        match reply {
-            Some(reply) if buf.set(&reply) => fx.access.push(buf),
-            _ => self.pool.give(buf),
+    /// The fragments of a frame that has more than `most` bytes. If it has none, its sender is answered.
+    fn fitted(&mut self, now_ns: u64, mut buf: Buf, most: usize, fx: &mut Effects) -> Vec<Buf> {
+        let fitted = fit(buf.bytes(), most);
+        if let Fitted::Answer(answer) = &fitted {
+            if self.too_big.allow(now_ns) && buf.set(answer) {
+                fx.access.push(buf);
+                return Vec::new();
+            }
+        }
+        self.pool.give(buf);
+        match fitted {
+            Fitted::Fragments(frames) => frames.iter().filter_map(|frame| self.pool.take_with(frame)).collect(),
+            Fitted::Answer(_) | Fitted::Nothing => Vec::new(),
         }
     }
 

@@ -3,35 +3,20 @@
 //!
 //! The agent has no address of its own, so the message comes from the packet's destination, as bridged tunnels of
 //! Linux do it.
-//! It goes out whether or not IPv4's "don't fragment" is set: nobody behind us fragments either. VLAN tags are copied.
+//! IPv4 packets that may be fragmented are (`fit`) and get no message. VLAN tags are copied.
 
-use super::frame::{be16, ether_type, ETHERNET_LEN};
+use super::fit::packet_at;
 use crate::ip;
-
-const TYPE_IPV4: u16 = 0x0800;
-const TYPE_IPV6: u16 = 0x86dd;
-const VLAN_TYPES: [u16; 3] = [0x8100, 0x88a8, 0x9100];
-const MAX_TAGS: usize = 2;
 
 /// The answer to `frame` where only frames of `max_frame` bytes fit; None if there is to be none.
 pub fn too_big_reply(frame: &[u8], max_frame: usize) -> Option<Vec<u8>> {
-    let mut at = ETHERNET_LEN;
-    let mut kind = ether_type(frame)?;
-    for _ in 0..MAX_TAGS {
-        if VLAN_TYPES.contains(&kind) {
-            kind = be16(frame, at + 2)?;
-            at += 4;
-        }
-    }
+    let at = packet_at(frame)?;
     // A group address on either end, or no sender to answer.
     if frame[0] & 1 != 0 || frame[6] & 1 != 0 || frame[6..12] == [0; 6] {
         return None;
     }
     let packet = frame.get(at..)?;
     let mtu = max_frame.checked_sub(at)?;
-    if kind != TYPE_IPV4 && kind != TYPE_IPV6 {
-        return None;
-    }
     let mut message = [0; ip::MOST_MESSAGE];
     let len = ip::too_big_from_destination(packet, mtu, &mut message)?;
     let mut out = Vec::with_capacity(at + len);
@@ -74,8 +59,12 @@ impl RateLimit {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::edge::frame::be16;
     use crate::edge::testing::Rng;
     use crate::ip::checksum::checksum;
+
+    const TYPE_IPV4: u16 = 0x0800;
+    const TYPE_IPV6: u16 = 0x86dd;
 
     fn ethernet(kind: u16, tags: &[u16], payload: &[u8]) -> Vec<u8> {
         let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1];

@@ -10,6 +10,7 @@ use super::egress_config::check_paths;
 pub use super::egress_config::Egress;
 use super::epochs::MAX_EPOCH;
 use super::frame::{LABEL_LEN, MAX_LABEL, SHIM_LEN};
+use super::media::{Media, Port};
 use super::report::Report;
 use super::seal::{Base, SEAL_LEN};
 use super::split_config::SplitMode;
@@ -17,6 +18,8 @@ use super::watch::PathNotice;
 
 pub const VERSION: u32 = 1;
 pub const FIRST_FLOW: u16 = 16;
+/// The label behind which a switch hands over a frame of the single path that is too large, or a TCP SYN.
+pub const TO_FIT: u16 = 8;
 /// As many labels as the headroom of a buffer holds.
 pub const MAX_LABELS: usize = 24;
 pub const MAX_RATE_MBPS: f64 = 1e6;
@@ -85,6 +88,8 @@ pub struct Config {
     pub egress: Vec<Egress>,
     #[serde(default)]
     pub branch: Vec<Branch>,
+    #[serde(default)]
+    pub media: Media,
 }
 
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
@@ -366,6 +371,7 @@ impl Config {
 
     /// Everything that serde does not see.
     pub fn check(&self) -> Result<(), String> {
+        self.media.check()?;
         if self.hello.interval_ms == 0 || self.hello.dead_ms < u64::from(self.hello.interval_ms) {
             return Err("hello: expected 0 < interval_ms <= dead_ms".into());
         }
@@ -521,6 +527,10 @@ pub enum Reply<'a> {
     Link {
         link: &'a str,
         up: bool,
+    },
+    /// What was read from the node's ports.
+    Ports {
+        ports: &'a [Port],
     },
     Passed {
         number: u16,

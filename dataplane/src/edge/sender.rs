@@ -142,6 +142,11 @@ impl Sender {
         (path.sent_frames + copied(frames, path.copied_since.0), path.sent_bytes + copied(bytes, path.copied_since.1))
     }
 
+    /// Bytes of the largest inner frame that fits the paths in use.
+    pub fn max_inner(&self) -> usize {
+        self.max_inner
+    }
+
     pub fn queued(&self) -> usize {
         self.queue.len() + self.private.as_ref().map_or(0, |p| p.staged())
     }

@@ -5,6 +5,7 @@ use super::control::{Control, Handler, Security, LISTENER_TOKEN};
 use super::devices::{Devices, ACCESS_TOKEN, FIRST_NETWORK_TOKEN, LAST_NETWORK_TOKEN};
 use super::engine::{Effects, Engine, FirstNumbers};
 use super::engine_report;
+use super::media::PortReader;
 use super::options::Options;
 use super::protocol::{parse_request, Config, Refusal, Reply, Request, VERSION};
 use crate::sys::clock::{cpu_ns, monotonic_ns};
@@ -38,6 +39,7 @@ struct Agent {
     random: u64,
     epoll: Rc<RefCell<Epoll>>,
     woken_late: Lateness,
+    ports: PortReader,
 }
 
 impl Agent {
@@ -53,6 +55,7 @@ impl Agent {
         if let Err(error) = self.devices.set_access_is_host(self.engine.has_default_flow()) {
             crate::tell!("hyroads-edge: warning: {error}");
         }
+        self.ports.watch(&config.media.ports);
         Ok(from)
     }
 
@@ -75,6 +78,11 @@ impl Agent {
             self.engine.from_network(now_ns, buf, &mut self.fx);
         }
         Ok(drained)
+    }
+
+    /// What was read from ports, if any are to be read.
+    fn ports_line(&self) -> Option<String> {
+        self.ports.next_due().map(|_| Reply::Ports { ports: self.ports.ports() }.line())
     }
 
     fn report_lines(&self, seq: Option<u64>) -> Vec<String> {
@@ -147,7 +155,8 @@ impl Handler for Agent {
 
     fn link_lines(&self) -> Vec<String> {
         let down = self.engine.liveness().links().iter().filter(|l| !l.up);
-        down.map(|l| Reply::Link { link: &l.name, up: false }.line()).collect()
+        let down = down.map(|l| Reply::Link { link: &l.name, up: false }.line());
+        down.chain(self.ports_line()).collect()
     }
 }
 
@@ -199,6 +208,7 @@ pub fn run(options: &Options) -> io::Result<()> {
         random,
         epoll: Rc::clone(&epoll),
         woken_late: Lateness::default(),
+        ports: PortReader::default(),
     };
     if let Some(config) = config {
         agent.apply(&config).map_err(invalid)?;
@@ -240,7 +250,8 @@ fn turn(mut agent: Agent, mut control: Control, signals: &Signals) -> io::Result
         // What came before this moment is read in this turn, even if we are not run again for long after it.
         let asked_ns = monotonic_ns();
         agent.engine.absent(back_by_ns, asked_ns);
-        let due = [agent.engine.next_due(), control.next_due(), manager.next_due()].into_iter().flatten().min();
+        let dues = [agent.engine.next_due(), control.next_due(), manager.next_due(), agent.ports.next_due()];
+        let due = dues.into_iter().flatten().min();
         let timeout = if more { Some(0) } else { due.map(|at| at.saturating_sub(asked_ns)) };
         back_by_ns = timeout.map_or(u64::MAX, |wait| asked_ns.saturating_add(wait));
         epoll.borrow_mut().wait(timeout, &mut events)?;
@@ -273,6 +284,9 @@ fn turn(mut agent: Agent, mut control: Control, signals: &Signals) -> io::Result
         }
         for (number, paths) in std::mem::take(&mut agent.fx.notices) {
             control.broadcast(&Reply::Passed { number, paths: &paths }.line(), &epoll.borrow());
+        }
+        if agent.ports.poll(now_ns) {
+            control.broadcast(&Reply::Ports { ports: agent.ports.ports() }.line(), &epoll.borrow());
         }
         if control.next_due().map_or(false, |due| due <= now_ns) {
             control.poll(now_ns, &epoll.borrow(), &mut agent);
