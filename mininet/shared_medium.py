@@ -63,11 +63,12 @@ class SharedMedium:
         port = {"name": name, "netns": netns, "mac": mac, "technology": technology, "uplink": uplink}
         self._ports[name] = {**port, "mtu": mtu}
 
-    def mtu_of(self, node: str) -> int:
-        """MTU in bytes of the ports of ``node``. A plain client's port is the interface of its host: a packet that is
-        too long for the other hosts must be fragmented there.
+    def mtu_of(self, node: str, technology: str) -> int:
+        """MTU in bytes of the port of ``node`` on a technology. A plain client's port is the interface of its host: a
+        packet that is too long for the other hosts must be fragmented there.
         """
-        return HOST_MTU if self.network.nodes[node].is_plain_client else MEDIA_MTU
+        mtu = self.network.mtu.get(technology, MEDIA_MTU)
+        return min(HOST_MTU, mtu) if self.network.nodes[node].is_plain_client else mtu
 
     def add_radio(self, name: str, technology: str, mac: str, address: str) -> None:
         """Registers an 802.11 radio by its hardware address, whose interface has the address ``mac``."""
@@ -113,7 +114,7 @@ class SharedMedium:
             for link in self._links()
         ]
         return {
-            "options": {"mtu": MEDIA_MTU, **self.options},
+            "options": {"mtu": max([MEDIA_MTU, *self.network.mtu.values()]), **self.options},
             "ports": self._ports_with_ears(),
             "links": links,
             "conflicts": _conflicts(self.network, self.elsewhere),
@@ -256,7 +257,7 @@ class MediumLink(Link):  # type: ignore[misc]
     ) -> None:
         # An access point of Mininet-WiFi is no Switch, but its bridge is where its shell is.
         outside = isinstance(node1, Switch) or not node1.inNamespace
-        mtu = node2.shared.mtu_of(node1.name)
+        mtu = node2.shared.mtu_of(node1.name, node2.technology)
         make_tap(intfName1, addr1, mtu, None if outside else node1)
         netns = None if outside else f"/proc/{node1.pid}/ns/net"
         node2.shared.add_port(intfName1, node2.technology, addr1, netns, uplink, mtu)

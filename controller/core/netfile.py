@@ -97,6 +97,7 @@ def parse(document: object, document_name: str, *, measured: bool = False) -> Ne
         technologies.metered,
         regions,
         hosts,
+        technologies.mtu,
     )
 
 

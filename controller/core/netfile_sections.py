@@ -296,7 +296,9 @@ _FIELDS: dict[str, tuple[_Reader, dict[str, int]]] = {
 }
 
 
-_KEYS = ("shared", "contention", "radio", "metered")
+_KEYS = ("shared", "contention", "radio", "metered", "mtu")
+_LEAST_MTU, _MOST_MTU = 1280, 9216
+"""Bytes: what IPv6 needs, and what an emulated port may have."""
 _RADIO_KEYS = ("channel", "mode")
 _CONTENTION = tuple(kind.value for kind in Contention)
 _RADIO_MODES = tuple(mode.value for mode in RadioMode)
@@ -308,13 +310,15 @@ RADIO_CHANNELS = (*range(1, 12), 36, 40, 44, 48, 149, 153, 157, 161, 165)
 class Technologies:
     """Technologies without a shared medium, and those whose stations collide; the others are shared and ideal.
 
-    ``radios`` has those that can run on 802.11 radios, ``metered`` those whose use costs money by volume.
+    ``radios`` has those that can run on 802.11 radios, ``metered`` those whose use costs money by volume. ``mtu`` is
+    what emulated ports have in bytes.
     """
 
     unshared: frozenset[str]
     contention: Mapping[str, Contention] = field(default_factory=dict)
     radios: Mapping[str, RadioUse] = field(default_factory=dict)
     metered: frozenset[str] = frozenset()
+    mtu: Mapping[str, int] = field(default_factory=dict)
 
 
 def is_ethernet(technology: str) -> bool:
@@ -329,6 +333,7 @@ def parse_technologies(top: Section, links: Collection[Link], nodes: Mapping[str
     shared = {technology: not is_ethernet(technology) for technology in used}
     contention: dict[str, Contention] = {}
     metered: set[str] = set()
+    mtu: dict[str, int] = {}
     for technology, place in top["technologies"].entries() if "technologies" in top else ():
         if technology not in used:
             place.fail("no link is of this technology")
@@ -344,13 +349,15 @@ def parse_technologies(top: Section, links: Collection[Link], nodes: Mapping[str
                     section["contention"].fail("nobody contends on a medium that is not shared")
         if "metered" in section and section["metered"].boolean(False):
             metered.add(technology)
+        if "mtu" in section:
+            mtu[technology] = section["mtu"].integer(_LEAST_MTU, _LEAST_MTU, _MOST_MTU)
         if "radio" in section and asks_to_discover(top):
             section["radio"].fail("expected only where links are declared")
         elif "radio" in section:
             own = [link for link in links if link.technology == technology]
             radios[technology] = _radio(section["radio"], own, nodes, is_shared=shared[technology])
     unshared = frozenset(technology for technology, is_shared in shared.items() if not is_shared)
-    return Technologies(unshared, contention, radios, frozenset(metered))
+    return Technologies(unshared, contention, radios, frozenset(metered), mtu)
 
 
 def _radio(place: Place, links: Sequence[Link], nodes: Mapping[str, Node], *, is_shared: bool) -> RadioUse:
@@ -401,7 +408,7 @@ def technologies_document(network: Network) -> dict[str, dict[str, Any]] | None:
     """The section that :func:`parse_technologies` turns into the same; None where none is needed."""
     named_ethernet = {k for k in network.technologies if is_ethernet(k)}
     # Numbers of technologies follow from their order, which this section keeps where no links do.
-    plain = not (network.discovered or network.contention or network.radios or network.metered)
+    plain = not (network.discovered or network.contention or network.radios or network.metered or network.mtu)
     if network.unshared == named_ethernet and plain:
         return None
     return {k: _technology(k, network) for k in network.technologies}
@@ -416,6 +423,8 @@ def _technology(name: str, network: Network) -> dict[str, Any]:
         document["radio"] = {"channel": radio.channel, "mode": radio.mode.value}
     if name in network.metered:
         document["metered"] = True
+    if name in network.mtu:
+        document["mtu"] = network.mtu[name]
     return document
 
 

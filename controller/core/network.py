@@ -217,7 +217,7 @@ class Network:
     could be. ``contention`` has the technologies that are not ideal, ``radios`` those that an emulation can run on
     802.11 radios, ``metered`` those whose use costs money by volume. ``regions``
     says which nodes each region has, all of them if there are any. ``hosts`` are bound to places, by the MAC
-    address of their interface.
+    address of their interface. ``mtu`` is that of emulated ports in bytes, by technology, where the file says it.
     """
 
     nodes: Mapping[str, Node]
@@ -234,6 +234,7 @@ class Network:
     metered: frozenset[str] = frozenset()
     regions: Mapping[str, frozenset[str]] = field(default_factory=dict)
     hosts: Mapping[str, Place] = field(default_factory=dict)
+    mtu: Mapping[str, int] = field(default_factory=dict)
 
     @cached_property
     def technologies(self) -> tuple[str, ...]:

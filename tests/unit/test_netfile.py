@@ -472,3 +472,12 @@ def test_the_errors_of_the_documentation_are_real() -> None:
         parse(document, "office.yaml")
     (shown,) = re.findall(r"```console\n\$ hyroads check-config office.yaml\n(.*?)```", DOCS, re.DOTALL)
     assert [str(each) for each in (error.value, *error.value.more)] == shown.splitlines()
+
+
+def test_mtu_of_emulated_ports_is_read_written_and_bounded() -> None:
+    network = parse(with_changes({"technologies": {"wifi": {"mtu": 1500}}}), "test")
+    assert network.mtu == {"wifi": 1500}
+    assert parse(to_document(network), "test").mtu == {"wifi": 1500}
+    for wrong in (1279, 9217, "big", True):
+        with pytest.raises(ConfigError, match="1280 to 9216"):
+            parse(with_changes({"technologies": {"wifi": {"mtu": wrong}}}), "test")

@@ -67,9 +67,9 @@ def test_sharing_changes_nothing(row):
         assert rig.plan.flows == fresh.flows and rig.plan.classified == fresh.classified
         assert rig.plan.agents == fresh.agents
         for config in rig.plan.agents.values():
-            assert config.revision == AgentConfig(
-                config.hello, config.ingress, config.egress, media=config.media
-            ).revision
+            assert (
+                config.revision == AgentConfig(config.hello, config.ingress, config.egress, media=config.media).revision
+            )
 
 
 @examples(20)
