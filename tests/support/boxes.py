@@ -156,7 +156,8 @@ class Boxes:
         for _ in range(20):
             done = self.at("gw", "iperf3", "-J", "-c", "10.0.0.3", "-t", "1", "-O", "1", *options)
             end = json.loads(done.stdout or "{}").get("end", {})
-            sums = end.get("sum_received") or end.get("sum")
+            # Of datagrams the sum is what was sent.
+            sums = end.get("sum" if "-u" in options else "sum_received")
             if sums:
                 return float(sums["bits_per_second"]) * (1 - sums.get("lost_percent", 0.0) / 100) / 1e6
             time.sleep(0.1)
