@@ -53,13 +53,13 @@ def arrives(boxes: Boxes, to: str, payload: int) -> bool:
 
 
 def tcp_is_fast(boxes: Boxes, rate_mbps: float) -> None:
-    """TCP gets 0.85 of the rate. On a busy machine the rate is what datagrams get at the same time, at least half."""
+    """TCP gets 0.85 of the rate; on a busy machine 0.85 of what datagrams get at that time, and half of the rate."""
     figures = []
     for _ in range(TRIES):
         offered = ("-u", "-b", f"{rate_mbps}M", "-l", "1394")
         datagrams, tcp = (boxes.received_mbps(*options) for options in (offered, ("-C", "cubic")))
         figures.append((tcp, datagrams))
-        if tcp >= TCP * min(rate_mbps, datagrams) and datagrams >= rate_mbps / 2:
+        if tcp >= TCP * min(rate_mbps, datagrams) and tcp >= rate_mbps / 2:
             return
     pytest.fail(f"TCP and datagrams got {figures} of {rate_mbps} Mb/s")
 
