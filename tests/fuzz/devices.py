@@ -8,7 +8,17 @@ from typing import Any, ClassVar
 from inputs import Script
 from targets import target
 
-from hyroads.controller.access_point import agentx, hostapd, hostapd_conf, linux_wifi, neighbours, plc, wifi_rates
+from hyroads.controller.access_point import (
+    agentx,
+    homeplug,
+    hostapd,
+    hostapd_conf,
+    linux_wifi,
+    neighbours,
+    plc,
+    wifi_rates,
+)
+from hyroads.controller.access_point.homeplug_events import HomePlugError, ToneMap
 from hyroads.controller.access_point.mib import BASE, Value
 from hyroads.controller.agents import clients, markers, protocol, telemetry
 from hyroads.controller.agents.changes import WholeReport
@@ -117,3 +127,18 @@ def agentx_messages(data: bytes) -> None:
             session.received(script.bytes())
         except agentx.AgentXError:
             return
+
+
+@target("homeplug", "controller.access_point.homeplug", "controller.access_point.homeplug_events", longest=8000)
+def homeplug_frames(data: bytes) -> None:
+    """Frames of power-line adapters in their order, each with its length in front; fragments are joined."""
+    joiner, script = homeplug.Fragments(), Script(data)
+    while script.data:
+        try:
+            event = joiner.add(script.bytes())
+        except HomePlugError as error:
+            assert str(error).isprintable()
+            continue
+        if isinstance(event, ToneMap):
+            assert math.isfinite(event.ble_mbps())
+        assert len(joiner._pending) <= homeplug.MAX_PENDING

@@ -43,7 +43,7 @@ def target(name: str, *watched: str, longest: int = 2048) -> Callable[[Function]
 
 HOMES = {
     "openflow-messages": "openflow", "openflow-parsers": "openflow", "openflow-handshake": "openflow",
-    "agent-lines": "devices", "hostapd-answers": "devices", "agentx": "devices",
+    "agent-lines": "devices", "hostapd-answers": "devices", "agentx": "devices", "homeplug": "devices",
     "frames": "frames",
     "slicer-guests": "slicing", "slicer-switches": "slicing", "slicer-frames": "slicing",
     "snmp-managers": "snmp", "snmp-devices": "snmp",
