@@ -268,11 +268,12 @@ def _link_stats(message: _Message) -> LinkStats:
     if direction != RX:
         tx, place = TxCounts(*message.take(_TX_COUNTS, place)), place + _TX_COUNTS.size
     if direction != TX:
-        *counts, count = message.take(_RX_COUNTS, place)
+        acked, failed, passed, lost, errors_passed, errors_failed, count = message.take(_RX_COUNTS, place)
         if count > MAX_SLOTS:
             raise message.fail(f"{count} tone-map intervals, at most {MAX_SLOTS} exist")
         offsets = _rows(message, count, place + _RX_COUNTS.size, _INTERVAL.size)
-        rx = RxCounts(*counts, tuple(RxInterval(*message.take(_INTERVAL, offset)) for offset in offsets))
+        intervals = tuple(RxInterval(*message.take(_INTERVAL, offset)) for offset in offsets)
+        rx = RxCounts(acked, failed, passed, lost, errors_passed, errors_failed, intervals)
     return LinkStats(message.source, link_id, tei, tx, rx)
 
 

@@ -185,8 +185,8 @@ class SnifferState:
 class Delimiter:
     """VS_SNIFFER indication: a delimiter that the adapter heard, with the fields of a start of frame.
 
-    ``kind`` is one of the constants above; ``system_time`` counts on the adapter's own clock. ``frame_length`` is in units of
-    1.28 us, and covers the payload with the space after it.
+    ``kind`` is one of the constants above; ``system_time`` counts on the adapter's own clock.
+    ``frame_length`` is in units of 1.28 us, and covers the payload with the space after it.
     """
 
     source: str
