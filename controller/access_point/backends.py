@@ -15,6 +15,7 @@ from .emulated import EmulatedRadio, LinkState, MediumState
 from .linux_wifi import LinuxWifi
 from .model import Radio, RadioError
 from .plc import Plc
+from .plc_reader import HomePlugReader
 from .wireless_agent import Backend
 from .wireless_hostapd import HostapdBackend, RecordedBackend, Run
 
@@ -93,7 +94,7 @@ def _emulated(config: AgentConfig, place: int) -> Radio:
 MAKERS: dict[str, RadioMaker] = {
     "emulated": _emulated,
     "linux-wifi": lambda config, place: LinuxWifi(config.interfaces[place].name, run_command),
-    "plc": lambda config, place: Plc(config.interfaces[place].name, run_command),
+    "plc": lambda config, place: Plc(HomePlugReader(config.interfaces[place].name)),
 }
 
 WIRELESS_MAKERS: dict[str, Callable[[WirelessConfig, Path, Run], Backend]] = {

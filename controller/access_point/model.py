@@ -10,6 +10,9 @@ from hyroads.controller.core.errors import HyroadsError
 
 UNKNOWN_SIGNAL_DBM = 127
 BUSY_WINDOW_US = 1_000_000
+BUSY_SOURCES = ("", "sniffer", "counters", "none")
+"""How busy time is known: by the radio's driver; by every delimiter on a power line; by counters of a power line's own
+links, which is a lower bound; not at all."""
 
 
 class RadioError(HyroadsError):
@@ -34,12 +37,14 @@ class Neighbour:
 class Reading:
     """One reading of one radio: counters since some start, and neighbours.
 
-    ``active_us`` is for how long the medium was observed, ``busy_us`` for how much of that it was busy.
+    ``active_us`` is for how long the medium was observed, ``busy_us`` for how much of that it was busy. ``busy_source``
+    says how that is known; see :data:`BUSY_SOURCES`.
     """
 
     busy_us: int
     active_us: int
     neighbours: tuple[Neighbour, ...]
+    busy_source: str = ""
 
 
 @dataclass(frozen=True, slots=True)

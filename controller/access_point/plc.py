@@ -1,111 +1,153 @@
-"""Power line: the output of open-plc-utils (``plcstat -t``, ``plcstat -d tx``). Parsers are pure.
+"""Power line: what adapters report by management messages as readings. Pure; a :class:`PlcReader` does the I/O.
 
 Throughput T is linear in the bit loading estimate of a tone map (IEEE Std 1901-2010, 13.2.8.1.4): BLE = 1.7 T - 0.65
-in Mb/s for UDP over HomePlug AV, measured by C. Vlachou, S. Henri, P. Thiran, "Electri-Fi Your Data", IMC 2015. The
-adapters' own average PHY rate is taken as BLE.
+in Mb/s for UDP over HomePlug AV 200, measured by C. Vlachou, S. Henri, P. Thiran, "Electri-Fi Your Data", IMC 2015. No
+such measurement is published for other families of chips: theirs is the same line, marked as assumed. The adapters'
+own average PHY rate is taken as BLE.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Protocol
 
+from .homeplug_events import RxCounts, TxCounts
 from .model import Neighbour, RadioError, Reading
+from .plc_busy import BusyMeter, BusyView, LinkCounts
 
-BLE_PER_THROUGHPUT = 1.7
-BLE_OFFSET_MBPS = -0.65
-MAX_STATIONS = 254  # TEIs of one network
-_MAC = r"[0-9A-Fa-f]{2}(?::[0-9A-Fa-f]{2}){5}"
-_ROW = re.compile(rf"\s*(LOC|REM)\s+(STA|CCO|PCO)\s+(\d+)\s+({_MAC})\s+({_MAC})\s+(\d+|n/a)\s+(\d+|n/a)\b")
-_TX = re.compile(r"\s*TX\s+\d+\s+\d+\s+[\d.]+%\s+(\d+)\s+(\d+)(?:\s+\d+)?\s+[\d.]+%")
+MOST_PHY_MBPS = 2024
+"""HomePlug AV2 with two streams."""
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """How BLE becomes L2 payload: BLE = ``ble_per_throughput`` * T + ``ble_offset_mbps``.
+
+    ``measured`` is False where the line of HomePlug AV 200 is assumed. ``most_mbps`` is what the Ethernet port or the
+    protocol of the chip carries at most.
+    """
+
+    name: str
+    measured: bool
+    most_mbps: float
+    ble_per_throughput: float = 1.7
+    ble_offset_mbps: float = -0.65
+
+
+AV_200 = Family("HomePlug AV 200", True, 100.0)
+AV_500 = Family("HomePlug AV 500", False, 1000.0)
+GREEN_PHY = Family("HomePlug Green PHY", False, 10.0)
+AV2 = Family("HomePlug AV2", False, 1000.0)
+UNKNOWN_FAMILY = Family("unknown HomePlug chip", False, 1000.0)
+FAMILIES: Mapping[int, Family] = MappingProxyType(
+    {0x01: AV_200, 0x02: AV_200, 0x03: AV_200, 0x05: AV_200}  # INT6000, INT6300, INT6400, AR6405
+    | {0x04: AV_500, 0x20: AV_500, 0x21: AV_500}  # AR7400, QCA7420 and QCA7450, QCA6410
+    | {0x22: GREEN_PHY, 0x30: AV2}  # QCA7000, QCA7500
+)
+"""By the class of chip that VS_SW_VER reports."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlcStation:
-    """A row of ``plcstat -t``: the adapter, the address behind it, average PHY rates in Mb/s (None: the local one)."""
+    """Another adapter of the network: the address behind it ("" if not known), average PHY rates, counters.
+
+    ``tei`` is its number in the network, 0 if not known.
+    """
 
     mac: str
-    bridged_mac: str
-    local: bool
-    tx_mbps: int | None
-    rx_mbps: int | None
+    bridged_mac: str = ""
+    tx_mbps: int = 0
+    rx_mbps: int = 0
+    tx: TxCounts | None = None
+    rx: RxCounts | None = None
+    tei: int = 0
+    slot_ble_mbps: tuple[float, ...] = ()
+    """BLE by tone-map slot, where the adapter shows its tone maps."""
 
 
 @dataclass(frozen=True, slots=True)
-class TxCounts:
-    """The TX row of ``plcstat -d tx``: frames on the line, since the adapter's start."""
+class PlcView:
+    """What an adapter reports at one time; ``device`` is its class of chip (None: it does not say)."""
 
-    frames_acked: int
-    frames_failed: int
-
-
-def parse_stations(text: str) -> tuple[PlcStation, ...]:
-    """The table of ``plcstat -t`` (also ``ampstat -t``, ``int6kstat -t``); raises RadioError if it is none."""
-    rows = [match for match in map(_ROW.match, text.splitlines()) if match]
-    if not rows and text.strip():
-        raise RadioError(f"plcstat: expected a table of stations, got {text.strip()[:40]!a}")
-    return tuple(
-        PlcStation(row[4].lower(), row[5].lower(), row[1] == "LOC", _rate(row[6]), _rate(row[7]))
-        for row in rows[:MAX_STATIONS]
-    )
+    adapter: str
+    device: int | None
+    stations: tuple[PlcStation, ...]
+    busy: BusyView
 
 
-def parse_tx(text: str) -> TxCounts | None:
-    """The TX row; None if there is none."""
-    row = next((match for match in map(_TX.match, text.splitlines()) if match), None)
-    return None if row is None else TxCounts(int(row[1]), int(row[2]))
+class PlcReader(Protocol):
+    """Reads the adapter behind one Ethernet interface."""
+
+    def view(self, now_s: float) -> PlcView:
+        """What the adapter reports now; raises :class:`RadioError` with one line that says what is wrong."""
 
 
-def l2_capacity_mbps(ble: float) -> float:
+def l2_capacity_mbps(ble: float, family: Family = AV_200) -> float:
     """L2 payload rate in Mb/s behind a BLE in Mb/s."""
-    return max(0.0, (ble - BLE_OFFSET_MBPS) / BLE_PER_THROUGHPUT) if ble > 0 else 0.0
-
-
-def _rate(text: str) -> int | None:
-    return None if text == "n/a" else int(text)
+    if ble <= 0:
+        return 0.0
+    return min(family.most_mbps, max(0.0, (ble - family.ble_offset_mbps) / family.ble_per_throughput))
 
 
 class Plc:
-    """The back end. ``run`` executes a command; ``device`` is the Ethernet interface that the adapter hangs on.
+    """The back end of one interface.
 
-    The adapters do not tell how busy the line is: ``active_us`` stays 0. A station in the table was heard by the
-    adapter, which keeps it for a while; nothing finer is known, so it counts as heard at the time of reading.
+    A station was heard by the adapter, which keeps it for a while; nothing finer is known, so it counts as heard at the
+    time of reading.
     """
 
-    def __init__(self, device: str, run: Callable[[list[str]], str]) -> None:
-        self._device = device
-        self._run = run
+    def __init__(self, reader: PlcReader) -> None:
+        self._reader = reader
         self._before: dict[str, TxCounts] = {}
+        self._meter = BusyMeter()
 
     def read(self, now_s: float) -> Reading:
-        """The stations of the network, and the counters towards each."""
-        stations = parse_stations(self._run(["plcstat", "-t", "-i", self._device, "local"]))
-        local = next((station.mac for station in stations if station.local), None)
-        if local is None:
-            raise RadioError(f"plcstat: no adapter answers on {self._device}")
-        return Reading(0, 0, tuple(self._neighbour(s, local) for s in stations if not s.local))
+        """The stations of the network, and how busy the line is."""
+        view = self._reader.view(now_s)
+        family = UNKNOWN_FAMILY if view.device is None else FAMILIES.get(view.device, UNKNOWN_FAMILY)
+        for station in view.stations:
+            if max(station.tx_mbps, station.rx_mbps) > MOST_PHY_MBPS:
+                raise RadioError(
+                    f"adapter {view.adapter} reports {max(station.tx_mbps, station.rx_mbps)} Mb/s for {station.mac}, "
+                    f"more than HomePlug can carry ({MOST_PHY_MBPS})"
+                )
+        links = [LinkCounts(s.mac, s.tx, s.rx, s.tx_mbps, s.rx_mbps) for s in view.stations]
+        busy_us, active_us, source = self._meter.add(now_s, view.busy, links)
+        neighbours = tuple(self._neighbour(station, family) for station in view.stations)
+        self._before = {station.mac: station.tx for station in view.stations if station.tx is not None}
+        return Reading(busy_us, active_us, neighbours, source)
 
-    def _neighbour(self, station: PlcStation, local: str) -> Neighbour:
-        counts = parse_tx(self._run(["plcstat", "-q", "-d", "tx", "-p", station.mac, "-i", self._device, local]))
-        loss = self._loss(station.mac, counts) if counts else 0.0
-        tx, rx = station.tx_mbps or 0, station.rx_mbps or 0
+    def _neighbour(self, station: PlcStation, family: Family) -> Neighbour:
+        # The network knows the node by the host's address behind the adapter, where the adapter has learned one.
+        mac = station.bridged_mac if station.bridged_mac not in _NO_ADDRESS else station.mac
+        assumed = "" if family.measured else f", {family.name} as AV 200"
+        slots = "/".join(f"{ble:.0f}" for ble in station.slot_ble_mbps)
         return Neighbour(
-            # The network knows the node by the host's address behind the adapter, where the adapter has learned one.
-            mac=station.bridged_mac if station.bridged_mac not in _NO_ADDRESS else station.mac,
-            tx_capacity_kbps=round(1000 * l2_capacity_mbps(tx)),
-            rx_capacity_kbps=round(1000 * l2_capacity_mbps(rx)),
-            tx_loss=loss,
-            modulation=f"BLE {tx}",
+            mac=mac,
+            tx_capacity_kbps=round(1000 * l2_capacity_mbps(station.tx_mbps, family)),
+            rx_capacity_kbps=round(1000 * l2_capacity_mbps(station.rx_mbps, family)),
+            tx_loss=self._loss(station),
+            modulation=f"BLE {station.tx_mbps}{' slots ' + slots if slots else ''}{_pberr(station.tx)}{assumed}"[:64],
         )
 
-    def _loss(self, mac: str, now: TxCounts) -> float:
-        before = self._before.get(mac)
-        if before is None or now.frames_acked < before.frames_acked or now.frames_failed < before.frames_failed:
-            before = TxCounts(0, 0)
-        self._before[mac] = now
-        acked, failed = now.frames_acked - before.frames_acked, now.frames_failed - before.frames_failed
+    def _loss(self, station: PlcStation) -> float:
+        now = station.tx
+        if now is None:
+            return 0.0
+        before = self._before.get(station.mac)
+        if before is None or now.mpdus_acked < before.mpdus_acked or now.mpdus_failed < before.mpdus_failed:
+            before = TxCounts(0, 0, 0, 0, 0)
+        acked, failed = now.mpdus_acked - before.mpdus_acked, now.mpdus_failed - before.mpdus_failed
         return failed / (acked + failed) if acked + failed > 0 else 0.0
 
 
-_NO_ADDRESS = {"ff:ff:ff:ff:ff:ff", "00:00:00:00:00:00"}
+def _pberr(tx: TxCounts | None) -> str:
+    """The share of blocks that the receiver could not decode, since the adapter's start."""
+    if tx is None or tx.pbs_passed + tx.pbs_failed == 0:
+        return ""
+    return f" PBerr {100 * tx.pbs_failed / (tx.pbs_passed + tx.pbs_failed):.1f}%"
+
+
+_NO_ADDRESS = {"", "ff:ff:ff:ff:ff:ff", "00:00:00:00:00:00"}

@@ -15,7 +15,6 @@ from hyroads.controller.access_point import (
     hostapd_conf,
     linux_wifi,
     neighbours,
-    plc,
     wifi_rates,
 )
 from hyroads.controller.access_point.homeplug_events import HomePlugError, ToneMap
@@ -78,7 +77,7 @@ _BSSID = "02:00:00:00:00:09"
 
 @target("hostapd-answers", "controller.access_point")
 def hostapd_answers(data: bytes) -> None:
-    """What hostapd, iw and the power-line tool write; names and SSIDs in it come from the air."""
+    """What hostapd and iw write; names and SSIDs in it come from the air."""
     hostapd.news_of(data)
     hostapd.station_of(data)
     for found in (neighbours.own_neighbour(data, _BSSID), neighbours.described_neighbour(data, _BSSID)):
@@ -91,12 +90,11 @@ def hostapd_answers(data: bytes) -> None:
     text = data.decode("utf-8", "replace")
     status = hostapd_conf.fields_of(text)
     hostapd_conf.on_air(status)
-    for read in (linux_wifi.parse_survey, linux_wifi.parse_stations, wifi_rates.parse_rate, plc.parse_stations):
+    for read in (linux_wifi.parse_survey, linux_wifi.parse_stations, wifi_rates.parse_rate):
         try:
             read(text)
         except HyroadsError:
             continue
-    plc.parse_tx(text)
 
 
 class _Served:

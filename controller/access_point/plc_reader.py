@@ -1,0 +1,274 @@
+"""Reads HomePlug AV adapters on a packet socket.
+
+The socket takes all protocols, with a filter for 0x88e1 in the kernel: the taps of a device for all protocols see a
+frame before the device's bridge or datapath takes it. So the port may be in a bridge.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import socket
+import struct
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from . import homeplug
+from .homeplug import ETHER_TYPE, Fragments
+from .homeplug_events import (
+    Delimiter,
+    Event,
+    HomePlugError,
+    LinkStats,
+    NetworkInfo,
+    NetworkStats,
+    SnifferState,
+    SoftwareVersion,
+    ToneMap,
+)
+from .model import RadioError
+from .plc import PlcStation, PlcView
+from .plc_busy import BusyView, delimiter_us
+
+PATIENCE_S = 0.3
+"""For one answer; adapters take some milliseconds."""
+AGAIN_S = 30.0
+"""How long a message that was not answered is left out, and a version counts."""
+MOST_RATE_V1 = 255
+MAX_DETAILED = 16
+"""Stations whose counters are read at each reading; each costs a message."""
+MAX_KEPT = 256
+RECEIVE_BYTES = 4 << 20
+_ETH_P_ALL, _SOL_PACKET, _PACKET_STATISTICS, _PACKET_IGNORE_OUTGOING = 3, 263, 6, 23
+_SO_ATTACH_FILTER = 26
+_FILTER = struct.pack("=HBBI", 0x28, 0, 0, 12) + struct.pack("=HBBI", 0x15, 0, 1, ETHER_TYPE)
+_FILTER += struct.pack("=HBBI", 0x06, 0, 0, 0xFFFF) + struct.pack("=HBBI", 0x06, 0, 0, 0)
+"""Classic BPF: the EtherType at 12 is 0x88e1."""
+_Wanted = TypeVar("_Wanted", bound=Event)
+
+
+class Port:
+    """A packet socket on an Ethernet interface, for frames of EtherType 0x88e1."""
+
+    def __init__(self, interface: str) -> None:
+        self._socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_CLOEXEC, 0)
+        program = ctypes.create_string_buffer(_FILTER)
+        self._socket.setsockopt(
+            socket.SOL_SOCKET, _SO_ATTACH_FILTER, struct.pack("@HP", len(_FILTER) // 8, ctypes.addressof(program))
+        )
+        self._socket.setsockopt(_SOL_PACKET, _PACKET_IGNORE_OUTGOING, 1)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BYTES)
+        self._socket.bind((interface, _ETH_P_ALL))
+        self.address = self._socket.getsockname()[4].hex(":")
+
+    def send(self, frame: bytes) -> None:
+        """Sends a frame; OSError."""
+        self._socket.send(frame)
+
+    def receive(self, timeout_s: float) -> bytes | None:
+        """The next frame; None after ``timeout_s``. OSError if the interface is gone."""
+        self._socket.settimeout(max(0.0, timeout_s))
+        try:
+            return self._socket.recv(2048)
+        except (TimeoutError, BlockingIOError):
+            return None
+
+    def lost(self) -> bool:
+        """Whether the kernel dropped frames since the last call."""
+        _, drops = struct.unpack("=II", self._socket.getsockopt(_SOL_PACKET, _PACKET_STATISTICS, 8))
+        return bool(drops)
+
+    def close(self) -> None:
+        """Ends the socket."""
+        self._socket.close()
+
+
+@dataclass(slots=True)
+class _Known:
+    """What is kept of an adapter between readings. ``standard``: it answers the standard's messages."""
+
+    adapter: str
+    standard: bool = True
+    device: int | None = None
+    sniffing: bool = False
+    version_due_s: float = 0.0
+
+
+class HomePlugReader:
+    """A :class:`~.plc.PlcReader`: the standard's messages first, then Qualcomm's if the adapter knows them.
+
+    ``open_port`` opens the interface; it is opened again after an error.
+    """
+
+    def __init__(self, interface: str, open_port: Callable[[str], Port] = Port) -> None:
+        self._interface = interface
+        self._open_port = open_port
+        self._port: Port | None = None
+        self._fragments = Fragments()
+        self._known: _Known | None = None
+        self._quiet_until_s: dict[str, float] = {}
+        self._slots: dict[str, tuple[float, ...]] = {}
+        self._heard_us = 0.0
+        self._delimiters = 0
+        self._fault: HomePlugError | None = None
+
+    def view(self, now_s: float) -> PlcView:
+        """What the adapter reports now; raises :class:`RadioError`."""
+        try:
+            return self._view(now_s)
+        except OSError as error:
+            self._forget()
+            raise RadioError(error.strerror or str(error)) from error
+
+    def _forget(self) -> None:
+        if self._port is not None:
+            self._port.close()
+        self._port = self._known = None
+        self._quiet_until_s.clear()
+
+    def _view(self, now_s: float) -> PlcView:
+        if self._port is None:
+            self._port = self._open_port(self._interface)
+        self._fault = None
+        if self._known is None:
+            self._find()
+        known = self._known
+        if known is None:
+            raise RadioError(self._silent("no power-line adapter answers"))
+        stations = self._stations(known)
+        self._identify(known, now_s)
+        info = None if known.device is None else self._ask(NetworkInfo, homeplug.VS_NW_INFO, known.adapter)
+        if info is not None:
+            stations = _merged(stations, info)
+        elif not known.standard:
+            raise self._gone(known)
+        if known.device is not None:
+            stations = [self._detailed(known, each, now_s) for each in stations[:MAX_DETAILED]] + stations[
+                MAX_DETAILED:
+            ]
+        heard_us, count, lost = self._heard_us, self._delimiters, self._port.lost()
+        self._heard_us, self._delimiters = 0.0, 0
+        return PlcView(known.adapter, known.device, tuple(stations), BusyView(known.sniffing, heard_us, count, lost))
+
+    def _find(self) -> None:
+        """Looks for the adapter: by the standard's message, then by Qualcomm's."""
+        for address in (homeplug.LOCAL_ADAPTER, homeplug.BROADCAST):
+            found = self._ask(NetworkStats, homeplug.CM_NW_STATS, address)
+            if found is not None:
+                self._known = _Known(found.source)
+                return
+        version = self._ask(SoftwareVersion, homeplug.VS_SW_VER, homeplug.LOCAL_ADAPTER)
+        if version is None:
+            raise RadioError(self._silent("no power-line adapter answers"))
+        self._known = _Known(version.source, standard=False)
+
+    def _stations(self, known: _Known) -> list[PlcStation]:
+        """Rates by the standard's message."""
+        if not known.standard:
+            return []
+        found = self._ask(NetworkStats, homeplug.CM_NW_STATS, known.adapter)
+        if found is None:
+            raise self._gone(known)
+        if any(MOST_RATE_V1 in (s.tx_mbps, s.rx_mbps) for s in found.stations):
+            request = homeplug.request(homeplug.CM_NW_STATS, known.adapter, self._own(), version=2)
+            found = self._exchange(NetworkStats, request, known.adapter) or found
+        return [PlcStation(s.mac, tx_mbps=s.tx_mbps, rx_mbps=s.rx_mbps) for s in found.stations]
+
+    def _gone(self, known: _Known) -> RadioError:
+        self._known = None
+        return RadioError(self._silent(f"adapter {known.adapter} does not answer any more"))
+
+    def _silent(self, what: str) -> str:
+        return what if self._fault is None else str(self._fault)
+
+    def _identify(self, known: _Known, now_s: float) -> None:
+        """The class of the chip, and its sniffer; requested again each 30 s."""
+        if now_s < known.version_due_s:
+            return
+        known.version_due_s = now_s + AGAIN_S
+        version = self._ask(SoftwareVersion, homeplug.VS_SW_VER, known.adapter)
+        known.device = None if version is None else version.device
+        if version is not None and not known.sniffing:
+            request = homeplug.sniffer_request(known.adapter, self._own(), on=True)
+            state = self._exchange(SnifferState, request, known.adapter)
+            known.sniffing = state is not None and state.on
+
+    def _detailed(self, known: _Known, station: PlcStation, now_s: float) -> PlcStation:
+        """A station with its counters and, each 30 s, the BLE of its tone-map slots."""
+        quiet = self._quiet_until_s
+        if now_s >= quiet.get("counters", 0.0):
+            request = homeplug.link_stats_request(known.adapter, self._own(), station.mac)
+            stats = self._exchange(LinkStats, request, known.adapter, lambda e: station.tei in (0, e.tei))
+            if stats is None:
+                quiet["counters"] = now_s + AGAIN_S
+            else:
+                station = replace(station, tx=stats.tx, rx=stats.rx)
+        if now_s >= max(quiet.get("tone maps", 0.0), quiet.get(station.mac, 0.0)):
+            self._read_tone_maps(known.adapter, station.mac, now_s)
+        return replace(station, slot_ble_mbps=self._slots.get(station.mac, ()))
+
+    def _read_tone_maps(self, adapter: str, peer: str, now_s: float) -> None:
+        if len(self._slots) >= MAX_KEPT:
+            self._slots.clear()
+            self._quiet_until_s.clear()
+        rates: list[float] = []
+        slots = 1
+        while len(rates) < slots:
+            request = homeplug.tone_map_request(adapter, self._own(), peer, len(rates))
+            found = self._exchange(ToneMap, request, adapter, lambda e: e.peer == peer and e.slot == len(rates))
+            if found is None:
+                # The adapter may not know the message. Without this pause each reading waits once per station.
+                self._quiet_until_s["tone maps"] = now_s + AGAIN_S
+                return
+            slots = found.slots
+            rates.append(found.ble_mbps())
+        self._slots[peer] = tuple(rates[:slots])
+        self._quiet_until_s[peer] = now_s + AGAIN_S
+
+    def _ask(self, wanted: type[_Wanted], kind: int, address: str) -> _Wanted | None:
+        return self._exchange(wanted, homeplug.request(kind, address, self._own()), address)
+
+    def _own(self) -> str:
+        return self._port.address if self._port is not None else ""
+
+    def _exchange(
+        self,
+        wanted: type[_Wanted],
+        request: bytes,
+        address: str,
+        fits: Callable[[_Wanted], bool] = lambda _: True,
+    ) -> _Wanted | None:
+        """Sends a request; the first fitting answer of the adapter, None if there is none in time.
+
+        A faulty answer is kept as the reason. Indications of the sniffer are counted meanwhile.
+        """
+        port = self._port
+        if port is None:
+            return None
+        any_source = address in (homeplug.LOCAL_ADAPTER, homeplug.BROADCAST)
+        port.send(request)
+        until_s = time.monotonic() + PATIENCE_S
+        while (left_s := until_s - time.monotonic()) > 0:
+            frame = port.receive(left_s)
+            if frame is None:
+                return None
+            try:
+                event = self._fragments.add(frame)
+            except HomePlugError as error:
+                self._fault = error
+                continue
+            if isinstance(event, Delimiter):
+                self._heard_us += delimiter_us(event)
+                self._delimiters += 1
+            elif isinstance(event, wanted) and (any_source or event.source == address) and fits(event):
+                return event
+        return None
+
+
+def _merged(stations: list[PlcStation], info: NetworkInfo) -> list[PlcStation]:
+    """Qualcomm's list has the addresses behind the adapters, and rates of more than 255 Mb/s."""
+    rows = [row for network in info.networks for row in network.stations]
+    known = {row.mac for row in rows}
+    merged = [PlcStation(row.mac, row.bridged_mac, row.tx_mbps, row.rx_mbps, tei=row.tei) for row in rows]
+    return merged + [station for station in stations if station.mac not in known]
