@@ -17,6 +17,7 @@ pub mod estimate;
 pub mod ip;
 pub mod medium;
 pub mod messages;
+pub mod modem;
 pub mod planner;
 pub mod rates;
 pub mod rng;
