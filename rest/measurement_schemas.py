@@ -132,6 +132,10 @@ class RadioInterfaceSchema(Schema):
     )
     age_s = _maybe("null: never told")
     busy = _maybe("share of time")
+    busy_source = fields.String(
+        **required("how it is known; null: by the radio's driver, or nothing was read", allow_none=True),
+        validate=validate.OneOf(["sniffer", "counters", "none", None]),
+    )
     hears = fields.List(fields.String(), **required("nodes"))
     neighbours = fields.List(fields.Nested(NeighbourSchema), **required())
 

@@ -175,7 +175,7 @@ class LiveObjects:
         # A name that a back end gave stays.
         nodes = self._config.neighbours
         named = tuple(n if n.node else replace(n, node=nodes.get(n.mac, "")) for n in reading.neighbours)
-        return Interface(index, entry.name, entry.technology, entry.medium, *counters, named)
+        return Interface(index, entry.name, entry.technology, entry.medium, *counters, named, reading.busy_source)
 
 
 def _now_us() -> int:

@@ -65,10 +65,12 @@ class Readings(Protocol):
 
 def interface_document(technology: str, reading: Reading) -> Document:
     """A reading as an entry of ``interfaces``."""
+    source = {"busy_source": reading.busy_source} if reading.busy_source else {}
     return {
         "technology": technology,
         "busy_us": reading.busy_us,
         "active_us": reading.active_us,
+        **source,
         "neighbours": [
             {
                 "mac": n.mac.lower(),

@@ -85,6 +85,7 @@ INTERFACE_COLUMNS: dict[int, Callable[[Interface], Value]] = {
     4: lambda i: share(i.busy_share),
     5: lambda i: counter(i.busy_us),
     6: lambda i: counter(i.active_us),
+    7: lambda i: text(i.busy_source),
 }
 NEIGHBOUR_COLUMNS: dict[int, Callable[[Neighbour], Value]] = {
     2: lambda n: text(n.node),

@@ -59,6 +59,7 @@ class Interface:
     active_us: int
     busy_share: float
     neighbours: tuple[Neighbour, ...]
+    busy_source: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,11 +79,13 @@ class Changes:
 
 
 def _changed(told: list[Document], now: list[Document]) -> list[dict[str, Any]] | None:
-    """None if other interfaces or neighbours are there."""
+    """None if other interfaces or neighbours are there, or busy time is known by other means."""
     if [i["technology"] for i in told] != [i["technology"] for i in now]:
         return None
     found = []
     for before, interface in zip(told, now, strict=True):
+        if interface.get("busy_source") != before.get("busy_source"):
+            return None
         rows, rows_before = interface["neighbours"], before["neighbours"]
         if [row["mac"] for row in rows] != [row["mac"] for row in rows_before]:
             return None

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from hyroads.controller.access_point.model import BUSY_SOURCES
 from hyroads.controller.core.checking import MAX_USER_BYTES, is_user_name
 
 from .changes import Decoded
@@ -47,6 +48,8 @@ class RadioInterface(NamedTuple):
     busy_us: int
     active_us: int
     neighbours: tuple[RadioNeighbour, ...]
+    busy_source: str = ""
+    """How busy time is known, where that is not the radio's driver: sniffer, counters, none."""
 
 
 class RadioReport(NamedTuple):
@@ -237,7 +240,7 @@ class WholeReading:
         return RadioReport(
             None,
             time_s,
-            tuple(RadioInterface(old[0], int(busy), int(active), old[3]) for old, busy, active in rows),
+            tuple(RadioInterface(old[0], int(busy), int(active), *old[3:]) for old, busy, active in rows),
         )
 
     def changed(self, message: Mapping[str, Any]) -> RadioReport:
@@ -285,7 +288,7 @@ def _changed(before: RadioInterface, entry: Mapping[str, Any]) -> RadioInterface
         if new:
             raise ProtocolError("radio-changes: a neighbour that the whole reading does not have")
     busy_us, active_us = _whole(entry, "busy_us", MAX_COUNTER), _whole(entry, "active_us", MAX_COUNTER)
-    return RadioInterface(before.technology, busy_us, active_us, neighbours)
+    return RadioInterface(before.technology, busy_us, active_us, neighbours, before.busy_source)
 
 
 def _interface(entry: Mapping[str, Any]) -> RadioInterface:
@@ -296,7 +299,10 @@ def _interface(entry: Mapping[str, Any]) -> RadioInterface:
     if len({row.mac for row in neighbours}) < len(neighbours):
         raise ProtocolError("radio: neighbours name an address twice")
     busy_us, active_us = (_whole(entry, key, MAX_COUNTER) for key in ("busy_us", "active_us"))
-    return RadioInterface(technology, busy_us, active_us, neighbours)
+    source = entry.get("busy_source", "")
+    if source not in BUSY_SOURCES:
+        raise ProtocolError(f"radio: busy_source is not one of {', '.join(filter(None, BUSY_SOURCES))}")
+    return RadioInterface(technology, busy_us, active_us, neighbours, source)
 
 
 def _neighbour(row: Mapping[str, Any]) -> RadioNeighbour:

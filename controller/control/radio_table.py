@@ -252,6 +252,7 @@ class RadioTable:
         self._times = _Times()
         # By number of a node: which whole reading its tracks are those of, in its order, if all of them have been read.
         self._shapes, self._rows = np.zeros(0, dtype=np.int64), Ragged(np.intp)
+        self._sources: dict[Interface, str] = {}
         self._numbered: tuple[Sequence[str], IndexArray] = ((), np.zeros(0, dtype=np.intp))
         """Names, and the number of the node of each; -1: there is none."""
         self.late_s = 0.0
@@ -306,6 +307,7 @@ class RadioTable:
         self._came(known, report.time_s, now_s)
         for interface in report.interfaces:
             if (node, interface.technology) in self.place_of:
+                self._sources[node, interface.technology] = interface.busy_source
                 self._interface(known, self.place_of[node, interface.technology], interface, report.time_s, now_s)
             else:
                 known.noted["unknown-interface"] = now_s
@@ -406,6 +408,10 @@ class RadioTable:
         if at is None or tracks.frozen[at]:
             return False
         return bool(now_s - self.late_s - tracks.time_s[at] <= SILENT_S + OLD_S)
+
+    def busy_source(self, interface: Interface) -> str | None:
+        """How busy time of the last whole reading is known; None: by the radio's driver, or nothing was read."""
+        return self._sources.get(interface) or None
 
     def readings(self, interface: Interface) -> tuple[BusyReading, ...]:
         """The counters of an interface as they were read lately, oldest first; none if its radios are gone."""

@@ -338,6 +338,7 @@ class TelemetryIngest:
             "via": via,
             "age_s": age_s,
             "busy": self._sensing.last_busy.get(interface) if via is not None else None,
+            "busy_source": self.radios.busy_source(interface) if via == "radio" else None,
             "hears": sorted(self._sensing.hears(interface)),
             "neighbours": [
                 {"node": self._interface_of[row.mac][0] if row.mac in self._interface_of else None, **row._asdict()}

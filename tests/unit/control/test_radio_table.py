@@ -211,3 +211,12 @@ def test_shares_of_all_interfaces_are_those_of_each(seed: int) -> None:
                 if (known := feed.table.readings(at))
             }
             assert {at: (share, time_s) for at, share, time_s in feed.table.busy_shares(window_s)} == expected
+
+
+def test_shows_how_busy_time_is_known() -> None:
+    table = RadioTable(frozenset({("a", "plc"), WIFI}))
+    table.up("a", "boot-1", 0.0)
+    assert table.busy_source(("a", "plc")) is None
+    reading = RadioReport(None, 1.0, (RadioInterface("plc", 0, 0, (), "sniffer"), RadioInterface("wifi", 0, 0, ())))
+    table.report("a", reading, 1.0)
+    assert (table.busy_source(("a", "plc")), table.busy_source(WIFI)) == ("sniffer", None)

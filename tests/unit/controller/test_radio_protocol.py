@@ -146,3 +146,12 @@ def test_what_is_said_of_8021x() -> None:
     ):  # fmt: skip
         with pytest.raises(ProtocolError):
             parse_authentication(wrong)
+
+
+def test_source_of_busy_time_is_one_of_those_that_exist() -> None:
+    sent = interface_document("plc", Reading(1, 2, (), "counters"))
+    message = {"type": "radio", "seq": None, "time_s": 1.0, "interfaces": [sent]}
+    assert parse_radio(message).interfaces[0].busy_source == "counters"
+    for wrong in ("x", 1, None, ["sniffer"]):
+        with pytest.raises(ProtocolError, match="busy_source"):
+            parse_radio({**message, "interfaces": [{**sent, "busy_source": wrong}]})

@@ -95,7 +95,9 @@ def test_the_record_says_the_same_as_the_columns(neighbour):
 
 def small():
     neighbour = Neighbour("02:00:01:01:00:02", "b", 12_345, 0, 0.25, None, 7, "x")
-    return Snapshot("a", b"12345678", 1_000, (Interface(3, "a-wifi", "wifi", "wifi", 5, 10, 0.5, (neighbour,)),))
+    return Snapshot(
+        "a", b"12345678", 1_000, (Interface(3, "a-wifi", "wifi", "wifi", 5, 10, 0.5, (neighbour,), "sniffer"),)
+    )
 
 
 def test_protocol_by_hand():

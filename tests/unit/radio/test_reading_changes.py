@@ -182,3 +182,18 @@ def test_malformed_changes_are_refused(interfaces: Any) -> None:
     takes.take({"type": "radio", "time_s": 1.0, "interfaces": [whole]})
     with pytest.raises(ProtocolError):
         takes.changed(message)
+
+
+def test_reading_is_whole_when_busy_time_is_known_by_other_means() -> None:
+    def reading(source: str, time_s: float) -> dict[str, Any]:
+        entry = {"technology": "plc", "busy_us": 1, "active_us": 2, "busy_source": source, "neighbours": []}
+        return {"time_s": time_s, "interfaces": [entry]}
+
+    changes, held = Changes(2.0), WholeReading()
+    assert held.take(changes.message(reading("counters", 0.0), 0.0)).interfaces[0].busy_source == "counters"
+    message = changes.message(reading("counters", 0.1), 0.1)
+    assert message["type"] == "radio-changes"
+    assert held.changed(message).interfaces[0].busy_source == "counters"
+    message = changes.message(reading("sniffer", 0.2), 0.2)
+    assert message["type"] == "radio"
+    assert held.take(message).interfaces[0].busy_source == "sniffer"
