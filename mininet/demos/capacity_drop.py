@@ -125,7 +125,9 @@ def judge(stage: Stage, scene: Scenario, hold_s: float) -> None:
         ((flow, best_mbps),) = phase.targets.items()
         carried.append(scene.mean_in(number, flow, settle_s[number]))
         least = (LEAST_MODEL, None, LEAST_LEARNING, LEAST_AFTER)[number]
-        stage.check(f"{phase.title}: carried", best_mbps, carried[-1], at_least=least, at_most=1.02)
+        during = scene.moments(number, settle_s[number])
+        what = f"{phase.title}: carried"
+        stage.check(what, best_mbps, carried[-1], at_least=least, at_most=1.02, during=during)
     stage.check("after the drop: HyMAB beside the model", GAIN, part_of(carried[3], carried[1]), "times", at_least=1.0)
 
 

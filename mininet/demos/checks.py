@@ -13,6 +13,8 @@ from typing import Any
 from hyroads.mininet.live_view import LiveView, View
 
 LONG_FACTOR = 4
+# The unit of rates.
+RATE = "Mb/s"
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,8 @@ class Check:
     """When it was measured (seconds of CLOCK_MONOTONIC); None: over the whole run."""
     tcp: bool = False
     """Whether the traffic is TCP, which loses more rate than time is stolen."""
+    udp: Check | None = None
+    """The rate of UDP over the same paths directly afterwards; measured if TCP falls short beside a lane that does."""
 
     @property
     def ratio(self) -> float:
@@ -125,8 +129,12 @@ class CheckedStage:
         tcp: bool = False,
     ) -> None:
         """Adds a :class:`Check` and shows it."""
-        self.checks.append(Check(what, theory, measured, unit, at_least, at_most, during, tcp))
-        self.view.note(self.checks[-1].line())
+        self.add(Check(what, theory, measured, unit, at_least, at_most, during, tcp))
+
+    def add(self, check: Check) -> None:
+        """Adds a check and shows it."""
+        self.checks.append(check)
+        self.view.note(check.line())
 
     @property
     def ok(self) -> bool:

@@ -12,7 +12,8 @@ from collections.abc import Iterable
 from hyroads.controller.core.network import ClientMode, Network
 from hyroads.controller.core.placement import place_radios
 
-from .triangle import activate, await_multipath
+from .checks import Check
+from .triangle import activate, await_multipath, timed_tcp, udp_beside
 from .verdict import Stage
 
 FLOW = "down"
@@ -50,9 +51,10 @@ def measure(stage: Stage, title: str, gone: Iterable[str]) -> None:
     await_multipath(stage, flow.id)
     stage.view.phase(title)
     optimum = optimum_mbps(stage.declared, gone)
-    result = stage.traffic(flow.source, flow.target).tcp(stage.options.seconds, "cubic")
-    packets_mbps = result.mbps * PACKETS_OVER_PAYLOAD
-    stage.check(f"packets of TCP, {title}", optimum, packets_mbps, at_least=AT_LEAST, at_most=1.0, tcp=True)
+    result, during = timed_tcp(stage, stage.options.seconds, "cubic")
+    what, mbps = f"packets of TCP, {title}", result.mbps * PACKETS_OVER_PAYLOAD
+    check = Check(what, optimum, mbps, at_least=AT_LEAST, at_most=1.0, during=during, tcp=True)
+    stage.check_tcp(check, udp_beside(stage, what, optimum * (1 - stage.emulation.margin())))
     stage.view.note(f"     of which TCP payload: {result.mbps:.2f} Mb/s")
 
 

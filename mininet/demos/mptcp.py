@@ -21,7 +21,8 @@ from hyroads.mininet.mptcp_traffic import Hosts
 from hyroads.mininet.programs import EmulationError
 from hyroads.mininet.stack_traffic import MPTCP, Transfer
 
-from .triangle import await_multipath
+from .checks import Check
+from .triangle import TCP_AT_LEAST, await_multipath, udp_beside
 from .verdict import Stage
 
 NETWORK = "triangle"
@@ -42,6 +43,7 @@ def run(stage: Stage) -> None:
     paths = [link_ids(stage.declared, path) for path in plan.links]
     measured: dict[str, list[float]] = {OURS: [], KERNELS: []}
     hosts.announce(PORTS[1])
+    began_s = time.monotonic()
     for turn in range(1, ROUNDS + 1):
         stage.view.phase(f"{KERNELS}, turn {turn}")
         with _flows_of(stage, flow, paths):
@@ -50,9 +52,23 @@ def run(stage: Stage) -> None:
         with _flows_of(stage, flow, []):
             await_multipath(stage, flow.id)
             measured[OURS].append(_goodput(stage, hosts, 0))
-    for what, found in measured.items():
-        stage.check(what, plan.total_mbps, mean(found))
+    judge(stage, flow, plan.total_mbps, mean(measured[OURS]), (began_s, time.monotonic()))
+    stage.check(KERNELS, plan.total_mbps, mean(measured[KERNELS]))
     stage.check("labelled multipath beside MPTCP", 1.0, mean(measured[OURS]) / mean(measured[KERNELS]), "ratio", 1.0)
+
+
+def judge(stage: Stage, flow: FlowSpec, total_mbps: float, mbps: float, during: tuple[float, float]) -> None:
+    """TCP over the labelled multipath beside what the multipath carries of L2 payload."""
+    planner = Planner(stage.declared, clients_relay=False)
+    allocated = planner.plan(flow.source, flow.target, margin=stage.emulation.margin()).multipath.total_mbps
+
+    def udp() -> Check:
+        with _flows_of(stage, flow, []):
+            await_multipath(stage, flow.id)
+            return udp_beside(stage, OURS, allocated)()
+
+    check = Check(OURS, total_mbps, mbps, at_least=TCP_AT_LEAST, at_most=1.0, during=during, tcp=True)
+    stage.check_tcp(check, udp)
 
 
 @contextmanager

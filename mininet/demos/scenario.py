@@ -130,6 +130,10 @@ class Scenario:
             part += mbps if of_technology & set(names.split("+")) else 0.0
         return part / total if total else 0.0
 
+    def moments(self, phase: int, settle_s: float = REACHED_WITHIN_S) -> tuple[float, float]:
+        """When a phase was measured (CLOCK_MONOTONIC)."""
+        return self._moments(self.phases[phase].start_s + settle_s, self._end_of(phase))
+
     def _moments(self, from_s: float, to_s: float) -> tuple[float, float]:
         """Times of the recording on CLOCK_MONOTONIC."""
         return from_s + self.recording.start_s, to_s + self.recording.start_s

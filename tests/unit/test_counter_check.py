@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from hyroads.mininet.demos.checks import Check, DemoOptions
+from hyroads.mininet.demos.counter_check import Judgement, judge_rates, judge_runs
 from hyroads.mininet.demos.verdict import Stage
 from hyroads.mininet.machine import Machine, Span
 from hyroads.mininet.reference import LEAST, SAMPLE_S, TOO_SLOW, Lane
@@ -59,29 +60,105 @@ def test_stolen_time_alone_excuses_no_shortfall():
     assert "a failure" in made._conclusion() and made._conclusion().endswith("falls short of theory")
 
 
-def test_shortfall_of_the_machine_is_not_made():
+def test_rates_that_hold_beside_a_lane_that_fell_short_have_passed():
     made = stage([delivered(0.81), delivered(1.0)], lane(0.82, 0.82))
+    assert (made.ok, made.not_made) == (True, "")
+    document = made.document()
+    assert (document["ok"], document["machine"]["believable"]) == (True, True)
+    (entry,) = document["counter_checks"]
+    assert (entry["judgement"], entry["counts"], entry["least"]) == ("holds", False, 0.95)
+    assert entry["beside"] == pytest.approx(0.81 / 0.82, abs=1e-3)
+    assert "holds beside it" in made._conclusion() and made._conclusion().endswith("not judged: 0")
+
+
+def test_rate_too_near_to_its_bound_beside_the_lane_is_not_made():
+    made = stage([delivered(0.97 * 0.95 * 0.82)], lane(0.82, 0.82))
     assert made.not_made.startswith(f"{TOO_SLOW}, the plain lane beside the run carried 82% of its rate; in 4 of 4 s: ")
     assert made.document()["machine"]["believable"] is False and made.document()["ok"] is False
-    assert "does not count" in made._conclusion()
+    assert "too near to its bound" in made._conclusion()
+
+
+def test_more_runs_narrow_the_zone_that_is_undecided():
+    assert [judge_rates([found] * 1, 1.0) for found in (0.95, 0.96, 0.98, 0.99)] == [
+        Judgement.FAILURE,
+        Judgement.UNDECIDED,
+        Judgement.UNDECIDED,
+        Judgement.HOLDS,
+    ]
+    assert judge_rates([0.98] * 3, 1.0) is Judgement.HOLDS
+    assert judge_rates([0.96] * 3, 1.0) is Judgement.FAILURE
+    assert judge_rates([0.97] * 3, 1.0) is Judgement.UNDECIDED
+    # The bound scales the zone.
+    assert judge_rates([0.9 * 0.95], 0.9) is Judgement.FAILURE
+
+
+def entry(what: str, beside: float | None, least: float | None = 0.95) -> dict[str, object]:
+    return {"what": what, "beside": beside, "least": least}
+
+
+def test_runs_that_decide_nothing_by_themselves_decide_together():
+    near, late = entry("first delivered", 0.935), entry("until all is back", None, None)
+    assert judge_runs([[near, late]]) is Judgement.UNDECIDED
+    assert judge_runs([[near, late], [near], [near]]) is Judgement.HOLDS
+    low = entry("first delivered", 0.91)
+    assert judge_runs([[low], [low], [low]]) is Judgement.FAILURE
+    assert judge_runs([[late], [late]]) is Judgement.UNDECIDED
+    # In one of the runs this check held without the lane.
+    assert judge_runs([[low], [entry("second delivered", 0.99)]]) is Judgement.UNDECIDED
+    assert judge_runs([[low], [low], [low, entry("second delivered", 0.925)]]) is Judgement.FAILURE
 
 
 def test_shortfall_on_top_of_that_of_the_machine_is_a_failure():
-    assert stage([delivered(0.9 * 0.82)], lane(0.82, 0.82)).not_made == ""
+    made = stage([delivered(0.9 * 0.82)], lane(0.82, 0.82))
+    assert (made.ok, made.not_made) == (False, "")
     # Each of several programs in a row is late by itself.
-    assert stage([delivered(0.94 * 0.82)], lane(0.82, 0.82)).not_made
+    assert stage([delivered(0.94 * 0.82)], lane(0.82, 0.82)).ok
 
 
-def test_tcp_is_not_judged_beside_a_lane_that_fell_short():
-    short = Check("TCP", 10.0, 6.0, at_least=0.85, tcp=True)
-    assert stage([short], lane(0.82, 0.82)).not_made
-    assert stage([short], lane(1.0, 0.97)).not_made == ""
+def tcp(udp_ratio: float | None, ratio: float = 0.6) -> Check:
+    udp = None if udp_ratio is None else Check("UDP", 10.0, 10.0 * udp_ratio, at_least=0.95, during=(102.1, 103.9))
+    return Check("TCP", 10.0, 10.0 * ratio, at_least=0.85, during=(100.1, 101.9), tcp=True, udp=udp)
+
+
+def test_tcp_that_falls_short_is_judged_by_udp_over_the_same_paths():
+    beside = lane(0.82, 0.82, 0.82, 0.82)
+    assert stage([tcp(0.81)], beside).ok
+    planted = stage([tcp(0.73)], beside)
+    assert (planted.ok, planted.not_made) == (False, "")
+    assert "by UDP" in planted._conclusion()
+    # UDP is judged beside the lane in its own time.
+    assert not stage([tcp(0.81)], lane(0.82, 0.82, 1.0, 1.0)).ok
+    # TCP that carries next to nothing is no matter of the machine alone.
+    assert stage([tcp(0.81, ratio=0.2)], beside).not_made
+
+
+def test_tcp_without_udp_is_not_judged_beside_a_lane_that_fell_short():
+    assert stage([tcp(None)], lane(0.82, 0.82)).not_made
+    assert stage([tcp(None)], lane(1.0, 0.97)).not_made == ""
+
+
+def test_udp_is_measured_only_if_tcp_and_the_lane_fall_short():
+    measured: list[str] = []
+
+    def udp() -> Check:
+        measured.append("udp")
+        return Check("UDP", 10.0, 8.1, at_least=0.95, during=(102.1, 103.9))
+
+    for check, beside, wanted in (
+        (tcp(None, ratio=0.9), lane(0.82, 0.82), 0),
+        (tcp(None), lane(1.0, 1.0), 0),
+        (tcp(None), lane(0.82, 0.82, 0.82, 0.82), 1),
+    ):
+        made = stage([], beside)
+        made.check_tcp(check, udp)
+        assert len(measured) == wanted and (made.checks[0].udp is not None) == (wanted == 1)
 
 
 def test_rate_is_judged_beside_the_lane_at_the_same_time():
     beside = lane(1.0, 1.0, 0.5, 0.5)
-    assert stage([delivered(0.6, during=(102.1, 103.9))], beside).not_made
-    assert stage([delivered(0.6, during=(100.1, 101.9))], beside).not_made == ""
+    assert stage([delivered(0.48, during=(102.1, 103.9))], beside).ok
+    failed = stage([delivered(0.48, during=(100.1, 101.9))], beside)
+    assert (failed.ok, failed.not_made) == (False, "")
 
 
 def test_one_failure_among_checks_that_do_not_count_is_a_failure():
@@ -96,6 +173,10 @@ def test_times_and_losses_do_not_count_if_the_lane_had_a_moment_without_time():
     late = Check("until all is back", 1.0, 1.4, "s", at_most=1.0)
     lost = Check("lost", 0, 3, "packets", at_most=1.0)
     assert stage([late, lost], lane(1.0, 0.6, 1.0)).not_made
+    # Beside a rate that holds, the run has passed, and the verdict lists them.
+    held = stage([late, lost, delivered(0.97)], lane(1.0, 0.6, 1.0))
+    assert held.ok and held._conclusion().endswith("not judged: 2")
+    assert [each["judgement"] for each in held.document()["counter_checks"]] == ["open", "open"]
     assert stage([late], lane(1.0, 0.97, 1.0)).not_made == "" == stage([lost], lane(1.0, 0.97, 1.0)).not_made
 
 
