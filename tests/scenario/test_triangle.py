@@ -37,7 +37,6 @@ def verdict(hyroads, document_of) -> dict[str, dict[str, float]]:
     document = document_of(done.stdout)
     assert document["name"] == "triangle"
     assert document["ok"] is (done.returncode == 0)
-    assert document["ok"] is all(check["ok"] for check in document["checks"])
     return {check["what"]: check for check in document["checks"]}
 
 
