@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from demo_documents import counter_checks_of, judged
+from demo_documents import TRIES, counter_checks_of, judged
 from not_made import not_made
 
 from hyroads.mininet.demos.counter_check import Judgement, judge_runs
@@ -24,8 +24,6 @@ from hyroads.mininet.reference import TOO_SLOW
 
 HYROADS = [sys.executable, "-m", "hyroads.controller.cli"]
 START_TIMEOUT_S = 40.0
-# A demo on a machine too slow to be believed counts as not made: it runs so often, then its tests are skipped.
-TRIES = 3
 # All runs that were made again together, in one worker: a machine that stays slow is not waited for.
 AGAIN_S = 60.0
 _again_s: list[float] = []

@@ -7,12 +7,17 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from demo_documents import TRIES, counter_checks_of
 from network_names import network_name
 from stolen_time import slow_agents, stolen, weak_medium
+
+from hyroads.mininet.demos.counter_check import Judgement, judge_runs
+from hyroads.mininet.reference import TOO_SLOW
 
 pytestmark = pytest.mark.alone
 
@@ -70,30 +75,88 @@ def test_a_defect_is_not_excused(lab: Any, tmp_path: Path, monkeypatch: pytest.M
 
 STOLEN, SHORT = 0.2, 0.9
 MOST_S = 240.0
-FOUND, HEALTHY = (1,), (0, 2)
-# Not "mesh" and "mptcp": with TCP alone a shortfall cannot be told from that of the machine.
-DEMOS = ("two-flows", "competing", "shares", "reservation", "external", "triangle", "capacity-drop")
+DEMOS = (
+    "two-flows",
+    "competing",
+    "shares",
+    "reservation",
+    "external",
+    "triangle",
+    "capacity-drop",
+    "mesh",
+    "mptcp",
+    "office",
+)
+PASSED, FOUND, NOT_MADE = 0, 1, 2
+# Of ten healthy demos, after the runs that a test of a demo gets.
+MOST_NOT_MADE = 2
 
 
-def status_beside_stolen_time(name: str, folder: Path, **environment: str) -> int:
-    """The exit status of a demo while a fifth of all processors is taken."""
+@pytest.fixture(scope="module")
+def outcomes(request: pytest.FixtureRequest) -> Iterator[dict[tuple[str, str], list[int]]]:
+    """The exit status of each run by demo and kind, the last one as it was judged; shown as a table at the end."""
+    found: dict[tuple[str, str], list[int]] = {}
+    yield found
+    words = {PASSED: "passed", FOUND: "failed", NOT_MADE: "not made"}
+    lines = [f"{name:<14} {kind:<8} {', '.join(words[each] for each in runs)}" for (name, kind), runs in found.items()]
+    with request.config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
+        print("", f"beside {STOLEN:.0%} stolen time, run by run:", *lines, sep="\n")
+
+
+def runs_beside_stolen_time(name: str, folder: Path, **environment: str) -> list[int]:
+    """The exit statuses of a demo while a share of all processors is taken: again until one run, or all, decide."""
     length = ("--minutes", "0.25") if name == "office" else ("--seconds", "6" if name == "capacity-drop" else "4")
-    words = ("demo", name, "--json", "--publish", "0", "--name", network_name("stolen"), "--out", str(folder), *length)
-    with stolen(STOLEN, MOST_S):
-        done = subprocess.run(
-            [*HYROADS, *words], capture_output=True, text=True, timeout=MOST_S, env={**os.environ, **environment}
-        )
-    print(done.stderr[-3000:], done.stdout[-6000:])
-    return done.returncode
+    words = ("demo", name, "--json", "--publish", "0", "--name", network_name("stolen"), *length)
+    statuses, runs = [], []
+    while len(runs) < TRIES:
+        with stolen(STOLEN, MOST_S):
+            done = subprocess.run(
+                [*HYROADS, *words, "--out", str(folder / str(len(runs)))],
+                capture_output=True,
+                text=True,
+                timeout=MOST_S,
+                env={**os.environ, **environment},
+            )
+        print(done.stderr[-3000:], done.stdout[-6000:])
+        runs.append(counter_checks_of(done.stdout))
+        statuses.append(done.returncode)
+        if done.returncode != NOT_MADE:
+            return statuses
+        assert TOO_SLOW in done.stderr
+        if (found := judge_runs(runs)) is not Judgement.UNDECIDED:
+            return [*statuses[:-1], PASSED if found is Judgement.HOLDS else FOUND]
+    return statuses
 
 
-@pytest.mark.parametrize("name", [DEMOS[0], *(pytest.param(name, marks=pytest.mark.nightly) for name in DEMOS[1:])])
-def test_shortfall_of_ten_percent_is_found_beside_stolen_time(name: str, tmp_path: Path) -> None:
+NIGHTLY = [DEMOS[0], *(pytest.param(name, marks=pytest.mark.nightly) for name in DEMOS[1:])]
+
+
+def skip_without_mptcp(name: str) -> None:
+    if name == "mptcp" and not Path("/proc/sys/net/mptcp/pm_type").exists():
+        pytest.skip("this kernel has no MPTCP")
+
+
+@pytest.mark.parametrize("name", NIGHTLY)
+def test_shortfall_of_ten_percent_is_found_beside_stolen_time(
+    name: str, tmp_path: Path, outcomes: dict[tuple[str, str], list[int]]
+) -> None:
+    skip_without_mptcp(name)
     agents = slow_agents(tmp_path / "agents", SHORT)
-    assert status_beside_stolen_time(name, tmp_path / "out", PYTHONPATH=str(agents)) in FOUND
+    found = outcomes[name, "planted"] = runs_beside_stolen_time(name, tmp_path, PYTHONPATH=str(agents))
+    assert found[-1] == FOUND
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("name", (*DEMOS, "mesh", "mptcp", "office"))
-def test_healthy_demo_does_not_fail_beside_stolen_time(name: str, tmp_path: Path) -> None:
-    assert status_beside_stolen_time(name, tmp_path / "out") in HEALTHY
+@pytest.mark.parametrize("name", DEMOS)
+def test_healthy_demo_does_not_fail_beside_stolen_time(
+    name: str, tmp_path: Path, outcomes: dict[tuple[str, str], list[int]]
+) -> None:
+    skip_without_mptcp(name)
+    found = outcomes[name, "healthy"] = runs_beside_stolen_time(name, tmp_path)
+    assert found[-1] != FOUND
+
+
+@pytest.mark.nightly
+def test_nearly_all_healthy_demos_are_decided_beside_stolen_time(outcomes: dict[tuple[str, str], list[int]]) -> None:
+    found = [runs[-1] for (_, kind), runs in outcomes.items() if kind == "healthy"]
+    assert found.count(NOT_MADE) <= MOST_NOT_MADE, outcomes
