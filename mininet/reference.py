@@ -1,12 +1,16 @@
 """A plain lane beside a run: how much of its rate a paced forwarder carries that has nothing to do with HyRoads.
 
-    python -m hyroads.mininet.reference FILE [--realtime]      in a network namespace of its own, until it is killed
+    python -m hyroads.mininet.reference FILE [--realtime] [--shaped]      in a network namespace of its own, until it is
+    killed
 
 A sender puts frames on a veth pair. A forwarder with the priority of agents and medium takes them off, paces them as an
 agent paces a path (a late forwarder catches up by ``BURST_S`` and no more), and puts them on a second veth pair. When a
 demo falls short, this lane decides whether the machine or HyRoads is the cause: it has no controller, no agents, no
 switch and no medium, but needs its processor time at the same moments. Every ``SAMPLE_S`` it appends the time and the
 bytes forwarded so far to FILE.
+
+``--shaped`` is for demos whose links the kernel shapes: a token bucket of the same kind paces the second veth pair, and
+the forwarder sends as fast as that takes frames.
 """
 
 from __future__ import annotations
@@ -36,6 +40,7 @@ BURST_S = 0.002
 ARREARS_S = 0.02
 TICK_S = 0.002
 QUEUE_BYTES = 1 << 17
+_BUCKET_BYTES, _BUCKET_QUEUE_BYTES = 3200, 75_000
 SAMPLE_S = 0.05
 WINDOW_S = 0.4
 # A lane that carries less of its rate has fallen short.
@@ -68,6 +73,10 @@ class Lane:
         inside = moments[bisect_left(moments, from_s) : bisect_left(moments, to_s)]
         return min((self.ratio(at_s, at_s + WINDOW_S) for at_s in inside if at_s + WINDOW_S <= to_s), default=1.0)
 
+    def missing_s(self, from_s: float, to_s: float) -> float:
+        """How long the lane would have needed for what it did not carry between two moments."""
+        return (1 - self.ratio(from_s, to_s)) * max(0.0, to_s - from_s)
+
     @property
     def why_slow(self) -> str:
         """Why figures of the run cannot be believed if they fall short; empty if the lane never fell short."""
@@ -88,9 +97,10 @@ def carried(ratio: float) -> str:
 class Reference:
     """The lane as a program beside a run; a context manager. ``directory`` takes its file and log."""
 
-    def __init__(self, directory: Path, *, realtime: bool = True) -> None:
+    def __init__(self, directory: Path, *, realtime: bool = True, shaped: bool = False) -> None:
         self._file = directory / "reference.txt"
-        module = [sys.executable, "-m", __name__, str(self._file), *(["--realtime"] if realtime else [])]
+        options = [*(["--realtime"] if realtime else []), *(["--shaped"] if shaped else [])]
+        module = [sys.executable, "-m", __name__, str(self._file), *options]
         self._program = Program("reference", ["unshare", "--net", *module], directory / "reference.log")
 
     def __enter__(self) -> Self:
@@ -137,9 +147,19 @@ def _send() -> None:
             outlet.send(frame)
 
 
-def _forward(path: Path) -> None:
-    """Paces frames from one veth pair to the next, and writes samples, until it is killed."""
+def _shape(device: str) -> None:
+    """A token bucket as those of a client's interfaces (client_stack.py)."""
+    shape = ["burst", str(_BUCKET_BYTES), "limit", str(_BUCKET_QUEUE_BYTES)]
+    run("tc", "qdisc", "replace", "dev", device, "root", "tbf", "rate", f"{RATE_MBPS:g}mbit", *shape)
+
+
+def _forward(path: Path, *, shaped: bool) -> None:
+    """Forwards frames from one veth pair to the next, paced unless that is shaped, and writes samples, until it is
+    killed."""
     inlet, outlet = _raw("r1", _ALL), _raw("r2")
+    if shaped:
+        # Sending waits for room in the bucket's queue.
+        outlet.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _BUCKET_QUEUE_BYTES // 2)
     inlet.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, QUEUE_BYTES)
     frame_s = FRAME_BYTES * 8e-6 / RATE_MBPS
     due_s, sample_s, forwarded = time.monotonic(), 0.0, 0
@@ -156,22 +176,25 @@ def _forward(path: Path) -> None:
                 continue
             outlet.send(inlet.recv(2 * FRAME_BYTES))
             forwarded += FRAME_BYTES
-            due_s = max(due_s, time.monotonic() - BURST_S) + frame_s
+            due_s = now_s if shaped else max(due_s, time.monotonic() - BURST_S) + frame_s
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """The program."""
     parser = argparse.ArgumentParser(prog="python -m hyroads.mininet.reference")
     parser.add_argument("file", type=Path)
-    parser.add_argument("--realtime", action="store_true")
+    for option in ("--realtime", "--shaped"):
+        parser.add_argument(option, action="store_true")
     given = parser.parse_args(arguments)
     _veth("r0", "r1")
     _veth("r2", "r3")
+    if given.shaped:
+        _shape("r2")
     sender = subprocess.Popen([sys.executable, "-c", f"from {__spec__.name} import _send; _send()"])
     try:
         if given.realtime:
             os.sched_setscheduler(0, os.SCHED_FIFO | os.SCHED_RESET_ON_FORK, os.sched_param(PRIORITY))
-        _forward(given.file)
+        _forward(given.file, shaped=given.shaped)
     finally:
         sender.kill()
         sender.wait()

@@ -127,7 +127,8 @@ def judge(stage: Stage, scene: Scenario, hold_s: float) -> None:
         least = (LEAST_MODEL, None, LEAST_LEARNING, LEAST_AFTER)[number]
         during = scene.moments(number, settle_s[number])
         what = f"{phase.title}: carried"
-        stage.check(what, best_mbps, carried[-1], at_least=least, at_most=1.02, during=during)
+        learns = flow == BANDIT
+        stage.check(what, best_mbps, carried[-1], at_least=least, at_most=1.02, during=during, adapts=learns)
     stage.check("after the drop: HyMAB beside the model", GAIN, part_of(carried[3], carried[1]), "times", at_least=1.0)
 
 

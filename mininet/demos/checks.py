@@ -44,8 +44,8 @@ class Check:
     at_most: float | None = None
     during: tuple[float, float] | None = None
     """When it was measured (seconds of CLOCK_MONOTONIC); None: over the whole run."""
-    tcp: bool = False
-    """Whether the traffic is TCP, which loses more rate than time is stolen."""
+    adapts: bool = False
+    """Whether the traffic adapts by itself (TCP, a policy that learns), so that it loses more than time is stolen."""
     udp: Check | None = None
     """The rate of UDP over the same paths directly afterwards; measured if TCP falls short beside a lane that does."""
 
@@ -126,10 +126,10 @@ class CheckedStage:
         at_least: float | None = None,
         at_most: float | None = None,
         during: tuple[float, float] | None = None,
-        tcp: bool = False,
+        adapts: bool = False,
     ) -> None:
         """Adds a :class:`Check` and shows it."""
-        self.add(Check(what, theory, measured, unit, at_least, at_most, during, tcp))
+        self.add(Check(what, theory, measured, unit, at_least, at_most, during, adapts))
 
     def add(self, check: Check) -> None:
         """Adds a check and shows it."""

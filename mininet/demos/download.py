@@ -22,7 +22,8 @@ from hyroads.mininet.file_server import content
 from hyroads.mininet.isolation import run_isolated
 from hyroads.mininet.programs import HYROADS, EmulationError, Program, check_prerequisites, run, wait_until
 
-from .checks import CheckedStage, DemoOptions
+from .checks import DemoOptions
+from .judged_stage import JudgedStage
 
 RATES_MBPS = {"plc0": 20.0, "wlan0": 30.0}
 # Of an Ethernet frame of 1514 bytes TCP leaves 1448 to a file.
@@ -78,7 +79,7 @@ def _route(namespace: str | None, k: int) -> None:
     run("ip", *where, "route", "replace", *gateway, "table", str(100 + k))
 
 
-class _Demo(CheckedStage):
+class _Demo(JudgedStage):
     """The laptop's part, inside its namespace."""
 
     def __init__(self, how: DemoOptions, folder: Path, server: str) -> None:
@@ -98,13 +99,13 @@ class _Demo(CheckedStage):
             "file server", [*inside, *words, "--file", str(self._folder / "served")], self._folder / "server.log"
         ).start()
         wait_until("the file server", self._is_served, 10.0)
-        with self.view:
+        with self.beside(self._folder, shaped=True), self.view:
             self.view.phase(f"a file of {self._bytes / 1e6:.0f} MB over {' and '.join(RATES_MBPS)}")
             self._fetch_over_both()
             self._aria2()
             self._fetch_while_one_goes()
             self._proxy()
-        return self.finish()
+        return self.conclude()
 
     def _is_served(self) -> bool:
         words = ["curl", "-sSf", "-o", "/dev/null", "-r", "0-9", self._url]

@@ -94,7 +94,9 @@ class Takeovers:
             at_s = event.at_s - self.record.start_s
             before = self.record.mean_delivered(TCP, at_s - BEFORE_S + 0.5, at_s)
             after = self.record.mean_delivered(TCP, at_s, at_s + 1.0)
-            self.stage.check(f"{event.title}: TCP in the second after", before, after, at_least=TCP_AT_LEAST, tcp=True)
+            self.stage.check(
+                f"{event.title}: TCP in the second after", before, after, at_least=TCP_AT_LEAST, adapts=True
+            )
 
     def check_flows(self) -> None:
         """Every confirmed flow is there, at each controller; no number twice."""

@@ -151,7 +151,7 @@ def judge(stage: Stage, upload: MptcpUpload, steps: Sequence[Step]) -> None:
     crowded_s = longest_crowded_s(steps)
     stage.check("both radios at one while others give more", MOVES_WITHIN_S, crowded_s, "s", at_most=1.0)
     best_mbps = sum(step.best_mbps for step in steps) / len(steps)
-    stage.check("goodput beside the best placement", best_mbps, upload.mbps(begin_s, end_s), at_least=0.6, tcp=True)
+    stage.check("goodput beside the best placement", best_mbps, upload.mbps(begin_s, end_s), at_least=0.6, adapts=True)
 
 
 def longest_crowded_s(steps: Sequence[Step]) -> float:

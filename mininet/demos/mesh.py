@@ -53,7 +53,7 @@ def measure(stage: Stage, title: str, gone: Iterable[str]) -> None:
     optimum = optimum_mbps(stage.declared, gone)
     result, during = timed_tcp(stage, stage.options.seconds, "cubic")
     what, mbps = f"packets of TCP, {title}", result.mbps * PACKETS_OVER_PAYLOAD
-    check = Check(what, optimum, mbps, at_least=AT_LEAST, at_most=1.0, during=during, tcp=True)
+    check = Check(what, optimum, mbps, at_least=AT_LEAST, at_most=1.0, during=during, adapts=True)
     stage.check_tcp(check, udp_beside(stage, what, optimum * (1 - stage.emulation.margin())))
     stage.view.note(f"     of which TCP payload: {result.mbps:.2f} Mb/s")
 

@@ -67,7 +67,7 @@ def judge(stage: Stage, flow: FlowSpec, total_mbps: float, mbps: float, during: 
             await_multipath(stage, flow.id)
             return udp_beside(stage, OURS, allocated)()
 
-    check = Check(OURS, total_mbps, mbps, at_least=TCP_AT_LEAST, at_most=1.0, during=during, tcp=True)
+    check = Check(OURS, total_mbps, mbps, at_least=TCP_AT_LEAST, at_most=1.0, during=during, adapts=True)
     stage.check_tcp(check, udp)
 
 

@@ -20,7 +20,8 @@ from hyroads.mininet.control_sockets import StackError
 from hyroads.mininet.isolation import run_isolated
 from hyroads.mininet.programs import check_prerequisites, find_program, run
 
-from .checks import CheckedStage, DemoOptions
+from .checks import DemoOptions
+from .judged_stage import JudgedStage
 
 TOOLS = ("ip", "tc", "nft", "ping")
 
@@ -45,7 +46,7 @@ class InterfaceRates:
         return [table]
 
 
-class StackStage(CheckedStage):
+class StackStage(JudgedStage):
     """What a demo is given: client stacks one at a time, under the name of its ``network``, and its checks."""
 
     def __init__(self, name: str, options: DemoOptions, network: str, directory: Path) -> None:
@@ -102,10 +103,13 @@ def run_stack_demo(
     how: DemoOptions,
     uplinks: Sequence[Uplink],
     say: Callable[[str], None],
+    *,
+    shaped: bool = False,
 ) -> int:
     """Runs a demo (``names``: its own, that of its network) in namespaces of its own; returns the exit status.
 
-    ``uplinks`` are the most that it makes at a time. Nothing is left of it afterwards, however it ends.
+    ``uplinks`` are the most that it makes at a time. ``shaped``: the kernel alone carries the packets of this demo, so
+    the lane beside it is one that the kernel shapes. Nothing is left of it afterwards, however it ends.
     """
     check_prerequisites(TOOLS)
     for program in ("hyroads-client", "hyroads-medium"):
@@ -121,9 +125,9 @@ def run_stack_demo(
 
         def work() -> int:
             stage = StackStage(name, how, network, directory.path)
-            with stage.view:
+            with stage.beside(directory.path, shaped=shaped), stage.view:
                 demo(stage)
-            return stage.finish()
+            return stage.conclude()
 
         return run_isolated(run_directory.NETNS_ROOT / root, work)
     finally:

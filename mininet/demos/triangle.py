@@ -75,7 +75,7 @@ def single_path(stage: Stage, source: str, target: str, theory: Theory) -> None:
     stage.view.phase("one TCP flow on the best single path")
     result, during = timed_tcp(stage, stage.options.seconds, "cubic")
     what, least, most = "TCP cubic on the single path", SINGLE_AT_LEAST, 1.0
-    check = Check(what, theory.single_mbps, result.mbps, at_least=least, at_most=most, during=during, tcp=True)
+    check = Check(what, theory.single_mbps, result.mbps, at_least=least, at_most=most, during=during, adapts=True)
 
     def plain_udp() -> Check:
         began_s = time.monotonic()
@@ -147,12 +147,12 @@ def tcp(stage: Stage, theory: Theory, seconds: float, algorithm: str, *, stable:
     stage.view.phase(what)
     result, during = timed_tcp(stage, seconds, algorithm)
     whole_mbps, least = theory.multipath_mbps, TCP_AT_LEAST
-    check = Check(what, whole_mbps, result.mbps, at_least=least, at_most=1.0, during=during, tcp=True)
+    check = Check(what, whole_mbps, result.mbps, at_least=least, at_most=1.0, during=during, adapts=True)
     stage.check_tcp(check, udp_beside(stage, what, theory.allocated_mbps))
     if stable:
         windows = ten_second_means(result.per_second_mbps)
         worst_mbps = min(windows, default=0.0)
-        stage.check("  its worst ten seconds", whole_mbps, worst_mbps, at_least=0.8, during=during, tcp=True)
+        stage.check("  its worst ten seconds", whole_mbps, worst_mbps, at_least=0.8, during=during, adapts=True)
 
 
 def udp_beside(stage: Stage, what: str, allocated_mbps: float) -> Callable[[], Check]:

@@ -13,7 +13,6 @@ from functools import cached_property
 from typing import Any
 
 from hyroads.controller.core.addressing import Addressing
-from hyroads.controller.core.errors import HyroadsError
 from hyroads.controller.core.network import FlowSpec, Network
 from hyroads.controller.core.optimum import JointOptimum, joint_optimum
 from hyroads.controller.files.documents import read_file
@@ -21,15 +20,13 @@ from hyroads.controller.ofp.intents import attached_only, default_places
 from hyroads.mininet.emulation import Emulation
 from hyroads.mininet.live_view import Sampler
 from hyroads.mininet.machine import Machine, MachineWatch
-from hyroads.mininet.programs import EmulationError
-from hyroads.mininet.reference import LEAST, TOO_SLOW, Lane, Reference, carried
 from hyroads.mininet.run_directory import find_network
 from hyroads.mininet.runner import RunOptions, run_network
 from hyroads.mininet.traffic import Traffic
 
 from . import find_demo
-from .checks import Check, CheckedStage, DemoOptions
-from .counter_check import CounterCheck, Judgement, are_decided, counter_checks
+from .checks import DemoOptions
+from .judged_stage import JudgedStage
 
 
 @dataclass(frozen=True)
@@ -65,7 +62,7 @@ class Theory:
         return shares
 
 
-class Stage(CheckedStage):
+class Stage(JudgedStage):
     """Where a demo with a controller runs: the emulation, traffic, and the checks so far."""
 
     def __init__(self, name: str, emulation: Emulation, options: DemoOptions, declared: Network) -> None:
@@ -73,10 +70,6 @@ class Stage(CheckedStage):
         self.emulation = emulation
         self.declared = declared
         self.machine = Machine(())
-        self.lane = Lane()
-        """The plain lane beside the run, which decides whether a check that falls short counts."""
-        self.look_at_lane: Callable[[], Lane] = lambda: self.lane
-        """Returns what the lane has carried so far, while the demo runs."""
 
     @cached_property
     def _sampler(self) -> Sampler:
@@ -109,46 +102,11 @@ class Stage(CheckedStage):
 
         return Traffic(self.emulation, source, target, tick)
 
-    def check_tcp(self, check: Check, udp: Callable[[], Check]) -> None:
-        """Adds the check of a TCP rate, which has ``during``.
-
-        Where it falls short beside a lane that falls short, ``udp`` measures UDP over the same paths to decide.
-        """
-        assert check.tcp and check.during is not None  # noqa: S101 - a mistake of the demo
-        if not check.ok and self.look_at_lane().ratio(*check.during) < LEAST:
-            self.view.phase(f"{check.what}: UDP over the same paths, as the machine is slow")
-            check = replace(check, udp=udp())
-        self.add(check)
-
-    @property
-    def ok(self) -> bool:
-        """Whether all checks hold, or hold beside what the machine gave the plain lane."""
-        return bool(self.checks) and not self.not_made and not any(each.counts for each in self.counter_checks)
-
-    @property
-    def not_made(self) -> str:
-        """Why the run counts as not made, neither passed nor failed; empty if it counts.
-
-        A run whose checks hold has passed, however slow the machine was. One that falls short counts if a check falls
-        short of the plain lane beside it, too, or if its rates hold beside the lane.
-        """
-        found = self.counter_checks
-        if not found or any(each.counts for each in found) or are_decided(self.checks, found):
-            return ""
-        slow = f"; {self.machine.why}" if self.machine.why else ""
-        return f"{TOO_SLOW}, {carried(min(each.reference for each in found))}{slow}"
-
-    @property
-    def counter_checks(self) -> list[CounterCheck]:
-        """What the plain lane says to each check that falls short."""
-        return counter_checks(self.checks, self.lane)
-
     def document(self) -> dict[str, Any]:
         """What ``--json`` prints and ``result.json`` holds (docs/reference/emulation.md)."""
         known = "measured" if self.emulation.options.measured else "file"
         machine = self.machine.document(believable=not self.not_made)
-        found = [each.document() for each in self.counter_checks]
-        return {**super().document(), "capacities": known, "machine": machine, "counter_checks": found}
+        return {**super().document(), "capacities": known, "machine": machine}
 
     def write_verdict(self) -> None:
         """The checks as a CSV file beside the others, if the demo wrote any."""
@@ -166,15 +124,10 @@ class Stage(CheckedStage):
             return " (the controller knew only what emulated radios measured)"
         return " (the controller knew the capacities of the file)"
 
-    def _conclusion(self) -> str:
-        if found := self.counter_checks:
-            end = f"not made: {self.not_made}" if self.not_made else super()._conclusion()
-            if self.ok:
-                count = sum(each.judgement is Judgement.OPEN for each in found)
-                end = f"as theory says beside what the plain lane carried; checks not judged: {count}"
-            return "\n  ".join([*(each.line() for each in found), end])
-        slow = f", though the machine was slow {self.machine.why}" if self.ok and self.machine.why else ""
-        return super()._conclusion() + slow
+    @property
+    def why_slow(self) -> str:
+        """What the watch over the machine found."""
+        return self.machine.why
 
 
 def network_of(name: str, how: DemoOptions) -> Network:
@@ -197,26 +150,12 @@ def run_demo(name: str, how: DemoOptions, options: RunOptions, network_name: str
 
     def body(emulation: Emulation) -> int:
         stage = Stage(name, emulation, how, network)
-        reference = Reference(emulation.directory, realtime=emulation.options.realtime)
-        stage.look_at_lane = reference.lane
-        with MachineWatch(emulation) as watch, reference, stage.view:
-            _perform(demo, stage, reference)
-        stage.machine, stage.lane = watch.result(), reference.lane()
+        beside = stage.beside(emulation.directory, realtime=emulation.options.realtime)
+        with MachineWatch(emulation) as watch, beside, stage.view:
+            demo.run(stage)
+        stage.machine = watch.result()
         stage.write_verdict()
-        status = stage.finish()
-        if stage.not_made:
-            raise EmulationError(f"demo {name} not made: {stage.not_made}")
-        return status
+        return stage.conclude()
 
     # The demo declares its flows itself, when it is their turn.
     return run_network(replace(network, flows=()), network_name, body, options, say)
-
-
-def _perform(demo: Any, stage: Stage, reference: Reference) -> None:
-    """Runs the demo; an EmulationError says so if the plain lane fell short before it."""
-    try:
-        demo.run(stage)
-    except HyroadsError as error:
-        if why := reference.lane().why_slow:
-            raise EmulationError(f"{error}; {TOO_SLOW}, {why}") from error
-        raise

@@ -19,7 +19,7 @@ def test_rate_that_holds_beside_the_lane_has_its_ratio_beside_it():
     held, other = judged(document(beside=0.951))["checks"]
     assert (
         held["ok"]
-        and held["ratio"] == pytest.approx(0.951 / (1 - 0.2 * 0.18))
+        and held["ratio"] == pytest.approx(0.951 / (1 - 0.18 * 0.18))
         and held["measured"] == 10 * held["ratio"]
     )
     assert other == {"what": "other", **CHECK}
