@@ -1,8 +1,9 @@
-"""Processor time taken from everything else; planted faults: a medium, or agents, that carry less than they should."""
+"""Processor time taken from everything else; planted faults: a medium, agents or shaped links that carry too little."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from hyroads.mininet.programs import find_program
+from hyroads.mininet.reference import RATE_MBPS
 
 # Takes a share of one processor, in each 100 ms once, before everything else, and ends by itself.
 BURNER = """
@@ -43,6 +45,17 @@ if 'controller' in sys.orig_argv:
     configs._number_text = lambda mbps: number_text(None if mbps is None else {factor} * mbps)
 """
 
+# In the place of tc: each rate is a part of what is asked for, but that of the plain lane.
+SHAPER = """#!{python}
+import os, re, sys
+words = sys.argv[1:]
+for k, word in enumerate(words[:-1]):
+    found = re.fullmatch(r"([0-9.]+)([km]bit)", words[k + 1])
+    if word == "rate" and found and words[k + 1] != {lane!r}:
+        words[k + 1] = f"{{round(float(found[1]) * (1000 if found[2] == 'mbit' else 1) * {factor})}}kbit"
+os.execv({program!r}, [{program!r}, *words])
+"""
+
 
 @contextmanager
 def stolen(share: float, most_s: float) -> Iterator[None]:
@@ -65,6 +78,17 @@ def weak_medium(folder: Path, factor: float) -> Path:
     medium = folder / "hyroads-medium"
     medium.write_text(MEDIUM.format(python=sys.executable, factor=factor, program=find_program("hyroads-medium")))
     medium.chmod(0o755)
+    return folder
+
+
+def slow_shapers(folder: Path, factor: float) -> Path:
+    """A folder for PATH with which links that the kernel shapes have the part ``factor`` of their rates."""
+    folder.mkdir()
+    program = shutil.which("tc", path=os.environ.get("PATH", os.defpath) + ":/usr/sbin:/sbin")
+    shaper = folder / "tc"
+    lane = f"{RATE_MBPS:g}mbit"
+    shaper.write_text(SHAPER.format(python=sys.executable, factor=factor, lane=lane, program=program))
+    shaper.chmod(0o755)
     return folder
 
 
