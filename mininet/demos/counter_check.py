@@ -35,6 +35,8 @@ LEAST_DOUBT = 1e-3
 # Doubts below the expected figure at which one rate is a failure by itself. No rate has more weight among others.
 ALONE = 3.5
 MOST_WEIGHT = 2.0
+# Runs that confirm a failure beside a lane that fell short.
+CONFIRMED = 2
 # TCP that carries less than this part of its bound x lane is undecided, whatever UDP carries.
 LEAST_TCP = 0.5
 # Units of what the controller knows or not, however late it is.
@@ -114,12 +116,23 @@ def judge_rates(deviations: Sequence[float]) -> Judgement:
 
 
 def judge_runs(runs: Sequence[Sequence[Mapping[str, Any]]]) -> Judgement:
-    """The outcome of several runs of one demo, none of which decided by itself.
+    """The outcome of several runs of one demo, none of which has passed.
 
-    ``runs`` has the entry ``counter_checks`` of each document.
+    ``runs`` has the entry ``counter_checks`` of each document. A failure that the machine has no part in is one at
+    once. Rates that fail beside a lane that fell short do so in ``CONFIRMED`` runs: programs that take their processors
+    from the switches of a demo, and not from the lane, come and go. Runs that are undecided are judged together.
     """
+    failures = [[each for each in run if each["counts"]] for run in runs]
+    failed = sum(1 for run in failures if run)
+    if failed >= CONFIRMED or not all(_is_spoilt(each) for run in failures for each in run):
+        return Judgement.FAILURE
     found = [each["deviation"] for run in runs for each in run if each["deviation"] is not None]
-    return judge_rates(found) if found else Judgement.UNDECIDED
+    return judge_rates(found) if found and not failed else Judgement.UNDECIDED
+
+
+def _is_spoilt(entry: Mapping[str, Any]) -> bool:
+    """Whether the machine has a part in a failure."""
+    return entry["deviation"] is not None and entry["reference"] < LEAST
 
 
 def counter_checks(checks: Sequence[Check], lane: Lane) -> list[CounterCheck]:

@@ -16,10 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from demo_documents import TRIES, counter_checks_of, judged
+from demo_documents import NOT_MADE, judged, status_of
 from not_made import not_made
 
-from hyroads.mininet.demos.counter_check import Judgement, judge_runs
 from hyroads.mininet.reference import TOO_SLOW
 
 HYROADS = [sys.executable, "-m", "hyroads.controller.cli"]
@@ -27,7 +26,6 @@ START_TIMEOUT_S = 40.0
 # All runs that were made again together, in one worker: a machine that stays slow is not waited for.
 AGAIN_S = 60.0
 _again_s: list[float] = []
-COULD_NOT_RUN = 2
 # Scenarios run side by side (scripts/test.sh): each holds its share of the lock "turn". A demo that is made again takes
 # all of it, so that nothing runs beside it; who waits for that holds the door shut for those who come later.
 _LOCKS = Path(tempfile.gettempdir()) / f"hyroads-scenarios-{os.geteuid()}"
@@ -184,24 +182,22 @@ def run_hyroads(
 ) -> subprocess.CompletedProcess[str]:
     """A command, to its end; again, with nothing beside it, if the machine was too slow to believe what it found.
 
-    Runs of a demo that decide nothing one by one may decide together: the last one then has their exit status.
+    Runs of a demo on a slow machine are judged together: the last one then has the exit status of them all.
     """
-    runs = []
-    for attempt in range(TRIES):
+    runs: list[tuple[int, str, str]] = []
+    while True:
         began_s = time.monotonic()
-        with _alone() if attempt else nullcontext():
+        with _alone() if runs else nullcontext():
             done = run_once(*arguments, timeout_s=timeout_s, prefix=prefix)
-        if done.returncode != COULD_NOT_RUN or TOO_SLOW not in done.stderr:
-            return done
-        runs.append(counter_checks_of(done.stdout))
-        if (found := judge_runs(runs)) is not Judgement.UNDECIDED:
-            done.returncode = 0 if found is Judgement.HOLDS else 1
-            return done
-        if attempt:
+        if runs:
             _again_s.append(time.monotonic() - began_s)
-        if sum(_again_s) > AGAIN_S:
-            break
-    raise not_made(f", {attempt + 1} times: {done.stderr.strip().splitlines()[-1]}")
+        runs.append((done.returncode, done.stdout, done.stderr))
+        status = status_of(runs)
+        if status is not None and (status != NOT_MADE or TOO_SLOW not in done.stderr):
+            done.returncode = status
+            return done
+        if status is not None or sum(_again_s) > AGAIN_S:
+            raise not_made(f", {len(runs)} times: {(done.stderr.strip().splitlines() or [''])[-1]}")
 
 
 def run_once(

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from not_made import not_made
 
-from hyroads.mininet.demos.counter_check import expected
+from hyroads.mininet.demos.counter_check import Judgement, expected, judge_runs
 from hyroads.mininet.reference import TOO_SLOW
 
 # A demo on a machine that is too slow runs this many times, then its tests are not made.
 TRIES = 3
+PASSED, FAILED, NOT_MADE = 0, 1, 2
 _SPOILT = frozenset({"ok", "ratio", "measured"})
 
 
@@ -32,6 +34,21 @@ def counter_checks_of(text: str) -> list[dict[str, Any]]:
         return list(document.get("counter_checks", []))
     except (ValueError, IndexError, AttributeError):
         return []
+
+
+def status_of(runs: Sequence[tuple[int, str, str]]) -> int | None:
+    """The exit status that runs of a demo have together, the last of which has just ended; None: it runs again.
+
+    Each run has its exit status and what it wrote to stdout and stderr. Outcomes of the machine are ``NOT_MADE``.
+    """
+    status, _, error = runs[-1]
+    found = [counter_checks_of(each) for _, each, _ in runs]
+    if not (status == FAILED and found[-1]) and not (status == NOT_MADE and TOO_SLOW in error):
+        return status
+    judgement = judge_runs(found)
+    if judgement is not Judgement.UNDECIDED:
+        return PASSED if judgement is Judgement.HOLDS else FAILED
+    return NOT_MADE if len(runs) >= TRIES else None
 
 
 def judged(document: dict[str, Any]) -> dict[str, Any]:

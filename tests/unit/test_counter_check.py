@@ -132,17 +132,29 @@ def test_recorded_runs_beside_stolen_time_are_decided_rightly(name: str):
     assert (judge_rates(healthy), judge_rates(planted)) == (Judgement.HOLDS, Judgement.FAILURE)
 
 
-def entry(what: str, deviation: float | None) -> dict[str, object]:
-    return {"what": what, "deviation": deviation}
+def entry(deviation: float | None, reference: float = 0.82, *, counts: bool = False) -> dict[str, object]:
+    return {"deviation": deviation, "reference": reference, "counts": counts}
 
 
 def test_runs_that_decide_nothing_by_themselves_decide_together():
-    near, late = entry("first delivered", 0.7), entry("until all is back", None)
+    near, low, late = entry(0.7), entry(-0.7), entry(None)
     assert judge_runs([[near, late]]) is Judgement.UNDECIDED
     assert judge_runs([[near, late], [near], [near]]) is Judgement.HOLDS
-    low = entry("first delivered", -0.7)
     assert judge_runs([[low], [low], [low]]) is Judgement.FAILURE
     assert judge_runs([[late], [late], []]) is Judgement.UNDECIDED
+
+
+def test_failure_beside_a_slow_lane_is_confirmed_by_a_second_run():
+    failed = [entry(-1.3, counts=True), entry(None)]
+    assert judge_runs([failed]) is Judgement.UNDECIDED
+    assert judge_runs([failed, failed]) is Judgement.FAILURE
+    assert judge_runs([failed, [entry(0.7)], failed]) is Judgement.FAILURE
+    assert judge_runs([failed, [entry(0.7)], [entry(0.7)]]) is Judgement.UNDECIDED
+
+
+@pytest.mark.parametrize("own", [entry(-1.3, 0.96, counts=True), entry(None, counts=True)])
+def test_failure_that_the_machine_has_no_part_in_needs_no_second_run(own: dict[str, object]):
+    assert judge_runs([[entry(-1.3, counts=True), own]]) is Judgement.FAILURE
 
 
 def test_shortfall_on_top_of_that_of_the_machine_is_a_failure():
