@@ -30,6 +30,8 @@ from .checks import RATE, Check
 # by one; with agents that pace at 0.9 it is 0.90 to 0.95, and 0.87 to 0.97 (docs/benchmarks.md).
 LOST_BESIDE = 0.18
 DOUBT = 0.1
+# A lane that carries less is no measure of what a demo can carry.
+LEAST_LANE = 0.6
 # Where the lane carries all, a rate is judged by its bound alone, as figures are rounded.
 LEAST_DOUBT = 1e-3
 # Doubts below the expected figure at which one rate is a failure by itself. No rate has more weight among others.
@@ -176,6 +178,8 @@ def _counter_check(check: Check, lane: Lane) -> CounterCheck:
 def _of_rate(check: Check, reference: float, measured: Check) -> CounterCheck:
     least = measured.at_least or 0.0
     beside = measured.ratio / max(reference, 1e-3)
+    if reference < LEAST_LANE:
+        return CounterCheck(check, reference, Judgement.UNDECIDED, beside, least)
     found = deviation(beside, reference, least) if least else MOST_WEIGHT
     return CounterCheck(check, reference, Judgement.UNDECIDED, beside, least, found)
 

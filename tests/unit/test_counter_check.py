@@ -203,10 +203,16 @@ def test_udp_is_measured_only_if_tcp_and_the_lane_fall_short():
         assert len(measured) == wanted and (made.checks[0].udp is not None) == (wanted == 1)
 
 
+def test_no_rate_is_decided_beside_a_lane_that_carries_next_to_nothing():
+    for ratio in (0.0, 0.3, 0.5):
+        made = stage([delivered(ratio)], lane(0.5, 0.5))
+        assert made.not_made and not made.ok
+
+
 def test_rate_is_judged_beside_the_lane_at_the_same_time():
-    beside = lane(1.0, 1.0, 0.5, 0.5)
-    assert stage([delivered(0.48, during=(102.1, 103.9))], beside).ok
-    failed = stage([delivered(0.48, during=(100.1, 101.9))], beside)
+    beside = lane(1.0, 1.0, 0.7, 0.7)
+    assert stage([delivered(0.68, during=(102.1, 103.9))], beside).ok
+    failed = stage([delivered(0.68, during=(100.1, 101.9))], beside)
     assert (failed.ok, failed.not_made) == (False, "")
 
 
