@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from demo_documents import FAILED, NOT_MADE, PASSED, status_of
 from network_names import network_name
-from stolen_time import slow_agents, stolen, weak_medium
+from stolen_time import slow_agents, slow_shapers, stolen, weak_medium
 
 pytestmark = pytest.mark.alone
 
@@ -155,3 +155,24 @@ def test_healthy_demo_does_not_fail_beside_stolen_time(
 def test_nearly_all_healthy_demos_are_decided_beside_stolen_time(outcomes: dict[tuple[str, str], list[int]]) -> None:
     found = [runs[-1] for (_, kind), runs in outcomes.items() if kind == "healthy"]
     assert found.count(NOT_MADE) <= MOST_NOT_MADE, outcomes
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", ["fair", "hercules", "download", "offload"])
+def test_shortfall_of_shaped_links_is_found(name: str, tmp_path: Path) -> None:
+    """Links of demos without a controller have nine tenths of their rates; the lane beside them has all of its own."""
+    if name == "offload":
+        skip_without_mptcp("mptcp")
+    shapers = slow_shapers(tmp_path / "shapers", SHORT)
+    words = ("demo", name, "--json", "--name", network_name("shaped"), "--out", str(tmp_path / "out"), "--seconds", "4")
+    path = f"{shapers}:{os.environ.get('PATH', os.defpath)}"
+    runs: list[tuple[int, str, str]] = []
+    status = None
+    while status is None:
+        done = subprocess.run(
+            [*HYROADS, *words], capture_output=True, text=True, timeout=MOST_S, env={**os.environ, "PATH": path}
+        )
+        print(done.stderr[-3000:], done.stdout[-6000:])
+        runs.append((done.returncode, done.stdout, done.stderr))
+        status = status_of(runs)
+    assert status == FAILED
