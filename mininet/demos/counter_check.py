@@ -35,7 +35,7 @@ LEAST_LANE = 0.6
 # Where the lane carries all, a rate is judged by its bound alone, as figures are rounded.
 LEAST_DOUBT = 1e-3
 # Doubts below the expected figure at which one rate is a failure by itself. No rate has more weight among others.
-ALONE = 3.5
+ALONE = 6.0
 MOST_WEIGHT = 2.0
 # Runs that confirm a failure beside a lane that fell short.
 CONFIRMED = 2
@@ -111,7 +111,7 @@ def judge_rates(deviations: Sequence[float]) -> Judgement:
     """
     if min(deviations) < -ALONE:
         return Judgement.FAILURE
-    found, decided = mean(min(each, MOST_WEIGHT) for each in deviations), 1 / sqrt(len(deviations))
+    found, decided = mean(max(-MOST_WEIGHT, min(each, MOST_WEIGHT)) for each in deviations), 1 / sqrt(len(deviations))
     if found >= decided:
         return Judgement.HOLDS
     return Judgement.FAILURE if found < -decided else Judgement.UNDECIDED

@@ -71,7 +71,7 @@ def test_a_defect_is_not_excused(lab: Any, tmp_path: Path, monkeypatch: pytest.M
 
 
 STOLEN, SHORT = 0.2, 0.9
-MOST_S = 240.0
+MOST_S = 400.0
 DEMOS = (
     "two-flows",
     "competing",
