@@ -34,7 +34,7 @@ DOUBT = 0.1
 LEAST_LANE = 0.6
 # Where the lane carries all, a rate is judged by its bound alone, as figures are rounded.
 LEAST_DOUBT = 1e-3
-# Doubts below the expected figure at which one rate is a failure by itself. No rate has more weight among others.
+# Doubts below the expected figure at which one rate is a failure by itself. No rate has more weight in a mean.
 ALONE = 6.0
 MOST_WEIGHT = 2.0
 # Runs that confirm a failure beside a lane that fell short.
@@ -66,7 +66,7 @@ class CounterCheck:
     least: float | None = None
     """The bound of ``beside``."""
     deviation: float | None = None
-    """How far ``beside`` is above what is expected at the bound, in doubts (``deviation``)."""
+    """How far ``beside`` is above the figure expected at the bound, in doubts (``deviation``)."""
 
     @property
     def counts(self) -> bool:
@@ -100,7 +100,7 @@ def expected(reference: float) -> float:
 
 
 def deviation(beside: float, reference: float, least: float) -> float:
-    """How far a rate beside the lane is above what is expected of one at its bound ``least``, in doubts."""
+    """How far a rate beside the lane is above the figure expected at its bound ``least``, in doubts."""
     return (beside / least - expected(reference)) / max(LEAST_DOUBT, DOUBT * (1 - reference))
 
 

@@ -45,7 +45,7 @@ if 'controller' in sys.orig_argv:
     configs._number_text = lambda mbps: number_text(None if mbps is None else {factor} * mbps)
 """
 
-# In the place of tc: each rate is a part of what is asked for, but that of the plain lane.
+# In the place of tc: each rate becomes a part of itself, but not that of the plain lane.
 SHAPER = """#!{python}
 import os, re, sys
 words = sys.argv[1:]
