@@ -10,6 +10,7 @@ import pytest
 
 from hyroads.mininet.demos.checks import Check, DemoOptions
 from hyroads.mininet.demos.counter_check import Judgement, deviation, judge_rates, judge_runs
+from hyroads.mininet.demos.hercules import ALL_TEN
 from hyroads.mininet.demos.verdict import Stage
 from hyroads.mininet.machine import Machine, Span
 from hyroads.mininet.reference import LEAST, SAMPLE_S, TOO_SLOW, Lane
@@ -126,6 +127,10 @@ RECORDED = {
     "mesh": ([(0.9399, 0.834, 0.95), (0.9712, 0.833, 0.95)], [(0.8601, 0.833, 0.95), (0.8707, 0.834, 0.95)]),
     "mptcp": ([(0.9758, 0.828, 0.95)], [(0.8835, 0.834, 0.95)]),
 }  # fmt: skip
+
+
+def test_recorded_shortfall_of_hercules_is_found_beside_a_lane_that_lost_little():
+    assert judge_rates([deviation(0.9083, 0.9613, ALL_TEN)]) is Judgement.FAILURE
 
 
 @pytest.mark.parametrize("name", RECORDED)
