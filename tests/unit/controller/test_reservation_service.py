@@ -26,7 +26,7 @@ from hyroads.controller.services.reservations import (
 )
 from hyroads.rest import reservations
 from hyroads.rest.api import create_app
-from hyroads.rest.contract import ConflictError, NotFoundError, NotSavedError, TooBusyError
+from hyroads.rest.contract import ConflictError, NotConfirmedError, NotFoundError, NotSavedError, TooBusyError
 
 NET = """
 nodes: {a: {role: gateway}, b: {role: ap}, c: {role: ap}}
@@ -278,3 +278,13 @@ def test_rest(world: World) -> None:
     assert client.get(f"{base}/r%2F1").status_code == 404
     with pytest.raises(NotFoundError):
         world.service.release("r/1")
+
+
+def test_reservation_waits_for_agents_that_have_not_confirmed_its_rates(world: World) -> None:
+    world.late = {"agent c"}
+    with pytest.raises(NotConfirmedError):
+        world.reserve("r", 8.0, "narrow")
+    assert world.service.pending("r") == ["agent c"] and world.service.waits() == {"agent c"}
+    assert world.service.document("r")["state"] == "activating"
+    world.late = set()
+    assert world.service.pending("r") == [] and world.service.document("r")["state"] == "kept"
