@@ -23,7 +23,6 @@ TRIES = 3
 @pytest.fixture(scope="module")
 def boxes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Boxes]:
     with Boxes(tmp_path_factory.mktemp("boxes"), {"plc": 1500, "wifi": 2304}) as boxes:
-        boxes.process("iperf3", "iperf3", "-s", namespace=boxes.hosts["attic"])
         yield boxes
 
 
