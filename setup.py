@@ -18,7 +18,7 @@ from wheel.bdist_wheel import bdist_wheel
 
 ROOT = Path(__file__).resolve().parent
 PARTS = ("controller", "slices", "plugins", "rest", "mininet", "dashboard")
-NATIVE = ("hyroads-edge", "hyroads-medium", "hyroads-client", "libhyroads_dataplane.so")
+NATIVE = ("hyroads-edge", "hyroads-medium", "hyroads-client", "hyroads-modem", "libhyroads_dataplane.so")
 RELEASE = ROOT / "dataplane" / os.environ.get("CARGO_TARGET_DIR", "target") / "release"
 
 

@@ -136,7 +136,7 @@ rust_programs() {
     local key
     key=$(find dataplane/src dataplane/Cargo.toml dataplane/Cargo.lock -type f -print0 | sort -z | xargs -0 sha256sum | digest /dev/stdin)
     fresh rust "$key" && [ -x dataplane/target/release/hyroads-edge ] && [ -x dataplane/target/release/hyroads-medium ] &&
-        [ -x dataplane/target/release/hyroads-client ] && return
+        [ -x dataplane/target/release/hyroads-client ] && [ -x dataplane/target/release/hyroads-modem ] && return
     say "Rust programs (dataplane/)"
     (cd dataplane && cargo build --release --locked --quiet)
     stamp rust "$key"
@@ -195,6 +195,22 @@ freeradius() {
     rm -rf "$work"
 }
 
+# Debian's programs for power-line adapters: tests compare with what they read of hyroads-modem.
+power_line() {
+    $dev || return 0
+    [ -x .venv/plc-utils/usr/bin/plcstat ] || [ -n "$(type -P plcstat)" ] && return
+    say "plc-utils"
+    local work
+    work=$(mktemp -d)
+    if unpack "$work" plc-utils plc-utils-extra; then
+        rm -rf .venv/plc-utils
+        mv "$work/files" .venv/plc-utils
+    else
+        say "no plc-utils: tests that compare with them will be skipped"
+    fi
+    rm -rf "$work"
+}
+
 # Prometheus' programs for tests; without them these tests are skipped.
 prometheus() {
     $dev || return 0
@@ -237,4 +253,4 @@ side_by_side() {
 
 mkdir -p "$STAMPS"
 system_packages
-side_by_side python_side rust_programs packer prometheus etcd freeradius
+side_by_side python_side rust_programs packer prometheus etcd freeradius power_line

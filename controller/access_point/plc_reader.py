@@ -39,6 +39,7 @@ MOST_RATE_V1 = 255
 MAX_DETAILED = 16
 """Stations whose counters are read at each reading; each costs a message."""
 MAX_KEPT = 256
+MOST_WAITING = 8192
 RECEIVE_BYTES = 4 << 20
 _ETH_P_ALL, _SOL_PACKET, _PACKET_STATISTICS, _PACKET_IGNORE_OUTGOING = 3, 263, 6, 23
 _SO_ATTACH_FILTER = 26
@@ -241,29 +242,39 @@ class HomePlugReader:
     ) -> _Wanted | None:
         """Sends a request; the first fitting answer of the adapter, None if there is none in time.
 
-        A faulty answer is kept as the reason. Indications of the sniffer are counted meanwhile.
+        Answers that came after their request's time are dropped. A faulty answer is kept as the reason.
         """
         port = self._port
         if port is None:
             return None
         any_source = address in (homeplug.LOCAL_ADAPTER, homeplug.BROADCAST)
+        for _ in range(MOST_WAITING):
+            waiting = port.receive(0.0)
+            if waiting is None:
+                break
+            self._event(waiting)
         port.send(request)
         until_s = time.monotonic() + PATIENCE_S
         while (left_s := until_s - time.monotonic()) > 0:
             frame = port.receive(left_s)
             if frame is None:
                 return None
-            try:
-                event = self._fragments.add(frame)
-            except HomePlugError as error:
-                self._fault = error
-                continue
-            if isinstance(event, Delimiter):
-                self._heard_us += delimiter_us(event)
-                self._delimiters += 1
-            elif isinstance(event, wanted) and (any_source or event.source == address) and fits(event):
+            event = self._event(frame)
+            if isinstance(event, wanted) and (any_source or event.source == address) and fits(event):
                 return event
         return None
+
+    def _event(self, frame: bytes) -> Event | None:
+        """What a frame says; indications of the sniffer are counted."""
+        try:
+            event = self._fragments.add(frame)
+        except HomePlugError as error:
+            self._fault = error
+            return None
+        if isinstance(event, Delimiter):
+            self._heard_us += delimiter_us(event)
+            self._delimiters += 1
+        return event
 
 
 def _merged(stations: list[PlcStation], info: NetworkInfo) -> list[PlcStation]:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PROGRAMS = ("hyroads-edge", "hyroads-medium", "hyroads-client", "libhyroads_dataplane.so")
+PROGRAMS = ("hyroads-edge", "hyroads-medium", "hyroads-client", "hyroads-modem", "libhyroads_dataplane.so")
 
 
 def run(*command: str | Path, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:

@@ -53,9 +53,9 @@ def test_every_part_and_no_stray_module(wheel: Path) -> None:
 
 def test_compiled_programs_are_carried_and_can_be_run(installed: Path) -> None:
     native = installed / "hyroads" / "controller" / "_native"
-    for name in ("hyroads-edge", "hyroads-medium", "hyroads-client", "libhyroads_dataplane.so"):
+    for name in ("hyroads-edge", "hyroads-medium", "hyroads-client", "hyroads-modem", "libhyroads_dataplane.so"):
         assert (native / name).exists()
-    for name in ("hyroads-edge", "hyroads-medium", "hyroads-client"):
+    for name in ("hyroads-edge", "hyroads-medium", "hyroads-client", "hyroads-modem"):
         result = run(native / name, "--version", cwd=installed)
         assert result.returncode == 0, result.stderr
         assert result.stdout.startswith(name)
