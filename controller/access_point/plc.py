@@ -123,7 +123,8 @@ class Plc:
         # The network knows the node by the host's address behind the adapter, where the adapter has learned one.
         mac = station.bridged_mac if station.bridged_mac not in _NO_ADDRESS else station.mac
         assumed = "" if family.measured else f", {family.name} as AV 200"
-        slots = "/".join(f"{ble:.0f}" for ble in station.slot_ble_mbps)
+        rates = station.slot_ble_mbps
+        slots = f"{min(rates):.0f}-{max(rates):.0f}" if rates else ""
         return Neighbour(
             mac=mac,
             tx_capacity_kbps=round(1000 * l2_capacity_mbps(station.tx_mbps, family)),

@@ -102,7 +102,7 @@ def test_tone_maps_give_the_rate_of_each_slot():
 
     near, _ = radio(Adapter(xA070=answer)).read(0.0).neighbours
     # 1155 carriers of 4 and 6 bits, 16/21, 46.52 us.
-    assert near.modulation.startswith("BLE 132 slots 76/113 PBerr")
+    assert near.modulation == "BLE 132 slots 76-113 PBerr 1.0%, HomePlug AV 500 as AV 200"
 
 
 @pytest.mark.parametrize(
