@@ -38,7 +38,7 @@ AGAIN_S = 30.0
 MOST_RATE_V1 = 255
 MAX_DETAILED = 16
 """Stations whose counters are read at each reading; each costs a message."""
-MAX_KEPT = 256
+MAX_STATIONS_READ = 256
 MOST_WAITING = 8192
 RECEIVE_BYTES = 4 << 20
 _ETH_P_ALL, _SOL_PACKET, _PACKET_STATISTICS, _PACKET_IGNORE_OUTGOING = 3, 263, 6, 23
@@ -210,7 +210,7 @@ class HomePlugReader:
         return replace(station, slot_ble_mbps=self._slots.get(station.mac, ()))
 
     def _read_tone_maps(self, adapter: str, peer: str, now_s: float) -> None:
-        if len(self._slots) >= MAX_KEPT:
+        if len(self._slots) >= MAX_STATIONS_READ:
             self._slots.clear()
             self._quiet_until_s.clear()
         rates: list[float] = []
