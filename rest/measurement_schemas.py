@@ -272,7 +272,7 @@ class ReadPortSchema(Schema):
     """A port as its agent reads it."""
 
     port = fields.String(**required())
-    mtu_bytes = fields.Integer(**required())
+    mtu_bytes = fields.Integer(**required("as the agent reads it"))
     mac = fields.String(**required())
 
 
@@ -281,7 +281,7 @@ class SmallPortSchema(Schema):
 
     node = fields.String(**required())
     port = fields.String(**required())
-    mtu_bytes = fields.Integer(**required())
+    mtu_bytes = fields.Integer(**required("as the agent reads it"))
     needed_bytes = fields.Integer(**required("the MTU that it should have"))
     packet_bytes = fields.Integer(**required("the largest IP packet of a host that a single path carries over it"))
     too_small = fields.Boolean(**required("it does not carry what IPv6 needs, and ok is false"))

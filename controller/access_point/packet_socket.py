@@ -14,28 +14,29 @@ from collections.abc import Sequence
 from .model import RadioError
 
 ETH_P_ALL = 3
-_SOL_PACKET, _ADD_MEMBERSHIP = 263, 1
+_SOL_PACKET, _ADD_MEMBERSHIP, _IGNORE_OUTGOING = 263, 1, 23
 _MULTICAST, _UNICAST = 0, 3
 _SO_ATTACH_FILTER = 26
-_OUTGOING = 4
 _LOAD_HALF, _JUMP_EQUAL, _RETURN = 0x28, 0x15, 0x06
 _ETHERTYPE_AT = 12
 MAX_FRAME_BYTES = 2048
 
 
 def packet_socket(interface: str, ethertype: int, addresses: Sequence[str] = ()) -> socket.socket:
-    """A socket that does not block, bound to ``interface``, for frames of ``ethertype``.
+    """A socket that does not block, bound to ``interface``, for frames of ``ethertype`` that come in.
 
     ``addresses`` are group addresses, and unicast ones beside the interface's own, whose frames the interface shall let
     in. Needs CAP_NET_RAW. :class:`RadioError` that names the interface.
     """
     try:
-        opened = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
+        opened = socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_CLOEXEC, 0)
     except OSError as error:
         raise RadioError(f"{interface}: cannot open a packet socket: {error.strerror}") from error
     try:
         opened.setblocking(False)
         _filter(opened, ethertype)
+        # What this machine sends is no answer; Linux has this since 4.20.
+        opened.setsockopt(_SOL_PACKET, _IGNORE_OUTGOING, 1)
         opened.bind((interface, ETH_P_ALL))
         index = socket.if_nametoindex(interface)
         for address in addresses:
@@ -64,13 +65,11 @@ def _filter(opened: socket.socket, ethertype: int) -> None:
 
 
 def received_frames(opened: socket.socket, most: int) -> list[bytes]:
-    """The frames that have come in, at most ``most``; without those that were sent here. Raises OSError."""
+    """The frames that have come in, at most ``most``. Raises OSError."""
     found: list[bytes] = []
     for _ in range(most):
         try:
-            frame, where = opened.recvfrom(MAX_FRAME_BYTES)
+            found.append(opened.recv(MAX_FRAME_BYTES))
         except BlockingIOError:
             break
-        if where[2] != _OUTGOING:
-            found.append(frame)
     return found

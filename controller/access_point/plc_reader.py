@@ -1,12 +1,7 @@
-"""Reads HomePlug AV adapters on a packet socket.
-
-The socket takes all protocols, with a filter for 0x88e1 in the kernel: the taps of a device for all protocols see a
-frame before the device's bridge or datapath takes it. So the port may be in a bridge.
-"""
+"""Reads HomePlug AV adapters on a packet socket; the port may be in a bridge or a datapath (``packet_socket``)."""
 
 from __future__ import annotations
 
-import ctypes
 import socket
 import struct
 import time
@@ -28,6 +23,7 @@ from .homeplug_events import (
     ToneMap,
 )
 from .model import RadioError
+from .packet_socket import packet_socket
 from .plc import PlcStation, PlcView
 from .plc_busy import BusyView, delimiter_us
 
@@ -41,11 +37,7 @@ MAX_DETAILED = 16
 MAX_STATIONS_READ = 256
 MOST_WAITING = 8192
 RECEIVE_BYTES = 4 << 20
-_ETH_P_ALL, _SOL_PACKET, _PACKET_STATISTICS, _PACKET_IGNORE_OUTGOING = 3, 263, 6, 23
-_SO_ATTACH_FILTER = 26
-_FILTER = struct.pack("=HBBI", 0x28, 0, 0, 12) + struct.pack("=HBBI", 0x15, 0, 1, ETHER_TYPE)
-_FILTER += struct.pack("=HBBI", 0x06, 0, 0, 0xFFFF) + struct.pack("=HBBI", 0x06, 0, 0, 0)
-"""Classic BPF: the EtherType at 12 is 0x88e1."""
+_SOL_PACKET, _PACKET_STATISTICS = 263, 6
 _Wanted = TypeVar("_Wanted", bound=Event)
 
 
@@ -53,14 +45,9 @@ class Port:
     """A packet socket on an Ethernet interface, for frames of EtherType 0x88e1."""
 
     def __init__(self, interface: str) -> None:
-        self._socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_CLOEXEC, 0)
-        program = ctypes.create_string_buffer(_FILTER)
-        self._socket.setsockopt(
-            socket.SOL_SOCKET, _SO_ATTACH_FILTER, struct.pack("@HP", len(_FILTER) // 8, ctypes.addressof(program))
-        )
-        self._socket.setsockopt(_SOL_PACKET, _PACKET_IGNORE_OUTGOING, 1)
+        """Raises :class:`RadioError` that names the interface."""
+        self._socket = packet_socket(interface, ETHER_TYPE)
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BYTES)
-        self._socket.bind((interface, _ETH_P_ALL))
         self.address = self._socket.getsockname()[4].hex(":")
 
     def send(self, frame: bytes) -> None:

@@ -213,6 +213,28 @@ SOCKETS: tuple[ListeningSocket, ...] = (
         ("controller/access_point/hostapd.py:Control.__init__",),
     ),
     ListeningSocket(
+        "ap-agent",
+        "management messages of power lines (0x88e1)",
+        "a packet socket on each interface with `backend: plc`",
+        "whoever can send on that interface: HomePlug AV does not authenticate",
+        "answer as the adapter: rates, counters and busy time of the power line",
+        "lengths are checked, fragments bounded; an adapter that contradicts itself is left out",
+        ("controller/access_point/packet_socket.py:packet_socket",),
+    ),
+    ListeningSocket(
+        "ap-agent",
+        "IEEE 1905.1 (0x893a)",
+        "a packet socket on each interface that is not emulated; off with `ieee1905: false`",
+        "whoever can send on that interface: IEEE 1905.1 does not authenticate",
+        "be a neighbour: ask for interfaces and links, describe its own, which are shown and not planned with",
+        "{hyroads.controller.access_point.ieee1905_entity:MAX_PEERS} neighbours with "
+        "{hyroads.controller.access_point.ieee1905_entity:MAX_LINKS_OF_PEER} links; "
+        "{hyroads.controller.access_point.ieee1905_entity:ANSWERS_PER_S} answers a second; "
+        "{hyroads.controller.access_point.ieee1905:MAX_WAITING} messages wait for fragments, "
+        "{hyroads.controller.access_point.ieee1905:MAX_WAIT_S} s at most",
+        ("controller/access_point/packet_socket.py:packet_socket",),
+    ),
+    ListeningSocket(
         "client",
         "control",
         "a Unix socket in the run directory",

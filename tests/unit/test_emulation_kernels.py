@@ -14,6 +14,7 @@ from hyroads.mininet import hybrid, shared_medium
 from hyroads.mininet.demos import triangle
 from hyroads.mininet.demos.checks import Check
 from hyroads.mininet.demos.verdict import Stage
+from hyroads.mininet.reference import Lane
 from hyroads.mininet.traffic import has_congestion_control
 
 
@@ -112,6 +113,7 @@ class Quiet:
 def test_a_check_that_cannot_be_made_here_is_left_out_and_named(monkeypatch):
     stage = Stage.__new__(Stage)
     stage.checks, stage.skipped = [Check("x", 10.0, 9.9, at_least=0.9)], []
+    stage.lane = Lane()
     stage.__dict__["view"] = Quiet()
     monkeypatch.setattr(triangle, "has_congestion_control", lambda name: name == "cubic")
     triangle.tcp(stage, triangle.Theory(10.0, 16.0, 15.0), 1.0, "bbr")

@@ -84,7 +84,7 @@ def test_small_ports_are_named_and_told_as_events(context: TopologyContext) -> N
     too_small = ports_read(small, context, "gw", [port("gw-plc", LEAST_MTU - 1)])
     large = ports_read(too_small, context, "gw", [port("gw-plc", NEEDED_MTU)])
     assert list(small_ports(small.readings)) == [SmallPort("gw", "gw-plc", 1500)]
-    found = [list(changes(a, b, context)) for a, b in ((before, small), (small, too_small), (too_small, large))]
+    found = [list(changes(a, b)) for a, b in ((before, small), (small, too_small), (too_small, large))]
     assert [[kind for kind, _ in some] for some in found] == [["port.small"], ["port.small"], ["port.large"]]
     document = found[0][0][1]
     assert document == {

@@ -48,7 +48,7 @@ def test_the_schema_says_what_is_there(plan: Plan) -> None:
         book.take("b", report(time_s, egress=receiving(plan, time_s), links=[link]))
     document = book.document(plan)
     assert document["flows"] and document["links"] and document["agents"]
-    others = {name: [] for name in ("interfaces", "slices", "radios", "snmp", "ports")}
+    others = {name: [] for name in ("interfaces", "slices", "radios", "devices", "snmp", "ports")}
     assert MeasurementsSchema().validate({**document, **others}) == {}
     # It says all of it: nothing else may be there, nothing may be missing.
     assert MeasurementsSchema().validate({**document, **others, "more": 1})
@@ -63,7 +63,7 @@ def test_how_late_agents_were_woken_is_told_and_checked(plan: Plan) -> None:
         book.take(node, parse_line(json.dumps({**report(10.0), **told}).encode()))
     document = book.document(plan)
     assert {agent["node"]: agent["woken_late"] for agent in document["agents"]} == {"a": late, "b": None}
-    others = {name: [] for name in ("interfaces", "slices", "radios", "snmp", "ports")}
+    others = {name: [] for name in ("interfaces", "slices", "radios", "devices", "snmp", "ports")}
     assert MeasurementsSchema().validate({**document, **others}) == {}
     for wrong in (5, [], {"max_ms": "late"}, {"over_5_ms_s": True}):
         with pytest.raises(ProtocolError):

@@ -97,13 +97,16 @@ def test_a_session_is_active_once_switches_have_confirmed(rig: Rig) -> None:
         declared(rig, participants=("n0", "n1"))
 
 
-def test_what_another_controller_has_confirmed_is_not_pending_here(rig: Rig) -> None:
+def test_follower_shows_what_the_leader_waits_for(rig: Rig) -> None:
     declared(rig)
     rig.confirmed = {}
     assert rig.service.document("s")["state"] == "activating"
-    rig.leads = False
-    document = rig.service.document("s")
-    assert document["state"] == "active" and document["pending"] == []
+    rig.leads, node = False, sorted(rig.context.own_switches)[0]
+    for waits, pending in ((None, ["leader"]), ({f"switch {node}", "agent x"}, [f"switch {node}"]), (set(), [])):
+        rig.leader_waits = lambda waits=waits: None if waits is None else frozenset(waits)
+        document = rig.service.document("s")
+        assert document["pending"] == pending
+        assert document["state"] == ("activating" if pending else "active")
 
 
 def test_what_can_not_be_saved_is_as_if_it_had_not_been_asked_for(rig: Rig) -> None:

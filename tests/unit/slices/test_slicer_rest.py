@@ -287,7 +287,9 @@ def test_a_new_slice_gets_nothing_of_one_that_a_hung_switch_still_has(
         assert eventually(lambda: client.get("/switches/0x2")["confirmed"])
 
 
-def test_a_hung_switch_that_goes_is_waited_for_no_more(lab: SlicerLab, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hung_switch_that_goes_is_waited_for_until_it_returns(
+    lab: SlicerLab, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("hyroads.slices.server.slicer.CONFIRM_WITHIN_S", 0.1)
     switch = lab.switch(2)
     switch.hang()
@@ -295,8 +297,10 @@ def test_a_hung_switch_that_goes_is_waited_for_no_more(lab: SlicerLab, monkeypat
         answer = client.request("POST", "/slices/red/flowspace", {"ports": ["p4"], "switches": [2]})
         assert answer.status == 202
         switch.socket.shutdown(socket.SHUT_RDWR)
-        assert client.confirmed(answer.document)["state"] == "confirmed"
+        assert eventually(lambda: not client.get("/switches/0x2")["connected"])
+        assert client.get(f"/operations/{answer.document['id']}")["pending"] == ["switch 0x2"]
         lab.switch(2)
+        assert client.confirmed(answer.document)["state"] == "confirmed"
         assert client.get("/switches/0x2")["confirmed"]
 
 
