@@ -13,13 +13,15 @@ from hyroads.controller.access_point import (
     homeplug,
     hostapd,
     hostapd_conf,
+    ieee1905_entity,
     linux_wifi,
     neighbours,
     wifi_rates,
 )
 from hyroads.controller.access_point.homeplug_events import HomePlugError, ToneMap
+from hyroads.controller.access_point.ieee1905_tlvs import MessageError
 from hyroads.controller.access_point.mib import BASE, Value
-from hyroads.controller.agents import clients, markers, protocol, telemetry
+from hyroads.controller.agents import al_devices, clients, markers, protocol, telemetry
 from hyroads.controller.agents.changes import WholeReport
 from hyroads.controller.agents.lead import in_force_of
 from hyroads.controller.agents.protocol import ProtocolError
@@ -31,6 +33,7 @@ _CHECKED_LATER: dict[str, Any] = {
     "bss": telemetry.parse_bss,
     "transition": telemetry.parse_transition,
     "dot1x": telemetry.parse_authentication,
+    "devices": al_devices.parse_al_devices,
     "client-report": clients.parse_report,
     "client-event": clients.parse_event,
     "client-policy": clients.parse_policy,
@@ -140,3 +143,22 @@ def homeplug_frames(data: bytes) -> None:
         if isinstance(event, ToneMap):
             assert math.isfinite(event.ble_mbps())
         assert len(joiner._pending) <= homeplug.MAX_PENDING
+
+
+@target("ieee1905", "controller.access_point.ieee1905_entity", "controller.access_point.ieee1905_tlvs", longest=8000)
+def ieee1905_frames(data: bytes) -> None:
+    """Frames of neighbours in their order, each with its length in front, a second apart; all answers can be sent."""
+    own = (ieee1905_entity.OwnInterface("eth1", "02:00:00:00:00:11", 0x0201),)
+    known = ieee1905_entity.OwnLink(90.0, 40)
+    entity = ieee1905_entity.AlEntity("42:00:00:00:00:11", own, lambda interface, mac: known, 0.0)
+    script, now_s = Script(data), 0.0
+    while script.data:
+        now_s += 1.0
+        try:
+            sent = entity.received("eth1", script.bytes(), now_s)
+        except MessageError as error:
+            assert str(error).isprintable()
+            continue
+        for frame in (*sent, *entity.due(now_s)):
+            assert 60 <= len(frame.data) <= 1514
+    assert len(entity.devices()) <= ieee1905_entity.MAX_PEERS
