@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import shutil
 import signal
@@ -17,6 +18,7 @@ from hyroads.mininet.programs import LAB_TOOLS
 
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.alone,
     pytest.mark.skipif(
         any(shutil.which(tool) is None for tool in LAB_TOOLS), reason="systemd-nspawn or mmdebstrap is not installed"
     ),
@@ -51,6 +53,8 @@ def boxes_of(name: str) -> list[int]:
 @pytest.fixture(scope="module")
 def verdict(hyroads, document_of):
     """The lab, whole; skipped where no Debian can be had."""
+    # The first run makes a Debian and packages, which takes longer than tests may stand still; the bound is below.
+    faulthandler.cancel_dump_traceback_later()
     done = hyroads("lab", "three-boxes", "--json", "--name", network_name("boxes"), timeout_s=WHOLE_WITHIN_S)
     if done.returncode == 2 and any(words in done.stderr for words in NO_MIRROR):
         pytest.skip(f"no Debian to make boxes of: {done.stderr.strip().splitlines()[-1]}")
