@@ -130,7 +130,8 @@ def test_lists_of_switches(both: Both) -> None:
 
 
 def test_links_and_hosts_have_ryus_shape(both: Both) -> None:
-    (_, links), _ = both.ask("/v1.0/topology/links")
+    # A link is there only while switches and agents at both ends are connected.
+    links = eventually(lambda: (found := both.ask("/v1.0/topology/links")[0][1]) and len(found) >= 4 and found)
     names = {(link["src"]["name"], link["dst"]["name"]) for link in links}
     assert names == {("a-plc", "b-plc"), ("a-wifi", "b-wifi"), ("b-plc", "a-plc"), ("b-wifi", "a-wifi")}
     (_, switches), _ = both.ask("/v1.0/topology/switches")

@@ -148,8 +148,13 @@ def test_a_switch_that_says_nothing_keeps_nobody_waiting(rig: SlicerRig) -> None
         assert time.monotonic() - start < 10 and rig.reaches(1, 2)
 
 
+def socket_of(rig: SlicerRig) -> socket.socket:
+    """A connection to the slicer, as of a switch."""
+    return inside(rig.namespace, lambda: socket.create_connection(("127.0.0.1", 6633), 5))
+
+
 def test_a_switch_that_hangs_delays_no_other_and_is_named(rig: SlicerRig) -> None:
-    hung = ScriptedSwitch(inside(rig.namespace, lambda: socket.create_connection(("127.0.0.1", 6633), 5)), 0x77)
+    hung = ScriptedSwitch(socket_of(rig), 0x77)
     hung.start()
     control = Control(str(rig.folder / "control"))
 
@@ -169,7 +174,12 @@ def test_a_switch_that_hangs_delays_no_other_and_is_named(rig: SlicerRig) -> Non
     assert control.ask("GET", "operations", operation["id"])["state"] == "confirmed"
     hung.hang()
     hung.socket.close()
-    assert rig.ask("remove-slice", "late")["removed"] == ["late"]
+    removed = control.ask("DELETE", "slices", "late")
+    assert removed["state"] == "pending" and removed["pending"] == ["switch 0x77"]
+    with socket_of(rig) as again:
+        back = ScriptedSwitch(again, 0x77)
+        back.start()
+        assert ovs_rig.wait_until(lambda: control.ask("GET", "operations", removed["id"])["state"] == "confirmed", 20)
 
 
 def test_a_switch_comes_and_goes(rig: SlicerRig) -> None:
