@@ -111,7 +111,7 @@ def expected_rules(lab: ClientLab, truth: dict[str, str], node: str) -> set[str]
     for mac, home in truth.items():
         if home == node:
             expected.add(f"priority=35,in_port=100,dl_src={mac} actions=goto_table:6")
-            expected.add(f"table=2, priority=15,dl_dst={mac} actions=goto_table:4")
+            expected.add(f"table=2, priority=27,dl_dst={mac} actions=goto_table:4")
             expected.add(f"table=4, priority=15,dl_dst={mac} actions=output:100")
         else:
             expected.add(f"table=2, priority=15,dl_dst={mac} {behind.format(labels.node[home])}")
