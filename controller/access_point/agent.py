@@ -82,7 +82,7 @@ class OwnReadings:
     def __init__(self, config: AgentConfig, radios: Mapping[str, Radio], complain: Callable[[str], None]) -> None:
         self._node = config.node
         self._last: dict[str, tuple[Reading, float]] = {}
-        """By interface: what was read last, and the busy share then."""
+        """By interface: the last reading, and its busy share."""
         self._done = threading.Condition()
         self._workers = [_Worker(entry, radios[entry.name], self._done, complain) for entry in config.interfaces]
 

@@ -2,7 +2,7 @@
 
 EasyMesh access points and many power-line adapters send them. A message is a header of 8 bytes and a list of TLVs; one
 that does not fit into a frame is cut into fragments between TLVs (clauses 6.2 and 7.1.1). All input is from the
-network: the number and size of fragments that wait for others is bounded.
+network: the number and size of waiting fragments is bounded.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The abstraction layer (AL) entity of IEEE Std 1905.1-2013: frames in, frames out, and what neighbours say of their
 links. Pure; time is an argument.
 
-It says hello on each interface, answers what neighbours want to know of this access point, and asks each neighbour for
+It sends topology discoveries on each interface, answers queries about this access point, and queries each neighbour for
 its interfaces and for capacity and idle time of its links (clauses 8.2 and 8.4). It relays nothing: an access point of
 this project forwards by rules of the controller, and is no bridge of IEEE 1905.1.
 """
@@ -124,8 +124,8 @@ class _Peer:
 class AlEntity:
     """The entity of one access point.
 
-    ``al`` is its AL address, ``link`` says what is known of the link from one of its interfaces (by name) to the
-    interface of a neighbour (by address); None: nothing.
+    ``al`` is its AL address, ``link`` returns the measurements of the link from one of its interfaces (by name) to the
+    interface of a neighbour (by address); None without any.
     """
 
     def __init__(
@@ -287,7 +287,7 @@ class AlEntity:
         )
 
     def _may_answer(self, now_s: float) -> bool:
-        """At most 20 answers a second, so that nobody can make this access point flood its media."""
+        """At most 20 answers a second: queries must not make this access point flood its media."""
         self._answers = min(ANSWERS_PER_S, self._answers + (now_s - self._answers_s) * ANSWERS_PER_S)
         self._answers_s = now_s
         if self._answers < 1:

@@ -72,12 +72,12 @@ class AlPorts:
     def of(
         cls, config: AgentConfig, link: Callable[[str, str], OwnLink | None], complain: Callable[[str], None]
     ) -> AlPorts | None:
-        """The entity that the agent's file asks for; None without one."""
+        """The entity as the agent's file configures it; None without one."""
         real = [each for each in config.interfaces if each.backend != "emulated"]
         return cls(real, link, complain) if config.ieee1905 and real else None
 
     def poll(self, now_s: float) -> list[Document]:
-        """Takes in and sends what is there; the list of devices if it changed, at most once a second."""
+        """Receive and send frames; returns the list of devices if it changed, at most once a second."""
         for port in self._ports:
             if port.socket is None and now_s >= port.open_s:
                 self._open(port, now_s)
@@ -97,7 +97,7 @@ class AlPorts:
         return [document]
 
     def snapshot(self) -> list[Document]:
-        """What was reported last, for a controller that knows nothing."""
+        """The last report, for a controller that has just connected."""
         return [] if self._reported is None else [self._reported]
 
     def close(self) -> None:

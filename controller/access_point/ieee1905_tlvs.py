@@ -173,7 +173,7 @@ class Neighbours:
 
 @dataclass(frozen=True, slots=True)
 class MetricQuery:
-    """Asks for the metrics of the links to one neighbour, or to all (``al`` None)."""
+    """A query for the metrics of the links to one neighbour, or to all (``al`` None)."""
 
     kind: ClassVar[int] = 8
     al: str | None
@@ -187,14 +187,14 @@ class MetricQuery:
 
 
 def _read_query(r: _Reader) -> Tlv:
-    """With a query for all neighbours some devices send an address of zeros, others none."""
+    """In a query for all neighbours some devices send an address of zeros, and some send none."""
     is_one = r.byte()
     if is_one not in (0, 1):
-        raise MessageError(f"IEEE 1905.1: TLV 8 asks for neighbours {is_one}, expected 0 or 1")
+        raise MessageError(f"IEEE 1905.1: TLV 8 has neighbours {is_one}, expected 0 or 1")
     al = r.mac() if is_one or r.left >= 7 else None
     wanted = r.byte()
     if wanted > 2:
-        raise MessageError(f"IEEE 1905.1: TLV 8 asks for metrics {wanted}, expected 0, 1 or 2")
+        raise MessageError(f"IEEE 1905.1: TLV 8 has metrics {wanted}, expected 0, 1 or 2")
     return MetricQuery(al if is_one else None, wanted in (0, 2), wanted in (1, 2))
 
 
