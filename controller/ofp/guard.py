@@ -373,13 +373,22 @@ def _queues(data: bytes, start: int, end: int, where: str) -> None:
 
 
 _QUEUES = _list("queue", 8, 16, _list("property", 2, 8, _queue_property), 16)
+_ERROR_EXPERIMENTER = 0xFFFF
+
+
+def _error(data: bytes, start: int, end: int, where: str) -> None:
+    _need(data, start, end, 4, where)
+    if _U16.unpack_from(data, start)[0] == _ERROR_EXPERIMENTER:
+        _need(data, start, end, 8, f"{where}: experimenter's")
+
+
 _ANY_VERSION = frozenset({0, 1})
 """HELLO and ERROR come before both sides agree on a version."""
 
 _MESSAGES: dict[int, tuple[str, _Checker]] = {
     # Ryu does not skip the padding of elements, so only elements that need none get through.
     0: ("HELLO", _list("element", 2, 4, _at_least(8))),
-    1: ("ERROR", _at_least(4)),
+    1: ("ERROR", _error),
     2: ("ECHO_REQUEST", _at_least(0)),
     3: ("ECHO_REPLY", _at_least(0)),
     4: ("EXPERIMENTER", _at_least(8)),
