@@ -302,6 +302,7 @@ def _table_property(data: bytes, kind: int, start: int, end: int, where: str) ->
             raise GuardError(f"{where}: OXM id: the last one exceeds its property")
     elif kind in _EXPERIMENTERS_PROPERTIES:
         _need(data, start, end, 8, f"{where}: experimenter's")
+        _array(4, "experimenter's data")(data, start + 8, end, where)
 
 
 def _band(data: bytes, start: int, end: int, where: str) -> None:
