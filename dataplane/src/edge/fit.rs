@@ -5,8 +5,8 @@ use super::frame::{be16, ether_type, ETHERNET_LEN};
 use super::mtu::too_big_reply;
 use crate::ip::{self, Sum, SYN, TCP};
 
-const TYPE_IPV4: u16 = 0x0800;
-const TYPE_IPV6: u16 = 0x86dd;
+pub(super) const TYPE_IPV4: u16 = 0x0800;
+pub(super) const TYPE_IPV6: u16 = 0x86dd;
 const VLAN_TYPES: [u16; 3] = [0x8100, 0x88a8, 0x9100];
 const MAX_TAGS: usize = 2;
 const DONT_FRAGMENT: u8 = 0x40;

@@ -1,15 +1,10 @@
 use super::*;
-use crate::edge::testing::Rng;
+use crate::edge::testing::{ethernet, udp_v6, Rng};
 use crate::ip::checksum::checksum;
 
 fn frame(to: u8, tags: &[u16], kind: u16, packet: &[u8]) -> Vec<u8> {
-    let mut frame = vec![to, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1];
-    for tag in tags {
-        frame.extend_from_slice(&[0x81, 0]);
-        frame.extend_from_slice(&tag.to_be_bytes());
-    }
-    frame.extend_from_slice(&kind.to_be_bytes());
-    frame.extend_from_slice(packet);
+    let mut frame = ethernet(kind, tags, packet);
+    frame[0] = to;
     frame
 }
 
@@ -18,19 +13,6 @@ fn udp_v4(len: usize, flags: u8, to: [u8; 4]) -> Vec<u8> {
     packet.extend_from_slice(&to);
     packet[2..4].copy_from_slice(&(len as u16).to_be_bytes());
     packet.extend((20..len).map(|i| i as u8));
-    packet
-}
-
-fn udp_v6(len: usize) -> Vec<u8> {
-    let mut packet = vec![0; 40];
-    packet[0] = 0x60;
-    packet[4..6].copy_from_slice(&((len - 40) as u16).to_be_bytes());
-    packet[6] = 17;
-    packet[8] = 0xfd;
-    packet[23] = 1;
-    packet[24] = 0xfd;
-    packet[39] = 2;
-    packet.resize(len, 0xcd);
     packet
 }
 

@@ -59,41 +59,15 @@ impl RateLimit {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::edge::fit::{TYPE_IPV4, TYPE_IPV6};
     use crate::edge::frame::be16;
-    use crate::edge::testing::Rng;
+    use crate::edge::testing::{ethernet, udp_v6, Rng};
     use crate::ip::checksum::checksum;
-
-    const TYPE_IPV4: u16 = 0x0800;
-    const TYPE_IPV6: u16 = 0x86dd;
-
-    fn ethernet(kind: u16, tags: &[u16], payload: &[u8]) -> Vec<u8> {
-        let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1];
-        for tag in tags {
-            frame.extend_from_slice(&0x8100u16.to_be_bytes());
-            frame.extend_from_slice(&tag.to_be_bytes());
-        }
-        frame.extend_from_slice(&kind.to_be_bytes());
-        frame.extend_from_slice(payload);
-        frame
-    }
 
     fn udp_v4(len: usize) -> Vec<u8> {
         let mut packet = vec![0x45, 0, 0, 0, 0, 9, 0x40, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2];
         packet[2..4].copy_from_slice(&(len as u16).to_be_bytes());
         packet.resize(len, 0xab);
-        packet
-    }
-
-    fn udp_v6(len: usize) -> Vec<u8> {
-        let mut packet = vec![0; 40];
-        packet[0] = 0x60;
-        packet[4..6].copy_from_slice(&((len - 40) as u16).to_be_bytes());
-        packet[6] = 17;
-        packet[8] = 0xfd;
-        packet[23] = 1;
-        packet[24] = 0xfd;
-        packet[39] = 2;
-        packet.resize(len, 0xcd);
         packet
     }
 

@@ -1,4 +1,4 @@
-//! A seeded generator for the property tests.
+//! A seeded generator for the property tests, and frames for tests of sizes.
 
 pub struct Rng(u64);
 
@@ -23,4 +23,30 @@ impl Rng {
     pub fn uniform(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1u64 << 53) as f64
     }
+}
+
+/// A frame from one host to another, with VLAN tags.
+pub fn ethernet(kind: u16, tags: &[u16], payload: &[u8]) -> Vec<u8> {
+    let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1];
+    for tag in tags {
+        frame.extend_from_slice(&0x8100u16.to_be_bytes());
+        frame.extend_from_slice(&tag.to_be_bytes());
+    }
+    frame.extend_from_slice(&kind.to_be_bytes());
+    frame.extend_from_slice(payload);
+    frame
+}
+
+/// An IPv6 packet of `len` bytes with UDP.
+pub fn udp_v6(len: usize) -> Vec<u8> {
+    let mut packet = vec![0; 40];
+    packet[0] = 0x60;
+    packet[4..6].copy_from_slice(&((len - 40) as u16).to_be_bytes());
+    packet[6] = 17;
+    packet[8] = 0xfd;
+    packet[23] = 1;
+    packet[24] = 0xfd;
+    packet[39] = 2;
+    packet.resize(len, 0xcd);
+    packet
 }
