@@ -167,7 +167,7 @@ class Channel:
                     self._dial(session, now_s)
                 elif session.socket is not None and now_s - session.heard_s > DEAD_S:
                     self._drop(session, "the controller is silent")
-            self._serve(max(0.0, min(self._wake_s(now_s) - now_s, FOLLOW_EVERY_S if self._sources else 1.0)))
+            self._serve(max(0.0, min(self._wake_s(now_s) - now_s, FOLLOW_EVERY_S if self._followers else 1.0)))
             self._report()
             self._follow(time.monotonic())
 
