@@ -2,7 +2,8 @@
 
 A switch or an agent that is away goes on with what it runs, so it is named until it is back and has confirmed, however
 long that takes. Names are ``switch NODE`` and ``agent NODE``; ``plan`` stands for a change that is not planned yet, and
-``start`` for a controller that deploys nothing yet.
+``start`` for a controller that deploys nothing yet. A controller that follows names devices by
+the word of the leader, and ``leader`` while it has no such word.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from hyroads.controller.model.plan import Plan
 
 from .flow_order import Absent, Views, pending_of, unconfirmed_at_absent
 
-START, PLAN = "start", "plan"
+START, PLAN, LEADER = "start", "plan", "leader"
 
 
 def switch(node: str) -> str:
@@ -44,3 +45,8 @@ def rates_unconfirmed(known: Iterable[str], absent: Absent) -> set[str]:
     """
     away = {node for node, last in absent.agents.items() if last is None or last.acked is None or last.flows}
     return {agent(node) for node in away.union(known)}
+
+
+def leader_unconfirmed(waits: frozenset[str] | None) -> set[str]:
+    """What a follower names: the devices for which the leader ``waits``; None: the leader has not said so."""
+    return {LEADER} if waits is None else set(waits)

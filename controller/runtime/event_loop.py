@@ -25,7 +25,13 @@ from hyroads.controller.control.reports import ReportRegistry
 from hyroads.controller.control.routes import Routes
 from hyroads.controller.control.slots import SlotClock
 from hyroads.controller.control.source import Source
-from hyroads.controller.control.unconfirmed import PLAN, START, flows_unconfirmed, rates_unconfirmed
+from hyroads.controller.control.unconfirmed import (
+    PLAN,
+    START,
+    flows_unconfirmed,
+    leader_unconfirmed,
+    rates_unconfirmed,
+)
 from hyroads.controller.core.addressing import Numbers
 from hyroads.controller.core.network import Place
 from hyroads.controller.core.port_readings import PortReading
@@ -683,7 +689,7 @@ class EventLoop:
         if self.plan is None or not self.settled:
             return [START]
         if not self.leads:
-            return sorted(self._leader_unconfirmed())
+            return sorted(leader_unconfirmed(self.leader_waits()))
         absent = self._deployer.absent(self.state.switches, self.state.agents)
         return flows_unconfirmed(self.plan, views, absent, self.state.flows, flows)
 
@@ -692,14 +698,9 @@ class EventLoop:
         if self.plan is None or not self.settled:
             return {START}
         if not self.leads:
-            return self._leader_unconfirmed()
+            return leader_unconfirmed(self.leader_waits())
         absent = self._deployer.absent(self.state.switches, self.state.agents)
         return rates_unconfirmed(self.agents.unrated(self.live.in_force), absent)
-
-    def _leader_unconfirmed(self) -> set[str]:
-        """A flow may be left at any device that the leader waits for."""
-        waits = self.leader_waits()
-        return {"leader"} if waits is None else set(waits)
 
     def carries(self, flows: Iterable[str]) -> bool:
         """Whether the first edges of flows send by the paths that the state of now gives them, and by no others."""

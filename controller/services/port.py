@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from hyroads.controller.agents.markers import SequenceMarkers
 from hyroads.controller.control.live import Live
+from hyroads.controller.control.unconfirmed import leader_unconfirmed
 from hyroads.controller.core.network import Place
 from hyroads.controller.model.events import EventLog
 from hyroads.controller.model.handover import Constrained, Key
@@ -112,9 +113,6 @@ class ControllerPort(Protocol):
         """Log and count a defect of the program."""
 
 
-LEADER = "leader"
-
-
 def pending_as_known(
     port: ControllerPort, pending: Callable[[], list[str]], concerns: Callable[[], Iterable[str]] | None = None
 ) -> list[str]:
@@ -125,9 +123,9 @@ def pending_as_known(
     if port.leads:
         return pending()
     waits = port.leader_waits()
-    if waits is None:
-        return [LEADER]
-    return sorted(waits if concerns is None else waits.intersection(concerns()))
+    if waits is not None and concerns is not None:
+        waits = waits.intersection(concerns())
+    return sorted(leader_unconfirmed(waits))
 
 
 def changed_since(
