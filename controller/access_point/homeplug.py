@@ -36,6 +36,7 @@ from .homeplug_events import (
     ToneMap,
     TxCounts,
 )
+from .model import mac_bytes
 
 ETHER_TYPE = 0x88E1
 QUALCOMM = bytes.fromhex("00b052")
@@ -72,20 +73,20 @@ def request(kind: int, destination: str, source: str, body: bytes = b"", version
     known with). ``body`` follows the header, and the OUI where the vendor defines the message.
     """
     version = _VERSIONS[kind] if version is None else version
-    head = _address_bytes(destination) + _address_bytes(source) + struct.pack(">H", ETHER_TYPE)
+    head = mac_bytes(destination) + mac_bytes(source) + struct.pack(">H", ETHER_TYPE)
     head += struct.pack("<BH", version, kind) + (b"\0\0" if version else b"")
     return (head + (QUALCOMM if kind in _VENDOR_TYPES else b"") + body).ljust(LEAST_FRAME, b"\0")
 
 
 def link_stats_request(destination: str, source: str, peer: str, direction: int = BOTH) -> bytes:
     """Counters of the links to and from the adapter ``peer``, over all CSMA priorities."""
-    body = bytes((0, direction, ALL_CSMA_LINKS)) + _address_bytes(peer)
+    body = bytes((0, direction, ALL_CSMA_LINKS)) + mac_bytes(peer)
     return request(VS_LNK_STATS, destination, source, body)
 
 
 def tone_map_request(destination: str, source: str, peer: str, slot: int) -> bytes:
     """The modulation of each carrier towards the adapter ``peer`` in tone-map slot 0 to 5."""
-    return request(VS_TONE_MAP_CHAR, destination, source, b"\0" * 4 + _address_bytes(peer) + bytes((slot, 0)))
+    return request(VS_TONE_MAP_CHAR, destination, source, b"\0" * 4 + mac_bytes(peer) + bytes((slot, 0)))
 
 
 def sniffer_request(destination: str, source: str, on: bool) -> bytes:
@@ -350,7 +351,3 @@ def _rows(message: _Message, count: int, start: int, size: int) -> range:
 
 def _address(data: bytes, offset: int) -> str:
     return data[offset : offset + 6].hex(":")
-
-
-def _address_bytes(address: str) -> bytes:
-    return bytes.fromhex(address.replace(":", ""))

@@ -36,8 +36,8 @@ from .ieee1905_tlvs import (
     Tlv,
     TransmitterMetric,
     TransmitterMetrics,
-    mac_bytes,
 )
+from .model import mac_bytes
 
 DISCOVERY_S = 60.0
 TOPOLOGY_S = 60.0

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
-from .model import RadioError
+from .model import RadioError, mac_bytes
 
 _TX_LINK = struct.Struct("!6s6sHBIIHHH")
 _RX_LINK = struct.Struct("!6s6sHIIB")
@@ -62,11 +62,6 @@ class _Reader:
     def end(self) -> None:
         if self._left:
             raise MessageError(f"IEEE 1905.1: TLV {self._kind} has {len(self._left)} bytes too many")
-
-
-def mac_bytes(mac: str) -> bytes:
-    """The six bytes of ``02:00:00:00:00:01``."""
-    return bytes.fromhex(mac.replace(":", ""))
 
 
 def _macs(macs: Iterable[str]) -> bytes:

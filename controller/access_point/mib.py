@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
-from .model import UNKNOWN_SIGNAL_DBM, Interface, Neighbour, Snapshot
+from .model import UNKNOWN_SIGNAL_DBM, Interface, Neighbour, Snapshot, mac_bytes
 
 Oid = tuple[int, ...]
 
@@ -101,7 +101,7 @@ NEIGHBOUR_COLUMNS: dict[int, Callable[[Neighbour], Value]] = {
 
 def mac_index(mac: str) -> Oid:
     """A MAC address as an index: six numbers."""
-    return tuple(bytes.fromhex(mac.replace(":", "")))
+    return tuple(mac_bytes(mac))
 
 
 def objects(snapshot: Snapshot) -> Iterator[tuple[Oid, Value]]:

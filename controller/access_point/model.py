@@ -19,6 +19,11 @@ class RadioError(HyroadsError):
     """A radio could not be read, or said something that makes no sense."""
 
 
+def mac_bytes(mac: str) -> bytes:
+    """The six bytes of ``02:00:00:00:00:01``."""
+    return bytes.fromhex(mac.replace(":", ""))
+
+
 @dataclass(frozen=True, slots=True)
 class Neighbour:
     """Who is heard on an interface. Capacities are L2 payload; 0: no estimate, ``signal_dbm`` None: not known."""

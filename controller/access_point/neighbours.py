@@ -9,6 +9,8 @@ import re
 from collections.abc import Mapping
 from typing import TypeGuard
 
+from .model import mac_bytes
+
 MAX_MESSAGE = 4096
 _MAC = r"([0-9a-f]{2}(?::[0-9a-f]{2}){5})"
 _NEIGHBOUR = re.compile(rf"{_MAC} .*?\bnr=([0-9a-f]{{26}})", re.IGNORECASE)
@@ -63,7 +65,7 @@ _REACHABLE = 3
 def listed_neighbour(neighbour: str) -> str:
     """A neighbour as ``SET_NEIGHBOR`` takes it: the same fields as hexadecimal digits."""
     bssid, information, *numbers = neighbour.split(",")
-    head = bytes.fromhex(bssid.replace(":", "")) + int(information, 16).to_bytes(4, "little")
+    head = mac_bytes(bssid) + int(information, 16).to_bytes(4, "little")
     return (head + bytes(min(int(number), 255) for number in numbers)).hex()
 
 

@@ -11,7 +11,7 @@ import socket
 import struct
 from collections.abc import Sequence
 
-from .model import RadioError
+from .model import RadioError, mac_bytes
 
 ETH_P_ALL = 3
 _SOL_PACKET, _ADD_MEMBERSHIP, _IGNORE_OUTGOING = 263, 1, 23
@@ -40,7 +40,7 @@ def packet_socket(interface: str, ethertype: int, addresses: Sequence[str] = ())
         opened.bind((interface, ETH_P_ALL))
         index = socket.if_nametoindex(interface)
         for address in addresses:
-            raw = bytes.fromhex(address.replace(":", ""))
+            raw = mac_bytes(address)
             kind = _MULTICAST if raw[0] & 1 else _UNICAST
             opened.setsockopt(_SOL_PACKET, _ADD_MEMBERSHIP, struct.pack("=iHH8s", index, kind, 6, raw))
     except OSError as error:

@@ -37,8 +37,8 @@ from hyroads.controller.access_point.ieee1905_tlvs import (
     SendingInterface,
     TransmitterMetric,
     TransmitterMetrics,
-    mac_bytes,
 )
+from hyroads.controller.access_point.model import mac_bytes
 
 AL, WIFI, PLC = "42:00:00:00:00:01", "00:00:00:00:00:01", "00:00:00:00:00:02"
 OTHER, OTHER_WIFI, OTHER_PLC = "42:00:00:00:00:99", "00:00:00:00:00:98", "00:00:00:00:00:97"
