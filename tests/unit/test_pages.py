@@ -27,14 +27,14 @@ HYROADS = [sys.executable, "-m", "hyroads.controller.cli"]
 MADE_UP = {"my_plot.py", "way_back.py"}
 """Files of examples, which the reader writes."""
 # What a page may say without a test that types it: it changes the machine, or needs what is not here.
-OF_OTHER_MACHINES = {"access-point-debian", "access-point-openwrt", "packages"}
+OF_OTHER_MACHINES = {"access-point-debian", "access-point-openwrt", "backhaul", "packages", "power-line"}
 """Guides for hardware that is not here; what they install is tested in tests/packaging."""
 UNTYPED = {
     *("apt", "apt-get", "dpkg", "opkg", "uci", "systemctl", "systemd-sysusers", "journalctl", "ovs-vsctl", "ip"),
     *("chown", "podman", "logread", "/etc/init.d/hyroads-edge", "/etc/init.d/hyroads-ap"),
     *("make", "git", "cd", "cp", "ln", "mkdir", "install", "export", "kill", "curl", "openssl", "mptcpize", "rm"),
     *("python3", ".venv/bin/python", "scripts/guest.sh", "scripts/cross.sh", "hyroads", "hyroads-edge"),
-    *("pip", "dask"),
+    *("pip", "dask", "iw"),
 }
 
 
