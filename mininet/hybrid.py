@@ -29,10 +29,10 @@ from mininet.net import Mininet
 from mininet.node import Host, Node, OVSSwitch
 from mininet.topo import Topo
 
-from hyroads.controller.client.generic_netlink import family_id
 from hyroads.controller.core.addressing import Addressing
 from hyroads.controller.core.network import Network
 from hyroads.controller.files.documents import read_file
+from hyroads.controller.kernel.generic_netlink import family_id
 
 from .programs import Program, find_program, run, wait_until
 from .radio_cells import RadioCell, RadioLink, RadioPlan

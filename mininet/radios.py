@@ -10,8 +10,8 @@ import secrets
 import struct
 from enum import IntEnum
 
-from hyroads.controller.client.generic_netlink import GenericNetlink, family_id
-from hyroads.controller.client.netlink import attribute, attribute_map, text_attribute
+from hyroads.controller.kernel.generic_netlink import GenericNetlink, family_id
+from hyroads.controller.kernel.netlink import attribute, attribute_map, text_attribute
 
 from .programs import EmulationError
 

@@ -26,12 +26,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from hyroads.controller.client.generic_netlink import GenericNetlink, family_id
-from hyroads.controller.client.netlink import NetlinkError, text_attribute
 from hyroads.controller.core.addressing import Addressing
 from hyroads.controller.core.netfile import parse, to_document
 from hyroads.controller.core.network import Network, Role
 from hyroads.controller.files.documents import read_file
+from hyroads.controller.kernel.generic_netlink import GenericNetlink, family_id
+from hyroads.controller.kernel.netlink import NetlinkError, text_attribute
 
 from . import wifi_import
 from .controllers import HyroadsController

@@ -14,6 +14,7 @@ from .config import AgentConfig, WirelessConfig
 from .emulated import EmulatedRadio, LinkState, MediumState
 from .linux_wifi import LinuxWifi
 from .model import Radio, RadioError
+from .nl80211 import Nl80211
 from .plc import Plc
 from .plc_reader import HomePlugReader
 from .wireless_agent import Backend
@@ -93,7 +94,7 @@ def _emulated(config: AgentConfig, place: int) -> Radio:
 
 MAKERS: dict[str, RadioMaker] = {
     "emulated": _emulated,
-    "linux-wifi": lambda config, place: LinuxWifi(config.interfaces[place].name, run_command),
+    "linux-wifi": lambda config, place: LinuxWifi(Nl80211(config.interfaces[place].name)),
     "plc": lambda config, place: Plc(HomePlugReader(config.interfaces[place].name)),
 }
 

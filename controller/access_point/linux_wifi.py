@@ -1,90 +1,23 @@
-"""WiFi of a Linux driver: ``iw dev IF survey dump`` and ``iw dev IF station dump`` (nl80211). Parsers are pure."""
+"""The back end for WiFi of a Linux driver: what its counters and rates say of loss and capacity. Opens nothing."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
-from .model import Neighbour, RadioError, Reading
-from .wifi_rates import Rate, capacity_kbps, parse_rate
-
-MAX_STATIONS = 1024
-_STATION = re.compile(r"Station ([0-9a-f]{2}(?::[0-9a-f]{2}){5}) \(on (\S+)\)", re.IGNORECASE)
-_FIELD = re.compile(r"\s+([a-z][a-z /]*):\s*(.*)", re.IGNORECASE)
+from .model import Neighbour, Reading
+from .nl80211 import Station
+from .wifi_rates import Rate, capacity_kbps
 
 
-@dataclass(frozen=True, slots=True)
-class Station:
-    """One station; ``expected_mbps`` is the driver's own estimate (minstrel), retries and failures included."""
+class WifiSource(Protocol):
+    """Where surveys and stations come from: the kernel, or a recording of it."""
 
-    mac: str
-    inactive_ms: int
-    signal_dbm: int | None
-    tx_packets: int
-    tx_retries: int
-    tx_failed: int
-    tx: Rate | None
-    rx: Rate | None
-    expected_mbps: float | None
+    def survey(self) -> tuple[int, int]:
+        """Busy and active time of the channel in use, in microseconds; 0 if the driver counts no times."""
 
-
-def parse_survey(text: str) -> tuple[int, int]:
-    """Busy and active time of the channel marked ``[in use]``; 0 if there is none, or the driver counts no times.
-
-    They are the driver's counters, in microseconds; a scan or a change of channel resets them.
-    """
-    times = ("channel busy time", "channel active time")
-    for block in text.split("Survey data from ")[1:]:
-        fields = _fields(block)
-        if "[in use]" in fields.get("frequency", ""):
-            busy_us, active_us = (int(_number(fields.get(key, "0 ms"), "ms", key) * 1000) for key in times)
-            return (busy_us, active_us) if all(key in fields for key in times) else (0, 0)
-    return 0, 0
-
-
-def parse_stations(text: str) -> tuple[Station, ...]:
-    """All stations; raises :class:`RadioError` for a value without its unit."""
-    found = list(_STATION.finditer(text))[:MAX_STATIONS]
-    ends = [*(match.start() for match in found[1:]), len(text)][: len(found)]
-    return tuple(_station(match, text[match.end() : end]) for match, end in zip(found, ends, strict=True))
-
-
-def _station(head: re.Match[str], body: str) -> Station:
-    fields = _fields(body)
-    signal = fields.get("signal avg", fields.get("signal"))
-    expected = fields.get("expected throughput")
-    return Station(
-        mac=head[1].lower(),
-        inactive_ms=int(_number(fields.get("inactive time", "0 ms"), "ms", "inactive time")),
-        signal_dbm=None if signal is None else int(_number(signal.split(" ")[0] + " dBm", "dBm", "signal")),
-        tx_packets=_count(fields, "tx packets"),
-        tx_retries=_count(fields, "tx retries"),
-        tx_failed=_count(fields, "tx failed"),
-        tx=parse_rate(fields.get("tx bitrate", "")),
-        rx=parse_rate(fields.get("rx bitrate", "")),
-        expected_mbps=None if expected is None else _number(expected, "Mbps", "expected throughput"),
-    )
-
-
-def _fields(block: str) -> dict[str, str]:
-    matches = (_FIELD.fullmatch(line) for line in block.splitlines())
-    return {match[1].strip(): match[2].strip() for match in matches if match}
-
-
-def _number(text: str, unit: str, what: str) -> float:
-    """The number of ``"<number> <unit>..."``; refuses another unit rather than be wrong by powers of ten."""
-    match = re.match(rf"(-?\d+(?:\.\d+)?)\s*{re.escape(unit)}\b", text)
-    if match is None:
-        raise RadioError(f"iw: {what}: expected a number of {unit}, got {text[:40]!a}")
-    return float(match[1])
-
-
-def _count(fields: dict[str, str], name: str) -> int:
-    text = fields.get(name, "0")
-    if not text.isdecimal():
-        raise RadioError(f"iw: {name}: expected a count, got {text[:40]!a}")
-    return int(text)
+    def stations(self) -> tuple[Station, ...]:
+        """The stations of the interface."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,21 +31,20 @@ class _Capacity:
 
 
 class LinuxWifi:
-    """The back end; ``run`` executes a command and returns its output (so that tests can read captured ones)."""
+    """The back end of one interface."""
 
-    def __init__(self, interface: str, run: Callable[[list[str]], str]) -> None:
-        self._interface = interface
-        self._run = run
+    def __init__(self, source: WifiSource) -> None:
+        self._source = source
         self._before: dict[str, Station] = {}
         self._capacities: dict[str, _Capacity] = {}
 
     def read(self, now_s: float) -> Reading:
-        """Two dumps; loss and retries count what happened since the last reading.
+        """A survey and the stations; loss and retries count what happened since the last reading.
 
         A station whose rate cannot be read keeps its last capacity, and ``modulation`` says how old that is.
         """
-        busy_us, active_us = parse_survey(self._run(["iw", "dev", self._interface, "survey", "dump"]))
-        stations = parse_stations(self._run(["iw", "dev", self._interface, "station", "dump"]))
+        busy_us, active_us = self._source.survey()
+        stations = self._source.stations()
         neighbours = tuple(self._neighbour(station, now_s) for station in stations)
         self._before = {station.mac: station for station in stations}
         self._capacities = {mac: self._capacities[mac] for mac in self._before}

@@ -1,4 +1,4 @@
-"""Rates of IEEE 802.11 radios: from the text of a bit rate to the rate on air and the capacity for payload. Pure.
+"""Rates of IEEE 802.11 radios: from a modulation to the rate on air and the capacity for payload. Pure.
 
 The rate on air of a modulation is R = N_SD * N_BPSCS * C * N_SS / T_SYM: data subcarriers, coded bits per subcarrier
 and stream, coding rate, streams, and the duration of a symbol with its guard interval. IEEE Std 802.11-2020, 19.5 (HT)
@@ -7,7 +7,6 @@ and 21.5 (VHT), IEEE Std 802.11ax-2021, 27.5 (HE), IEEE Std 802.11be-2024, 36.5 
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
 from .model import RadioError
@@ -28,8 +27,9 @@ _UNIT_SUBCARRIERS = {
     "EHT": (24, 48, 72, 102, 126, 234, 468, 702, 980, 1448, 1682, 1960, 2428, 2940, 3408, 3920),
 }
 _SYMBOL_US = {"HT": 3.2, "VHT": 3.2, "HE": 12.8, "EHT": 12.8}
-_LONG_GUARDS_US = (0.8, 1.6, 3.2)
-_GUARDS_US = {"HT": (0.8, 0.4), "VHT": (0.8, 0.4), "HE": _LONG_GUARDS_US, "EHT": _LONG_GUARDS_US}
+LONG_GUARDS_US = (0.8, 1.6, 3.2)
+"""Of HE and EHT, by the number that nl80211 gives them."""
+_GUARDS_US = {"HT": (0.8, 0.4), "VHT": (0.8, 0.4), "HE": LONG_GUARDS_US, "EHT": LONG_GUARDS_US}
 # VHT's 10 and 11 are 1024-QAM, which 802.11ac does not have and several vendors do.
 _TOP_MCS = {"HT": 7, "VHT": 11, "HE": 11, "EHT": 13}
 _MOST_STREAMS = {"HT": 4, "VHT": 8, "HE": 8, "EHT": 8}
@@ -46,7 +46,7 @@ FRAME_PAYLOAD_BYTES = 1500
 FRAME_OVERHEAD_BYTES = 44  # MAC header with QoS and CCMP, LLC/SNAP, FCS, delimiter of the aggregate
 
 RATE_TOLERANCE = 0.02
-"""iw rounds a rate to 0.1 Mb/s, and drivers round it before."""
+"""nl80211 has rates in units of 0.1 Mb/s, and drivers round before that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,10 +85,20 @@ class Modulation:
     unit: int | None = None
     is_dual_carrier: bool = False
 
+    @property
+    def text(self) -> str:
+        """For people, such as ``HE-MCS 11 80MHz HE-NSS 2 GI 0.8us``."""
+        mcs = f"MCS {self.mcs + 8 * (self.streams - 1)}" if self.standard == "HT" else f"{self.standard}-MCS {self.mcs}"
+        parts = [mcs, f"{self.width_mhz}MHz" if self.unit is None else f"RU {self.unit}"]
+        if self.standard != "HT":
+            parts.append(f"{self.standard}-NSS {self.streams}")
+        parts.append(f"GI {self.guard_us:g}us")
+        return " ".join([*parts, "DCM"] if self.is_dual_carrier else parts)
+
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """A bit rate as iw prints it.
+    """A bit rate that a driver reports; ``text`` describes its modulation.
 
     ``standard`` is a key of :data:`AGGREGATIONS`. ``is_consistent`` is False if the rate is not the one of its own
     modulation; a rate whose modulation is not known here has nothing that it could contradict.
@@ -145,63 +155,29 @@ def _acknowledgement_us(most: Aggregation) -> float:
     return (BLOCK_ACK_BYTES + max(8, most.frames // 8)) * 8 / BLOCK_ACK_MBPS
 
 
-_RATE = re.compile(r"(\d{1,7}(?:\.\d{1,3})?) MBit/s(.*)")
+def rate_of(mbps: float, standard: str, modulation: Modulation | None) -> Rate:
+    """A rate that a driver reports, checked against the rate of its own modulation.
 
-
-def parse_rate(text: str) -> Rate | None:
-    """``866.7 MBit/s VHT-MCS 9 80MHz short GI VHT-NSS 2`` and the like; None for ``(unknown)`` and for 0."""
-    match = _RATE.match(text.strip())
-    if match is None or float(match[1]) <= 0:
-        return None
-    rate, words = float(match[1]), match[2].strip()
-    standard = _standard(words)
+    ``mbps`` is the rate on air, ``standard`` a key of :data:`AGGREGATIONS`; ``modulation`` is None if there is no
+    formula for it.
+    """
+    if modulation is None:
+        return Rate(mbps, f"{standard} {mbps:g} Mb/s".lstrip(), standard)
     try:
-        exact = _exact_mbps(standard, words)
+        exact = _exact_mbps(modulation)
     except RadioError:
-        return Rate(rate, words, standard, is_consistent=False)
-    is_consistent = exact is None or abs(exact - rate) <= RATE_TOLERANCE * exact
-    return Rate(rate, words or f"{rate:g} Mb/s", standard, is_consistent)
+        return Rate(mbps, modulation.text, standard, is_consistent=False)
+    return Rate(mbps, modulation.text, standard, exact is None or abs(exact - mbps) <= RATE_TOLERANCE * exact)
 
 
-def _standard(words: str) -> str:
-    """Of a standard that has no tables here, the aggregates of VHT are assumed."""
-    found = re.search(r"(?<![-\w])(?:(\w+)-)?MCS \d", words)
-    if found is None:
-        return ""
-    prefix = found[1] or "HT"
-    return prefix if prefix in AGGREGATIONS else "VHT"
-
-
-def _exact_mbps(standard: str, words: str) -> float | None:
-    """The rate of the modulation that words name; None for rates without an MCS, and for forms without a formula."""
-    match = re.search(r"(?<![-\w])(?:(VHT|HE|EHT)-)?MCS (\d{1,4})\b", words)
-    if match is None or (match[1] or "HT") != standard:
+def _exact_mbps(modulation: Modulation) -> float | None:
+    """None: a modulation without a formula; RadioError: one that the standard does not have."""
+    m = modulation
+    if m.standard == "HT" and m.streams == 5 and m.mcs == 0:
+        return HT_DUPLICATE_MBPS[m.guard_us]
+    if m.standard == "EHT" and m.mcs in (14, 15):
         return None
-    mcs, width_mhz = int(match[2]), _width_mhz(words)
-    guard_us = _guard_us(standard, words)
-    if standard == "HT":
-        return HT_DUPLICATE_MBPS[guard_us] if mcs == 32 else phy_rate_mbps(ht_modulation(mcs, width_mhz, guard_us))
-    if standard == "EHT" and mcs in (14, 15):
-        return None
-    unit = re.search(r"-RU-ALLOC (\d{1,3})\b", words)
-    streams = re.search(r"-NSS (\d{1,3})\b", words)
-    return phy_rate_mbps(Modulation(
-        standard, mcs, int(streams[1]) if streams else 1, width_mhz, guard_us,
-        unit=int(unit[1]) if unit else None, is_dual_carrier=re.search(r"-DCM 1\b", words) is not None,
-    ))  # fmt: skip
-
-
-def _guard_us(standard: str, words: str) -> float:
-    if standard in ("HT", "VHT"):
-        return 0.4 if "short GI" in words else 0.8
-    guard = re.search(r"-GI ([012])\b", words)
-    return _LONG_GUARDS_US[int(guard[1]) if guard else 0]
-
-
-def _width_mhz(words: str) -> int:
-    """``80P80MHz`` are two channels of 80 MHz, which carry what one of 160 MHz carries."""
-    width = re.search(r"\b(\d{1,3})(?:P(\d{1,3}))?MHz", words)
-    return int(width[1]) + int(width[2] or 0) if width else 20
+    return phy_rate_mbps(m)
 
 
 def capacity_kbps(rate: Rate | None, expected_mbps: float | None = None, success: float = 1.0) -> int:

@@ -11,7 +11,8 @@ import struct
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address
 
-from .netlink import NESTED, NetlinkError, attribute, attribute_map
+from hyroads.controller.kernel.netlink import NESTED, NetlinkError, attribute, attribute_map
+
 from .nfnetlink import CONNTRACK_DELETE, CONNTRACK_GET, CONNTRACK_NEW, NetfilterSocket
 
 _TUPLE_ORIGINAL, _MARK, _COUNTERS_SENT, _COUNTERS_RECEIVED, _ID = 1, 8, 9, 10, 12

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from hyroads.controller.core.errors import HyroadsError
+from hyroads.controller.kernel.netlink import NetlinkError
 
 from .kernel_items import Item, Plan
 from .kernel_rules import script
-from .netlink import NetlinkError
 from .nfnetlink import Change, NetfilterSocket
 
 _COMMAND_TIMEOUT_S = 20.0

@@ -18,6 +18,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from hyroads.controller.kernel.netlink import NetlinkError
+
 from . import kernel_rules, kernel_waypoint
 from .conntrack import Connection, connection_now, connections, forget, set_mark
 from .kernel_document import Configuration, read_configuration
@@ -25,7 +27,6 @@ from .kernel_install import Footprint, Installer, KernelPlaneError, ip_json, rea
 from .kernel_items import Link, mark_key, vni
 from .kernel_rules import HR0, TUNNEL_PATHS, client_plan, flow_mark
 from .kernel_waypoint import WaypointSession, read_sessions, remote_command, seen_ports, waypoint_plan
-from .netlink import NetlinkError
 from .nfnetlink import NetfilterSocket
 
 _SIOCGIFFLAGS = 0x8913

@@ -13,8 +13,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Self
 
-from .generic_netlink import GENERIC_HEADER, GenericEvents, GenericNetlink
-from .netlink import NetlinkError, attribute, attribute_map, nested
+from hyroads.controller.kernel.generic_netlink import GENERIC_HEADER, GenericEvents, GenericNetlink
+from hyroads.controller.kernel.netlink import NetlinkError, attribute, attribute_map, nested
 
 FAMILY, EVENTS = "mptcp_pm", "mptcp_pm_events"
 _SET_FLAGS, _REMOVE, _CREATE, _DESTROY = 7, 9, 10, 11

@@ -18,6 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from hyroads.controller.core.checking import describe
+from hyroads.controller.kernel.netlink import NetlinkError
 
 from .host import HostError, Sysctls, default_gateways, read_sysctl, rules_of, run
 from .json_lines import Document
@@ -26,7 +27,6 @@ from .kernel_plane import discover, has_carrier, link_events
 from .modes import ModeError, Modes
 from .mptcp import Interface, Subflows
 from .mptcp_netlink import Command, PathManagerSocket
-from .netlink import NetlinkError
 from .policy import MAX_INTERFACES, FlowPolicy, Policy
 
 LOG = logging.getLogger("hyroads.client")

@@ -11,7 +11,7 @@ import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from .netlink import (
+from hyroads.controller.kernel.netlink import (
     ACKNOWLEDGE,
     CREATE,
     DUMP,

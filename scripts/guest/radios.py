@@ -2,7 +2,7 @@
 
 import sys
 
-from hyroads.controller.client.generic_netlink import GenericNetlink
+from hyroads.controller.kernel.generic_netlink import GenericNetlink
 
 NEW_RADIO = 4
 

@@ -14,9 +14,8 @@ from hyroads.controller.access_point import (
     hostapd,
     hostapd_conf,
     ieee1905_entity,
-    linux_wifi,
     neighbours,
-    wifi_rates,
+    nl80211,
 )
 from hyroads.controller.access_point.homeplug_events import HomePlugError, ToneMap
 from hyroads.controller.access_point.ieee1905_tlvs import MessageError
@@ -80,7 +79,7 @@ _BSSID = "02:00:00:00:00:09"
 
 @target("hostapd-answers", "controller.access_point")
 def hostapd_answers(data: bytes) -> None:
-    """What hostapd and iw write; names and SSIDs in it come from the air."""
+    """What hostapd writes; names and SSIDs in it come from the air."""
     hostapd.news_of(data)
     hostapd.station_of(data)
     for found in (neighbours.own_neighbour(data, _BSSID), neighbours.described_neighbour(data, _BSSID)):
@@ -90,12 +89,15 @@ def hostapd_answers(data: bytes) -> None:
     own = neighbours.own_bss(data, "wlan0")
     if own is not None:
         neighbours.is_ssid(own[1])
-    text = data.decode("utf-8", "replace")
-    status = hostapd_conf.fields_of(text)
-    hostapd_conf.on_air(status)
-    for read in (linux_wifi.parse_survey, linux_wifi.parse_stations, wifi_rates.parse_rate):
+    hostapd_conf.on_air(hostapd_conf.fields_of(data.decode("utf-8", "replace")))
+
+
+@target("nl80211", "controller.access_point")
+def nl80211_answers(data: bytes) -> None:
+    """Answers of a driver: of surveys and stations."""
+    for read in (nl80211.survey_times, nl80211.stations):
         try:
-            read(text)
+            read([data])
         except HyroadsError:
             continue
 

@@ -44,6 +44,7 @@ def target(name: str, *watched: str, longest: int = 2048) -> Callable[[Function]
 HOMES = {
     "openflow-messages": "openflow", "openflow-parsers": "openflow", "openflow-handshake": "openflow",
     "agent-lines": "devices", "hostapd-answers": "devices", "agentx": "devices", "homeplug": "devices",
+    "nl80211": "devices",
     "ieee1905": "devices",
     "frames": "frames",
     "slicer-guests": "slicing", "slicer-switches": "slicing", "slicer-frames": "slicing",

@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 from hyroads.controller.access_point.hostapd import HostapdFollower
-from hyroads.controller.client.generic_netlink import GenericNetlink, family_id
-from hyroads.controller.client.netlink import NetlinkError, text_attribute
+from hyroads.controller.kernel.generic_netlink import GenericNetlink, family_id
+from hyroads.controller.kernel.netlink import NetlinkError, text_attribute
 
 PROGRAMS = [shutil.which(name, path="/usr/sbin:/sbin:/usr/bin") for name in ("hostapd", "wpa_supplicant", "iw")]
 

@@ -4,6 +4,7 @@ One is the access point's, with a real hostapd; the other is a station's, with a
 """
 
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -14,7 +15,10 @@ from wireless_rig import PROGRAMS, wait_for
 from hyroads.controller.access_point import wireless_mib as mib
 from hyroads.controller.access_point.backends import run_command
 from hyroads.controller.access_point.config import WirelessConfig
+from hyroads.controller.access_point.linux_wifi import LinuxWifi
 from hyroads.controller.access_point.mib import Value
+from hyroads.controller.access_point.model import RadioError
+from hyroads.controller.access_point.nl80211 import Nl80211
 from hyroads.controller.access_point.wireless import RadioAbilities
 from hyroads.controller.access_point.wireless_agent import WirelessObjects, interface_number
 from hyroads.controller.access_point.wireless_hostapd import HostapdBackend
@@ -136,3 +140,36 @@ def test_wpa3_and_another_channel(air):
     assert wait_for(lambda: air.stations("sae")), "the station comes back"
     air.tune(mib.RADIO_ADMIN, 2)
     assert f"{air.radio}-sae" not in run_command([IW, "dev"])
+
+
+def test_readings_are_those_that_iw_prints(air):
+    """What the agent reads of a station and the channel by nl80211, beside iw's own text of both."""
+    air.add("lab")
+    air.join("lab", "key_mgmt=NONE")
+    interface = f"{air.radio}-lab"
+    source = Nl80211(interface)
+    (read,) = source.stations()
+    printed = run_command([IW, "dev", interface, "station", "dump"])
+    assert re.findall(r"^Station ([0-9a-f:]+)", printed, re.MULTILINE) == [read.mac]
+    for name, value in (
+        ("tx packets", read.tx_packets),
+        ("tx retries", read.tx_retries),
+        ("tx failed", read.tx_failed),
+    ):
+        assert int(re.search(rf"{name}:\s*(\d+)", printed)[1]) >= value, name
+    for name, rate in (("tx bitrate", read.tx), ("rx bitrate", read.rx)):
+        found = re.search(rf"{name}:\s*([\d.]+) MBit/s", printed)
+        assert (found and float(found[1])) == (rate and rate.phy_mbps), name
+        assert rate is None or rate.is_consistent, rate
+    assert read.signal_dbm is not None and f"{read.signal_dbm}" in re.search(r"signal avg:\s*(.*)", printed)[1]
+    survey = run_command([IW, "dev", interface, "survey", "dump"])
+    busy_us, active_us = source.survey()
+    assert (active_us > 0) == ("channel busy time" in survey) and busy_us <= active_us
+    assert LinuxWifi(source).read(1.0).neighbours[0].tx_capacity_kbps > 0
+
+
+def test_an_interface_that_is_no_radio_is_refused():
+    with pytest.raises(RadioError, match="nl80211: lo: "):
+        Nl80211("lo").stations()
+    with pytest.raises(RadioError, match="nl80211: none0: "):
+        Nl80211("none0").stations()

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from network_names import network_name
 
-from hyroads.controller.client.generic_netlink import GenericNetlink
-from hyroads.controller.client.netlink import NetlinkError
 from hyroads.controller.core.netfile import load_text
+from hyroads.controller.kernel.generic_netlink import GenericNetlink
+from hyroads.controller.kernel.netlink import NetlinkError
 from hyroads.mininet import wifi_import
 from hyroads.mininet.programs import EmulationError, wait_until
 from hyroads.mininet.radios import HWSIM, family_id, radio_names

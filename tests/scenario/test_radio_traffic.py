@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from network_names import network_name
 
-from hyroads.controller.client.generic_netlink import family_id
 from hyroads.controller.core.planner import Planner
 from hyroads.controller.files.documents import read_file
+from hyroads.controller.kernel.generic_netlink import family_id
 from hyroads.mininet.demos.mar import SETTINGS as MAR_SETTINGS
 from hyroads.mininet.mptcp_traffic import MptcpUpload
 from hyroads.mininet.programs import wait_until

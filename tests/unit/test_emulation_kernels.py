@@ -8,8 +8,8 @@ import subprocess
 
 import pytest
 
-from hyroads.controller.client.generic_netlink import GenericNetlink, family_id
-from hyroads.controller.client.netlink import Message, NetlinkError, acknowledged_number, text_attribute
+from hyroads.controller.kernel.generic_netlink import GenericNetlink, family_id
+from hyroads.controller.kernel.netlink import Message, NetlinkError, acknowledged_number, text_attribute
 from hyroads.mininet import hybrid, shared_medium
 from hyroads.mininet.demos import triangle
 from hyroads.mininet.demos.checks import Check

@@ -24,7 +24,9 @@ from hyroads.controller.client.kernel_items import Link, Plan, mark_key
 from hyroads.controller.client.kernel_plane import number_rules
 from hyroads.controller.client.kernel_rules import PACKET_MARK, TUNNEL_PATHS, client_plan, flow_mark, slots
 from hyroads.controller.client.kernel_waypoint import endpoint_key, read_sessions, seen_ports, waypoint_plan
-from hyroads.controller.client.netlink import (
+from hyroads.controller.client.nfnetlink import Change, batch
+from hyroads.controller.core.errors import ConfigError
+from hyroads.controller.kernel.netlink import (
     Message,
     NetlinkError,
     acknowledged_number,
@@ -33,8 +35,6 @@ from hyroads.controller.client.netlink import (
     messages,
     nested,
 )
-from hyroads.controller.client.nfnetlink import Change, batch
-from hyroads.controller.core.errors import ConfigError
 
 RULE = {"name": "rest", "match": {}, "interfaces": ["wlan0", "wwan0"]}
 DOCUMENT: dict[str, Any] = {

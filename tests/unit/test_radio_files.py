@@ -11,11 +11,11 @@ import pytest
 
 from hyroads.controller.access_point.hostapd_conf import fields_of
 from hyroads.controller.cli.main import main
-from hyroads.controller.client.netlink import attribute, attribute_map, text_attribute
 from hyroads.controller.core.addressing import Addressing
 from hyroads.controller.core.errors import ConfigError
 from hyroads.controller.core.netfile import parse, to_document
 from hyroads.controller.core.network import Network, RadioMode, RadioUse
+from hyroads.controller.kernel.netlink import attribute, attribute_map, text_attribute
 
 pytest.importorskip("mininet")
 

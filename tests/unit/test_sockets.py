@@ -30,7 +30,7 @@ _NETLINK = "netlink: only the kernel speaks there"
 _PROBE = "nothing is ever received: it tells which address would be used"
 NOT_LISTENING = {
     "controller/client/kernel_plane.py:link_events": _NETLINK,
-    "controller/client/netlink.py:NetlinkSocket.__init__": _NETLINK,
+    "controller/kernel/netlink.py:NetlinkSocket.__init__": _NETLINK,
     "dataplane/src/sys/genetlink.rs:open": _NETLINK,
     "dataplane/src/sys/netlink.rs:with_buffer": _NETLINK,
     "dataplane/src/sys/sock_owner.rs:open": _NETLINK,

@@ -35,8 +35,8 @@ from hyroads.controller.client.mptcp_netlink import (
     parse_event,
 )
 from hyroads.controller.client.mptcp_runner import PathManager
-from hyroads.controller.client.netlink import NetlinkError, attribute_map
 from hyroads.controller.client.policy import MODES, Policy, load_text
+from hyroads.controller.kernel.netlink import NetlinkError, attribute_map
 
 SERVER = Endpoint("198.51.100.9", 7000)
 TOKEN = 0xC6EC14C5

@@ -1,66 +1,47 @@
-"""WiFi: rates against the standard's tables, dumps of real iw's form."""
+"""WiFi: rates against the standard's tables, and answers of nl80211."""
 
 import contextlib
+import struct
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from nl80211_answers import Recording, channel, rate, station, u8
 
-from hyroads.controller.access_point.linux_wifi import LinuxWifi, parse_stations, parse_survey
 from hyroads.controller.access_point.model import RadioError, SteadyCounters
+from hyroads.controller.access_point.nl80211 import stations, survey_times
 from hyroads.controller.access_point.wifi_rates import (
     AGGREGATIONS,
     Modulation,
     capacity_kbps,
     ht_modulation,
     l2_capacity_mbps,
-    parse_rate,
     phy_rate_mbps,
 )
+from hyroads.controller.kernel.netlink import attribute, nested
 
-SURVEY = """\
-Survey data from wlan0
-\tfrequency:\t\t\t5170 MHz
-\tnoise:\t\t\t\t-90 dBm
-Survey data from wlan0
-\tfrequency:\t\t\t5180 MHz [in use]
-\tnoise:\t\t\t\t-95 dBm
-\tchannel active time:\t\t123456 ms
-\tchannel busy time:\t\t23456 ms
-\tchannel receive time:\t\t12000 ms
-\tchannel transmit time:\t\t9000 ms
-Survey data from wlan0
-\tfrequency:\t\t\t5200 MHz
-\tchannel active time:\t\t51 ms
-\tchannel busy time:\t\t49 ms
-"""
+NEAR, FAR = "02:00:01:01:00:02", "02:00:01:01:00:03"
+SURVEY = [channel(5170), channel(5180, active_ms=123_456, busy_ms=23_456, is_used=True),
+          channel(5200, active_ms=51, busy_ms=49)]  # fmt: skip
+VHT_866 = rate(866.7, 80, is_short=True, vht_mcs=9, vht_nss=2)
+VHT_WRONG = rate(866.7, 80, is_short=True, vht_mcs=2, vht_nss=2)
 
-STATIONS = """\
-Station 02:00:01:01:00:02 (on wlan0)
-\tinactive time:\t304 ms
-\trx bytes:\t18816
-\trx packets:\t141
-\ttx bytes:\t8816000
-\ttx packets:\t{packets}
-\ttx retries:\t{retries}
-\ttx failed:\t{failed}
-\trx drop misc:\t3
-\tsignal:  \t-57 [-60, -59] dBm
-\tsignal avg:\t-58 [-61, -60] dBm
-\ttx bitrate:\t866.7 MBit/s VHT-MCS 9 80MHz short GI VHT-NSS 2
-\trx bitrate:\t130.0 MBit/s MCS 15
-\tauthorized:\tyes
-\tassociated:\tyes
-Station 02:00:01:01:00:03 (on wlan0)
-\tinactive time:\t0 ms
-\ttx packets:\t1
-\ttx retries:\t0
-\ttx failed:\t0
-\tsignal:  \t-80 dBm
-\ttx bitrate:\t6.0 MBit/s
-\trx bitrate:\t(unknown)
-\texpected throughput:\t4.527Mbps
-"""
+
+def _u16(kind: int, value: int) -> bytes:
+    return attribute(kind, struct.pack("=H", value))
+
+
+def _flag(kind: int) -> bytes:
+    return attribute(kind, b"")
+
+
+def near(tx: bytes = VHT_866, **counters: int) -> list[bytes]:
+    return [station(NEAR, tx, rate(130.0, ht_mcs=15), inactive_ms=304, signals_dbm=(-57, -58), **counters)]
+
+
+def decoded(tx: bytes):
+    (found,) = stations([station(NEAR, tx)])
+    return found.tx
 
 
 @pytest.mark.parametrize(
@@ -126,110 +107,134 @@ def test_aggregate_of_ht_has_at_most_65535_bytes():
 
 
 def test_survey_takes_the_channel_in_use_in_microseconds():
-    assert parse_survey(SURVEY) == (23_456_000, 123_456_000)
-    assert parse_survey(SURVEY.replace(" [in use]", "")) == (0, 0)
-    assert parse_survey("") == (0, 0)
-
-
-def test_survey_in_another_unit_is_refused():
-    with pytest.raises(RadioError, match="channel busy time: expected a number of ms"):
-        parse_survey(SURVEY.replace("\t23456 ms", "\t23456 us"))
+    assert survey_times(SURVEY) == (23_456_000, 123_456_000)
+    assert survey_times([SURVEY[0], SURVEY[2]]) == (0, 0)
+    assert survey_times([]) == (0, 0)
 
 
 def test_survey_without_times_is_no_measurement_of_zero():
-    text = "Survey data from wlan0\n\tfrequency:\t\t\t5180 MHz [in use]\n\tnoise:\t\t\t\t-95 dBm\n"
-    assert parse_survey(text) == (0, 0)
+    assert survey_times([channel(5180, is_used=True)]) == (0, 0)
+    assert survey_times([channel(5180, active_ms=5, is_used=True)]) == (0, 0)
 
 
 def test_stations_have_units_and_both_directions():
-    first, second = parse_stations(STATIONS.format(packets=1000, retries=100, failed=5))
-    assert (first.mac, first.inactive_ms, first.signal_dbm) == ("02:00:01:01:00:02", 304, -58)
+    first, second = stations([
+        *near(packets=1000, retries=100, failed=5),
+        station(FAR, rate(6.0), expected_kbps=4527),
+    ])  # fmt: skip
+    assert (first.mac, first.inactive_ms, first.signal_dbm) == (NEAR, 304, -58)
+    assert (first.tx_packets, first.tx_retries, first.tx_failed) == (1000, 100, 5)
     assert (first.tx.phy_mbps, first.rx.phy_mbps) == (866.7, 130.0)
     assert first.tx.is_consistent and first.rx.is_consistent
     assert (first.tx.standard, first.rx.standard) == ("VHT", "HT")
     assert first.expected_mbps is None
+    assert (second.mac, second.signal_dbm) == (FAR, -80)
     assert (second.tx.phy_mbps, second.tx.standard, second.rx, second.expected_mbps) == (6.0, "", None, 4.527)
 
 
-@pytest.mark.parametrize(
-    ("text", "consistent"),
-    [
-        ("1200.9 MBit/s 80MHz HE-MCS 11 HE-NSS 2 HE-GI 0 HE-DCM 0", True),
-        ("1134.2 MBit/s 80MHz HE-MCS 11 HE-NSS 2 HE-GI 1 HE-DCM 0", True),
-        ("1200.9 MBit/s 80MHz HE-MCS 3 HE-NSS 2 HE-GI 0 HE-DCM 0", False),
-        ("300.0 MBit/s MCS 15 40MHz short GI", True),
-        ("300.0 MBit/s MCS 15 40MHz", False),
-        ("866.7 MBit/s VHT-MCS 9 80MHz short GI VHT-NSS 2", True),
-        ("866.7 MBit/s VHT-MCS 99 80MHz short GI VHT-NSS 2", False),
-        ("54.0 MBit/s", True),
-        ("1083.3 MBit/s VHT-MCS 11 80MHz short GI VHT-NSS 2", True),
-        ("1733.3 MBit/s VHT-MCS 9 80P80MHz short GI VHT-NSS 2", True),
-        ("4.3 MBit/s HE-MCS 0 HE-NSS 1 HE-GI 0 HE-DCM 1", True),
-        ("8.6 MBit/s HE-MCS 0 HE-NSS 1 HE-GI 0 HE-DCM 1", False),
-        ("62.5 MBit/s HE-MCS 11 HE-NSS 1 HE-GI 0 HE-DCM 0 HE-RU-ALLOC 2", True),
-        ("6.0 MBit/s MCS 32 40MHz", True),
-        ("2882.4 MBit/s 160MHz EHT-MCS 13 EHT-NSS 2 EHT-GI 0", True),
-        ("8.6 MBit/s 80MHz EHT-MCS 14 EHT-NSS 1 EHT-GI 0", True),
-        ("3.0 MBit/s S1G-MCS 9 4MHz S1G-NSS 1", True),
-    ],
-)
-def test_a_rate_is_checked_against_its_own_mcs(text, consistent):
-    assert parse_rate(text).is_consistent is consistent
+RATES = [
+    (rate(1200.9, 80, he_mcs=11, he_nss=2, he_gi=0, he_dcm=0), "HE-MCS 11 80MHz HE-NSS 2 GI 0.8us"),
+    (rate(1134.2, 80, he_mcs=11, he_nss=2, he_gi=1, he_dcm=0), "HE-MCS 11 80MHz HE-NSS 2 GI 1.6us"),
+    (rate(300.0, 40, is_short=True, ht_mcs=15), "MCS 15 40MHz GI 0.4us"),
+    (VHT_866, "VHT-MCS 9 80MHz VHT-NSS 2 GI 0.4us"),
+    (rate(54.0), "54 Mb/s"),
+    (rate(1083.3, 80, is_short=True, vht_mcs=11, vht_nss=2), "VHT-MCS 11 80MHz VHT-NSS 2 GI 0.4us"),
+    (rate(1733.3, "80+80", is_short=True, vht_mcs=9, vht_nss=2), "VHT-MCS 9 160MHz VHT-NSS 2 GI 0.4us"),
+    (rate(4.3, he_mcs=0, he_nss=1, he_gi=0, he_dcm=1), "HE-MCS 0 20MHz HE-NSS 1 GI 0.8us DCM"),
+    (rate(62.5, he_mcs=11, he_nss=1, he_gi=0, he_dcm=0, he_ru=2), "HE-MCS 11 RU 2 HE-NSS 1 GI 0.8us"),
+    (rate(6.0, 40, ht_mcs=32), "MCS 32 40MHz GI 0.8us"),
+    (rate(2882.4, 160, eht_mcs=13, eht_nss=2, eht_gi=0), "EHT-MCS 13 160MHz EHT-NSS 2 GI 0.8us"),
+    (rate(5764.7, 320, eht_mcs=13, eht_nss=2, eht_gi=0), "EHT-MCS 13 320MHz EHT-NSS 2 GI 0.8us"),
+    (rate(8.6, 80, eht_mcs=14, eht_nss=1, eht_gi=0), "EHT-MCS 14 80MHz EHT-NSS 1 GI 0.8us"),
+    (rate(3.0, s1g_mcs=9, s1g_nss=1), "VHT 3 Mb/s"),
+]
+
+
+@pytest.mark.parametrize(("answer", "text"), RATES, ids=[text for _, text in RATES])
+def test_rate_of_a_modulation_is_consistent_and_described(answer, text):
+    found = decoded(answer)
+    assert found.is_consistent and found.text == text
 
 
 @pytest.mark.parametrize(
-    ("text", "mbps"),
+    "answer",
+    [rate(1200.9, 80, he_mcs=3, he_nss=2, he_gi=0, he_dcm=0), rate(300.0, 40, ht_mcs=15), VHT_WRONG,
+     rate(866.7, 80, is_short=True, vht_mcs=99, vht_nss=2), rate(8.6, he_mcs=0, he_nss=1, he_gi=0, he_dcm=1),
+     rate(866.7, 40, is_short=True, vht_mcs=9, vht_nss=2)],
+)  # fmt: skip
+def test_rate_that_contradicts_its_modulation_is_marked(answer):
+    assert not decoded(answer).is_consistent
+
+
+@pytest.mark.parametrize(
+    ("answer", "mbps"),
     [
-        ("1083.3 MBit/s VHT-MCS 11 80MHz short GI VHT-NSS 2", 832),
-        ("1733.3 MBit/s VHT-MCS 9 80P80MHz short GI VHT-NSS 2", 1205),
-        ("4.3 MBit/s HE-MCS 0 HE-NSS 1 HE-GI 0 HE-DCM 1", 3.9),
-        ("62.5 MBit/s HE-MCS 11 HE-NSS 1 HE-GI 0 HE-DCM 0 HE-RU-ALLOC 2", 57.8),
-        ("6.0 MBit/s MCS 32 40MHz", 5.3),
-        ("640.0 MBit/s UHR-MCS 20 640MHz UHR-NSS 1", 537.6),
+        (rate(1083.3, 80, is_short=True, vht_mcs=11, vht_nss=2), 832),
+        (rate(1733.3, "80+80", is_short=True, vht_mcs=9, vht_nss=2), 1205),
+        (rate(4.3, he_mcs=0, he_nss=1, he_gi=0, he_dcm=1), 3.9),
+        (rate(62.5, he_mcs=11, he_nss=1, he_gi=0, he_dcm=0, he_ru=2), 57.8),
+        (rate(6.0, 40, ht_mcs=32), 5.3),
+        (rate(640.0) + u8(40, 20), 537.6),  # an attribute of a newer kernel
     ],
 )
-def test_rates_of_rare_modulations_have_a_capacity(text, mbps):
-    assert capacity_kbps(parse_rate(text)) / 1000 == pytest.approx(mbps, rel=0.02)
+def test_rates_of_rare_modulations_have_a_capacity(answer, mbps):
+    assert capacity_kbps(decoded(answer)) / 1000 == pytest.approx(mbps, rel=0.02)
+
+
+def test_rate_of_16_bits_of_older_drivers_is_read():
+    assert decoded(_u16(1, 540)).phy_mbps == 54.0
+    assert decoded(_u16(1, 0)) is None
+
+
+def test_rate_of_a_narrow_channel_is_taken_as_it_is():
+    found = decoded(rate(3.0, ht_mcs=0) + _flag(12))
+    assert (found.phy_mbps, found.is_consistent) == (3.0, True)
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        (station("02:00:01", rate(6.0)), "station: expected an address of 6 bytes, got 3"),
+        (station(NEAR, nested(5)), "rate: expected a number, got 0 bytes"),
+        (station(NEAR, rate(7.3, he_mcs=0, he_nss=1, he_gi=3)), "guard interval 3: expected 0 to 2"),
+        (station(NEAR)[:-1], "claims"),
+    ],
+)
+def test_broken_answer_is_refused_with_its_reason(answer, says):
+    with pytest.raises(RadioError, match=f"nl80211: .*{says}"):
+        stations([answer])
 
 
 def test_back_end_counts_loss_and_retries_since_the_last_reading():
-    outputs = {"packets": 1000, "retries": 0, "failed": 0}
-    radio = LinuxWifi("wlan0", lambda c: SURVEY if "survey" in c else STATIONS.format(**outputs))
-    clean = radio.read(0.0).neighbours[0]
+    counters = [{"packets": 1000}, {"packets": 1100, "retries": 100, "failed": 10}, {"packets": 10}]
+    radio = Recording(SURVEY, *(near(**each) for each in counters)).radio()
+    first = radio.read(0.0)
+    clean = first.neighbours[0]
+    assert (first.busy_us, first.active_us) == (23_456_000, 123_456_000)
     assert clean.tx_loss == 0
     assert clean.tx_capacity_kbps == round(1000 * l2_capacity_mbps(866.7, "VHT"))
-    outputs.update(packets=1100, retries=100, failed=10)
     lossy = radio.read(1.0).neighbours[0]
     assert lossy.tx_loss == pytest.approx(0.1)
     assert lossy.tx_capacity_kbps == pytest.approx(clean.tx_capacity_kbps / 2, abs=1)
-    outputs.update(packets=10, retries=0, failed=0)
     assert radio.read(2.0).neighbours[0].tx_loss == 0
 
 
 def test_a_contradictory_rate_gives_no_estimate():
-    text = STATIONS.format(packets=1, retries=0, failed=0).replace("VHT-MCS 9", "VHT-MCS 2")
-    radio = LinuxWifi("wlan0", lambda c: SURVEY if "survey" in c else text)
-    assert radio.read(0.0).neighbours[0].tx_capacity_kbps == 0
+    assert Recording(SURVEY, near(VHT_WRONG)).radio().read(0.0).neighbours[0].tx_capacity_kbps == 0
 
 
 def test_station_whose_rate_cannot_be_read_keeps_its_last_capacity_with_its_age():
-    good = STATIONS.format(packets=1, retries=0, failed=0)
-    texts = [good, good.replace("VHT-MCS 9", "VHT-MCS 2"), good.replace("866.7 MBit/s", "(unknown)"), good]
-    radio = LinuxWifi("wlan0", lambda c: SURVEY if "survey" in c else texts[0])
+    radio = Recording(SURVEY, near(), near(VHT_WRONG), near(b""), near()).radio()
     first = radio.read(0.0).neighbours[0]
     for now_s, age in ((2.0, "(2 s old)"), (4.0, "(4 s old)")):
-        texts.pop(0)
         kept = radio.read(now_s).neighbours[0]
         assert (kept.tx_capacity_kbps, kept.rx_capacity_kbps) == (first.tx_capacity_kbps, first.rx_capacity_kbps)
         assert kept.modulation.endswith(age) and kept.modulation.startswith("VHT-MCS 9")
-    texts.pop(0)
     assert radio.read(6.0).neighbours[0] == first
 
 
 def test_station_that_left_does_not_keep_a_capacity():
-    good = STATIONS.format(packets=1, retries=0, failed=0)
-    texts = [good, "", good.replace("866.7 MBit/s", "(unknown)")]
-    radio = LinuxWifi("wlan0", lambda c: SURVEY if "survey" in c else texts.pop(0))
+    radio = Recording(SURVEY, near(), [], near(b"")).radio()
     assert radio.read(0.0).neighbours[0].tx_capacity_kbps > 0
     assert radio.read(1.0).neighbours == ()
     assert radio.read(2.0).neighbours[0].tx_capacity_kbps == 0
@@ -248,8 +253,8 @@ def test_busy_share_of_counters_since_start_and_since_last_reading(restarts, sha
         assert place == 0 or measured == pytest.approx(share, abs=1e-3)
 
 
-@given(st.text(max_size=400))
-def test_parsers_survive_any_text(text):
-    for parse in (parse_survey, parse_stations, parse_rate):
+@given(st.binary(max_size=400))
+def test_decoders_refuse_or_read_any_bytes(data):
+    for read in (survey_times, stations):
         with contextlib.suppress(RadioError):
-            parse(text)
+            read([data])
