@@ -6,6 +6,7 @@ Group and meter numbers: the guest chooses its own, the switch has one number sp
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from heapq import heappop, heappush
 
 from hyroads.slices.core.allocation import OPEN_VSWITCH, Block, Layout
 from hyroads.slices.core.errors import FLOW_MOD_FAILED, Refused, SliceError
@@ -21,29 +22,32 @@ class NumberPool:
         self._next = first
         self._last = last
         self._back: list[int] = []
-        self._claimed: set[int] = set()
+        """Numbers below ``_next`` that came back, as a heap; some may be in use again."""
+        self._used: set[int] = set()
 
     def take(self) -> int | None:
         """A free number, None if there is none."""
         while self._back:
-            number = self._back.pop()
-            if number not in self._claimed:
+            number = heappop(self._back)
+            if number not in self._used:
+                self._used.add(number)
                 return number
-        while self._next in self._claimed:
+        while self._next in self._used:
             self._next += 1
         if self._next > self._last:
             return None
-        self._next += 1
-        return self._next - 1
+        self._used.add(self._next)
+        return self._next
 
     def claim(self, number: int) -> None:
         """Does not give this number out: the switch has something by it."""
-        self._claimed.add(number)
+        self._used.add(number)
 
     def give_back(self, number: int) -> None:
         """Makes a number free again."""
-        self._claimed.discard(number)
-        self._back.append(number)
+        self._used.discard(number)
+        if number < self._next:
+            heappush(self._back, number)
 
 
 class IdMap:

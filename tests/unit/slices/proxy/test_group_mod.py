@@ -1,10 +1,12 @@
-"""Groups of guests: what enters them, which lead to which, and how large their messages get."""
+"""Groups of guests: what enters them, which lead to which, how they are numbered, and how large their messages get."""
 
 from __future__ import annotations
 
+import random
 import struct
 
 import pytest
+from swarm import events, swarm
 
 from hyroads.controller.ofp import match as act
 from hyroads.controller.ofp import wire
@@ -14,12 +16,13 @@ from hyroads.slices.core.classifier import ClassifierEntry, at_port
 from hyroads.slices.core.errors import Refused
 from hyroads.slices.core.match import ALL, completed
 from hyroads.slices.proxy.flow_mod import translate
-from hyroads.slices.proxy.group_mod import translate_group_mod
+from hyroads.slices.proxy.group_mod import flood_buckets, translate_group_mod, translate_meter_mod
 from hyroads.slices.proxy.guest_view import GuestView, IdMap, NumberPool
 from hyroads.slices.proxy.region import Regions
 
 MINE, WEB, PRODUCTION = Block(2, 40, 4), Block(3, 50, 4), Block(1, 20, 8)
 NEXT = 0xFFFE
+ANY, CONTROLLER = 0xFFFF_FFFF, 0xFFFF_FFFD
 # Ports 1 and 2 are mine; web traffic is another slice's there, if it has entries.
 PORTS = [ClassifierEntry(100, at_port(ALL, port), MINE) for port in (1, 2)]
 WEB_TRAFFIC = [ClassifierEntry(200, match, WEB) for match in completed({"tcp_dst": 80})]
@@ -84,6 +87,91 @@ def test_groups_never_lead_back_to_themselves() -> None:
     assert translate_group_mod(group_mod(1, 1, bucket(act.Group(2))), view), "2 leads to 1 no more"
 
 
+def watching(port: int, group: int) -> bytes:
+    return struct.pack("!HHII4x", 16, 0, port, group)
+
+
+@pytest.mark.parametrize(
+    ("port", "group", "code"),
+    [(1, ANY, None), (2, ANY, None), (3, ANY, 14), (0, ANY, 14), (CONTROLLER, ANY, 14), (ANY, 7, None), (ANY, 8, 14)],
+)
+def test_buckets_watch_ports_and_groups_of_the_slice_alone(port: int, group: int, code: int | None) -> None:
+    view = guest()
+    for number in (6, 7):
+        translate_group_mod(group_mod(0, number, bucket(act.Output(2))), view)
+    message = wire.message(struct.pack("!HBxI", 0, 3, 5) + watching(port, group), 1, wire.GROUP_MOD)
+    if code is None:
+        [sent] = translate_group_mod(message, view)
+        real = view.groups.real(group) if group != ANY else ANY
+        assert struct.unpack_from("!HHII", sent, 16) == (16, 0, port, real), "by the number that the switch has"
+        return
+    with pytest.raises(Refused) as refused:
+        translate_group_mod(message, view)
+    assert (refused.value.kind, refused.value.code) == (6, code)
+
+
+CHAINING = ("add", "add", "modify", "modify", "delete", "delete all", "refused")
+
+
+def play_chains(_: int, row: list[tuple[str, int]]) -> None:
+    """Which groups lead to which others, as the guest has said; a group that would lead to itself is refused."""
+    view, leads = guest(), dict[int, set[int]]()
+    for kind, choice in row:
+        rng = random.Random(choice)
+        number, onward = rng.randrange(1, 6), {rng.randrange(1, 6) for _ in range(rng.randrange(3))}
+        if kind.startswith("delete"):
+            translate_group_mod(group_mod(2, ANY if kind == "delete all" else number), view)
+            leads = {n: to for n, to in leads.items() if n != number and kind != "delete all"}
+        else:
+            # Each bucket leads to one group, after another action; what is refused has an unknown port at its end.
+            buckets = [bucket(act.SetEthDst("02:00:00:00:00:01"), act.Group(each)) for each in sorted(onward)]
+            end = [bucket(act.Output(77))] if kind == "refused" else []
+            command = wire.GROUP_MODIFY if number in leads else wire.GROUP_ADD
+            allowed = onward <= leads.keys() and number not in reached(leads, onward) and not end
+            if kind == "add" and number in leads:
+                command, allowed = wire.GROUP_ADD, False
+            elif kind == "modify" and number not in leads:
+                command, allowed = wire.GROUP_MODIFY, False
+            try:
+                translate_group_mod(group_mod(command, number, *buckets, *end), view)
+            except Refused:
+                assert not allowed
+            else:
+                assert allowed
+                leads[number] = onward
+        assert view.groups.pairs().keys() == leads.keys()
+
+
+def reached(leads: dict[int, set[int]], start: set[int]) -> set[int]:
+    """All groups to which some lead, with themselves."""
+    found = set(start)
+    for _ in leads:
+        found |= {onward for number in found & leads.keys() for onward in leads[number]}
+    return found
+
+
+def test_group_is_refused_exactly_if_it_leads_to_itself_or_to_none_through_any_row_of_changes() -> None:
+    swarm(300, lambda rng: events(rng, CHAINING, 20, ("add",)), play_chains)
+
+
+@pytest.mark.parametrize(("number", "is_a_meter"), [(0, False), (1, True), (0xFFFF_0000, True), (0xFFFF_0001, False)])
+def test_meter_numbers_begin_at_one_and_end_where_openflow_reserves_them(number: int, is_a_meter: bool) -> None:
+    message = wire.message(struct.pack("!HHI", 0, 1, number), 1, wire.METER_MOD)
+    if is_a_meter:
+        assert translate_meter_mod(message, guest())
+        return
+    with pytest.raises(Refused) as refused:
+        translate_meter_mod(message, guest())
+    assert (refused.value.kind, refused.value.code) == (12, 2)
+
+
+def test_buckets_of_flood_groups_have_the_length_that_they_say() -> None:
+    for queue, size in ((None, 32), (7, 40)):
+        found = flood_buckets({1, 2}, queue)
+        assert len(found) == 2 + 2 * size
+        assert [struct.unpack_from("!HHII", found, 2 + at * size) for at in (0, 1)] == [(size, 0, ANY, ANY)] * 2
+
+
 def test_group_numbers_end_where_openflow_reserves_them() -> None:
     assert translate_group_mod(group_mod(0, 0xFFFF_FF00), guest())
     with pytest.raises(Refused):
@@ -101,3 +189,49 @@ def test_group_that_gets_too_long_by_the_slices_queue_is_refused(buckets: int, f
         with pytest.raises(Refused) as refused:
             translate_group_mod(message, guest(queue=7))
         assert (refused.value.kind, refused.value.code) == (1, 6)
+
+
+NUMBERS, QUOTA = range(1, 9), 4
+KINDS = ("add", "add", "remove", "known from before", "gone at the switch", "clear")
+
+
+def play_numbers(_: int, row: list[tuple[str, int]]) -> None:
+    """Two slices share the numbers of a switch. ``held`` has the guest's numbers of each, by the switch's."""
+    pool = NumberPool(NUMBERS[0], NUMBERS[-1])
+    ids: list[IdMap] = [IdMap(pool, QUOTA), IdMap(pool, QUOTA)]
+    held: list[dict[int, int]] = [{}, {}]
+    for kind, choice in row:
+        rng = random.Random(choice)
+        which = rng.randrange(2)
+        mine, own, guest_number = ids[which], held[which], rng.randrange(100, 106)
+        free = sorted(set(NUMBERS) - held[0].keys() - held[1].keys())
+        if kind == "add":
+            found = mine.add(guest_number)
+            if guest_number in own.values():
+                assert found is not None and own[found] == guest_number, "a number that is there stays"
+            elif not free or len(own) >= QUOTA:
+                assert found is None
+            else:
+                assert found == free[0], "the lowest that nothing else has"
+                own[found] = guest_number
+        elif kind == "known from before" and free and guest_number not in own.values():
+            own[real := rng.choice(free)] = guest_number
+            mine.put(guest_number, real)
+        elif kind == "remove":
+            there = {number: real for real, number in own.items()}
+            assert mine.remove(guest_number) == there.get(guest_number)
+            own.pop(there.get(guest_number, 0), None)
+        elif kind == "gone at the switch":
+            real = rng.choice(NUMBERS)
+            assert mine.forget(real) is (real in own)
+            own.pop(real, None)
+        elif kind == "clear" and rng.random() < 0.3:
+            assert sorted(mine.clear()) == sorted(own)
+            own.clear()
+        for each, there in zip(ids, held, strict=True):
+            assert each.pairs() == {number: real for real, number in there.items()} and len(each) == len(there)
+            assert all(each.guest(real) == there.get(real) for real in NUMBERS)
+
+
+def test_no_two_groups_have_one_number_of_the_switch_however_they_come_and_go() -> None:
+    swarm(300, lambda rng: events(rng, KINDS, 25, ("add",)), play_numbers)
