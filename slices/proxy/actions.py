@@ -46,6 +46,7 @@ _VLAN = bits_of("vlan_vid", "vlan_pcp")
 _TAG = VLAN_PRESENT << BY_NAME["vlan_vid"].shift
 _ETH_TYPE = BY_NAME["eth_type"]
 _ETH_TYPE_BITS = bits_of("eth_type")
+_MPLS_LABEL = BY_NAME["mpls_label"]
 _ARP = bits_of("arp_op", "arp_spa", "arp_tpa", "arp_sha", "arp_tha")
 _ABOVE_ETHERNET = _dependants("eth_type")
 _NOT_SETTABLE = frozenset(
@@ -252,11 +253,14 @@ def _push_header(walker: Translator, action: bytes) -> None:
 def _pop_mpls(walker: Translator, action: bytes) -> None:
     (eth_type,) = _U16.unpack_from(action, 4)
     rewrite = walker.rewrite.forget(_ABOVE_ETHERNET)
-    if _is_type(eth_type):
-        walker.rewrite = rewrite.set(eth_type << _ETH_TYPE.shift, _ETH_TYPE_BITS)
-    else:
+    if not _is_type(eth_type):
         # What was behind the label becomes a tag, or a header with a type of its own.
         walker.rewrite = rewrite.forget(_VLAN | _ETH_TYPE_BITS)
+    elif walker.has(_MPLS_LABEL):
+        walker.rewrite = rewrite.set(eth_type << _ETH_TYPE.shift, _ETH_TYPE_BITS)
+    else:
+        # A packet without a label keeps its type: buckets of groups get any packet of the slice.
+        walker.rewrite = rewrite.forget(_ETH_TYPE_BITS)
     walker.parts.append(action)
 
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import random
+from itertools import product
 
 import pytest
 from examples import seeds
 
 from hyroads.slices.core.allocation import PRODUCTION_NUMBER, Block
-from hyroads.slices.core.classifier import ClassifierEntry, at_port
+from hyroads.slices.core.classifier import DISCOVERY_PRIORITY, ClassifierEntry, at_port
 from hyroads.slices.core.fields import BY_NAME, TOTAL_BITS
 from hyroads.slices.core.match import TernaryMatch
 from hyroads.slices.proxy import region
-from hyroads.slices.proxy.region import UNCHANGED, Regions, Rewrite
+from hyroads.slices.proxy.region import NOBODY, UNCHANGED, Regions, Rewrite
 
 SHIFT = BY_NAME["eth_src"].shift  # four bits inside one field without prerequisites
 ALL_BITS = (1 << TOTAL_BITS) - 1
@@ -66,6 +67,19 @@ def test_a_leak_is_found_exactly_where_there_is_one(seed: int) -> None:
         for port in PORTS
         for h in HEADERS
     )
+    # The slicer's own rules and the lowest one say nothing of the flowspace.
+    own = [ClassifierEntry(DISCOVERY_PRIORITY, ternary(rng), Block(9, 1, 1))]
+    beside = Regions([*own, *entries, ClassifierEntry(0, TernaryMatch(0, 0), Block(PRODUCTION_NUMBER, 1, 1))])
+    for port, number in product(PORTS, range(1, 5)):
+        everywhere = all(owner(entries, port, h) == number for h in HEADERS)
+        assert not regions.whole(number, port) or everywhere
+        assert beside.whole(number, port) == regions.whole(number, port)
+    for _ in range(5):
+        port, match = rng.choice(PORTS), ternary(rng)
+        owners = {owner(entries, port, h) for h in HEADERS if match.has(h << SHIFT)}
+        found = regions.owner(port, TernaryMatch(match.value, match.mask | ALL_BITS & ~(15 << SHIFT)))
+        assert {found} in ({NOBODY}, owners), "sure only if all headers have one owner"
+        assert beside.owner(port, TernaryMatch(match.value, match.mask | ALL_BITS & ~(15 << SHIFT))) == found
     for _ in range(20):
         number, match, rewrite = rng.randrange(1, 5), ternary(rng), rewriting(rng)
         in_port, out_port = rng.choice(PORTS), rng.choice(PORTS)
@@ -110,3 +124,27 @@ def test_question_is_too_hard_beyond_a_number_of_parts(most: int, known: bool, m
     assert (leaking is None) is known
     others = [ClassifierEntry(9, four, Block(3, 1, 1)), ClassifierEntry(8, TernaryMatch(0, 0), Block(3, 1, 1))]
     assert Regions(others).owns_some(2, 1, TernaryMatch(0, 0)) is not known, "yes if that is too hard to tell"
+
+
+def test_port_is_whole_by_an_entry_of_all_packets_alone() -> None:
+    everything, some = TernaryMatch(0, 0), TernaryMatch(1 << SHIFT, 1 << SHIFT)
+    regions = Regions(
+        [ClassifierEntry(9, at_port(everything, 1), Block(2, 1, 1)), ClassifierEntry(8, some, Block(3, 1, 1))]
+    )
+    assert [regions.whole(number, port) for number in (2, 3) for port in (1, 2)] == [True, False, False, False]
+    assert [Regions([]).whole(number, 1) for number in (PRODUCTION_NUMBER, 2)] == [True, False]
+
+
+@pytest.mark.parametrize("seed", seeds(50))
+def test_bits_are_written_or_unknown_by_what_came_last(seed: int) -> None:
+    rng = random.Random(seed)
+    rewrite, expected = UNCHANGED, dict[int, int | None]()
+    for _ in range(6):
+        bits, value = rng.randrange(16), rng.randrange(16)
+        is_set = rng.random() < 0.5
+        rewrite = rewrite.set(value, bits) if is_set else rewrite.forget(bits)
+        expected |= {bit: value >> bit & 1 if is_set else None for bit in range(4) if bits >> bit & 1}
+    assert rewrite.mask == sum(1 << bit for bit, value in expected.items() if value is not None)
+    assert rewrite.unknown == sum(1 << bit for bit, value in expected.items() if value is None)
+    assert rewrite.value == sum(value << bit for bit, value in expected.items() if value)
+    assert rewrite.changed is bool(expected)
