@@ -116,7 +116,7 @@ class PacketIn:
 def parse_packet_in(message: bytes) -> PacketIn:
     """A whole packet-in message that ``guard.check`` has let through."""
     if len(message) < _MATCH_AT + 8 or message[1] != wire.PACKET_IN:
-        raise ReadbackError(f"packet-in: type {message[1]}, {len(message)} bytes, expected type 10 and 32 bytes")
+        raise ReadbackError(f"packet-in: {message[:2].hex()}, {len(message)} bytes, expected 040a and 32 bytes or more")
     length = _PACKET_IN.unpack_from(message, _AT)[6]
     fields = message[_MATCH_AT + 4 : _MATCH_AT + length]
     frame_at = _MATCH_AT + length + (-length % 8) + 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import struct
 
 import pytest
@@ -17,7 +18,17 @@ from hyroads.controller.ofp.diff import Change, Installed, as_installed, batch_o
 from hyroads.controller.ofp.guard import check
 from hyroads.controller.ofp.match import GROUP_ADDRESS, Match
 from hyroads.controller.ofp.pipeline import ADD_ORDER
-from hyroads.controller.ofp.readback import PortCounters, parse_flow_stats, parse_groups, parse_meters, parse_port_stats
+from hyroads.controller.ofp.readback import (
+    PacketIn,
+    PortCounters,
+    cookie_of_packet_in,
+    parse_flow_stats,
+    parse_groups,
+    parse_meters,
+    parse_packet_in,
+    parse_port_stats,
+    table_of,
+)
 from hyroads.controller.ofp.rule import FULL_MASK, MARK_MASK, MARK_VALUE, Rule, is_ours
 
 DATAPATH = ofproto_protocol.ProtocolDesc(version=4)
@@ -349,3 +360,80 @@ def test_a_meter_is_described_as_it_was_added(in_packets: bool) -> None:
     for end in (17, 30, 39):
         with pytest.raises(ReadbackError):
             parse_meters(wire.message(message[8:end], 1, wire.MULTIPART_REPLY))
+
+
+# Of OpenFlow 1.3.5, section 7.2.3.8: what has to be matched beside a field, and on which values; the field's own range.
+NEEDS: dict[str, tuple[str, tuple[int, ...]]] = {
+    "ip_proto": ("eth_type", (0x0800, 0x86DD)),
+    "ipv4_src": ("eth_type", (0x0800,)), "ipv4_dst": ("eth_type", (0x0800,)),
+    "ipv6_src": ("eth_type", (0x86DD,)), "ipv6_dst": ("eth_type", (0x86DD,)), "arp_spa": ("eth_type", (0x0806,)),
+    "mpls_label": ("eth_type", (0x8847,)), "mpls_bos": ("eth_type", (0x8847,)),
+    "tcp_src": ("ip_proto", (6,)), "tcp_dst": ("ip_proto", (6,)), "tcp_flags": ("ip_proto", (6,)),
+    "udp_src": ("ip_proto", (17,)), "udp_dst": ("ip_proto", (17,)), "icmpv6_type": ("ip_proto", (58,)),
+    "nd_target": ("icmpv6_type", (135, 136)),
+}  # fmt: skip
+LARGEST = {
+    "in_port": 0xFFFFFFFF, "eth_type": 0xFFFF, "vlan": 4094, "ip_proto": 255, "tcp_src": 0xFFFF, "tcp_dst": 0xFFFF,
+    "udp_src": 0xFFFF, "udp_dst": 0xFFFF, "icmpv6_type": 255, "mpls_label": 0xFFFFF, "mpls_bos": 1, "tcp_flags": 4095,
+    "register_2": 0xFFFFFFFF, "register_3": 0xFFFFFFFF,
+}  # fmt: skip
+
+
+def ways(name: str) -> list[dict[str, int]]:
+    """All that may be matched beside a field, so that it can be."""
+    needed, values = NEEDS.get(name, ("", ()))
+    below = ways(needed) if needed else [{}]
+    if name == "icmpv6_type":
+        below = [one for one in below if one["eth_type"] == 0x86DD]
+    return [{**one, needed: value} for one in below for value in values] if needed else [{}]
+
+
+@pytest.mark.parametrize("name", sorted({*NEEDS, *LARGEST}))
+def test_field_is_encoded_with_what_it_needs_and_in_its_range_alone(name: str) -> None:
+    value = {"eth_type": 0x0800}.get(
+        name, LARGEST.get(name, "::1" if name[-3:] in ("src", "dst", "get") else "10.0.0.1")
+    )
+    value = "10.0.0.1" if name.startswith("ipv4") else value
+    for beside in ways(name):
+        assert wire.match_fields(Match(**{**beside, name: value}))
+        if name in LARGEST:
+            assert wire.match_fields(Match(**{**beside, name: LARGEST[name]}))
+            for wrong in (LARGEST[name] + 1, -1):
+                with pytest.raises(OpenFlowError):
+                    wire.match_fields(Match(**{**beside, name: wrong}))
+        if name in NEEDS:
+            for other in (None, 0, 1, 0x0801):
+                with pytest.raises(OpenFlowError):
+                    wire.match_fields(Match(**{**beside, NEEDS[name][0]: other, name: value}))
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 0xFFFFFF), st.binary(max_size=8)), max_size=6),
+    st.randoms(),
+    st.binary(max_size=3),
+)
+def test_fields_in_any_order_are_the_same_match(
+    fields: list[tuple[int, bytes]], rng: random.Random, rest: bytes
+) -> None:
+    parts = [number.to_bytes(3, "big") + bytes((len(value),)) + value for number, value in fields]
+    in_order = b"".join(sorted(parts))
+    rng.shuffle(parts)
+    assert wire.canonical_fields(b"".join(parts) + rest) == in_order + rest
+
+
+@given(st.binary(max_size=80), st.integers(1, 0xFFFFFFFF), st.integers(0, 254), st.booleans())
+def test_packet_in_of_any_length_is_read_and_none_that_is_cut(
+    frame: bytes, port: int, table: int, has_metadata: bool
+) -> None:
+    match = ryu_parser.OFPMatch(in_port=port, **({"metadata": 7} if has_metadata else {}), eth_type=0x0806)
+    # Ryu only reads packet-ins: its match is written into the layout of section 7.4.1.
+    body = struct.pack("!IHBBQ", 0xFFFFFFFF, len(frame), 0, table, MARK_VALUE | 5)
+    fields = bytearray()
+    match.serialize(fields, 0)
+    message = wire.message(body + bytes(fields) + b"\0\0" + frame, 9, wire.PACKET_IN)
+    assert parse_packet_in(message) == PacketIn(port, frame)
+    assert (table_of(message), cookie_of_packet_in(message)) == (table, MARK_VALUE | 5)
+    whole = len(message) - len(frame)
+    for size in range(whole):
+        with pytest.raises(ReadbackError):
+            parse_packet_in(message[:size])

@@ -215,3 +215,75 @@ def test_missing_prerequisites_are_filled_in() -> None:
     with pytest.raises(MatchError, match="at most 10"):
         alternatives({"tcp_dst": [(n, 0xFFFF) for n in range(11)]}, 10)
     assert len(alternatives({"tcp_dst": [(n, 0xFFFF) for n in range(10)]}, 10)) == 20, "over IPv4 and IPv6"
+
+
+def prerequisites(name: str) -> list[dict[str, int]]:
+    """All ways to match what a field needs, its whole chain (OpenFlow Switch Specification 1.3.5, section 7.2.3.8)."""
+    found: list[dict[str, int]] = [{}]
+    for needed, values in BY_NAME[name].needs:
+        found = [
+            {**there, **below, needed: value}
+            for there in found
+            for value in values
+            for below in prerequisites(needed)
+            if all(there.get(each, number) == number for each, number in below.items())
+        ]
+    return found
+
+
+@pytest.mark.parametrize("name", [field.name for field in FIELDS])
+def test_field_is_matched_exactly_with_what_it_needs_and_no_wider(name: str) -> None:
+    field, given = BY_NAME[name], {name: 0}
+    given |= {"vlan_pcp": {"vlan_vid": 0x1000}, "in_phy_port": {"in_port": 0}}.get(name, {})
+    for needs in prerequisites(name):
+        found = of_fields({**given, **needs})
+        assert found.field(name) == (0, field.ones)
+        for other, value in needs.items():
+            ones = BY_NAME[other].ones
+            wrong: list[tuple[int, int]] = [(value & ~bit, ones & ~bit) for bit in (1, 1 << BY_NAME[other].bits - 1)]
+            for instead in (*wrong, (value, 0), (value ^ ones, ones)):
+                with pytest.raises(MatchError) as caught:
+                    of_fields({**given, **needs, other: instead})
+                assert caught.value.code == MatchError.BAD_PREREQ
+
+
+@pytest.mark.parametrize("name", [field.name for field in FIELDS if not field.needs])
+def test_values_and_masks_have_the_bits_of_their_field(name: str) -> None:
+    field = BY_NAME[name]
+    more = {"vlan_pcp": {"vlan_vid": 0x1000}, "in_phy_port": {"in_port": 0}}.get(name, {})
+    assert of_fields({**more, name: field.ones}).field(name) == (field.ones, field.ones)
+    assert of_fields({**more, name: (field.ones, field.ones)}).field(name) == (field.ones, field.ones)
+    for wrong in (field.ones + 1, -1, (field.ones + 1, field.ones), (0, field.ones + 1), (0, -1), (-1, field.ones)):
+        with pytest.raises(MatchError) as caught:
+            of_fields({**more, name: wrong})
+        assert caught.value.code == MatchError.BAD_VALUE
+
+
+@pytest.mark.parametrize(
+    ("vid", "found"),
+    [
+        ((0x1000, 0x1000), (0x1000, 0x1000)), ((0, 0x1000), (0, 0x1FFF)), ((5, 0x1FFF), None), ((0, 5), (0, 5)),
+        ((5, 5), (0x1005, 0x1005)), ((0x1005, 0x1FFF), (0x1005, 0x1FFF)), ((0x1005, 5), (0x1005, 0x1005)),
+        ((0, 0), (0, 0)),
+    ],
+)  # fmt: skip
+def test_vlan_number_asks_for_a_tag_and_no_tag_for_no_number(
+    vid: tuple[int, int], found: tuple[int, int] | None
+) -> None:
+    if found is None:
+        with pytest.raises(MatchError):
+            of_fields({"vlan_vid": vid})
+    else:
+        assert of_fields({"vlan_vid": vid}).field("vlan_vid") == found
+
+
+@pytest.mark.parametrize("most", range(5, 8))
+def test_alternatives_are_as_many_as_the_bound_and_no_more(most: int) -> None:
+    lists = {"eth_src": [(n, 0xFFFF_FFFF_FFFF) for n in range(3)], "eth_type": [(0x0800, 0xFFFF), (0x0806, 0xFFFF)]}
+    if most < 6:
+        with pytest.raises(MatchError, match="make 6 matches, expected at most 5"):
+            alternatives(lists, most)
+    else:
+        assert {describe(match) for match in alternatives(lists, most)} == {
+            f"eth_src=00:00:00:00:00:0{n}, eth_type={kind}" for n in range(3) for kind in ("0x0800", "0x0806")
+        }

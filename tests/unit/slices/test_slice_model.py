@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import random
+import re
+from dataclasses import replace
+from itertools import islice, product
 
 import pytest
 import yaml
@@ -12,7 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hyroads.controller.core.errors import ConfigError
-from hyroads.slices.core.change import changed, conflicts, difference_of
+from hyroads.slices.core import change
+from hyroads.slices.core.change import changed, check, conflicts, difference_of
+from hyroads.slices.core.delegation import default_limits, reasons
 from hyroads.slices.core.errors import ConflictError
 from hyroads.slices.core.match import TernaryMatch, completed, describe
 from hyroads.slices.core.model import (
@@ -279,6 +284,113 @@ def test_conflicts_are_exactly_the_packets_with_two_owners(seed: int) -> None:
     assert bool(list(conflicts(model, frozenset(model.slices)))) == ambiguous
     if not ambiguous:
         assert changed(EMPTY, slices)[0] == model
+
+
+def every_pair(model: SliceModel) -> set[tuple[str, int, str, int]]:
+    """All pairs of rules (slice, number, slice, number) of different slices that would own the same packets. Which
+    number a port's name stands for is not known, so a name and a number may be one port.
+    """
+
+    def may_meet(one: FlowspaceRule, other: FlowspaceRule) -> bool:
+        mine, theirs = (range(4) if rule.switches is None else rule.switches for rule in (one, other))
+        if not set(mine) & set(theirs):
+            return False
+        pairs = product(one.ports or [None], other.ports or [None])
+        return any(None in pair or pair[0] == pair[1] or type(pair[0]) is not type(pair[1]) for pair in pairs)
+
+    rules = [(each.name, n, rule) for each in model.slices.values() for n, rule in enumerate(each.rules)]
+    return {
+        (name, n, other, k)
+        for name, n, rule in rules
+        for other, k, against in rules
+        if name < other and rule.priority == against.priority and may_meet(rule, against)
+        if any(match.overlaps(their) for match in rule.matches for their in against.matches)
+    }
+
+
+NAMED = re.compile(r"slice (\w), rule (\d+) and slice (\w), rule (\d+): both have priority")
+
+
+@examples(100)
+@given(st.integers(0, 10**6))
+def test_every_pair_of_rules_in_conflict_is_named_once_however_ports_are_written(seed: int) -> None:
+    rng = random.Random(seed)
+
+    def rule() -> FlowspaceRule:
+        masks = [rng.randrange(16) for _ in range(rng.randrange(1, 3))]
+        matches = tuple(TernaryMatch((rng.randrange(16) & mask) << 16, mask << 16) for mask in masks)
+        ports = rng.choice([None, *(frozenset(some) for some in ((1,), (2, "x"), ("x",), ("y", 1), ("y",)))])
+        return FlowspaceRule(matches, rng.randrange(1, 3), rng.choice([None, frozenset({1}), frozenset({2, 3})]), ports)
+
+    each = [Slice(name, tuple(rule() for _ in range(rng.randrange(1, 4)))) for name in "abcd"]
+    model = SliceModel({one.name: one for one in each})
+    for asked in (frozenset("abcd"), frozenset(rng.sample("abcd", 2))):
+        found = [NAMED.match(text) for text in conflicts(model, asked)]
+        named = [(a, int(n), b, int(k)) for match in found if match for a, n, b, k in [match.groups()]]
+        named = [pair if pair[0] < pair[2] else (*pair[2:], *pair[:2]) for pair in named]
+        assert len(named) == len(set(named)) == len(found)
+        assert set(named) == {pair for pair in every_pair(model) if {pair[0], pair[2]} & asked}
+    at_once = list(islice(conflicts(model, frozenset("abcd")), 11))
+    if at_once:
+        with pytest.raises(ConflictError) as caught:
+            check(model, "abcd")
+        assert str(caught.value).split("; ") == at_once[:10], "at most ten reasons"
+
+
+@examples(300)
+@given(st.integers(0, 10**6))
+def test_change_is_refused_exactly_if_the_new_slices_do_not_fit(seed: int) -> None:
+    """Names, queues, airtime and rules of what results, whichever slices the change names, against a look at all."""
+    rng = random.Random(seed)
+
+    def some(name: str, parents: list[Slice]) -> Slice:
+        limits = {"queue": rng.choice([None, None, None, 1, 2, 3])}
+        share = rng.choice([{}, {"w": 0.5}, {"w": 0.25, "v": 0.75}, {"v": 0.5}])
+        if parents and rng.random() < 0.6:
+            parent = rng.choice(parents)
+            mine = {technology: of / 2 for technology, of in parent.limits.airtime_share.items()}
+            return Slice(name, limits=replace(default_limits(parent), airtime_share=mine, **limits), parent=parent.name)
+        rule = FlowspaceRule((TernaryMatch(rng.randrange(4) << 16, 3 << 16),), rng.randrange(1, 4))
+        return Slice(name, (rule,), permissions=frozenset(Permission), limits=Limits(airtime_share=share, **limits))
+
+    model = EMPTY
+    for _ in range(6):
+        there = sorted(model.slices.keys() - {PRODUCTION})
+        parents = [model.slices[name] for name in there if not model.slices[name].parent]
+        remove = rng.sample([*there, "nothing", PRODUCTION], 1) if there and rng.random() < 0.5 else []
+        gone = {name for name, each in model.slices.items() if name in remove or each.parent in remove}
+        put = [some(name, [each for each in parents if each.name not in gone]) for name in rng.sample("abcde", 2)]
+        expected = {name: each for name, each in model.slices.items() if name not in gone}
+        expected |= {each.name: each for each in put}
+        fits = set(remove) <= set(there) and not any(reasons(SliceModel(expected), frozenset(expected)))
+        queues = [each.limits.queue for each in expected.values() if each.limits.queue is not None]
+        shares = [each.limits.airtime_share for each in expected.values() if not each.parent]
+        fits &= len(queues) == len(set(queues))
+        fits &= all(sum(share.get(technology, 0) for share in shares) <= 1 for technology in "wv")
+        fits &= not every_pair(SliceModel(expected))
+        try:
+            new, difference = changed(model, put, remove)
+        except ConflictError:
+            assert not fits
+            continue
+        assert fits and dict(new.slices) == expected
+        assert difference.added == new.slices.keys() - model.slices.keys()
+        assert difference.removed == model.slices.keys() - new.slices.keys()
+        both = new.slices.keys() & model.slices.keys()
+        assert difference.changed == {name for name in both if new.slices[name] != model.slices[name]}
+        assert difference.names == difference.added | difference.removed | difference.changed
+        model = new
+
+
+@pytest.mark.parametrize(("bound", "most"), [("MAX_SLICES", 4), ("MAX_MATCHES", 5)])
+def test_slices_and_matches_may_be_as_many_as_the_bound(bound: str, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three slices beside production, with five matches."""
+    slices = [one("a", {"udp_dst": 1}), one("b", {"tcp_dst": 80}), one("c", {"eth_type": 0x0806})]
+    monkeypatch.setattr(change, bound, most)
+    assert changed(EMPTY, slices)[1].added == {"a", "b", "c"}
+    monkeypatch.setattr(change, bound, most - 1)
+    with pytest.raises(ConflictError, match=f"expected at most .*{most - 1}"):
+        changed(EMPTY, slices)
 
 
 def owns(rule: FlowspaceRule, header: int, port: int, dpid: int) -> bool:

@@ -217,7 +217,7 @@ SETS = {
     "arp_op": (0, 1, 2), "arp_tpa": (0x0A000002, 0x0A000003),
 }  # fmt: skip
 KINDS = (
-    "output", "output", "flood", "group", "push vlan", "pop vlan", "push mpls", "pop mpls", "push pbb", "pop pbb", *SETS
+    "output", "flood", "group", "push vlan", "pop vlan", "push mpls", "pop mpls", "push pbb", "pop pbb", *SETS
 )  # fmt: skip
 OUTPUTS = ("output", "flood", "group")
 THEMES = (
