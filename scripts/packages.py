@@ -41,7 +41,7 @@ SOURCES = ("ryu", "ovs")
 """Libraries that have no wheels."""
 HOME = Path("/opt/hyroads")
 AP_HOME = Path("/usr/lib/hyroads-ap")
-AP_ROOTS = ("hyroads.controller.cli.ap_agent", "hyroads.controller.cli.__main__")
+AP_ROOTS = ("hyroads.controller.cli.ap_agent", "hyroads.controller.cli.box", "hyroads.controller.cli.__main__")
 AP_PROGRAM = f"""#!/bin/sh
 # The agent of an access point. Its modules are its own, and nothing is written beside them.
 export PYTHONPATH={AP_HOME} PYTHONSAFEPATH=1 PYTHONDONTWRITEBYTECODE=1

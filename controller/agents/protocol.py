@@ -62,6 +62,8 @@ class Hello:
     """It can report what changed, if it is asked to."""
     seals: bool = False
     """It can seal frames, if it gets keys."""
+    check: bool = False
+    """No session is wanted: only the answer whether the controller would admit this node, and its clock."""
 
 
 def parse_line(line: bytes) -> dict[str, Any]:
@@ -90,7 +92,7 @@ def parse_hello(message: Mapping[str, Any]) -> Hello:
         raise ProtocolError("the first line is not hello")
     if message["version"] != VERSION:
         raise ProtocolError(f"protocol version {message['version']} is not {VERSION}")
-    names = ("node", "program", "boot", "token", "revision", "role", "epoch", "changes", "seals")
+    names = ("node", "program", "boot", "token", "revision", "role", "epoch", "changes", "seals", "check")
     return Hello(*(message[name] for name in names))
 
 
@@ -131,6 +133,7 @@ def _hello(message: Mapping[str, Any]) -> dict[str, Any]:
         "epoch": epoch_of(message),
         "changes": message.get("changes") is True,
         "seals": message.get("seals") is True,
+        "check": message.get("check") is True,
     }
 
 

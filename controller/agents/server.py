@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hmac
 import logging
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -282,6 +283,10 @@ class AgentServer:
             # A slow answer makes guessing slow.
             shim.sleep(0.5)
             raise ProtocolError(problem)
+        self._expect_node(hello)
+        if hello.check:
+            connection.sendall(encode({"type": "checked", "time_s": time.time()}))
+            return None
         if not place.authenticated(f"{hello.role} {hello.node}"):
             return None
         session = Session(hello, place.peer, connection, self._attended)
@@ -304,6 +309,13 @@ class AgentServer:
         else:
             is_right = self._tokens.admits(hello.role, hello.node, hello.token)
         return "" if is_right else "wrong token"
+
+    def _expect_node(self, hello: Hello) -> None:
+        """ProtocolError if the network file has no such node with an agent, or with radios."""
+        if hello.role == RADIO and hello.node not in self._radios.nodes:
+            raise ProtocolError("no such node with radios in the network")
+        if hello.role == AGENT and hello.node not in self._nodes:
+            raise ProtocolError("no such node with an agent in the network")
 
     def _take_place(self, known: dict[str, Session], session: Session) -> None:
         """A node has one session. That which lives stays, ProtocolError for another one; else the new one counts: the
@@ -339,8 +351,6 @@ class AgentServer:
 
     def _welcome_radio(self, session: Session) -> Session:
         radios = self._radios
-        if session.node not in radios.nodes:
-            raise ProtocolError("no such node with radios in the network")
         self._take_place(self.radios, session)
         times = {"interval_ms": radios.interval_ms}
         if session.hello.changes:
@@ -366,8 +376,6 @@ class AgentServer:
 
     def _welcome_agent(self, session: Session) -> Session:
         hello, timings = session.hello, self._timings
-        if hello.node not in self._nodes:
-            raise ProtocolError("no such node with an agent in the network")
         self._take_place(self.sessions, session)
         times = {"report_ms": timings.report_ms, "ping_ms": timings.ping_ms}
         if hello.changes:

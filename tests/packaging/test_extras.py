@@ -24,7 +24,13 @@ PAGES = ROOT / "docs" / "how-to"
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
 # All that a role may import later is imported at once.
 ROLES = {
-    "ap": ["controller.cli.ap_agent", "controller.access_point.channel", "controller.access_point.wireless_agent"],
+    "ap": [
+        "controller.cli.ap_agent",
+        "controller.access_point.channel",
+        "controller.access_point.wireless_agent",
+        "controller.cli.box",
+        "controller.access_point.doctor_facts",
+    ],
     "client": ["controller.cli.client", "controller.client.daemon", "controller.client.kernel_runner"],
     "download": [
         "controller.cli.fetch",
