@@ -217,14 +217,25 @@ def _bridge(facts: BoxFacts) -> Iterator[Finding]:
         if name not in switch.ports and name != switch.bridge and _plc_place(facts, name) is None:
             what = f"port {name} is not in bridge {switch.bridge}"
             yield Finding(FAULT, "switch", name, what, f"ovs-vsctl add-port {switch.bridge} {name}")
-    missing = {port.name for port in facts.ports if port.mtu_bytes is None}
+    explained = _missing(facts) | _without_agent(facts)
     for name, error in switch.port_errors:
-        if name not in missing and not switch.datapath_problem:
+        if name not in explained and not switch.datapath_problem:
             yield Finding(FAULT, "switch", name, f"Open vSwitch cannot use it: {error}", f"ip link show {name}")
     if switch.fail_mode != "secure":
         what = "it forwards by itself without a controller, so frames can circle"
         do = f"ovs-vsctl set-fail-mode {switch.bridge} secure"
         yield Finding(FAULT, "switch", f"bridge {switch.bridge}", what, do)
+
+
+def _missing(facts: BoxFacts) -> frozenset[str]:
+    """Interfaces that do not exist."""
+    return frozenset(port.name for port in facts.ports if port.mtu_bytes is None)
+
+
+def _without_agent(facts: BoxFacts) -> frozenset[str]:
+    """The two devices that the edge agent makes, if it does not run."""
+    stopped = any(each.name.startswith("hyroads-edge") and not each.running for each in facts.services)
+    return frozenset((f"{facts.node}-acc", f"{facts.node}-net") if stopped else ())
 
 
 def _plc_place(facts: BoxFacts, name: str) -> PlcFacts | None:
@@ -240,7 +251,10 @@ def _vlan_limit(facts: BoxFacts) -> Iterator[Finding]:
 
 
 def _mtu(facts: BoxFacts) -> Iterator[Finding]:
+    explained = _without_agent(facts)
     for port in facts.ports:
+        if port.name in explained:
+            continue
         if port.mtu_bytes is None:
             do = "plug the adapter in, or correct the name in the agent's file"
             yield Finding(FAULT, "port", port.name, "there is no such interface", do)
@@ -267,7 +281,7 @@ def _offloads(facts: BoxFacts) -> Iterator[Finding]:
 
 
 def _radios(facts: BoxFacts) -> Iterator[Finding]:
-    missing = {port.name for port in facts.ports if port.mtu_bytes is None}
+    missing = _missing(facts)
     for radio in facts.radios:
         if radio.name in missing:
             continue
@@ -280,7 +294,7 @@ def _radios(facts: BoxFacts) -> Iterator[Finding]:
 
 
 def _plc(facts: BoxFacts) -> Iterator[Finding]:
-    missing = {port.name for port in facts.ports if port.mtu_bytes is None}
+    missing = _missing(facts)
     for each in facts.plc:
         if not each.problem or each.name in missing:
             continue

@@ -92,6 +92,22 @@ def test_a_certificate_is_of_one_node(controller: ControllerProcess, folder: Pat
     assert first(controller, "a", token) in {"ended", "None"}
 
 
+def test_a_hello_that_only_checks_begins_no_session(controller: ControllerProcess, folder: Path) -> None:
+    context = context_of(folder, "a")
+    for role in ("agent", "radio"):
+        right, wrong = token_of(folder, "a", role), token_of(folder, "b", role)
+        with closing(Device(controller.agents, "a", right, role, context=context)) as living:
+            assert living.answer()["type"] == "welcome"
+            living.live()
+            with closing(Device(controller.agents, "a", right, role, context=context, check=True)) as device:
+                answer = device.answer()
+                assert answer["type"] == "checked" and abs(answer["time_s"] - time.time()) < 5.0
+                assert device.hear() == {}
+            assert first(controller, "a", wrong, role, context=context, check=True) == "wrong token"
+            # The session that was there before is there still, so another one is refused.
+            assert "connected already" in first(controller, "a", right, role, context=context)
+
+
 def is_up(controller: ControllerProcess, node: str) -> bool:
     agents = controller.rest("GET", "/health", token=ADMIN)[1]["agents"]
     return bool(next(one for one in agents if one["node"] == node)["up"])

@@ -49,12 +49,20 @@ def token_of(folder: Path, node: str, role: str = "agent") -> str:
 class Device:
     """An agent or radio that says hello, and answers pings only when told to."""
 
-    def __init__(self, port: int, node: str, token: str | None, role: str = "agent", context: Any = None) -> None:
+    def __init__(
+        self,
+        port: int,
+        node: str,
+        token: str | None,
+        role: str = "agent",
+        context: Any = None,
+        **more: Any,
+    ) -> None:
         plain = socket.create_connection(("127.0.0.1", port), timeout=5)
         self.socket = plain if context is None else context.wrap_socket(plain, server_hostname="127.0.0.1")
         hello: dict[str, Any] = {"type": "hello", "version": 1, "node": node, "program": "test", "boot": "1"}
         hello |= {"token": token} if role != "agent" else {"token": token, "revision": 0}
-        self.say({**hello, **({} if role == "agent" else {"role": role})})
+        self.say({**hello, **({} if role == "agent" else {"role": role}), **more})
         self.lines = self.socket.makefile("rb")
 
     def say(self, message: Mapping[str, Any]) -> None:

@@ -144,6 +144,11 @@ def test_consequences_of_a_fault_have_no_line() -> None:
     silent = replace(SWITCH, port_errors=(("eth1", "could not open network device"),))
     facts = replace(unplugged, switch=silent, plc=(PlcFacts("eth1", "No such device"),))
     assert [found.check for found in judge(facts)] == ["port"]
+    stopped = (ServiceFacts("hyroads-edge@up", False, "start"),)
+    taps = [PortFacts(f"up-{side}", None) for side in ("acc", "net")]
+    errors = tuple((tap.name, "could not open network device") for tap in taps)
+    facts = replace(ports(*taps), services=stopped, switch=replace(SWITCH, port_errors=errors))
+    assert [found.check for found in judge(facts)] == ["service"]
 
 
 def test_what_works_with_less_is_a_note() -> None:
