@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Builds the packages of deploy/packages/nfpm.yaml: what goes into them is put together here, nfpm packs it.
 
-    .venv/bin/python scripts/packages.py                    all .deb and .ipk and the wheel, into build/packages
+    .venv/bin/python scripts/packages.py                    all .deb, .ipk, .apk and the wheel, into build/packages
     .venv/bin/python scripts/packages.py hyroads-edge       one of them
 
 It runs on the distribution that the package is for: the virtual environment of ``hyroads`` is one of its Python. It
@@ -37,6 +37,8 @@ PACKAGING, UNITS = ROOT / "deploy" / "packages", ROOT / "deploy" / "systemd"
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64", "armv7l": "armhf", "mips": "mipsel"}
 ROLES = ("all", "dashboard", "ha")
 """The extras of pyproject.toml whose libraries ``hyroads`` brings."""
+OPENWRT = ("ipk", "apk")
+"""Formats of OpenWrt's packages: of opkg, and of apk since 25.12."""
 SOURCES = ("ryu", "ovs")
 """Libraries that have no wheels."""
 HOME = Path("/opt/hyroads")
@@ -93,7 +95,7 @@ def main() -> None:
     parser.add_argument("--python", default="/usr/bin/python3", help="the distribution's Python (%(default)s)")
     parser.add_argument("--wheel", type=Path, help="of hyroads, instead of one of this tree")
     parser.add_argument("--libraries", type=Path, help="use those there, for tests on this machine; nothing is brought")
-    parser.add_argument("--formats", default="deb,ipk", help="default %(default)s")
+    parser.add_argument("--formats", default="deb,ipk,apk", help="default %(default)s")
     args = parser.parse_args()
     if unknown := set(args.packages) - set(known):
         parser.error(f"unknown packages: {', '.join(sorted(unknown))}")
@@ -107,9 +109,9 @@ def main() -> None:
             continue
         STAGES[name](job, fresh(job.stage / name))
         for each in args.formats.split(","):
-            if each == "ipk" and name == "hyroads-edge" and not is_static(job.edge):
+            if each in OPENWRT and name == "hyroads-edge" and not is_static(job.edge):
                 # OpenWrt's C library is another.
-                print(f"packages: no .ipk of {job.edge}: not static (scripts/cross.sh)", file=sys.stderr)
+                print(f"packages: no .{each} of {job.edge}: not static (scripts/cross.sh)", file=sys.stderr)
             elif each == "deb" or name != "hyroads":
                 print(pack(job, documents[name], each))
 
@@ -127,8 +129,7 @@ def pack(job: Job, document: dict[str, Any], kind: str) -> Path:
     }
     file = job.stage / f"{document['name']}.nfpm.json"
     file.write_text(json.dumps(_filled(document, known), indent=1))
-    ending = {"deb": f"_{job.version}_{_arch(document, job)}.deb", "ipk": f"_{job.version}_{_arch(document, job)}.ipk"}
-    target = job.out / f"{document['name']}{ending[kind]}"
+    target = job.out / f"{document['name']}_{job.version}_{_arch(document, job)}.{kind}"
     run("nfpm", "package", "--config", file, "--packager", kind, "--target", target, cwd=ROOT)
     return target
 
@@ -295,6 +296,7 @@ def stage_edge(job: Job, stage: Path) -> None:
     install(debian, "usr/lib/sysusers.d", UNITS / "sysusers-ap.conf", name="hyroads-ap.conf")
     _documentation(debian, "hyroads-edge")
     maintain(job, "hyroads-edge", ["hyroads-edge@*.service"], "hyroads-ap.conf")
+    _maintain_openwrt(job, "hyroads-edge")
 
 
 def stage_ap(job: Job, stage: Path) -> None:
@@ -314,6 +316,7 @@ def stage_ap(job: Job, stage: Path) -> None:
     _documentation(debian, "hyroads-ap")
     install(debian, "usr/share/doc/hyroads-ap/examples", PACKAGING / "ap.json")
     maintain(job, "hyroads-ap", ["hyroads-ap-agent.service"], "hyroads-ap.conf", caches=AP_HOME)
+    _maintain_openwrt(job, "hyroads-ap")
 
 
 def closure(roots: Sequence[str]) -> dict[str, Path]:
@@ -417,6 +420,13 @@ def maintain(
         file = job.stage / f"{package}.{part}"
         file.write_text("\n".join(["#!/bin/sh", *lines, text]))
         file.chmod(0o755)
+
+
+def _maintain_openwrt(job: Job, package: str) -> None:
+    """What opkg and apk run before they remove a package, whose service has its name."""
+    file = job.stage / f"{package}.openwrt.prerm"
+    file.write_text(f"#!/bin/sh\nSERVICE={package}\n{(ROOT / 'deploy/openwrt/prerm').read_text()}")
+    file.chmod(0o755)
 
 
 def _keep_only(folder: Path, names: set[str]) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 import shutil
 import subprocess
 import sys
 import tarfile
+import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -100,40 +103,187 @@ def test_an_agent_without_radios_is_not_started(tmp_path: Path) -> None:
 def test_shell_scripts_are_clean() -> None:
     maintainer = "#!/bin/sh\nPART=a UNITS=b USERS=c SYSUSERS=d FOLDERS=e CACHES=f\n"
     maintainer += (ROOT / "deploy" / "packages" / "maintainer.sh").read_text()
-    texts = [*((SCRIPTS / name).read_text() for name in ("hyroads-edge.init", "hyroads-ap.init", "prerm")), maintainer]
+    texts = [(SCRIPTS / name).read_text() for name in ("hyroads-edge.init", "hyroads-ap.init")]
+    texts += [f"#!/bin/sh\nSERVICE=a\n{(SCRIPTS / 'prerm').read_text()}", maintainer]
     for text in texts:
         done = subprocess.run(["shellcheck", "-s", "dash", "-"], input=text, capture_output=True, text=True, timeout=60)
         assert done.returncode == 0, done.stdout
 
 
-@pytest.mark.skipif(not shutil.which("nfpm"), reason="nfpm is not installed")
-def test_what_is_in_the_packages(tmp_path: Path) -> None:
-    command = [sys.executable, str(ROOT / "scripts" / "packages.py"), "--out", str(tmp_path), "--formats", "ipk"]
+@pytest.fixture(scope="module")
+def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The packages of both formats."""
+    if not shutil.which("nfpm"):
+        pytest.skip("nfpm is not installed")
+    out = tmp_path_factory.mktemp("openwrt")
     # Stands for the edge agent of scripts/cross.sh, which takes minutes to build.
     compiled = subprocess.run(
-        ["gcc", "-static", "-x", "c", "-o", tmp_path / "edge", "-"], input="int main(void) { return 0; }", text=True
+        ["gcc", "-static", "-x", "c", "-o", out / "edge", "-"], input="int main(void) { return 0; }", text=True
     )
     assert compiled.returncode == 0
-    command += ["--edge", str(tmp_path / "edge"), "hyroads-edge", "hyroads-ap"]
+    command = [sys.executable, str(ROOT / "scripts" / "packages.py"), "--out", str(out), "--formats", "ipk,apk"]
+    command += ["--edge", str(out / "edge"), "hyroads-edge", "hyroads-ap"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0 and done.stderr == ""
-    (edge,), (agent,) = tmp_path.glob("hyroads-edge_*.ipk"), tmp_path.glob("hyroads-ap_*_all.ipk")
+    return out
+
+
+EDGE_FILES = {"./usr/bin/hyroads-edge": 0o755, "./etc/init.d/hyroads-edge": 0o755, "./etc/config/hyroads": 0o600}
+AGENT_FILES = {"./usr/bin/hyroads-ap-agent", "./etc/init.d/hyroads-ap"}
+MODULES = {f"./usr/lib/hyroads-ap/hyroads/controller/cli/{name}.py" for name in ("ap_agent", "box", "main")}
+
+
+def check_agent_files(files: Mapping[str, int]) -> None:
+    assert set(files) >= AGENT_FILES | MODULES
+    assert not any(word in name for name in files for word in ("systemd", "scipy", "ryu", "rest/", "/man/"))
+
+
+def test_what_is_in_the_packages_of_opkg(packages: Path) -> None:
+    (edge,), (agent,) = packages.glob("hyroads-edge_*.ipk"), packages.glob("hyroads-ap_*_all.ipk")
     control, files = opened(edge)
-    assert files == {"./usr/bin/hyroads-edge": 0o755, "./etc/init.d/hyroads-edge": 0o755, "./etc/config/hyroads": 0o600}
+    assert files == EDGE_FILES
     assert "/etc/config/hyroads" in control["./conffiles"]
     assert "Depends: kmod-tun" in control["./control"] and "systemd" not in control["./control"]
+    # Debian's scripts need what OpenWrt does not have: systemd-sysusers, getent.
+    assert set(control) == {"./control", "./conffiles", "./prerm"}
     control, files = opened(agent)
-    assert {"./usr/bin/hyroads-ap-agent", "./etc/init.d/hyroads-ap"} <= set(files)
-    assert "./usr/lib/hyroads-ap/hyroads/controller/cli/ap_agent.py" in files
-    assert not any(word in name for name in files for word in ("systemd", "scipy", "ryu", "rest/", "/man/"))
+    check_agent_files(files)
+    assert set(control) == {"./control", "./conffiles", "./prerm"}
     assert "python3-light" in control["./control"]
+
+
+def test_what_is_in_the_packages_of_apk(packages: Path) -> None:
+    """apk-tools itself is not on this machine: what is checked is the format that its documentation describes."""
+    (edge,), (agent,) = packages.glob("hyroads-edge_*.apk"), packages.glob("hyroads-ap_*_all.apk")
+    control, files = opened_apk(edge)
+    assert files == EDGE_FILES
+    assert {"pkgname = hyroads-edge", "depend = kmod-tun"} <= set(control[".PKGINFO"].splitlines())
+    assert set(control) == {".PKGINFO", ".pre-deinstall"}
+    control, files = opened_apk(agent)
+    check_agent_files(files)
+    lines = control[".PKGINFO"].splitlines()
+    assert {"arch = noarch", "depend = python3-light", f"depend = hyroads-edge={version()}"} <= set(lines)
+    assert set(control) == {".PKGINFO", ".pre-deinstall"}
+
+
+@pytest.mark.parametrize("upgrade", [False, True])
+@pytest.mark.parametrize("package", ["hyroads-edge", "hyroads-ap"])
+def test_a_service_ends_with_its_package(packages: Path, package: str, upgrade: bool, tmp_path: Path) -> None:
+    (ipk,), (apk,) = packages.glob(f"{package}_*.ipk"), packages.glob(f"{package}_*.apk")
+    scripts = opened(ipk)[0]["./prerm"], opened_apk(apk)[0][".pre-deinstall"]
+    assert scripts[0] == scripts[1]
+    service = tmp_path / package
+    service.write_text(f'#!/bin/sh\necho "$1" >> {tmp_path}/said\n')
+    service.chmod(0o755)
+    script = scripts[0].replace("/etc/init.d", str(tmp_path))
+    environment = {"PATH": "/usr/bin:/bin", **({"PKG_UPGRADE": "1"} if upgrade else {})}
+    done = subprocess.run(["dash", "-c", script, "/lib/apk/exec/any-name"], env=environment, timeout=30)
+    said = tmp_path / "said"
+    assert done.returncode == 0 and (said.read_text().split() if said.exists() else []) == (
+        [] if upgrade else ["stop", "disable"]
+    )
+
+
+# Modules of Python that OpenWrt ships in packages of their own, of those that HyRoads' modules or theirs may import.
+SPLIT_OFF = {
+    "asyncio": "python3-asyncio",
+    "ctypes": "python3-ctypes",
+    "decimal": "python3-decimal",
+    "email": "python3-email",
+    "logging": "python3-logging",
+    "multiprocessing": "python3-multiprocessing",
+    "ssl": "python3-openssl",
+    "unittest": "python3-unittest",
+    "urllib": "python3-urllib",
+    "uuid": "python3-uuid",
+    "xml": "python3-xml",
+}
+IMPORT_ALL = """
+import sys
+missing = set(sys.argv[1].split(","))
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in missing:
+            raise ModuleNotFoundError(f"OpenWrt's Python has no {name}", name=name)
+sys.meta_path.insert(0, Missing())
+for name in missing & set(sys.modules):
+    del sys.modules[name]
+import importlib
+for name in ("access_point.channel", "access_point.backends", "access_point.doctor_facts", "framework.tls_client",
+             "framework.service_manager", "cli.ap_agent", "cli.box", "cli.main"):
+    importlib.import_module(f"hyroads.controller.{name}")
+"""
+
+
+def test_the_agent_needs_no_part_of_python_that_its_package_does_not_name(packages: Path) -> None:
+    (agent,) = packages.glob("hyroads-ap_*_all.ipk")
+    depends = opened(agent)[0]["./control"]
+    missing = ",".join(module for module, package in SPLIT_OFF.items() if package not in depends)
+    with tarfile.open(agent) as outer, tarfile.open(fileobj=io.BytesIO(read(outer, "./data.tar.gz"))) as inner:
+        inner.extractall(packages / "root", filter="data")
+    home = packages / "root/usr/lib/hyroads-ap"
+    command = [sys.executable, "-S", "-c", IMPORT_ALL, missing]
+    environment = {"PYTHONPATH": str(home), "PYTHONSAFEPATH": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+
+
+# What OpenWrt's build system does with a package's Makefile, as far as ours uses it.
+BUILD_SYSTEM = {
+    "rules.mk": """
+INSTALL_DIR:=install -d -m0755
+INSTALL_BIN:=install -m0755
+INSTALL_CONF:=install -m0600
+CP:=cp -fpR
+""",
+    "include/package.mk": """
+PKG_BUILD_DIR:=$(TOPDIR)/build
+PKG_INSTALL_DIR:=$(TOPDIR)/installed
+define BuildPackage
+all:
+	$$(call Build/Prepare)
+	$$(call Build/Compile)
+	$$(call Package/$(1)/install,$(TOPDIR)/root)
+endef
+""",
+    "feeds/packages/lang/rust/rust-package.mk": """
+define Build/Compile/Cargo
+	test -f $(PKG_BUILD_DIR)/$(1)/Cargo.toml
+	install -D /bin/true $(PKG_INSTALL_DIR)/$(subst --bin ,bin/,$(2))
+endef
+""",
+}
+
+
+@pytest.mark.skipif(not shutil.which("make"), reason="make is not installed")
+def test_the_feed_builds_the_same_files_from_this_checkout(tmp_path: Path) -> None:
+    for name, text in BUILD_SYSTEM.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    # A feed of "src-link" is a link.
+    (tmp_path / "feed").symlink_to(SCRIPTS / "feed")
+    folders = [f"TOPDIR={tmp_path}", f"INCLUDE_DIR={tmp_path}/include"]
+    command = ["make", "-C", tmp_path / "feed/hyroads-edge", *folders, "all"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    root = tmp_path / "root"
+    found = {f"./{file.relative_to(root)}": file.stat().st_mode & 0o777 for file in root.rglob("*") if file.is_file()}
+    assert found == EDGE_FILES
+    assert (root / "etc/config/hyroads").read_text() == (SCRIPTS / "hyroads.config").read_text()
+    names = {file.name for file in (ROOT / "dataplane").iterdir()} & {"Cargo.toml", "Cargo.lock", "src", "benches"}
+    assert {file.name for file in (tmp_path / "build").iterdir()} == names
+    assert f"PKG_VERSION:={version()}\n" in (SCRIPTS / "feed/hyroads-edge/Makefile").read_text()
+
+
+def version() -> str:
+    return str(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"])
 
 
 @pytest.mark.skipif(not shutil.which("nfpm"), reason="nfpm is not installed")
 def test_a_program_that_needs_libraries_is_not_for_openwrt(tmp_path: Path) -> None:
-    command = [sys.executable, str(ROOT / "scripts" / "packages.py"), "--out", str(tmp_path), "--formats", "ipk"]
+    command = [sys.executable, str(ROOT / "scripts" / "packages.py"), "--out", str(tmp_path), "--formats", "ipk,apk"]
     done = subprocess.run([*command, "--edge", "/bin/sh", "hyroads-edge"], capture_output=True, text=True, timeout=300)
-    assert "not static" in done.stderr and not list(tmp_path.glob("*.ipk"))
+    assert done.stderr.count("not static") == 2 and not list(tmp_path.glob("hyroads*"))
 
 
 def opened(package: Path) -> tuple[dict[str, str], dict[str, int]]:
@@ -146,6 +296,16 @@ def opened(package: Path) -> tuple[dict[str, str], dict[str, int]]:
     with tarfile.open(fileobj=data) as inner:
         assert {each.uid for each in inner.getmembers()} == {0}
         return texts, {dotted(each.name): each.mode & 0o777 for each in inner.getmembers() if each.isfile()}
+
+
+def opened_apk(package: Path) -> tuple[dict[str, str], dict[str, int]]:
+    """As ``opened``: an .apk is two streams of gzip, which together are one archive; control files begin with a dot."""
+    with tarfile.open(fileobj=io.BytesIO(gzip.decompress(package.read_bytes())), ignore_zeros=True) as archive:
+        members = [each for each in archive.getmembers() if each.isfile()]
+        assert {each.uid for each in members} == {0}
+        control = [each for each in members if each.name.startswith(".")]
+        texts = {each.name: read(archive, each.name).decode() for each in control}
+        return texts, {dotted(each.name): each.mode & 0o777 for each in members if each not in control}
 
 
 def dotted(name: str) -> str:
