@@ -19,7 +19,7 @@ MOST_CLOCK_ERROR_S = 60.0
 MOST_PLC_MTU = HOST_MTU + 4
 """Adapters take frames of 1518 bytes with their check sum, and a VLAN tag more."""
 LEAST_FREE_BYTES = 4 << 20
-CARRIES_FOREIGN_ADDRESSES = frozenset({"mesh point", "IBSS", "AP"})
+CARRIES_FOREIGN_ADDRESSES = frozenset({"mesh point", "IBSS", "AP", "AP/VLAN"})
 """Modes of 802.11 interfaces that forward frames of other stations."""
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -47,9 +47,12 @@ class EdgePair(Scope):
         *,
         paths: Sequence[EmulatedPath] = (),
         options: Sequence[str] = (),
+        programs: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
+        """``programs`` has the command that starts the agent of a side, where it is not the one that was built here."""
         super().__init__()
         self.folder = folder
+        self._programs = programs or {}
         self._name = name
         self._paths = paths
         self._options = options
@@ -122,12 +125,13 @@ class EdgePair(Scope):
         """Starts (again) the agent of a side, without a configuration."""
         options = ["--node", side, "--access", "tap:acc", "--network", f"packet:{self.interface(side, 1)}"]
         options += ["--control", str(self.control(side)), *self._options, *extra]
-        command = ["ip", "netns", "exec", self.namespace(side), find_program("hyroads-edge"), *options]
+        program = self._programs.get(side) or [find_program("hyroads-edge")]
+        command = ["ip", "netns", "exec", self.namespace(side), *program, *options]
         log = self.folder / f"{side}.log"
-        program = Program(f"agent {side}", command, log, bound_to_parent=True)
-        program.start()
-        self._agents[side] = program
-        self._stack.callback(program.stop)
+        agent = Program(f"agent {side}", command, log, bound_to_parent=True)
+        agent.start()
+        self._agents[side] = agent
+        self._stack.callback(agent.stop)
         connected(AgentControl, self.control(side)).close()
 
     def stop_agent(self, side: str, number: int = signal.SIGTERM) -> str:

@@ -30,7 +30,7 @@ MADE_UP = {"my_plot.py", "way_back.py"}
 OF_OTHER_MACHINES = {"access-point-debian", "access-point-openwrt", "backhaul", "packages", "power-line"}
 """Guides for hardware that is not here; what they install is tested in tests/packaging."""
 UNTYPED = {
-    *("apt", "apt-get", "dpkg", "opkg", "uci", "systemctl", "systemd-sysusers", "journalctl", "ovs-vsctl", "ip"),
+    *("apt", "apt-get", "dpkg", "apk", "opkg", "uci", "systemctl", "systemd-sysusers", "journalctl", "ovs-vsctl", "ip"),
     *("chown", "podman", "logread", "/etc/init.d/hyroads-edge", "/etc/init.d/hyroads-ap"),
     *("make", "git", "cd", "cp", "ln", "mkdir", "install", "export", "kill", "curl", "openssl", "mptcpize", "rm"),
     *("python3", ".venv/bin/python", "scripts/guest.sh", "scripts/cross.sh", "hyroads", "hyroads-edge"),
