@@ -6,6 +6,7 @@ Without configured tokens there is one principal, a program on this machine, whi
 from __future__ import annotations
 
 import hmac
+import re
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -36,6 +37,8 @@ WRITES: Mapping[str, Collection[str] | None] = {
 # Pages that hold nothing of the network: a browser that opens them can't send a token along.
 OPEN = (f"{PREFIX}/docs", f"{PREFIX}/openapi.json")
 _PAGE = f"{PREFIX}/docs/"
+OF_STRANGERS = re.compile(f"{PREFIX}/boxes(/[A-Za-z0-9_.-]+/(wait|leave))?")
+"""Where machines without a token may POST: boxes apply there, and show a secret of their own."""
 # Ryu's queries with a filter in their body.
 READING_POSTS = ("/stats/flow/", "/stats/aggregateflow/")
 MAX_BUCKETS = 1024
@@ -115,6 +118,8 @@ class Access:
             # A web page that names us in its own domain (DNS rebinding) must not steer the network of its reader.
             if _host() not in LOOPBACK_NAMES:
                 return problem(403, "without api_tokens only loopback may be named as host")
+        elif _is_of_stranger():
+            return self._count(self._strangers, request.remote_addr or "")
         elif not _is_open(request.path):
             refused = self._check_token()
             if refused is not None:
@@ -145,6 +150,11 @@ class Access:
 
 def _is_open(path: str) -> bool:
     return path in OPEN or path.startswith(_PAGE)
+
+
+def _is_of_stranger() -> bool:
+    """Whether this is a request of a box, which has no token yet."""
+    return request.method == "POST" and OF_STRANGERS.fullmatch(request.path) is not None
 
 
 def _too_many_connections() -> Response | None:

@@ -77,6 +77,7 @@ _ANY_ID: tuple[type[BaseConverter], Mapping[str, Any]] = (_Id, {"type": "string"
 _CONVERTERS = {
     **dict.fromkeys(("default", "string", "id", "flow_id"), _ANY_ID),
     "dpid": _pattern("[0-9a-f]{16}"),  # as Ryu writes it
+    "box": _pattern("[A-Za-z0-9][A-Za-z0-9_.-]{0,63}"),  # as a host name may be
     "slice": _pattern("[A-Za-z0-9][A-Za-z0-9_.-]{0,31}"),  # as it may be in a file
     "switch": _pattern("0x[0-9a-f]{1,16}"),  # as the slicer writes it
 }

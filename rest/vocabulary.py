@@ -47,6 +47,8 @@ VOCABULARY: Mapping[str, tuple[str | None, tuple[Any, ...]]] = {
     "backup": (None, (False,)),
     "bandit": (None, (None,)),
     "begun_by": (None, ("client",)),
+    "box": ("id of a box", ("b827eb-41c0a1",)),
+    "boxes": ("a page of boxes", ()),
     "busy": (None, (0.4,)),
     "call_ms": ("how long its calls took; null: none yet", ()),
     "calls": ("how often it was called", (4711,)),
@@ -285,6 +287,19 @@ VOCABULARY: Mapping[str, tuple[str | None, tuple[Any, ...]]] = {
 REQUESTS: Mapping[str, Any] = {
     "post /api/v1/ha/handover": {"to": "b"},
     "post /api/v1/ha/drain": {"drain": True},
+    "post /api/v1/boxes": {
+        "id": "b827eb-41c0a1",
+        "key": "c" * 64,
+        "claim": "d" * 64,
+        "tokens": {"agent": "a" * 64, "radio": "b" * 64},
+        "request": "-----BEGIN CERTIFICATE REQUEST-----",
+        "system": "Debian GNU/Linux 12 (bookworm)",
+        "interfaces": [{"name": "eth1", "kind": "ethernet", "mtu": 1500, "address": _MAC}],
+        "clock_s": 1790000000.0,
+    },
+    "post /api/v1/boxes/{box}/wait": {"claim": "5c3f0a52", "until": "adopted"},
+    "post /api/v1/boxes/{box}/leave": {"claim": "5c3f0a52"},
+    "post /api/v1/boxes/{box}/adopt": {"as": "b", "ports": {"plc": "eth1", "host": "eth2"}},
     "post /api/v1/flows": {
         "id": "tv",
         "from": "a",

@@ -236,7 +236,7 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
             self.event_loop,
             self.context.own_agents,
             self.settings.timings,
-            self.settings.device_tokens,
+            self.services.device_tokens(self.settings),
             time.monotonic,
             attended=self.attended,
             context=_tls(self.settings.agents_tls, "agents_tls"),
@@ -247,9 +247,15 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
             epoch_seen=deployer.epoch_seen,
             urgent=self.event_loop.urgency,
         )
+        self.services.boxes.tokens_changed = self._use_tokens
         deployer.others.append(server.lead)
         self.event_loop.before_slot.append(server.flush)
         return server
+
+    def _use_tokens(self) -> None:
+        """Boxes were adopted or have left."""
+        settings = self.event_loop.settings
+        self.agents.use_tokens(self.services.device_tokens(settings), settings.clients)
 
     def _begin_openflow(self) -> None:
         """Listen; the framework's own server is replaced by one that we can bound."""

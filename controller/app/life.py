@@ -61,7 +61,7 @@ class Followers:
 
     def _clients(self, settings: Settings) -> None:
         # Those that may not connect any more end their sessions while they are still known.
-        self.agents.use_tokens(settings.device_tokens, settings.clients)
+        self.agents.use_tokens(self.services.device_tokens(settings), settings.clients)
         self.services.multihomed.allow(settings.clients)
 
     def _policies(self, settings: Settings) -> None:

@@ -21,6 +21,7 @@ from hyroads.controller.agents.frame_keys import is_secret, new_secret
 from hyroads.controller.agents.sessions import Session
 from hyroads.controller.core.addressing import Numbers
 from hyroads.controller.core.errors import ConfigError
+from hyroads.controller.core.identity import DeviceTokens
 from hyroads.controller.core.mptcp_connections import Connection
 from hyroads.controller.core.multicast import GroupRate
 from hyroads.controller.core.network import Network, Place
@@ -34,6 +35,7 @@ from hyroads.controller.runtime.faults import repeat
 from hyroads.controller.runtime.persistence import Saved, Store, declared, declared_flow
 from hyroads.controller.runtime.telemetry import Telemetry
 from hyroads.controller.services.access_rules import AccessRuleService
+from hyroads.controller.services.boxes import Adopting, BoxService
 from hyroads.controller.services.clients.declared import interfaces_of, places_from, saved_places
 from hyroads.controller.services.clients.directory import ClientDirectory
 from hyroads.controller.services.clients.locations import ClientService
@@ -66,6 +68,7 @@ from hyroads.controller.settings.controller import Settings
 from hyroads.plugins.kinds import Selection
 from hyroads.rest import (
     access_rules,
+    boxes,
     clients,
     connections,
     handovers,
@@ -166,6 +169,8 @@ class Services:
         """What services became last, if they have not changed by themselves since."""
         self.left_out: list[ConfigError] = []
         """What of the state file does not fit, and is left out."""
+        self.boxes = BoxService(event_loop, self.settings, Adopting.of(self.settings, document), clock=time.time)
+        event_loop.followers.append(self.boxes.follow)
         self._begin_plugins(document)
         self._begin_clients(radios)
         self._begin_handovers(restored)
@@ -350,6 +355,7 @@ class Services:
             ("access_rules", self.access_rules.restore),
             ("preferences", self.directory.restore),
             ("quotas", self.quotas.restore),
+            ("boxes", self.boxes.restore),
         ):
             try:
                 problems += restore(restored.services.get(name))
@@ -391,6 +397,7 @@ class Services:
             ("access_rules", self.access_rules.become),
             ("preferences", self.directory.become),
             ("quotas", self.quotas.become),
+            ("boxes", self.boxes.become),
         ):
             if before is None or saved.get(name) != before.get(name):
                 problems += become(saved.get(name))
@@ -428,6 +435,7 @@ class Services:
             "connections": self.mptcp.to_save(self.subflow_routes.routed),
             "preferences": self.directory.to_save(),
             "quotas": self.quotas.to_save(),
+            "boxes": self.boxes.to_save(),
             "places": saved_places(state.places),
             **(
                 {}
@@ -445,6 +453,11 @@ class Services:
         services = (self.handovers, self.ncasts, self.sessions, self.reservations, self.access_rules, self.directory)
         return {who for service in services for who in service.waits()}
 
+    def device_tokens(self, settings: Settings) -> DeviceTokens:
+        """By which tokens agents and radios are known: those of the settings, and those of adopted boxes."""
+        known = settings.device_tokens
+        return replace(known, own={**known.own, **self.boxes.tokens})
+
     def resources(self) -> list[Blueprint]:
         """What REST shows of them."""
         return [
@@ -458,6 +471,7 @@ class Services:
             connections.blueprint(self.mptcp),
             multihomed.blueprint(self.multihomed),
             quotas.blueprint(self.quotas),
+            *boxes.blueprints(self.boxes),
         ]
 
     def _leading(self, work: Callable[[], object]) -> Callable[[], None]:

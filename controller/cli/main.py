@@ -38,7 +38,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "controller": ("processes:CONTROLLER", "start the controller"),
     "audit": ("audit", "show what of an installation is weak: tokens, TLS, ports, files"),
     "identity": ("identity", "make tokens and certificates of devices and controllers"),
-    "box": ("box", "check a box: what keeps it from working in the network"),
+    "box": ("box", "make machines nodes: join and leave on a box, list and adopt at the controller"),
     "ap-agent": ("ap_agent", "serve an access point's radios over SNMP"),
     "client": ("client", "use all interfaces of this host by a policy (root)"),
     "guest-network": ("processes:GUEST_NETWORK", "a guest network on the gateway: DHCP, DNS, NAT (root)"),

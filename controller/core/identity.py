@@ -27,11 +27,13 @@ class DeviceTokens:
 
     own: Mapping[tuple[str, str], str] = field(default_factory=dict)
     shared: str | None = field(default=None, repr=False)
+    required: bool = False
+    """Whether a device needs a token even while none is known: boxes may be adopted later."""
 
     @property
     def are_asked_for(self) -> bool:
         """Whether anybody needs a token."""
-        return bool(self.own) or self.shared is not None
+        return bool(self.own) or self.shared is not None or self.required
 
     def admits(self, role: str, node: str, token: str | None) -> bool:
         """Whether a token is that of a node in a role. Who has one of its own is not let in by the shared one."""
@@ -41,7 +43,7 @@ class DeviceTokens:
             return hmac.compare_digest(token_hash(given), known)
         if self.shared is not None:
             return hmac.compare_digest(given.encode(), self.shared.encode())
-        return not self.own
+        return not self.own and not self.required
 
     def sharing(self, nodes: Collection[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
         """Which of these (role, node) the shared token lets in."""

@@ -5,6 +5,7 @@ hashes stay (docs/how-to/identities.md).
 from __future__ import annotations
 
 import datetime
+import hashlib
 import ipaddress
 import json
 import re
@@ -16,6 +17,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from cryptography import x509
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
@@ -80,6 +82,28 @@ class Authority:
         certificate.unlink(missing_ok=True)
         write_atomically(key, _key_text(secret))
         write_atomically(certificate, _text(self._signed(builder, alternatives, uses)))
+        return True
+
+    def sign(self, request: str, names: Sequence[str], *, days: int) -> str:
+        """The certificate (PEM) of a device for the key of a PEM certificate request, good for clients only, that names
+        ``names`` as in :meth:`issue`; what the request names does not count. ValueError if it is no sound request.
+        """
+        key = _requested_key(request)
+        builder = _builder(key, names[0], self.certificate.subject, min(days, MOST_DAYS))
+        return _text(self._signed(builder, _alternatives(names), [_Usage.CLIENT_AUTH]))
+
+    @property
+    def text(self) -> str:
+        """Its certificate, PEM."""
+        return _text(self.certificate)
+
+    def has_signed(self, certificate: str) -> bool:
+        """Whether a certificate file (PEM) is of this authority; OSError, ValueError."""
+        shown = x509.load_pem_x509_certificate(Path(certificate).read_bytes())
+        try:
+            shown.verify_directly_issued_by(self.certificate)
+        except (InvalidSignature, ValueError, TypeError):
+            return False
         return True
 
     def _signed(
@@ -162,6 +186,26 @@ class IdentityFile:
             for role in DEVICE_ROLES
         }
         write_atomically(self.path, json.dumps(by_role, indent=1) + "\n")
+
+
+def key_digest(request: str) -> str:
+    """SHA-256 of the public key in a certificate request (PEM), in hex digits; ValueError if it is no sound request."""
+    form = serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
+    return hashlib.sha256(_requested_key(request).public_bytes(*form)).hexdigest()
+
+
+def _requested_key(request: str) -> ec.EllipticCurvePublicKey:
+    """The key of a request that its owner has signed: an elliptic one, so that a stranger can't choose a costly one."""
+    try:
+        found = x509.load_pem_x509_csr(request.encode())
+        key = found.public_key()
+        if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, ec.SECP256R1):
+            raise ValueError("expected a key of the curve P-256")
+        if found.is_signature_valid:
+            return key
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+        raise ValueError(str(error)) from error
+    raise ValueError("expected a request that its own key has signed")
 
 
 def _alternatives(names: Iterable[str]) -> list[x509.GeneralName]:

@@ -36,6 +36,7 @@ from hyroads.controller.measure.targets import parse as parse_targets
 from hyroads.plugins.policies.placement import POLICY as PLACEMENT
 from hyroads.plugins.policies.placement import Placement
 
+from .boxes import BoxSettings, parse_boxes
 from .clients import AccessSettings, QuerierSettings, parse_access, parse_clients, parse_identities, parse_querier
 from .ha import DEFAULT_PEER_PORT, HaSettings, parse_ha
 from .mptcp import MptcpSettings, parse_mptcp
@@ -60,7 +61,7 @@ _TOP = (
     "link_mtu", "queue_ms", "max_hold_ms", "capacities", "snmp", "mode", "slot_ms", "tcp_margin", "flap_damping",
     "plugins", "policies", "sfnet", "api_limits", "access", "querier", "pair_tests", "group_frames", "burst_ms",
     "seal_frames", "slices", "slicer", "clients", "mptcp", "placement", "all_routes_nodes", "ha", "region",
-    "identities", "agents_tls", "rest_tls", "any_switch",
+    "identities", "agents_tls", "rest_tls", "any_switch", "boxes",
 )  # fmt: skip
 FILE, MEASURED = "file", "measured"
 _MODES = ("solver", "controller")
@@ -104,6 +105,8 @@ class Settings:
     """Of the REST listener."""
     identities: Mapping[tuple[str, str], str] = field(default_factory=dict, repr=False)
     """Hashes of the tokens of devices by (role, node)."""
+    boxes: BoxSettings | None = None
+    """How boxes join and are adopted; None: none can."""
     timings: Timings = Timings()
     link_mtu: int = LINK_MTU
     queue_ms: int = 60
@@ -150,7 +153,7 @@ class Settings:
     @property
     def device_tokens(self) -> DeviceTokens:
         """By which tokens agents and radios are known."""
-        return DeviceTokens(self.identities, self.agent_token)
+        return DeviceTokens(self.identities, self.agent_token, required=self.boxes is not None)
 
     @property
     def tls_places(self) -> dict[str, TlsFiles | None]:
@@ -198,6 +201,7 @@ def parse(document: object, name: str, environment: Mapping[str, str]) -> Settin
         agents_tls=tls_files(top, "agents_tls", base),
         rest_tls=_rest_tls(top, base),
         identities=_identities(top, base),
+        boxes=parse_boxes(top.optional("boxes"), base),
         timings=_timings(top, slot_ms),
         link_mtu=integer_of(top, "link_mtu", LINK_MTU, 1280, 65000),
         queue_ms=integer_of(top, "queue_ms", 60, 1, 10_000),
@@ -243,6 +247,8 @@ def _check_together(settings: Settings, top: Section) -> None:
         top["region"].fail("needs capacities: file, because no region measures the links of others")
     if settings.pair_tests == IDLE and settings.capacities != MEASURED:
         top["pair_tests"].fail("idle needs capacities: measured, because only access points can tell what is idle")
+    if settings.boxes is not None and settings.rest_tls is None:
+        top["boxes"].fail("needs rest_tls: boxes know the controller by its certificate")
     if settings.mode != _MODES[0] and any(settings.slices.shares.values()):
         top["slices"].fail(f"shares of airtime need mode: {_MODES[0]}")
 

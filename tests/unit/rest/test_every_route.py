@@ -19,7 +19,7 @@ from hyroads.rest.contract import Token
 
 ADMIN = {"Authorization": "Bearer admin-token-0123456789"}
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
-PLACES = {"dpid": "00000000000000ff", "switch": "0xff", "slice": "research"}
+PLACES = {"dpid": "00000000000000ff", "switch": "0xff", "slice": "research", "box": "b827eb-41c0a1"}
 
 
 APP, APP_WITH_TOKENS = application(), application(Token("ops", "admin-token-0123456789", "admin"))

@@ -1,0 +1,54 @@
+"""The part ``boxes`` of the settings: which boxes may be adopted, and what they need to know (docs/how-to/adopt.md)."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from hyroads.controller.core.checking import Place, integer_of, path_of
+
+DEFAULT_BRIDGE, MOST_PENDING, MOST_CONTROLLERS = "br0", 32, 8
+_BRIDGE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,14}")
+_HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,252}[A-Za-z0-9])?")
+
+
+@dataclass(frozen=True, slots=True)
+class BoxSettings:
+    """``authority`` is the folder with ``ca.key`` and ``ca.pem`` by which certificates of boxes are made.
+
+    ``controllers`` are the hosts that boxes dial; empty: the one by which a box joined. ``bridge`` is the name of the
+    bridge that each box makes, and ``most_pending`` bounds the boxes that wait.
+    """
+
+    authority: str
+    controllers: tuple[str, ...] = ()
+    bridge: str = DEFAULT_BRIDGE
+    most_pending: int = MOST_PENDING
+
+
+def parse_boxes(place: Place | None, base: Path) -> BoxSettings | None:
+    """The section of the settings; None if there is none: then no box can join."""
+    if place is None or place.value is None:
+        return None
+    section = place.section(("authority", "controllers", "bridge", "most_pending"), ("authority",))
+    authority = path_of(section, "authority", base)
+    bridge = section.values.get("bridge", DEFAULT_BRIDGE)
+    if not isinstance(bridge, str) or not _BRIDGE.fullmatch(bridge):
+        section["bridge"].expected("the name of a network interface")
+        bridge = DEFAULT_BRIDGE
+    hosts = _hosts(section["controllers"]) if section.values.get("controllers") is not None else ()
+    most = integer_of(section, "most_pending", MOST_PENDING, 1, 1024)
+    return None if authority is None else BoxSettings(authority, hosts, bridge, most)
+
+
+def _hosts(place: Place) -> tuple[str, ...]:
+    hosts = place.value
+    if not isinstance(hosts, list) or not 1 <= len(hosts) <= MOST_CONTROLLERS:
+        place.expected(f"a list of 1 to {MOST_CONTROLLERS} hosts")
+        return ()
+    for entry in place.items():
+        if not isinstance(entry.value, str) or not _HOST.fullmatch(entry.value):
+            entry.expected("a host name or an IPv4 address, without a port")
+            return ()
+    return tuple(hosts)
