@@ -1,4 +1,4 @@
-"""The service of boxes: who waits to be adopted, and what an adopted box gets (docs/how-to/adopt.md).
+"""The service of boxes: who waits to be adopted, and what an adopted box gets (docs/reference/boxes.md).
 
 What is decided is in ``core.adoption``; here certificates are made, changes saved, and those who wait are answered.
 """

@@ -1,4 +1,4 @@
-"""The part ``boxes`` of the settings: which boxes may be adopted, and what they need to know (docs/how-to/adopt.md)."""
+"""The part ``boxes`` of the settings: how boxes join and what they need to know (docs/reference/boxes.md)."""
 
 from __future__ import annotations
 
