@@ -239,9 +239,13 @@ def _port_steps(setup: Setup, present: Present) -> list[Step]:
             "Before=network-pre.target openvswitch-switch.service ovs-vswitchd.service",
             "Wants=network-pre.target",
             "DefaultDependencies=no",
+            "StartLimitIntervalSec=0",
             "[Service]",
             "Type=oneshot",
             "RemainAfterExit=yes",
+            # A radio may come later than the rest.
+            "Restart=on-failure",
+            "RestartSec=2",
             *(f"ExecStart={line}" for line in starts),
             "[Install]",
             "WantedBy=sysinit.target",

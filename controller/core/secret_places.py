@@ -16,6 +16,8 @@ SECRETS = frozenset(
 """Keys whose values are secrets."""
 FILES = frozenset(f"{name}_file" for name in SECRETS)
 """Keys whose values are names of files with secrets."""
+AUTHORITY = "boxes.authority"
+"""Names the folder with the key that certificates of boxes are signed with."""
 _WRITTEN_BY_US = frozenset(("state_file", "identities"))
 
 
@@ -40,6 +42,8 @@ def files_in(document: object) -> Iterator[SecretFile]:
         is_key = key == "key" and "certificate" in beside
         if isinstance(value, str) and value and (key in FILES or key in _WRITTEN_BY_US or is_key or place == "snmp"):
             yield SecretFile(place, value)
+        elif place == AUTHORITY and isinstance(value, str) and value:
+            yield SecretFile(place, f"{value}/ca.key")
 
 
 def _values(value: object, place: str = "") -> Iterator[tuple[str, str, Any, Mapping[Any, Any]]]:

@@ -71,8 +71,10 @@ SOCKETS: tuple[ListeningSocket, ...] = (
         "controller",
         "`listen.rest`",
         f"TCP 127.0.0.1:{{{_SETTINGS}:Settings.rest.port}}, HTTP; with `rest_tls` HTTPS",
-        "without `api_tokens` " + LOOPBACK_ONLY + "; with them who has a token. Beyond loopback needs `api_tokens`",
-        "what the role of its token may: viewer, application, slice-owner, admin; without tokens everything",
+        "without `api_tokens` " + LOOPBACK_ONLY + "; with them who has a token. Beyond loopback needs `api_tokens`. "
+        "With `boxes` a box may apply without one, and wait and leave with a secret of its own",
+        "what the role of its token may: viewer, application, slice-owner, admin; without tokens everything; a box "
+        "waits for an admin to adopt it",
         "{hyroads.controller.app:REST_LIMITS.strangers} strangers, the oldest ends first, and "
         "{hyroads.controller.app:REST_LIMITS.known} with a token; "
         "{hyroads.controller.app:REST_LIMITS.within_s} s for a request; "

@@ -8,8 +8,9 @@ from collections.abc import Mapping
 
 from hyroads.controller.files.documents import read_file
 from hyroads.controller.model.state import TopologyContext
+from hyroads.controller.settings.boxes import authority_of
 from hyroads.controller.settings.changes import Files
-from hyroads.controller.settings.controller import MEASURED, load
+from hyroads.controller.settings.controller import DEFAULT_FILE, MEASURED, load
 
 
 def read_files(environment: Mapping[str, str]) -> Files:
@@ -21,5 +22,7 @@ def read_files(environment: Mapping[str, str]) -> Files:
     TopologyContext.of(
         network, settings.network, guards=access.guard, dhcp=servers, routers=routers, closed=access.closed
     )
+    if settings.boxes is not None:
+        authority_of(settings.boxes, settings.dialled_by_boxes, environment.get("HYROADS_CONFIG") or DEFAULT_FILE)
     settings.slices.check_network(network, settings.network)
     return Files(settings, network)

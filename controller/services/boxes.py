@@ -10,7 +10,6 @@ import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from hyroads.controller.core.adoption import (
@@ -31,7 +30,7 @@ from hyroads.controller.files.authority import Authority, key_digest
 from hyroads.controller.files.tls import fingerprint
 from hyroads.controller.model.state import Presence
 from hyroads.controller.runtime.faults import wait_until
-from hyroads.controller.settings.boxes import BoxSettings
+from hyroads.controller.settings.boxes import BoxSettings, authority_of
 from hyroads.controller.settings.controller import Settings
 from hyroads.rest.contract import (
     ConflictError,
@@ -74,11 +73,7 @@ class Adopting:
         """By the settings; None: no box can join. ConfigError that names ``document``."""
         if settings.boxes is None or settings.rest_tls is None:
             return None
-        authority = Authority.of(Path(settings.boxes.authority))
-        for place, files in (("tls", settings.tls), ("agents_tls", settings.agents_tls)):
-            if files is not None and not authority.has_signed(files.certificate):
-                what = f"expected an authority that made the certificate of {place}: boxes trust no other"
-                raise ConfigError(document, "boxes.authority", what)
+        authority = authority_of(settings.boxes, settings.dialled_by_boxes, document)
         return Adopting(authority, settings.boxes, fingerprint(settings.rest_tls.certificate))
 
 

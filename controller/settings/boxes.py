@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from hyroads.controller.core.checking import Place, integer_of, path_of
+from hyroads.controller.core.checking import Place, TlsFiles, integer_of, path_of
+from hyroads.controller.core.errors import ConfigError
+from hyroads.controller.files.authority import Authority
 
 DEFAULT_BRIDGE, MOST_PENDING, MOST_CONTROLLERS = "br0", 32, 8
 _BRIDGE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,14}")
@@ -40,6 +43,23 @@ def parse_boxes(place: Place | None, base: Path) -> BoxSettings | None:
     hosts = _hosts(section["controllers"]) if section.values.get("controllers") is not None else ()
     most = integer_of(section, "most_pending", MOST_PENDING, 1, 1024)
     return None if authority is None else BoxSettings(authority, hosts, bridge, most)
+
+
+def authority_of(boxes: BoxSettings, listeners: Mapping[str, TlsFiles | None], document: str) -> Authority:
+    """The authority of the settings; ConfigError if it can't be read, or did not make the certificates of listeners
+    (by place, such as ``tls``): boxes trust no other.
+    """
+    authority = Authority.of(Path(boxes.authority))
+    for place, files in listeners.items():
+        try:
+            is_ours = files is None or authority.has_signed(files.certificate)
+        except (OSError, ValueError):
+            # What is wrong with the certificate itself is said where it is loaded.
+            continue
+        if not is_ours:
+            what = f"expected the authority that made the certificate of {place}: boxes trust no other"
+            raise ConfigError(document, "boxes.authority", what)
+    return authority
 
 
 def _hosts(place: Place) -> tuple[str, ...]:

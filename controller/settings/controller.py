@@ -156,6 +156,11 @@ class Settings:
         return DeviceTokens(self.identities, self.agent_token, required=self.boxes is not None)
 
     @property
+    def dialled_by_boxes(self) -> dict[str, TlsFiles | None]:
+        """Our certificates where switches and agents connect, by place."""
+        return {"tls": self.tls, "agents_tls": self.agents_tls}
+
+    @property
     def tls_places(self) -> dict[str, TlsFiles | None]:
         """Our certificates, by place."""
         of_ha, of_region = self.ha.tls if self.ha else None, self.region.tls if self.region else None

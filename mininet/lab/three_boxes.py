@@ -1,8 +1,9 @@
 """The lab ``three-boxes``: a controller, a gateway, two access points and two computers, set up as the how-to says.
 
-Everything that is typed here is on the pages install-debian, identities and access-point-debian of docs/how-to, with
-these additions, which those pages leave to the user: addresses of the machines, capacities (measured with iperf3 before
-HyRoads comes), the name of the access port, and the datapath in user space where the kernel has no Open vSwitch.
+Everything that is typed here is on the pages install-debian and identities of docs/how-to and access-point-by-hand of
+docs/reference, with these additions, which those pages leave to the user: addresses of the machines, capacities
+(measured with iperf3 before HyRoads comes), the name of the access port, and the datapath in user space where the
+kernel has no Open vSwitch.
 """
 
 from __future__ import annotations
@@ -162,7 +163,7 @@ def controller_settings() -> dict[str, Any]:
 
 
 def radios_document(node: str) -> dict[str, Any]:
-    """The file ap.json of the page access-point-debian, for the two media of a node."""
+    """The file ap.json of the page access-point-by-hand, for the two media of a node."""
     backends = {"wifi": "linux-wifi", "plc": "plc"}
     interfaces = [
         {"name": port, "technology": technology, "medium": f"{technology}-1", "backend": backends[technology]}
@@ -172,7 +173,7 @@ def radios_document(node: str) -> dict[str, Any]:
 
 
 def bridge_command(node: str, number: int, *, user_space: bool) -> str:
-    """The ovs-vsctl line of the page access-point-debian for a node; ``number`` is that of the network file."""
+    """The ovs-vsctl line of the page access-point-by-hand for a node; ``number`` is that of the network file."""
     ports = [*MEDIA_PORTS.values(), *(f"{node}-{kind}" for kind in ("host", "acc", "net"))]
     datapath = "datapath_type=netdev " if user_space else ""
     return (

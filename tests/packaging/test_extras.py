@@ -120,7 +120,7 @@ def test_an_access_point_needs_nothing() -> None:
 
 
 def test_the_examples_of_an_access_point_are_valid() -> None:
-    page = (PAGES / "access-point-debian.md").read_text()
+    page = (PAGES.parent / "reference" / "access-point-by-hand.md").read_text()
     (text,) = re.findall(r"```json\n(.*?)```", page, re.DOTALL)
     assert parse(text, "ap.json").node == "upstairs"
     assert parse((ROOT / "deploy/packages/ap.json").read_text(), "ap.json").interfaces

@@ -6,12 +6,14 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from hashlib import sha256
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hyroads.controller.cli.main import main
 from hyroads.controller.core.adoption import (
     CODE_LASTS_S,
     FORGET_LEFT_S,
@@ -30,7 +32,9 @@ from hyroads.controller.core.adoption import (
 from hyroads.controller.core.adoption_saved import restored_boxes, saved_boxes
 from hyroads.controller.core.box_application import Application, Interface, application_of, box_id, chosen_ports
 from hyroads.controller.core.errors import ConfigError
+from hyroads.controller.core.secret_places import files_in
 
+TRIANGLE = Path(__file__).resolve().parents[2] / "mininet" / "networks" / "triangle.yaml"
 MOST = 12
 INTERFACES = (
     Interface("eth0", "ethernet", 1500, "b8:27:eb:41:c0:a1", uplink=True, up=True),
@@ -292,6 +296,35 @@ def test_a_join_code_is_good_for_one_box_and_an_hour() -> None:
     for number in range(40):
         codes = codes.with_code(f"CODE{number}", 1.0)
     assert len(codes.live) == 16 and "CODE39" in codes.live
+
+
+def test_the_settings_of_boxes_are_checked_as_for_a_start(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    mine, other = tmp_path / "mine", tmp_path / "other"
+    for folder in (mine, other):
+        assert main(["identity", "authority", "--folder", str(folder)]) == 0
+        assert main(["identity", "server", "c", "--folder", str(folder)]) == 0
+    tls = {"key": "mine/c.key", "certificate": "mine/c.pem"}
+    settings = {"network": str(TRIANGLE), "rest_tls": tls, "tls": tls, "boxes": {"authority": "mine"}}
+    path = tmp_path / "hyroads.json"
+
+    def said(**more: object) -> str:
+        path.write_text(json.dumps({**settings, **more}))
+        path.chmod(0o600)
+        capsys.readouterr()
+        return "" if main(["controller", "--check", "--config", str(path)]) == 0 else capsys.readouterr().err
+
+    assert said() == ""
+    assert "boxes.authority: expected the authority that made the certificate of tls" in said(
+        boxes={"authority": "other"}
+    )
+    assert "make an authority with" in said(boxes={"authority": "none"})
+    assert "boxes: needs rest_tls" in said(rest_tls=None)
+    for wrong in ({"authority": "mine", "bridge": "a b"}, {"authority": "mine", "controllers": ["a:1"]},
+                  {"authority": "mine", "controllers": []}, {"authority": "mine", "most_pending": 0}, {}):  # fmt: skip
+        assert "boxes." in said(boxes=wrong)
+    (mine / "ca.key").chmod(0o644)
+    assert "0600" in said()
+    assert [each.name for each in files_in({"boxes": {"authority": "mine"}})] == ["mine/ca.key"]
 
 
 def test_boxes_that_were_saved_wrongly_are_left_out_by_themselves() -> None:
