@@ -3,22 +3,12 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
 from typing import Any
 
-from hyroads.controller.cli.main import Command, argument
-from hyroads.controller.cli.remote import (
-    NO_WAIT,
-    Document,
-    Verb,
-    add_connection,
-    connect,
-    does,
-    lists,
-    named,
-    show,
-)
 from hyroads.rest.client import Client, address
+
+from .main import Command, argument
+from .remote import NO_WAIT, Document, Verb, add_connection, connect, does, lists, named, show
 
 FINGERPRINT_SHOWN = 16
 """How many digits of the SHA-256 of its key a box shows."""
@@ -64,7 +54,7 @@ def _interfaces(box: Document) -> list[str]:
     return [f"{each['name']}{'*' if each.get('uplink') else ''}" for each in box["interfaces"]]
 
 
-_LIST = lists(
+_LISTS = lists(
     "boxes that wait, are adopted, or have left; * marks the interface to the controller",
     "boxes",
     "box=id | state | node | system | interfaces | key | code | seen, s=seen_ago_s | pending | problem",
@@ -74,8 +64,8 @@ _LIST = lists(
         "code": lambda box: box["verified"],
     },
 )
-_VERBS = (
-    _LIST,
+LIST = RemoteVerb(_LISTS)
+ADOPT = RemoteVerb(
     Verb(
         "adopt",
         "make a pending box a node; answered once its switch and agent are connected",
@@ -92,13 +82,16 @@ _VERBS = (
             ),
             NO_WAIT,
         ),
-    ),
-    Verb("forget", "remove a box: its token is worth nothing any more", _forget, (named("box", "id"),)),
-    does("pin", "the fingerprint that boxes show of this controller", lambda client, _: client.get("/box-codes")),
+    )
+)
+FORGET = RemoteVerb(Verb("forget", "remove a box: its token is worth nothing any more", _forget, (named("box", "id"),)))
+PIN = RemoteVerb(
+    does("pin", "the fingerprint that boxes show of this controller", lambda client, _: client.get("/box-codes"))
+)
+CODE = RemoteVerb(
     does(
         "code",
         "make a join code, good for one box within an hour",
         lambda client, _: client.change("POST", "/box-codes"),
-    ),
+    )
 )
-VERBS: Mapping[str, Command] = {verb.name: RemoteVerb(verb) for verb in _VERBS}

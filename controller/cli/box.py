@@ -1,7 +1,6 @@
 """``hyroads box``: on a box join, leave and doctor; at the controller list, adopt and forget.
 
-Each module of ``MODULES`` has ``VERBS``, commands by name. A box has the modules for boxes alone: verbs of modules that
-are not installed are left out.
+A box has the modules for boxes alone: verbs whose modules are not installed are left out.
 """
 
 from __future__ import annotations
@@ -11,21 +10,31 @@ import importlib
 from collections.abc import Iterator
 from importlib.util import find_spec
 
-from hyroads.controller.cli.main import Command
+from .main import Command
 
-MODULES = ("join", "leave", "doctor", "remote")
+VERBS = {
+    "join": "box_join:JOIN",
+    "leave": "box_join:LEAVE",
+    "doctor": "box_doctor:DOCTOR",
+    "list": "box_remote:LIST",
+    "adopt": "box_remote:ADOPT",
+    "forget": "box_remote:FORGET",
+    "pin": "box_remote:PIN",
+    "code": "box_remote:CODE",
+}
+"""Verb -> module of this folder and the command's name in it."""
 
 
 def verbs() -> Iterator[tuple[str, Command]]:
     """The verbs that are installed, with their names."""
-    for name in MODULES:
-        module = f"{__name__}.{name}"
-        if find_spec(module) is not None:
-            yield from importlib.import_module(module).VERBS.items()
+    for name, place in VERBS.items():
+        module, _, command = place.partition(":")
+        if find_spec(f"{__package__}.{module}") is not None:
+            yield name, getattr(importlib.import_module(f"{__package__}.{module}"), command)
 
 
 class BoxCommand(Command):
-    """A command that consists of the verbs of its modules."""
+    """A command that consists of verbs, each a command of its own."""
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Declare the verbs with their arguments."""
