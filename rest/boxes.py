@@ -23,6 +23,7 @@ from .schemas import Number, Strict, about, identifier, required
 _HASH = validate.Regexp(r"^[0-9a-f]{64}$")
 _STATES = validate.OneOf(["pending", "adopted", "left"])
 _TAKEN = "the id is another box's, or this box has joined under another id"
+_NOT_HERE = "boxes can't join this controller"
 _FULL = "as many boxes are pending as may be"
 
 
@@ -191,7 +192,8 @@ def _boxes(service: BoxOperations) -> Resource:
     @found.endpoint(
         "post",
         "",
-        {201: "it waits to be adopted", 200: "it was known", 403: "its clock or its join code is wrong", 409: _TAKEN,
+        {201: "it waits to be adopted", 200: "it was known", 403: "its clock or its join code is wrong",
+         404: _NOT_HERE, 409: _TAKEN,
          503: _FULL},
         BoxStandingSchema,
         body=BoxApplicationSchema,
@@ -245,12 +247,12 @@ def _codes(service: BoxOperations) -> Resource:
     """The resource ``box-codes``."""
     found = Resource("box-codes", description="Join codes, and the fingerprint of the controller")
 
-    @found.endpoint("post", "", {201: None, 404: "boxes can't join this controller"}, BoxCodeSchema)
+    @found.endpoint("post", "", {201: None, 404: _NOT_HERE}, BoxCodeSchema)
     def make() -> ResponseReturnValue:
         """Make a join code, good for one box within an hour."""
         return reply(service.new_code(), 201)
 
-    @found.endpoint("get", "", {200: None, 404: "boxes can't join this controller"}, PinSchema)
+    @found.endpoint("get", "", {200: None, 404: _NOT_HERE}, PinSchema)
     def read() -> ResponseReturnValue:
         """The fingerprint of the controller's certificate, which boxes show as well."""
         return reply(service.pin())

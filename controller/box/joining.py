@@ -8,15 +8,13 @@ import os
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from hyroads.controller.core.adoption import proof
 from hyroads.controller.core.box_application import BOX_ID, Application, Interface, box_id
-from hyroads.controller.core.box_record import Phase, Record, check_again, record_of
+from hyroads.controller.core.box_record import Before, Phase, Record, check_again, record_of
 from hyroads.controller.core.box_setup import KEY, STATE, Present, Run, Secrets, plan, setup_of
-from hyroads.controller.core.errors import ConfigError, HyroadsError
-from hyroads.controller.files.private import write_atomically
+from hyroads.controller.core.errors import HyroadsError
 
 from .changes import Changes
 from .link import Link, RefusedError, UnreachableError, WrongControllerError, normal_pin
@@ -243,15 +241,12 @@ class Joining:
         return None if found.data is None else record_of(found.data.decode("utf-8", "replace"), RECORD)
 
     def _store(self, record: Record) -> None:
-        try:
-            write_atomically(Path(RECORD), record.text())
-        except OSError as error:
-            raise ConfigError(RECORD, "", f"can't be written: {error.strerror or error}") from error
+        self.system.put(Before(RECORD, record.text().encode(), 0o600))
 
     def _forget(self) -> None:
         """Nothing of the join is left."""
         for path in (RECORD, f"{RECORD}.new"):
-            Path(path).unlink(missing_ok=True)
+            self.system.put(Before(path, None))
         self.system.remove_folder(STATE)
 
     def _interfaces(self, own_address: str) -> list[Interface]:

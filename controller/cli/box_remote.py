@@ -10,6 +10,8 @@ from hyroads.rest.client import Client, address
 from .main import Command, argument
 from .remote import NO_WAIT, Document, Verb, add_connection, connect, does, lists, named, show
 
+CONFIRM_S = 120.0
+"""How long a slow box may take to set itself up."""
 FINGERPRINT_SHOWN = 16
 """How many digits of the SHA-256 of its key a box shows."""
 
@@ -27,7 +29,7 @@ class RemoteVerb(Command):
         super().add_arguments(parser)
 
     def _run(self, args: argparse.Namespace) -> int:
-        with connect(args) as client:
+        with connect(args, confirm_s=CONFIRM_S) as client:
             answer = self._verb.do(client, args)
         show(answer, self._verb.columns or {}, as_json=args.json)
         return 0

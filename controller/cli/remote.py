@@ -135,10 +135,10 @@ def add_connection(parser: argparse.ArgumentParser, *, as_json: bool = True, **o
         parser.add_argument("--json", action="store_true", help="print JSON", **options)
 
 
-def connect(args: argparse.Namespace) -> Client:
-    """A client for the controller that arguments and environment name."""
+def connect(args: argparse.Namespace, **options: Any) -> Client:
+    """A client, with more ``options``, for the controller that arguments and environment name."""
     url, token = connection(args)
-    return Client(url, token, ca=getattr(args, "ca", None) or os.environ.get("HYROADS_CA"))
+    return Client(url, token, ca=getattr(args, "ca", None) or os.environ.get("HYROADS_CA"), **options)
 
 
 def connection(args: argparse.Namespace) -> tuple[str, str | None]:

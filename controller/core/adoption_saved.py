@@ -11,7 +11,7 @@ from .checking import Place, Problems
 from .errors import ConfigError
 
 MOST_SAVED = 4096
-_KEYS = ("application", "peer", "first_s", "seen_s", "verified", "state", "connected", "problem", "adoption")
+_KEYS = ("id", "application", "peer", "first_s", "seen_s", "verified", "state", "connected", "problem", "adoption")
 _ADOPTION = ("node", "ports", "owner", "at_s", "certificate")
 
 
@@ -37,8 +37,10 @@ def restored_boxes(documents: object, most_pending: int) -> tuple[Boxes, list[Co
 def _document(box: Box) -> dict[str, Any]:
     adoption = box.adoption
     return {
+        # Where each thing of a service is stored by itself, it is so by its id.
+        "id": box.id,
         "application": box.application.document(),
-        **{key: getattr(box, key) for key in _KEYS[1:5]},
+        **{key: getattr(box, key) for key in _KEYS[2:6]},
         "state": box.state.value,
         "connected": box.connected,
         "problem": box.problem,
