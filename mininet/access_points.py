@@ -26,11 +26,12 @@ from typing import TYPE_CHECKING
 
 from hyroads.controller.access_point.agent import Complaints
 from hyroads.controller.access_point.backends import MediumSource
-from hyroads.controller.access_point.channel import Channel, addresses_of, interface_document
+from hyroads.controller.access_point.channel import Channel, addresses_of
 from hyroads.controller.access_point.config import AgentConfig, parse
 from hyroads.controller.access_point.emulated import EmulatedRadio, MediumState
 from hyroads.controller.access_point.hostapd import Document
 from hyroads.controller.access_point.model import RadioError
+from hyroads.controller.access_point.reading_changes import interface_document
 from hyroads.controller.core.addressing import Addressing
 from hyroads.controller.core.carrier_sensing_rule import implied_carrier_sensing
 from hyroads.controller.core.network import Network, Role

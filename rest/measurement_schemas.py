@@ -111,6 +111,16 @@ class HeardInterfaceSchema(Schema):
     quality = fields.String(**required(validate=validate.OneOf(_QUALITIES)))
 
 
+class PowerLineEndSchema(Schema):
+    """What an adapter says of another one on its power line."""
+
+    adapter = fields.String(**required("address of the neighbour's adapter"))
+    block_errors = _maybe("share of blocks to it that can't be decoded; null: not known")
+    slot_ble_mbps = fields.List(
+        fields.Float(), **required("bit loading estimate to it by tone-map slot; empty: not known")
+    )
+
+
 class NeighbourSchema(Schema):
     """Whom a radio hears."""
 
@@ -121,6 +131,7 @@ class NeighbourSchema(Schema):
     loss = _maybe("share of frames")
     signal_dbm = _maybe("null: none is told")
     last_heard_ms = _maybe("ago")
+    plc = fields.Nested(PowerLineEndSchema, **required("null: not on a power line", allow_none=True))
 
 
 class RadioInterfaceSchema(Schema):

@@ -15,12 +15,12 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
-from .channel import interface_document
 from .config import AgentConfig, InterfaceConfig
 from .hostapd import Document
 from .ieee1905_entity import OwnLink
 from .mib import Oid, Tree, Value
 from .model import Interface, Radio, RadioError, Reading, Snapshot, SteadyCounters
+from .reading_changes import interface_document
 
 REFRESH_US = 100_000
 PATIENCE_S = 0.2

@@ -24,7 +24,6 @@ from hyroads.controller.core.errors import ConfigError
 
 from .hostapd import Document, HostapdFollower
 from .ieee1905_ports import AlPorts
-from .model import Reading
 from .neighbours import is_neighbour, is_ssid
 from .reading_changes import Changes
 
@@ -61,28 +60,6 @@ class Readings(Protocol):
 
     def collect(self, nodes: Collection[str], patience_s: float) -> Mapping[str, Document]:
         """Node -> ``time_s`` and ``interfaces`` of a message ``radio``; a node without anything new is left out."""
-
-
-def interface_document(technology: str, reading: Reading) -> Document:
-    """A reading as an entry of ``interfaces``."""
-    source = {"busy_source": reading.busy_source} if reading.busy_source else {}
-    return {
-        "technology": technology,
-        "busy_us": reading.busy_us,
-        "active_us": reading.active_us,
-        **source,
-        "neighbours": [
-            {
-                "mac": n.mac.lower(),
-                "tx_mbps": n.tx_capacity_kbps / 1000 or None,
-                "rx_mbps": n.rx_capacity_kbps / 1000 or None,
-                "loss": n.tx_loss,
-                "signal_dbm": n.signal_dbm,
-                "last_heard_ms": n.last_heard_ms,
-            }
-            for n in reading.neighbours
-        ],
-    }
 
 
 @dataclass

@@ -72,6 +72,11 @@ def _signal(dbm: int | None) -> Value:
     return Value("integer", UNKNOWN_SIGNAL_DBM if dbm is None else max(-200, min(UNKNOWN_SIGNAL_DBM - 1, dbm)))
 
 
+def _block_errors(neighbour: Neighbour) -> Value:
+    errors = None if neighbour.plc is None else neighbour.plc.block_errors
+    return Value("integer", -1 if errors is None else min(SHARE_UNIT, max(0, round(errors * SHARE_UNIT))))
+
+
 def record(neighbour: Neighbour) -> Value:
     """The numbers of a neighbour in one value: decoding one object costs a poller as much as any other."""
     return Value("octet", RECORD.pack(*(NEIGHBOUR_COLUMNS[column](neighbour).value for column in RECORD_COLUMNS)))
@@ -96,6 +101,9 @@ NEIGHBOUR_COLUMNS: dict[int, Callable[[Neighbour], Value]] = {
     7: lambda n: gauge(n.last_heard_ms),
     8: lambda n: text(n.modulation),
     9: record,
+    10: lambda n: Value("octet", b"" if n.plc is None else mac_bytes(n.plc.adapter)),
+    11: _block_errors,
+    12: lambda n: text(" ".join(f"{mbps:.0f}" for mbps in n.plc.slot_ble_mbps) if n.plc is not None else ""),
 }
 
 

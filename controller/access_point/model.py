@@ -25,8 +25,22 @@ def mac_bytes(mac: str) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
+class PowerLineEnd:
+    """What is known of a neighbour on a power line: the address of its adapter, the share of blocks to it that can't be
+    decoded (None: not known), and the BLE in Mb/s of each tone-map slot to it (empty: not known).
+    """
+
+    adapter: str
+    block_errors: float | None = None
+    slot_ble_mbps: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Neighbour:
-    """Who is heard on an interface. Capacities are L2 payload; 0: no estimate, ``signal_dbm`` None: not known."""
+    """Who is heard on an interface. Capacities are L2 payload; 0: no estimate, ``signal_dbm`` None: not known.
+
+    ``plc`` is None if the interface is not on a power line.
+    """
 
     mac: str
     node: str = ""
@@ -36,6 +50,7 @@ class Neighbour:
     signal_dbm: int | None = None
     last_heard_ms: int = 0
     modulation: str = ""
+    plc: PowerLineEnd | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +58,15 @@ class Reading:
     """One reading of one radio: counters since some start, and neighbours.
 
     ``active_us`` is for how long the medium was observed, ``busy_us`` for how much of that it was busy. ``busy_source``
-    says how that is known; see :data:`BUSY_SOURCES`.
+    says how that is known; see :data:`BUSY_SOURCES`. ``adapter`` is the address of the interface's own power-line
+    adapter, empty without one.
     """
 
     busy_us: int
     active_us: int
     neighbours: tuple[Neighbour, ...]
     busy_source: str = ""
+    adapter: str = ""
 
 
 @dataclass(frozen=True, slots=True)

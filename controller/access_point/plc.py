@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Protocol
 
 from .homeplug_events import RxCounts, TxCounts
-from .model import Neighbour, RadioError, Reading
+from .model import Neighbour, PowerLineEnd, RadioError, Reading
 from .plc_busy import BusyMeter, BusyView, LinkCounts
 
 MOST_PHY_MBPS = 2024
@@ -101,6 +101,7 @@ class Plc:
     def __init__(self, reader: PlcReader) -> None:
         self._reader = reader
         self._before: dict[str, TxCounts] = {}
+        self._blocks: dict[str, _Blocks] = {}
         self._meter = BusyMeter()
 
     def read(self, now_s: float) -> Reading:
@@ -115,9 +116,10 @@ class Plc:
                 )
         links = [LinkCounts(s.mac, s.tx, s.rx, s.tx_mbps, s.rx_mbps) for s in view.stations]
         busy_us, active_us, source = self._meter.add(now_s, view.busy, links)
+        self._blocks = {s.mac: _later(self._blocks.get(s.mac), s.tx, now_s) for s in view.stations if s.tx is not None}
         neighbours = tuple(self._neighbour(station, family) for station in view.stations)
         self._before = {station.mac: station.tx for station in view.stations if station.tx is not None}
-        return Reading(busy_us, active_us, neighbours, source)
+        return Reading(busy_us, active_us, neighbours, source, view.adapter)
 
     def _neighbour(self, station: PlcStation, family: Family) -> Neighbour:
         # The network knows the node by the host's address behind the adapter, where the adapter has learned one.
@@ -131,7 +133,12 @@ class Plc:
             rx_capacity_kbps=round(1000 * l2_capacity_mbps(station.rx_mbps, family)),
             tx_loss=self._loss(station),
             modulation=f"BLE {station.tx_mbps}{' slots ' + slots if slots else ''}{_pberr(station.tx)}{assumed}"[:64],
+            plc=PowerLineEnd(station.mac, self._block_errors(station), station.slot_ble_mbps),
         )
+
+    def _block_errors(self, station: PlcStation) -> float | None:
+        known = self._blocks.get(station.mac)
+        return None if known is None else known.errors
 
     def _loss(self, station: PlcStation) -> float:
         now = station.tx
@@ -142,6 +149,31 @@ class Plc:
             before = TxCounts(0, 0, 0, 0, 0)
         acked, failed = now.mpdus_acked - before.mpdus_acked, now.mpdus_failed - before.mpdus_failed
         return failed / (acked + failed) if acked + failed > 0 else 0.0
+
+
+BLOCKS_WITHIN_S = 1.0
+"""The share of blocks that can't be decoded is that of a time at least this long."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Blocks:
+    """Counters that were read at ``time_s``; ``errors`` is the share of failed blocks before that (None: no blocks)."""
+
+    time_s: float
+    passed: int
+    failed: int
+    errors: float | None
+
+
+def _later(before: _Blocks | None, tx: TxCounts, now_s: float) -> _Blocks:
+    """What is known after a reading of counters."""
+    if before is not None and now_s - before.time_s < BLOCKS_WITHIN_S:
+        return before
+    passed, failed = tx.pbs_passed, tx.pbs_failed
+    if before is not None and passed >= before.passed and failed >= before.failed:
+        passed, failed = passed - before.passed, failed - before.failed
+    errors = failed / (passed + failed) if passed + failed else None if before is None else before.errors
+    return _Blocks(now_s, tx.pbs_passed, tx.pbs_failed, errors)
 
 
 def _pberr(tx: TxCounts | None) -> str:

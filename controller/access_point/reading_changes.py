@@ -1,5 +1,5 @@
-"""Readings of radios that carry what changed since the last whole one (docs/reference/telemetry.md, *Readings of what
-changed*). Pure.
+"""Readings of radios as messages, and those that carry what changed since the last whole one
+(docs/reference/telemetry.md, *Readings of what changed*). Pure.
 
 Signals and rates on the air never rest. A row is sent again only if it differs from what the controller holds by more
 than a dead band; smaller differences would cost the controller work and change no decision.
@@ -10,6 +10,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from typing import Any
+
+from .model import PowerLineEnd, Reading
 
 Document = Mapping[str, Any]
 SIGNAL_BAND_DB = 3
@@ -22,12 +24,43 @@ BAND_EVERY_S = 1.0
 STEP_OF_RATES = 0.9
 """Two rates whose ratio is at most this are different modulations; the closest of 802.11n, ac and ax are 9:10."""
 STEP_OF_LOSS = 0.1
+BLOCK_ERRORS_BAND = 0.02
+"""The same for the share of blocks that can't be decoded on a power line."""
 HEARD_STEP_MS = 500
 """A row is sent at once if its rate has moved by a modulation or its loss by this share of frames, if a value appears
 or disappears, or if the neighbour was heard this much longer or shorter ago than the controller holds."""
 REFRESH_S = 0.3
 """A reading whose rows differ from the last whole one is itself whole if that one is this old: readings after it then
 have no rows to repeat."""
+
+
+def interface_document(technology: str, reading: Reading) -> Document:
+    """A reading as an entry of ``interfaces``."""
+    more = {"busy_source": reading.busy_source, "adapter": reading.adapter}
+    return {
+        "technology": technology,
+        "busy_us": reading.busy_us,
+        "active_us": reading.active_us,
+        **{key: value for key, value in more.items() if value},
+        "neighbours": [
+            {
+                "mac": n.mac.lower(),
+                "tx_mbps": n.tx_capacity_kbps / 1000 or None,
+                "rx_mbps": n.rx_capacity_kbps / 1000 or None,
+                "loss": n.tx_loss,
+                "signal_dbm": n.signal_dbm,
+                "last_heard_ms": n.last_heard_ms,
+                **({} if n.plc is None else {"plc": _plc_document(n.plc)}),
+            }
+            for n in reading.neighbours
+        ],
+    }
+
+
+def _plc_document(end: PowerLineEnd) -> Document:
+    slots = [round(mbps, 1) for mbps in end.slot_ble_mbps]
+    errors = None if end.block_errors is None else round(end.block_errors, 4)
+    return {"adapter": end.adapter.lower(), "block_errors": errors, "slot_ble_mbps": slots}
 
 
 class Changes:
@@ -79,12 +112,12 @@ class Changes:
 
 
 def _changed(told: list[Document], now: list[Document]) -> list[dict[str, Any]] | None:
-    """None if other interfaces or neighbours are there, or busy time is known by other means."""
+    """None if other interfaces, adapters or neighbours are there, or busy time is known by other means."""
     if [i["technology"] for i in told] != [i["technology"] for i in now]:
         return None
     found = []
     for before, interface in zip(told, now, strict=True):
-        if interface.get("busy_source") != before.get("busy_source"):
+        if any(interface.get(key) != before.get(key) for key in ("busy_source", "adapter")):
             return None
         rows, rows_before = interface["neighbours"], before["neighbours"]
         if [row["mac"] for row in rows] != [row["mac"] for row in rows_before]:
@@ -114,8 +147,22 @@ def _is_beyond_band(held: Document, row: Document) -> bool:
     """Whether a row, which is not urgent, differs from the held one by more than the bands."""
     if row["signal_dbm"] is not None and abs(row["signal_dbm"] - held["signal_dbm"]) > SIGNAL_BAND_DB:
         return True
-    if abs(row["loss"] - held["loss"]) > LOSS_BAND:
+    if abs(row["loss"] - held["loss"]) > LOSS_BAND or _is_line_beyond_band(held.get("plc"), row.get("plc")):
         return True
     return any(
         held[key] is not None and abs(row[key] - held[key]) > RATE_BAND * held[key] for key in ("tx_mbps", "rx_mbps")
     )
+
+
+def _is_line_beyond_band(held: Document | None, line: Document | None) -> bool:
+    """The same of what is known of a power line."""
+    if held is None or line is None:
+        return held is not line
+    slots, held_slots = line["slot_ble_mbps"], held["slot_ble_mbps"]
+    if line["adapter"] != held["adapter"] or len(slots) != len(held_slots):
+        return True
+    errors, held_errors = line["block_errors"], held["block_errors"]
+    if errors is None or held_errors is None:
+        return errors is not held_errors
+    pairs = zip(slots, held_slots, strict=True)
+    return abs(errors - held_errors) > BLOCK_ERRORS_BAND or any(abs(a - b) > RATE_BAND * b for a, b in pairs)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from hyroads.controller.access_point.homeplug_events import MAX_SLOTS
 from hyroads.controller.access_point.model import BUSY_SOURCES
 from hyroads.controller.core.checking import MAX_USER_BYTES, is_user_name
 
@@ -30,6 +31,16 @@ MAX_COUNTER = 1 << 63
 _MAC = re.compile(r"[0-9a-f]{2}(?::[0-9a-f]{2}){5}")
 
 
+class PowerLineEnd(NamedTuple):
+    """A neighbour on a power line: the address of its adapter, the share of blocks to it that can't be decoded, the BLE
+    in Mb/s of each tone-map slot to it.
+    """
+
+    adapter: str
+    block_errors: float | None
+    slot_ble_mbps: tuple[float, ...]
+
+
 class RadioNeighbour(NamedTuple):
     """Who is heard on an interface; rates in Mb/s at L2 payload, None without an estimate."""
 
@@ -39,6 +50,7 @@ class RadioNeighbour(NamedTuple):
     loss: float
     signal_dbm: int | None
     last_heard_ms: int
+    plc: PowerLineEnd | None = None
 
 
 class RadioInterface(NamedTuple):
@@ -50,6 +62,8 @@ class RadioInterface(NamedTuple):
     neighbours: tuple[RadioNeighbour, ...]
     busy_source: str = ""
     """How busy time is known, where that is not the radio's driver: sniffer, counters, none."""
+    adapter: str = ""
+    """Address of the interface's own power-line adapter; empty without one."""
 
 
 class RadioReport(NamedTuple):
@@ -288,7 +302,7 @@ def _changed(before: RadioInterface, entry: Mapping[str, Any]) -> RadioInterface
         if new:
             raise ProtocolError("radio-changes: a neighbour that the whole reading does not have")
     busy_us, active_us = _whole(entry, "busy_us", MAX_COUNTER), _whole(entry, "active_us", MAX_COUNTER)
-    return RadioInterface(before.technology, busy_us, active_us, neighbours, before.busy_source)
+    return before._replace(busy_us=busy_us, active_us=active_us, neighbours=neighbours)
 
 
 def _interface(entry: Mapping[str, Any]) -> RadioInterface:
@@ -302,13 +316,32 @@ def _interface(entry: Mapping[str, Any]) -> RadioInterface:
     source = entry.get("busy_source", "")
     if source not in BUSY_SOURCES:
         raise ProtocolError(f"radio: busy_source is not one of {', '.join(filter(None, BUSY_SOURCES))}")
-    return RadioInterface(technology, busy_us, active_us, neighbours, source)
+    adapter = _address(entry, "adapter") if "adapter" in entry else ""
+    return RadioInterface(technology, busy_us, active_us, neighbours, source, adapter)
+
+
+def _address(source: Mapping[str, Any], key: str) -> str:
+    mac = source.get(key)
+    if not isinstance(mac, str) or not _MAC.fullmatch(mac):
+        raise ProtocolError(f"radio: {key} is not an address of lower-case hexadecimal digits")
+    return mac
+
+
+def _power_line_end(entry: object) -> PowerLineEnd:
+    if type(entry) is not dict:
+        raise ProtocolError("radio: plc is not an object")
+    slots, errors = entry.get("slot_ble_mbps"), entry.get("block_errors")
+    if not isinstance(slots, list) or len(slots) > MAX_SLOTS:
+        raise ProtocolError(f"radio: slot_ble_mbps is not a list of at most {MAX_SLOTS} numbers")
+    return PowerLineEnd(
+        _address(entry, "adapter"),
+        None if errors is None else _number(entry, "block_errors", 1.0),
+        tuple(_number({"slot_ble_mbps": slot}, "slot_ble_mbps", MAX_MBPS) for slot in slots),
+    )
 
 
 def _neighbour(row: Mapping[str, Any]) -> RadioNeighbour:
-    mac = row.get("mac")
-    if not isinstance(mac, str) or not _MAC.fullmatch(mac):
-        raise ProtocolError("radio: mac is not an address of lower-case hexadecimal digits")
+    mac = _address(row, "mac")
     tx, rx = row.get("tx_mbps"), row.get("rx_mbps")
     signal = row.get("signal_dbm")
     if signal is not None and (type(signal) is not int or not -200 <= signal <= 100):
@@ -320,6 +353,7 @@ def _neighbour(row: Mapping[str, Any]) -> RadioNeighbour:
         _number(row, "loss", 1.0),
         signal,
         _whole(row, "last_heard_ms", 0xFFFF_FFFF),
+        _power_line_end(row["plc"]) if "plc" in row else None,
     )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +18,7 @@ from hyroads.controller.agents.telemetry import DecodedReadings, RadioInterface,
 from hyroads.controller.core.estimate.busy_time import Interface, Interfaces
 from hyroads.controller.core.ragged import Ragged
 
+from .adapters import Adapters
 from .probing import LEAST_WINDOW_S, BusyReading
 
 FloatArray = NDArray[np.float64]
@@ -38,6 +40,7 @@ _MOST_US = (1 << 63) - 1
 # With fewer nodes it can't be told whether readings are late because of them or because of us.
 JUDGED_NODES = 4
 
+_NO_ADDRESSES: Mapping[Interface, str] = MappingProxyType({})
 FLAGS: Mapping[str, str] = {
     "absent": "no radio session so far",
     "gone": "the radio session ended",
@@ -241,10 +244,13 @@ class _Node:
 
 
 class RadioTable:
-    """The last readings of all radios. ``interfaces`` are those that the network declares."""
+    """The last readings of all radios. ``interfaces`` are those that the network declares; ``mac_of`` has the address
+    of each that may have a power-line adapter.
+    """
 
-    def __init__(self, interfaces: frozenset[Interface]) -> None:
+    def __init__(self, interfaces: frozenset[Interface], mac_of: Mapping[Interface, str] = _NO_ADDRESSES) -> None:
         self.interfaces = Interfaces(sorted(interfaces))
+        self._adapters = Adapters(mac_of)
         self.place_of = self.interfaces.place_of
         self._tracks = _Tracks(len(interfaces))
         self._nodes: dict[str, _Node] = {}
@@ -307,8 +313,9 @@ class RadioTable:
         self._came(known, report.time_s, now_s)
         for interface in report.interfaces:
             if (node, interface.technology) in self.place_of:
+                at = self.place_of[node, interface.technology]
                 self._sources[node, interface.technology] = interface.busy_source
-                self._interface(known, self.place_of[node, interface.technology], interface, report.time_s, now_s)
+                self._interface(known, at, self._adapters.resolved(node, interface), report.time_s, now_s)
             else:
                 known.noted["unknown-interface"] = now_s
 

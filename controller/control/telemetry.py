@@ -105,7 +105,7 @@ class TelemetryIngest:
         self._must_be_mutual = network.discovered
         # What the file says of capacities, if anything, is told once: it does not age.
         self._told = [link for link in network.links if link.id not in network.unmeasured]
-        self.radios = RadioTable(interfaces)
+        self.radios = RadioTable(interfaces, addressing.interface_mac)
         self._said = _Said(len(interfaces))
         self.snmp = SnmpTable(interfaces)
         self.ports = PortWatch(addressing)
@@ -341,7 +341,13 @@ class TelemetryIngest:
             "busy_source": self.radios.busy_source(interface) if via == "radio" else None,
             "hears": sorted(self._sensing.hears(interface)),
             "neighbours": [
-                {"node": self._interface_of[row.mac][0] if row.mac in self._interface_of else None, **row._asdict()}
+                {
+                    **row._asdict(),
+                    "node": self._interface_of[row.mac][0] if row.mac in self._interface_of else None,
+                    "plc": None
+                    if row.plc is None
+                    else {**row.plc._asdict(), "slot_ble_mbps": list(row.plc.slot_ble_mbps)},
+                }
                 for row in rows
             ],
         }

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from hyroads.controller.agents.protocol import Hello
-from hyroads.controller.agents.telemetry import RadioInterface, RadioNeighbour, RadioReport
+from hyroads.controller.agents.telemetry import PowerLineEnd, RadioInterface, RadioNeighbour, RadioReport
 from hyroads.controller.control.telemetry import TelemetryIngest
 from hyroads.controller.core.closed_loop import Measurements
 from hyroads.controller.core.estimate.link_estimate import Source
@@ -118,6 +118,26 @@ def test_links_are_found_and_measured_at_their_sender(air: Air) -> None:
         # A plain client says nothing: what its access point receives counts.
         "b-m-wifi": 25.0, "m-b-wifi": 24.0,
     }  # fmt: skip
+
+
+def test_capacities_of_a_power_line_are_found_by_the_adapters_of_access_points(air: Air) -> None:
+    adapter = {"a": "00:0b:3b:aa:00:0a", "b": "00:0b:3b:aa:00:0b"}
+    for _ in range(2):
+        air.now_s += 0.1
+        for node, other, tx_mbps in (("a", "b", 10.0), ("b", "a", 11.0)):
+            # What an adapter has heard behind another one is the address of some host.
+            line = PowerLineEnd(adapter[other], 0.01, (17.0, 18.0))
+            row = RadioNeighbour("02:99:99:99:99:99", tx_mbps, 9.0, 0.0, None, 0, line)
+            interface = RadioInterface("plc", 0, 0, (row,), "counters", adapter[node])
+            air.ingest.radio_report(air.sessions[node], RadioReport(None, air.now_s, (interface,)))
+        found = samples(air.ingest.take(air.now_s))
+    assert found == {"a-b-plc": 10.0, "b-a-plc": 11.0}
+    (radio,) = (radio for radio in air.ingest.document()["radios"] if radio["node"] == "a")
+    (shown,) = (i for i in radio["interfaces"] if i["technology"] == "plc")
+    (neighbour,) = shown["neighbours"]
+    assert (neighbour["node"], neighbour["mac"]) == ("b", air.mac("b", "plc"))
+    assert neighbour["plc"] == {"adapter": adapter["b"], "block_errors": 0.01, "slot_ble_mbps": [17.0, 18.0]}
+    assert not MeasurementsSchema(only=["radios"]).validate({"radios": [radio]})
 
 
 def test_no_estimate_is_no_sample_and_then_the_other_end_is_asked(air: Air) -> None:

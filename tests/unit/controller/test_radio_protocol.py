@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hyroads.controller.access_point.channel import interface_document
-from hyroads.controller.access_point.model import Neighbour, Reading
+from hyroads.controller.access_point.model import Neighbour, PowerLineEnd, Reading
+from hyroads.controller.access_point.reading_changes import interface_document
 from hyroads.controller.agents.protocol import ProtocolError, encode, parse_hello, parse_line
 from hyroads.controller.agents.telemetry import (
     MAX_NEIGHBOURS,
@@ -50,7 +50,7 @@ def test_a_reading_comes_in_as_it_went_out() -> None:
     (interface,) = report.interfaces
     assert (interface.technology, interface.busy_us, interface.active_us) == ("wifi", 250, 1000)
     # No estimate is no rate of 0.
-    assert interface.neighbours == (("02:00:01:01:00:02", 15.2, None, 0.01, -61, 4),)
+    assert interface.neighbours == (("02:00:01:01:00:02", 15.2, None, 0.01, -61, 4, None),)
 
 
 @pytest.mark.parametrize(
@@ -146,6 +146,27 @@ def test_what_is_said_of_8021x() -> None:
     ):  # fmt: skip
         with pytest.raises(ProtocolError):
             parse_authentication(wrong)
+
+
+def test_what_is_known_of_a_power_line_comes_in_as_it_went_out() -> None:
+    line = PowerLineEnd("00:0b:3b:aa:00:02", 0.0123, (17.04, 18.0))
+    sent = interface_document(
+        "plc", Reading(1, 2, (Neighbour("02:00:00:00:00:02", plc=line),), "", "00:0b:3b:aa:00:01")
+    )
+    message = {"type": "radio", "seq": None, "time_s": 1.0, "interfaces": [sent]}
+    (interface,) = parse_radio(message).interfaces
+    assert interface.adapter == "00:0b:3b:aa:00:01"
+    assert interface.neighbours[0].plc == ("00:0b:3b:aa:00:02", 0.0123, (17.0, 18.0))
+    good = sent["neighbours"][0]["plc"]
+    for wrong in (
+        None, [], {**good, "adapter": "x"}, {**good, "block_errors": 1.5}, {**good, "block_errors": "0"},
+        {**good, "slot_ble_mbps": None}, {**good, "slot_ble_mbps": [1.0] * 7}, {**good, "slot_ble_mbps": [-1.0]},
+    ):  # fmt: skip
+        row = {**sent["neighbours"][0], "plc": wrong}
+        with pytest.raises(ProtocolError):
+            parse_radio({**message, "interfaces": [{**sent, "neighbours": [row]}]})
+    with pytest.raises(ProtocolError, match="adapter"):
+        parse_radio({**message, "interfaces": [{**sent, "adapter": "none"}]})
 
 
 def test_source_of_busy_time_is_one_of_those_that_exist() -> None:

@@ -95,6 +95,18 @@ def test_loss_counts_what_happened_between_readings():
     assert plc.read(2.0).neighbours[0].tx_loss == pytest.approx(0.5)
 
 
+def test_failed_blocks_are_those_of_the_last_second_with_traffic():
+    adapter, shares = Adapter(), []
+    plc = radio(adapter)
+    for now_s, passed, failed in ((0.0, 100, 100), (0.5, 190, 110), (1.5, 300, 200), (3.0, 300, 200)):
+        adapter.answers[0xA030] = [made.link_stats((0, 0, 0, passed, failed), (0, 0, 0, 0, 0, 0))]
+        reading = plc.read(now_s)
+        shares.append(reading.neighbours[0].plc.block_errors)
+    assert shares == pytest.approx([0.5, 0.5, 100 / 300, 100 / 300])
+    assert reading.adapter == made.ADAPTER
+    assert reading.neighbours[0].plc.adapter == NEAR
+
+
 def test_tone_maps_give_the_rate_of_each_slot():
     def answer(frame):
         slot = frame[32]

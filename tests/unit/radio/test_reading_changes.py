@@ -184,6 +184,31 @@ def test_malformed_changes_are_refused(interfaces: Any) -> None:
         takes.changed(message)
 
 
+def line(errors: float | None, *slots: float) -> dict[str, Any]:
+    row = {"mac": "02:00:00:00:00:02", "tx_mbps": 10.0, "rx_mbps": 10.0, "loss": 0.0, "signal_dbm": None}
+    plc = {"adapter": "00:0b:3b:aa:00:02", "block_errors": errors, "slot_ble_mbps": list(slots)}
+    neighbours = [{**row, "last_heard_ms": 0, "plc": plc}]
+    return {
+        "time_s": 1.0,
+        "interfaces": [{"technology": "plc", "busy_us": 1, "active_us": 2, "neighbours": neighbours}],
+    }
+
+
+@pytest.mark.parametrize(
+    ("now", "is_sent"),
+    [((0.11, 17.5), False), ((0.13, 17.0), True), ((0.1, 18.0), True), ((None, 17.0), True), ((0.1,), True)],
+)
+def test_errors_and_slots_of_a_power_line_are_sent_when_they_leave_the_band(
+    now: tuple[float | None, ...], is_sent: bool
+) -> None:
+    changes = Changes(2.0)
+    changes.message(line(0.1, 17.0), 0.0)
+    message = changes.message(line(*now), 1.2)
+    (entry,) = message["interfaces"]
+    assert ("neighbours" in entry) == is_sent
+    assert not is_sent or entry["neighbours"] == line(*now)["interfaces"][0]["neighbours"]
+
+
 def test_reading_is_whole_when_busy_time_is_known_by_other_means() -> None:
     def reading(source: str, time_s: float) -> dict[str, Any]:
         entry = {"technology": "plc", "busy_us": 1, "active_us": 2, "busy_source": source, "neighbours": []}
