@@ -11,8 +11,8 @@ from hyroads.controller.core.errors import HyroadsError
 UNKNOWN_SIGNAL_DBM = 127
 BUSY_WINDOW_US = 1_000_000
 BUSY_SOURCES = ("", "sniffer", "counters", "none")
-"""How busy time is known: by the radio's driver; by every delimiter on a power line; by counters of a power line's own
-links, which is a lower bound; not at all."""
+"""How busy time is known: by the radio's driver; by every delimiter on a power line; by counters of a power-line
+adapter's own network, which is a lower bound; not at all."""
 
 
 class RadioError(HyroadsError):

@@ -69,12 +69,16 @@ class PlcStation:
 
 @dataclass(frozen=True, slots=True)
 class PlcView:
-    """What an adapter reports at one time; ``device`` is its class of chip (None: it does not say)."""
+    """What an adapter reports at one time; ``device`` is its class of chip (None: it does not say).
+
+    ``others`` are the links between other adapters, where their counters are needed and these answer.
+    """
 
     adapter: str
     device: int | None
     stations: tuple[PlcStation, ...]
     busy: BusyView
+    others: tuple[LinkCounts, ...] = ()
 
 
 class PlcReader(Protocol):
@@ -114,7 +118,7 @@ class Plc:
                     f"adapter {view.adapter} reports {max(station.tx_mbps, station.rx_mbps)} Mb/s for {station.mac}, "
                     f"more than HomePlug can carry ({MOST_PHY_MBPS})"
                 )
-        links = [LinkCounts(s.mac, s.tx, s.rx, s.tx_mbps, s.rx_mbps) for s in view.stations]
+        links = [*(LinkCounts(s.mac, s.tx, s.rx, s.tx_mbps, s.rx_mbps) for s in view.stations), *view.others]
         busy_us, active_us, source = self._meter.add(now_s, view.busy, links)
         self._blocks = {s.mac: _later(self._blocks.get(s.mac), s.tx, now_s) for s in view.stations if s.tx is not None}
         neighbours = tuple(self._neighbour(station, family) for station in view.stations)

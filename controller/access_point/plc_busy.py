@@ -1,7 +1,7 @@
 """How busy a power line is: from the delimiters that an adapter hears, else from its counters. Pure.
 
 Delimiters give the airtime of every station on the line, also of other networks. Counters give that of the adapter's
-own links alone, so they are a lower bound. Times are those of IEEE Std 1901-2010.
+own network alone, as far as its adapters answer, so they are a lower bound. Times are those of IEEE Std 1901-2010.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import struct
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -20,12 +20,13 @@ from .homeplug_events import (
     NetworkStats,
     SnifferState,
     SoftwareVersion,
+    StationRates,
     ToneMap,
 )
 from .model import RadioError
 from .packet_socket import packet_socket
 from .plc import PlcStation, PlcView
-from .plc_busy import BusyView, delimiter_us
+from .plc_busy import SILENT_SNIFFER_S, BusyView, LinkCounts, delimiter_us
 
 PATIENCE_S = 0.3
 """For one answer; adapters take some milliseconds."""
@@ -34,6 +35,9 @@ AGAIN_S = 30.0
 MOST_RATE_V1 = 255
 MAX_DETAILED = 16
 """Stations whose counters are read at each reading; each costs a message."""
+MAX_REMOTE = 5
+"""Stations whose links among each other are read: ten pairs, a message each."""
+RATES_AGAIN_S = 5.0
 MAX_STATIONS_READ = 256
 MOST_WAITING = 8192
 RECEIVE_BYTES = 4 << 20
@@ -80,7 +84,14 @@ class _Known:
     standard: bool = True
     device: int | None = None
     sniffing: bool = False
-    version_due_s: float = 0.0
+    identified_s: float = float("-inf")
+    """When it was last asked for its version and its sniffer."""
+    heard_s: float = float("-inf")
+    """When it last indicated what it hears."""
+
+    def sniffs(self, now_s: float) -> bool:
+        """Whether its sniffer works."""
+        return self.sniffing and now_s - self.heard_s <= SILENT_SNIFFER_S
 
 
 class HomePlugReader:
@@ -97,6 +108,8 @@ class HomePlugReader:
         self._known: _Known | None = None
         self._quiet_until_s: dict[str, float] = {}
         self._slots: dict[str, tuple[float, ...]] = {}
+        self._rates: dict[str, tuple[float, dict[str, StationRates]]] = {}
+        """By another adapter: until when they count, and its rates to its stations."""
         self._heard_us = 0.0
         self._delimiters = 0
         self._fault: HomePlugError | None = None
@@ -137,7 +150,12 @@ class HomePlugReader:
             ]
         heard_us, count, lost = self._heard_us, self._delimiters, self._port.lost()
         self._heard_us, self._delimiters = 0.0, 0
-        return PlcView(known.adapter, known.device, tuple(stations), BusyView(known.sniffing, heard_us, count, lost))
+        if count:
+            known.heard_s = now_s
+        reads_others = known.device is not None and not known.sniffs(now_s)
+        others = self._others(stations, now_s) if reads_others else ()
+        busy = BusyView(known.sniffing, heard_us, count, lost)
+        return PlcView(known.adapter, known.device, tuple(stations), busy, others)
 
     def _find(self) -> None:
         """Looks for the adapter: by the standard's message, then by Qualcomm's."""
@@ -155,13 +173,18 @@ class HomePlugReader:
         """Rates by the standard's message."""
         if not known.standard:
             return []
-        found = self._ask(NetworkStats, homeplug.CM_NW_STATS, known.adapter)
+        found = self._network_stats(known.adapter)
         if found is None:
             raise self._gone(known)
-        if any(MOST_RATE_V1 in (s.tx_mbps, s.rx_mbps) for s in found.stations):
-            request = homeplug.request(homeplug.CM_NW_STATS, known.adapter, self._own(), version=2)
-            found = self._exchange(NetworkStats, request, known.adapter) or found
         return [PlcStation(s.mac, tx_mbps=s.tx_mbps, rx_mbps=s.rx_mbps) for s in found.stations]
+
+    def _network_stats(self, adapter: str) -> NetworkStats | None:
+        """The stations of an adapter; rates that do not fit in a byte by the newer version of the message."""
+        found = self._ask(NetworkStats, homeplug.CM_NW_STATS, adapter)
+        if found is not None and any(MOST_RATE_V1 in (s.tx_mbps, s.rx_mbps) for s in found.stations):
+            request = homeplug.request(homeplug.CM_NW_STATS, adapter, self._own(), version=2)
+            found = self._exchange(NetworkStats, request, adapter) or found
+        return found
 
     def _gone(self, known: _Known) -> RadioError:
         self._known = None
@@ -171,13 +194,16 @@ class HomePlugReader:
         return what if self._fault is None else str(self._fault)
 
     def _identify(self, known: _Known, now_s: float) -> None:
-        """The class of the chip, and its sniffer; requested again each 30 s."""
-        if now_s < known.version_due_s:
+        """The class of the chip, and its sniffer; requested again each 30 s, or if a sniffer has fallen silent, as that
+        of an adapter that was unplugged does.
+        """
+        silent = known.sniffing and not known.sniffs(now_s)
+        if now_s - known.identified_s < (SILENT_SNIFFER_S if silent else AGAIN_S):
             return
-        known.version_due_s = now_s + AGAIN_S
+        known.identified_s = now_s
         version = self._ask(SoftwareVersion, homeplug.VS_SW_VER, known.adapter)
         known.device = None if version is None else version.device
-        if version is not None and not known.sniffing:
+        if version is not None and not known.sniffs(now_s):
             request = homeplug.sniffer_request(known.adapter, self._own(), on=True)
             state = self._exchange(SnifferState, request, known.adapter)
             known.sniffing = state is not None and state.on
@@ -196,9 +222,39 @@ class HomePlugReader:
             self._read_tone_maps(known.adapter, station.mac, now_s)
         return replace(station, slot_ble_mbps=self._slots.get(station.mac, ()))
 
+    def _others(self, stations: Sequence[PlcStation], now_s: float) -> tuple[LinkCounts, ...]:
+        """Counters of the links between other adapters, which answer over the line; those that do not are left out."""
+        found: list[LinkCounts] = []
+        near = stations[:MAX_REMOTE]
+        for place, station in enumerate(near[:-1]):
+            if now_s < self._quiet_until_s.get(f"counters of {station.mac}", 0.0):
+                continue
+            rates = self._rates_at(station.mac, now_s)
+            for peer in near[place + 1 :]:
+                rate, stats = rates.get(peer.mac), None
+                if rate is not None:
+                    request = homeplug.link_stats_request(station.mac, self._own(), peer.mac)
+                    stats = self._exchange(LinkStats, request, station.mac)
+                if rate is None or stats is None:
+                    self._quiet_until_s[f"counters of {station.mac}"] = now_s + AGAIN_S
+                    break
+                name = f"{station.mac} {peer.mac}"
+                found.append(LinkCounts(name, stats.tx, stats.rx, rate.tx_mbps, rate.rx_mbps))
+        return tuple(found)
+
+    def _rates_at(self, adapter: str, now_s: float) -> dict[str, StationRates]:
+        """PHY rates of another adapter to its stations; empty if it does not answer."""
+        until_s, rates = self._rates.get(adapter, (0.0, {}))
+        if now_s >= until_s:
+            found = self._network_stats(adapter)
+            rates = {} if found is None else {station.mac: station for station in found.stations}
+            self._rates[adapter] = now_s + RATES_AGAIN_S, rates
+        return rates
+
     def _read_tone_maps(self, adapter: str, peer: str, now_s: float) -> None:
         if len(self._slots) >= MAX_STATIONS_READ:
             self._slots.clear()
+            self._rates.clear()
             self._quiet_until_s.clear()
         rates: list[float] = []
         slots = 1

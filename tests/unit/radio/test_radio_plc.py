@@ -203,6 +203,52 @@ def test_counters_take_over_when_the_sniffer_says_nothing():
     assert reading.active_us == 1_500_000
 
 
+class Line(Adapter):
+    """Behind the port is a line, on which the adapter NEAR answers as well: ``between`` counts its frames to FAR."""
+
+    between = (100, 0, 0, 500, 5)
+
+    def send(self, frame):
+        if frame[:6] != made.mac(NEAR):
+            super().send(frame)
+            return
+        stats, rates = made.link_stats(self.between, (0, 0, 0, 0, 0, 0)), made.network_stats([(FAR, 100, 50)])
+        answer = {0x6048: rates, 0xA030: stats}[int.from_bytes(frame[15:17], "little")]
+        self.queue.append(answer[:6] + made.mac(NEAR) + answer[12:])
+
+
+def test_counters_of_links_between_other_adapters_count_as_well():
+    adapter = Line()
+    plc = radio(adapter)
+    plc.read(0.0)
+    adapter.between = (110, 0, 0, 700, 5)
+    reading = plc.read(1.0)
+    assert reading.busy_source == "counters"
+    fixed_us = 2 * 110.48 + 140 + 100
+    assert reading.busy_us == pytest.approx(10 * fixed_us + 200 * 8 * 520 / 100, abs=1)
+
+
+def test_other_adapters_are_left_alone_while_the_sniffer_works():
+    adapter = Line(xA034=[made.sniffer_state(True)])
+    plc = radio(adapter)
+    adapter.queue.append(made.delimiter(0))
+    plc.read(0.0)
+    # A request to the other adapter would fail now.
+    adapter.between = None
+    adapter.queue.append(made.delimiter(0))
+    assert plc.read(0.5).busy_source == "sniffer"
+
+
+def test_sniffer_of_an_adapter_that_was_plugged_in_again_is_switched_on_again():
+    adapter, plc = sniffing([])
+    adapter.requests.clear()
+    plc.read(0.5)
+    assert 0xA034 not in {kind for kind, _ in adapter.requests}
+    plc.read(1.5)
+    plc.read(1.6)
+    assert [kind for kind, _ in adapter.requests].count(0xA034) == 1
+
+
 def test_no_busy_time_without_sniffer_and_counters():
     plc = radio(Adapter(xA030=[], xA000=[]))
     plc.read(0.0)
