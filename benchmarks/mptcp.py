@@ -27,6 +27,7 @@ from client_lab import ClientLab, eventually, mesh
 from ovs_rig import run
 
 from hyroads.controller.core.addressing import Addressing
+from hyroads.controller.core.interface_addresses import InterfaceAddresses
 from hyroads.controller.core.mptcp import parse_syn
 from hyroads.controller.core.mptcp_connections import At, ConnectionTable
 from hyroads.controller.core.netfile import load_text
@@ -35,6 +36,7 @@ from hyroads.controller.ofp import wire
 from hyroads.controller.ofp.access import SYN_COOKIES
 from hyroads.controller.ofp.guard import check
 from hyroads.controller.ofp.readback import cookie_of_packet_in
+from hyroads.controller.runtime.address_book import AddressBook
 from hyroads.controller.services.mptcp import MptcpService
 from hyroads.controller.settings.mptcp import MptcpSettings
 
@@ -152,6 +154,7 @@ def _whole_us(halves: list[list[bytes]]) -> float:
     addressing = Addressing.of(network)
     port: Any = SimpleNamespace(
         context=SimpleNamespace(addressing=addressing, network=network),
+        addresses=AddressBook(InterfaceAddresses.of(network, addressing)),
         switches={},
         events=SimpleNamespace(publish=lambda kind, document: None),
     )

@@ -25,6 +25,7 @@ from live import on_network, slots_of
 from hyroads.controller.core.optimum import joint_optimum
 from hyroads.controller.files.documents import read_file
 from hyroads.mininet.emulation import Emulation
+from hyroads.mininet.factory import factory_address
 from hyroads.mininet.run_directory import discovered_names, network_document
 from hyroads.mininet.udp_load import PAYLOAD_BYTES, UdpLoad
 
@@ -144,10 +145,15 @@ def _ends(link: Any) -> tuple[str, str]:
 
 def overhear(emulation: Emulation, first: str, second: str) -> None:
     """Has the radios of two nodes tell that they hear each other, though there is no link and no conflict."""
-    radios, mac = emulation.radios, emulation.addressing.interface_mac
+    radios = emulation.radios
     for node, other in ((first, second), (second, first)):
         document = next(one for one in radios._document["nodes"] if one["node"] == node)
-        peer = {"mac": mac[other, "wifi"], "node": other, "out_link": None, "in_link": None}
+        peer = {
+            "mac": factory_address(emulation.addressing, other, "wifi"),
+            "node": other,
+            "out_link": None,
+            "in_link": None,
+        }
         document["interfaces"][0]["peers"].append(peer)
     radios.program.stop()
     radios.start()

@@ -37,6 +37,7 @@ from hyroads.controller.core.carrier_sensing_rule import implied_carrier_sensing
 from hyroads.controller.core.network import Network, Role
 from hyroads.controller.files.private import write_atomically
 
+from .factory import factory_address
 from .programs import HYROADS, Program
 from .radio_files import agent_file
 
@@ -67,7 +68,7 @@ def _interface(network: Network, addressing: Addressing, node: str, technology: 
     overheard = implied_carrier_sensing(network).get((node, technology), frozenset())
     peers = [
         {
-            "mac": addressing.interface_mac[other, technology],
+            "mac": factory_address(addressing, other, technology),
             "node": other,
             "out_link": out.get(other),
             "in_link": into.get(other),

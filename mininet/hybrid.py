@@ -34,6 +34,7 @@ from hyroads.controller.core.network import Network
 from hyroads.controller.files.documents import read_file
 from hyroads.controller.kernel.generic_netlink import family_id
 
+from .factory import factory_address
 from .programs import Program, find_program, run, wait_until
 from .radio_cells import RadioCell, RadioLink, RadioPlan
 from .run_directory import find_network
@@ -333,7 +334,7 @@ class HybridTopo(Topo):  # type: ignore[misc]
             medium,
             cls=kind,
             intfName1=self.addressing.interface_name[node, technology],
-            addr1=self.addressing.interface_mac[node, technology],
+            addr1=factory_address(self.addressing, node, technology),
             uplink=uplink,
         )
 

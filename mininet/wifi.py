@@ -35,6 +35,7 @@ from hyroads.controller.kernel.netlink import NetlinkError, text_attribute
 
 from . import wifi_import
 from .controllers import HyroadsController
+from .factory import factory_address
 from .hybrid import HybridNode, temporary_directory
 from .programs import EmulationError, check_prerequisites
 from .run_directory import find_network, network_document
@@ -226,7 +227,7 @@ class WifiNet(Mininet_wifi):  # type: ignore[misc]  # Mininet-WiFi has no types
         given: dict[str, Any] = {}
         if node.position_m is not None and radios:
             given["position"] = f"{node.position_m[0]},{node.position_m[1]},0"
-        macs = [self.addressing.interface_mac[name, k] for k in radios]
+        macs = [factory_address(self.addressing, name, k) for k in radios]
         if node.role is Role.AP and radios:
             given |= {**cells.access_point(radios), "mac": macs, **params}
             return self.addAccessPoint(name, network=self.addressing, radios=radios, **self._common, **given)
@@ -261,8 +262,8 @@ class WifiNet(Mininet_wifi):  # type: ignore[misc]  # Mininet-WiFi has no types
                     self._add_port(node, medium, technology)
 
     def _add_port(self, node: str, medium: Medium, technology: str) -> None:
-        names, macs = self.addressing.interface_name, self.addressing.interface_mac
-        end = {"intfName1": names[node, technology], "addr1": macs[node, technology]}
+        name = self.addressing.interface_name[node, technology]
+        end = {"intfName1": name, "addr1": factory_address(self.addressing, node, technology)}
         self.addLink(self[node], medium, cls=MediumLink, **end)
 
     def build(self) -> None:

@@ -121,10 +121,18 @@ class PowerLineEndSchema(Schema):
     )
 
 
+class InterfaceSchema(Schema):
+    """An interface on a medium."""
+
+    node = fields.String(**required())
+    technology = fields.String(**required())
+
+
 class NeighbourSchema(Schema):
     """Whom a radio hears."""
 
-    node = fields.String(**required("null: not of this network", allow_none=True))
+    node = fields.String(**required("null: no node of this network, or several, have the address", allow_none=True))
+    guess = fields.Nested(InterfaceSchema, **required("whose address it may be; null: no guess", allow_none=True))
     mac = fields.String(**required())
     tx_mbps = rate()
     rx_mbps = rate()
@@ -148,6 +156,8 @@ class RadioInterfaceSchema(Schema):
         validate=validate.OneOf(["sniffer", "counters", "none", None]),
     )
     hears = fields.List(fields.String(), **required("nodes"))
+    mac = fields.String(**required("its address"))
+    mac_from = fields.String(**required(validate=validate.OneOf(["reported", "named", "derived"])))
     neighbours = fields.List(fields.Nested(NeighbourSchema), **required())
 
 
@@ -350,6 +360,20 @@ class SlotsSchema(Schema):
     )
 
 
+class HolderSchema(Schema):
+    """Who has an address."""
+
+    node = fields.String(**required())
+    technology = fields.String(**required("null: the access host of the node", allow_none=True))
+
+
+class SharedAddressSchema(Schema):
+    """One address of several boxes."""
+
+    mac = fields.String(**required())
+    holders = _all(HolderSchema, "the interfaces and hosts that have it")
+
+
 class FaultSchema(Schema):
     """Something that went wrong."""
 
@@ -387,6 +411,7 @@ class HealthSchema(Schema):
     switches = fields.List(fields.Nested(SwitchHealthSchema), **required())
     agents = fields.List(fields.Nested(AgentHealthSchema), **required())
     pending = fields.List(fields.String(), **required("what has not confirmed"))
+    shared_addresses = _all(SharedAddressSchema, "addresses that several boxes have: their frames are mixed up")
     small_ports = _all(SmallPortSchema, "ports that do not carry every packet of a host as it is")
     state_file = fields.Nested(StateFileSchema, **required("null: there is none", allow_none=True))
     ha = fields.Nested(HaHealthSchema, **required("null: there is one controller", allow_none=True))

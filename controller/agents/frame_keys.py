@@ -14,10 +14,11 @@ import json
 import secrets
 import time
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from hyroads.controller.core.interface_addresses import InterfaceAddresses
 from hyroads.controller.core.joined import joined
 
 from .configs import AgentConfig, list_text
@@ -51,8 +52,9 @@ _NO_KEYS = _Keys(0, None, (), {}, {}, {})
 
 
 class FrameKeys:
-    """The keys of all agents that this controller commands. ``interface_mac`` has the address of each interface by node
-    and technology, ``wall_s`` tells the time of day, which controllers share.
+    """The keys of all agents that this controller commands. ``interface_mac`` names each interface by node and
+    technology, as configurations do; :meth:`use_addresses` gives the addresses of those that have another one.
+    ``wall_s`` tells the time of day, which controllers share.
 
     Without a secret there are none (:meth:`use`).
     """
@@ -65,6 +67,9 @@ class FrameKeys:
     ) -> None:
         self._mac_of = interface_mac or {}
         self._node_of_mac = {mac: node for (node, _), mac in self._mac_of.items()}
+        self._reported: Mapping[tuple[str, str], str] = {}
+        self._address_of: dict[str, str] = {}
+        """Name of an interface -> its address, where these differ."""
         self._wall_s, self._period_s = wall_s, period_s
         self._secret: bytes | None = None
         self._known: dict[tuple[str, ...], str] = {}
@@ -114,11 +119,20 @@ class FrameKeys:
         self._changed(changed & self._boots.keys())
         return bool(changed and self._secret)
 
+    def use_addresses(self, addresses: InterfaceAddresses, nodes: Iterable[str]) -> None:
+        """Interfaces have these addresses; ``nodes`` are those whose configurations may contain another one."""
+        self._reported = addresses.reported
+        self._address_of = {self._mac_of[i]: mac for i, mac in self._reported.items() if self._mac_of.get(i) != mac}
+        self._mark(set(nodes))
+
     def _changed(self, nodes: set[str]) -> None:
         if self._secret is not None:
-            self.changed_nodes |= nodes
-            for node in nodes:
-                self._versions[node] = self._versions.get(node, 0) + 1
+            self._mark(nodes)
+
+    def _mark(self, nodes: set[str]) -> None:
+        self.changed_nodes |= nodes
+        for node in nodes:
+            self._versions[node] = self._versions.get(node, 0) + 1
 
     def _generation_now(self, node: str) -> int:
         """Agents change at different times of the day, so that not all of them are told at once."""
@@ -133,16 +147,17 @@ class FrameKeys:
 
     def revision(self, node: str, config: AgentConfig) -> int:
         """The revision of a configuration with its keys."""
-        return self._revision(config, self._keys(node, config))
+        return self._revision(node, config, self._keys(node, config))
 
     def message(self, node: str, config: AgentConfig) -> str:
         """The message ``config`` with its keys and its revision, as JSON, without ``seq``."""
         keys = self._keys(node, config)
-        head = {"type": "config", "revision": self._revision(config, keys)}
+        head = {"type": "config", "revision": self._revision(node, config, keys)}
         if keys is not _NO_KEYS:
             head["generation"] = keys.generation
         parts = {key: json.dumps(value) for key, value in head.items()}
-        parts["hello"] = config.hello.text if keys is _NO_KEYS else json.dumps(self._hello(node, config, keys))
+        is_plain = keys is _NO_KEYS and not self._moved(config)
+        parts["hello"] = config.hello.text if is_plain else json.dumps(self._hello(node, config, keys))
         begin, end = sorted(config.ingress.items()), sorted(config.egress.items())
         parts["ingress"] = list_text([_keyed(flow.text, keys.ingress.get(name)) for name, flow in begin])
         parts["egress"] = list_text([_keyed(flow.text, keys.egress.get(name)) for name, flow in end])
@@ -158,17 +173,32 @@ class FrameKeys:
         if keys.own is not None:
             hello["key"] = keys.own
             for send in hello["send"]:
-                send["mac"] = self._mac_of[node, send["technology"]]
-        for entry, key in zip(hello["expect"], keys.expect, strict=True):
+                send["mac"] = self._address(node, send["technology"])
+        for entry in hello["expect"]:
+            entry["mac"] = self._address_of.get(entry["mac"], entry["mac"])
+        for entry, key in zip(hello["expect"], keys.expect, strict=False):
             if key is not None:
                 entry["key"] = key
         return hello
 
-    def _revision(self, config: AgentConfig, keys: _Keys) -> int:
-        """That of the configuration itself if it has no keys."""
-        if keys is _NO_KEYS:
+    def _address(self, node: str, technology: str) -> str:
+        return self._reported.get((node, technology)) or self._mac_of[node, technology]
+
+    def _moved(self, config: AgentConfig) -> list[str]:
+        """The addresses of senders of hello frames that differ from the names in a configuration."""
+        if not self._address_of:
+            return []
+        return [f"{name} {self._address_of[name]}" for _, name in config.hello.expect if name in self._address_of]
+
+    def _revision(self, node: str, config: AgentConfig, keys: _Keys) -> int:
+        """That of the configuration itself if it has no keys, and all addresses are those that it names."""
+        moved = self._moved(config)
+        if keys is _NO_KEYS and not moved:
             return config.revision
         parts = [str(config.revision), str(keys.generation), keys.own or "", *(key or "" for key in keys.expect)]
+        parts += moved
+        if keys.own is not None:
+            parts += [self._address(node, k) for k, _ in config.hello.send if (node, k) in self._reported]
         for known in (keys.ingress, keys.egress, keys.branch):
             parts += known.values()
         return 1 + int.from_bytes(hashlib.blake2b(joined(parts), digest_size=8).digest(), "big") % (2**31 - 1)

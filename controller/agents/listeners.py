@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -33,7 +33,7 @@ class Listener(Protocol):
     def agent_links(self, session: Session, up: Mapping[str, bool]) -> None:
         """What an agent says of its inbound links."""
 
-    def agent_ports(self, session: Session, ports: Iterable[PortReading]) -> None:
+    def agent_ports(self, session: Session, ports: Collection[PortReading]) -> None:
         """What an agent read from ports of its node; those that are missing have no interface there."""
 
     def agent_report(self, session: Session, report: Mapping[str, Any]) -> None:

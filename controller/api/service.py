@@ -236,6 +236,7 @@ class ControllerService(NetworkDocuments):
         event_loop = self.event_loop
         unsynced = list(dict.fromkeys([*event_loop.unsynced(), *sorted(self.waits())]))
         small = list(small_ports(event_loop.state.readings))
+        shared = event_loop.addresses.now.shared
         is_carried = not any(port.is_too_small for port in small)
         counters = event_loop.counters
         flow_mods = sum(session.counters.flow_mods for session in event_loop.switches.values())
@@ -246,7 +247,8 @@ class ControllerService(NetworkDocuments):
             and not unsynced
             and not counters["exceptions"]
             and not event_loop.saver.failure
-            and is_carried,
+            and is_carried
+            and not shared,
             "version": version(),
             "uptime_s": event_loop.clock() - began_s,
             "settling": not event_loop.settled,
@@ -254,6 +256,7 @@ class ControllerService(NetworkDocuments):
             "switches": [self._switch_health(node, unsynced) for node in event_loop.state.switches],
             "agents": [self._agent_health(node, unsynced) for node in event_loop.state.agents],
             "pending": [*unsynced, *event_loop.saver.unsaved],
+            "shared_addresses": [each.document() for each in shared],
             "small_ports": [port.document() for port in small],
             "state_file": self._state_file(),
             "ha": self.standby(),

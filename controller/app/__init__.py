@@ -44,7 +44,7 @@ from hyroads.controller.framework.connections import Connections
 from hyroads.controller.framework.http_server import serve_wsgi
 from hyroads.controller.framework.service_manager import ServiceManager
 from hyroads.controller.model.events import EventLog
-from hyroads.controller.model.state import State, TopologyContext, initial
+from hyroads.controller.model.state import State, TopologyContext, initial, with_reported
 from hyroads.controller.ofp import guard, handshake, wire
 from hyroads.controller.ofp.access import SYN_COOKIES
 from hyroads.controller.ofp.pipeline import Table
@@ -205,7 +205,9 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
         return EventLoop(
             self.context,
             self.settings,
-            initial(self.context, restored.flows, restored.constrained, restored.places),
+            with_reported(
+                initial(self.context, restored.flows, restored.constrained, restored.places), restored.addresses
+            ),
             restored.numbers,
             clock=time.monotonic,
             attended=self.attended,

@@ -6,12 +6,14 @@ connection said before.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Container, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hyroads.controller.agents.configs import EgressFlow
+from hyroads.controller.core.checking import interface_mac
 from hyroads.controller.core.errors import HyroadsError
+from hyroads.controller.core.interface_addresses import Interface
 from hyroads.controller.core.mappings import differing
 from hyroads.controller.core.netfile_sections import flow_document
 from hyroads.controller.core.network import PRODUCTION
@@ -20,6 +22,7 @@ from hyroads.controller.model.state import DeclaredFlow, Origin, State, Topology
 from hyroads.controller.runtime.persistence import parse_flow
 
 MAX_SEGMENTS, MAX_PATHS, MAX_SILENT, MAX_HOLD_MS = 10_000, 255, 10_000, 10_000
+MAX_ADDRESSES = 10_000
 
 
 class RegionError(HyroadsError):
@@ -44,6 +47,7 @@ Segments = Mapping[str, Mapping[str, Document]]
 @dataclass(frozen=True)
 class Wanted:
     """All that a region wants of a neighbour: ends of segments, and which links and border agents are no good.
+    ``addresses`` are those that its boxes report of interfaces at links to the neighbour: node, technology, address.
 
     A region that has just started (``starting``) does not know of its devices yet: it says which segments it planned,
     once it can (None: not yet). A neighbour that has just started, too, goes by that; another one keeps what it has.
@@ -54,12 +58,14 @@ class Wanted:
     silent: tuple[str, ...] = ()
     away: tuple[str, ...] = ()
     starting: bool = True
+    addresses: tuple[tuple[str, str, str], ...] = ()
 
     def document(self, before: Wanted | None) -> dict[str, Any]:
         """A message: all of it, or what differs from what was said ``before``."""
         if self.segments is None:
             return {"type": "starting", "seq": self.seq}
         rest = {"seq": self.seq, "silent": list(self.silent), "away": list(self.away)}
+        rest["addresses"] = [list(each) for each in self.addresses]
         if self.starting or before is None or before.starting or before.segments is None:
             kind = "starting" if self.starting else "wanted"
             return {"type": kind, **rest, "segments": [end for of in self.segments.values() for end in of.values()]}
@@ -137,6 +143,7 @@ class Told:
     arriving: Mapping[str, Mapping[str, EgressFlow]]
     silent: frozenset[str]
     away: frozenset[str] = frozenset()
+    addresses: Mapping[Interface, str] = field(default_factory=dict)
 
 
 def parse_wanted(
@@ -174,7 +181,31 @@ def parse_wanted(
     theirs = frozenset(out.target for out, _ in view.pairs.get(sender, ()))
     seq = document.get("seq", 0)
     ends = {node: of for node, of in arriving.items() if of}
-    return Told(seq, flows, ends, frozenset(silent) & links_to(context, sender), away & theirs)
+    addresses = _addresses(document.get("addresses", []), border_interfaces(context, sender))
+    return Told(seq, flows, ends, frozenset(silent) & links_to(context, sender), away & theirs, addresses)
+
+
+def _addresses(entries: object, interfaces: Container[Interface]) -> dict[Interface, str]:
+    if not isinstance(entries, list) or len(entries) > MAX_ADDRESSES:
+        raise RegionError(f"expected addresses, {MAX_ADDRESSES} at most")
+    found = {}
+    for entry in entries:
+        match entry:
+            case [str(node), str(technology), str(text)] if (node, technology) in interfaces and (
+                mac := interface_mac(text)
+            ) is not None:
+                found[node, technology] = mac
+            case _:
+                raise RegionError("expected addresses of interfaces at the border as node, technology and address")
+    return found
+
+
+def border_interfaces(context: TopologyContext, region: str) -> frozenset[Interface]:
+    """The interfaces of a region at links between it and this one."""
+    of, name = view_of(context).region_of, view_of(context).name
+    ends = ((link.source, link.target, link.technology) for link in context.network.links)
+    pairs = [((a, k), (b, k)) for a, b, k in ends if {of[a], of[b]} == {name, region}]
+    return frozenset(end for pair in pairs for end in pair if of[end[0]] == region)
 
 
 def _segment(

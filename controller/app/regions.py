@@ -35,6 +35,7 @@ from hyroads.controller.agents.protocol import Hello
 from hyroads.controller.control.region_rates import ROUND_S
 from hyroads.controller.core.checking import Endpoint
 from hyroads.controller.core.errors import ConfigError, HyroadsError
+from hyroads.controller.core.interface_addresses import Interface
 from hyroads.controller.files.tls import client_side, server_side
 from hyroads.controller.framework import ryu_shim as shim
 from hyroads.controller.ha.peer_links import Security, line_of, listen
@@ -66,6 +67,9 @@ class Regions:
         missing = sorted(view.pairs.keys() - self.settings.peers.keys())
         if missing:
             raise ConfigError(self.document, f"region.peers.{missing[0]}", "is missing: that region is a neighbour")
+        self._reported: Mapping[Interface, str] = {}
+        self._told_addresses: dict[str, tuple[tuple[str, str, str], ...]] = {}
+        """By region, of these reports."""
         security, listener = self._security(), self._listener()
         self._mailbox = shim.Mailbox()
         addressing = self.loop.context.addressing
@@ -158,8 +162,10 @@ class Regions:
                 neighbour.wanted = Wanted(before.seq, segments)
             return
         silent, away = self._silent(neighbour.name), self._away(neighbour.name)
-        if before.starting or not same or (silent, away) != (before.silent, before.away):
-            neighbour.wanted = Wanted(before.seq + 1, segments, silent, away, starting=False)
+        addresses = self._addresses(neighbour.name)
+        rest = (silent, away, addresses)
+        if before.starting or not same or rest != (before.silent, before.away, before.addresses):
+            neighbour.wanted = Wanted(before.seq + 1, segments, silent, away, starting=False, addresses=addresses)
         for end in neighbour.far_ends.values():
             if end.answer is not None and end.asked_in is None:
                 end.asked_in = neighbour.wanted.seq
@@ -178,6 +184,17 @@ class Regions:
         return tuple(
             sorted(link.id for link in into if of[link.source] == region and of[link.target] == self.view.name)
         )
+
+    def _addresses(self, region: str) -> tuple[tuple[str, str, str], ...]:
+        """What own boxes report of interfaces at links to a region."""
+        of, reported = self.view.region_of, self.loop.state.reported
+        if reported is not self._reported:
+            self._reported, self._told_addresses = reported, {}
+        if region not in self._told_addresses:
+            near = {i for node, at in self.loop.addresses.now.near.items() if of[node] == region for i in at}
+            found = ((*at, mac) for at, mac in reported.items() if at in near and of[at[0]] == self.view.name)
+            self._told_addresses[region] = tuple(sorted(found))
+        return self._told_addresses[region]
 
     def _away(self, region: str) -> tuple[str, ...]:
         """Own nodes at the border whose agents can end no segment now."""
@@ -270,6 +287,7 @@ class Regions:
                 model.region_told,
                 sender=neighbour.name, flows=told.flows.values(), arriving=told.arriving, silent=told.silent,
                 links=links_to(self.loop.context, neighbour.name), away=told.away, border=border,
+                reported=told.addresses,
             )
         )  # fmt: skip
         neighbour.has_told = True

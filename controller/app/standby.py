@@ -121,6 +121,7 @@ def begin_standby(
         known = event_loop.state.flows
         restored, left_out = ready(saved, event_loop.context, connections, event_loop.declared, known)
         parts = {"flows": restored.flows, "constrained": restored.constrained, "places": restored.places}
+        parts["reported"] = restored.addresses
         of_leader = routes.of(paths_in(saved.services, fingerprint(event_loop.declared)), restored)
         event_loop.adopt(partial(model.restored, **parts), restored.numbers, of_leader)  # type: ignore[arg-type]
         left_out += services().become(restored)

@@ -10,7 +10,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -22,6 +22,7 @@ from hyroads.controller.agents.sessions import Session
 from hyroads.controller.core.addressing import Numbers
 from hyroads.controller.core.errors import ConfigError
 from hyroads.controller.core.identity import DeviceTokens
+from hyroads.controller.core.interface_addresses import Interface, addresses_from, saved_addresses
 from hyroads.controller.core.mptcp_connections import Connection
 from hyroads.controller.core.multicast import GroupRate
 from hyroads.controller.core.network import Network, Place
@@ -95,6 +96,8 @@ class RestoredState:
     connections: list[Connection]
     services: Mapping[str, Any]
     """What the other services saved, by service."""
+    addresses: Mapping[Interface, str] = field(default_factory=dict)
+    """Of interfaces, as boxes reported them."""
 
 
 def restored_in(
@@ -123,9 +126,10 @@ def ready(
     specs = {flow.spec.id: flow.spec for flow in flows}
     ncasts, no_ncasts = ncasts_from(saved.services.get("ncasts"), context.network, specs)
     places, no_places = places_from(saved.services.get("places"), context)
+    addresses, no_addresses = addresses_from(saved.services.get("addresses"), context.addressing.interface_mac)
     constrained = {**saved.constrained, **{ncast.key: ncast.constrained for ncast in ncasts}}
-    restored = RestoredState(flows, saved.numbers, constrained, places, ncasts, connections, saved.services)
-    return restored, problems + no_ncasts + no_places
+    restored = RestoredState(flows, saved.numbers, constrained, places, ncasts, connections, saved.services, addresses)
+    return restored, problems + no_ncasts + no_places + no_addresses
 
 
 LOG = logging.getLogger("hyroads.controller")
@@ -317,12 +321,15 @@ class Services:
             self.clients,
             self.steering,
             self.event_loop,
-            interfaces_of(self.context),
+            interfaces_of(self.context, self.event_loop.addresses.now),
             self.multihomed,
             managers=self._preferred,
             check_manager=self.managers.named,
             clock=time.monotonic,
             moves=self.handovers.plain.unconfirmed,
+        )
+        self.event_loop.addresses.add(
+            lambda addresses, _: self.directory.use_declared(interfaces_of(self.context, addresses))
         )
         self.policies.may_steer = self.directory.may_steer
         self.event_loop.collectors.append(self._counts)
@@ -437,6 +444,7 @@ class Services:
             "quotas": self.quotas.to_save(),
             "boxes": self.boxes.to_save(),
             "places": saved_places(state.places),
+            "addresses": saved_addresses(state.reported),
             **(
                 {}
                 if self.secret is None

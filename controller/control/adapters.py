@@ -6,6 +6,7 @@ host. Which adapter is its own, an access point knows for certain: by that its i
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 
 from hyroads.controller.agents.telemetry import RadioInterface, RadioNeighbour
@@ -24,6 +25,11 @@ class Adapters:
         self._last: dict[Interface, tuple[Rows, Rows]] = {}
         """By interface: the rows that came last, and what they became."""
 
+    def use_addresses(self, mac_of: Mapping[Interface, str]) -> None:
+        """Interfaces have these addresses from now on."""
+        self._mac_of = mac_of
+        self._last.clear()
+
     def resolved(self, node: str, reading: RadioInterface) -> RadioInterface:
         """The reading of an interface of a node, with neighbours under the addresses of their interfaces where the
         adapter is known. The same rows give the same rows.
@@ -31,7 +37,7 @@ class Adapters:
         interface = (node, reading.technology)
         if interface in self._mac_of and self._adapter_of.get(interface, "") != reading.adapter:
             self._adapter_of[interface] = reading.adapter
-            self._owner_of = {adapter: owner for owner, adapter in self._adapter_of.items() if adapter}
+            self._owner_of = _owners(self._adapter_of)
             self._last.clear()
         if not self._owner_of or all(row.plc is None for row in reading.neighbours):
             return reading
@@ -50,3 +56,9 @@ class Adapters:
             if is_known or named.mac not in found:
                 found[named.mac] = named
         return tuple(found.values())
+
+
+def _owners(adapter_of: Mapping[Interface, str]) -> dict[str, Interface]:
+    """By adapter: its interface. An adapter that two nodes claim is neither's."""
+    claims = Counter(adapter_of.values())
+    return {adapter: owner for owner, adapter in adapter_of.items() if adapter and claims[adapter] == 1}

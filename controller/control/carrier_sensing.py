@@ -20,6 +20,7 @@ from hyroads.controller.core.carrier_sensing_rule import (
 )
 from hyroads.controller.core.estimate.busy_time import Interface, Interfaces, latest
 from hyroads.controller.core.infer.topology import NeighbourTables
+from hyroads.controller.core.interface_addresses import InterfaceAddresses
 from hyroads.controller.model.state import TopologyContext
 
 from .radio_table import FreshReadings
@@ -50,9 +51,9 @@ class CarrierSensingRegistry:
         addressing, network = context.addressing, context.network
         self._network = network
         self._awaited = {(node, k) for node in addressing.dpid for k in addressing.technologies(node)}
-        interface_of = {mac: interface for interface, mac in addressing.interface_mac.items()}
-        self._tables = NeighbourTables(interface_of, interfaces)
-        self._interface_of, self._place_of = interface_of, interfaces.place_of
+        self._node_of = context.addresses.node_of
+        self._tables = NeighbourTables(self._node_of, interfaces)
+        self._place_of = interfaces.place_of
         self._rows: dict[Interface, _Rows] = {}
         count = len(interfaces.names)
         # By place of an interface: when its rows were read, of what version those of its radios are (-1: others), and
@@ -84,12 +85,22 @@ class CarrierSensingRegistry:
         rows = rows if isinstance(rows, tuple) else tuple(rows)
         self._first_s = self._first_s if self._first_s is not None else time_s
         self._awaited.discard(interface)
-        named = ((self._interface_of.get(row.mac), row) for row in rows)
-        known = {o[0]: (bool(row.tx_mbps), row.last_heard_ms / 1000) for o, row in named if o is not None}
-        self._rows[interface] = _Rows(rows, known)
+        self._rows[interface] = self._named(interface, rows)
         at = self._place_of[interface]
         self._times_s[at], self._versions[at], self._is_new[at] = time_s, -1, True
         self._other[interface] = None
+
+    def _named(self, interface: Interface, rows: tuple[RadioNeighbour, ...]) -> _Rows:
+        named = ((self._node_of(interface[1], row.mac), row) for row in rows)
+        return _Rows(rows, {n: (bool(row.tx_mbps), row.last_heard_ms / 1000) for n, row in named if n is not None})
+
+    def use_addresses(self, addresses: InterfaceAddresses) -> None:
+        """Interfaces have these addresses: the last tables are read again with them."""
+        self._node_of = addresses.node_of
+        self._tables.use_addresses(self._node_of)
+        for interface, last in self._rows.items():
+            self._rows[interface] = self._named(interface, last.rows)
+            self._other[interface] = None
 
     def tables(self, fresh: FreshReadings) -> None:
         """The rows of many interfaces. Those that are of the last time cost next to nothing."""

@@ -264,6 +264,10 @@ class RadioTable:
         self.late_s = 0.0
         """By so much readings of most nodes are late: it is we who read them late, and silence begins later."""
 
+    def use_addresses(self, mac_of: Mapping[Interface, str]) -> None:
+        """Interfaces have these addresses; readings that come later name them."""
+        self._adapters.use_addresses(mac_of)
+
     def _is_old(self, node: _Node) -> bool:
         """Whether what a node says is of before, while others are heard in time."""
         return bool(self._times.delay_s[node.number] - self.late_s > OLD_S)

@@ -20,6 +20,7 @@ from hyroads.controller.core.closed_loop import Measurements
 from hyroads.controller.core.estimate.busy_time import BusyShares, Interface
 from hyroads.controller.core.estimate.filter_bank import FloatArray, IndexArray
 from hyroads.controller.core.estimate.link_estimate import Sample, Samples, Source
+from hyroads.controller.core.interface_addresses import InterfaceAddresses
 from hyroads.controller.core.ragged import Ragged
 from hyroads.controller.measure.samples import Event
 from hyroads.controller.model.state import TopologyContext
@@ -97,15 +98,16 @@ class TelemetryIngest:
         addressing, network = context.addressing, context.network
         self._clock, self._late_s = clock, late_s
         self._nodes = tuple(addressing.dpid)
-        self._interface_of = {mac: interface for interface, mac in addressing.interface_mac.items()}
-        interfaces = frozenset(addressing.interface_mac)
+        self._addresses, self._are_tables_old = context.addresses, False
+        self._interfaces = tuple(addressing.interface_mac)
+        interfaces = frozenset(self._interfaces)
         self._link = {(link.source, link.target, link.technology): link.id for link in network.links}
         self._names = network.link_ids
         self._place_of = network.link_index
         self._must_be_mutual = network.discovered
         # What the file says of capacities, if anything, is told once: it does not age.
         self._told = [link for link in network.links if link.id not in network.unmeasured]
-        self.radios = RadioTable(interfaces, addressing.interface_mac)
+        self.radios = RadioTable(interfaces, context.addresses.mac)
         self._said = _Said(len(interfaces))
         self.snmp = SnmpTable(interfaces)
         self.ports = PortWatch(addressing)
@@ -115,6 +117,11 @@ class TelemetryIngest:
         self._disagreed: dict[Interface, int] = {}
         self._smaller: dict[str, tuple[float, float]] = {}
         """Links of which SNMP says less than the channel -> what it says, and until when that counts."""
+
+    def use_addresses(self, addresses: InterfaceAddresses) -> None:
+        """Interfaces have these addresses; what tables said so far is read again with them in the next slot."""
+        self._addresses, self._are_tables_old = addresses, True
+        self.radios.use_addresses(addresses.mac)
 
     def radio_up(self, session: RadioSession) -> None:
         """Radios connected."""
@@ -174,6 +181,10 @@ class TelemetryIngest:
 
     def take(self, now_s: float) -> Measurements:
         """Samples and busy shares since the last call."""
+        if self._are_tables_old:
+            # Once for all boxes that have reported since: many do at a start.
+            self._said, self._are_tables_old = _Said(len(self._interfaces)), False
+            self._sensing.use_addresses(self._addresses)
         told, self._told = self._told, []
         self.radios.judge(self._late_s())
         late_s = self.radios.late_s
@@ -269,20 +280,22 @@ class TelemetryIngest:
 
     def _ends(self, interface: Interface, mac: str) -> tuple[Interface, str | None, str | None] | None:
         """Another interface of the same technology, the link to it, and the link from it."""
-        other, (node, technology) = self._interface_of.get(mac), interface
-        if other is None or other[1] != technology or other[0] == node:
+        node, technology = interface
+        other = self._addresses.node_of(technology, mac)
+        if other is None or other == node:
             return None
-        return other, self._link.get((node, other[0], technology)), self._link.get((other[0], node, technology))
+        ends = self._link.get((node, other, technology)), self._link.get((other, node, technology))
+        return (other, technology), *ends
 
     def _link_to(self, interface: Interface, mac: str) -> str | None:
-        other = self._interface_of.get(mac)
-        return self._link.get((interface[0], other[0], interface[1])) if other is not None else None
+        other = self._addresses.node_of(interface[1], mac)
+        return self._link.get((interface[0], other, interface[1])) if other is not None else None
 
     def interfaces(self, now_s: float) -> Iterator[tuple[Interface, float | None, float | None]]:
         """Of each interface: how old its last reading is in seconds (None: never read), and its busy share, if that is
         fresh and told.
         """
-        for interface in self._interface_of.values():
+        for interface in self._interfaces:
             is_fresh, age_s = self.radios.is_fresh(interface, now_s), self.radios.age_s(interface, now_s)
             polled = self.snmp.latest.get(interface)
             if not is_fresh and polled is not None:
@@ -315,7 +328,7 @@ class TelemetryIngest:
     def _node_document(self, node: str, now_s: float) -> dict[str, Any]:
         session = self._sessions.get(node)
         flags = self.radios.flags(node, now_s)
-        mine = [interface for interface in self._interface_of.values() if interface[0] == node]
+        mine = [interface for interface in self._interfaces if interface[0] == node]
         return {
             "node": node,
             "up": session is not None,
@@ -340,17 +353,22 @@ class TelemetryIngest:
             "busy": self._sensing.last_busy.get(interface) if via is not None else None,
             "busy_source": self.radios.busy_source(interface) if via == "radio" else None,
             "hears": sorted(self._sensing.hears(interface)),
-            "neighbours": [
-                {
-                    **row._asdict(),
-                    "node": self._interface_of[row.mac][0] if row.mac in self._interface_of else None,
-                    "plc": None
-                    if row.plc is None
-                    else {**row.plc._asdict(), "slot_ble_mbps": list(row.plc.slot_ble_mbps)},
-                }
-                for row in rows
-            ],
+            "mac": self._addresses.mac[interface],
+            "mac_from": self._addresses.origin(interface).value,
+            "neighbours": self._neighbour_documents(interface, rows),
         }
+
+    def _neighbour_documents(self, interface: Interface, rows: Sequence[RadioNeighbour]) -> list[dict[str, Any]]:
+        """What an interface hears; of an address that no node has, whose it may be."""
+        nodes = [self._addresses.node_of(interface[1], row.mac) for row in rows]
+        heard = [node for node in nodes if node is not None]
+        found = []
+        for node, row in zip(nodes, rows, strict=True):
+            guess = None if node is not None else self._addresses.guess(interface, row.mac, heard)
+            may_be = None if guess is None else {"node": guess[0], "technology": guess[1]}
+            plc = None if row.plc is None else {**row.plc._asdict(), "slot_ble_mbps": list(row.plc.slot_ble_mbps)}
+            found.append({**row._asdict(), "node": node, "guess": may_be, "plc": plc})
+        return found
 
     def _target_document(self, target: str, now_s: float) -> dict[str, Any]:
         sample, silence = self.snmp.samples.get(target), self.snmp.silent.get(target)

@@ -52,7 +52,9 @@ class Addressing:
     """Lookups by node id, or by (node id, technology) for interfaces; build with :meth:`of`.
 
     ``host_mac`` and ``host_ip`` exist for every node, ``dpid`` and ``access_port`` for nodes with a switch,
-    ``agent_access_port`` and ``agent_network_port`` for nodes with an agent and a switch. ``attachments`` lists the
+    ``agent_access_port`` and ``agent_network_port`` for nodes with an agent and a switch. ``interface_mac`` names an
+    interface in intents and configurations; its box may report another address (:mod:`.interface_addresses`).
+    ``attachments`` lists the
     possible attachments of every plain client, the default one first (where the file says that it is attached, then
     highest capacity, then order in the file).
     """
@@ -89,7 +91,9 @@ class Addressing:
             host_mac=_unique(host_mac, "mac", document),
             host_ip=_unique({node.id: node.ip or _ip(number[node.id]) for node in nodes}, "ip", document),
             interface_mac={
-                (node.id, k): host_mac[node.id] if node.is_plain_client else _mac(1, technology[k], number[node.id])
+                (node.id, k): host_mac[node.id]
+                if node.is_plain_client
+                else node.addresses.get(k) or _mac(1, technology[k], number[node.id])
                 for node, k in _interfaces(network)
             },
             interface_name={(node.id, k): names.interface(node, k) for node, k in _interfaces(network)},
@@ -116,9 +120,16 @@ class Addressing:
                 raise ConfigError(document, f"nodes.{node}.ports", f"expected distinct names, got {', '.join(names)}")
 
     def _check_interfaces(self, document: str) -> None:
-        """A host with the address of another node's interface would have what that node sends taken for its own."""
+        """No two interfaces have one address. A host with the address of another node's interface would have what that
+        node sends taken for its own.
+        """
         owner = {mac: node for node, mac in self.host_mac.items()}
+        known: dict[str, tuple[str, str]] = {}
         for (node, technology), mac in self.interface_mac.items():
+            other = known.setdefault(mac, (node, technology))
+            if other != (node, technology) and not self.is_plain_client(node):
+                problem = f"{mac} is the address of node {other[0]} on {other[1]} too"
+                raise ConfigError(document, f"nodes.{node}.addresses.{technology}", problem)
             host = owner.get(mac, node)
             if host != node:
                 problem = f"{mac} is the address of the interface of node {node} on {technology}"

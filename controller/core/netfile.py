@@ -43,7 +43,9 @@ MAX_LINKS = 200_000
 MAX_TECHNOLOGIES = 255
 
 _TOP_KEYS = ("name", "margin", "nodes", "links", "technologies", "interference", "regions", "flows", "hosts")
-_NODE_KEYS = ("role", "position", "agent", "dpid", "mac", "ip", "ports", "technologies", "attached_to", "waypoint")
+_NODE_KEYS = (
+    "role", "position", "agent", "dpid", "mac", "ip", "ports", "addresses", "technologies", "attached_to", "waypoint",
+)  # fmt: skip
 _LINK_KEYS = ("id", "from", "to", "technology", "capacity_mbps", "delay_ms", "loss", "both")
 _LINK_REQUIRED = ("id", "from", "to", "technology")
 _MBPS, _MILLISECONDS = "a number of Mb/s above 0", "a number of milliseconds, 0 or more"
@@ -154,6 +156,8 @@ def _node(node: str, place: Place, technologies: list[str], nodes: Mapping[str, 
     if role is Role.CLIENT and not agent and len(technologies) > 1:
         listed = ", ".join(technologies)
         section["agent"].fail(f"expected links of one technology at a client without agent, got {listed}")
+    if role is Role.CLIENT and not agent and "addresses" in section:
+        section["addresses"].fail("expected at a node with a switch: a client without agent has mac")
     attached_to = section["attached_to"].reference(nodes, "node") if "attached_to" in section else None
     if attached_to is not None and (role is not Role.CLIENT or agent or attached_to == node):
         section["attached_to"].fail("expected only at a client without agent, and another node")
@@ -171,6 +175,7 @@ def _node(node: str, place: Place, technologies: list[str], nodes: Mapping[str, 
         _ports(section["ports"], technologies) if "ports" in section else {},
         attached_to,
         waypoint,
+        _addresses(section["addresses"], technologies) if "addresses" in section else {},
     )
 
 
@@ -217,6 +222,18 @@ def _ports(place: Place, technologies: list[str]) -> dict[str, str]:
         else:
             ports[technology] = name.value
     return ports
+
+
+def _addresses(place: Place, technologies: list[str]) -> dict[str, str]:
+    addresses: dict[str, str] = {}
+    for technology, given in place.entries():
+        if technology not in technologies:
+            given.fail(f"the node has no link of technology {describe(technology)}")
+        elif (mac := given.mac()) in addresses.values():
+            given.fail(f"address {describe(given.value)} already stands for another technology")
+        elif mac is not None:
+            addresses[technology] = mac
+    return addresses
 
 
 def _links(top: Section, nodes: Mapping[str, Place], *, measured: bool) -> dict[str, Link]:
@@ -367,6 +384,8 @@ def _node_document(node: Node) -> dict[str, Any]:
             document[key] = getattr(node, key)
     if node.ports:
         document["ports"] = dict(node.ports)
+    if node.addresses:
+        document["addresses"] = dict(node.addresses)
     if node.attached_to is not None:
         document["attached_to"] = node.attached_to
     if node.waypoint is not None:

@@ -118,8 +118,9 @@ class WaypointAddress:
 class Node:
     """A device. ``agent`` says whether it runs ``hyroads-edge`` (see ``netfile`` for the default by role).
 
-    ``dpid``, ``mac``, ``ip`` and ``ports`` (technology -> interface name) override what ``addressing`` derives, and
-    ``attached_to`` the node on whose switch a plain client hangs. ``waypoint``: the gateway serves multi-homed clients.
+    ``dpid``, ``mac``, ``ip``, ``ports`` (technology -> interface name) and ``addresses`` (technology -> address of the
+    interface, until the box reports another) override what ``addressing`` derives, and ``attached_to`` the node on
+    whose switch a plain client hangs. ``waypoint``: the gateway serves multi-homed clients.
     """
 
     id: str
@@ -132,6 +133,7 @@ class Node:
     ports: Mapping[str, str] = field(default_factory=dict, hash=False)
     attached_to: str | None = None
     waypoint: WaypointAddress | None = None
+    addresses: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     @property
     def is_plain_client(self) -> bool:

@@ -92,6 +92,13 @@ class Connection:
             and not port.state & ofproto.OFPPS_LINK_DOWN
         }
 
+    def addresses(self) -> dict[str, str]:
+        """Names of all ports -> MAC address, as the switch reports it."""
+        ports = (self.datapath.ports or {}).items()
+        return {
+            port.name.decode("ascii", "replace"): port.hw_addr for number, port in ports if number <= ofproto.OFPP_MAX
+        }
+
     def send(self, data: bytes) -> bool:
         """Send bytes (whole messages), or queue what there is no room for; False if the connection is closing."""
         return _send(self.datapath, data)

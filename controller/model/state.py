@@ -7,15 +7,17 @@ until all agents are known or the grace time is over (:func:`is_settled`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum, StrEnum
 from functools import cached_property
 
 from hyroads.controller.agents.configs import EgressFlow
 from hyroads.controller.core.addressing import FIRST_FLOW, LAST_FLOW, Addressing, Labels
+from hyroads.controller.core.checking import interface_mac
 from hyroads.controller.core.errors import ConfigError
 from hyroads.controller.core.frame_sizes import LINK_MTU
+from hyroads.controller.core.interface_addresses import NOTHING_REPORTED, Interface, InterfaceAddresses
 from hyroads.controller.core.interference import Interference
 from hyroads.controller.core.mappings import differing, in_order_of, patched
 from hyroads.controller.core.network import WIRED, FlowSpec, Link, Network, Place, Role
@@ -167,6 +169,11 @@ class TopologyContext:
         return (FIRST_FLOW, LAST_FLOW) if self.view is None else self.view.ranges[self.view.name]
 
     @cached_property
+    def addresses(self) -> InterfaceAddresses:
+        """Addresses of interfaces before any box has reported one."""
+        return InterfaceAddresses.of(self.network, self.addressing)
+
+    @cached_property
     def links_at(self) -> Mapping[str, tuple[str, ...]]:
         """By node: the ids of links that begin or end there."""
         found: dict[str, list[str]] = {}
@@ -237,6 +244,8 @@ class State:
     """Nodes of other regions at their borders whose agents can't be used, as these say."""
     readings: Readings = field(default_factory=dict)
     """What agents read from ports at links."""
+    reported: Mapping[Interface, str] = field(default_factory=dict)
+    """The addresses of interfaces that boxes reported last."""
     version: int = 0
 
     def link_mtu(self, context: TopologyContext) -> int:
@@ -362,9 +371,26 @@ def links_heard(state: State, context: TopologyContext, node: str, up: Mapping[s
     return _changed(state, silent=frozenset(silent))
 
 
-def ports_read(state: State, context: TopologyContext, node: str, ports: Iterable[PortReading]) -> State:
+def ports_read(state: State, context: TopologyContext, node: str, ports: Collection[PortReading]) -> State:
     """What the agent at ``node`` read from ports; those that are not at links are ignored."""
-    return _changed(state, readings=merged(state.readings, node, context.link_ports.get(node, ()), ports))
+    read = _changed(state, readings=merged(state.readings, node, context.link_ports.get(node, ()), ports))
+    return addresses_reported(read, context, node, {port.name: port.mac for port in ports})
+
+
+def addresses_reported(state: State, context: TopologyContext, node: str, ports: Mapping[str, str]) -> State:
+    """The box ``node`` reports the addresses of ports, by name. Other ports, and addresses that no
+    interface can have, are ignored. An interface that is missing keeps the address reported last.
+    """
+    addressing = context.addressing
+    names = {addressing.interface_name[node, k]: (node, k) for k in addressing.technologies(node)}
+    known = ((names[name], interface_mac(mac)) for name, mac in ports.items() if name in names)
+    found = {interface: mac for interface, mac in known if mac not in {None, state.reported.get(interface)}}
+    return with_reported(state, {**state.reported, **found}) if found else state
+
+
+def with_reported(state: State, reported: Mapping[Interface, str]) -> State:
+    """All addresses of interfaces that boxes have reported."""
+    return _changed(state, reported=reported)
 
 
 def restored(
@@ -372,8 +398,11 @@ def restored(
     flows: Iterable[DeclaredFlow],
     constrained: Mapping[Key, Constrained],
     places: Mapping[str, Place | None],
+    reported: Mapping[Interface, str] = NOTHING_REPORTED,
 ) -> State:
-    """Flows and places of clients are those that were saved; what is known of devices, and of other regions, stays."""
+    """Flows and places of clients are those that were saved; what is known of devices, and of other regions, stays.
+    ``reported`` are saved addresses of interfaces; one that a box has reported to this controller counts instead.
+    """
     declared = {name: flow for name, flow in state.flows.items() if flow.origin is Origin.REGION}
     declared |= {flow.spec.id: flow for flow in flows}
     changed = differing(state.flows, declared)
@@ -384,6 +413,7 @@ def restored(
         flows=followed,
         constrained=state.constrained if state.constrained == constrained else dict(constrained),
         places=state.places if state.places == places else dict(places),
+        reported={**reported, **state.reported},
     )
 
 
@@ -426,10 +456,12 @@ def region_told(
     links: Iterable[str],
     away: Iterable[str] = (),
     border: Mapping[str, str] | None = None,
+    reported: Mapping[Interface, str] = NOTHING_REPORTED,
 ) -> State:
     """What another region wants of this one: the rest of its flows, and the ends of their segments at own nodes. It
     says which of ``links``, that lead to it, are silent there, and at which of its nodes at the ``border`` (sender by
-    link that leads here) agents are away: that nothing is heard of these says nothing of the links.
+    link that leads here) agents are away: that nothing is heard of these says nothing of the links. ``reported`` are
+    addresses of its interfaces at links to this region.
     """
     ending = f"@{sender}"
     ends = {node: {f: e for f, e in had.items() if not f.endswith(ending)} for node, had in state.arriving.items()}
@@ -452,6 +484,7 @@ def region_told(
     heard -= {link for link, sender in senders.items() if sender in gone}
     # Values that stay are the very objects of before: nobody looks at them again.
     values = {"flows": declared, "arriving": merged, "silent": heard, "away": gone}
+    values["reported"] = {**state.reported, **reported}
     return _changed(state, **{name: value for name, value in values.items() if getattr(state, name) != value})
 
 

@@ -185,6 +185,41 @@ class SwitchIntent:
     """What hosts say of groups (IGMP, MLD) goes to the controller as well."""
 
 
+def translated(intent: SwitchIntent, addresses: Mapping[str, str]) -> SwitchIntent:
+    """The intent with other addresses of interfaces on the media: name of an interface in intents -> its address
+    (``core.interface_addresses``). Names that are missing, and addresses of hosts and groups, stay as they are.
+    """
+    if not addresses:
+        return intent
+
+    def mac(name: str) -> str:
+        return addresses.get(name, name)
+
+    def hop(old: Hop) -> Hop:
+        return Hop(old.port, mac(old.mac))
+
+    def branch(old: TreeBranch) -> TreeBranch:
+        parent = None if old.parent is None else hop(old.parent)
+        return replace(old, parent=parent, copies=tuple(map(hop, old.copies)))
+
+    return replace(
+        intent,
+        macs={port: mac(name) for port, name in intent.macs.items()},
+        neighbours=tuple(replace(each, mac=mac(each.mac)) for each in intent.neighbours),
+        peers=tuple(map(hop, intent.peers)),
+        label_sources=tuple(map(hop, intent.label_sources)),
+        routes=tuple(
+            replace(route, hop=hop(route.hop), by_port={port: hop(other) for port, other in route.by_port.items()})
+            for route in intent.routes
+        ),
+        tree=tuple(map(hop, intent.tree)),
+        branches=tuple(map(branch, intent.branches)),
+        entries=tuple(
+            each if each.branch is None else replace(each, branch=branch(each.branch)) for each in intent.entries
+        ),
+    )
+
+
 Routes = Mapping[tuple[str, str | None], int]
 """(node, technology a frame came in on or None) -> index of the next link; see ``core.routes.all_routes``."""
 

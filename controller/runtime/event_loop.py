@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import KW_ONLY, InitVar, dataclass, field, replace
 from operator import is_
 from typing import Any
@@ -44,8 +44,10 @@ from hyroads.controller.model.state import DeclaredFlow, Presence, State, Topolo
 from hyroads.controller.native.rates import stop_solver
 from hyroads.controller.settings.controller import Settings
 from hyroads.controller.switches.server import SwitchRegistry
+from hyroads.controller.switches.sessions import SwitchSession
 from hyroads.rest.contract import NotSavedError
 
+from .address_book import AddressBook
 from .agent_deployer import AgentDeployer
 from .deployer import Deployer
 from .faults import FaultLog, log_plan
@@ -176,6 +178,9 @@ class EventLoop:
         self.agents = AgentDeployer(clock, *told, self._greater_epoch_seen, keys=self.keys)
         attended = self.attended or clock
         self.registry = SwitchRegistry(context, attended, *told, greater_epoch_seen=self._greater_epoch_seen)
+        self.addresses = AddressBook(context.addresses.with_reported(self.state.reported))
+        self.addresses.add(self.keys.use_addresses)
+        self.addresses.add(self.registry.use_addresses)
         self.switches, self.session_of = self.registry.sessions, self.registry.of
         self.links = LinkStates(context, self.state, self.switches, self.agents, self.events.publish)
         self.agents.runs = self.live.adopt_rates
@@ -290,7 +295,7 @@ class EventLoop:
         """A switch is ready for requests."""
         session = self.registry.opened(connection)
         if session is not None:
-            self._become(model.switch_up(self.state, session.node, session.ports))
+            self._become(self._with_ports(session))
             self.links.look_at(session.node)
 
     def switch_ports(self, connection: shim.Connection) -> None:
@@ -299,9 +304,15 @@ class EventLoop:
         if session is not None:
             session.on_ports()
             lost = self.state.ports.get(session.node, frozenset()) - session.ports.keys()
-            self._become(model.switch_up(self.state, session.node, session.ports))
+            self._become(self._with_ports(session))
             if lost:
                 self._give_way(CUT_S)
+
+    def _with_ports(self, session: SwitchSession) -> State:
+        """The state with the ports of a switch, and their addresses."""
+        node = session.node
+        state = model.switch_up(self.state, node, session.ports)
+        return model.addresses_reported(state, self.context, node, session.connection.addresses())
 
     def switch_gone(self, connection: shim.Connection) -> None:
         """A connection ended. The switch goes on by itself, and may dial again before anyone needs it."""
@@ -359,7 +370,7 @@ class EventLoop:
             what = "silent" if link in self.state.silent else "heard again"
             LOG.warning("link %s is %s", link, what + (", held down" if link in self.state.held else ""))
 
-    def agent_ports(self, session: Session, ports: Iterable[PortReading]) -> None:
+    def agent_ports(self, session: Session, ports: Collection[PortReading]) -> None:
         """An agent read the MTU and the address of its node's ports."""
         self._become(model.ports_read(self.state, self.context, session.node, ports))
 
@@ -622,6 +633,7 @@ class EventLoop:
             for kind, document in changes(before, state):
                 self.events.publish(kind, document)
             self.links.follow(state)
+            self.addresses.follow(state.reported)
 
     def _plan_if_changed(self, *, by_loop: bool = False) -> None:
         state = self.state

@@ -144,6 +144,7 @@ class Telemetry:
 
     def start(self, event_loop: EventLoop) -> None:
         """Starts what runs by itself."""
+        event_loop.addresses.add(lambda addresses, _: self.ingest.use_addresses(addresses))
         shim.spawn(self._poll_ports, event_loop)
         if self._settings.snmp is not None:
             LOG.info("SNMP: %d targets", len(self._settings.snmp.targets))

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
+from hyroads.controller.core.interface_addresses import InterfaceAddresses
 from hyroads.controller.core.mptcp import SNAP_BYTES, Kind, Syn, ends, parse_syn
 from hyroads.controller.core.mptcp_connections import (
     At,
@@ -86,11 +87,25 @@ class MptcpService:
     file: str = "settings"
 
     def __post_init__(self) -> None:
-        context = self.port.context
         self.table = ConnectionTable(Limits(forget_s=self.settings.forget_s))
         self.listeners: list[Callable[[str], None]] = []
         self.events_left_out = 0
-        own = {mac: client for client, macs in interfaces_of(context).items() for mac in macs}
+        self._owners: dict[bytes, str] = {}
+        self._fixed_ips: dict[str, str] = {}
+        self.port.addresses.add(self._use_addresses)
+        addressing = self.port.context.addressing
+        self._nodes = {bytes.fromhex(mac.replace(":", "")): n for n, mac in addressing.host_mac.items()}
+        self._ports: dict[str, tuple[Mapping[str, int], dict[int, str]]] = {}
+        self._events = TokenBucket(EVENTS_PER_S, EVENTS_BURST)
+        self._refusals: dict[tuple[str, str], _Refusals] = {}
+        self._useless: Counter[tuple[str, str]] = Counter()
+        self._window_s = 0.0
+        self._left_out: dict[tuple[str, str], float] = {}
+        """Until when nothing is copied of a host (its MAC), at a node."""
+
+    def _use_addresses(self, addresses: InterfaceAddresses, nodes: frozenset[str]) -> None:
+        context = self.port.context
+        own = {mac: client for client, macs in interfaces_of(context, addresses).items() for mac in macs}
         own |= {mac: node for node, mac in context.addressing.host_mac.items()}
         own |= self.settings.owners(context.addressing, self.file)
         self._owners = {bytes.fromhex(mac.replace(":", "")): client for mac, client in own.items()}
@@ -99,14 +114,6 @@ class MptcpService:
             for node, ip in context.addressing.host_ip.items()
             if node in context.addressing.host_mac
         }
-        self._nodes = {bytes.fromhex(mac.replace(":", "")): n for n, mac in context.addressing.host_mac.items()}
-        self._ports: dict[str, tuple[Mapping[str, int], dict[int, str]]] = {}
-        self._events = TokenBucket(EVENTS_PER_S, EVENTS_BURST)
-        self._refusals: dict[tuple[str, str], _Refusals] = {}
-        self._useless: Counter[tuple[str, str]] = Counter()
-        self._window_s = 0.0
-        self._left_out: dict[tuple[str, str], float] = {}
-        """Until when nothing is copied of a host (its MAC), at a node."""
 
     # -- the state file
 

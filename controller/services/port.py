@@ -13,6 +13,7 @@ from hyroads.controller.model.events import EventLog
 from hyroads.controller.model.handover import Constrained, Key
 from hyroads.controller.model.plan import Plan
 from hyroads.controller.model.state import DeclaredFlow, State, TopologyContext
+from hyroads.controller.runtime.address_book import AddressBook
 from hyroads.controller.runtime.faults import Waits
 from hyroads.controller.runtime.saver import Saver
 from hyroads.controller.switches.sessions import SwitchSession
@@ -27,6 +28,10 @@ class ControllerPort(Protocol):
     @property
     def context(self) -> TopologyContext:
         """The network file, and what is derived from it."""
+
+    @property
+    def addresses(self) -> AddressBook:
+        """The addresses of interfaces on the media."""
 
     @property
     def state(self) -> State:

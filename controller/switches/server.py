@@ -9,13 +9,14 @@ from __future__ import annotations
 import logging
 import math
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from hyroads.controller.core.admission import Limits
 from hyroads.controller.core.errors import OpenFlowError
 from hyroads.controller.core.identity import not_of_switch
+from hyroads.controller.core.interface_addresses import InterfaceAddresses
 from hyroads.controller.files.tls import certificate_names
 from hyroads.controller.framework import ryu_shim as shim
 from hyroads.controller.framework.connections import Connections, Place
@@ -256,6 +257,7 @@ class SwitchRegistry:
         self._greatest_epoch = 0
         self._in_kernel: set[str] = set()
         """Nodes whose datapath was in the kernel when it was last asked."""
+        self._addresses = context.addresses
         self._lost: dict[str, float] = {}
         """Until when a switch without a connection may dial again."""
 
@@ -313,6 +315,7 @@ class SwitchRegistry:
             was_read=lambda: self._reads.leave(node),
             touched=lambda: self._touch(node),
             has_asked=lambda: self._restless.add(node),
+            addresses=self._addresses.translation(node),
         )
         if old is not None:
             session.counters = old.counters
@@ -369,6 +372,13 @@ class SwitchRegistry:
         node = self._node_of_dpid.get(connection.dpid)
         session = self.sessions.get(node) if node is not None else None
         return session if session is not None and session.connection.key == connection.key else None
+
+    def use_addresses(self, addresses: InterfaceAddresses, nodes: Iterable[str]) -> None:
+        """Interfaces have these addresses; ``nodes`` are those whose rules may contain another one than before."""
+        self._addresses = addresses
+        for node in nodes:
+            if (session := self.sessions.get(node)) is not None:
+                session.use_addresses(addresses.translation(node))
 
     def closed(self, connection: shim.Connection) -> str | None:
         """A connection ended: the node that has none any more."""

@@ -93,6 +93,8 @@ class SwitchSession:
     tags: TagRules | None = None
     """How it treats VLAN tags; None: there is no kernel datapath in the network, or it refused to."""
     tags_refused: bool = False
+    addresses: Mapping[str, str] = field(default_factory=dict)
+    """Name of an interface in intents -> its address, where these differ; :meth:`use_addresses` changes it."""
     role: SwitchRole | None = None
     """None: there is one controller, and no role is ever asked for."""
 
@@ -249,15 +251,17 @@ class SwitchSession:
     def want(self, wanted: DesiredRules) -> bool:
         """Set the goal; whether it is another one. Sends the difference unless a batch is under way (then after it)."""
         goal = self._goal
-        if goal is not None and goal.wanted is wanted and self._ports_of_goal is self.ports and goal.tags is self.tags:
+        is_same = goal is not None and goal.wanted is wanted and goal.tags is self.tags
+        if goal is not None and is_same and self._ports_of_goal is self.ports and goal.addresses is self.addresses:
             self._advance()
             return False
         self._ports_of_goal = self.ports
         ports = tuple(sorted(self.ports.items()))
         new = goal is None or goal.wanted != wanted or goal.ports != ports or goal.tags != self.tags
+        new = new or (goal is not None and goal.addresses != self.addresses)
         if new:
-            self._wanted.follow(wanted.intent, wanted.flows, ports, self.tags)
-            self._goal = _Goal(wanted, ports, self.tags)
+            self._wanted.follow(wanted.intent, wanted.flows, ports, self.tags, self.addresses)
+            self._goal = _Goal(wanted, ports, self.tags, self.addresses)
             self._told.update(wanted.flows)
             self._refused = ()
             self.touched()
@@ -273,6 +277,14 @@ class SwitchSession:
         self.hosts.carry(tags)
         if self._goal is not None:
             self.want(self._goal.wanted)
+
+    def use_addresses(self, addresses: Mapping[str, str]) -> None:
+        """The interfaces that intents name have these addresses, as far as they differ; rules follow at once."""
+        if addresses != self.addresses:
+            self.addresses = addresses
+            self.touched()
+            if self._goal is not None:
+                self.want(self._goal.wanted)
 
     def _is_idle(self) -> bool:
         """Whether no answer is awaited, and nothing is to be tried again."""
@@ -580,8 +592,9 @@ class SwitchSession:
 
 @dataclass(frozen=True, eq=False)
 class _Goal:
-    """What is wanted, and of which ports and with which treatment of tags."""
+    """What is wanted, and of which ports, with which treatment of tags and which addresses of interfaces."""
 
     wanted: DesiredRules
     ports: Ports
     tags: TagRules | None
+    addresses: Mapping[str, str]

@@ -1,24 +1,27 @@
 """The rules that one switch shall have, kept from one goal to the next: one flow more or less costs that flow.
 
-Pure. The rules of the network and of sessions are made anew when their intent, the ports or the treatment of tags
-change, and then all rules are compared with those in the switch. The rules of a flow are kept as long as the flow is
-the very object. Once the switch is known to have all that is wanted, only rules that changed are compared.
+Pure. The rules of the network and of sessions are made again when their intent, the ports, the addresses of interfaces
+or the treatment of tags change, and then all rules are compared with those in the switch. The rules of a flow are kept
+as long as the flow is the very object. Once the switch is known to have all that is wanted, only rules that changed are
+compared.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from hyroads.controller.core.mappings import differing
 from hyroads.controller.ofp.diff import Change, Installed, difference, difference_at
-from hyroads.controller.ofp.intents import ClassifiedFlow, SwitchIntent
+from hyroads.controller.ofp.intents import ClassifiedFlow, SwitchIntent, translated
 from hyroads.controller.ofp.rule import GroupEntry, Rule, RuleKey, is_ours
 from hyroads.controller.ofp.rules import flow_rules, network_rules, rules_of_sessions
 from hyroads.controller.ofp.vlan_tags import TagRules
 
 Ports = tuple[tuple[str, int], ...]
 """Names and numbers of ports, by name."""
+NO_ADDRESSES: Mapping[str, str] = MappingProxyType({})
 Made = dict[str, tuple[Rule, ...]]
 """Flow -> its rules."""
 
@@ -30,6 +33,8 @@ class _Base:
     intent: SwitchIntent
     ports: Ports
     tags: TagRules | None
+    addresses: Mapping[str, str]
+    """Name of an interface in the intent -> its address, where these differ."""
     network: SwitchIntent
     """The intent without flows and sessions."""
     network_rules: tuple[Rule, ...]
@@ -37,18 +42,20 @@ class _Base:
     groups: tuple[GroupEntry, ...]
 
 
-def _base(intent: SwitchIntent, ports: Ports, tags: TagRules | None, last: _Base | None) -> _Base:
+def _base(
+    intent: SwitchIntent, ports: Ports, tags: TagRules | None, addresses: Mapping[str, str], last: _Base | None
+) -> _Base:
     """The last one if it is the same; what differs in sessions alone shares the rest with it."""
-    is_alike = last is not None and (last.ports, last.tags) == (ports, tags)
+    is_alike = last is not None and (last.ports, last.tags, last.addresses) == (ports, tags, addresses)
     if last is not None and is_alike and last.intent is intent:
         return last
     network = replace(intent, flows=(), branches=(), entries=(), members=(), hears_reports=False)
     if last is not None and is_alike and last.network == network:
         network, rules = last.network, last.network_rules
     else:
-        rules = network_rules(network, dict(ports), tags).rules
-    sessions = rules_of_sessions(intent, dict(ports), tags)
-    return _Base(intent, ports, tags, network, rules, rules + sessions.rules, sessions.groups)
+        rules = network_rules(translated(network, addresses), dict(ports), tags).rules
+    sessions = rules_of_sessions(translated(intent, addresses), dict(ports), tags)
+    return _Base(intent, ports, tags, addresses, network, rules, rules + sessions.rules, sessions.groups)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,10 +127,17 @@ class WantedRules:
         self._conflicts: dict[RuleKey, Rule] = {}
 
     def follow(
-        self, intent: SwitchIntent, flows: Mapping[str, ClassifiedFlow], ports: Ports, tags: TagRules | None
+        self,
+        intent: SwitchIntent,
+        flows: Mapping[str, ClassifiedFlow],
+        ports: Ports,
+        tags: TagRules | None,
+        addresses: Mapping[str, str] = NO_ADDRESSES,
     ) -> None:
-        """The switch shall do this from now on. OpenFlowError, and nothing changes, if that can't be encoded."""
-        base = _base(intent, ports, tags, self._base)
+        """The switch shall do this from now on, with these ``addresses`` of the interfaces that the intent names.
+        OpenFlowError, and nothing changes, if that can't be encoded.
+        """
+        base = _base(intent, ports, tags, addresses, self._base)
         gone, come = self._flows.follow(flows, _handing(intent, dict(ports), tags), self._viewed)
         if base is not self._base:
             self._base, self._is_whole = base, True

@@ -179,6 +179,8 @@ class AnsweringLoop:
         self.switches = {node: Switch(dpid, context.addressing.port_names(node))
                          for node, dpid in context.addressing.dpid.items()}  # fmt: skip
         self.agents = {node: Agent() for node in context.own_agents}
+        self.macs: dict[str, dict[str, str]] = {}
+        """By node: what its switch reports of the addresses of its ports."""
         self._keys = 0
         devices = [*(f"switch {node}" for node in self.switches), *(f"agent {node}" for node in self.agents)]
         self.come(device for device in devices if device not in set(never))
@@ -197,6 +199,7 @@ class AnsweringLoop:
                 switch = self.switches[node]
                 self._keys += 1
                 switch.connection = SilentSwitch(switch.dpid, switch.ports, self._keys)
+                switch.connection.macs = self.macs.get(node, {})
                 self.loop.switch_up(switch.connection)
             else:
                 agent = self.agents[node]

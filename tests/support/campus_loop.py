@@ -72,6 +72,9 @@ class Connection:
     def ports(self) -> dict[str, int]:
         return {name: number for number, name in enumerate(self._switch.ports, start=1)}
 
+    def addresses(self) -> dict[str, str]:
+        return {}
+
     def send(self, data: bytes) -> bool:
         at, peer = 0, cast("Any", self._peer)
         while at < len(data):

@@ -35,6 +35,7 @@ from hyroads.controller.model.state import (
     initial,
     links_heard,
 )
+from hyroads.controller.runtime.address_book import AddressBook
 from hyroads.controller.runtime.agent_deployer import AgentDeployer
 from hyroads.controller.runtime.persistence import FORMAT, Encoder, decode, to_save
 from hyroads.controller.services.mobility.handovers import HandoverService
@@ -108,6 +109,7 @@ class Rig:
         network: Network | None = None,
     ) -> None:
         self.context = TopologyContext.of(network or read_file(ROAMING))
+        self.addresses = AddressBook(self.context.addresses)
         self.now_s = 100.0
         self.unsaved = 0
         self.leads = True

@@ -26,7 +26,7 @@ from hyroads.controller.core.network import Network
 from hyroads.controller.files.documents import read_file
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from scripted_devices import Agent, Line, Radio, Switch
+from scripted_devices import Agent, Line, Radio, Switch, factory_address
 
 REDIAL_S = 0.5
 # A controller that does not lead is told so often.
@@ -69,9 +69,15 @@ class Campus:
 
     def _heard(self, link: Any) -> dict[str, Any]:
         """A row of a radio's report: the far end of a link."""
-        mac = self.addressing.interface_mac[link.target, link.technology]
+        mac = self._address(link.target, link.technology)
         return {"mac": mac, "tx_mbps": round(link.capacity_mbps, 3), "rx_mbps": None, "loss": 0.0, "signal_dbm": -50,
                 "last_heard_ms": 5}  # fmt: skip
+
+    def _address(self, node: str, technology: str) -> str:
+        if node not in self.addressing.dpid:
+            return self.addressing.host_mac[node]
+        port = self.addressing.port_names(node).index(self.addressing.interface_name[node, technology])
+        return factory_address(self.addressing.dpid[node], port + 1).hex(":")
 
     def neighbours(self, node: str, technology: str) -> list[dict[str, Any]]:
         """What the radio of a node hears."""

@@ -29,6 +29,11 @@ _PORT = struct.Struct("!I4x6s2x16sII24x")
 _MOST_PART_BYTES = 60_000
 
 
+def factory_address(dpid: int, number: int) -> bytes:
+    """The address of a port, as the switch reports it."""
+    return b"\2" + dpid.to_bytes(4, "big")[-4:] + bytes((number,))
+
+
 class Switch(Device):
     """OpenFlow 1.3 as far as the controller uses it."""
 
@@ -109,7 +114,7 @@ class Switch(Device):
         entries: list[bytes] = []
         if kind == wire.MULTIPART_PORT_DESC:
             entries = [
-                _PORT.pack(i, b"\2" + self.dpid.to_bytes(4, "big")[-4:] + bytes((i,)), name.encode(), 0, 0)
+                _PORT.pack(i, factory_address(self.dpid, i), name.encode(), 0, 0)
                 for i, name in enumerate(self.ports, start=1)
             ]
         elif kind == wire.MULTIPART_FLOW:

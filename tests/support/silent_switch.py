@@ -17,11 +17,16 @@ class SilentSwitch:
         self.dpid = dpid
         self.key = dpid if key is None else key
         self.names = names
+        self.macs: dict[str, str] = {}
+        """What it reports of the addresses of its ports."""
         self.sent: list[bytes] = []
         self.closed = False
 
     def ports(self) -> dict[str, int]:
         return {name: number for number, name in enumerate(self.names, 1)}
+
+    def addresses(self) -> dict[str, str]:
+        return self.macs
 
     def send(self, data: bytes) -> bool:
         while data:

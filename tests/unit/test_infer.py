@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import combinations
 from typing import NamedTuple
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 from hyroads.controller.core.addressing import Addressing
 from hyroads.controller.core.carrier_sensing_rule import CarrierSensingInterference
 from hyroads.controller.core.errors import PlanningError
+from hyroads.controller.core.estimate.busy_time import Interfaces
 from hyroads.controller.core.infer.change import (
     Carried,
     Change,
@@ -68,9 +70,14 @@ def table_of(network: Network, node: str, technology: str) -> tuple[Row, ...]:
     return tuple(Row(macs[link.target, technology]) for link in mine)
 
 
+def empty_tables(macs: Mapping[tuple[str, str], str]) -> NeighbourTables:
+    node_of = {(technology, mac): node for (node, technology), mac in macs.items()}
+    return NeighbourTables(lambda technology, mac: node_of.get((technology, mac)), Interfaces(dict.fromkeys(macs)))
+
+
 def tables(network: Network, time_s: float = 0.0, into: NeighbourTables | None = None) -> NeighbourTables:
     macs = Addressing.of(network).interface_mac
-    result = into if into is not None else NeighbourTables({mac: where for where, mac in macs.items()})
+    result = into if into is not None else empty_tables(macs)
     for interface in macs:
         result.take(interface, time_s, table_of(network, *interface))
     return result
@@ -129,7 +136,7 @@ def row(node: str, last_heard_ms: int = 0) -> Row:
 
 
 def test_one_end_that_hears_is_enough() -> None:
-    state = NeighbourTables({mac: where for where, mac in MACS.items()})
+    state = empty_tables(MACS)
     state.take(("a", "wifi"), 0.0, (row("b"),))
     assert state.hears(0.0) == {("a", "wifi"): {"b"}, ("b", "wifi"): {"a"}}
 
@@ -163,7 +170,7 @@ def test_strangers_are_never_believed() -> None:
 def test_tables_that_come_again_give_what_all_of_them_say(seed: int) -> None:
     """Against the definition: a row counts for five seconds after its neighbour was heard, also if it is left out."""
     rng = random.Random(seed)
-    state = NeighbourTables({mac: where for where, mac in MACS.items()})
+    state = empty_tables(MACS)
     last: dict[str, tuple[Row, ...]] = {}
     said: list[tuple[str, float, tuple[Row, ...]]] = []
     now_s = 0.0

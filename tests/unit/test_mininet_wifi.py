@@ -18,6 +18,7 @@ pytest.importorskip("mininet")
 from hyroads.controller.core.addressing import Addressing
 from hyroads.controller.core.netfile import load_text
 from hyroads.mininet import run_directory, wifi_import
+from hyroads.mininet.factory import factory_address
 from hyroads.mininet.programs import EmulationError
 
 EXAMPLES = Path(run_directory.__file__).parent / "examples"
@@ -45,7 +46,7 @@ def test_access_points_have_what_the_network_file_says(wifi: ModuleType, tmp_pat
     assert [ap.name for ap in net.aps] == ["ap1", "ap2"]
     first, second = (ap.params for ap in net.aps)
     assert int(first["dpid"], 16) == addressing.dpid["ap1"]
-    assert first["mac"] == [addressing.interface_mac["ap1", "wifi"]]
+    assert first["mac"] == [factory_address(addressing, "ap1", "wifi")]
     assert (first["protocols"], first["failMode"]) == ("OpenFlow13", "secure")
     assert first["position"] == "20.0,30.0,0"
     assert first["ssid"] == second["ssid"]
@@ -80,7 +81,7 @@ def test_a_client_with_an_agent_has_a_radio_and_a_wire(wifi: ModuleType, tmp_pat
     net = wifi.wifi_net("wifi-and-plc", directory=tmp_path)
     net.configureNodes()
     assert [station.name for station in net.bridged] == ["laptop"]
-    assert net["laptop"].params["mac"] == [net.addressing.interface_mac["laptop", "wifi"]]
+    assert net["laptop"].params["mac"] == [factory_address(net.addressing, "laptop", "wifi")]
     assert any(a.name == "laptop" and b.name == "plc" for a, b, _ in net.links)
 
 

@@ -314,6 +314,32 @@ def test_silent_links_are_ids_of_links(silent):
         told(silent=silent)
 
 
+MAC = "b8:27:eb:41:c0:a1"
+
+
+def test_addresses_at_the_border_reach_the_neighbour():
+    north, middle = contexts()["north"], contexts()["middle"]
+    (link,) = [link for link in north.network.links if link.id == "nm"]
+    said = Wanted(1, {}, starting=False, addresses=((link.source, link.technology, MAC),)).document(None)
+    found = parse_wanted(said, "north", middle, model.initial(middle))
+    assert found.addresses == {(link.source, link.technology): MAC}
+    state = model.region_told(
+        model.initial(middle), sender="north", flows=[], arriving={}, silent=[], links=[], reported=found.addresses
+    )
+    # The switch at the other end of the link sends to that address.
+    name = middle.addressing.interface_mac[link.source, link.technology]
+    assert middle.addresses.with_reported(state.reported).translation(link.target) == {name: MAC}
+
+
+@pytest.mark.parametrize(
+    "entry", ["m1", ["n1"], ["m1", "ethernet", MAC], ["nobody", "ethernet", MAC], ["n2", "x", MAC], [1, 2, 3], {}]
+)
+def test_a_neighbour_may_name_addresses_of_its_own_interfaces_at_the_border_alone(entry):
+    context = contexts()["middle"]
+    with pytest.raises(RegionError):
+        parse_wanted({"segments": [], "silent": [], "addresses": [entry]}, "north", context, model.initial(context))
+
+
 def test_a_flow_that_is_declared_here_is_not_replaced():
     context = contexts()["middle"]
     ours = DeclaredFlow(FlowSpec("f:m1@north", "m1", "m2"), Origin.API)

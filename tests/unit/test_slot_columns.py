@@ -121,7 +121,12 @@ class Row:
 def test_tables_taken_together_say_what_each_alone_says(seed: int) -> None:
     rng = random.Random(seed)
     interface_of = {f"02:00:00:00:00:{at:02x}": name for at, name in enumerate(INTERFACES.names)}
-    together, alone = NeighbourTables(interface_of, INTERFACES), NeighbourTables(interface_of)
+
+    def node_of(technology: str, mac: str) -> str | None:
+        interface = interface_of.get(mac)
+        return interface[0] if interface is not None and interface[1] == technology else None
+
+    together, alone = NeighbourTables(node_of, INTERFACES), NeighbourTables(node_of, INTERFACES)
     last: dict[Interface, tuple[Row, ...]] = {}
     now_s = 0.0
     for _ in range(80):

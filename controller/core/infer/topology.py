@@ -7,7 +7,7 @@ not that of another node's interface on the same technology, are never believed.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -100,12 +100,13 @@ class _Times:
 class NeighbourTables:
     """The last table of every interface. A table that says what the last one said costs nearly nothing.
 
-    ``interface_of`` maps the MACs of declared interfaces to (node, technology); ``interfaces`` numbers all of them.
+    ``node_of(technology, mac)`` names the node that has an address (lower-case digits) on a technology, or is None;
+    ``interfaces`` numbers all declared interfaces.
     """
 
-    def __init__(self, interface_of: Mapping[str, Interface], interfaces: Interfaces | None = None) -> None:
-        self._interface_of = {mac.lower(): interface for mac, interface in interface_of.items()}
-        self._interfaces = Interfaces(dict.fromkeys(interface_of.values())) if interfaces is None else interfaces
+    def __init__(self, node_of: Callable[[str, str], str | None], interfaces: Interfaces) -> None:
+        self._node_of = node_of
+        self._interfaces = interfaces
         self._times = _Times(len(self._interfaces.names))
         self._tables: dict[Interface, _Table] = {}
         self._hears: dict[Interface, frozenset[str]] = {}
@@ -130,6 +131,12 @@ class NeighbourTables:
             times.until_s[at], times.oldest_s[at] = -np.inf, max(table.lately_s, default=0.0)
         times.again(np.array([at]), np.array([time_s]))
 
+    def use_addresses(self, node_of: Callable[[str, str], str | None]) -> None:
+        """Nodes have other addresses from now on: the last tables are read again when they come the next time."""
+        self._node_of = node_of
+        for table in self._tables.values():
+            table.rows = ()
+
     def take_again(self, places: IndexArray, times_s: FloatArray) -> None:
         """The tables of some interfaces, by their places, say what their last ones said; as for :meth:`take`."""
         later = times_s >= self._times.time_s[places]
@@ -139,9 +146,9 @@ class NeighbourTables:
         """By node that is heard: how long ago, in seconds."""
         found = {}
         for row in rows:
-            other = self._interface_of.get(row.mac.lower())
-            if other is not None and other[1] == own[1] and other[0] != own[0]:
-                found[other[0]] = row.last_heard_ms / 1e3
+            other = self._node_of(own[1], row.mac.lower())
+            if other is not None and other != own[0]:
+                found[other] = row.last_heard_ms / 1e3
         return found
 
     def hears(self, now_s: float) -> Mapping[Interface, frozenset[str]]:

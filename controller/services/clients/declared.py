@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from hyroads.controller.core.errors import ConfigError
+from hyroads.controller.core.interface_addresses import InterfaceAddresses
 from hyroads.controller.core.network import Place, Role
 from hyroads.controller.model.state import Presence, State, TopologyContext
 
@@ -12,11 +13,10 @@ Places = Mapping[str, Place | None]
 """By MAC of an interface."""
 
 
-def interfaces_of(context: TopologyContext) -> dict[str, tuple[str, ...]]:
+def interfaces_of(context: TopologyContext, addresses: InterfaceAddresses) -> dict[str, tuple[str, ...]]:
     """The MACs of every client of the network file."""
-    addressing = context.addressing
     return {
-        node.id: tuple(addressing.interface_mac[node.id, k] for k in addressing.technologies(node.id))
+        node.id: tuple(addresses.mac[node.id, k] for k in context.addressing.technologies(node.id))
         for node in context.network.nodes.values()
         if node.role is Role.CLIENT
     }
@@ -62,14 +62,12 @@ def places_from(documents: object, context: TopologyContext) -> tuple[dict[str, 
     return found, problems
 
 
-def reported_places(context: TopologyContext, state: State) -> dict[str, Places]:
+def reported_places(context: TopologyContext, state: State, addresses: InterfaceAddresses) -> dict[str, Places]:
     """By client whose agent is connected: each interface is where its best link that lives leads."""
-    addressing = context.addressing
-    clients = [node for node in interfaces_of(context) if state.agents.get(node) is Presence.UP]
+    clients = [node for node in interfaces_of(context, addresses) if state.agents.get(node) is Presence.UP]
     return {
         client: {
-            addressing.interface_mac[client, k]: _place(context, state, client, k)
-            for k in addressing.technologies(client)
+            addresses.mac[client, k]: _place(context, state, client, k) for k in context.addressing.technologies(client)
         }
         for client in clients
     }

@@ -56,7 +56,12 @@ class ClientDirectory:
 
     def __post_init__(self) -> None:
         self._preferences: dict[str, Preference] = {}
-        self._owner = {mac: client for client, macs in self.declared.items() for mac in macs}
+        self.use_declared(self.declared)
+
+    def use_declared(self, declared: Mapping[str, tuple[str, ...]]) -> None:
+        """The clients of the network file have these interfaces."""
+        self.declared = declared
+        self._owner = {mac: client for client, macs in declared.items() for mac in macs}
 
     def may_steer(self, client: str) -> bool:
         """Whether policies may move a client."""

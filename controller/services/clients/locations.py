@@ -16,6 +16,7 @@ from typing import Any
 
 from hyroads.controller.agents.telemetry import JOINED, LEFT, AuthenticationEvent, StationEvent
 from hyroads.controller.core.errors import HyroadsError
+from hyroads.controller.core.interface_addresses import InterfaceAddresses
 from hyroads.controller.core.network import WIRED, Place
 from hyroads.controller.core.services import clients as core
 from hyroads.controller.core.services.client_tables import Change, Clients, Evidence, Happened, Notice
@@ -29,7 +30,7 @@ from hyroads.controller.switches.host_tables import HostTables, Spot
 from hyroads.controller.switches.sessions import SwitchSession
 
 from .closed import ClosedPlaces
-from .declared import first_place, place_document, reported_places
+from .declared import Places, first_place, place_document, reported_places
 from .floods import FloodGuard
 from .frames import FrameGuard
 from .questions import LAST_CALL_S, MAX_LAST_CALLS, Questions, addresses_of
@@ -105,8 +106,9 @@ class ClientService:
         self._asked = {*stations_at, *context.closed_ports}
         self._to_ask: deque[str] = deque()
         self._ask_at_once = 0
-        self.fixed: dict[str, str] = {mac: node for (node, _), mac in addressing.interface_mac.items()}
-        self.fixed.update(own)
+        self._own = own
+        self.fixed: dict[str, str] = {}
+        self.port.addresses.add(self._use_addresses)
         self._queue: deque[tuple[str, Callable[[], None]]] = deque()
         self._queued: Counter[str] = Counter()
         self._wake = shim.Signal()
@@ -117,6 +119,9 @@ class ClientService:
         self._frames = FrameGuard(self)
         self.floods = FloodGuard(self)
         self.closed = ClosedPlaces(self)
+
+    def _use_addresses(self, addresses: InterfaceAddresses, nodes: frozenset[str]) -> None:
+        self.fixed = {**addresses.owners, **self._own}
 
     # -- evidence: all of it comes through the queue
 
@@ -252,7 +257,7 @@ class ClientService:
             if interface.place is not None:
                 self.questions.probe(interface.mac, interface.place, addresses_of(self.state, interface.mac))
         self.take(core.expired(self.state, now_s))
-        for client, places in reported_places(self.context, self.port.state).items():
+        for client, places in self._reported_places().items():
             self.take(core.reported(self.state, client, places, now_s))
         if self._to_ask:
             # Turns are slow: those who were not asked yet go first.
@@ -260,6 +265,9 @@ class ClientService:
         # Who has sent something: each switch is asked once a second, a few in each turn.
         self._to_ask = deque(node for node, s in self._ready.items() if s.hosts.rule_count or node in self._asked)
         self._ask_at_once = math.ceil(len(self._to_ask) * TICK_S / EVERY_S)
+
+    def _reported_places(self) -> dict[str, Places]:
+        return reported_places(self.context, self.port.state, self.port.addresses.now)
 
     def _ask_some(self) -> None:
         for _ in range(min(self._ask_at_once, len(self._to_ask))):

@@ -270,7 +270,7 @@ class HandoverActuator:
         return sum(demands.demand_mbps(spec.id) for spec in mine)
 
     def _signal_of(self, client: str, now_s: float) -> Callable[[Place], float | None]:
-        radios, macs = self._ingest.radios, self._port.context.addressing.interface_mac
+        radios, macs = self._ingest.radios, self._port.addresses.now.mac
 
         def signal(place: Place) -> float | None:
             interface, mac = (place.node, place.technology), macs.get((client, place.technology))

@@ -34,3 +34,13 @@ def test_same_rows_stay_the_same_object_until_an_adapter_moves() -> None:
     assert adapters.resolved("a", told).neighbours is first.neighbours
     adapters.resolved("b", reading("b", "a", STRANGE)._replace(adapter="00:0b:3b:aa:00:0c"))
     assert adapters.resolved("a", told).neighbours[0].mac == STRANGE
+
+
+def test_adapter_that_two_nodes_claim_is_neither_node_s() -> None:
+    interfaces = {(node, "plc"): f"02:00:00:00:00:0{node}" for node in "abc"}
+    adapters = Adapters(interfaces)
+    told = reading("a", "b", STRANGE)
+    adapters.resolved("b", reading("b", "a", STRANGE))
+    assert adapters.resolved("a", told).neighbours[0].mac == interfaces["b", "plc"]
+    adapters.resolved("c", reading("b", "a", STRANGE))
+    assert adapters.resolved("a", told).neighbours[0].mac == STRANGE

@@ -18,6 +18,7 @@ from hyroads.controller.core.network import Network
 from hyroads.controller.files.documents import read_file
 from hyroads.controller.model.state import TopologyContext
 from hyroads.mininet.access_points import interfaces_of
+from hyroads.mininet.factory import factory_address
 from hyroads.mininet.run_directory import discovered_names, network_document
 
 NETWORKS = sorted((Path(__file__).resolve().parents[3] / "mininet" / "networks").glob("*.yaml"))
@@ -56,6 +57,8 @@ def test_domains(file: Path, discover: bool) -> None:
     context = TopologyContext.of(parse(document, "x", measured=True))
     now_s = 100.0
     ingest = TelemetryIngest(context, lambda: now_s)
+    macs = {(node, k): factory_address(addressing, node, k) for node, k in addressing.interface_mac}
+    ingest.use_addresses(context.addresses.with_reported(macs))
     sessions = {node: Session(node, Hello(node, "x", node, None, 0, "radio")) for node in addressing.dpid}
     readers = {node: radios(network, addressing, node, medium) for node in sessions}
     for session in sessions.values():

@@ -234,6 +234,55 @@ def test_declared_rules_stay_and_declared_links_need_no_second_ear() -> None:
     assert heard.hears is not None and heard.hears["a", "wifi"] == {"b"}
 
 
+FACTORY, ADAPTER = "b8:27:eb:41:c0:a1", "00:0b:3b:00:00:02"
+
+
+def test_neighbour_tables_are_read_with_the_addresses_that_boxes_report(air: Air) -> None:
+    air.heard["a", "wifi"] = {FACTORY: (15.0, 14.0)}
+    air.slot()
+    assert "a-b-wifi" not in samples(air.slot())
+    air.ingest.use_addresses(air.context.addresses.with_reported({("b", "wifi"): FACTORY}))
+    assert samples(air.slot())["a-b-wifi"] == 15.0
+    shown = neighbours_of(air, "a", "wifi")
+    assert [(row["node"], row["guess"]) for row in shown] == [("b", None)]
+    for _ in range(40):
+        air.slot()
+    assert air.ingest._sensing.hears(("a", "wifi")) == {"b"}
+    # Another box has it now, and this one is heard no more.
+    air.ingest.use_addresses(air.context.addresses.with_reported({("c", "wifi"): FACTORY}))
+    assert "a-b-wifi" not in samples(air.slot())
+    assert [row["node"] for row in neighbours_of(air, "a", "wifi")] == ["c"]
+
+
+def test_adapter_of_an_interface_with_a_factory_address_is_found(air: Air) -> None:
+    line = PowerLineEnd(ADAPTER, None, ())
+    air.ingest.use_addresses(air.context.addresses.with_reported({("b", "plc"): FACTORY}))
+
+    def slot(*claimants: str) -> dict[str, float]:
+        air.now_s += 0.1
+        heard = {
+            "a": RadioNeighbour("02:99:99:99:99:99", 12.0, None, 0.0, None, 0, line),
+            "b": RadioNeighbour(air.mac("a", "plc"), 9.0, None, 0.0, None, 0),
+        }
+        for node, row in heard.items():
+            plc = RadioInterface("plc", 0, 0, (row,), "none", ADAPTER if node in claimants else "")
+            air.ingest.radio_report(air.sessions[node], RadioReport(None, air.now_s, (plc,)))
+        return samples(air.ingest.take(air.now_s))
+
+    slot()
+    assert "a-b-plc" not in slot()
+    slot("b")
+    assert slot("b")["a-b-plc"] == 12.0
+    assert [(row["node"], row["mac"]) for row in neighbours_of(air, "a", "plc")] == [("b", FACTORY)]
+
+
+def neighbours_of(air: Air, node: str, technology: str) -> list[dict[str, Any]]:
+    (radio,) = (each for each in air.ingest.document()["radios"] if each["node"] == node)
+    (interface,) = (each for each in radio["interfaces"] if each["technology"] == technology)
+    found: list[dict[str, Any]] = interface["neighbours"]
+    return found
+
+
 def test_strangers_are_shown(air: Air) -> None:
     air.heard["c", "wifi"]["02:99:00:00:00:01"] = (50.0, 50.0)
     air.slot()

@@ -16,6 +16,7 @@ from hyroads.controller.core.netfile import load_text, parse, to_document
 from hyroads.controller.core.network import WIRED, Place
 from hyroads.controller.core.services.clients import seen
 from hyroads.controller.model.state import TopologyContext, client_placed, initial
+from hyroads.controller.runtime.address_book import AddressBook
 from hyroads.controller.runtime.persistence import Saved, Store, to_save
 from hyroads.controller.services.clients.declared import interfaces_of, saved_places
 from hyroads.controller.services.clients.directory import MAX_PREFERENCES, ClientDirectory
@@ -48,6 +49,7 @@ class Controller:
     def __init__(self, context: TopologyContext) -> None:
         self.state, self.switches = initial(context), {}
         self.context, self.writes = context, 0
+        self.addresses = AddressBook(context.addresses)
         self.saver = instant_saver(self._write)[0]
 
     def _write(self) -> None:
@@ -96,7 +98,7 @@ class Lab:
             self.service,
             steering,
             self.controller,
-            interfaces_of(self.context),
+            interfaces_of(self.context, self.context.addresses),
             MultihomedClients(["laptop"], lambda *_: None, clock, clock),
             managers=self.managers,
             check_manager=self.check,

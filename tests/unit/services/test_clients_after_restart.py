@@ -19,6 +19,7 @@ from hyroads.controller.core.services.clients import are_all_told
 from hyroads.controller.model.state import State, TopologyContext, initial
 from hyroads.controller.ofp.diff import as_installed
 from hyroads.controller.ofp.hosts import Here, There, host_rules
+from hyroads.controller.runtime.address_book import AddressBook
 from hyroads.controller.services.clients.locations import ClientService
 from hyroads.controller.settings.clients import AccessSettings
 from hyroads.controller.switches.host_layer import HostLayer
@@ -106,6 +107,7 @@ class Connected:
     def __init__(self) -> None:
         self.switches: dict[str, Any] = {}
         self.state: State = initial(CONTEXT, [])
+        self.addresses = AddressBook(CONTEXT.addresses)
 
     def wake(self) -> None: ...
 

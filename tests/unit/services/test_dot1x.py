@@ -22,6 +22,7 @@ from hyroads.controller.ofp.intents import AccessPort
 from hyroads.controller.ofp.pipeline import ETH_TYPE_EAPOL, Priority, Table
 from hyroads.controller.ofp.port_meters import metered_access_port
 from hyroads.controller.ofp.rules import port_rules
+from hyroads.controller.runtime.address_book import AddressBook
 from hyroads.controller.services.clients.locations import REFUSED_FOR_S, ClientService
 from hyroads.controller.services.steering.stations import Steering
 from hyroads.controller.settings.clients import AccessSettings
@@ -219,6 +220,7 @@ class Controller:
 
     def __init__(self, context: TopologyContext) -> None:
         self.context, self.state, self.switches = context, initial(context), {}
+        self.addresses = AddressBook(context.addresses)
         self.faults: list[tuple[str, str]] = []
 
     def place_client(self, client: str, place: Place) -> None:

@@ -12,6 +12,7 @@ import pytest
 from hyroads.controller.core.addressing import Addressing
 from hyroads.controller.core.checking import Place, Problems
 from hyroads.controller.core.errors import ConfigError, OpenFlowError
+from hyroads.controller.core.interface_addresses import InterfaceAddresses
 from hyroads.controller.core.mptcp_connections import PENDING_S, REORDER_S, Outcome, Reason
 from hyroads.controller.core.netfile import load_text
 from hyroads.controller.core.services.client_tables import Address, Clients
@@ -24,6 +25,7 @@ from hyroads.controller.ofp.match import Match
 from hyroads.controller.ofp.pipeline import Priority, Table
 from hyroads.controller.ofp.readback import cookie_of_packet_in
 from hyroads.controller.ofp.rule import Rule
+from hyroads.controller.runtime.address_book import AddressBook
 from hyroads.controller.services import mptcp as service_module
 from hyroads.controller.services.mptcp import EVENTS_BURST, LEFT_OUT_S, MAX_LEFT_OUT, REFUSED_EVERY_S, MptcpService
 from hyroads.controller.settings.mptcp import MptcpSettings, parse_mptcp
@@ -68,6 +70,7 @@ class World:
             self.switches[node] = SimpleNamespace(node=node, ports={f"{node}-host": 1, f"{node}-wifi": 2}, access=layer)
         port: Any = SimpleNamespace(
             context=SimpleNamespace(addressing=ADDRESSING, network=NETWORK),
+            addresses=AddressBook(InterfaceAddresses.of(NETWORK, ADDRESSING)),
             switches=self.switches,
             events=SimpleNamespace(publish=lambda kind, document: self.events.append((kind, document))),
         )
