@@ -48,11 +48,11 @@ class NodeSchema(Schema):
     """A node with its switch, agent and host."""
 
     id = fields.String(**required())
-    role = fields.String(**required(validate=validate.OneOf(["gateway", "ap", "client", "switch"])))
+    role = fields.String(**required(validate=validate.OneOf(["gateway", "ap", "client", "switch", "foreign"])))
     position_m = fields.List(fields.Float(), **required(allow_none=True))
     switch = fields.Nested(SwitchSchema, **required(allow_none=True))
     agent = fields.Nested(AgentSchema, **required(allow_none=True))
-    host = fields.Nested(HostSchema, **required())
+    host = fields.Nested(HostSchema, **required("null: a node of another owner", allow_none=True))
 
 
 class EstimateSchema(Schema):

@@ -2,15 +2,19 @@
 links. Pure; time is an argument.
 
 It sends topology discoveries on each interface, answers queries about this access point, and queries each neighbour for
-its interfaces and for capacity and idle time of its links (clauses 8.2 and 8.4). It relays nothing: an access point of
-this project forwards by rules of the controller, and is no bridge of IEEE 1905.1.
+its interfaces and for capacity and idle time of its links (clauses 8.2 and 8.4). When a neighbour comes or goes it
+sends a topology notification, and it relays each relayed multicast message once to its other interfaces (clause 7.2),
+both at a bounded rate.
 """
 
 from __future__ import annotations
 
 import math
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+
+from hyroads.controller.core.token_bucket import TokenBucket
 
 from .ieee1905 import (
     ETHERTYPE,
@@ -18,6 +22,7 @@ from .ieee1905 import (
     LINK_METRIC_QUERY,
     LINK_METRIC_RESPONSE,
     TOPOLOGY_DISCOVERY,
+    TOPOLOGY_NOTIFICATION,
     TOPOLOGY_QUERY,
     TOPOLOGY_RESPONSE,
     Joiner,
@@ -44,10 +49,18 @@ TOPOLOGY_S = 60.0
 METRICS_S = 5.0
 FORGET_S = 3 * DISCOVERY_S
 """A neighbour that has sent nothing for this long is gone: it missed three of its own greetings."""
+METRICS_FORGET_S = 3 * METRICS_S
+"""What a neighbour said of its links counts for this long: busy times are of no use later."""
+NOTIFY_EVERY_S = 1.0
+RELAYS_PER_S = 20.0
+MAX_SEEN = 256
+SEEN_S = 60.0
+"""A relayed message that comes again within this time is passed over; the last ``MAX_SEEN`` are remembered."""
 MAX_PEERS = 256
 MAX_LINKS_OF_PEER = 64
 MAX_INTERFACES_OF_PEER = 32
 ANSWERS_PER_S = 20.0
+"""At most, so that queries do not make this access point flood its media."""
 LINKS_PER_TLV = 32
 UNKNOWN_PHY_MBPS = 0xFFFF
 _ETHERNET_BYTES = 14
@@ -119,6 +132,8 @@ class _Peer:
     topology_due_s: float
     metrics_due_s: float
     links: dict[tuple[str, str], DeviceLink] = field(default_factory=dict)
+    asked_s: float = -math.inf
+    """When a topology query was sent to it last."""
 
 
 class AlEntity:
@@ -138,8 +153,12 @@ class AlEntity:
         self._peers: dict[str, _Peer] = {}
         self._number = 0
         self._discovery_due_s = now_s
-        self._answers = ANSWERS_PER_S
-        self._answers_s = now_s
+        self._answers = TokenBucket(ANSWERS_PER_S, ANSWERS_PER_S)
+        self._relays = TokenBucket(RELAYS_PER_S, RELAYS_PER_S)
+        self._seen: OrderedDict[tuple[str, int, int], float] = OrderedDict()
+        """Relayed messages by origin, type and number, and when each came first."""
+        self._notify_due_s = math.inf
+        self._notified_s = -math.inf
 
     def add(self, interface: OwnInterface, now_s: float) -> None:
         """An interface is there, or is back with perhaps another address; greetings leave by all at once."""
@@ -154,26 +173,33 @@ class AlEntity:
     def due_s(self) -> float:
         """When :meth:`due` has something to send next."""
         peers = (min(p.topology_due_s, p.metrics_due_s) for p in self._peers.values())
-        return min([self._discovery_due_s, *peers])
+        return min([self._discovery_due_s, self._notify_due_s, *peers])
 
     def due(self, now_s: float) -> list[Frame]:
         """The greetings and questions whose time has come; neighbours that are silent are forgotten."""
         gone = [al for al, peer in self._peers.items() if now_s - peer.device.heard_s > FORGET_S]
         for al in gone:
             del self._peers[al]
+            self._neighbours_changed(now_s)
         frames: list[Frame] = []
         if now_s >= self._discovery_due_s:
             self._discovery_due_s = now_s + DISCOVERY_S
             for own in self._interfaces.values():
                 greeting = (AlAddress(self.al), SendingInterface(own.mac))
-                frames += self._frames(own.name, GROUP, TOPOLOGY_DISCOVERY, greeting)
+                frames += self._frames(own.name, GROUP, Message(TOPOLOGY_DISCOVERY, self._next(), greeting))
+        if now_s >= self._notify_due_s:
+            self._notify_due_s, self._notified_s = math.inf, now_s
+            news = Message(TOPOLOGY_NOTIFICATION, self._next(), (AlAddress(self.al),), is_relayed=True)
+            frames += (each for name in self._interfaces for each in self._frames(name, GROUP, news))
         for al, peer in self._peers.items():
             if now_s >= peer.topology_due_s:
-                peer.topology_due_s = now_s + TOPOLOGY_S
-                frames += self._frames(peer.device.hearings[-1].own, al, TOPOLOGY_QUERY, ())
+                peer.topology_due_s, peer.asked_s = now_s + TOPOLOGY_S, now_s
+                frames += self._frames(peer.device.hearings[-1].own, al, Message(TOPOLOGY_QUERY, self._next()))
             if now_s >= peer.metrics_due_s:
                 peer.metrics_due_s = now_s + METRICS_S
-                frames += self._frames(peer.device.hearings[-1].own, al, LINK_METRIC_QUERY, (MetricQuery(None),))
+                query = Message(LINK_METRIC_QUERY, self._next(), (MetricQuery(None),))
+                frames += self._frames(peer.device.hearings[-1].own, al, query)
+                self._forget_metrics(peer, now_s)
         return frames
 
     def received(self, interface: str, frame: bytes, now_s: float) -> list[Frame]:
@@ -188,18 +214,56 @@ class AlEntity:
         if own is None or destination not in (GROUP, self.al, own.mac) or source in (own.mac, self.al):
             return []
         message = self._joiner.received(source, frame[_ETHERNET_BYTES:], now_s)
-        return [] if message is None else self._handled(interface, source, message, now_s)
+        if message is None or (message.is_relayed and not self._is_first(source, message, now_s)):
+            return []
+        frames = self._handled(interface, source, message, now_s)
+        return frames + (self._relayed(interface, message, now_s) if message.is_relayed else [])
+
+    def _is_first(self, source: str, message: Message, now_s: float) -> bool:
+        """Whether a relayed message did not come before, by whichever way; own ones that come back did."""
+        origin = _origin(message) or source
+        while self._seen and next(iter(self._seen.values())) < now_s - SEEN_S:
+            self._seen.popitem(last=False)
+        key = (origin, message.kind, message.number)
+        if origin == self.al or key in self._seen:
+            return False
+        if len(self._seen) >= MAX_SEEN:
+            self._seen.popitem(last=False)
+        self._seen[key] = now_s
+        return True
+
+    def _relayed(self, interface: str, message: Message, now_s: float) -> list[Frame]:
+        """A message for all other interfaces, at most 20 messages a second."""
+        if not self._relays.take(now_s):
+            return []
+        onward = (name for name in self._interfaces if name != interface)
+        return [each for name in onward for each in self._frames(name, GROUP, message)]
 
     def _handled(self, interface: str, source: str, message: Message, now_s: float) -> list[Frame]:
         if message.kind == TOPOLOGY_DISCOVERY:
             self._discovered(interface, message, now_s)
         elif message.kind in (TOPOLOGY_RESPONSE, LINK_METRIC_RESPONSE):
             self._answered(source, message, now_s)
-        elif message.kind == TOPOLOGY_QUERY and self._may_answer(now_s):
-            return self._frames(interface, source, TOPOLOGY_RESPONSE, self._topology(), message.number)
-        elif message.kind == LINK_METRIC_QUERY and self._may_answer(now_s):
-            return self._frames(interface, source, LINK_METRIC_RESPONSE, self._metrics(message), message.number)
+        elif message.kind == TOPOLOGY_NOTIFICATION:
+            self._notified(message, now_s)
+        elif message.kind == TOPOLOGY_QUERY and self._answers.take(now_s):
+            answer = Message(TOPOLOGY_RESPONSE, message.number, self._topology())
+            return self._frames(interface, source, answer)
+        elif message.kind == LINK_METRIC_QUERY and self._answers.take(now_s):
+            answer = Message(LINK_METRIC_RESPONSE, message.number, self._metrics(message))
+            return self._frames(interface, source, answer)
         return []
+
+    def _notified(self, message: Message, now_s: float) -> None:
+        """The neighbours of a neighbour changed: ask it soon, at most once a second."""
+        peer = self._peers.get(_origin(message) or "")
+        if peer is not None:
+            soon_s = max(now_s, peer.asked_s + NOTIFY_EVERY_S)
+            peer.topology_due_s = min(peer.topology_due_s, soon_s)
+            peer.metrics_due_s = min(peer.metrics_due_s, peer.topology_due_s)
+
+    def _neighbours_changed(self, now_s: float) -> None:
+        self._notify_due_s = min(self._notify_due_s, max(now_s, self._notified_s + NOTIFY_EVERY_S))
 
     def _discovered(self, interface: str, message: Message, now_s: float) -> None:
         al = next((tlv.al for tlv in message.tlvs if isinstance(tlv, AlAddress)), None)
@@ -216,6 +280,7 @@ class AlEntity:
             raise MessageError(f"IEEE 1905.1: more than {MAX_PEERS} neighbours; further ones are passed over")
         else:
             self._peers[al] = _Peer(Device(al, (hearing,), now_s), now_s, now_s)
+            self._neighbours_changed(now_s)
 
     def _answered(self, source: str, message: Message, now_s: float) -> None:
         """Takes in what a neighbour says of itself; what it says of other devices is passed over."""
@@ -232,7 +297,7 @@ class AlEntity:
                     self._measured(peer, tlv, now_s)
 
     def _measured(self, peer: _Peer, metrics: TransmitterMetrics, now_s: float) -> None:
-        peer.links = {key: link for key, link in peer.links.items() if now_s - link.measured_s <= FORGET_S}
+        self._forget_metrics(peer, now_s)
         for each in metrics.links:
             key = each.interface, each.neighbour_interface
             if key in peer.links or len(peer.links) < MAX_LINKS_OF_PEER:
@@ -247,6 +312,14 @@ class AlEntity:
                     now_s,
                 )
         peer.device = replace(peer.device, links=tuple(peer.links.values()), heard_s=now_s)
+
+    @staticmethod
+    def _forget_metrics(peer: _Peer, now_s: float) -> None:
+        old = [key for key, link in peer.links.items() if now_s - link.measured_s > METRICS_FORGET_S]
+        for key in old:
+            del peer.links[key]
+        if old:
+            peer.device = replace(peer.device, links=tuple(peer.links.values()))
 
     def _topology(self) -> tuple[Tlv, ...]:
         mine = tuple(LocalInterface(own.mac, own.media_type) for own in self._interfaces.values())
@@ -286,24 +359,20 @@ class AlEntity:
             phy_mbps=UNKNOWN_PHY_MBPS,
         )
 
-    def _may_answer(self, now_s: float) -> bool:
-        """At most 20 answers a second: queries must not make this access point flood its media."""
-        self._answers = min(ANSWERS_PER_S, self._answers + (now_s - self._answers_s) * ANSWERS_PER_S)
-        self._answers_s = now_s
-        if self._answers < 1:
-            return False
-        self._answers -= 1
-        return True
+    def _next(self) -> int:
+        """The number of a message that is no answer; an answer has that of its question."""
+        self._number = (self._number + 1) & 0xFFFF
+        return self._number
 
-    def _frames(
-        self, interface: str, destination: str, kind: int, tlvs: tuple[Tlv, ...], number: int | None = None
-    ) -> list[Frame]:
-        """The frames of a message; an answer has the ``number`` of its question."""
-        if number is None:
-            self._number = number = (self._number + 1) & 0xFFFF
+    def _frames(self, interface: str, destination: str, message: Message) -> list[Frame]:
         head = mac_bytes(destination) + mac_bytes(self._interfaces[interface].mac) + ETHERTYPE.to_bytes(2, "big")
-        payloads = write_message(Message(kind, number, tlvs))
+        payloads = write_message(message)
         return [Frame(interface, (head + payload).ljust(60, b"\0")) for payload in payloads]
+
+
+def _origin(message: Message) -> str | None:
+    """The AL address of the device that a message comes from, as it says."""
+    return next((tlv.al for tlv in message.tlvs if isinstance(tlv, AlAddress)), None)
 
 
 def _parts(items: Sequence[tuple[str, bool]], size: int) -> Iterator[Sequence[tuple[str, bool]]]:

@@ -152,7 +152,8 @@ class NetworkDocuments:
         capacities = tuple(link.capacity_mbps for link in event_loop.live.loop.state.network.links)
         agents = [(node, event_loop.agents.get(node)) for node in self._declared.nodes]
         revisions = tuple((node, link.acked and link.acked.revision) for node, link in agents if link)
-        others = hash((capacities, revisions, frozenset(event_loop.switches)))
+        foreign = tuple((link["id"], link["capacity_mbps"]) for link in self.foreign_topology()[1])
+        others = hash((capacities, revisions, frozenset(event_loop.switches), foreign))
         return f"{self._started}-{event_loop.state.version}-{others & 0xFFFF_FFFF:08x}"
 
     @property
@@ -160,15 +161,19 @@ class NetworkDocuments:
         return self.event_loop.declared
 
     def topology(self) -> Document:
-        """Nodes and links."""
-        network = self._declared
+        """Nodes and links, with neighbours of other owners."""
+        network, (nodes, links) = self._declared, self.foreign_topology()
         return {
             "name": network.name or self.network_name,
             "version": self.event_loop.state.version,
-            "nodes": self.nodes(),
-            "links": self.links(),
+            "nodes": self.nodes() + nodes,
+            "links": self.links() + links,
             "technologies": list(network.technologies),
         }
+
+    def foreign_topology(self) -> tuple[list[Document], list[Document]]:
+        """Nodes of other owners that access points hear, and their links."""
+        return [], []
 
     def nodes(self) -> list[Document]:
         """All nodes, in the order of the network file."""

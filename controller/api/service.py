@@ -55,6 +55,10 @@ class ControllerService(NetworkDocuments):
         network = NetworkMetrics(self.event_loop, self.ingest, self.distinct_domains, self.traffic)
         self._metrics = Exposition("controller", version(), [network.collect], self.requests)
 
+    def foreign_topology(self) -> tuple[list[Document], list[Document]]:
+        """Nodes of other owners that access points hear by IEEE 1905.1, and their links."""
+        return ([], []) if self.ingest is None else self.ingest.foreign.topology()
+
     # -- flows
 
     def flow_ids(self) -> Sequence[str]:

@@ -111,7 +111,9 @@ class TelemetryIngest:
         self._said = _Said(len(interfaces))
         self.snmp = SnmpTable(interfaces)
         self.ports = PortWatch(addressing)
-        self.foreign = ForeignDevices()
+        self.foreign = ForeignDevices(addressing.interface_name)
+        self._busy_s = np.full(len(interfaces), -np.inf)
+        """By place of an interface: when its own busy share was measured last."""
         self._sensing = CarrierSensingRegistry(context, self.radios.interfaces)
         self._sessions: dict[str, RadioSession] = {}
         self._disagreed: dict[Interface, int] = {}
@@ -201,10 +203,24 @@ class TelemetryIngest:
         for table in polled:
             if table.busy is not None:
                 shares[self.radios.place_of[table.interface]] = table.busy
+        self._add_foreign(shares, now_s)
         busy = BusyShares(fresh.interfaces, shares)
         self._sensing.observed(busy)
         self._sensing.update(now_s - late_s)
         return Measurements(samples, busy, late_s=late_s)
+
+    def _add_foreign(self, shares: FloatArray, now_s: float) -> None:
+        """Where an access point measures no busy share, what devices of other owners say of that medium counts, and
+        where it has only counters, which miss them, the greater of both. Where it measures the medium, their airtime is
+        part of that, and what they say does not count.
+        """
+        self._busy_s[~np.isnan(shares)] = now_s
+        for interface, share in self.foreign.busy().items():
+            at = self.radios.place_of[interface]
+            if now_s - self._busy_s[at] > FRESH_S:
+                shares[at] = share
+            elif self.radios.busy_source(interface) == "counters":
+                shares[at] = np.maximum(shares[at], share)
 
     def heard(self) -> Heard:
         """Who hears whom."""

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from hyroads.controller.agents.al_devices import AlDevice, AlDevices, AlLink, HeardInterface
 from hyroads.controller.agents.protocol import Hello
 from hyroads.controller.agents.telemetry import PowerLineEnd, RadioInterface, RadioNeighbour, RadioReport
 from hyroads.controller.control.telemetry import TelemetryIngest
@@ -44,6 +45,7 @@ class Air:
 
     document: dict[str, Any] = field(default_factory=lambda: DISCOVER)
     now_s: float = 100.0
+    busy_source: str = ""
 
     def __post_init__(self) -> None:
         self.context = TopologyContext.of(parse(self.document, "x", measured=True))
@@ -81,6 +83,7 @@ class Air:
                     busy,
                     active,
                     tuple(self._row(interface[1], *row, last_heard_ms) for row in rows.items()),
+                    busy_source=self.busy_source,
                 )
 
     def _row(
@@ -274,6 +277,36 @@ def test_adapter_of_an_interface_with_a_factory_address_is_found(air: Air) -> No
     slot("b")
     assert slot("b")["a-b-plc"] == 12.0
     assert [(row["node"], row["mac"]) for row in neighbours_of(air, "a", "plc")] == [("b", FACTORY)]
+
+
+def test_busy_time_of_other_owners_counts_only_where_none_is_measured(air: Air) -> None:
+    name, mac = air.context.addressing.interface_name["a", "plc"], "00:00:00:00:00:98"
+    link = AlLink(mac, "42:00:00:00:00:01", "00:00:00:00:00:01", 0x0201, 90.0, 0.6)
+    device = AlDevice("42:00:00:00:00:99", (HeardInterface(name, mac),), (link,))
+
+    def say() -> None:
+        air.ingest.radio_devices(air.sessions["a"], AlDevices("42:00:00:00:00:01", (device,)))
+
+    say()
+    air.busy["a", "plc"] = 0.2
+    for _ in range(3):
+        measured = air.slot()
+    assert measured.busy["a", "plc"] == pytest.approx(0.2)
+    # The adapter is not read any more.
+    rows = air.heard.pop(("a", "plc"))
+    for _ in range(40):
+        measured = air.slot()
+    assert measured.busy["a", "plc"] == pytest.approx(0.6)
+    air.ingest.radio_devices(air.sessions["a"], AlDevices("42:00:00:00:00:01", ()))
+    assert ("a", "plc") not in air.slot().busy
+    # A device of another owner can say neither less nor more than what is measured; counters miss its traffic.
+    air.heard["a", "plc"] = rows
+    say()
+    for source, busy in (("sniffer", 0.2), ("counters", 0.6), ("", 0.2)):
+        air.busy_source = source
+        for _ in range(3):
+            measured = air.slot()
+        assert measured.busy["a", "plc"] == pytest.approx(busy)
 
 
 def neighbours_of(air: Air, node: str, technology: str) -> list[dict[str, Any]]:

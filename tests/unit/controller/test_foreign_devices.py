@@ -11,8 +11,10 @@ from hyroads.controller.agents.al_devices import parse_al_devices
 from hyroads.controller.agents.protocol import ProtocolError
 from hyroads.controller.control.foreign_devices import ForeignDevices
 from hyroads.rest.measurement_schemas import DeviceSchema
+from hyroads.rest.network import LinkSchema, NodeSchema
 
 OWN_A, OWN_B, FOREIGN = "42:00:00:00:00:0a", "42:00:00:00:00:0b", "42:00:00:00:00:99"
+NAMES = {("a", "plc"): "eth1", ("a", "wifi"): "wlan0", ("b", "plc"): "eth1"}
 MAC, PEER = "00:00:00:00:00:98", "00:00:00:00:00:01"
 
 
@@ -27,7 +29,7 @@ def message(al: str, *devices: dict[str, object]) -> dict[str, object]:
 
 
 def test_foreign_device_is_shown_with_the_access_points_that_hear_it():
-    found = ForeignDevices()
+    found = ForeignDevices(NAMES)
     found.report("a", parse_al_devices(message(OWN_A, device(), device(OWN_B))))
     found.report("b", parse_al_devices(message(OWN_B, device(capacity_mbps=80), device(OWN_A))))
     (shown,) = found.document()
@@ -41,13 +43,45 @@ def test_foreign_device_is_shown_with_the_access_points_that_hear_it():
 
 
 def test_device_goes_with_the_last_access_point_that_hears_it():
-    found = ForeignDevices()
+    found = ForeignDevices(NAMES)
     for node, al in (("a", OWN_A), ("b", OWN_B)):
         found.report(node, parse_al_devices(message(al, device())))
     found.down("a")
     assert [entry["node"] for entry in found.document()[0]["heard_by"]] == ["b"]
     found.report("b", parse_al_devices(message(OWN_B)))
     assert found.document() == []
+
+
+def test_foreign_nodes_and_links_are_in_the_topology():
+    found = ForeignDevices(NAMES)
+    further = {**device("42:00:00:00:00:9a"), "heard": [{"interface": "wlan0", "mac": PEER}]}
+    further["links"] = [{**further["links"][0], "mac": PEER, "to_al": to} for to in (FOREIGN, "42:00:00:00:00:77")]
+    found.report("a", parse_al_devices(message(OWN_A, device(), further, device(OWN_B))))
+    found.report("b", parse_al_devices(message(OWN_B, device())))
+    nodes, links = found.topology()
+    assert [node["id"] for node in nodes] == [FOREIGN, "42:00:00:00:00:9a"]
+    assert all(node["role"] == "foreign" and node["switch"] is None for node in nodes)
+    # One device says something of a third one that no access point hears: that is left out.
+    assert [(link["from"], link["to"], link["technology"]) for link in links] == [
+        (FOREIGN, "a", "plc"), ("42:00:00:00:00:9a", FOREIGN, "wifi"),
+    ]  # fmt: skip
+    assert (links[0]["capacity_mbps"], links[0]["busy_percent"]) == (90.0, pytest.approx(60.0))
+    for node, link in zip(nodes, links, strict=True):
+        assert NodeSchema().validate(node) == LinkSchema().validate(link) == {}
+
+
+def test_busy_time_is_of_the_medium_on_which_a_device_is_heard():
+    found = ForeignDevices(NAMES)
+    idle = {**device("42:00:00:00:00:9a"), "links": [{**device()["links"][0], "busy": 0.1}]}
+    found.report("a", parse_al_devices(message(OWN_A, device(), idle)))
+    assert found.busy() == {("a", "plc"): 0.6}
+    # Links of other interfaces of the device, and interfaces that the network does not have, say nothing.
+    elsewhere = {**device(), "heard": [{"interface": "wlan0", "mac": PEER}, {"interface": "eth7", "mac": MAC}]}
+    found.report("a", parse_al_devices(message(OWN_A, elsewhere)))
+    assert found.busy() == {}
+    found.report("a", parse_al_devices(message(OWN_A, device())))
+    found.down("a")
+    assert found.busy() == {}
 
 
 CHANGES = [

@@ -10,6 +10,7 @@ from hyroads.controller.access_point.ieee1905 import (
     LINK_METRIC_QUERY,
     LINK_METRIC_RESPONSE,
     TOPOLOGY_DISCOVERY,
+    TOPOLOGY_NOTIFICATION,
     TOPOLOGY_QUERY,
     TOPOLOGY_RESPONSE,
     Joiner,
@@ -21,6 +22,12 @@ from hyroads.controller.access_point.ieee1905_entity import (
     FORGET_S,
     MAX_LINKS_OF_PEER,
     MAX_PEERS,
+    MAX_SEEN,
+    METRICS_FORGET_S,
+    METRICS_S,
+    NOTIFY_EVERY_S,
+    RELAYS_PER_S,
+    TOPOLOGY_S,
     AlEntity,
     Frame,
     OwnInterface,
@@ -94,6 +101,8 @@ def test_new_neighbour_is_asked_for_topology_and_metrics():
     assert al.received("wlan0", greeting(), 1.0) == []
     asked = al.due(1.0)
     assert [(sent.interface, read(sent)[0], read(sent)[2].kind) for sent in asked] == [
+        ("wlan0", GROUP, TOPOLOGY_NOTIFICATION),
+        ("eth1", GROUP, TOPOLOGY_NOTIFICATION),
         ("wlan0", OTHER, TOPOLOGY_QUERY),
         ("wlan0", OTHER, LINK_METRIC_QUERY),
     ]
@@ -238,3 +247,91 @@ def test_two_entities_hear_each_other_and_agree():
                 waiting += receiver.received(interface, sent.data, now_s)
     assert [(each.capacity_mbps, each.available_percent) for each in al.devices()[0].links] == [(60, 75)]
     assert [(each.capacity_mbps, each.available_percent) for each in other.devices()[0].links] == [(120, 25)]
+
+
+def notification(al: str = OTHER, number: int = 5, *, is_relayed: bool = True) -> bytes:
+    return frame(GROUP, OTHER_WIFI, Message(TOPOLOGY_NOTIFICATION, number, (AlAddress(al),), is_relayed))
+
+
+def kinds(frames: list[Frame]) -> list[int]:
+    return [read(sent)[2].kind for sent in frames]
+
+
+def test_notifies_when_a_neighbour_comes_or_goes_at_most_once_a_second():
+    al = entity()
+    al.due(0.0)
+    al.received("wlan0", greeting(), 1.0)
+    news = [sent for sent in al.due(1.0) if read(sent)[2].kind == TOPOLOGY_NOTIFICATION]
+    assert [sent.interface for sent in news] == ["wlan0", "eth1"]
+    first, second = (read(sent)[2] for sent in news)
+    assert first == second and first.is_relayed and first.tlvs == (AlAddress(AL),)
+    for number in range(2, 30):
+        al.received("wlan0", greeting(f"42:00:00:00:01:{number:02x}"), 1.0 + number / 100)
+        assert TOPOLOGY_NOTIFICATION not in kinds(al.due(1.0 + number / 100))
+    assert al.due_s <= 1.0 + NOTIFY_EVERY_S
+    assert kinds(al.due(1.0 + NOTIFY_EVERY_S)).count(TOPOLOGY_NOTIFICATION) == 2
+    gone_s = 2.0 + FORGET_S
+    assert kinds(al.due(gone_s)).count(TOPOLOGY_NOTIFICATION) == 2 and al.devices() == ()
+
+
+def test_queries_a_neighbour_that_notifies_at_most_once_a_second():
+    al = entity()
+    al.due(0.0)
+    al.received("wlan0", greeting(), 1.0)
+    al.due(1.0)
+    queries = 0
+    for number in range(100):
+        now_s = 2.0 + number / 50
+        al.received("wlan0", notification(number=number), now_s)
+        queries += kinds(al.due(now_s)).count(TOPOLOGY_QUERY)
+    assert queries in {2, 3}
+    # One more query for the last ones; without notifications one a minute.
+    assert TOPOLOGY_QUERY in kinds(al.due(5.0))
+    assert TOPOLOGY_QUERY not in kinds(al.due(4.9 + TOPOLOGY_S))
+    assert TOPOLOGY_QUERY in kinds(al.due(5.0 + TOPOLOGY_S))
+
+
+def test_relays_each_relayed_message_once_to_the_other_interfaces():
+    al = entity()
+    (sent,) = al.received("wlan0", notification(), 1.0)
+    assert (sent.interface, *read(sent)[:2]) == ("eth1", GROUP, PLC)
+    assert read(sent)[2] == Message(TOPOLOGY_NOTIFICATION, 5, (AlAddress(OTHER),), is_relayed=True)
+    # It comes back by another way, and own messages do too.
+    assert al.received("eth1", notification(), 1.1) == []
+    assert al.received("eth1", notification(AL, 9), 1.2) == []
+    assert al.received("wlan0", notification(number=6, is_relayed=False), 1.3) == []
+    assert len(al.received("wlan0", notification(number=7), 1.4)) == 1
+
+
+def test_relays_are_bounded_in_rate_and_memory():
+    al = entity()
+    sent = [al.received("wlan0", notification(number=number), 1.0) for number in range(4 * MAX_SEEN)]
+    assert sum(map(len, sent)) == RELAYS_PER_S
+    assert len(al._seen) <= MAX_SEEN
+    assert len(al.received("wlan0", notification(number=60_000), 2.0)) == 1
+
+
+def test_a_ring_of_entities_relays_a_message_once_each():
+    ring = [AlEntity(f"42:00:00:00:00:{n:02x}", (OwnInterface("left", f"00:00:00:00:01:{n:02x}", 1),
+            OwnInterface("right", f"00:00:00:00:02:{n:02x}", 1)), lambda interface, mac: None, 0.0)
+            for n in range(4)]  # fmt: skip
+    waiting, sent = [(0, "left", notification())], 0
+    while waiting:
+        at, interface, data = waiting.pop()
+        for each in ring[at].received(interface, data, 1.0):
+            sent += 1
+            beside = (at + (1 if each.interface == "right" else -1)) % 4
+            waiting.append((beside, "left" if each.interface == "right" else "right", each.data))
+    assert sent == len(ring)
+
+
+def test_metrics_that_are_not_repeated_are_forgotten():
+    al = entity()
+    al.received("wlan0", greeting(), 1.0)
+    al.received("wlan0", frame(WIFI, OTHER_WIFI, metrics(link(90, 40))), 2.0)
+    al.due(2.0)
+    assert len(al.devices()[0].links) == 1
+    al.due(2.0 + METRICS_FORGET_S)
+    assert len(al.devices()[0].links) == 1
+    al.due(2.0 + METRICS_FORGET_S + METRICS_S)
+    assert al.devices()[0].links == ()
