@@ -154,3 +154,54 @@ def test_who_is_told_of_no_time_waits_for_nothing():
     draining = Constrained((A, B), (A,), waits=(A, B), hold_s=2.0)
     closed = next_step(draining, DesiredState((A,), (A,)))
     assert closed == Constrained((A,), (A,)) and reached(closed, DesiredState((A,), (A,)))
+
+
+constraints = st.builds(
+    lambda known, carry, copies, waits: Constrained(known, carry, copies, waits, 2.0 if waits else 0.0),
+    places, places, st.booleans(), st.lists(st.sampled_from([A, B, P]), unique=True).map(tuple),
+)  # fmt: skip
+PLACE_OF = {BY_A: A, BY_B: B, BY_P: P}
+
+
+@given(end=constraints, live=st.lists(st.sampled_from([BY_A, BY_B, BY_P]), unique=True, min_size=1), up=st.booleans())
+def test_paths_are_used_as_their_places_say(end, live, up):
+    """Of paths by one place each; the flow goes to the client, or comes from it."""
+    paths = [tuple(f"{link}~" for link in reversed(path)) if up else path for path in live]
+    use = Use.of(NETWORK, paths, Ends(source=end) if up else Ends(target=end))
+    carry = tuple(i for i, path in enumerate(live) if PLACE_OF[path] in end.carry)
+    waits = tuple(i for i, path in enumerate(live) if PLACE_OF[path] in end.waits)
+    assert use.carry == (carry or tuple(range(len(live)))), "all, if none of those is live"
+    assert (use.copies, use.waits, use.legs) == (end.copies, waits, ())
+    assert use.hold_ms == (2000 if waits else 0), "agents refuse a time to wait for nothing"
+    assert use.is_moving == (end.copies or bool(end.waits) or set(end.known) != set(end.carry))
+
+
+@given(first=st.none() | constraints, second=st.none() | constraints)
+def test_flow_is_constrained_as_both_ends_say(first, second):
+    ends, there = Ends(first, second), [end for end in (first, second) if end is not None]
+    assert bool(ends) == bool(there)
+    assert ends.copies == any(end.copies for end in there)
+    assert ends.is_moving == any(end.is_moving for end in there)
+    assert ends.hold_s == max((end.hold_s for end in there if end.waits), default=0.0)
+    assert not ends.is_of_paths
+    sides = [[None] if end is None else end.known for end in (first, second)]
+    assert ends.constraints() == [PathConstraint(a, b) for a in sides[0] for b in sides[1]]
+    # Of a path from a client to a client at these places.
+    for path, here, there_at in ((("ac~", "ga~", "gb", "bc"), A, B), (("bp~", "bc"), P, B)):
+        places_at = ((first, here), (second, there_at))
+        assert ends.carries(NETWORK, path) == all(end is None or at in end.carry for end, at in places_at)
+        assert ends.waits(NETWORK, path) == any(end is not None and at in end.waits for end, at in places_at)
+        for constraint in ends.constraints():
+            fits = constraint.first in (None, here) and constraint.last in (None, there_at)
+            assert constraint.has(NETWORK, path) == fits
+
+
+@pytest.mark.parametrize(
+    ("known", "carry", "copies", "waits", "moves"),
+    [
+        ((A,), (A,), False, (), False), ((A,), (A,), False, (A,), True), ((A,), (A,), True, (), True),
+        ((A, B), (A,), False, (), True), ((A, B), (B, A), False, (), False), ((A, B), (B,), True, (A,), True),
+    ],
+)  # fmt: skip
+def test_change_is_under_way_by_each_of_its_signs(known, carry, copies, waits, moves):
+    assert Constrained(known, carry, copies, waits, 1.0).is_moving is moves

@@ -5,10 +5,13 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from hyroads.controller.core.checking import Endpoint
 from hyroads.controller.ha.election import Beat, Identity, Owner, Role, Seen
-from hyroads.controller.ha.instance import STUCK_S, Changed, Heard, Instance
+from hyroads.controller.ha.instance import HEARD_S, STUCK_S, Changed, Heard, Instance
 from hyroads.controller.ha.peer_links import Security
+from hyroads.controller.ha.peers import Unconfirmed
 from hyroads.controller.settings.ha import HaSettings
 
 B, C = (Identity(name, f"{name}1") for name in "bc")
@@ -70,3 +73,30 @@ def test_sends_no_heartbeat_while_green_threads_are_stuck() -> None:
     one.is_warm(True)
     beat = one._beat()
     assert beat is not None and beat.warm
+
+
+def test_word_of_the_leader_counts_while_it_leads_by_the_greatest_epoch_and_is_heard(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    one, now_s = instance(), [100.0]
+    monkeypatch.setattr("hyroads.controller.ha.instance._time", SimpleNamespace(monotonic=lambda: now_s[0]))
+
+    def says(who: Identity, role: Role, epoch: int, of: int) -> Unconfirmed | None:
+        one._heard(Beat(who, role, epoch))
+        one._waits(who.name, Unconfirmed(of, 9, frozenset({"switch a"})))
+        return one.leader_waits()
+
+    assert one.leader_waits() is None
+    assert says(C, Role.FOLLOWER, 3, 3) is None, "it does not lead"
+    assert says(B, Role.LEADER, 3, 2) is None, "said when it led before"
+    assert says(B, Role.LEADER, 3, 3) == Unconfirmed(3, 9, frozenset({"switch a"}))
+    one._election.etcd_read(Seen(20, Owner("b", "b1", 3, 5), 3, 4), now_s[0])
+    now_s[0] += HEARD_S - 0.01
+    assert one.leader_waits() == Unconfirmed(3, 9, frozenset({"switch a"})), "it still leads by etcd"
+    now_s[0] += 0.02
+    assert one.leader_waits() is None, "not heard for long"
+    assert says(B, Role.LEADER, 3, 3) is not None
+    one.epoch_seen(4)
+    assert one.leader_waits() is None, "a greater epoch was shown"
+    assert says(B, Role.LEADER, 3, 3) is None, "and b is deposed"
+    assert says(C, Role.LEADER, 4, 4) is not None

@@ -1,5 +1,7 @@
 """Handovers packet by packet: nothing lost, doubled or out of order; and managers under every order of events."""
 
+from dataclasses import replace
+
 import pytest
 from examples import examples, seeds
 from handover_sim import Settings, trip
@@ -12,6 +14,7 @@ from hyroads.controller.core.services.mobility import (
     Associated,
     Cancelled,
     Confirmed,
+    Handover,
     Left,
     Passed,
     Phase,
@@ -19,6 +22,9 @@ from hyroads.controller.core.services.mobility import (
     Request,
     Steady,
     Timings,
+    before,
+    noted,
+    settled,
 )
 from hyroads.plugins.mobility import bicast, hard, hoolock, vertical
 
@@ -153,7 +159,7 @@ events = st.one_of(
 def test_laws_in_any_order_of_events(manager, row):
     """Packets always have a way that is known; a place is left only after the other is associated; it ends."""
     state, now_s = manager.start(Request("h", "c", WIFI_A, WIFI_B, FLOWS), 0.0), 0.0
-    old_here, joined, wants = True, False, [manager.wanted(state)]
+    old_here, old_left, joined, wants = True, False, False, [manager.wanted(state)]
     for event in row:
         if isinstance(event, float):
             now_s += event
@@ -163,6 +169,7 @@ def test_laws_in_any_order_of_events(manager, row):
         else:
             after = manager.on(state, event, now_s)
             old_here &= event != Left(WIFI_A)
+            old_left |= event == Left(WIFI_A) and not state.is_over
             joined = (joined or event == Associated(WIFI_B)) and event != Left(WIFI_B)
         if state.is_over:
             assert after == state
@@ -172,6 +179,7 @@ def test_laws_in_any_order_of_events(manager, row):
             wants.append(wanted)
         assert set(wanted.carry) <= set(wanted.known)
         assert wanted.carry or not old_here  # without any place there is no way
+        assert not old_left or WIFI_A not in wanted.known, "a place that was left is used no more"
         if wanted.leave is not None:
             assert wanted.leave == WIFI_A and joined
         if WIFI_A not in wanted.carry and old_here and state.phase is not Phase.DONE:
@@ -182,3 +190,25 @@ def test_laws_in_any_order_of_events(manager, row):
         if not state.is_over:
             state = manager.tick(state, manager.due_s(state))
     assert state.is_over
+
+
+@pytest.mark.parametrize("flow", ["f", "g", "h"])
+@pytest.mark.parametrize("place", [WIFI_A, WIFI_B, PLC])
+def test_receivers_count_for_the_flows_and_places_of_the_handover_alone(flow: str, place: Place) -> None:
+    state = Handover(Request("h", "c", WIFI_A, WIFI_B, FLOWS), Phase.DRAINING, 1.0, passed=frozenset("g"))
+    passed = noted(state, Passed(flow, place))
+    assert passed.passed == {"g", *([flow] if flow in FLOWS and place == WIFI_A else [])}
+    arrived = noted(state, Arrived(flow, place))
+    assert arrived.arrived == set([flow] if flow in FLOWS and place == WIFI_B else [])
+    assert replace(passed, passed=state.passed) == replace(arrived, arrived=frozenset()) == state
+
+
+@pytest.mark.parametrize(
+    ("old", "gone", "places"), [(WIFI_A, False, (WIFI_A,)), (WIFI_A, True, ()), (WIFI_B, False, ()), (None, False, ())]
+)
+def test_old_place_counts_while_the_client_is_there(old: Place | None, gone: bool, places: tuple[Place, ...]) -> None:
+    state = Handover(Request("h", "c", old, WIFI_B, FLOWS), Phase.FAILED, 1.0, old_gone=gone)
+    assert state.old_places == before(state).known == before(state).carry == places
+    assert before(state).join == WIFI_B
+    assert settled(state).carry == (places or (WIFI_B,)), "where the client still is"
+    assert settled(state.enter(Phase.DONE, 2.0)).carry == (WIFI_B,)
