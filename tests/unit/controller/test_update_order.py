@@ -305,15 +305,32 @@ class Shuffled:
         elif kind == "leave":
             (self.agents if self.rng.random() < 0.5 else self.switches).pop(node, None)
         elif kind == "switch":
-            flows = [name for name in ("f1", "f2", "f3", "f4") if self.rng.random() < 0.5]
-            possible = frozenset(flows)
-            self.switches[node] = SwitchView(self.rng.random() < 0.7, possible, possible)
+            possible = frozenset(name for name in ("f1", "f2", "f3", "f4") if self.rng.random() < 0.5)
+            confirmed = frozenset(name for name in possible if self.rng.random() < 0.7)
+            self.switches[node] = SwitchView(self.rng.random() < 0.7, confirmed, possible)
+        elif kind == "one field":
+            self.change_one_field(node)
         elif kind == "settle":
             self.settle()
         else:
             known = [None, self.configs[node], self.orders.agents.get(node), AgentConfig(HELLO)]
             acked, sent = self.rng.choice(known), self.rng.choice(known) if self.rng.random() < 0.4 else None
             self.agents[node] = AgentView(acked, sent)
+
+    def change_one_field(self, node: str) -> None:
+        """Of one agent or switch one thing alone is another: a flow more or less, labels, what it runs or is sent."""
+        agent, switch, flow = (
+            self.agents.get(node),
+            self.switches.get(node),
+            {self.rng.choice(["f1", "f2", "f3", "f4"])},
+        )
+        if switch is not None and (agent is None or self.rng.random() < 0.6):
+            name = self.rng.choice(["possible", "possible", "confirmed", "ready"])
+            value = not switch.ready if name == "ready" else getattr(switch, name) ^ flow
+            self.switches[node] = replace(switch, **{name: value})
+        elif agent is not None:
+            config = self.rng.choice([None, self.configs[node], agent.acked, agent.sent, AgentConfig(HELLO)])
+            self.agents[node] = replace(agent, **{self.rng.choice(["acked", "sent"]): config})
 
     def settle(self) -> None:
         """All that is planned is in force, at nearly all nodes: the next change meets a network at rest."""
@@ -342,7 +359,9 @@ class Shuffled:
         return Views(dict(self.agents), dict(self.switches))
 
 
-KINDS = ("flow", "remove", "rates", "leave", "switch", "switch", "agent", "agent", "settle", "settle")
+KINDS = (
+    "flow", "remove", "rates", "leave", "switch", "agent", "agent", "settle", "settle", "one field", "one field",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("seed", range(60))
