@@ -94,7 +94,7 @@ class Joining:
             raise HyroadsError(f"{KEY} is there: this machine was set up by hand; remove it first")
 
     def _fresh(self, wanted: Wanted, pin: str | None, found: str, own_address: str) -> Record:
-        """A new identity, stored before anybody hears of it."""
+        """A new identity, stored before it is used."""
         if pin is not None and pin != found:
             raise WrongControllerError(f"{wanted.url}: wrong pin: the certificate there has the SHA-256 {found}")
         name = wanted.name or _usual_id(self._interfaces(own_address))

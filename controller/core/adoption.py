@@ -189,7 +189,7 @@ class Boxes:
     # -- the rest
 
     def at(self, now_s: float) -> Boxes:
-        """Without those that are silent for too long. A clock that was set back forgets nobody."""
+        """Without those that are silent for too long. A clock that was set back removes none."""
         old = [box.id for box in self if _is_over(box, now_s)]
         return self._without(*old) if old else self
 

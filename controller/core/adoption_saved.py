@@ -21,7 +21,7 @@ def saved_boxes(boxes: Boxes) -> list[dict[str, Any]]:
 
 
 def restored_boxes(documents: object, most_pending: int) -> tuple[Boxes, list[ConfigError]]:
-    """The boxes that were saved, and what is wrong with those that are left out."""
+    """The saved boxes, and the problems of those that are left out."""
     found: dict[str, Box] = {}
     left_out: list[ConfigError] = []
     for index, document in enumerate(documents[:MOST_SAVED] if isinstance(documents, list) else ()):

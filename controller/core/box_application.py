@@ -131,9 +131,9 @@ def chosen_ports(
 ) -> dict[str, str]:
     """The interface for each port of a node; ConfigError if one is missing, unknown, used twice, or the uplink.
 
-    ``wanted`` has the controller's name of the interface by port: each technology, and ``host``. What is not ``given``
-    is the interface of that name, else the only free one of the kind that is named as the technology. The access port
-    may stay without one; without a word it is the only free Ethernet interface.
+    ``wanted`` has the controller's name of the interface by port: each technology, and ``host``. A port that is not
+    ``given`` is the interface of that name, else the only free one of the kind that is named as the technology. The
+    access port may stay without one; without a word it is the only free Ethernet interface.
     """
     known = {each.name: each for each in interfaces}
     names = ", ".join(known) or "none"

@@ -97,7 +97,7 @@ def way_back(step: Step, before: Before | None, *, was_there: bool) -> Undo | No
 
 
 def check_again(record: Record, url: str, name: str | None, pin: str | None) -> None:
-    """HyroadsError if somebody joins again in another way than the record says: leave comes first."""
+    """HyroadsError if a second join differs from what the record says: leave comes first."""
     what = f"{record.node or record.id} at {record.url}"
     state = "has joined as" if record.phase is Phase.JOINED else "is joining as"
     wrong = [("controller", url, record.url), ("name", name, record.id), ("pin", pin, record.pin)]

@@ -96,7 +96,7 @@ class Run:
 
 @dataclass(frozen=True)
 class WriteFile:
-    """A file with a text; the way back is what was there before."""
+    """A file with a text; the way back is its earlier content."""
 
     path: str
     text: str = field(repr=False)
@@ -267,7 +267,7 @@ def _agent_steps(setup: Setup, agents: Listener, present: Present) -> list[Step]
     where = ",".join(f"{host}:{agents.port}" for host in setup.controllers)
     radio = f"--token-file {TOKENS['radio']}"
     defaults = (
-        "# Written by hyroads box join; hyroads box leave brings back what was here before.\n"
+        "# Written by hyroads box join; hyroads box leave restores the earlier content.\n"
         f"CONTROLLER={where}\nTOKEN_FILE={TOKENS['agent']}\n"
         f'EDGE_OPTIONS="{own}"\nAP_OPTIONS="{radio}{" " if own else ""}{own}"\n'
     )

@@ -195,7 +195,7 @@ def key_digest(request: str) -> str:
 
 
 def _requested_key(request: str) -> ec.EllipticCurvePublicKey:
-    """The key of a request that its owner has signed: an elliptic one, so that a stranger can't choose a costly one."""
+    """The key of a request that its owner has signed: of one elliptic curve, so that no costly key is accepted."""
     try:
         found = x509.load_pem_x509_csr(request.encode())
         key = found.public_key()

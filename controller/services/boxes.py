@@ -1,6 +1,6 @@
-"""The service of boxes: who waits to be adopted, and what an adopted box gets (docs/reference/boxes.md).
+"""The service of boxes: they wait to be adopted, and an adopted box gets its setup (docs/reference/boxes.md).
 
-What is decided is in ``core.adoption``; here certificates are made, changes saved, and those who wait are answered.
+The decisions are in ``core.adoption``. Here certificates are signed, changes saved, and waiting boxes answered.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ CONFIRM_S = 10.0
 POLL_S = 6.0
 """How long a box is kept waiting; a connection without a token ends after 10 s."""
 LOCAL = "local"
-"""Who adopts where no tokens are configured."""
+"""The owner of an adoption where no tokens are configured."""
 _CODE_LETTERS = "ABCDEFGHJKLMNPQRSTUVWXYZ23456789"
 _ERRORS: Mapping[Refusal, type[Exception]] = {
     Refusal.UNKNOWN: NotFoundError,
@@ -102,7 +102,7 @@ class BoxService:
     # -- the state file
 
     def restore(self, documents: object) -> list[ConfigError]:
-        """Take in the boxes of an earlier controller; what is wrong with those that are left out."""
+        """Take in the boxes of an earlier controller; returns the problems of those that are left out."""
         self.boxes, left_out = restored_boxes(documents, self.boxes.most_pending)
         return left_out
 

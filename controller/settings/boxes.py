@@ -54,7 +54,7 @@ def authority_of(boxes: BoxSettings, listeners: Mapping[str, TlsFiles | None], d
         try:
             is_ours = files is None or authority.has_signed(files.certificate)
         except (OSError, ValueError):
-            # What is wrong with the certificate itself is said where it is loaded.
+            # The code that loads this certificate reports the problem.
             continue
         if not is_ours:
             what = f"expected the authority that made the certificate of {place}: boxes trust no other"

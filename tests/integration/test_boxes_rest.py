@@ -1,4 +1,4 @@
-"""Boxes at the real controller over REST: who may apply, adoption, restarts, and bounds for strangers."""
+"""Boxes at the real controller over REST: applying, adoption, restarts, and bounds for strangers."""
 
 from __future__ import annotations
 

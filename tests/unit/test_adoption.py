@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from hashlib import sha256
@@ -325,6 +326,19 @@ def test_the_settings_of_boxes_are_checked_as_for_a_start(tmp_path: Path, capsys
     (mine / "ca.key").chmod(0o644)
     assert "0600" in said()
     assert [each.name for each in files_in({"boxes": {"authority": "mine"}})] == ["mine/ca.key"]
+
+
+def test_the_examples_of_the_how_to_are_valid(tmp_path: Path) -> None:
+    page = (TRIANGLE.parents[2] / "docs" / "how-to" / "access-point-debian.md").read_text()
+    settings, network = re.findall(r"```yaml[^\n]*\n(.*?)```", page, re.DOTALL)
+    folder = str(tmp_path / "authority")
+    assert main(["identity", "authority", "--folder", folder]) == 0
+    assert main(["identity", "server", "192.0.2.1", "--folder", folder]) == 0
+    (tmp_path / "network.yaml").write_text(network)
+    path = tmp_path / "hyroads.yaml"
+    path.write_text(f"network: network.yaml\ncapacities: measured\n{settings}")
+    path.chmod(0o600)
+    assert main(["controller", "--check", "--config", str(path)]) == 0
 
 
 def test_boxes_that_were_saved_wrongly_are_left_out_by_themselves() -> None:

@@ -87,7 +87,7 @@ class Memory:
 
 
 class Played:
-    """A controller that answers as it is told: to each path the next of its answers, the last one for ever."""
+    """A controller with prepared answers: each path gets the next of its own, then the last one for ever."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.answers: dict[str, list[Any]] = {"": [{"state": "pending", "code_proof": None}], "leave": [None]}

@@ -210,7 +210,7 @@ def test_wherever_a_join_ends_what_it_did_is_undone_from_the_record_alone(error:
             changes.take(steps)
         except BaseException:  # noqa: BLE001 - the machine's own, of any kind
             ended += 1
-        # The process is gone: only what is on the disk counts.
+        # The process has ended: only the disk counts.
         known = record_of(stored[-1], "join.json")
         begun = [back for back in known.undo if isinstance(back, Commands)]
         again = Changes(machine, known, lambda one, stored=stored: stored.append(one.text()))
