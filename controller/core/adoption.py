@@ -108,7 +108,9 @@ class Boxes:
     # -- what boxes do
 
     def applied(self, application: Application, peer: str, now_s: float, *, verified: bool = False) -> Boxes:
-        """A box applies, for the first time or again; a box that is adopted already stays so."""
+        """A box applies, for the first time or again; a box that is adopted already stays so. One that knows a join
+        code always has room, so that strangers can't keep it out.
+        """
         known = self.by_id.get(application.id)
         if known is not None and known.state is not State.LEFT:
             if known.application.key != application.key or known.application.claim != application.claim:
@@ -125,7 +127,8 @@ class Boxes:
         )
         if twin:
             raise AdoptionError(Refusal.TAKEN, f"this box has joined as {twin} already")
-        self._check_room(peer)
+        if not verified:
+            self._check_room(peer)
         return self._with(Box(application, peer, now_s, now_s, verified))
 
     def seen(self, name: str, claim: str, now_s: float) -> Boxes:

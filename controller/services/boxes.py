@@ -161,10 +161,7 @@ class BoxService:
 
     def leave(self, name: str, claim: str, problem: str) -> None:
         """A box has undone everything; NotFoundError, NotSavedError."""
-        with _refusals():
-            boxes = self.boxes.left(name, claim, problem, self.clock())
-        if boxes is not self.boxes:
-            self._change(name, boxes)
+        if self._change(name, lambda: self.boxes.left(name, claim, problem, self.clock())):
             LOG.info("box %s has left%s", name, f": {problem}" if problem else "")
             self.port.events.publish("box.left", {"id": name, "problem": problem})
 
@@ -212,17 +209,15 @@ class BoxService:
         names = [node, dpid_name(addressing.dpid[node])]
         certificate = adopting.authority.sign(box.application.request, names, days=CERTIFICATE_DAYS)
         adoption = Adoption(node, chosen, who.name or LOCAL, self.clock(), certificate)
-        with _refusals():
-            boxes = self.boxes.adopted(name, adoption)
-        self._change(name, boxes)
+        self._change(name, lambda: self.boxes.adopted(name, adoption))
         LOG.info("box %s is adopted as %s by %s", name, node, adoption.owner)
         self.port.events.publish("box.adopted", {"id": name, "node": node, "owner": adoption.owner})
 
     def forget(self, name: str, who: Token) -> None:
         """Remove a box: what it knows the controller by is worth nothing any more. NotFoundError, NotSavedError."""
         with _refusals():
-            box, boxes = self.boxes.get(name), self.boxes.forgotten(name)
-        self._change(name, boxes)
+            box = self.boxes.get(name)
+        self._change(name, lambda: self.boxes.forgotten(name))
         session = self.port.switches.get(box.node or "")
         if session is not None:
             session.connection.close()
@@ -271,13 +266,21 @@ class BoxService:
             raise NotFoundError("boxes can't join this controller: it has no setting boxes")
         return self.adopting
 
-    def _change(self, name: str, boxes: Boxes) -> None:
-        """Boxes are these from now on; returns once that is saved."""
+    def _change(self, name: str, decide: Callable[[], Boxes]) -> bool:
+        """Boxes are those that ``decide`` returns; whether they differ. Returns once that is saved, or raises and takes
+        it back.
+        """
         saver = self.port.saver
+        # It may wait for the disk, and other boxes may change meanwhile.
         saver.check()
+        with _refusals():
+            boxes = decide()
+        if boxes is self.boxes:
+            return False
         change = saver.change(f"box {name}", partial(self._put_back, name, self.boxes.by_id.get(name)))
         self._use(boxes)
         saver.wait(change)
+        return True
 
     def _put_back(self, name: str, before: Box | None) -> None:
         rest = {other: box for other, box in self.boxes.by_id.items() if other != name}

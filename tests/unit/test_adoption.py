@@ -121,6 +121,8 @@ def test_pending_boxes_are_bounded_in_all_and_by_address() -> None:
     for number in range(MOST_OF_ADDRESS, MOST):
         boxes = boxes.applied(application(f"b{number}", f"k{number}"), f"192.0.2.{number}", 0.0)
     assert refusal(lambda: boxes.applied(application(), "198.51.100.1", 0.0)) is Refusal.FULL
+    # A join code makes room: codes are bounded by themselves.
+    assert "box" in boxes.applied(application(), "192.0.2.7", 0.0, verified=True).by_id
     # The same box again needs no room, and room comes back when boxes are silent.
     boxes.applied(application("b0", "k0"), "192.0.2.7", 1.0)
     later = boxes.at(FORGET_PENDING_S + 1)
