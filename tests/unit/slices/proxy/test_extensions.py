@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from dataclasses import replace
 
 import pytest
 
@@ -58,12 +59,16 @@ TWO_HOSTS = [
     for one, other in ((0x0A000002, 0x0A000003), (0x0A000003, 0x0A000002))
     for match in completed({"ipv4_src": one, "ipv4_dst": other})
 ]
+WEB_AT_2 = [ClassifierEntry(200, at_port(match, 2), WEB) for match in completed({"tcp_dst": 80})]
 LABEL = (act.Encap(MPLS), act.SetMplsLabel(77), act.SetMplsTtl(64), act.Encap(ETHERNET))
 RESTORE = (act.Decap(NEXT), act.Decap(ETHERNET))
 
 
+@pytest.mark.parametrize("most_frame_bytes", [None, 1496])
 @pytest.mark.parametrize("others", [(RED_AT_7,), (), WEB_EVERYWHERE, TWO_HOSTS])
-def test_every_rule_of_the_production_controller_passes_and_reads_back(others: tuple[ClassifierEntry, ...]) -> None:
+def test_every_rule_of_the_production_controller_passes_and_reads_back(
+    others: tuple[ClassifierEntry, ...], most_frame_bytes: int | None
+) -> None:
     network = load_text(RING, "ring")
     addressing = Addressing.of(network)
     places = default_places(addressing)
@@ -74,7 +79,7 @@ def test_every_rule_of_the_production_controller_passes_and_reads_back(others: t
         names = [*(port.name for port in intent.access), *intent.macs]
         names += [intent.agent.access, intent.agent.network] if intent.agent is not None else []
         numbers = {name: number for number, name in enumerate(names, 8)}
-        result = rules_for(intent, numbers)
+        result = rules_for(replace(intent, most_frame_bytes=most_frame_bytes), numbers)
         assert not result.missing_ports
         for each in result.rules:
             [sent] = translate(wire.message(each.add_body, 1), view(*others))
@@ -111,12 +116,10 @@ def test_what_stays_inside_passes(message: bytes) -> None:
         (rule(*LABEL, act.Output(7)), 4),
         (rule(act.Clone((act.Output(7),))), 4),
         (rule(act.Clone((*LABEL, act.Group(5)))), 9),
-        # Tables of others, tables before, loops.
+        # Tables of others.
         (rule(act.Resubmit(8)), 5),
         (rule(act.Resubmit(20)), 5),
         (rule(act.Resubmit(255)), 5),
-        (rule(act.Resubmit(3), table=3), 5),
-        (rule(act.Clone((act.Resubmit(0),))), 5),
         (rule(act.Resubmit(3)).replace(b"\xff\xf8\x03", b"\0\x07\x03"), 5),
         # Without an Ethernet header a packet neither leaves nor goes on.
         (rule(act.Encap(MPLS), act.Output(2)), 5),
@@ -169,13 +172,39 @@ def test_what_production_put_into_a_packet_is_its_own_when_it_comes_out() -> Non
         translate(rule(act.Clone((*RESTORE, act.Output(2))), act.Output(2)), view(*at_2))
 
 
-def test_only_production_resubmits_backwards() -> None:
-    message = rule(act.Resubmit(2), table=3)
-    assert translate(message, view(RED_AT_7))
+SIZES = (
+    rule(act.Resubmit(2), table=3, match=Match()),
+    rule(act.Resubmit(3), table=3, match=Match()),
+    rule(act.Clone((act.Resubmit(0),)), match=Match()),
+    rule(act.SetRegister2(1), match=Match()),
+    rule(act.SetRegister3(4), match=Match()),
+    rule(act.CheckLarger(1496, 1), match=Match()),
+    rule(match=Match(register_2=0)),
+    rule(match=Match(register_3=1)),
+    rule(match=Match(eth_type=0x0800, ip_proto=6, tcp_flags=2)),
+)
+"""What the check of frames' sizes needs."""
+
+
+@pytest.mark.parametrize("message", SIZES)
+def test_only_production_resubmits_backwards_and_uses_registers_and_flags(message: bytes) -> None:
+    [sent] = translate(message, view(RED_AT_7))
+    assert readback(sent, view(RED_AT_7)) == message[48:]
     red = view(RED_AT_7)
     red.block, red.ports = RED, frozenset({7})
     with pytest.raises(Refused):
-        translate(rule(act.Resubmit(2), table=3, match=Match()), red)
+        translate(message, red)
+
+
+def test_registers_hide_nothing_that_is_checked() -> None:
+    known = Match(in_port=1, register_3=0)
+    with pytest.raises(Refused):
+        translate(rule(*LABEL, act.Output(7), match=known), view(RED_AT_7))
+    with pytest.raises(Refused):
+        translate(rule(act.SetRegister3(1), act.Output(2), match=known), view(*WEB_AT_2))
+    elsewhere = rule(act.CheckLarger(1496, 1)).replace(b"\0\x01\x06\x04", b"\0\0\x08\x02")
+    with pytest.raises(Refused):
+        translate(elsewhere, view())
 
 
 def test_groups_and_action_sets_have_none() -> None:
