@@ -5,6 +5,8 @@ name of its own (``boot``), and no key outlives it. So another controller with t
 a takeover or a restart of the controller changes none.
 
 An agent that cannot seal gets no keys, and neither do those at the other ends of its flows and links for these.
+
+The first agent of a sealed flow may also cut frames in pieces, if all agents that get them can join them.
 """
 
 from __future__ import annotations
@@ -42,6 +44,8 @@ class _Keys:
     ingress: Mapping[str, str]
     egress: Mapping[str, str]
     branch: Mapping[tuple[str, int], str]
+    pieces: frozenset[str] = frozenset()
+    """Flows that begin here whose frames may be cut in pieces."""
 
     @property
     def is_empty(self) -> bool:
@@ -76,6 +80,8 @@ class FrameKeys:
         """Keys that were derived, by what from."""
         self._boots: dict[str, str] = {}
         """By node: the start of its agent, of those that can seal."""
+        self._joining: set[str] = set()
+        """Nodes whose agents can seal, and join pieces of frames."""
         self._used_by: dict[str, set[str]] = {}
         """By node: whose configurations were made with what is known of it."""
         self._generations: dict[str, int] = {}
@@ -105,10 +111,12 @@ class FrameKeys:
         boot = hello.boot if hello.seals else None
         if boot == self._boots.get(hello.node):
             return
+        self._joining.discard(hello.node)
         if boot is None:
             del self._boots[hello.node]
         else:
             self._boots[hello.node] = boot
+            self._joining |= {hello.node} if hello.pieces else set()
         self._changed({hello.node, *self._used_by.get(hello.node, ())})
 
     def tick(self) -> bool:
@@ -159,7 +167,9 @@ class FrameKeys:
         is_plain = keys is _NO_KEYS and not self._moved(config)
         parts["hello"] = config.hello.text if is_plain else json.dumps(self._hello(node, config, keys))
         begin, end = sorted(config.ingress.items()), sorted(config.egress.items())
-        parts["ingress"] = list_text([_keyed(flow.text, keys.ingress.get(name)) for name, flow in begin])
+        parts["ingress"] = list_text(
+            [_keyed(flow.text, keys.ingress.get(name), pieces=name in keys.pieces) for name, flow in begin]
+        )
         parts["egress"] = list_text([_keyed(flow.text, keys.egress.get(name)) for name, flow in end])
         if config.branch:
             texts = ((json.dumps(flow.document()), keys.branch.get(key)) for key, flow in sorted(config.branch.items()))
@@ -201,6 +211,7 @@ class FrameKeys:
             parts += [self._address(node, k) for k, _ in config.hello.send if (node, k) in self._reported]
         for known in (keys.ingress, keys.egress, keys.branch):
             parts += known.values()
+        parts += sorted(keys.pieces)
         return 1 + int.from_bytes(hashlib.blake2b(joined(parts), digest_size=8).digest(), "big") % (2**31 - 1)
 
     def _keys(self, node: str, config: AgentConfig) -> _Keys:
@@ -212,11 +223,15 @@ class FrameKeys:
         begin = ((flow.id, flow.id, flow.number, (node, *flow.sealers)) for flow in config.ingress.values())
         end = ((flow.id, flow.id, flow.number, flow.sealers) for flow in config.egress.values())
         between = ((flow.key, flow.id, flow.number, flow.sealers) for flow in config.branch.values())
+        ingress, egress, branch = (dict(sorted(self._flow_keys(node, side))) for side in (begin, end, between))
         keys = _Keys(
             generation,
             self._hello_key(node) if config.hello.send else None,
             tuple(self._hello_key(self._use(node, self._node_of_mac.get(mac, ""))) for _, mac in config.hello.expect),
-            *(dict(sorted(self._flow_keys(node, side))) for side in (begin, end, between)),
+            ingress,
+            egress,
+            branch,
+            frozenset(name for name, flow in config.ingress.items() if self._joining.issuperset(flow.sealers)),
         )
         return _NO_KEYS if keys.is_empty else keys
 
@@ -251,9 +266,12 @@ class FrameKeys:
         return known
 
 
-def _keyed(text: str, key: str | None) -> str:
-    """An object in JSON with its key."""
-    return text if key is None else f'{text[:-1]},"key":"{key}"}}'
+def _keyed(text: str, key: str | None, *, pieces: bool = False) -> str:
+    """An object in JSON with its key; ``pieces``: its frames may be cut."""
+    if key is None:
+        return text
+    more = ',"pieces":true' if pieces else ""
+    return f'{text[:-1]},"key":"{key}"{more}}}'
 
 
 def is_secret(text: str) -> bool:

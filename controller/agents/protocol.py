@@ -64,6 +64,8 @@ class Hello:
     """It can seal frames, if it gets keys."""
     check: bool = False
     """No session is wanted: only the answer whether the controller would admit this node, and its clock."""
+    pieces: bool = False
+    """It can join pieces of frames, and send them on."""
 
 
 def parse_line(line: bytes) -> dict[str, Any]:
@@ -92,7 +94,7 @@ def parse_hello(message: Mapping[str, Any]) -> Hello:
         raise ProtocolError("the first line is not hello")
     if message["version"] != VERSION:
         raise ProtocolError(f"protocol version {message['version']} is not {VERSION}")
-    names = ("node", "program", "boot", "token", "revision", "role", "epoch", "changes", "seals", "check")
+    names = ("node", "program", "boot", "token", "revision", "role", "epoch", "changes", "seals", "check", "pieces")
     return Hello(*(message[name] for name in names))
 
 
@@ -134,6 +136,7 @@ def _hello(message: Mapping[str, Any]) -> dict[str, Any]:
         "changes": message.get("changes") is True,
         "seals": message.get("seals") is True,
         "check": message.get("check") is True,
+        "pieces": message.get("pieces") is True,
     }
 
 

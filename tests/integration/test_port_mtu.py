@@ -94,7 +94,8 @@ def test_multipath_carries_tcp_and_datagrams(boxes: Boxes) -> None:
     flow = '{"id":"web","from":"gw","to":"attic"}'
     boxes.rest("/flows", "-X", "POST", "-H", "Content-Type: application/json", "-d", flow)
     found = boxes.until(lambda: (f := boxes.rest("/flows/web")).get("state") == "multipath" and not f["pending"] and f)
-    assert told_mtu(boxes, "10.0.0.3", 1472) in {1450, 1454, 1458, 1462, 1466}
+    # Frames that do not fit go in pieces.
+    assert told_mtu(boxes, "10.0.0.3", 1472) is None
     assert arrives(boxes, "10.0.0.3", 1472) and arrives(boxes, "fd00::3", 4000)
     tcp_is_fast(boxes, found["rate_mbps"])
     full_datagrams_arrive(boxes, found["rate_mbps"])

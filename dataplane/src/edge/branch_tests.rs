@@ -132,6 +132,18 @@ impl World {
 }
 
 #[test]
+fn pieces_are_copied_on_the_way() {
+    let mut world = World::new(TRUNK);
+    let small = sending(TRUNK).replace("\"rate_mbps\":", "\"mtu\":800,\"rate_mbps\":");
+    let small = small.replace("\"default\":true", "\"default\":true,\"pieces\":true");
+    apply(&mut world.engines[0], 0, &small, &mut Effects::default());
+    // Each frame is lost on two of three ways at random, but never on the third.
+    (0..8_000).for_each(|step| world.step(step, None, &[2, 4]));
+    world.check();
+    assert!(world.offered.iter().any(|frame| frame.len() > 800));
+}
+
+#[test]
 fn what_copies_share_is_travelled_once_and_each_copy_arrives() {
     let mut world = World::new(TRUNK);
     (0..8_000).for_each(|step| world.step(step, None, &[]));

@@ -9,11 +9,14 @@ pub struct Buf {
     data: Box<[u8]>,
     start: usize,
     end: usize,
+    /// It holds pieces of users' frames; the number of the frame that brought them, once it is known.
+    pub pieces: Option<u32>,
 }
 
 impl Buf {
     pub fn with_size(size: usize) -> Self {
-        Buf { data: vec![0; HEADROOM + size].into_boxed_slice(), start: HEADROOM, end: HEADROOM }
+        let data = vec![0; HEADROOM + size].into_boxed_slice();
+        Buf { data, start: HEADROOM, end: HEADROOM, pieces: None }
     }
 
     pub fn bytes(&self) -> &[u8] {
@@ -45,6 +48,7 @@ impl Buf {
     pub fn filled(&mut self, len: usize) {
         self.start = HEADROOM;
         self.end = (HEADROOM + len).min(self.data.len());
+        self.pieces = None;
     }
 
     /// Replaces the content; false (and empty) if it does not fit.
@@ -76,6 +80,19 @@ impl Buf {
             self.data[self.end..end].fill(0);
             self.end = end;
         }
+    }
+
+    /// Puts bytes of two places at the end; false, and nothing is changed, if they do not fit.
+    pub fn append(&mut self, parts: [&[u8]; 2]) -> bool {
+        let middle = self.end + parts[0].len();
+        let end = middle + parts[1].len();
+        if end > self.data.len() {
+            return false;
+        }
+        self.data[self.end..middle].copy_from_slice(parts[0]);
+        self.data[middle..end].copy_from_slice(parts[1]);
+        self.end = end;
+        true
     }
 
     /// Drops bytes from the front.
@@ -162,6 +179,13 @@ impl Pool {
         first.copy_from_slice(parts[0]);
         second.copy_from_slice(parts[1]);
         Some(buf)
+    }
+
+    /// A copy of a frame, or None if no buffer is free or it does not fit.
+    pub fn copy_of(&mut self, buf: &Buf) -> Option<Buf> {
+        let mut copy = self.take_with(buf.bytes())?;
+        copy.pieces = buf.pieces;
+        Some(copy)
     }
 
     pub fn give(&mut self, mut buf: Buf) {

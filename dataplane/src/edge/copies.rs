@@ -75,7 +75,7 @@ impl Copies {
             self.first = number.wrapping_add(1);
             return self.frames.pop_front().map(|buf| (number, buf));
         }
-        let copy = copy_of(&self.frames[at], pool);
+        let copy = pool.copy_of(&self.frames[at]);
         if copy.is_none() {
             paths[index].copy_position.skipped += 1;
         }
@@ -88,7 +88,7 @@ impl Copies {
         let number = self.next();
         paths[index].copy_position.reached = Some(number.wrapping_add(1));
         let alone = !is_needed(paths, number);
-        let copy = if alone { None } else { copy_of(&buf, pool) };
+        let copy = if alone { None } else { pool.copy_of(&buf) };
         let to_send = match copy {
             None => {
                 // Nobody else wants it, or there is no buffer: then the others go without all that they are behind.
@@ -147,10 +147,4 @@ impl Copies {
 /// Whether a path has still to send this number.
 fn is_needed(paths: &[PathOut], number: u32) -> bool {
     paths.iter().filter_map(|p| p.copy_position.reached).any(|reached| (number.wrapping_sub(reached) as i32) >= 0)
-}
-
-fn copy_of(buf: &Buf, pool: &mut Pool) -> Option<Buf> {
-    let mut copy = pool.take()?;
-    copy.set(buf.bytes());
-    Some(copy)
 }

@@ -243,6 +243,7 @@ impl Engine {
             if !wanted[number] {
                 if let Some(mut receiver) = slot.take() {
                     receiver.flush(&mut self.released);
+                    receiver.join(&mut self.pool, &mut self.released);
                     fx.access.append(&mut self.released.deliver);
                 }
             }
@@ -426,7 +427,7 @@ impl Engine {
         buf: &Buf,
     ) -> Result<Option<Checked>, Refused> {
         let bytes = buf.bytes();
-        let inner = if shim.kind == Kind::Data { bytes.get(inner_at..).unwrap_or(&[]) } else { &[] };
+        let inner = if shim.kind.is_data() { bytes.get(inner_at..).unwrap_or(&[]) } else { &[] };
         match bytes.get(ETHERNET_LEN..ETHERNET_LEN + SHIM_LEN).and_then(|head| head.try_into().ok()) {
             Some(head) => self.guards.check(now_ns, shim, seal, head, inner),
             None => Err(Refused::Forged),
@@ -443,14 +444,16 @@ impl Engine {
             }
         };
         let wire_bytes = buf.len() - ETHERNET_LEN;
-        let inner = if shim.kind == Kind::Data {
+        let inner = if shim.kind.is_data() {
             buf.strip(inner_at);
+            buf.pieces = (shim.kind == Kind::Pieces).then_some(shim.sequence);
             Some(buf)
         } else {
             self.pool.give(buf);
             None
         };
         receiver.on_frame(now_ns, shim, inner, wire_bytes, &mut self.released);
+        receiver.join(&mut self.pool, &mut self.released);
         fx.access.append(&mut self.released.deliver);
         fx.notices.extend(receiver.notice(now_ns).map(|paths| (shim.flow, paths)));
         let due = receiver.next_due(now_ns);
@@ -485,6 +488,7 @@ impl Engine {
     fn serve_receiver(&mut self, number: u16, now_ns: u64, fx: &mut Effects) {
         if let Some(receiver) = &mut self.receivers[usize::from(number)] {
             receiver.poll(now_ns, &mut self.released);
+            receiver.join(&mut self.pool, &mut self.released);
             fx.access.append(&mut self.released.deliver);
             fx.notices.extend(receiver.notice(now_ns).map(|paths| (number, paths)));
             let due = receiver.next_due(now_ns);

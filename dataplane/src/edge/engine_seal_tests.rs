@@ -151,6 +151,21 @@ fn sealed_frames_arrive_unchanged_while_keys_change() {
 }
 
 #[test]
+fn frames_larger_than_paths_arrive_in_pieces_and_unchanged() {
+    let mut world = World::new();
+    world.apply(0, 1, &receiving(KEY, 3));
+    let small = sending(KEY, 3).replace("\"rate_mbps\":", "\"mtu\":800,\"rate_mbps\":");
+    world.apply(0, 0, &small.replace("\"default\":true", "\"default\":true,\"pieces\":true"));
+    world.run(MS, 16_000, |_, _| ());
+    world.check();
+    assert!(world.offered.iter().filter(|frame| frame.len() > 800).count() > 500);
+    assert!(world.heard.iter().all(|frame| frame.len() <= 814));
+    let counters = &world.ends[1].receivers().next().unwrap().1.counters;
+    assert_eq!(counters.delivered_frames, world.offered.len() as u64);
+    assert_eq!((counters.lost, counters.late, world.refused()), (0, 0, (0, 0)));
+}
+
+#[test]
 fn nothing_that_somebody_else_sends_is_delivered() {
     let mut world = World::new();
     world.apply(0, 1, &receiving(KEY, 3));

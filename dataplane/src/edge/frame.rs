@@ -46,6 +46,15 @@ pub enum Kind {
     Padding = 4,
     /// Says on another path that the path named is used again: frames from this number on may come there.
     Resume = 5,
+    /// Pieces of users' frames.
+    Pieces = 6,
+}
+
+impl Kind {
+    /// Whether it has a number of its own and brings something for users.
+    pub fn is_data(self) -> bool {
+        matches!(self, Kind::Data | Kind::Pieces)
+    }
 }
 
 /// What shows that a frame is from an agent that has the key (`seal`).
@@ -115,6 +124,7 @@ impl Shim {
             3 => Kind::Pause,
             4 => Kind::Padding,
             5 => Kind::Resume,
+            6 => Kind::Pieces,
             _ => return None,
         };
         Some(Shim { kind, path: bytes[1], flow: be16(bytes, 2)?, sequence: be32(bytes, 4)?, sent_us: be32(bytes, 8)? })
@@ -316,7 +326,7 @@ mod tests {
         shim.encode(&mut out);
         assert_eq!(out, [1, 3, 0x12, 0x34, 5, 6, 7, 8, 9, 10, 11, 12]);
         assert_eq!(Shim::decode(&out), Some(shim));
-        out[0] = 6;
+        out[0] = 7;
         assert_eq!(Shim::decode(&out), None);
     }
 

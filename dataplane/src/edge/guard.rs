@@ -381,7 +381,7 @@ impl Sealer {
 pub fn write_sealed(key: &Key, generation: u64, high: u32, shim: Shim, frame: &mut [u8], shim_at: usize) {
     let (head, inner) = frame.split_at_mut(shim_at + SHIM_LEN + super::seal::SEAL_LEN);
     let bytes = shim.encode_sealed(generation);
-    let covered: &[u8] = if shim.kind == Kind::Data { inner } else { &[] };
+    let covered: &[u8] = if shim.kind.is_data() { inner } else { &[] };
     let tag = key.seal(key.condense(covered), &bytes, high);
     head[shim_at..shim_at + SHIM_LEN].copy_from_slice(&bytes);
     head[shim_at + SHIM_LEN..].copy_from_slice(&tag.to_be_bytes());

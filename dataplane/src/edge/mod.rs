@@ -25,6 +25,7 @@ pub mod options;
 pub mod outpath;
 pub mod pace;
 pub mod padding;
+pub mod pieces;
 pub mod private;
 pub mod probe_traffic;
 pub mod protocol;

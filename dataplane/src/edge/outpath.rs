@@ -108,7 +108,7 @@ pub type Outgoing = (usize, Buf);
 fn put_headers(buf: &mut Buf, now_ns: u64, path: &PathOut, shim: Shim, sealer: &mut Sealer) {
     let head = path.header.len();
     let seal = if sealer.is_sealing() { SEAL_LEN } else { 0 };
-    if seal > 0 && shim.kind == Kind::Data {
+    if seal > 0 && shim.kind.is_data() {
         buf.pad_to(LEAST_SEALED);
     }
     // The headroom holds MAX_LABELS labels, which the configuration was checked for.
@@ -118,10 +118,11 @@ fn put_headers(buf: &mut Buf, now_ns: u64, path: &PathOut, shim: Shim, sealer: &
     }
 }
 
-/// A user's frame on its way.
+/// A user's frame, or pieces, on its way.
 pub fn launch(path: &mut PathOut, now_ns: u64, sealer: &mut Sealer, sequence: u32, buf: Buf) -> Outgoing {
     path.sent_ns = now_ns;
-    send(path, now_ns, Kind::Data, sealer, sequence, buf)
+    let kind = if buf.pieces.is_some() { Kind::Pieces } else { Kind::Data };
+    send(path, now_ns, kind, sealer, sequence, buf)
 }
 
 /// A frame without an inner frame; it counts for the pacing, but does not wait for it.

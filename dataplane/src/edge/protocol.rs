@@ -157,6 +157,9 @@ pub struct Ingress {
     #[serde(default)]
     pub burst: BurstConfig,
     pub paths: Vec<OutPath>,
+    /// The last agent joins pieces of frames that do not fit the paths.
+    #[serde(default)]
+    pub pieces: bool,
     /// With which its frames are sealed.
     #[serde(default)]
     pub key: Option<Base>,
@@ -497,6 +500,8 @@ pub enum Reply<'a> {
         changes: bool,
         /// It can seal frames.
         seals: bool,
+        /// It can join pieces of frames, and send them on.
+        pieces: bool,
         /// The greatest that was ever named.
         #[serde(skip_serializing_if = "is_zero")]
         epoch: u64,

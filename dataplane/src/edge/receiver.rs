@@ -8,11 +8,12 @@
 //!
 //! Equalisation: a frame is held until its delay reaches the windowed minimum of the slowest live path.
 
-use super::buffer::Buf;
+use super::buffer::{Buf, Pool};
 use super::delay::{ClockOrigin, WindowedMin};
 use super::egress_config::{Egress, Late};
 use super::frame::{Kind, Shim};
 use super::inpath::InPath;
+use super::pieces::Joiner;
 use super::reorder::{before, Place, Window};
 use super::watch::{PathNotice, Watch};
 
@@ -118,6 +119,7 @@ pub struct Receiver {
     /// Every number before this one is known to have been used.
     announced: u32,
     watch: Watch,
+    joiner: Joiner,
     pub counters: ReceiverCounters,
 }
 
@@ -138,6 +140,7 @@ impl Receiver {
             active_ns: 0,
             announced: 0,
             watch: Watch::default(),
+            joiner: Joiner::default(),
             counters: ReceiverCounters::default(),
         }
     }
@@ -276,7 +279,7 @@ impl Receiver {
             path.heard(now_ns);
             path.delay.add(now_ns, delay_us);
         }
-        let is_data = shim.kind == Kind::Data;
+        let is_data = shim.kind.is_data();
         let reached = shim.sequence.wrapping_add(u32::from(is_data));
         path.passed_to(reached);
         let first = shim.kind != Kind::Pause && path.arrived_to(reached);
@@ -289,14 +292,14 @@ impl Receiver {
     fn note_leaving(&mut self, shim: &Shim) {
         if let Some(path) = self.leaving.iter_mut().find(|p| p.id == shim.path) {
             path.said(shim.sent_us, shim.kind == Kind::Pause);
-            path.passed_to(shim.sequence.wrapping_add(u32::from(shim.kind == Kind::Data)));
+            path.passed_to(shim.sequence.wrapping_add(u32::from(shim.kind.is_data())));
         }
     }
 
     /// A number that was used while the flow was idle wakes it up, also if only a keep-alive tells of it: its frame may be
     /// on its way on a slower path that was silent for long.
     fn note_activity(&mut self, now_ns: u64, shim: &Shim) {
-        let end = shim.sequence.wrapping_add(u32::from(shim.kind == Kind::Data));
+        let end = shim.sequence.wrapping_add(u32::from(shim.kind.is_data()));
         if before(self.announced, end) {
             self.announced = end;
             if now_ns.saturating_sub(self.data_ns) > IDLE_NS {
@@ -362,9 +365,35 @@ impl Receiver {
     }
 
     fn deliver(&mut self, buf: Buf, out: &mut Released) {
+        if buf.pieces.is_none() {
+            self.count(&buf);
+        }
+        out.deliver.push(buf);
+    }
+
+    fn count(&mut self, buf: &Buf) {
         self.counters.delivered_frames += 1;
         self.counters.delivered_bytes += buf.len().saturating_sub(super::frame::ETHERNET_LEN) as u64;
-        out.deliver.push(buf);
+    }
+
+    /// Puts the frames that are whole now in the place of what brought their last pieces.
+    pub fn join(&mut self, pool: &mut Pool, out: &mut Released) {
+        if out.deliver.iter().all(|buf| buf.pieces.is_none()) {
+            return;
+        }
+        for buf in std::mem::take(&mut out.deliver) {
+            match buf.pieces {
+                None => out.deliver.push(buf),
+                Some(number) => {
+                    let from = out.deliver.len();
+                    self.joiner.take(number, buf.bytes(), pool, &mut out.deliver);
+                    for frame in &out.deliver[from..] {
+                        self.count(frame);
+                    }
+                    out.waste.push(buf);
+                }
+            }
+        }
     }
 
     /// When a frame that took `delay_us` may go on.

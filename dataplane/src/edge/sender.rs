@@ -7,6 +7,7 @@ use super::copies::Copies;
 use super::frame::Kind;
 use super::guard::{Sealer, Signing};
 use super::outpath::{launch, send, signal, Exit, Outgoing, PathOut};
+use super::pieces::{append_whole, can_cut, cut};
 use super::private::Private;
 use super::probe_traffic::PROBE_LEN;
 use super::protocol::Ingress;
@@ -64,6 +65,8 @@ pub struct Sender {
     burst: Burst,
     queue_ms: u64,
     max_inner: usize,
+    /// The other end joins pieces.
+    pieces: bool,
     sequence: u32,
     /// The first number under the paths in use now, and when that began.
     from: u32,
@@ -105,6 +108,7 @@ impl Sender {
             burst: Burst::default(),
             queue_ms: spec.queue_ms,
             max_inner: 0,
+            pieces: spec.pieces,
             sequence: first,
             from: first,
             from_ns: 0,
@@ -188,7 +192,8 @@ impl Sender {
 
     /// Takes a user's frame.
     pub fn offer(&mut self, now_ns: u64, buf: Buf, pool: &mut Pool) -> Offer {
-        if buf.len() > self.max_inner {
+        let fits = buf.len() <= self.max_inner;
+        if !fits && !(self.pieces && can_cut(buf.len(), self.max_inner)) {
             self.too_big += 1;
             return Offer::TooBig(buf, self.max_inner);
         }
@@ -204,9 +209,40 @@ impl Sender {
             self.dropped += 1;
             return Offer::Dropped(buf);
         }
+        if !fits {
+            return self.enqueue_pieces(now_ns, buf, pool);
+        }
+        let added = self.queue.back_mut().and_then(|(_, last)| append_whole(buf.bytes(), self.max_inner, last));
+        match added {
+            Some(added) => {
+                self.queued_bytes += added;
+                pool.give(buf);
+            }
+            None => self.enqueue(now_ns, buf),
+        }
+        Offer::Queued
+    }
+
+    fn enqueue(&mut self, now_ns: u64, buf: Buf) {
         self.queued_bytes += buf.len();
         self.queue.push_back((now_ns, buf));
-        Offer::Queued
+    }
+
+    /// The last of the queue takes pieces as long as it waits.
+    fn enqueue_pieces(&mut self, now_ns: u64, buf: Buf, pool: &mut Pool) -> Offer {
+        let last = self.queue.back_mut().map(|(_, last)| last);
+        match cut(buf.bytes(), self.max_inner, last, pool) {
+            Some(cut) => {
+                self.queued_bytes += cut.added;
+                cut.fresh.into_iter().for_each(|piece| self.enqueue(now_ns, piece));
+                pool.give(buf);
+                Offer::Queued
+            }
+            None => {
+                self.dropped += 1;
+                Offer::Dropped(buf)
+            }
+        }
     }
 
     fn choose(&self) -> Option<(usize, usize)> {

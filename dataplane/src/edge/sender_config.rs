@@ -31,6 +31,7 @@ impl Sender {
     ) -> Option<u32> {
         let before = self.used();
         self.queue_ms = spec.queue_ms;
+        self.pieces = spec.pieces;
         if !matches!(spec.split, SplitMode::Hywf(_)) {
             self.unbind(now_ns, pool, out);
         }

@@ -32,6 +32,7 @@ pub(super) fn flow(paths: Vec<OutPath>) -> Ingress {
         split: SplitMode::Proportional,
         burst: BurstConfig::default(),
         paths,
+        pieces: false,
         key: None,
     }
 }

@@ -35,7 +35,7 @@ impl SentLately {
         if self.frames.len() >= MOST_FRAMES {
             self.frames.pop_front().into_iter().for_each(|sent| pool.give(sent.buf));
         }
-        if let Some(copy) = pool.take_with(buf.bytes()) {
+        if let Some(copy) = pool.copy_of(buf) {
             self.frames.push_back(Sent { at_ns: now_ns, path, sequence, buf: copy });
         }
     }

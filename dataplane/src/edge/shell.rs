@@ -124,6 +124,7 @@ impl Handler for Agent {
             revision: self.engine.revision,
             changes: true,
             seals: true,
+            pieces: true,
             epoch,
         }
         .line()

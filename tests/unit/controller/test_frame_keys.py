@@ -45,9 +45,9 @@ class Network:
             self.keys.use(secret)
         self.join(a="a1", b="b1", c="c1")
 
-    def join(self, *, seals: bool = True, **boots: str) -> None:
+    def join(self, *, seals: bool = True, pieces: bool = False, **boots: str) -> None:
         for node, boot in boots.items():
-            self.keys.heard(Hello(node, "hyroads-edge", boot, None, 0, seals=seals))
+            self.keys.heard(Hello(node, "hyroads-edge", boot, None, 0, seals=seals, pieces=pieces))
 
     def document(self, node: str) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(self.keys.message(node, CONFIGS[node]))
@@ -132,6 +132,26 @@ def test_one_old_agent_takes_the_keys_of_its_own_flows_and_links_alone() -> None
     assert expected == {"ba": False, "ca": True}
 
 
+def cut_flows(net: Network) -> set[str]:
+    """Flows from a whose frames may be cut in pieces."""
+    return {entry["id"] for entry in net.document("a")["ingress"] if entry.get("pieces")}
+
+
+def test_first_agent_cuts_frames_of_flows_that_only_agents_handle_which_join_pieces() -> None:
+    net = Network()
+    revision = net.document("a")["revision"]
+    assert cut_flows(net) == set()
+    net.join(pieces=True, b="b2")
+    assert cut_flows(net) == {"f1"} and net.document("a")["revision"] != revision
+    # f2 branches at b and ends at c.
+    net.join(pieces=True, c="c2")
+    assert cut_flows(net) == {"f1", "f2"}
+    net.join(seals=False, pieces=True, b="b3")
+    assert cut_flows(net) == set()
+    net.join(b="b4")
+    assert cut_flows(net) == set()
+
+
 def test_a_start_changes_the_keys_of_those_whom_it_concerns_and_only_once() -> None:
     net = Network()
     before = {node: net.document(node) for node in "abc"}
@@ -214,10 +234,12 @@ def test_revisions_tell_of_keys_but_do_not_follow_rates() -> None:
     assert net.keys.revision("a", faster) == net.keys.revision("a", config)
 
 
-def test_a_hello_says_whether_an_agent_can_seal() -> None:
+def test_a_hello_says_whether_an_agent_can_seal_and_join_pieces() -> None:
     line = {"type": "hello", "version": 1, "node": "a", "boot": "1", "revision": 0}
-    assert not parse_hello(parse_line(encode(line))).seals
-    assert parse_hello(parse_line(encode({**line, "seals": True}))).seals
+    plain = parse_hello(parse_line(encode(line)))
+    assert (plain.seals, plain.pieces) == (False, False)
+    able = parse_hello(parse_line(encode({**line, "seals": True, "pieces": True})))
+    assert (able.seals, able.pieces) == (True, True)
     assert not parse_hello(parse_line(encode({**line, "seals": 1}))).seals
 
 
