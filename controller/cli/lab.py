@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 LABS = ("three-boxes",)
 SUITES = ("bookworm", "trixie")
+_MOST_TRIES = 100
 
 
 def _run(args: argparse.Namespace) -> int:
@@ -27,6 +28,8 @@ def _run(args: argparse.Namespace) -> int:
         raise EmulationError(f"--script {script}: no such file")
     if packages is not None and not packages.is_dir():
         raise EmulationError(f"--packages {packages}: no such folder")
+    if not 1 <= args.repeat <= _MOST_TRIES:
+        raise EmulationError(f"--repeat {args.repeat}: expected 1 to {_MOST_TRIES}")
     options = LabOptions(args.suite, args.mirror, packages)
     return run_lab(args.name or args.lab, plan(), options, lambda lab: _work(lab, args, script), say)
 
@@ -40,7 +43,7 @@ def _work(lab: Lab, args: argparse.Namespace, script: Path | None) -> int:
     setup = Setup(lab)
 
     def measure() -> int:
-        verdict = Measuring(setup).run()
+        verdict = Measuring(setup, args.repeat, long=args.long).run()
         print(json.dumps(verdict.document()) if args.json else verdict.text(), flush=True)
         return verdict.status
 
@@ -60,6 +63,8 @@ COMMAND = Command(
         argument("--script", metavar="FILE", help="run a file of commands of the prompt, then end"),
     ),
     argument("--json", action="store_true", help="print the verdict as JSON"),
+    argument("--repeat", type=int, default=1, metavar="N", help="each row is the median of N tries (default 1)"),
+    argument("--long", action="store_true", help="also rows for ports of other MTUs (minutes)"),
     argument("--packages", metavar="FOLDER", help="folder with the packages (default: built from the checkout)"),
     argument("--suite", choices=SUITES, default=SUITES[0], help="Debian of the boxes (default %(default)s)"),
     argument("--mirror", metavar="URL", help="mirror of Debian (default: one of this machine's apt sources)"),

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 from hyroads.mininet.programs import EmulationError, wait_until
 
-from .three_boxes import ATTIC, HOSTS, LAPTOP, NAME, SERVER, Setup, iperf, iperf_server, udp_mbps
+from .three_boxes import ATTIC, HOSTS, LAPTOP, MEDIA_PORTS, NAME, NODES, SERVER, Setup, iperf, iperf_server, udp_mbps
 from .verdict import Row, Verdict, Wanted, answered, tcp_mbps
 
 MARGIN = 0.05
@@ -20,36 +24,96 @@ TCP = Wanted("TCP over the multipath, share of margin x both segments", "", at_l
 UDP = Wanted("UDP over the multipath, share of margin x both segments", "", at_least=0.95)
 SINGLE_PING = Wanted("ping -s 1472 -M do over the single path, share answered or told the MTU", "", at_least=1.0)
 SINGLE_TCP = Wanted("TCP over the single path, share of the bare segment", "", at_least=0.85)
+PROTOCOLS = Wanted("hosts' protocols unchanged over the multipath, share", "", at_least=1.0)
+SINGLE_PROTOCOLS = Wanted("hosts' protocols unchanged over the single path, share", "", at_least=1.0)
 REBOOT = Wanted("reboot of the attic, back in force", "s", at_most=20.0)
+_PROGRAM = "/root/host_protocols.py"
+_PROTOCOLS_WITHIN_S = 180.0
+_MORE_ADDRESSES = (
+    "ip address add fd00::{last}/64 dev eth0 nodad",
+    "ip link add link eth0 name eth0.7 type vlan id 7",
+    "ip link set eth0.7 up && ip address add 10.7.0.{last}/24 dev eth0.7",
+    "ip link add link eth0 name outer type vlan proto 802.1ad id 8 && ip link set outer up",
+    "ip link add link outer name inner type vlan id 7",
+    "ip link set inner mtu 1496 up && ip address add 10.8.0.{last}/24 dev inner",
+)
+"""What the users of the two computers type before they try protocols."""
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """MTUs of ports of boxes by node and port, other ports have 1500; ``name`` is added to names of rows."""
+
+    name: str
+    mtus: Mapping[tuple[str, str], int]
+
+    def row(self, wanted: Wanted) -> Wanted:
+        """A row with these sizes."""
+        return replace(wanted, what=f"{wanted.what}; {self.name}") if self.name else wanted
+
+
+ORDINARY = Sizes("", {})
+MORE_SIZES = (
+    Sizes("power line 1500, WiFi 2304", {(node, MEDIA_PORTS["wifi"]): 2304 for node in NODES}),
+    Sizes("one port 1400", {(ATTIC, MEDIA_PORTS["plc"]): 1400}),
+)
 
 
 class Measuring:
-    """Measures on boxes that ``setup`` has set up. Each row is shown as soon as it is there."""
+    """Measures on boxes that ``setup`` has set up. Each row is shown as soon as it is there.
 
-    def __init__(self, setup: Setup) -> None:
+    Rows that a running lab can repeat are the medians of ``repeat`` tries. With ``long`` there are rows for
+    ``MORE_SIZES``, too.
+    """
+
+    def __init__(self, setup: Setup, repeat: int = 1, *, long: bool = False) -> None:
         self.setup = setup
+        self.repeat, self.long = repeat, long
         self.rows: list[Row] = []
         self._server, self._laptop = setup.box[SERVER], setup.box[LAPTOP]
+        self._failures: list[str] = []
+        """Protocols that failed, since the row began."""
+        self._answers = False
+        """Whether the laptop answers all protocols."""
 
     def run(self) -> Verdict:
         """All rows; a row that can't be measured is missed and says why, and the next one is measured."""
         typed = {name: len(box.typed) for name, box in self.setup.box.items()}
-        bare, both = self.setup.bare.values(), 1.0 - MARGIN
-        self._row(INSTALLED, self._installed)
-        self._row(PING, self._ping)
-        self._row(TCP, lambda: self._tcp() / (both * sum(each.tcp_mbps for each in bare)))
-        self._row(UDP, lambda: self._udp(both * sum(each.udp_mbps for each in bare)))
-        self._attempt(self.setup.remove)
-        self._row(SINGLE_PING, self._ping)
-        self._row(SINGLE_TCP, lambda: self._tcp() / max(each.tcp_mbps for each in bare))
-        self._attempt(self.setup.declare)
+        self._row(INSTALLED, self._installed, repeat=1)
+        self._sized(ORDINARY)
+        for sizes in MORE_SIZES if self.long else ():
+            self._attempt(lambda mtus=sizes.mtus: self.setup.resize(mtus))  # type: ignore[misc]
+            self._sized(sizes)
+        if self.long:
+            self._attempt(lambda: self.setup.resize({}))
         self._row(REBOOT, self._reboot)
         return Verdict(NAME, tuple(self.rows), typed)
 
-    def _row(self, wanted: Wanted, measure: Callable[[], float]) -> None:
+    def _sized(self, sizes: Sizes) -> None:
+        """Rows of the multipath, then of the single path; the flow is declared before and afterwards."""
+        bare, both = self.setup.bare.values(), 1.0 - MARGIN
+        for box in (self._server, self._laptop):
+            # What a computer has learned of an MTU it forgets after ten minutes.
+            box.run("ip", "route", "flush", "cache")
+            box.run("ip", "-6", "route", "flush", "cache")
+        self._row(sizes.row(PING), self._ping)
+        self._row(sizes.row(TCP), lambda: self._tcp() / (both * sum(each.tcp_mbps for each in bare)))
+        self._row(sizes.row(UDP), lambda: self._udp(both * sum(each.udp_mbps for each in bare)))
+        if sizes is ORDINARY:
+            self._row(PROTOCOLS, self._protocols)
+        self._attempt(self.setup.remove)
+        self._row(sizes.row(SINGLE_PING), self._ping)
+        self._row(sizes.row(SINGLE_TCP), lambda: self._tcp() / max(each.tcp_mbps for each in bare))
+        if sizes is ORDINARY:
+            self._row(SINGLE_PROTOCOLS, self._protocols)
+        self._attempt(self.setup.declare)
+
+    def _row(self, wanted: Wanted, measure: Callable[[], float], repeat: int | None = None) -> None:
         self.setup.lab.say(f"measuring: {wanted.what}")
+        self._failures.clear()
         try:
-            row = Row(wanted, measure())
+            values = tuple(measure() for _ in range(repeat or self.repeat))
+            row = Row(wanted, statistics.median(values), "; ".join(dict.fromkeys(self._failures)), values)
         except (EmulationError, ValueError, ZeroDivisionError) as error:
             row = Row(wanted, None, str(error))
         self.rows.append(row)
@@ -81,6 +145,27 @@ class Measuring:
     def _udp(self, offered_mbps: float) -> float:
         iperf_server(self._laptop)
         return udp_mbps(self._server, self._laptop, HOSTS[LAPTOP][1], _SECONDS, offered_mbps) / offered_mbps
+
+    def _protocols(self) -> float:
+        """Share of what the server sends the laptop that comes back unchanged."""
+        if not self._answers:
+            self._prepare_protocols()
+        done = self._server.run("python3", _PROGRAM, "try", within_s=_PROTOCOLS_WITHIN_S)
+        if done.returncode:
+            raise EmulationError((done.stderr.strip() or "no answer").splitlines()[-1])
+        found: dict[str, str] = json.loads(done.stdout)
+        self._failures += [f"{name}: {why}" for name, why in found.items() if why]
+        return sum(not why for why in found.values()) / len(found)
+
+    def _prepare_protocols(self) -> None:
+        text = Path(__file__).with_name("host_protocols.py").read_text(encoding="utf-8")
+        for box, last in ((self._server, 1), (self._laptop, 3)):
+            box.write(_PROGRAM, text)
+            for line in _MORE_ADDRESSES:
+                box.type(line.format(last=last))
+        self._laptop.type(f"systemd-run --quiet --unit=protocols python3 {_PROGRAM} answer")
+        wait_until("protocols", lambda: ":7007" in self._laptop.run("ss", "-ltnH").stdout, 10.0, interval_s=0.1)
+        self._answers = True
 
     def _reboot(self) -> float:
         attic, target = self.setup.box[ATTIC], HOSTS[LAPTOP][1]

@@ -18,6 +18,7 @@ from typing import Any
 
 import yaml
 
+from hyroads.controller.core.frame_sizes import NEEDED_MTU
 from hyroads.mininet.programs import EmulationError, wait_until
 
 from .box import MEDIA, Box
@@ -32,7 +33,8 @@ NODES = (GATEWAY, UPSTAIRS, ATTIC)
 MEDIA_PORTS = {"plc": "eth1", "wifi": "wlan0"}
 """Technology -> the port of each of the three boxes for it."""
 FLOW = "web"
-_SEGMENTS = (Segment("lan"), Segment("plc", 10.0), Segment("wifi", 20.0), *(Segment(f"at-{node}") for node in NODES))
+_MEDIA = (Segment("plc", 10.0), Segment("wifi", 20.0, 2304))
+_SEGMENTS = (Segment("lan"), *_MEDIA, *(Segment(f"at-{node}") for node in NODES))
 _LAN = {CONTROLLER: "192.0.2.1", GATEWAY: "192.0.2.11", UPSTAIRS: "192.0.2.12", ATTIC: "192.0.2.13"}
 HOSTS = {SERVER: (GATEWAY, "10.0.0.1"), LAPTOP: (ATTIC, "10.0.0.3")}
 """Computer -> the node at whose access port it is, and its address."""
@@ -230,14 +232,35 @@ class Setup:
         """Remove the flow: its packets take the single path."""
         self.box[CONTROLLER].type(f"hyroads flows remove {FLOW}")
 
+    def resize(self, mtus: Mapping[tuple[str, str], int]) -> None:
+        """Set the MTU of ports of boxes (node, port); those that are not named have 1500.
+
+        The flow is in force with these sizes when this returns.
+        """
+        wanted = {(node, port): mtus.get((node, port), 1500) for node in NODES for port in MEDIA_PORTS.values()}
+        for (node, port), mtu in wanted.items():
+            self.box[node].type(f"ip link set {port} mtu {mtu}")
+        small = {place: mtu for place, mtu in wanted.items() if mtu < NEEDED_MTU}
+
+        def known() -> bool:
+            found = self._health().get("small_ports", ())
+            return {(port["node"], port["port"]): port["mtu_bytes"] for port in found} == small
+
+        wait_until("sizes of ports", lambda: known() and self.in_force(), _JOIN_WITHIN_S, interval_s=0.2)
+
     def complaint(self) -> str:
         """What the controller's health says is wrong; empty if nothing is."""
+        document = self._health()
+        return "" if document.get("ok") else str(document.get("error") or json.dumps(document))
+
+    def _health(self) -> dict[str, Any]:
+        """The controller's health, or ``error``: why there is none."""
         done = self.box[CONTROLLER].run("hyroads", "topology", "--json", "health")
         try:
-            document = json.loads(done.stdout)
+            found: dict[str, Any] = json.loads(done.stdout)
         except ValueError:
-            return (done.stderr.strip() or "no answer").splitlines()[-1]
-        return "" if document.get("ok") else json.dumps(document)
+            return {"error": (done.stderr.strip() or "no answer").splitlines()[-1]}
+        return found
 
     def in_force(self) -> bool:
         """Whether the flow has two paths or more, and nothing is wrong."""

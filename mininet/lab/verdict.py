@@ -34,6 +34,8 @@ class Row:
     wanted: Wanted
     measured: float | None
     why: str = ""
+    values: tuple[float, ...] = ()
+    """What ``measured`` is the median of."""
 
     @property
     def met(self) -> bool:
@@ -53,6 +55,7 @@ class Row:
             "wanted": {name: bound for name, bound in bounds.items() if bound is not None},
             "met": self.met,
             **({"why": self.why} if self.why else {}),
+            **({"values": [round(value, 3) for value in self.values]} if len(self.values) > 1 else {}),
         }
 
     def line(self) -> str:

@@ -17,11 +17,13 @@ _QUEUE_MS = 50
 class Segment:
     """A segment to which ports are connected; ``rate_mbps`` is what a port receives at most, Ethernet headers included.
 
-    None is as fast as the machine. The segment is a bridge whose ports are paced one by one: they do not share time.
+    None is as fast as the machine. It carries payloads of at most ``mtu`` bytes; ports have 1500 until their box sets
+    another MTU. The segment is a bridge whose ports are paced one by one: they do not share time.
     """
 
     name: str
     rate_mbps: float | None = None
+    mtu: int = 1500
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,7 @@ def make_segments(segments: Iterable[Segment]) -> None:
 
 def connect(box: BoxPlan, namespace: str, segments: Sequence[Segment]) -> None:
     """Give a network namespace the ports of a box, down and without configuration, with their cables plugged in."""
-    rates = {segment.name: segment.rate_mbps for segment in segments}
+    segment_of = {segment.name: segment for segment in segments}
     for port in box.ports:
         far = far_end(box.name, port.name)
         run("ip", "link", "add", far, "type", "veth", "peer", "name", port.name, "netns", namespace)
@@ -86,8 +88,10 @@ def connect(box: BoxPlan, namespace: str, segments: Sequence[Segment]) -> None:
         # What a real port sends has its checksum, and is no longer than a frame.
         run("ip", "netns", "exec", namespace, "ethtool", "-K", port.name, "tx", "off")
         run("ethtool", "-K", far, "tx", "off")
-        run("ip", "link", "set", far, "master", port.segment, "up")
-        rate = rates[port.segment]
+        segment = segment_of[port.segment]
+        # The bridge takes the smallest MTU of its ports.
+        run("ip", "link", "set", far, "mtu", str(segment.mtu), "master", segment.name, "up")
+        rate = segment.rate_mbps
         if rate is not None:
             queue = max(2 * _BURST_BYTES, int(rate * 1e3 / 8 * _QUEUE_MS))
             run("tc", "qdisc", "add", "dev", far, "root", "tbf", "rate", f"{rate:g}mbit",

@@ -26,6 +26,7 @@ pytestmark = [
 ]
 WHOLE_WITHIN_S = 900.0
 """A bound against hanging. Root, packages and lab are meant to take 300 s on a machine that does nothing else."""
+LONG_WITHIN_S = 3600.0
 NO_MIRROR = ("no mirror of Debian", "could not make the root")
 INSTALLED = "from the first package to the multipath in force"
 
@@ -56,14 +57,14 @@ def can_make_groups() -> bool:
     return bool(folders) and all(os.access(folder.parent, os.W_OK) for folder in folders)
 
 
-@pytest.fixture(scope="module")
-def verdict(hyroads, document_of):
-    """The lab, whole; skipped where no Debian can be had, or no control groups."""
+def measured(hyroads, document_of, *options: str, within_s: float = WHOLE_WITHIN_S):
+    """The lab's verdict; skipped where no Debian can be had, or no control groups."""
     if not can_make_groups():
         pytest.skip("no control groups can be made here, which systemd needs")
     # The first run makes a Debian and packages, which takes longer than tests may stand still; the bound is below.
     faulthandler.cancel_dump_traceback_later()
-    done = hyroads("lab", "three-boxes", "--json", "--name", network_name("boxes"), timeout_s=WHOLE_WITHIN_S)
+    words = ("lab", "three-boxes", "--json", "--name", network_name("boxes"), *options)
+    done = hyroads(*words, timeout_s=within_s)
     if done.returncode == 2 and any(words in done.stderr for words in NO_MIRROR):
         pytest.skip(f"no Debian to make boxes of: {done.stderr.strip().splitlines()[-1]}")
     assert done.returncode in (0, EXIT_MISSED), done.stderr
@@ -72,9 +73,21 @@ def verdict(hyroads, document_of):
     return document
 
 
+@pytest.fixture(scope="module")
+def verdict(hyroads, document_of):
+    """The lab with the rows of every day."""
+    return measured(hyroads, document_of)
+
+
+@pytest.mark.nightly
+def test_boxes_carry_what_they_should_with_ports_of_all_sizes(hyroads, document_of) -> None:
+    found = measured(hyroads, document_of, "--long", "--repeat", "5", within_s=LONG_WITHIN_S)
+    assert len(found["rows"]) == 19 and found["ok"], found["rows"]
+
+
 def test_boxes_from_packages_carry_a_multipath_and_come_back_after_a_reboot(verdict) -> None:
     rows = {row["what"]: row for row in verdict["rows"]}
-    assert len(rows) == 7 and rows[INSTALLED]["met"], rows
+    assert len(rows) == 9 and rows[INSTALLED]["met"], rows
     # The lab says of each figure whether it is enough; that of a reboot is there only if the attic came back.
     assert all(row["measured"] is not None for row in rows.values()), rows
     assert verdict["ok"] == all(row["met"] for row in rows.values())

@@ -232,6 +232,12 @@ def test_row_is_met_within_its_bound_only(wanted: Wanted, measured: float | None
     assert row.line().startswith("met" if met else "MISSED")
 
 
+def test_row_of_several_tries_shows_all_of_them() -> None:
+    wanted = Wanted("share", "", at_least=0.85)
+    assert Row(wanted, 0.9, values=(0.8, 0.9, 0.95)).document()["values"] == [0.8, 0.9, 0.95]
+    assert "values" not in Row(wanted, 0.9, values=(0.9,)).document()
+
+
 def test_verdict_with_a_missed_row_says_so_in_status_and_document() -> None:
     good, bad = Row(Wanted("boot", "s", at_most=20.0), 3.0), Row(Wanted("share", "", at_least=0.85), None, "no answer")
     verdict = Verdict("three-boxes", (good, bad), {"attic": 4, "laptop": 0})
