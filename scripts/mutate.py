@@ -33,12 +33,15 @@ ROOT = Path(__file__).resolve().parents[1]
 UNIT = ROOT / "tests" / "unit"
 UPDATES = ("control/test_flow_order.py", "controller/test_update_order.py", "control/test_late_branching.py")
 SLICES = (
+    "slices/test_allocation.py",
     "slices/test_classifier.py",
     "slices/test_slice_model.py",
     "slices/test_match_algebra.py",
     "slices/test_notation_and_oxm.py",
 )
-PROXY = tuple(f"slices/proxy/test_{name}.py" for name in ("group_mod", "flow_mod", "packets", "region", "extensions"))
+PROXY = tuple(
+    f"slices/proxy/test_{name}.py" for name in ("actions", "group_mod", "flow_mod", "packets", "region", "extensions")
+)
 
 NEAREST: dict[str, tuple[str, ...]] = {
     "hyroads.controller.control.update_order": UPDATES,

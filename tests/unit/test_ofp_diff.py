@@ -22,7 +22,7 @@ from hyroads.controller.ofp.diff import (
 )
 from hyroads.controller.ofp.match import Match
 from hyroads.controller.ofp.pipeline import ADD_ORDER, Table
-from hyroads.controller.ofp.rule import FULL_MASK, GroupEntry, Rule
+from hyroads.controller.ofp.rule import FULL_MASK, GroupEntry, Rule, is_our_group
 
 LAST_TABLE = max(Table) + 1
 """A table that HyRoads has no rules in."""
@@ -192,3 +192,11 @@ def test_refusals_name_table_or_group_and_the_kind_of_error() -> None:
 def test_transaction_ids_begin_again_when_fewer_than_a_batch_are_left() -> None:
     last = 0xFFFF_FFFF - (1 << 24)
     assert next_xid(last - 1) == last and next_xid(last) == 1
+
+
+@pytest.mark.parametrize("top", range(16))
+def test_group_is_ours_by_all_bits_of_the_mark(top: int) -> None:
+    number = top << 28 | 0x0123_4567
+    assert is_our_group(number) is (top == 4)
+    assert (number in difference([], [], (), [number]).group_deletes) is (top == 4)
+    assert is_our_group(GroupEntry(()).id)

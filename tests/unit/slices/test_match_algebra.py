@@ -247,6 +247,31 @@ def test_field_is_matched_exactly_with_what_it_needs_and_no_wider(name: str) -> 
                 assert caught.value.code == MatchError.BAD_PREREQ
 
 
+@pytest.mark.parametrize("name", [field.name for field in FIELDS])
+def test_any_two_fields_are_completed_by_all_that_both_need_together(name: str) -> None:
+    for other in FIELDS:
+        ways = [one | two for one in prerequisites(name) for two in prerequisites(other.name) if agree(one, two)]
+        # A field that is given counts with its own value, which is 0 here and allowed by no other field.
+        ways = [way for way in ways if not {name, other.name} & way.keys()]
+        given = dict.fromkeys((name, other.name), 0)
+        if "vlan_vid" in given:
+            given["vlan_vid"] = 0x1000
+        if "in_phy_port" in given:
+            given["in_port"] = 0
+        if not ways:
+            with pytest.raises(MatchError):
+                completed(given)
+            continue
+        more: dict[str, tuple[int, int]] = (
+            {"vlan_vid": (0x1000, 0x1000)} if "vlan_pcp" in given and "vlan_vid" not in given else {}
+        )
+        assert set(completed(given)) == {of_fields({**given, **more, **way}) for way in ways}
+
+
+def agree(one: dict[str, int], other: dict[str, int]) -> bool:
+    return all(one[name] == other[name] for name in one.keys() & other.keys())
+
+
 @pytest.mark.parametrize("name", [field.name for field in FIELDS if not field.needs])
 def test_values_and_masks_have_the_bits_of_their_field(name: str) -> None:
     field = BY_NAME[name]

@@ -396,6 +396,7 @@ def play_groups(seed: int, row: list[tuple[str, int]]) -> None:
 
 
 def play_knowledge(seed: int, row: list[tuple[str, int]]) -> None:
+    """What a clone does to its copy does not happen to the packet."""
     rng = random.Random(seed)
     steps = [step_of(*each) for each in row]
     everything = guest([ClassifierEntry(9, ALL, MINE)])
@@ -409,8 +410,11 @@ def play_knowledge(seed: int, row: list[tuple[str, int]]) -> None:
             packet = Packet.of(frame, how.most_tags)
             for step in steps:
                 data = encoded(step)
+                is_copied = rng.random() < 0.2
+                data = struct.pack("!HHIH6x", 0xFFFF, 16 + len(data), 0x2320, 42) + data if is_copied else data
                 walker.walk(data, 0, len(data))
-                how.rewrite(*step, packet)
+                if not is_copied:
+                    how.rewrite(*step, packet)
                 same = match.mask & ~(walker.rewrite.mask | walker.rewrite.unknown)
                 known = TernaryMatch(match.value & same | walker.rewrite.value, same | walker.rewrite.mask)
                 out = packet.bytes()

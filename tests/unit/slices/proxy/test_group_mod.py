@@ -22,7 +22,7 @@ from hyroads.slices.proxy.region import Regions
 
 MINE, WEB, PRODUCTION = Block(2, 40, 4), Block(3, 50, 4), Block(1, 20, 8)
 NEXT = 0xFFFE
-ANY, CONTROLLER = 0xFFFF_FFFF, 0xFFFF_FFFD
+ANY, CONTROLLER, FLOOD = 0xFFFF_FFFF, 0xFFFF_FFFD, 0xFFFF_FFFB
 # Ports 1 and 2 are mine; web traffic is another slice's there, if it has entries.
 PORTS = [ClassifierEntry(100, at_port(ALL, port), MINE) for port in (1, 2)]
 WEB_TRAFFIC = [ClassifierEntry(200, match, WEB) for match in completed({"tcp_dst": 80})]
@@ -67,12 +67,16 @@ def test_packet_whose_header_is_not_known_any_more_enters_no_group_beside_anothe
         assert (refused.value.kind, refused.value.code) == (2, 6)
 
 
-def test_packet_without_its_ethernet_header_enters_no_group() -> None:
+def test_packet_without_its_ethernet_header_leaves_to_no_place() -> None:
     view = guest()
     translate_group_mod(group_mod(0, 5, bucket(act.Output(2))), view)
-    with pytest.raises(Refused) as refused:
-        translate(rule(act.Decap(NEXT), act.Group(5)), view)
-    assert (refused.value.kind, refused.value.code) == (2, 5)
+    # Whether the packet has one again at the end does not matter.
+    for after in ((), (act.Decap(0),)):
+        for leaving in (act.Group(5), act.Output(2), act.Output(FLOOD), act.Output(CONTROLLER), act.Resubmit(3)):
+            assert translate(rule(act.Decap(NEXT), *after, leaving), view) if after else True
+            with pytest.raises(Refused) as refused:
+                translate(rule(act.Decap(NEXT), leaving, *after), view)
+            assert (refused.value.kind, refused.value.code) == (2, 5)
 
 
 def test_groups_never_lead_back_to_themselves() -> None:
@@ -116,6 +120,7 @@ CHAINING = ("change", "delete", "delete all", "wrong command", "unknown port")
 def play_chains(_: int, row: list[tuple[str, int]]) -> None:
     """Which groups lead to which others, as the guest has said; a group that would lead to itself is refused."""
     view, leads = guest(), dict[int, set[int]]()
+    view.groups.quota = 3
     for kind, choice in row:
         rng = random.Random(choice)
         number, known = rng.randrange(1, 5), sorted(leads) if leads and rng.random() < 0.9 else range(1, 5)
@@ -132,7 +137,8 @@ def play_chains(_: int, row: list[tuple[str, int]]) -> None:
         buckets += [bucket(act.Output(77))] if kind == "unknown port" else []
         is_modify = (number in leads) is not (kind == "wrong command")
         command = wire.GROUP_MODIFY if is_modify else wire.GROUP_ADD
-        if kind == "change" and onward <= leads.keys() and number not in reached(leads, onward):
+        fits = number in leads or len(leads) < view.groups.quota
+        if kind == "change" and fits and onward <= leads.keys() and number not in reached(leads, onward):
             translate_group_mod(group_mod(command, number, *buckets), view)
             leads[number] = onward
         else:

@@ -335,6 +335,7 @@ def test_discovery_frames_travel_marked_and_arrive_as_they_were(frame: bytes) ->
         guard.check(found)
         assert found[14:16] == b"\1\0" and struct.unpack_from("!Q", found, 16) == (cookie,)
         assert found[42:].startswith(frame) and not found[42 + len(frame) :].strip(b"\0")
+        assert int.from_bytes(found[12:14], "big") == len(found) - 42, "the length of the frame as it was sent"
         # From the second time on the guest has a rule for them.
         body = wire.flow_mod_body(wire.ADD, 0, 9, classifier.encode(rule), cookie=0xFA)
         translate(wire.message(body, 1), mine)

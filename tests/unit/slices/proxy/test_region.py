@@ -148,3 +148,21 @@ def test_bits_are_written_or_unknown_by_what_came_last(seed: int) -> None:
     assert rewrite.unknown == sum(1 << bit for bit, value in expected.items() if value is None)
     assert rewrite.value == sum(value << bit for bit, value in expected.items() if value)
     assert rewrite.changed is bool(expected)
+
+
+@pytest.mark.parametrize("seed", seeds(100))
+def test_ports_of_one_kind_have_one_flowspace(seed: int) -> None:
+    """Few different entries, so that ports have the same ones, above or below one of every port."""
+    rng = random.Random(seed)
+    some = [TernaryMatch(0, 0), TernaryMatch(1 << SHIFT, 1 << SHIFT)]
+    entries = []
+    for priority in range(6, 0, -1):
+        match, port = rng.choice(some), rng.choice([None, *PORTS])
+        match = match if port is None else at_port(match, port)
+        entries.append(ClassifierEntry(priority, match, Block(rng.randrange(2, 4), 1, 1)))
+    regions = Regions(entries)
+    for one, other in product(PORTS, PORTS):
+        same = all(owner(entries, one, h) == owner(entries, other, h) for h in HEADERS)
+        assert same or regions.kind(one) != regions.kind(other)
+        leaks = any(regions.leak(n, one, TernaryMatch(0, 0), UNCHANGED, other) is not None for n in range(1, 4))
+        assert leaks is not same
