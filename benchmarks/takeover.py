@@ -32,6 +32,7 @@ from takeover_faults import DISKS, ETCD_S, away, cut_rules, disk, dropped, folde
 from takeover_losses import Losses, Seen, Witness, lost_of
 
 from hyroads.controller.core.netfile import parse
+from hyroads.controller.model.pending_names import agent_name
 from hyroads.mininet.emulation import Emulation, EmulationOptions, controller_ports
 from hyroads.mininet.probe import MAGIC_PORT, report
 from hyroads.mininet.programs import EmulationError, Program, wait_until
@@ -157,7 +158,7 @@ def devices(emulation: Emulation) -> dict[str, Any]:
         rules = emulation.node(node).dpctl("dump-flows", "--no-stats").splitlines()
         found[node] = sorted(line.strip() for line in rules if "cookie" in line)
         agent = emulation.agent_report(node)
-        found[f"agent {node}"] = [agent["revision"], [flow["number"] for flow in agent["ingress"]]]
+        found[agent_name(node)] = [agent["revision"], [flow["number"] for flow in agent["ingress"]]]
     return found
 
 

@@ -17,6 +17,7 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
+from hyroads.controller.model.pending_names import agent_name
 from hyroads.mininet.hybrid import datapath_type
 from hyroads.mininet.probe import report
 from hyroads.mininet.programs import run
@@ -111,7 +112,7 @@ class Losses:
         return int(Path(f"/proc/{self._emulation.switch.daemon.pid}/schedstat").read_text().split()[1]) / 1e9
 
     def _late(self) -> dict[str, float]:
-        agents = {f"agent {node}": self._emulation.agent_report(node) for node in self._emulation.agents()}
+        agents = {agent_name(node): self._emulation.agent_report(node) for node in self._emulation.agents()}
         with self._emulation.shared.client() as client:
             medium = client.lateness().over_20_ms_s
         return {"medium": medium, **{who: report["woken_late"]["over_20_ms_s"] for who, report in agents.items()}}

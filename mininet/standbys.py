@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from hyroads.controller.core.errors import HyroadsError
+from hyroads.controller.model.pending_names import agent_name, switch_name
 from hyroads.rest.client import Client, ClientError
 
 from .control_sockets import EdgeClient
@@ -82,10 +83,10 @@ class Standbys:
         found: dict[str, Any] = {}
         for node in self.emulation.addressing.dpid:
             rules = self.emulation.node(node).dpctl("dump-flows", "--no-stats").splitlines()
-            found[f"switch {node}"] = sorted(rule.strip() for rule in rules if "cookie" in rule)
+            found[switch_name(node)] = sorted(rule.strip() for rule in rules if "cookie" in rule)
         for node in self.emulation.agents():
             agent = self.emulation.agent_report(node)
-            found[f"agent {node}"] = [agent["revision"], sorted(flow["number"] for flow in agent["ingress"])]
+            found[agent_name(node)] = [agent["revision"], sorted(flow["number"] for flow in agent["ingress"])]
         return found
 
     # Faults

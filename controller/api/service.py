@@ -16,6 +16,7 @@ from hyroads.controller.core.port_readings import small_ports
 from hyroads.controller.core.private_split import PRIVATE_KEYS, split_document
 from hyroads.controller.files.state import Content
 from hyroads.controller.framework import ryu_shim as shim
+from hyroads.controller.model.pending_names import PLAN, agent_name, switch_name
 from hyroads.controller.model.plan import MULTIPATH, SINGLE, FlowPlan
 from hyroads.controller.model.state import DeclaredFlow, Origin, Presence
 from hyroads.controller.runtime.faults import wait_until
@@ -95,7 +96,7 @@ class ControllerService(NetworkDocuments):
             "origin": declared.origin.value,
         }
         if planned is None:
-            return {**head, "state": "activating", "reason": None, "pending": ["plan"], "multipath": []}
+            return {**head, "state": "activating", "reason": None, "pending": [PLAN], "multipath": []}
         return {**head, **self._planned(planned, views)}
 
     def declare_flow(self, document: Mapping[str, Any], *, wait: bool) -> tuple[Document, bool]:
@@ -201,12 +202,13 @@ class ControllerService(NetworkDocuments):
         """
         waits = self.event_loop.leader_waits()
         if plan.mode == MULTIPATH:
-            needed = {f"switch {node}" for node in plan.switches}
-            needed |= {f"agent {node}" for node in (plan.ingress, plan.egress, *(node for node, _ in plan.branches))}
+            needed = {switch_name(node) for node in plan.switches}
+            agents = (plan.ingress, plan.egress, *(node for node, _ in plan.branches))
+            needed |= {agent_name(node) for node in agents if node is not None}
             is_confirmed = waits is not None and not needed & waits
         else:
             nodes = self._entries(plan.spec.source)
-            is_confirmed = waits is not None and any(f"switch {node}" not in waits for node in nodes)
+            is_confirmed = waits is not None and any(switch_name(node) not in waits for node in nodes)
         return plan.mode if is_confirmed or plan.mode not in (MULTIPATH, SINGLE) else "activating"
 
     def _entries(self, source: str) -> list[str]:
@@ -293,7 +295,7 @@ class ControllerService(NetworkDocuments):
             "node": node,
             "dpid": self.event_loop.context.addressing.dpid[node],
             "connected": session is not None,
-            "synced": session is not None and session.synced and f"switch {node}" not in unsynced,
+            "synced": session is not None and session.synced and switch_name(node) not in unsynced,
             "rules": session.rule_count if session else 0,
             "flow_mods": session.counters.flow_mods if session else 0,
             "errors": session.counters.errors if session else 0,
@@ -309,7 +311,7 @@ class ControllerService(NetworkDocuments):
         return {
             "node": node,
             "up": up,
-            "synced": synced and f"agent {node}" not in unsynced,
+            "synced": synced and agent_name(node) not in unsynced,
             "revision": link.acked.revision if link and link.acked else None,
             "rtt_ms": link.session.rtt_ms if link else None,
             "errors": link.errors if link else 0,

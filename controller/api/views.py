@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hyroads.controller.framework import ryu_shim as shim
+from hyroads.controller.model.pending_names import switch_name
 from hyroads.controller.ofp.wire import HEADER, MULTIPART_FLOW, MULTIPART_REPLY
 from hyroads.controller.runtime.event_loop import EventLoop
 from hyroads.controller.settings.rest import SlicerPlace
@@ -108,7 +109,7 @@ class RyuQueries:
         if query.refused:
             raise contract.ValueRefusedError(what, "the switch refused to answer this")
         if not was_told:
-            raise contract.NotConfirmedError(f"query of {what}", [f"switch {session.node}"])
+            raise contract.NotConfirmedError(f"query of {what}", [switch_name(session.node)])
         if query.received > MAX_ANSWER_BYTES:
             raise contract.TooBusyError(f"the answer of switch {session.node} has more than {MAX_ANSWER_BYTES} bytes")
         return answer

@@ -455,11 +455,14 @@ class Services:
     # -- running
 
     def waits(self) -> set[str]:
-        """Switches and agents that have not confirmed what services want of them; nothing while another leads."""
+        """Switches, agents and clients that have not confirmed what services want of them. While another controller
+        leads: only clients that have not answered this one.
+        """
+        own = self.multihomed.waits()
         if not self.event_loop.leads:
-            return set()
+            return own
         services = (self.handovers, self.ncasts, self.sessions, self.reservations, self.access_rules, self.directory)
-        return {who for service in services for who in service.waits()}
+        return {who for service in services for who in service.waits()} | own
 
     def device_tokens(self, settings: Settings) -> DeviceTokens:
         """By which tokens agents and radios are known: those of the settings, and those of adopted boxes."""

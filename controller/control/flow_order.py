@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from hyroads.controller.agents.configs import AgentConfig, EgressFlow, IngressFlow
+from hyroads.controller.model.pending_names import agent_name, switch_name
 from hyroads.controller.model.plan import MULTIPATH, FlowPlan, Plan
 
 
@@ -167,7 +168,7 @@ def pending_of(plan: Plan, views: Views, flow: str) -> list[str]:
         waiting = _lingering(views, flow)
     else:
         waiting = _missing(plan, found, views)
-    unready = {f"switch {node}" for node, view in views.switches.items() if not view.ready}
+    unready = {switch_name(node) for node, view in views.switches.items() if not view.ready}
     return sorted(waiting | unready)
 
 
@@ -181,12 +182,12 @@ def unconfirmed_at_absent(plan: Plan, absent: Absent, flow: str) -> set[str]:
     is_single = found is not None and found.mode != MULTIPATH
     # A node beside the planned paths of a multipath counts only if it is known to have had the flow.
     switches = {
-        f"switch {node}"
+        switch_name(node)
         for node, last in absent.switches.items()
         if is_single or (found is None if last is None else flow in last.possible)
     }
     agents = {
-        f"agent {node}"
+        agent_name(node)
         for node, last in absent.agents.items()
         if (found is None or is_single if last is None or last.acked is None else may_have(last, flow))
     }
@@ -204,8 +205,8 @@ def may_have(view: AgentView, flow: str) -> bool:
 
 def _lingering(views: Views, flow: str) -> set[str]:
     """Where something of a flow that is no multipath (any more) is left."""
-    switches = {f"switch {node}" for node, view in views.switches.items() if flow in view.possible}
-    agents = {f"agent {node}" for node, view in views.agents.items() if may_have(view, flow)}
+    switches = {switch_name(node) for node, view in views.switches.items() if flow in view.possible}
+    agents = {agent_name(node) for node, view in views.agents.items() if may_have(view, flow)}
     return switches | agents
 
 
@@ -218,15 +219,15 @@ def _missing(plan: Plan, flow: FlowPlan, views: Views) -> set[str]:
         view = views.agents.get(node)
         have = getattr(view.acked, side).get(name) if view and view.acked else None
         if have is None or not _same(have, getattr(plan.agents[node], side)[name]):
-            waiting.add(f"agent {node}")
+            waiting.add(agent_name(node))
     for node, copying in flow.branches:
         view = views.agents.get(node)
         if view is None or view.acked is None or view.acked.branch.get(copying.key) != copying:
-            waiting.add(f"agent {node}")
+            waiting.add(agent_name(node))
     for node in flow.switches:
         switch = views.switches.get(node)
         if switch is None or (node == flow.ingress and name not in switch.confirmed):
-            waiting.add(f"switch {node}")
+            waiting.add(switch_name(node))
     return waiting
 
 

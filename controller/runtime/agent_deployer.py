@@ -17,6 +17,7 @@ from hyroads.controller.agents.sessions import NO_ANSWER, Session
 from hyroads.controller.control.flow_order import AgentView
 from hyroads.controller.control.update_order import Orders
 from hyroads.controller.core.mappings import differing
+from hyroads.controller.model.pending_names import agent_name
 from hyroads.controller.model.plan import FlowPlan, Plan
 
 LOG = logging.getLogger("hyroads.controller")
@@ -188,8 +189,8 @@ class AgentDeployer:
         """An agent joined; ``runs`` is None if that is not known yet."""
         link = AgentLink(session, runs, known=runs is not None, revision=session.hello.revision, fresh=runs)
         self._put(session.node, link)
-        session.epoch_told = lambda epoch: self.epoch_seen(epoch, f"agent {session.node}")
-        self.epoch_seen(session.hello.epoch, f"agent {session.node}")
+        session.epoch_told = lambda epoch: self.epoch_seen(epoch, agent_name(session.node))
+        self.epoch_seen(session.hello.epoch, agent_name(session.node))
         self.keys.heard(session.hello)
         self._ask(link)
 
@@ -404,7 +405,7 @@ class AgentDeployer:
             # Another one leads by now: no fault of the agent's.
             self.counters["refused_as_stale"] += 1
         elif not link.session.closed:
-            self.fault(f"agent {link.session.node}", f"{what} refused: {problem}")
+            self.fault(agent_name(link.session.node), f"{what} refused: {problem}")
 
     def _answered(self, link: AgentLink, config: AgentConfig, keyed: int, problem: str | None) -> None:
         link.sent = None

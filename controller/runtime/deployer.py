@@ -15,6 +15,7 @@ from hyroads.controller.control.flow_order import Absent, SwitchView, Views, pen
 from hyroads.controller.control.live import Live
 from hyroads.controller.control.update_order import Orders, UpdateOrder
 from hyroads.controller.core.mappings import differing, patched
+from hyroads.controller.model.pending_names import agent_name, switch_name
 from hyroads.controller.model.plan import MULTIPATH, Plan
 from hyroads.controller.ofp.intents import ClassifiedFlow, SwitchIntent
 from hyroads.controller.switches.server import SwitchRegistry
@@ -186,9 +187,9 @@ class Deployer:
     def unsynced(self, switches: Iterable[str], agents: Iterable[str]) -> list[str]:
         """Those of these nodes' switches and agents that are missing or not yet at what is wanted."""
         plan, views = self.live.plan, self.views()
-        missing = [f"switch {node}" for node in switches if node not in self.switches]
-        missing += [f"switch {node}" for node in self.switches if not self._is_synced(node, views)]
-        return missing + [f"agent {node}" for node in agents if plan is None or not self.agents.synced(plan, node)]
+        missing = [switch_name(node) for node in switches if node not in self.switches]
+        missing += [switch_name(node) for node in self.switches if not self._is_synced(node, views)]
+        return missing + [agent_name(node) for node in agents if plan is None or not self.agents.synced(plan, node)]
 
     def _is_synced(self, node: str, views: Views) -> bool:
         """Whether a switch has confirmed all that is wanted of it, also flows that it may not classify yet."""

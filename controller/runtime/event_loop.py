@@ -25,13 +25,7 @@ from hyroads.controller.control.reports import ReportRegistry
 from hyroads.controller.control.routes import Routes
 from hyroads.controller.control.slots import SlotClock
 from hyroads.controller.control.source import Source
-from hyroads.controller.control.unconfirmed import (
-    PLAN,
-    START,
-    flows_unconfirmed,
-    leader_unconfirmed,
-    rates_unconfirmed,
-)
+from hyroads.controller.control.unconfirmed import flows_unconfirmed, leader_unconfirmed, rates_unconfirmed
 from hyroads.controller.core.addressing import Numbers
 from hyroads.controller.core.network import Place
 from hyroads.controller.core.port_readings import PortReading
@@ -39,6 +33,7 @@ from hyroads.controller.framework import ryu_shim as shim
 from hyroads.controller.model import state as model
 from hyroads.controller.model.events import EventLog, changes
 from hyroads.controller.model.handover import Constrained, Key
+from hyroads.controller.model.pending_names import PLAN, START, agent_name, switch_name
 from hyroads.controller.model.plan import Plan, hello_configs
 from hyroads.controller.model.state import DeclaredFlow, Presence, State, TopologyContext
 from hyroads.controller.native.rates import stop_solver
@@ -691,19 +686,20 @@ class EventLoop:
         """What has not confirmed its part of a flow, and where it is not saved yet."""
         return [*self._unconfirmed([flow], views), *self.saver.unsaved]
 
-    def unconfirmed(self, flows: Iterable[str]) -> list[str]:
+    def unconfirmed(self, flows: Iterable[str], *, at: Iterable[str] = ()) -> list[str]:
         """What has not confirmed its part of flows: also switches and agents that are away and may still forward one,
-        however long they have been away. While another controller leads: all that it waits for, by its own word.
+        however long they have been away. Flows may have begun or ended ``at`` these nodes before. While another
+        controller leads: all that it waits for, by its own word.
         """
-        return self._unconfirmed(flows, self.views())
+        return self._unconfirmed(flows, self.views(), at)
 
-    def _unconfirmed(self, flows: Iterable[str], views: Views) -> list[str]:
+    def _unconfirmed(self, flows: Iterable[str], views: Views, at: Iterable[str] = ()) -> list[str]:
         if self.plan is None or not self.settled:
             return [START]
         if not self.leads:
             return sorted(leader_unconfirmed(self.leader_waits()))
         absent = self._deployer.absent(self.state.switches, self.state.agents)
-        return flows_unconfirmed(self.plan, views, absent, self.state.flows, flows)
+        return flows_unconfirmed(self.plan, views, absent, self.state.flows, flows, at=at)
 
     def rates_unconfirmed(self) -> set[str]:
         """Agents that may send by other rates than those of the plan in force."""
@@ -731,16 +727,16 @@ class EventLoop:
         to them. Says all that is still to be confirmed only while :attr:`is_at_rest`.
         """
         plan, switches = self.plan, self.switches
-        late = {f"switch {node}" for node in self.state.switches if node not in switches}
-        late.update(f"switch {node}" for node, session in switches.items() if not session.has_confirmed)
+        late = {switch_name(node) for node in self.state.switches if node not in switches}
+        late.update(switch_name(node) for node, session in switches.items() if not session.has_confirmed)
         agents = (node for node in self.state.agents if plan is None or not self.agents.synced(plan, node))
-        return frozenset(late).union(f"agent {node}" for node in agents)
+        return frozenset(late).union(agent_name(node) for node in agents)
 
     def unsynced(self) -> list[str]:
         """Switches and agents that are missing or not yet at what is wanted; while another leads only the former."""
         if not self.leads:
-            switches = [f"switch {node}" for node in self.state.switches if node not in self.switches]
-            return switches + [f"agent {node}" for node in self.state.agents if self.agents.get(node) is None]
+            switches = [switch_name(node) for node in self.state.switches if node not in self.switches]
+            return switches + [agent_name(node) for node in self.state.agents if self.agents.get(node) is None]
         unplanned = self.plan is not None and self.plan.flows.keys() != self.state.flows.keys()
         waiting = self._deployer.unsynced(self.state.switches, self.state.agents)
         return [*([] if self.settled else [START]), *([PLAN] if unplanned else []), *waiting]

@@ -21,6 +21,7 @@ from hyroads.controller.core.access_rules import (
     parse_rule,
 )
 from hyroads.controller.core.errors import ConfigError
+from hyroads.controller.model.pending_names import switch_name
 from hyroads.controller.ofp.access import METER_FIRST, METERS, PROTECTION, Entry, entry_of
 from hyroads.controller.runtime.faults import wait_until
 from hyroads.controller.runtime.saver import Change
@@ -187,16 +188,16 @@ class AccessRuleService:
         """
         rule = self._rules.get(name)
         nodes = self._nodes(rule) if rule is not None else frozenset(self.port.context.own_switches)
-        return sorted(f"switch {node}" for node in nodes if not self._has_confirmed(node, name, is_over=rule is None))
+        return sorted(switch_name(node) for node in nodes if not self._has_confirmed(node, name, is_over=rule is None))
 
     def _switches(self, rule: AccessRule) -> set[str]:
         """Switches that carry out a rule, as of :meth:`pending`."""
-        return {f"switch {node}" for node in self._nodes(rule)}
+        return {switch_name(node) for node in self._nodes(rule)}
 
     def waits(self) -> set[str]:
         """Connected switches that have not confirmed the rules of now."""
         ready = {node for node, session in self._ready.items() if session is self.port.switches.get(node)}
-        return {f"switch {node}" for node in self.port.switches if node not in ready} if self._rules else set()
+        return {switch_name(node) for node in self.port.switches if node not in ready} if self._rules else set()
 
     def _has_confirmed(self, node: str, name: str, *, is_over: bool) -> bool:
         session = self._ready.get(node)

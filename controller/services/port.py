@@ -103,9 +103,10 @@ class ControllerPort(Protocol):
     def carried_out(self, flows: Iterable[str]) -> bool:
         """Whether all agents and switches have confirmed the plan of these flows. Removed flows do not count."""
 
-    def unconfirmed(self, flows: Iterable[str]) -> list[str]:
+    def unconfirmed(self, flows: Iterable[str], *, at: Iterable[str] = ()) -> list[str]:
         """Switches and agents that have not confirmed the plan of these flows, or their end, wherever they are. An
-        empty list: all is confirmed.
+        empty list: all is confirmed. Flows may have begun or ended ``at`` these nodes before: what agents there still
+        have of them counts, too.
         """
 
     def rates_unconfirmed(self) -> set[str]:

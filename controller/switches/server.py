@@ -21,6 +21,7 @@ from hyroads.controller.files.tls import certificate_names
 from hyroads.controller.framework import ryu_shim as shim
 from hyroads.controller.framework.connections import Connections, Place
 from hyroads.controller.framework.tls_socket import TlsSocket
+from hyroads.controller.model.pending_names import switch_name
 from hyroads.controller.model.state import TopologyContext
 from hyroads.controller.ofp.handshake import HELLO, PLAIN_HELLO, Handshake
 from hyroads.controller.ofp.vlan_tags import TagRules
@@ -353,7 +354,7 @@ class SwitchRegistry:
     def _epoch_seen(self, epoch: int, node: str) -> None:
         if epoch > self._greatest_epoch:
             self._greatest_epoch = epoch
-            self._greater_epoch_seen(epoch, f"switch {node}")
+            self._greater_epoch_seen(epoch, switch_name(node))
 
     def _refused_as_slave(self) -> None:
         self._counters["refused_as_slave"] += 1
@@ -410,4 +411,4 @@ class SwitchRegistry:
 
     def _switch_fault(self, node: str, what: str) -> None:
         self._counters["openflow_errors"] += 1
-        self._fault(f"switch {node}", what)
+        self._fault(switch_name(node), what)

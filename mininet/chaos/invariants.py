@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from hyroads.controller.core.errors import HyroadsError
+from hyroads.controller.model.pending_names import agent_name
 from hyroads.mininet.programs import EmulationError, Program
 from hyroads.rest.client import Client, ClientError
 
@@ -233,7 +234,7 @@ def _unhealthy(health: Mapping[str, Any]) -> str:
     if health["state_file"] is not None and not health["state_file"]["ok"]:
         return f"state file: {health['state_file']['reason']}"
     away = [switch["node"] for switch in health["switches"] if not switch["connected"]]
-    away += [f"agent {agent['node']}" for agent in health["agents"] if not agent["up"]]
+    away += [agent_name(agent["node"]) for agent in health["agents"] if not agent["up"]]
     return f"not connected: {some(away)}" if away else ""
 
 

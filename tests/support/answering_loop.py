@@ -1,5 +1,6 @@
-"""A controller with its services and REST API, without sockets. Time is the test's; switches and agents answer at once
-while they are connected, keep what they run while they are away, and tell it when they come back.
+"""A controller with its services and REST API, without sockets. Time is the test's; switches, agents and a multi-homed
+client answer at once while they are connected, keep what they run while they are away, and say what they run when they
+come back. Each can be made quiet: it stays connected, and does and answers nothing until it speaks again.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from flask import Flask
 from scripted_devices import Switch as ScriptedSwitch
 from silent_switch import SilentSwitch
 
+from hyroads.controller.agents.clients import ClientReport, FlowReport
 from hyroads.controller.agents.protocol import Hello
 from hyroads.controller.agents.sessions import Session
 from hyroads.controller.api.service import ControllerService
@@ -27,6 +29,7 @@ from hyroads.controller.core.addressing import Numbers
 from hyroads.controller.core.netfile import load_text
 from hyroads.controller.framework.ryu_shim import Signal
 from hyroads.controller.model.events import EventLog
+from hyroads.controller.model.pending_names import agent_name, client_name, switch_name
 from hyroads.controller.model.state import DeclaredFlow, Origin, TopologyContext, initial
 from hyroads.controller.ofp import wire
 from hyroads.controller.ofp.access import PROTECTION
@@ -55,29 +58,47 @@ links:
 interference: {rule: technology}
 flows:
   - {id: down, from: a, to: c}
+  - {id: side, from: b, to: c}
   - {id: plain, from: a, to: p}
 """
 NODES = ("a", "b", "c", "d")
+LAPTOP = "laptop"
+"""A multi-homed client, with a flow of its own: number 7, by its interface wifi."""
 TURN_S = 0.4
 _PROTECTION = {(int(rule.table), rule.priority) for rule in PROTECTION.rules}
 """Rules beside access rules, which change nothing where a switch has no access rule."""
 
 
 class Switch(ScriptedSwitch):
-    """Keeps its rules while it is away."""
+    """Keeps its rules and meters while it is away."""
 
     def __init__(self, dpid: int, names: list[str]) -> None:
         self.campus: Any = SimpleNamespace(counts=Counter())
         self.dpid, self.ports = dpid, names
         self.rules, self.groups = {}, set()
+        self.meters: dict[int, bytes] = {}
         self.connection: SilentSwitch | None = None
 
     def answers(self) -> list[bytes]:
         """Carry out all that came, and answer it."""
         said: list[bytes] = []
         for message in self.connection.take() if self.connection is not None else ():
+            if message[1] == wire.METER_MOD:
+                self._change_meter(message)
             self._answer(SimpleNamespace(send=said.append), message)  # type: ignore[arg-type]
         return said
+
+    def _change_meter(self, message: bytes) -> None:
+        command, _, number = struct.unpack_from("!HHI", message, 8)
+        if command == wire.METER_DELETE:
+            self.meters.pop(number, None)
+        else:
+            self.meters[number] = message[16:]
+
+    def runs(self) -> set[object]:
+        """Its rules and meters."""
+        rules = {item for item in self.rules.items() if item[0][:2] not in _PROTECTION}
+        return rules | {("meter", *item) for item in self.meters.items()}
 
 
 class Socket:
@@ -113,6 +134,52 @@ class Agent:
             if message["type"] in {"config", "rates"}:
                 session.answered({"type": "ok", "seq": message["seq"]})
         return True
+
+    def runs(self, *, with_rates: bool) -> set[object]:
+        """Its entries of flows, and on request their rates."""
+        entries = {
+            (kind, json.dumps(_without_rates(entry), sort_keys=True))
+            for kind in ("ingress", "egress", "branch")
+            for entry in self.config.get(kind) or ()
+        }
+        rates = {(key, round(rate or 0.0, 3)) for key, rate in self.rates.items()} if with_rates else set()
+        return entries | rates
+
+
+class Client:
+    """A multi-homed client: carries out what its daemon is sent."""
+
+    def __init__(self) -> None:
+        self.policy: dict[str, Any] = {"interfaces": {"wifi": None, "lte": None}}
+        self.mode = "full-speed"
+        self.interface = "wifi"
+        """Of its flow."""
+        self.session: Session | None = None
+
+    def answer(self) -> bool:
+        """Answer all that came; whether that was anything."""
+        session = self.session
+        if session is None or not session._outbox.qsize():
+            return False
+        while session._outbox.qsize():
+            message = json.loads(session._outbox.get_nowait())
+            if message["type"] == "client-policy":
+                self.policy = message["policy"]
+            elif message["type"] == "client-mode":
+                self.mode = message["mode"]
+            elif message["type"] == "client-migrate":
+                self.interface = message["interface"]
+            session.answered({"type": "ok", "seq": message["seq"]})
+        return True
+
+    def report(self) -> ClientReport:
+        """How it is."""
+        return ClientReport(self.mode, flows=(FlowReport(7, "web", self.interface, 1.0, 1.0, 0),), flow_count=1)
+
+    def runs(self) -> set[object]:
+        """Its policy, its mode, and where its flow goes."""
+        policy = json.dumps(self.policy, sort_keys=True)
+        return {("policy", policy), ("mode", self.mode), ("interface", self.interface)}
 
 
 class Current:
@@ -153,14 +220,15 @@ def application() -> Flask:
 
 class AnsweringLoop:
     """``never`` are devices such as ``switch a`` and ``agent a`` that have not connected yet; :meth:`leave` and
-    :meth:`come` end and begin connections.
+    :meth:`come` end and begin connections, :meth:`hush` and :meth:`speak` end and begin answers.
     """
 
     def __init__(self, folder: Path, never: Iterable[str] = ()) -> None:
         self.now_s, self._slot_s = 100.0, 0.0
         file = folder / "hyroads.yaml"
         (folder / "network.yaml").write_text(NETWORK)
-        file.write_text(f"network: {folder / 'network.yaml'}\n")
+        file.write_text(f"network: {folder / 'network.yaml'}\nclients: {{{LAPTOP}: {{token: {'t' * 32}}}}}\n")
+        file.chmod(0o600)
         settings = load({"HYROADS_CONFIG": str(file)})
         self.context = context = TopologyContext.of(load_text(NETWORK, "network"))
         flows = [DeclaredFlow(flow, Origin.FILE) for flow in context.network.flows]
@@ -181,8 +249,11 @@ class AnsweringLoop:
         self.agents = {node: Agent() for node in context.own_agents}
         self.macs: dict[str, dict[str, str]] = {}
         """By node: what its switch reports of the addresses of its ports."""
+        self.client = Client()
+        self.quiet: set[str] = set()
+        """Devices that are connected, if at all, and do and answer nothing."""
         self._keys = 0
-        devices = [*(f"switch {node}" for node in self.switches), *(f"agent {node}" for node in self.agents)]
+        devices = [*map(switch_name, self.switches), *map(agent_name, self.agents), client_name(LAPTOP)]
         self.come(device for device in devices if device not in set(never))
         self.after(settings.timings.grace_s + 1.0)
 
@@ -201,6 +272,13 @@ class AnsweringLoop:
                 switch.connection = SilentSwitch(switch.dpid, switch.ports, self._keys)
                 switch.connection.macs = self.macs.get(node, {})
                 self.loop.switch_up(switch.connection)
+            elif kind == "client":
+                hello = Hello(node, "x", node, None, 0)
+                self.client.session = session = Session(hello, "test", Socket(), self.clock)
+                clients = self.services.multihomed
+                clients.client_up(session)
+                clients.client_policy(session, self.client.policy)
+                clients.client_report(session, self.client.report())
             else:
                 agent = self.agents[node]
                 hello = Hello(node, "x", node, None, agent.revision)
@@ -216,12 +294,25 @@ class AnsweringLoop:
                 gone, self.switches[node].connection = self.switches[node].connection, None
                 assert gone is not None
                 self.loop.switch_gone(gone)
+            elif kind == "client":
+                session, self.client.session = self.client.session, None
+                assert session is not None
+                session.finish()
+                self.services.multihomed.client_down(session)
             else:
                 agent = self.agents[node]
                 session, agent.session = agent.session, None
                 assert session is not None
                 session.finish()
                 self.loop.agent_down(session)
+
+    def hush(self, devices: Iterable[str]) -> None:
+        """These do and answer nothing from now on; what comes waits there."""
+        self.quiet.update(devices)
+
+    def speak(self) -> None:
+        """All do and answer again, also what came meanwhile."""
+        self.quiet.clear()
 
     # -- time
 
@@ -258,8 +349,11 @@ class AnsweringLoop:
             self._slot_s = self.now_s
             with self.loop.slots:
                 self.loop._slot()
-        answered = [agent.answer() for agent in self.agents.values()]
-        return any([*answered, *[self._heard(switch) for switch in self.switches.values()]])
+        agents = [agent for node, agent in self.agents.items() if agent_name(node) not in self.quiet]
+        switches = [switch for node, switch in self.switches.items() if switch_name(node) not in self.quiet]
+        clients = [] if client_name(LAPTOP) in self.quiet else [self.client]
+        answered = [device.answer() for device in (*agents, *clients)]
+        return any([*answered, *[self._heard(switch) for switch in switches]])
 
     def _heard(self, switch: Switch) -> bool:
         said = switch.answers()
@@ -286,20 +380,12 @@ class AnsweringLoop:
                 session.on_meter(message)
 
     def runs(self, *, with_rates: bool) -> dict[str, set[object]]:
-        """What each device does now, by its name: rules, or entries of flows; rates of agents only on request."""
-        found: dict[str, set[object]] = {
-            f"switch {node}": {item for item in switch.rules.items() if item[0][:2] not in _PROTECTION}
-            for node, switch in self.switches.items()
+        """What each device does now, by its name; rates of agents only on request."""
+        return {
+            **{switch_name(node): switch.runs() for node, switch in self.switches.items()},
+            **{agent_name(node): agent.runs(with_rates=with_rates) for node, agent in self.agents.items()},
+            client_name(LAPTOP): self.client.runs(),
         }
-        for node, agent in self.agents.items():
-            entries = {
-                (kind, json.dumps(_without_rates(entry), sort_keys=True))
-                for kind in ("ingress", "egress", "branch")
-                for entry in agent.config.get(kind) or ()
-            }
-            rates = {(key, round(rate or 0.0, 3)) for key, rate in agent.rates.items()} if with_rates else set()
-            found[f"agent {node}"] = entries | rates
-        return found
 
     # -- REST
 

@@ -255,7 +255,7 @@ class Rig:
         waiting = any(pending_of(self.plan, self.views(), plan.spec.id) for plan in plans)
         return not waiting and all(plan.mode != MULTIPATH or self.deployer.carries(plan) for plan in plans)
 
-    def unconfirmed(self, flows: Iterable[str]) -> list[str]:
+    def unconfirmed(self, flows: Iterable[str], *, at: Iterable[str] = ()) -> list[str]:
         return sorted({who for flow in flows for who in pending_of(self.plan, self.views(), flow)})
 
     def note_unsaved(self) -> None:

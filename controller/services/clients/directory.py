@@ -11,6 +11,7 @@ from hyroads.controller.core.checking import interface_mac
 from hyroads.controller.core.errors import ConfigError
 from hyroads.controller.core.network import Place
 from hyroads.controller.core.services.client_tables import Interface
+from hyroads.controller.model.pending_names import switch_name
 from hyroads.controller.runtime.faults import wait_until
 from hyroads.controller.runtime.saver import Change
 from hyroads.controller.services.port import ControllerPort
@@ -230,12 +231,12 @@ class ClientDirectory:
         """Switches and agents that have not confirmed where a client is, or that it was forgotten; NotSavedError."""
         self.port.saver.check_refused(f"preferences of client {client}")
         macs = self.declared.get(client, (client.lower(),))
-        switches = {f"switch {node}" for mac in macs for node in self.service.tables.pending(mac)}
+        switches = {switch_name(node) for mac in macs for node in self.service.tables.pending(mac)}
         return [*sorted(switches.union(self.moves(client))), *self.port.saver.unsaved]
 
     def waits(self) -> set[str]:
         """Connected switches that have not been given the rules of learned hosts."""
-        return {f"switch {node}" for node in self.port.switches if not self.service.is_known(node)}
+        return {switch_name(node) for node in self.port.switches if not self.service.is_known(node)}
 
     # -- inside
 
@@ -283,5 +284,5 @@ class ClientDirectory:
             "heard_s": max(0.0, now_s - interface.heard_s),
             "addresses": addresses.get(interface.mac, []),
             "transition": None if (asked := self.steering.last(interface.mac)) is None else asked.document(),
-            "pending": [f"switch {node}" for node in self.service.tables.pending(interface.mac)],
+            "pending": [switch_name(node) for node in self.service.tables.pending(interface.mac)],
         }

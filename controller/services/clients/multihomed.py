@@ -21,6 +21,7 @@ from hyroads.controller.agents.sessions import GONE, NO_ANSWER, Session
 from hyroads.controller.control.slots import Histogram
 from hyroads.controller.core.token_bucket import TokenBucket
 from hyroads.controller.framework import ryu_shim as shim
+from hyroads.controller.model.pending_names import client_name
 from hyroads.controller.runtime.faults import wait_until
 from hyroads.controller.services.port import Publish
 from hyroads.rest.contract import ConflictError, NotConfirmedError, NotFoundError, ValueRefusedError
@@ -63,17 +64,18 @@ class ClientRequest:
     def pending(self) -> list[str]:
         """What has not confirmed it; for the operations of the REST API."""
         self.check()
-        return [] if self.done else [f"client {self.client}"]
+        return [] if self.done else [client_name(self.client)]
 
 
 @dataclass(eq=False)
 class _Client:
-    """What is known of one client."""
+    """What is known of one client; ``requests`` are those that it has not answered yet."""
 
     session: Session | None = None
     report: ClientReport | None = None
     reported_s: float = 0.0
     policy: Document | None = None
+    requests: int = 0
     migrations: deque[Document] = field(default_factory=lambda: deque(maxlen=MAX_MIGRATIONS))
     numbers: count[int] = field(default_factory=lambda: count(1))
     seconds: Histogram = field(default_factory=lambda: Histogram(_BOUNDS_S))
@@ -249,6 +251,10 @@ class MultihomedClients:
 
         return self._ask(client, {"type": "client-migrate", "flow": flow, "interface": interface}, "migration", moved)
 
+    def waits(self) -> set[str]:
+        """Clients that have not answered a request."""
+        return {client_name(client) for client, known in self._clients.items() if known.requests}
+
     def wait(self, request: ClientRequest) -> None:
         """Wait for a client's answer; raises what :meth:`ClientRequest.check` does, and NotConfirmedError."""
         wait_until(lambda: request.done, CONFIRM_S, self._clock, self._progress)
@@ -262,12 +268,15 @@ class MultihomedClients:
         part: str,
         then: Callable[[ClientRequest], None] = lambda _: None,
     ) -> ClientRequest:
-        session = self._known(client).session
+        known = self._known(client)
+        session = known.session
         if session is None:
             raise ConflictError(f"client {client} is not connected")
         request = ClientRequest(client, f"{part} of client {client}", part, self._clock())
+        known.requests += 1
 
         def answered(problem: str | None) -> None:
+            known.requests -= 1
             request.done, request.problem = True, problem
             request.took_s = self._clock() - request.asked_s
             if problem is None:

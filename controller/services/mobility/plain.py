@@ -17,6 +17,7 @@ from hyroads.controller.core.network import Place
 from hyroads.controller.core.services.client_tables import Evidence
 from hyroads.controller.core.services.mobility import DesiredState, Request, Timings
 from hyroads.controller.model.handover import Constrained, Key
+from hyroads.controller.model.pending_names import switch_name
 from hyroads.controller.ofp.intents import SwitchIntent
 from hyroads.controller.services.clients.declared import first_place, possible_places
 from hyroads.controller.services.clients.locations import ClientService
@@ -83,11 +84,13 @@ class PlainClients:
         """Switches and agents that have not confirmed that a client is where it is. A switch that is away sends its
         frames by the rules that it has.
         """
-        if not self.places(client):
+        places = self.places(client)
+        if not places:
             return []
         away = self.port.state.switches.keys() - self.port.switches.keys()
-        switches = {f"switch {node}" for node in away.union(self._behind(client))}
-        return sorted(switches.union(self.port.unconfirmed(self.flows(client))))
+        switches = set(map(switch_name, away.union(self._behind(client))))
+        at = {place.node for place in places}
+        return sorted(switches.union(self.port.unconfirmed(self.flows(client), at=at)))
 
     def _behind(self, client: str) -> set[str]:
         """Nodes whose connected switches have not confirmed where a client is."""

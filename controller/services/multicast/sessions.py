@@ -9,6 +9,7 @@ from typing import Any
 from hyroads.controller.control.sessions import Host, LiveSession, forgotten
 from hyroads.controller.core.errors import ConfigError
 from hyroads.controller.core.services.sessions import Participant, SessionSpec, session_document, session_spec
+from hyroads.controller.model.pending_names import switch_name
 from hyroads.controller.runtime.faults import wait_until
 from hyroads.controller.runtime.saver import Change
 from hyroads.controller.services.port import pending_as_known
@@ -40,7 +41,7 @@ class SessionService(SessionSupervisor):
 
     def _all_switches(self) -> list[str]:
         # Each of them decides who may send to the group.
-        return [f"switch {node}" for node in self._port.context.own_switches]
+        return [switch_name(node) for node in self._port.context.own_switches]
 
     def declare(self, document: Mapping[str, Any], *, wait: bool) -> tuple[Document, bool]:
         """The session, declared now if it is new, and whether it is. ConfigError, ConflictError, TooBusyError,

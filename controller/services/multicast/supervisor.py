@@ -21,6 +21,7 @@ from hyroads.controller.core.mappings import differing
 from hyroads.controller.core.multicast import GroupRate, Media, Tree
 from hyroads.controller.core.services.sessions import SessionSpec
 from hyroads.controller.framework import ryu_shim as shim
+from hyroads.controller.model.pending_names import START, switch_name
 from hyroads.controller.ofp.intents import SwitchIntent
 from hyroads.controller.ofp.sessions import RootedTree
 from hyroads.controller.services.port import ControllerPort
@@ -333,18 +334,20 @@ class SessionSupervisor:
     def unconfirmed(self, name: str) -> set[str]:
         """Switches that have not confirmed a session or its end yet, also while they are away."""
         if self._network is None:
-            return {"start"}
+            return {START}
         nodes = self._nodes_of(self.sessions.get(name) or self._ending.get(name)) | self._behind()
-        return {f"switch {node}" for node in nodes}
+        return {switch_name(node) for node in nodes}
 
     def waits(self) -> set[str]:
         """Switches that have not confirmed what sessions want of them."""
         live = [*self.sessions.values(), *self._ending.values()]
         nodes = {node for each in live for node in self._nodes_of(each)}
-        return {f"switch {node}" for node in nodes.union(self._behind() if live else ())}
+        return {switch_name(node) for node in nodes.union(self._behind() if live else ())}
 
     def _behind(self) -> set[str]:
-        """Nodes whose switches have not confirmed who gets and who may send the messages of sessions."""
+        """Nodes whose switches have not confirmed the trees of sessions, or who gets and may send their messages."""
+        # A session may have changed since the last turn of the event loop.
+        self._tell()
         return {node for node in self._port.context.own_switches if not self._is_in_force(node)}
 
     def _nodes_of(self, live: LiveSession | None) -> set[str]:
@@ -366,8 +369,8 @@ class SessionSupervisor:
         return self._confirmed_intent(tree.root) is not None and self._enters(tree)
 
     def _is_in_force(self, node: str) -> bool:
-        """Whether a switch has confirmed who gets and who may send the messages of sessions."""
+        """Whether a switch has confirmed who gets and who may send the messages of sessions, and by which trees."""
         intent, told = self._confirmed_intent(node), self._told.get(node, SentRules())
         if intent is None or intent.hears_reports != told.hears_reports:
             return False
-        return (intent.entries, intent.members) == (told.entries, told.members)
+        return (intent.branches, intent.entries, intent.members) == (told.branches, told.entries, told.members)

@@ -21,6 +21,7 @@ from hyroads.controller.control.flow_order import (
 from hyroads.controller.control.update_order import Orders, orders_of
 from hyroads.controller.core.addressing import Numbers
 from hyroads.controller.core.network import FlowSpec
+from hyroads.controller.model.pending_names import agent_name, switch_name
 from hyroads.controller.model.plan import MULTIPATH, SINGLE, FlowPlan, Plan, PlannedPath
 
 HELLO = HelloConfig(40, 140, (), ())
@@ -324,9 +325,9 @@ COPIED = AgentConfig(HELLO, {"f": replace(begin(1, 2), copies=True)})
 def test_agent_is_pending_until_it_confirms_its_part(node: str, acked: AgentConfig | None) -> None:
     plan, views = in_force()
     changed = replace(views, agents={**views.agents, node: AgentView(acked)})
-    assert pending_of(plan, changed, "f") == [f"agent {node}"]
+    assert pending_of(plan, changed, "f") == [agent_name(node)]
     without = {name: view for name, view in views.agents.items() if name != node}
-    assert pending_of(plan, replace(views, agents=without), "f") == [f"agent {node}"]
+    assert pending_of(plan, replace(views, agents=without), "f") == [agent_name(node)]
 
 
 @pytest.mark.parametrize(
@@ -337,7 +338,7 @@ def test_switch_is_pending_until_it_confirms_its_part(node: str, view: SwitchVie
     plan, views = in_force()
     switches = {name: each for name, each in views.switches.items() if name != node}
     switches |= {} if view is None else {node: view}
-    assert pending_of(plan, replace(views, switches=switches), "f") == [f"switch {node}"]
+    assert pending_of(plan, replace(views, switches=switches), "f") == [switch_name(node)]
 
 
 @pytest.mark.parametrize("mode", [None, SINGLE])

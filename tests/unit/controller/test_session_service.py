@@ -12,6 +12,7 @@ from hyroads.controller.control.live_network import Basis, LiveNetwork
 from hyroads.controller.control.sessions import Host
 from hyroads.controller.core.errors import ConfigError
 from hyroads.controller.core.network import Place
+from hyroads.controller.model.pending_names import switch_name
 from hyroads.controller.model.state import TopologyContext
 from hyroads.controller.services.multicast import supervisor
 from hyroads.controller.services.multicast.meter import fixed_hosts
@@ -102,7 +103,7 @@ def test_follower_shows_what_the_leader_waits_for(rig: Rig) -> None:
     rig.confirmed = {}
     assert rig.service.document("s")["state"] == "activating"
     rig.leads, node = False, sorted(rig.context.own_switches)[0]
-    for waits, pending in ((None, ["leader"]), ({f"switch {node}", "agent x"}, [f"switch {node}"]), (set(), [])):
+    for waits, pending in ((None, ["leader"]), ({switch_name(node), "agent x"}, [switch_name(node)]), (set(), [])):
         rig.leader_waits = lambda waits=waits: None if waits is None else frozenset(waits)
         document = rig.service.document("s")
         assert document["pending"] == pending

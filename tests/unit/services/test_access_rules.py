@@ -16,6 +16,7 @@ from hyroads.controller.core.access_rules import AccessRule, Action, overlap, pa
 from hyroads.controller.core.addressing import Addressing
 from hyroads.controller.core.errors import ConfigError
 from hyroads.controller.core.netfile import load_text
+from hyroads.controller.model.pending_names import switch_name
 from hyroads.controller.model.state import Presence
 from hyroads.controller.ofp import match as act
 from hyroads.controller.ofp import wire
@@ -460,9 +461,9 @@ def test_change_and_end_of_a_rule_wait_for_absent_switches_however_long(world: W
     world.now_s += 3600.0
     for method, body in (("PATCH", {"rate_mbps": 3.0}), ("DELETE", None)):
         status, operation = world.ask(method, "/r", body)
-        assert status == 202 and operation["pending"] == [f"switch {node}" for node in sorted(away)]
+        assert status == 202 and operation["pending"] == [switch_name(node) for node in sorted(away)]
     status, operation = world.ask("POST", "", {"id": "s", "action": "deny"})
-    assert status == 202 and operation["pending"] == [f"switch {node}" for node in sorted(away)]
+    assert status == 202 and operation["pending"] == [switch_name(node) for node in sorted(away)]
     # They are back with the rules that they had, and nothing is confirmed before these are gone.
     for node, switch in gone.items():
         left = switch.access._installed.values()
@@ -470,7 +471,7 @@ def test_change_and_end_of_a_rule_wait_for_absent_switches_however_long(world: W
         switch.access.start(left)
         world.switches[node] = switch
     world.service.follow()
-    assert world.service.pending("r") == world.service.pending("s") == [f"switch {node}" for node in sorted(away)]
+    assert world.service.pending("r") == world.service.pending("s") == [switch_name(node) for node in sorted(away)]
     world.work()
     assert world.service.pending("r") == world.service.pending("s") == []
     assert len({frozenset(switch.rules) for switch in world.switches.values()}) == 1
