@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -17,6 +18,7 @@ import pytest
 from hyroads.controller.access_point.model import RadioError
 from hyroads.controller.access_point.plc import Plc
 from hyroads.controller.access_point.plc_reader import HomePlugReader
+from hyroads.mininet.lab.power_line import Outlet, PowerLine, RunningLine
 from hyroads.mininet.programs import find_program
 
 pytestmark = pytest.mark.root
@@ -25,6 +27,7 @@ ADAPTERS = ("00:0b:3b:aa:00:01", "00:0b:3b:aa:00:02")
 HOSTS = ("02:00:01:02:00:01", "02:00:01:02:00:02")
 PEER = "hr-plc-peer"
 TX_MBPS, RX_MBPS = 132, 98
+PHY_MBPS = 17
 
 
 def run(command: str, check: bool = True) -> str:
@@ -51,7 +54,8 @@ class Line:
         run(f"ip netns add {PEER}")
         for i, host in enumerate(HOSTS):
             run(f"ip link add hrp{i} address {host} type veth peer name hrp-in{i}")
-        run("ip link add hrp-out0 type veth peer name hrp-out1")
+        # A frame on the line has a header of the adapters, and a tag if the host's frame has one.
+        run("ip link add hrp-out0 mtu 1518 type veth peer name hrp-out1 mtu 1518")
         run(f"ip link set hrp1 netns {PEER}")
         for name in ("hrp0", "hrp-in0", "hrp-in1", "hrp-out0", "hrp-out1"):
             run(f"ip link set {name} up")
@@ -102,6 +106,18 @@ def line(tmp_path: Path) -> Iterator[Line]:
         yield made
     finally:
         made.remove()
+
+
+@pytest.fixture
+def shared(line: Line, tmp_path: Path) -> Iterator[RunningLine]:
+    """The same two hosts, with adapters on a medium that is shared with a network next door."""
+    outlets = tuple(Outlet(f"hrp-in{i}", adapter) for i, adapter in enumerate(ADAPTERS))
+    running = RunningLine(PowerLine("hrp-line", PHY_MBPS, outlets), tmp_path / "power-line")
+    try:
+        running.start()
+        yield running
+    finally:
+        running.stop()
 
 
 def ping(count: int, size: int = 1400) -> None:
@@ -162,21 +178,56 @@ def test_carries_1500_bytes_and_no_more(line: Line) -> None:
     assert "100% packet loss" in run("ping -q -c 3 -i 0.01 -W 1 -s 1473 -M do 10.99.0.2", check=False)
 
 
-def test_sniffer_sees_foreign_traffic_and_counters_do_not(line: Line) -> None:
-    def share(radio: Plc, source: str) -> float:
-        began = time.monotonic()
-        eventually(lambda: radio.read(time.monotonic()).busy_source == source, f"no busy time by {source}")
-        first = radio.read(time.monotonic())
-        while time.monotonic() < began + 2.5:
-            time.sleep(0.1)
-            last = radio.read(time.monotonic())
-        return (last.busy_us - first.busy_us) / (last.active_us - first.active_us)
+def share(radio: Plc, source: str, load: Callable[[], None] = lambda: None) -> float:
+    """Busy share of two and a half seconds, in which ``load`` is called ten times a second."""
+    eventually(lambda: radio.read(time.monotonic()).busy_source == source, f"no busy time by {source}")
+    first, began = radio.read(time.monotonic()), time.monotonic()
+    while time.monotonic() < began + 2.5:
+        time.sleep(0.1)
+        load()
+        last = radio.read(time.monotonic())
+    return (last.busy_us - first.busy_us) / (last.active_us - first.active_us)
 
+
+def test_sniffer_sees_foreign_traffic_and_counters_do_not(line: Line) -> None:
     line.start(foreign_share=0.5)
     assert share(Plc(HomePlugReader("hrp0")), "sniffer") == pytest.approx(0.5, abs=0.1)
     line.stop()
     line.start(foreign_share=0.5, sniffer=False)
     assert share(Plc(HomePlugReader("hrp0")), "counters") < 0.1
+
+
+def test_adapters_on_a_medium_read_it(shared: RunningLine) -> None:
+    ping(1)
+    radio = Plc(HomePlugReader("hrp0"))
+    capacity_kbps = round(1000 * (PHY_MBPS + 0.65) / 1.7)
+
+    def is_known() -> bool:
+        (near,) = radio.read(0.0).neighbours
+        # The adapter has learned what is behind the other one.
+        return (near.mac, near.tx_capacity_kbps, near.rx_capacity_kbps) == (HOSTS[1], capacity_kbps, capacity_kbps)
+
+    eventually(is_known, "the rates of the medium are not those of the adapter")
+    with shared.traffic_next_door(0.5):
+        assert share(radio, "sniffer") == pytest.approx(0.5, abs=0.07)
+        assert shared.airtime(*shared.plan.next_door)[1] > 1.0
+
+
+def test_counters_give_the_airtime_of_own_traffic_alone(shared: RunningLine) -> None:
+    ping(1)
+    shared.plug_in(sniffer=False)
+    radio = Plc(HomePlugReader("hrp0"))
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender, shared.traffic_next_door(0.3):
+
+        def load() -> None:
+            for _ in range(20):
+                sender.sendto(bytes(1472), ("10.99.0.2", 9))
+
+        began_s, before_s = shared.airtime(1, 2)
+        busy = share(radio, "counters", load)
+        ended_s, after_s = shared.airtime(1, 2)
+    assert after_s - before_s > 0.3
+    assert busy == pytest.approx((after_s - before_s) / (ended_s - began_s), rel=0.15)
 
 
 def test_silent_and_late_adapters_give_one_line(line: Line) -> None:

@@ -2,6 +2,7 @@
 
 use crate::sys::interface::{parse_mac, Mac};
 use serde::{Deserialize, Deserializer};
+use std::path::PathBuf;
 
 /// Terminal identifiers of one network.
 pub const MAX_STATIONS: usize = 254;
@@ -19,19 +20,37 @@ pub struct Station {
     pub mac: Mac,
     /// Its number in the network.
     pub tei: u8,
-    /// The address of the host behind it.
+    /// The address of the host behind it; the adapter learns it where it is not given.
     #[serde(default = "unknown", deserialize_with = "mac")]
     pub behind: Mac,
     /// Average PHY rate to it, in Mb/s.
+    #[serde(default)]
     pub tx_mbps: u16,
     /// Average PHY rate from it, in Mb/s.
+    #[serde(default)]
     pub rx_mbps: u16,
+    /// The medium's link to it; empty without a medium.
+    #[serde(default)]
+    pub tx_link: String,
+    /// The medium's link from it; empty without a medium.
+    #[serde(default)]
+    pub rx_link: String,
     /// Share of blocks that its receiver cannot decode.
     #[serde(default)]
     pub block_errors: f64,
     /// This adapter answers VS_SW_VER for the station, if no adapter with its address is on the medium.
     #[serde(default)]
     pub answer_version: bool,
+}
+
+/// The medium on which `--outside` is a port.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Medium {
+    /// Control socket of `hyroads-medium`.
+    pub socket: PathBuf,
+    /// Name of the port.
+    pub port: String,
 }
 
 /// The whole file.
@@ -55,6 +74,9 @@ pub struct Config {
     /// Carriers of a tone map.
     #[serde(default = "carriers")]
     pub carriers: u16,
+    /// Rates, counters and airtime come from this medium; None: from this file and the frames that are carried.
+    #[serde(default)]
+    pub medium: Option<Medium>,
     /// The other adapters.
     #[serde(default)]
     pub stations: Vec<Station>,
@@ -78,8 +100,19 @@ pub struct Config {
     pub seed: u64,
 }
 
-fn unknown() -> Mac {
+/// The address behind a station of which nothing was heard.
+pub fn unknown() -> Mac {
     [0xff; 6]
+}
+
+/// PHY rate in Mb/s at which HomePlug AV carries so many Mb/s of L2 payload (IEEE Std 1901-2010, 13.2.8.1.4; the
+/// constants were measured on HomePlug AV 200).
+pub fn phy_mbps(capacity_mbps: f64) -> u16 {
+    if capacity_mbps > 0.0 {
+        (1.7 * capacity_mbps - 0.65).round().clamp(1.0, f64::from(MOST_MBPS)) as u16
+    } else {
+        0
+    }
 }
 
 fn qca7420() -> u8 {
@@ -130,7 +163,14 @@ impl Config {
         if self.firmware.len() > MOST_FIRMWARE || !self.firmware.is_ascii() {
             return Err(format!("firmware: at most {MOST_FIRMWARE} ASCII characters"));
         }
+        if self.medium.is_some() && self.foreign_share > 0.0 {
+            return Err("foreign_share: not with a medium, which has foreign traffic of its own".to_string());
+        }
         for (i, station) in self.stations.iter().enumerate() {
+            let named = !station.tx_link.is_empty() && !station.rx_link.is_empty();
+            if named != self.medium.is_some() || station.tx_link.is_empty() != station.rx_link.is_empty() {
+                return Err(format!("stations[{i}]: tx_link and rx_link go with a medium, and only with one"));
+            }
             share(station.block_errors, &format!("stations[{i}].block_errors"))?;
             if station.tx_mbps > MOST_MBPS || station.rx_mbps > MOST_MBPS {
                 return Err(format!("stations[{i}]: rates of at most {MOST_MBPS} Mb/s"));
@@ -157,5 +197,16 @@ mod tests {
         assert!(with(r#", "carriers": 3000"#).unwrap_err().starts_with("carriers"));
         assert!(with(r#", "none": 1"#).unwrap_err().contains("unknown field"));
         assert!(Config::parse(r#"{"mac": "x", "tei": 1}"#).unwrap_err().contains("MAC address"));
+        let medium = r#", "medium": {"socket": "/m", "port": "a"}"#;
+        assert!(with(&format!(r#"{medium}, "foreign_share": 0.5"#)).unwrap_err().starts_with("foreign_share"));
+        let station = r#""stations": [{"mac": "00:0b:3b:aa:00:02", "tei": 2"#;
+        assert!(with(&format!(r#"{medium}, {station}}}]"#)).unwrap_err().contains("tx_link"));
+        assert!(with(&format!(r#", {station}, "tx_link": "ab", "rx_link": "ba"}}]"#)).unwrap_err().contains("tx_link"));
+        assert!(with(&format!(r#"{medium}, {station}, "tx_link": "ab", "rx_link": "ba"}}]"#)).is_ok());
+    }
+
+    #[test]
+    fn phy_rates_are_those_of_the_published_line() {
+        assert_eq!([0.0, 0.1, 10.38, 78.03, 5000.0].map(phy_mbps), [0, 1, 17, 132, 2024]);
     }
 }

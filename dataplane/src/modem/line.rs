@@ -1,9 +1,11 @@
 //! What the adapter knows of the power line: counters of real frames, and the delimiters that they stand for. Pure.
 //!
-//! Frames to one station are put together to one MPDU of at most 2 ms, as adapters do. Times are those of IEEE Std
-//! 1901-2010.
+//! On a medium, airtime is what the medium reports: counters are of as many blocks as it carried and of as many MPDUs
+//! as the rest of the airtime is the overhead of. Without one, frames to one station are put together to one MPDU of at
+//! most 2 ms, as adapters do. Times are those of IEEE Std 1901-2010.
 
 use super::config::{Config, Station};
+use super::medium::{Air, Aired};
 
 /// Preamble and frame control.
 pub const DELIMITER_US: f64 = 110.48;
@@ -17,8 +19,10 @@ const MOST_PAYLOAD_US: f64 = 2000.0;
 const BLOCK_BYTES: u64 = 512;
 const BLOCK_BITS: f64 = 8.0 * 520.0;
 const BEACON_NS: u64 = 40_000_000;
-const FOREIGN_PAYLOAD_US: f64 = 2000.0;
+/// What an MPDU takes besides its payload.
+const OVERHEAD_US: f64 = 2.0 * DELIMITER_US + RESPONSE_SPACE_US + CONTENTION_SPACE_US;
 const FOREIGN_TEIS: (u8, u8) = (200, 201);
+const FOREIGN_MBPS: f64 = 100.0;
 /// Indications that wait for being sent; those beyond are lost, as an adapter's are.
 const MOST_WAITING: usize = 4096;
 
@@ -60,6 +64,10 @@ struct Direction {
     counts: Counts,
     waiting_bytes: u64,
     errors: f64,
+    /// Of a medium: blocks, MPDUs and airtime that are not yet whole, counted or indicated.
+    blocks: f64,
+    mpdus: f64,
+    aired_us: f64,
 }
 
 /// The line as this adapter sees it.
@@ -126,15 +134,53 @@ impl Line {
         }
         let passed_us = now_ns.saturating_sub(self.last_ns).min(1_000_000_000) as f64 / 1000.0;
         self.last_ns = now_ns;
-        self.foreign_us += passed_us * self.foreign_share;
-        let exchange_us = 2.0 * DELIMITER_US + FOREIGN_PAYLOAD_US + RESPONSE_SPACE_US + CONTENTION_SPACE_US;
-        while self.foreign_us >= exchange_us {
-            self.foreign_us -= exchange_us;
-            self.exchange(FOREIGN_TEIS, 100.0, FOREIGN_PAYLOAD_US);
-        }
+        self.foreign(passed_us * self.foreign_share);
         while now_ns.saturating_sub(self.beacon_ns) >= BEACON_NS {
             self.beacon_ns = if now_ns - self.beacon_ns > 25 * BEACON_NS { now_ns } else { self.beacon_ns + BEACON_NS };
             self.indicate(Delimiter { kind: BEACON, source: config.tei, destination: 0, ble: 0, length: 0 });
+        }
+    }
+
+    /// What a medium carried since the last call is counted and indicated.
+    pub fn aired(&mut self, config: &Config, aired: &Aired) {
+        let mut own_us = 0.0;
+        for (station, pair) in aired.links.iter().enumerate() {
+            for (air, tx) in pair.iter().zip([true, false]) {
+                own_us += air.us;
+                self.count_airtime(config, station, tx, air);
+            }
+        }
+        self.foreign((aired.heard_us - own_us).max(0.0));
+    }
+
+    fn count_airtime(&mut self, config: &Config, station: usize, tx: bool, air: &Air) {
+        let (link, of) = match (self.links.get_mut(station), config.stations.get(station)) {
+            (Some(link), Some(of)) => (link, of),
+            _ => return,
+        };
+        let (direction, ble) = (&mut link[usize::from(!tx)], rate(of, tx));
+        let blocks = air.us * air.capacity_mbps / (8 * BLOCK_BYTES) as f64;
+        direction.blocks += blocks;
+        direction.mpdus += ((air.us - blocks * BLOCK_BITS / ble) / OVERHEAD_US).max(0.0);
+        direction.errors += blocks * of.block_errors;
+        direction.counts.blocks += whole(&mut direction.blocks);
+        direction.counts.mpdus += whole(&mut direction.mpdus);
+        direction.counts.failed += whole(&mut direction.errors);
+        direction.aired_us += air.us;
+        let exchanges = exchanges(&mut direction.aired_us);
+        self.exchanges(teis(config, of, tx), ble, exchanges);
+    }
+
+    /// A network of other people occupied the line for so long.
+    fn foreign(&mut self, us: f64) {
+        self.foreign_us += us;
+        let exchanges = exchanges(&mut self.foreign_us);
+        self.exchanges(FOREIGN_TEIS, FOREIGN_MBPS, exchanges);
+    }
+
+    fn exchanges(&mut self, teis: (u8, u8), ble_mbps: f64, count: u64) {
+        for _ in 0..count {
+            self.exchange(teis, ble_mbps, MOST_PAYLOAD_US);
         }
     }
 
@@ -155,14 +201,12 @@ impl Line {
         let blocks = (direction.waiting_bytes + BLOCK_BYTES - 1) / BLOCK_BYTES;
         direction.waiting_bytes = 0;
         direction.errors += blocks as f64 * of.block_errors;
-        let failed = direction.errors as u64;
-        direction.errors -= failed as f64;
+        let failed = whole(&mut direction.errors);
         direction.counts.mpdus += 1;
         direction.counts.blocks += blocks;
         direction.counts.failed += failed;
         let ble = rate(of, tx);
-        let teis = if tx { (config.tei, of.tei) } else { (of.tei, config.tei) };
-        self.exchange(teis, ble, (blocks + failed) as f64 * BLOCK_BITS / ble);
+        self.exchange(teis(config, of, tx), ble, (blocks + failed) as f64 * BLOCK_BITS / ble);
     }
 
     fn exchange(&mut self, (source, destination): (u8, u8), ble_mbps: f64, payload_us: f64) {
@@ -176,6 +220,31 @@ impl Line {
         if self.sniffing && self.waiting.len() < MOST_WAITING {
             self.waiting.push(delimiter);
         }
+    }
+}
+
+/// Takes the whole part out of a number.
+fn whole(number: &mut f64) -> u64 {
+    let found = number.max(0.0).min(1e9) as u64;
+    *number -= found as f64;
+    found
+}
+
+/// Takes as many exchanges of full payload out of an airtime as it has room for.
+fn exchanges(us: &mut f64) -> u64 {
+    let length_us = MOST_PAYLOAD_US + OVERHEAD_US;
+    let mut count = *us / length_us;
+    let found = whole(&mut count);
+    *us = count * length_us;
+    found
+}
+
+/// Numbers of the sender and the receiver of a direction.
+fn teis(config: &Config, station: &Station, tx: bool) -> (u8, u8) {
+    if tx {
+        (config.tei, station.tei)
+    } else {
+        (station.tei, config.tei)
     }
 }
 
@@ -249,6 +318,27 @@ mod tests {
         let heard = line.indications();
         assert!((airtime_us(&heard) - 500_000.0).abs() < 5_000.0);
         assert_eq!(heard.iter().filter(|d| d.kind == BEACON).count(), 25);
+    }
+
+    #[test]
+    fn airtime_of_a_medium_is_indicated_and_counted_whole() {
+        let config = config("");
+        let mut line = Line::new(&config, 0);
+        line.sniff(true);
+        // Two seconds: 30 % to the station, 10 % from it, 50 % of other people.
+        for _ in 0..400 {
+            let (to, from) = (Air { us: 1500.0, capacity_mbps: 59.2 }, Air { us: 500.0, capacity_mbps: 29.8 });
+            line.aired(&config, &Aired { heard_us: 4500.0, links: vec![[to, from]] });
+        }
+        let heard = line.indications();
+        assert!(heard.len() < MOST_WAITING && (airtime_us(&heard) - 1.8e6).abs() < 10_000.0);
+        let (to, from) = (line.counts(0, true), line.counts(0, false));
+        assert_eq!((to.blocks, from.blocks), (8671, 1455));
+        assert!((i64::try_from(to.failed).unwrap() - 867).abs() <= 1);
+        let us = |counts: Counts, mbps: f64| counts.mpdus as f64 * 460.96 + counts.blocks as f64 * 4160.0 / mbps;
+        assert!((us(to, 100.0) - 0.6e6).abs() < 1000.0 && (us(from, 50.0) - 0.2e6).abs() < 1000.0);
+        let of = |source| heard.iter().filter(|d| d.kind == START_OF_FRAME && d.source == source).count();
+        assert_eq!((of(1), of(2), of(200)), (243, 81, 406));
     }
 
     #[test]

@@ -2,6 +2,8 @@
 //! (docs/reference/dataplane.md, *The emulated power-line adapter*).
 
 pub mod answers;
+pub mod bridge;
 pub mod config;
 pub mod line;
+pub mod medium;
 pub mod shell;

@@ -28,12 +28,12 @@ def test_same_rows_stay_the_same_object_until_an_adapter_moves() -> None:
     interfaces = {("a", "plc"): "02:00:00:00:00:0a", ("b", "plc"): "02:00:00:00:00:0b"}
     adapters = Adapters(interfaces)
     adapters.resolved("b", reading("b", "a", STRANGE))
-    told = reading("a", "b", STRANGE)
-    first = adapters.resolved("a", told)
+    sent = reading("a", "b", STRANGE)
+    first = adapters.resolved("a", sent)
     assert first.neighbours[0].mac == interfaces["b", "plc"]
-    assert adapters.resolved("a", told).neighbours is first.neighbours
+    assert adapters.resolved("a", sent).neighbours is first.neighbours
     adapters.resolved("b", reading("b", "a", STRANGE)._replace(adapter="00:0b:3b:aa:00:0c"))
-    assert adapters.resolved("a", told).neighbours[0].mac == STRANGE
+    assert adapters.resolved("a", sent).neighbours[0].mac == STRANGE
 
 
 def test_adapter_that_two_nodes_claim_is_neither_node_s() -> None:
