@@ -43,7 +43,7 @@ def _work(lab: Lab, args: argparse.Namespace, script: Path | None) -> int:
     setup = Setup(lab)
 
     def measure() -> int:
-        verdict = Measuring(setup, args.repeat, long=args.long).run()
+        verdict = Measuring(setup, args.repeat, long=args.long, learning=args.learning).run()
         print(json.dumps(verdict.document()) if args.json else verdict.text(), flush=True)
         return verdict.status
 
@@ -65,6 +65,7 @@ COMMAND = Command(
     argument("--json", action="store_true", help="print the verdict as JSON"),
     argument("--repeat", type=int, default=1, metavar="N", help="each row is the median of N tries (default 1)"),
     argument("--long", action="store_true", help="also rows for ports of other MTUs (minutes)"),
+    argument("--learning", action="store_true", help="also measure what HyMAB learns, which takes five minutes"),
     argument("--packages", metavar="FOLDER", help="folder with the packages (default: built from the checkout)"),
     argument("--suite", choices=SUITES, default=SUITES[0], help="Debian of the boxes (default %(default)s)"),
     argument("--mirror", metavar="URL", help="mirror of Debian (default: one of this machine's apt sources)"),

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from hyroads.mininet.programs import EmulationError, wait_until
 
+from .line_rows import foreign_rows, learning_rows
 from .three_boxes import ATTIC, HOSTS, LAPTOP, MEDIA_PORTS, NAME, NODES, SERVER, Setup, iperf, iperf_server, udp_mbps
 from .verdict import Row, Verdict, Wanted, answered, tcp_mbps
 
@@ -63,12 +64,12 @@ class Measuring:
     """Measures on boxes that ``setup`` has set up. Each row is shown as soon as it is there.
 
     Rows that a running lab can repeat are the medians of ``repeat`` tries. With ``long`` there are rows for
-    ``MORE_SIZES``, too.
+    ``MORE_SIZES``, with ``learning`` rows of what HyMAB learns, which take five minutes.
     """
 
-    def __init__(self, setup: Setup, repeat: int = 1, *, long: bool = False) -> None:
+    def __init__(self, setup: Setup, repeat: int = 1, *, long: bool = False, learning: bool = False) -> None:
         self.setup = setup
-        self.repeat, self.long = repeat, long
+        self.repeat, self.long, self._learning = repeat, long, learning
         self.rows: list[Row] = []
         self._server, self._laptop = setup.box[SERVER], setup.box[LAPTOP]
         self._failures: list[str] = []
@@ -81,6 +82,10 @@ class Measuring:
         typed = {name: len(box.typed) for name, box in self.setup.box.items()}
         self._row(INSTALLED, self._installed, repeat=1)
         self._sized(ORDINARY)
+        for wanted, measure in foreign_rows(self.setup):
+            self._row(wanted, measure, repeat=1)
+        for wanted, measure in learning_rows(self.setup) if self._learning else ():
+            self._row(wanted, measure, repeat=1)
         for sizes in MORE_SIZES if self.long else ():
             self._attempt(lambda mtus=sizes.mtus: self.setup.resize(mtus))  # type: ignore[misc]
             self._sized(sizes)

@@ -13,7 +13,7 @@ from hyroads.mininet import cgroups, run_directory
 from hyroads.mininet.isolation import EXIT_INTERRUPTED, run_isolated
 from hyroads.mininet.programs import LAB_TOOLS, EmulationError, check_prerequisites, run
 
-from . import packages
+from . import packages, power_line
 from .box import Box, Place
 from .root import SUITES, cache_folder, ready_root, recipe
 from .wires import BoxPlan, Segment, check, make_segments
@@ -41,15 +41,17 @@ class LabPlan:
     boxes: Sequence[BoxPlan]
     segments: Sequence[Segment]
     installed: Mapping[str, Mapping[str, str]]
+    power_lines: Sequence[power_line.PowerLine] = ()
 
 
 @dataclass(frozen=True)
 class Lab:
-    """Running boxes, by name."""
+    """Running boxes and power lines, by name."""
 
     name: str
     boxes: Mapping[str, Box]
     say: Say
+    power_lines: Mapping[str, power_line.RunningLine]
 
     def boot(self) -> None:
         """Switch all on, side by side, and wait until they run."""
@@ -103,7 +105,8 @@ def run_lab(name: str, plan: LabPlan, options: LabOptions, body: Callable[[Lab],
             run("mount", "-t", "tmpfs", "-o", "mode=0755", "hr-lab", str(directory.path))
             place = Place(name, root, directory.path, groups, debs, plan.segments)
             make_segments(plan.segments)
-            lab = Lab(name, {each.name: Box(each, place) for each in plan.boxes}, say)
+            lines = power_line.start_all(plan.power_lines, directory.path / "power-lines")
+            lab = Lab(name, {each.name: Box(each, place) for each in plan.boxes}, say, lines)
             for box in lab.boxes.values():
                 box.unpack(dict(plan.installed.get(box.name, {})))
             say(f"booting {len(lab.boxes)} boxes")

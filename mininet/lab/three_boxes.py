@@ -22,6 +22,7 @@ from hyroads.controller.core.frame_sizes import NEEDED_MTU
 from hyroads.mininet.programs import EmulationError, wait_until
 
 from .box import MEDIA, Box
+from .power_line import Outlet, PowerLine
 from .run import Lab, LabPlan
 from .verdict import datagrams, tcp_mbps
 from .wires import BoxPlan, Factory, Segment
@@ -33,8 +34,12 @@ NODES = (GATEWAY, UPSTAIRS, ATTIC)
 MEDIA_PORTS = {"plc": "eth1", "wifi": "wlan0"}
 """Technology -> the port of each of the three boxes for it."""
 FLOW = "web"
-_MEDIA = (Segment("plc", 10.0), Segment("wifi", 20.0, 2304))
-_SEGMENTS = (Segment("lan"), *_MEDIA, *(Segment(f"at-{node}") for node in NODES))
+_SEGMENTS = (
+    *(Segment("lan"), Segment("wifi", 20.0, 2304), *(Segment(f"at-{node}") for node in NODES)),
+    *(Segment(f"plc-{node}") for node in NODES),
+)
+PLC, _PHY_MBPS = "plc", 17
+"""The power line, and the PHY rate between its adapters: about 10 Mb/s for frames."""
 _LAN = {CONTROLLER: "192.0.2.1", GATEWAY: "192.0.2.11", UPSTAIRS: "192.0.2.12", ATTIC: "192.0.2.13"}
 HOSTS = {SERVER: (GATEWAY, "10.0.0.1"), LAPTOP: (ATTIC, "10.0.0.3")}
 """Computer -> the node at whose access port it is, and its address."""
@@ -64,11 +69,13 @@ def plan() -> LabPlan:
     ports = {CONTROLLER: [("eth0", "lan")], **{node: _node_ports(node) for node in NODES}}
     ports |= {host: [("eth0", f"at-{node}")] for host, (node, _) in HOSTS.items()}
     boxes = [BoxPlan(name, tuple(factory.port(*port) for port in wired)) for name, wired in ports.items()]
-    return LabPlan(boxes, _SEGMENTS, {box.name: _installed(box.name) for box in boxes})
+    outlets = tuple(Outlet(f"plc-{node}", factory.port("plc", f"plc-{node}").mac) for node in NODES)
+    installed = {box.name: _installed(box.name) for box in boxes}
+    return LabPlan(boxes, _SEGMENTS, installed, [PowerLine(PLC, _PHY_MBPS, outlets)])
 
 
 def _node_ports(node: str) -> list[tuple[str, str]]:
-    return [("eth0", "lan"), ("eth1", "plc"), ("wlan0", "wifi"), ("eth2", f"at-{node}")]
+    return [("eth0", "lan"), ("eth1", f"plc-{node}"), ("wlan0", "wifi"), ("eth2", f"at-{node}")]
 
 
 def _installed(box: str) -> dict[str, str]:
@@ -135,7 +142,10 @@ class Bare:
 
 
 def network_document(capacities_mbps: Mapping[str, float], macs: Mapping[str, str]) -> dict[str, Any]:
-    """The network file: technology -> capacity, node -> address of the computer at its access port."""
+    """The network file: technology -> capacity, node -> address of the computer at its access port.
+
+    A technology without a capacity is measured by the access points.
+    """
     roles = {node: "gateway" if node == GATEWAY else "ap" for node in NODES}
     nodes = {
         node: {"role": role, "ports": MEDIA_PORTS, **({"mac": macs[node]} if node in macs else {})}
@@ -143,9 +153,9 @@ def network_document(capacities_mbps: Mapping[str, float], macs: Mapping[str, st
     }
     pairs = [(GATEWAY, UPSTAIRS), (GATEWAY, ATTIC), (UPSTAIRS, ATTIC)]
     links = [
-        {"id": f"{source}-{target}-{technology}", "from": source, "to": target, "technology": technology,
-         "capacity_mbps": capacity, "both": True}
-        for technology, capacity in capacities_mbps.items() for source, target in pairs
+        {"id": f"{source}-{target}-{technology}", "from": source, "to": target, "technology": technology, "both": True,
+         **({"capacity_mbps": capacities_mbps[technology]} if technology in capacities_mbps else {})}
+        for technology in MEDIA_PORTS for source, target in pairs
     ]  # fmt: skip
     return {"name": "home", "nodes": nodes, "links": links, "interference": {"rule": "technology"}}
 
@@ -156,6 +166,7 @@ def controller_settings() -> dict[str, Any]:
     tls = {"key": f"{address}.key", "certificate": f"{address}.pem", "ca": "ca.pem"}
     return {
         "network": "network.yaml",
+        "capacities": "measured",
         "state_file": "/var/lib/hyroads/state.json",
         "identities": "identities.json",
         "tls": tls,
@@ -296,7 +307,8 @@ class Setup:
         self._say("installing the controller")
         box.type(f"apt-get install -y -q {MEDIA}/hyroads_*.deb", _INSTALL_WITHIN_S)
         macs = {node: self._factory_address(host) for host, (node, _) in HOSTS.items()}
-        capacities = {technology: bare.capacity_mbps for technology, bare in self.bare.items()}
+        # Adapters of the power line report theirs; nothing reports that of Ethernet in the place of WiFi.
+        capacities = {technology: bare.capacity_mbps for technology, bare in self.bare.items() if technology != PLC}
         box.write("/etc/hyroads/network.yaml", yaml.safe_dump(network_document(capacities, macs), sort_keys=False))
         box.write("/etc/hyroads/hyroads.yaml", yaml.safe_dump(controller_settings(), sort_keys=False))
         address, folder = _LAN[CONTROLLER], _IDENTITIES

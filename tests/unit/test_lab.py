@@ -12,7 +12,7 @@ import pytest
 from hyroads.controller.core.addressing import Addressing
 from hyroads.controller.core.netfile import parse
 from hyroads.mininet import cgroups, run_directory
-from hyroads.mininet.lab import packages, three_boxes, wires
+from hyroads.mininet.lab import line_rows, packages, three_boxes, wires
 from hyroads.mininet.lab.root import RootRecipe, last_words, ready_root, sources_of
 from hyroads.mininet.lab.verdict import EXIT_MISSED, Row, Verdict, Wanted, answered, datagrams, tcp_mbps
 from hyroads.mininet.programs import EmulationError
@@ -164,10 +164,47 @@ def test_ports_have_unicast_addresses_of_their_own_and_names_that_fit() -> None:
 
 def test_network_file_of_the_lab_is_one_that_the_controller_reads() -> None:
     mac = "00:00:5e:00:53:0f"
-    network = parse(three_boxes.network_document({"plc": 9.9, "wifi": 19.5}, {"attic": mac}), "network.yaml")
+    document = three_boxes.network_document({"wifi": 19.5}, {"attic": mac})
+    network = parse(document, "network.yaml", measured=True)
+    assert {network.links[network.link_index[link]].technology for link in network.unmeasured} == {"plc"}
     addressing = Addressing.of(network)
     assert addressing.host_mac["attic"] == mac and len(network.links) == 12
     assert {"eth1", "wlan0", "attic-host", "attic-acc", "attic-net"} <= set(addressing.port_names("attic"))
+
+
+def test_adapters_of_the_power_line_share_one_medium_and_hear_each_other() -> None:
+    plan = three_boxes.plan()
+    (line,) = plan.power_lines
+    assert {outlet.segment for outlet in line.outlets} <= {segment.name for segment in plan.segments}
+    medium = line.medium()
+    names = [port["name"] for port in medium["ports"]]
+    assert len(names) == 5 and all(len(name) <= wires.MOST_NAME for name in names)
+    assert all({*port["hears"], port["name"]} == set(names) for port in medium["ports"])
+    assert medium["conflicts"] == {"technology": True}
+    # A full frame and its header on the line take what a frame alone takes at the capacity of HomePlug AV.
+    assert medium["links"][0]["capacity_mbps"] * 1500 / 1514 == pytest.approx((17 + 0.65) / 1.7)
+    links = {link["id"] for link in medium["links"]}
+    for number in (1, 2, 3):
+        adapter = line.adapter(number, Path("/run/medium.sock"))
+        assert adapter["mac"] == line.outlets[number - 1].mac and len(adapter["stations"]) == 2
+        assert {name for each in adapter["stations"] for name in (each["tx_link"], each["rx_link"])} <= links
+
+
+def test_verdict_reads_what_the_controller_says_of_the_power_line() -> None:
+    path = {"rate_mbps": 4.0}
+    flow = {
+        "multipath": [{**path, "links": ["gateway-attic-plc"]}, {**path, "links": ["gateway-attic-wifi"]},
+                      {**path, "links": ["upstairs-attic-plc~", "x-wifi"]}],
+        "bandit": {"probing": 0},
+    }  # fmt: skip
+    heard = [
+        {"node": node, "technology": "plc", "external": share} for node, share in (("attic", 0.1), ("gateway", 0.5))
+    ]
+    radios = [{"node": "gateway", "interfaces": [{"technology": "plc", "busy_source": "sniffer"}]}]
+    measurements = {"interfaces": heard, "flows": [{"id": "web", "delivered_mbps": 7.5}], "radios": radios}
+    assert line_rows.seen_in(1.0, measurements, flow) == line_rows.Seen(1.0, 0.5, 8.0, 7.5, True, "sniffer")
+    empty = line_rows.seen_in(1.0, {"interfaces": [], "flows": []}, {"multipath": [], "bandit": None})
+    assert empty == line_rows.Seen(1.0, 0.0, 0.0, None, False, None)
 
 
 def test_bridge_has_all_ports_of_the_page_and_user_space_only_where_needed() -> None:
