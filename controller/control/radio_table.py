@@ -320,6 +320,9 @@ class RadioTable:
                 at = self.place_of[node, interface.technology]
                 self._sources[node, interface.technology] = interface.busy_source
                 self._interface(known, at, self._adapters.resolved(node, interface), report.time_s, now_s)
+                if interface.busy_source == "none":
+                    # Its counters do not move any more, whatever they did before.
+                    self._tracks.moves[at] = self._tracks.frozen[at] = False
             else:
                 known.noted["unknown-interface"] = now_s
 

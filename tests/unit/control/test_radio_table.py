@@ -146,6 +146,19 @@ def test_counters_that_stand_still_are_frozen_and_give_nothing() -> None:
     assert feed.flags() == set() and feed.busy() == 0.1
 
 
+def test_adapter_that_has_no_busy_time_any_more_is_not_frozen() -> None:
+    feed = Feed()
+    for i in range(1, 6):
+        feed.read(0.1 * i, 0.01 * i, 0.1 * i, technology="plc")
+    # Its sniffer is gone, as after a change of adapters: its counters stand still from now on.
+    for i in range(6, 20):
+        silent = RadioInterface("plc", 50_000, 500_000, ROWS, "none")
+        feed.now_s = 0.1 * i
+        feed.table.report("a", RadioReport(None, 1000 + feed.now_s, (silent,)), feed.now_s)
+        assert [fresh.neighbours for fresh in feed.table.take(feed.now_s)] == [ROWS]
+    assert feed.flags() == set() and feed.table.busy_source(("a", "plc")) == "none"
+
+
 def test_adapters_without_busy_time_are_not_frozen() -> None:
     feed = Feed()
     for i in range(1, 30):
