@@ -441,3 +441,10 @@ def test_rates_of_another_layout_are_a_warm_start() -> None:
     start = transferred(wanted.allocation, problem.layout)
     found = solve_with_shares(problem, shares, warm=Shared(start, start, None))
     assert found.allocation.flow_rates_mbps == pytest.approx(wanted.allocation.flow_rates_mbps, rel=1e-3, abs=1e-3)
+
+
+def test_bounds_are_for_each_slice_for_all_and_for_all_but_one() -> None:
+    for count in range(1, 6):
+        shares = SliceShares(tuple("abcde"[:count]), np.arange(count), np.full((count, 2), 0.5))
+        found = {tuple(np.flatnonzero(members)) for members in _sets_of(shares).members}
+        assert found == {one for size in (1, count - 1, count) for one in combinations(range(count), size) if one}

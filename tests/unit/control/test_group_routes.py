@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 from planning import NO_REPORTS, live_of
 from rate_cases import drawn_network
 
+from hyroads.controller.control.group_routes import Member, Since, gained, joined
 from hyroads.controller.control.live import Live
 from hyroads.controller.control.routes import lives
 from hyroads.controller.core.addressing import PathName
-from hyroads.controller.core.flow_groups import GroupFlow, May, allocated, group_paths
+from hyroads.controller.core.flow_groups import GroupFlow, GroupPaths, May, allocated, group_paths
 from hyroads.controller.core.netfile import parse
 from hyroads.controller.core.network import FlowSpec, Policy
 from hyroads.controller.model.state import (
@@ -243,3 +244,56 @@ def around(loop: Loop, before: dict[str, tuple[PathName, ...]]) -> float:
         may = May.YIELD if paths else May.MOVE
         flows.append(GroupFlow(declared.spec.source, declared.spec.target, paths, may))
     return group_paths(loop.live.network.planner, flows).total_mbps
+
+
+class Choice:
+    """A planner that notes what it is given, and finds totals that are said beforehand; new flows get one path."""
+
+    def __init__(self, *totals_mbps: float) -> None:
+        self.totals_mbps = list(totals_mbps)
+        self.given: list[tuple[tuple[int, May], ...]] = []
+
+    def __call__(self, flows: tuple[GroupFlow, ...]) -> GroupPaths:
+        self.given.append(tuple((len(flow.paths), flow.may) for flow in flows))
+        new = ((CONTEXT.network.link_index["c1" if len(self.given) == 1 else "c2"],),)
+        return GroupPaths(tuple(flow.paths or new for flow in flows), ((self.totals_mbps.pop(0),),))
+
+
+def members(*since: Since) -> dict[str, Member]:
+    return {f"f{i}": Member("c1", "s", (("c1", "wifi"),), each) for i, each in enumerate(since)}
+
+
+NEW, LOST, BEFORE, FIXED = Since
+GAIN = 0.25
+
+
+@pytest.mark.parametrize("since", [(NEW, BEFORE), (LOST, BEFORE), (NEW, FIXED), (NEW, LOST, BEFORE, FIXED), (NEW, NEW)])
+@pytest.mark.parametrize(("freely_mbps", "is_gained"), [(12.5, False), (12.6, True), (9.0, False)])
+def test_flow_that_comes_moves_others_only_for_the_gain(
+    since: tuple[Since, ...], freely_mbps: float, is_gained: bool
+) -> None:
+    choice, comes = Choice(10.0, freely_mbps), NEW in since
+    found = joined(CONTEXT.network, members(*since), choice, GAIN)
+    first, more = May.YIELD if comes else May.STAY, comes and BEFORE in since
+    for one, there in zip(choice.given, (first, May.MOVE), strict=False):
+        of = {NEW: (0, May.MOVE), LOST: (0, May.MOVE), BEFORE: (1, there), FIXED: (1, May.STAY)}
+        assert one == tuple(of[each] for each in since)
+    assert len(choice.given) == (2 if more else 1)
+    # The second answer has another path for flows that are new.
+    assert found["f0"] == (("c2" if more and is_gained else "c1",),)
+
+
+@pytest.mark.parametrize("since", [(BEFORE, BEFORE), (FIXED, BEFORE), (BEFORE, FIXED), (FIXED, FIXED)])
+@pytest.mark.parametrize("affected", [{"f0"}, {"f1"}, {"f0", "f1"}, set()])
+@pytest.mark.parametrize(("then_mbps", "is_gained"), [(12.5, False), (12.6, True)])
+def test_change_moves_only_flows_that_it_affects_and_that_are_the_planners(
+    since: tuple[Since, ...], affected: set[str], then_mbps: float, is_gained: bool
+) -> None:
+    choice, of = Choice(10.0, then_mbps), members(*since)
+    found = gained(CONTEXT.network, of, affected, choice, GAIN)
+    moving = {flow for flow, each in of.items() if flow in affected and each.since is not FIXED}
+    assert bool(found) is (bool(moving) and is_gained)
+    if moving:
+        assert choice.given[1] == tuple((1, May.MOVE if flow in moving else May.STAY) for flow in of)
+    else:
+        assert not choice.given

@@ -22,6 +22,7 @@ from hyroads.controller.model.handover import (
     path_groups,
     places_of,
     reached,
+    separate_links,
 )
 
 NETWORK = parse(
@@ -147,6 +148,29 @@ def test_lanes(use, expected):
 def test_rates_of_lanes_are_rates_of_paths():
     assert by_path((5.0,), ((0, 2),), 3) == (5.0, 0.0, 5.0)
     assert by_path((5.0, 1.0), ((2,), (0,)), 3) == (1.0, 0.0, 5.0)
+
+
+@pytest.mark.parametrize("known", [(A,), (B,), (A, B), (B, P)])
+@pytest.mark.parametrize("hold_s", [None, 2.0])
+def test_receivers_wait_on_for_known_places_alone_while_nothing_moves(known, hold_s):
+    draining = Constrained((A, B, P), known, waits=(A, B), hold_s=3.0)
+    step = next_step(draining, DesiredState(known, known, hold_s=hold_s))
+    waits = tuple(via for via in (A, B) if via in known) if hold_s else ()
+    assert step == Constrained(known, known, waits=waits, hold_s=hold_s if waits else 0.0)
+    assert next_step(step, DesiredState(known, known, hold_s=hold_s)) == step
+
+
+@pytest.mark.parametrize("branching", [True, False])
+def test_copies_share_their_first_links_also_beside_one_that_shares_none(branching):
+    """Two of three paths are one as far as the node b."""
+    paths = [BY_A, BY_B, BY_P]
+    ends = Ends(target=Constrained(tuple(paths), tuple(paths), copies=True))
+    use = Use.of(NETWORK, paths, ends, lambda node: branching and node == "b")
+    assert use.carry == (0, 1, 2)
+    assert bool(use.legs) is branching
+    assert separate_links(use, paths) == (BY_A, BY_B, ("bp",) if branching else BY_P)
+    part = Use.of(NETWORK, [BY_P, BY_A], ends, lambda node: True)
+    assert not part.legs and separate_links(part, [BY_P, BY_A]) == (BY_P, BY_A), "nothing is shared"
 
 
 def test_who_is_told_of_no_time_waits_for_nothing():

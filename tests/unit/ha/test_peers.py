@@ -293,6 +293,19 @@ def test_a_heartbeat_is_one_or_refused(changed: dict[str, Any]) -> None:
     check(lambda: parse_beat("c", {**document, **changed}))
 
 
+@pytest.mark.parametrize(("number", "fits"), [(-1, False), (0, True), (2**63 - 1, True), (2**63, False)])
+@pytest.mark.parametrize("name", ["epoch", "stamp", "leader"])
+def test_numbers_of_a_heartbeat_are_those_of_etcd(name: str, number: int, fits: bool) -> None:
+    document = json.loads(json.dumps(beat_document(Beat(Identity("c", "1"), Role.LEADER, 5))))
+    document[name] = ["b", number, 0.5] if name == "leader" else number
+    if fits:
+        beat = parse_beat("c", document)
+        assert (beat.leader_epoch if name == "leader" else getattr(beat, name)) == number
+    else:
+        with pytest.raises(PeerError):
+            parse_beat("c", document)
+
+
 @given(st.dictionaries(st.sampled_from(["id", "time_s", "kind", "document"]), JSON))
 def test_an_event_is_one_or_refused(changed: dict[str, Any]) -> None:
     document = json.loads(json.dumps(event_document(EVENT)))

@@ -159,7 +159,7 @@ events = st.one_of(
 def test_laws_in_any_order_of_events(manager, row):
     """Packets always have a way that is known; a place is left only after the other is associated; it ends."""
     state, now_s = manager.start(Request("h", "c", WIFI_A, WIFI_B, FLOWS), 0.0), 0.0
-    old_here, old_left, joined, wants = True, False, False, [manager.wanted(state)]
+    old_here, old_left, joined, has_joined, wants = True, False, False, False, [manager.wanted(state)]
     for event in row:
         if isinstance(event, float):
             now_s += event
@@ -179,6 +179,8 @@ def test_laws_in_any_order_of_events(manager, row):
             wants.append(wanted)
         assert set(wanted.carry) <= set(wanted.known)
         assert wanted.carry or not old_here  # without any place there is no way
+        has_joined |= joined
+        assert has_joined or state.phase in (Phase.ASSOCIATING, Phase.FAILED), "nothing moves before the client joined"
         assert not old_left or WIFI_A not in wanted.known, "a place that was left is used no more"
         if wanted.leave is not None:
             assert wanted.leave == WIFI_A and joined
@@ -212,3 +214,10 @@ def test_old_place_counts_while_the_client_is_there(old: Place | None, gone: boo
     assert before(state).join == WIFI_B
     assert settled(state).carry == (places or (WIFI_B,)), "where the client still is"
     assert settled(state.enter(Phase.DONE, 2.0)).carry == (WIFI_B,)
+
+
+def test_each_phase_begins_without_what_receivers_told_in_the_one_before() -> None:
+    request, flows = Request("h", "c", WIFI_A, WIFI_B, FLOWS), frozenset("fg")
+    state = Handover(request, Phase.WARMING, 1.0, passed=flows, arrived=flows, old_gone=True, is_steady=True)
+    entered = Handover(request, Phase.DRAINING, 2.0, "why", old_gone=True, is_steady=True)
+    assert state.enter(Phase.DRAINING, 2.0, "why") == entered
