@@ -185,3 +185,12 @@ def test_wrong_certificate_is_named_by_a_bounded_part_of_its_names() -> None:
         not_of_node(["b", "c", "d", "e", "f"], "a") == "its certificate is of 'b', 'c', 'd', 'e', and not of node 'a'"
     )
     assert not_of_node(["x" * 65], "a") == f"its certificate is of {'x' * 64!r}, and not of node 'a'"
+
+
+@pytest.mark.parametrize("name", ["", "a", "ap", "ap1", "ap10", "xap1", "AP1", "ap1 ", "*"])
+def test_certificate_speaks_for_a_node_by_its_whole_name(name: str) -> None:
+    assert (not_of_node([name], "ap1") == "") is (name == "ap1")
+    assert (not_of_node(["b", name], "ap1") == "") is (name == "ap1")
+    assert (not_of_switch([name], 1, "ap1") == "") is (name == "ap1")
+    assert (not_of_switch([name], 1, any_switch=["ap1"]) == "") is (name == "ap1")
+    assert not_of_node([], "ap1") and not_of_switch([], 1, "ap1", any_switch=["x"])

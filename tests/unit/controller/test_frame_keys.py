@@ -234,6 +234,30 @@ def test_revisions_tell_of_keys_but_do_not_follow_rates() -> None:
     assert net.keys.revision("a", faster) == net.keys.revision("a", config)
 
 
+SILENT = HelloConfig(40, 140, (), ())
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        AgentConfig(HelloConfig(40, 140, (("plc", 1000),), ())),
+        AgentConfig(HelloConfig(40, 140, (), (("cb", MACS["c", "plc"]),))),
+        AgentConfig(SILENT, {"f1": IngressFlow(16, "f1", "c", 60, PATHS)}),
+        AgentConfig(SILENT, {}, {"f2": EgressFlow(17, "f2", (1,), 100, sealers=("c", "b"))}),
+        AgentConfig(SILENT, {}, {}, {BRANCH.key: BRANCH}),
+    ],
+)
+def test_revision_is_another_for_each_key_alone(config: AgentConfig) -> None:
+    """The own key of node b, that of a neighbour, and those of a flow that begins, ends or branches there."""
+    net = Network()
+    before = net.keys.revision("b", config)
+    assert before != config.revision
+    net.join(**({"b": "b2"} if config.hello.send else {"c": "c2"}))
+    assert net.keys.revision("b", config) != before
+    net.join(**({"b": "b1"} if config.hello.send else {"c": "c1"}))
+    assert net.keys.revision("b", config) == before
+
+
 def test_a_hello_says_whether_an_agent_can_seal_and_join_pieces() -> None:
     line = {"type": "hello", "version": 1, "node": "a", "boot": "1", "revision": 0}
     plain = parse_hello(parse_line(encode(line)))
