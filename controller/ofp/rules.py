@@ -309,6 +309,30 @@ class _Builder(Ports):
             for access in self.number(intent.agent.access):
                 for network in self.number(intent.agent.network):
                     yield from size_rules(intent.most_frame_bytes, access, network)
+                    yield from self._deliver_fitted(network)
+
+    def _deliver_fitted(self, agent: int) -> Iterator[Rule]:
+        """Copies of frames that came back from port ``agent`` do not go back to their sender.
+
+        A switch behind an access port would learn the sender's address at the wrong port. Sources that are not known
+        are behind the access port, if there is one only.
+        """
+        ports = {port.name: port.hosts for port in self.intent.access}
+        outputs = {name: act.Output(number) for name, number in self.numbered(ports)}
+        unknown = tuple(outputs.values()) if len(ports) > 1 else ()
+        clients = self.intent.clients
+        group = Match(in_port=agent, eth_dst=GROUP_ADDRESS)
+        yield Rule(Table.DELIVER, Priority.UNKNOWN_VARIANT, Match(in_port=agent), unknown)
+        yield Rule(Table.DELIVER, Priority.FLOOD_VARIANT, group, unknown + self.to_clients(clients, None))
+        for name, hosts in ports.items() if len(ports) > 1 else ():
+            others = tuple(output for other, output in outputs.items() if other != name)
+            for mac in hosts:
+                actions = others + self.to_clients(clients, None)
+                yield Rule(Table.DELIVER, Priority.FLOOD_CLIENT, replace(group, eth_src=mac), actions)
+        for client in clients:
+            rest = self.to_clients((other for other in clients if other != client), None)
+            actions = tuple(outputs.values()) + rest
+            yield Rule(Table.DELIVER, Priority.FLOOD_CLIENT, replace(group, eth_src=client.mac), actions)
 
     def label(self) -> Iterator[Rule]:
         """Labelled frames.

@@ -83,9 +83,10 @@ def test_what_the_agent_returns_takes_the_single_path(network: Network) -> None:
     for upper in ({}, SYN):
         frame = sized.frame(sized.addressing.host_mac[sized.second], 700, **upper)
         assert sized.model.from_agent(sized.first, "net", frame) == [Delivery(sized.second, "host", frame)]
-    group = sized.frame(MULTICAST, 700)
-    reached = [delivery.node for delivery in sized.model.from_agent(sized.first, "net", group)]
-    assert sorted(reached) == sorted(sized.addressing.dpid)
+    for dst in (MULTICAST, "02:77:00:00:00:01"):
+        copied = sized.frame(dst, 700)
+        reached = [delivery.node for delivery in sized.model.from_agent(sized.first, "net", copied)]
+        assert sorted([*reached, sized.first]) == sorted(sized.addressing.dpid), "all but the sender's"
 
 
 def test_frames_between_hosts_of_one_switch_may_be_large() -> None:
