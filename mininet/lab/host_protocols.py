@@ -17,11 +17,15 @@ import threading
 from collections.abc import Callable
 from functools import partial
 
-IPV4, IPV6, VLAN, TWO_TAGS = "10.0.0.3", "fd00::3", "10.7.0.3", "10.8.0.3"
-"""Addresses of the computer that answers: plain, and in VLANs."""
+IPV4, IPV6 = "10.0.0.3", "fd00::3"
+"""Addresses of the computer that answers."""
 GROUP_4, GROUP_6, BROADCAST = "239.7.7.7", "ff15::7", "10.0.255.255"
 PORT, DEVICE, TEST_TYPE = 7007, "eth0", 0x9000
 """The EtherType is that of the configuration testing protocol."""
+ONE_TAG, TWO_TAGS = bytes.fromhex("81000007"), bytes.fromhex("88a80008 81000007")
+_ETH_P_ALL, _SOL_PACKET, _PACKET_AUXDATA = 3, 263, 8
+_AUXDATA = struct.Struct("@3I4H")
+_ASK, _REPLY = b"->", b"<-"
 GRE, ESP, SCTP = 47, 50, 132
 _DISCOVER_4, _DISCOVER_6, _DONT, _DO = 10, 23, 0, 2
 """IP_MTU_DISCOVER, IPV6_MTU_DISCOVER and two of their values, which Python's module does not have."""
@@ -72,15 +76,29 @@ def _answer_raw(protocol: int) -> None:
 def _answer_frames() -> None:
     with _frames() as sock:
         while True:
-            frame = sock.recv(65_536)
-            if frame[14:16] == b"->":
-                sock.send(frame[6:12] + frame[:6] + frame[12:14] + b"<-" + frame[16:])
+            addresses, tags, data = _frame_of(sock)
+            if data[:2] == _ASK:
+                sock.send(addresses[6:] + addresses[:6] + tags + TEST_TYPE.to_bytes(2, "big") + _REPLY + data[2:])
 
 
 def _frames() -> socket.socket:
-    sock = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(TEST_TYPE))
-    sock.bind((DEVICE, TEST_TYPE))
+    sock = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
+    sock.setsockopt(_SOL_PACKET, _PACKET_AUXDATA, 1)
+    sock.bind((DEVICE, _ETH_P_ALL))
     return sock
+
+
+def _frame_of(sock: socket.socket) -> tuple[bytes, bytes, bytes]:
+    """Addresses, VLAN tags and payload of the next test frame. Linux takes the outer tag out of a frame."""
+    while True:
+        frame, more, _, sender = sock.recvmsg(65_536, 256)
+        *_, tag, kind = _AUXDATA.unpack_from(more[0][2])
+        tags = struct.pack("!HH", kind, tag) if kind else b""
+        at = 12
+        while frame[at : at + 2] in (ONE_TAG[:2], TWO_TAGS[:2]):
+            tags, at = tags + frame[at : at + 4], at + 4
+        if frame[at : at + 2] == TEST_TYPE.to_bytes(2, "big") and sender[2] != socket.PACKET_OUTGOING:
+            return frame[:12], tags, frame[at + 2 :]
 
 
 def _allow_fragments(sock: socket.socket, family: socket.AddressFamily) -> None:
@@ -132,14 +150,19 @@ def _raw(to: str, protocol: int, size: int) -> str:
         )
 
 
-def _frame(to: str, size: int) -> str:
-    """A frame of no protocol that anything on the way knows."""
+def _frame(to: str, size: int, tags: bytes = b"") -> str:
+    """A frame of no protocol that anything on the way knows, with VLAN tags."""
     with _frames() as sock:
         neighbour = json.loads(_run("ip", "-json", "neigh", "show", to).stdout)
         header = bytes.fromhex(neighbour[0]["lladdr"].replace(":", "")) + sock.getsockname()[4]
-        kind, data = TEST_TYPE.to_bytes(2, "big"), os.urandom(size - 16)
+        kind, data = TEST_TYPE.to_bytes(2, "big"), tags + os.urandom(size)
+
+        def receive(_size: int) -> bytes:
+            _, came, reply = _frame_of(sock)
+            return came + reply[2:]
+
         return _there_and_back(
-            sock, data, lambda data: sock.send(header + kind + b"->" + data), lambda size: sock.recv(size)[16:]
+            sock, data, lambda data: sock.send(header + tags + kind + _ASK + data[len(tags) :]), receive
         )
 
 
@@ -189,9 +212,8 @@ TRIES: dict[str, Callable[[], str]] = {
     "multicast of 1472": partial(_udp, GROUP_4, 1472),
     "multicast over IPv6": partial(_udp, GROUP_6, 1200),
     "broadcast": partial(_udp, BROADCAST, 300),
-    "TCP in a VLAN": partial(_tcp, VLAN),
-    "UDP of 1472 in a VLAN": partial(_udp, VLAN, 1472),
-    "UDP of 1400 behind two VLAN tags": partial(_udp, TWO_TAGS, 1400),
+    "frames in a VLAN": partial(_frame, IPV4, 1400, ONE_TAG),
+    "frames behind two VLAN tags": partial(_frame, IPV4, 1400, TWO_TAGS),
     "GRE": partial(_raw, IPV4, GRE, 1400),
     "ESP": partial(_raw, IPV4, ESP, 1400),
     "SCTP": partial(_raw, IPV4, SCTP, 1400),

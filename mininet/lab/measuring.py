@@ -30,15 +30,6 @@ SINGLE_PROTOCOLS = Wanted("hosts' protocols unchanged over the single path, shar
 REBOOT = Wanted("reboot of the attic, back in force", "s", at_most=20.0)
 _PROGRAM = "/root/host_protocols.py"
 _PROTOCOLS_WITHIN_S = 180.0
-_MORE_ADDRESSES = (
-    "ip address add fd00::{last}/64 dev eth0 nodad",
-    "ip link add link eth0 name eth0.7 type vlan id 7",
-    "ip link set eth0.7 up && ip address add 10.7.0.{last}/24 dev eth0.7",
-    "ip link add link eth0 name outer type vlan proto 802.1ad id 8 && ip link set outer up",
-    "ip link add link outer name inner type vlan id 7",
-    "ip link set inner mtu 1496 up && ip address add 10.8.0.{last}/24 dev inner",
-)
-"""What the users of the two computers type before they try protocols."""
 
 
 @dataclass(frozen=True)
@@ -166,8 +157,7 @@ class Measuring:
         text = Path(__file__).with_name("host_protocols.py").read_text(encoding="utf-8")
         for box, last in ((self._server, 1), (self._laptop, 3)):
             box.write(_PROGRAM, text)
-            for line in _MORE_ADDRESSES:
-                box.type(line.format(last=last))
+            box.type(f"ip address replace fd00::{last}/64 dev eth0 nodad")
         self._laptop.type(f"systemd-run --quiet --unit=protocols python3 {_PROGRAM} answer")
         wait_until("protocols", lambda: ":7007" in self._laptop.run("ss", "-ltnH").stdout, 10.0, interval_s=0.1)
         self._answers = True
