@@ -109,6 +109,8 @@ class EmulationOptions:
     """Emulated radios tell busy times, whatever capacities come from; ``measured`` has them anyway."""
     contention: str = FROM_FILE
     """What contention costs on the media: what the network file says, ``ideal``, or ``csma``."""
+    mtu: int | None = None
+    """Of ports on media where the network file does not say it, in bytes; None: ``MEDIA_MTU``."""
     sliced: bool = False
     """A slicer stands between the switches and the controller, whose slice is production."""
     radio: bool = False
@@ -128,11 +130,18 @@ class EmulationOptions:
     """
 
 
+def with_mtu(network: Network, mtu: int | None) -> Network:
+    """Ports of technologies whose MTU (bytes) the network file does not say have this one; None: the default."""
+    if mtu is None:
+        return network
+    return replace(network, mtu={**dict.fromkeys(network.technologies, mtu), **network.mtu})
+
+
 class Emulation:
     """One running network; everything lives in the namespaces of the calling process."""
 
     def __init__(self, network: Network, name: str, directory: Path, options: EmulationOptions) -> None:
-        self.network = network = with_contention(network, options.contention)
+        self.network = network = with_mtu(with_contention(network, options.contention), options.mtu)
         self.name = name
         self.directory = directory
         self.options = options

@@ -39,8 +39,8 @@ from .programs import Program, find_program, run, wait_until
 from .radio_cells import RadioCell, RadioLink, RadioPlan
 from .run_directory import find_network
 from .shared_medium import (
+    AGENT_MTU,
     HOST_MTU,
-    MEDIA_MTU,
     Medium,
     MediumLink,
     OutsideIntf,
@@ -141,7 +141,7 @@ class HybridNode(OVSSwitch):  # type: ignore[misc]  # Mininet has no types
         self._make_host_port()
         if self.agent is not None:
             for port in self._agent_ports():
-                make_tap(port, None, MEDIA_MTU, None)
+                make_tap(port, None, AGENT_MTU, None)
 
     def _make_agent(self, directory: Path, controller: str, realtime: bool, bound: bool) -> Program | None:
         if not self.addressing.has_agent(self.name):

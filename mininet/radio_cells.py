@@ -26,7 +26,7 @@ from hyroads.controller.files.private import write_atomically
 from .programs import EmulationError, Program, run, wait_until
 from .radio_files import Cell, hostapd_text, supplicant_text
 from .radios import InterfaceKind, Radio, join_ibss
-from .shared_medium import MEDIA_MTU, FarEnd, OutsideIntf, SharedMedium, silence_ipv6, stay
+from .shared_medium import FarEnd, OutsideIntf, SharedMedium, silence_ipv6, stay
 
 START_TIMEOUT_S = 10.0
 ASSOCIATED = "COMPLETED"
@@ -226,7 +226,7 @@ class RadioLink(Link):  # type: ignore[misc]
         if outside:
             # A plain client's interface gets its host's MTU.
             silence_ipv6(intfName1)
-            run("ip", "link", "set", intfName1, "mtu", str(MEDIA_MTU))
+            run("ip", "link", "set", intfName1, "mtu", str(node2.shared.mtu_of(node1.name, node2.technology)))
         near = OutsideIntf if outside else Intf
         self.intf1 = near(intfName1, node=node1, link=self, mac=addr1, moveIntfFn=stay)
         self.intf2 = CellEnd(f"{node2.name}-{node1.name}", node=node2, link=self, moveIntfFn=stay)

@@ -25,8 +25,10 @@ from hyroads.controller.core.network import Network
 from .control_sockets import MediumClient
 from .programs import Program, find_program, run
 
-MEDIA_MTU = 1600
-"""Of ports that carry labelled frames: the label stack, the shim and a whole frame of a host fit."""
+MEDIA_MTU = 1500
+"""Of ports on the media, as Ethernet and power lines have it."""
+AGENT_MTU = 1600
+"""Of ports between a switch and its agent: the label stack, the shim and a whole frame of a host fit."""
 HOST_MTU = 1500
 """Of interfaces at which hosts send their own frames."""
 IPV6_SETTINGS = Path("/proc/sys/net/ipv6")
@@ -114,7 +116,7 @@ class SharedMedium:
             for link in self._links()
         ]
         return {
-            "options": {"mtu": max([MEDIA_MTU, *self.network.mtu.values()]), **self.options},
+            "options": {"mtu": max([AGENT_MTU, *self.network.mtu.values()]), **self.options},
             "ports": self._ports_with_ears(),
             "links": links,
             "conflicts": _conflicts(self.network, self.elsewhere),

@@ -34,7 +34,7 @@ from .hybrid import (
 )
 from .programs import HYROADS, EmulationError, Program, run
 from .run_directory import find_network
-from .shared_medium import MEDIA_MTU, make_tap
+from .shared_medium import AGENT_MTU, MEDIA_MTU, make_tap
 
 wifi_import.load()
 
@@ -172,9 +172,8 @@ class HybridAP(OVSAP):  # type: ignore[misc]  # Mininet-WiFi has no types
         has_agent = self.addressing is not None and self.addressing.has_agent(self.name)
         taps = self._agent_ports() if has_agent else ()
         for port in taps:
-            make_tap(port, None, MEDIA_MTU, None)
+            make_tap(port, None, AGENT_MTU, None)
         for intf in self.wintfs.values():
-            # Frames of the network carry labels.
             run("ip", "link", "set", intf.name, "mtu", str(MEDIA_MTU))
         super().start(controllers)
         for port in taps:

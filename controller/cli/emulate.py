@@ -59,6 +59,8 @@ RUN_ARGUMENTS = (
     argument("--contention", choices=("file", "ideal", "csma"), default="file",
              help="what contention for media costs: as the network file says (default), nothing, or collisions of "
              "CSMA/CA"),
+    argument("--mtu", type=int, metavar="BYTES",
+             help="MTU of ports on media where the network file does not say it (default 1500)"),
     _measuring,
 )  # fmt: skip
 """The arguments that every command with an emulated network has."""
@@ -84,6 +86,7 @@ def _run(args: argparse.Namespace) -> int:
 
 def check_options(args: argparse.Namespace) -> None:
     """Raise an EmulationError for the first option that is out of its bounds, or lacks another that it needs."""
+    from hyroads.controller.core.netfile_sections import LEAST_MTU, MOST_MTU
     from hyroads.mininet.programs import EmulationError
 
     snmp, given = getattr(args, "snmp", False), _errors(args)
@@ -96,6 +99,8 @@ def check_options(args: argparse.Namespace) -> None:
         raise EmulationError("--dashboard: not with --no-controller: it shows what a controller knows")
     if args.margin is not None and not 0 <= args.margin < 1:
         raise EmulationError(f"--margin {args.margin}: expected a share from 0 to below 1")
+    if args.mtu is not None and not LEAST_MTU <= args.mtu <= MOST_MTU:
+        raise EmulationError(f"--mtu {args.mtu}: expected {LEAST_MTU} to {MOST_MTU} bytes")
     _check_controllers(args)
     if getattr(args, "wireless", False) and not snmp:
         raise EmulationError("--wireless: only with --snmp")
@@ -198,6 +203,7 @@ def options(args: argparse.Namespace) -> RunOptions:
         errors={"hold_s": RADIO_HOLD_S, **given} if args.measured or given else {},
         radios=args.radios,
         contention=args.contention,
+        mtu=args.mtu,
         sliced=args.sliced,
         radio=args.radio,
         radio_medium=args.radio_medium,

@@ -297,7 +297,7 @@ _FIELDS: dict[str, tuple[_Reader, dict[str, int]]] = {
 
 
 _KEYS = ("shared", "contention", "radio", "metered", "mtu")
-_LEAST_MTU, _MOST_MTU = 1280, 9216
+LEAST_MTU, MOST_MTU = 1280, 9216
 """Bytes: what IPv6 needs, and what an emulated port may have."""
 _RADIO_KEYS = ("channel", "mode")
 _CONTENTION = tuple(kind.value for kind in Contention)
@@ -350,7 +350,7 @@ def parse_technologies(top: Section, links: Collection[Link], nodes: Mapping[str
         if "metered" in section and section["metered"].boolean(False):
             metered.add(technology)
         if "mtu" in section:
-            mtu[technology] = section["mtu"].integer(_LEAST_MTU, _LEAST_MTU, _MOST_MTU)
+            mtu[technology] = section["mtu"].integer(LEAST_MTU, LEAST_MTU, MOST_MTU)
         if "radio" in section and asks_to_discover(top):
             section["radio"].fail("expected only where links are declared")
         elif "radio" in section:

@@ -77,6 +77,8 @@ def channel(emulation: Emulation, source: str, target: str, version: int) -> Ite
         # Like the hosts' DNS and NFS: the kernel fragments.
         if version == 4:
             sender.setsockopt(socket.IPPROTO_IP, 10, 0)  # IP_MTU_DISCOVER, IP_PMTUDISC_DONT
+        else:
+            sender.setsockopt(socket.IPPROTO_IPV6, 23, 0)  # IPV6_MTU_DISCOVER, IPV6_PMTUDISC_DONT
 
         def receive() -> bytes | None:
             try:
@@ -92,6 +94,11 @@ def lost_datagrams(emulation: Emulation, source: str, target: str, times: int = 
     lost = []
     for version in (4, 6):
         with channel(emulation, source, target, version) as (send, receive):
+            if version == 6:
+                # Each end learns by its first long packet what fits, and loses it.
+                send(bytes(SIZES[0]))
+                receive()
+                lost_pings(emulation, source, target, version, SIZES[:1] * 2)
             for size in SIZES * times:
                 data = os.urandom(size)
                 send(data)
@@ -101,11 +108,13 @@ def lost_datagrams(emulation: Emulation, source: str, target: str, times: int = 
     return lost
 
 
-def lost_pings(emulation: Emulation, source: str, target: str, version: int) -> list[str]:
+def lost_pings(
+    emulation: Emulation, source: str, target: str, version: int, sizes: tuple[int, ...] = SIZES * 2
+) -> list[str]:
     """Echo requests without an answer. One at a time: ping waits for the last of several for two round trips only."""
     address, lost = address_of(emulation, target, version), []
     zone = f"%{emulation.net[source].defaultIntf().name}" if version == 6 and emulation.net is not None else ""
-    for size in SIZES * 2:
+    for size in sizes:
         words = ["ping", f"-{version}", "-n", "-c", "1", "-W", "2", "-M", "dont", "-s", str(size), address + zone]
         done = subprocess.run(
             [*emulation.inside(source), *words], capture_output=True, text=True, timeout=30, check=False

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import socket
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 
 from hyroads.controller.cli import emulate
 from hyroads.controller.cli.main import add_all
+from hyroads.controller.core.addressing import Addressing
 from hyroads.controller.core.errors import HyroadsError
 from hyroads.controller.files.documents import read_file
 from hyroads.controller.settings.controller import parse
@@ -21,6 +23,7 @@ pytest.importorskip("mininet")
 from hyroads.mininet import runner
 from hyroads.mininet.emulation import Emulation, EmulationOptions
 from hyroads.mininet.run_directory import find_network
+from hyroads.mininet.shared_medium import SharedMedium
 
 
 def settings(*arguments: str) -> dict[str, Any]:
@@ -68,6 +71,22 @@ def test_several_controllers_have_an_etcd_and_one_has_none() -> None:
 def test_numbers_of_controllers_are_checked(arguments: list[str], error: str) -> None:
     with pytest.raises(HyroadsError, match=error):
         emulation(*arguments)
+
+
+def test_ports_on_media_have_the_mtu_of_the_file_the_option_or_ethernet(tmp_path: Path) -> None:
+    network = replace(read_file(find_network("triangle")), mtu={"plc": 1400})
+
+    def found(*arguments: str) -> list[int]:
+        made = Emulation(network, "sizes", tmp_path, emulation(*arguments)).network
+        shared = SharedMedium(made, Addressing.of(made), tmp_path)
+        return [shared.mtu_of("a", "plc"), shared.mtu_of("a", "wifi"), shared.mtu_of("c", "wifi")]
+
+    # c is a plain client: its port is the interface of its host.
+    assert found() == [1400, 1500, 1500]
+    assert found("--mtu", "1600") == [1400, 1600, 1500]
+    for wrong in ("1279", "9217"):
+        with pytest.raises(HyroadsError, match=f"--mtu {wrong}: expected 1280 to 9216 bytes"):
+            emulation("--mtu", wrong)
 
 
 def test_controllers_that_stand_by_differ_in_their_ports_and_names_alone(tmp_path: Path) -> None:
