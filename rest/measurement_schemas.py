@@ -157,7 +157,9 @@ class RadioInterfaceSchema(Schema):
     )
     hears = fields.List(fields.String(), **required("nodes"))
     mac = fields.String(**required("its address"))
-    mac_from = fields.String(**required(validate=validate.OneOf(["reported", "named", "derived"])))
+    mac_from = fields.String(
+        **required("where it comes from", validate=validate.OneOf(["reported", "named", "derived"]))
+    )
     neighbours = fields.List(fields.Nested(NeighbourSchema), **required())
 
 
