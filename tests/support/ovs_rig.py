@@ -277,6 +277,8 @@ class Rig:
             name, at = addressing.interface_name[node, k], addressing.node_number[node]
             if addressing.has_switch(node):
                 self.wire_ports(node, name, number, medium, f"m{number}p{at}", at)
+                # A controller sends to the address that a switch reports, and the medium delivers to this one.
+                self.inside("ip", "link", "set", name, "address", addressing.interface_mac[node, k])
             else:
                 mac, ip = addressing.host_mac[node], addressing.host_ip[node]
                 hosts[node] = self.host(medium, name, at, mac, ip)
