@@ -17,6 +17,7 @@ from hyroads.controller.core.box_setup import KEY, STATE, Present, Run, Secrets,
 from hyroads.controller.core.errors import HyroadsError
 
 from .changes import Changes
+from .discovery import find_controller
 from .link import Link, RefusedError, UnreachableError, WrongControllerError, normal_pin
 from .system import System
 
@@ -39,7 +40,7 @@ KEY_SHOWN = 16
 class Wanted:
     """What the owner types: the controller's address, its pin, a join code, a name; None: not given."""
 
-    url: str
+    url: str | None = None
     pin: str | None = None
     code: str | None = None
     name: str | None = None
@@ -60,8 +61,9 @@ class Joining:
         """From a machine to a node; the exit status. HyroadsError: nothing is changed, or it waits to be adopted."""
         record = self._record()
         pin = None if wanted.pin is None else normal_pin(wanted.pin)
+        url = wanted.url or (record.url if record is not None else "")
         if record is not None:
-            check_again(record, wanted.url, wanted.name, pin)
+            check_again(record, url, wanted.name, pin)
         if record is not None and record.phase is Phase.JOINED:
             self.say(f"this box is {record.node} already")
             return 0
@@ -69,10 +71,11 @@ class Joining:
             self.say("the last join was interrupted: undoing what it did")
             record = replace(self._taken_back(record), phase=Phase.PENDING)
         self._check_machine()
-        found, own_address = Link.of(wanted.url).meet()
+        url = url or find_controller()
+        found, own_address = Link.of(url).meet()
         fresh = record is None
         try:
-            record = record or self._fresh(wanted, pin, found, own_address)
+            record = record or self._fresh(replace(wanted, url=url), pin, found, own_address)
             link = Link.of(record.url, record.pin)
             self._apply(link, record, wanted, self._interfaces(own_address))
         except (HyroadsError, KeyboardInterrupt):
@@ -95,19 +98,20 @@ class Joining:
 
     def _fresh(self, wanted: Wanted, pin: str | None, found: str, own_address: str) -> Record:
         """A new identity, stored before it is used."""
+        url = str(wanted.url)
         if pin is not None and pin != found:
-            raise WrongControllerError(f"{wanted.url}: wrong pin: the certificate there has the SHA-256 {found}")
+            raise WrongControllerError(f"{url}: wrong pin: the certificate there has the SHA-256 {found}")
         name = wanted.name or _usual_id(self._interfaces(own_address))
         if not BOX_ID.fullmatch(name):
             raise HyroadsError("--name: expected letters, digits, dots and dashes, 64 at most")
         key = self.system.run(Run(("openssl", "genpkey", "-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256")))
         tokens = {role: secrets.token_hex(24) for role in ("agent", "radio")}
-        record = Record(Phase.PENDING, wanted.url, found, name, secrets.token_hex(24), tokens, key.decode("ascii"))
+        record = Record(Phase.PENDING, url, found, name, secrets.token_hex(24), tokens, key.decode("ascii"))
         self.system.make_folder(STATE, 0o700)
         self._store(record)
         if pin is None:
             trust = "checked by the join code" if wanted.code else "compare it with hyroads box pin at the controller"
-            self.say(f"controller {wanted.url}: SHA-256 {found} ({trust})")
+            self.say(f"controller {url}: SHA-256 {found} ({trust})")
         return record
 
     def _apply(self, link: Link, record: Record, wanted: Wanted, interfaces: Sequence[Interface]) -> None:

@@ -21,7 +21,7 @@ def _joining() -> Joining:
 
 
 def _join(args: argparse.Namespace) -> int:
-    return _joining().join(Wanted(args.controller.rstrip("/"), args.pin, args.code, args.name))
+    return _joining().join(Wanted(args.controller and args.controller.rstrip("/"), args.pin, args.code, args.name))
 
 
 def _leave(_: argparse.Namespace) -> int:
@@ -31,7 +31,12 @@ def _leave(_: argparse.Namespace) -> int:
 JOIN = Command(
     "On a box: join a controller, wait to be adopted there, and become a node (root).",
     _join,
-    argument("controller", metavar="https://HOST:PORT", help="address of the controller's REST API"),
+    argument(
+        "controller",
+        nargs="?",
+        metavar="https://HOST:PORT",
+        help="address of the controller's REST API (default: as DNS names it, SRV records of _hyroads._tcp)",
+    ),
     argument("--pin", metavar="SHA256", help="of the controller's certificate, as hyroads box pin shows it"),
     argument("--code", help="join code, as hyroads box code makes it at the controller"),
     argument("--name", help="id of this box at the controller (default: by its first factory address)"),

@@ -28,6 +28,7 @@ _NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,10}")
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,14}")
 _TECHNOLOGY = re.compile(r"[A-Za-z0-9_.-]{1,32}")
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,252}[A-Za-z0-9])?")
+_IPV6 = re.compile(r"\[[0-9a-fA-F:.]{2,45}\]")
 _DPID = re.compile(r"[0-9a-f]{16}")
 _PEM = re.compile(r"(-----BEGIN CERTIFICATE-----\n[A-Za-z0-9+/=\n]+-----END CERTIFICATE-----\n?)+")
 _BACKENDS = {"wifi": "linux-wifi", "plc": "plc"}
@@ -141,6 +142,8 @@ def setup_of(document: object, dialled: str, name: str = "the controller's answe
     )
     section = Place(document, problems).section(keys, keys)
     problems.raise_if_any()
+    if not _HOST.fullmatch(dialled) and not _IPV6.fullmatch(dialled):
+        raise ConfigError(name, "controllers", "expected to be dialled by a host name or an address")
     hosts = [text_of(each, _HOST.fullmatch, "a host") for each in section["controllers"].items()]
     agents = section["agents"]
     found = Setup(

@@ -154,6 +154,17 @@ def test_a_box_waits_sets_itself_up_and_ends_once_it_is_connected(rig: Rig) -> N
     assert rig.joining.leave() == 0 and rig.lines[-1] == "this box has not joined"
 
 
+def test_without_an_address_the_network_names_the_controller_once(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    named = [URL]
+    monkeypatch.setattr(joining, "find_controller", named.pop)
+    rig.controller.answers["wait"] = [WAITS, KeyboardInterrupt()]
+    with pytest.raises(KeyboardInterrupt):
+        rig.join(url=None)
+    rig.controller.answers["wait"] = [ADOPTED, CONNECTED]
+    # It continues with the same one, and does not look again.
+    assert rig.join(url=None) == 0 and named == []
+
+
 REFUSED = {
     "clock": RefusedError(403, "the clock of the box says 1970-01-01, that of the controller 2026-09-21: set it"),
     "name": RefusedError(409, "box b827eb-41c0a1 is adopted with another key"),

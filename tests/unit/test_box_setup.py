@@ -143,6 +143,14 @@ def test_a_hostile_controller_gets_no_word_into_a_file_or_a_command(place: str) 
                 setup_of(answer(**document), "192.0.2.1")
 
 
+def test_a_controller_is_dialled_by_a_host_or_an_address_alone() -> None:
+    for dialled in ("c1.home", "192.0.2.1", "[fd00::1]"):
+        assert setup_of(answer(), dialled).controllers == [dialled]
+    for dialled in ("", "a b", 'a"', "a;b", "fd00::1", "[a]", "a\n"):
+        with pytest.raises(ConfigError, match="controllers"):
+            setup_of(answer(), dialled)
+
+
 class Memory:
     """A machine in memory that fails, or loses its power, at a given step."""
 
