@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import math
 import os
 import secrets
 from collections.abc import Callable, Sequence
@@ -32,7 +33,7 @@ PROGRAMS = {
 """Program -> the Debian package that has it."""
 FOLDERS = ("/etc", "/etc/default", "/etc/systemd/system", "/var/lib")
 CONNECT_WITHIN_S = 60.0
-RETRY_S = 2.0
+RETRY_S, PAUSE_S = 2.0, 0.2
 KEY_SHOWN = 16
 
 
@@ -160,26 +161,35 @@ class Joining:
     def _adopted(self, link: Link, record: Record) -> Any:
         while True:
             answer = self._ask(link, record, "adopted")
+            if answer.get("state") == "left":
+                self._forget()
+                raise HyroadsError(f"box {record.id} has left: join again")
             if isinstance(answer.get("setup"), dict):
                 return answer["setup"]
+            self.sleep(PAUSE_S)
 
     def _connected(self, link: Link, record: Record, node: str) -> int:
         until_s, pending = self.clock() + CONNECT_WITHIN_S, ["controller"]
         while self.clock() < until_s:
-            answer = self._ask(link, record, "connected")
+            answer = self._ask(link, record, "connected", until_s)
             pending = [str(each) for each in answer.get("pending") or ()]
             if answer.get("connected") is True:
                 self.say(f"{node} is connected")
                 return 0
+            self.sleep(PAUSE_S)
         self.say(f"{node} is set up, but not connected after {CONNECT_WITHIN_S:g} s: {', '.join(pending)}")
         return 1
 
-    def _ask(self, link: Link, record: Record, until: str) -> dict[str, Any]:
-        """How this box stands. While the controller is away it is tried again; HyroadsError if it has forgotten us."""
+    def _ask(self, link: Link, record: Record, until: str, until_s: float = math.inf) -> dict[str, Any]:
+        """How this box stands. While the controller is away it is tried again, until the time ``until_s``; HyroadsError
+        if it has forgotten this box.
+        """
         while True:
             try:
                 answer = link.post(f"/boxes/{record.id}/wait", {"claim": record.claim, "until": until})
             except UnreachableError:
+                if self.clock() >= until_s:
+                    return {"pending": ["controller"]}
                 self.sleep(RETRY_S)
                 continue
             except RefusedError as error:

@@ -1,6 +1,7 @@
 """``hyroads box``: on a box join, leave and doctor; at the controller list, adopt and forget.
 
-A box has the modules for boxes alone: verbs whose modules are not installed are left out.
+A box has the modules for boxes alone, and Python's standard library: verbs whose modules or libraries are not installed
+are left out.
 """
 
 from __future__ import annotations
@@ -8,7 +9,6 @@ from __future__ import annotations
 import argparse
 import importlib
 from collections.abc import Iterator
-from importlib.util import find_spec
 
 from .main import Command
 
@@ -29,8 +29,11 @@ def verbs() -> Iterator[tuple[str, Command]]:
     """The verbs that are installed, with their names."""
     for name, place in VERBS.items():
         module, _, command = place.partition(":")
-        if find_spec(f"{__package__}.{module}") is not None:
-            yield name, getattr(importlib.import_module(f"{__package__}.{module}"), command)
+        try:
+            found = importlib.import_module(f"{__package__}.{module}")
+        except ModuleNotFoundError:
+            continue
+        yield name, getattr(found, command)
 
 
 class BoxCommand(Command):

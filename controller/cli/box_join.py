@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import fcntl
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 from hyroads.controller.box.joining import Joining, Wanted
 from hyroads.controller.box.system import System
+from hyroads.controller.core.errors import HyroadsError
 
 from .main import Command, argument
+
+LOCK = "/run/hyroads-box.lock"
 
 
 def _say(line: str) -> None:
@@ -20,12 +27,30 @@ def _joining() -> Joining:
     return Joining(System(), _say, time.time, time.sleep)
 
 
+@contextmanager
+def _alone() -> Iterator[None]:
+    """While one join or leave runs no other does; HyroadsError."""
+    try:
+        lock = Path(LOCK).open("w")  # noqa: SIM115 - it is closed below
+    except OSError as error:
+        raise HyroadsError(f"{LOCK}: {error.strerror}: join and leave need root") from error
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise HyroadsError("another hyroads box join or leave runs: end it first") from error
+        yield
+
+
 def _join(args: argparse.Namespace) -> int:
-    return _joining().join(Wanted(args.controller and args.controller.rstrip("/"), args.pin, args.code, args.name))
+    wanted = Wanted(args.controller and args.controller.rstrip("/"), args.pin, args.code, args.name)
+    with _alone():
+        return _joining().join(wanted)
 
 
 def _leave(_: argparse.Namespace) -> int:
-    return _joining().leave()
+    with _alone():
+        return _joining().leave()
 
 
 JOIN = Command(

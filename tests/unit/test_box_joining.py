@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import subprocess
+import sys
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +15,8 @@ import pytest
 from hyroads.controller.box import joining
 from hyroads.controller.box.joining import RECORD, Joining, Wanted
 from hyroads.controller.box.link import Link, RefusedError, UnreachableError, WrongControllerError
+from hyroads.controller.cli import box_join
+from hyroads.controller.cli.main import main
 from hyroads.controller.core.adoption import proof
 from hyroads.controller.core.box_application import Interface
 from hyroads.controller.core.box_record import Before
@@ -277,6 +283,40 @@ def test_a_node_that_does_not_connect_stays_set_up_and_is_said(rig: Rig) -> None
     assert rig.join() == 1
     assert rig.lines[-1] == "upstairs is set up, but not connected after 60 s: switch upstairs"
     assert KEY in rig.machine.files and rig.joining.leave() == 0
+
+
+def test_a_controller_that_goes_after_the_adoption_is_not_waited_for_without_end(rig: Rig) -> None:
+    rig.controller.answers["wait"] = [ADOPTED, UnreachableError("away")]
+    assert rig.join() == 1
+    assert rig.lines[-1].endswith("not connected after 60 s: controller")
+
+
+def test_a_box_that_has_left_elsewhere_does_not_wait_on(rig: Rig) -> None:
+    rig.controller.answers["wait"] = [{**WAITS, "state": "left"}]
+    with pytest.raises(HyroadsError, match="has left: join again"):
+        rig.join()
+    assert rig.is_untouched
+
+
+def test_a_second_join_or_leave_at_the_same_time_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lock = tmp_path / "lock"
+    monkeypatch.setattr(box_join, "LOCK", str(lock))
+    with lock.open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        for words in (["join", URL], ["leave"]):
+            assert main(["box", *words]) == 2
+            assert capsys.readouterr().err == "hyroads: another hyroads box join or leave runs: end it first\n"
+
+
+def test_a_machine_without_the_libraries_of_a_controller_has_the_verbs_of_a_box() -> None:
+    program = (
+        "import sys; sys.modules['yaml'] = None; from hyroads.controller.cli.box import verbs; print(*dict(verbs()))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    found = done.stdout.split()
+    assert {"join", "leave"} <= set(found) and "list" not in found, done.stderr
 
 
 def test_leave_without_the_controller_says_what_is_left_to_do_there(rig: Rig) -> None:
