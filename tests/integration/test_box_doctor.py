@@ -343,6 +343,47 @@ def test_an_agent_that_stopped_is_one_fault(box: Box) -> None:
     eventually(box.is_good, 20.0)
 
 
+def test_eleven_faults_at_once_have_eleven_lines(box: Box) -> None:
+    """All that can be there together, in the order in which they are shown."""
+    assert box.modem is not None and box.edge is not None
+    disk = box.folder / "full"
+    disk.mkdir()
+    for process in (box.modem, box.edge):
+        process.terminate()
+        process.wait(10)
+    with ExitStack() as stack:
+        stack.callback(box.start_modem)
+        stack.callback(box.start_edge)
+        run("mount", "-t", "tmpfs", "-o", "size=64k", "hr-doctor", str(disk))
+        stack.callback(run, "umount", str(disk))
+        link(box, "a-plc", "mtu", "1200")
+        stack.callback(link, box, "a-plc", "mtu", "1500")
+        box.radio("managed")
+        stack.callback(box.radio, "mesh point")
+        box.rig.inside("ethtool", "-K", "a-host", "gro", "on")
+        stack.callback(box.rig.inside, "ethtool", "-K", "a-host", "gro", "off")
+        box.rig.vsctl("remove", "Open_vSwitch", ".", "other_config", "vlan-limit")
+        stack.callback(box.rig.vsctl, "set", "Open_vSwitch", ".", "other_config:vlan-limit=0")
+        certificate = made_certificate(box, "old.pem", "a", days(-1))
+        controllers = f"no-such-controller.invalid:6654,{HERE}:{free_ports(1)[0]}"
+        settings = box.write_settings("other", controller=controllers, token="none.token", cert=certificate)
+        findings = box.doctor(Path(shutil.copy(settings, disk)))[1]
+    assert [(each["check"], each["place"].rpartition("/")[2].partition(":")[0]) for each in findings][:-1] == [
+        ("disk", "full"),
+        ("service", "hyroads-edge@a"),
+        ("vlan-limit", "Open vSwitch"),
+        ("mtu", "a-plc"),
+        ("offloads", "a-host"),
+        ("radio", "a-wifi"),
+        ("plc", "a-plc"),
+        ("token", "none.token"),
+        ("certificate", "old.pem"),
+        ("name", "no-such-controller.invalid"),
+        ("controller", HERE),
+    ]
+    eventually(box.is_good, 20.0)
+
+
 @pytest.mark.skipif(Path("/sys/module/openvswitch").exists(), reason="this kernel has a datapath of Open vSwitch")
 def test_a_bridge_without_a_datapath_is_one_fault(box: Box) -> None:
     with during(
