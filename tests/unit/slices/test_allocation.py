@@ -12,7 +12,7 @@ from hyroads.slices.core.allocation import NOTHING, PRODUCTION_NUMBER, Allocatio
 from hyroads.slices.core.errors import AllocationError
 from hyroads.slices.core.model import EMPTY, PRODUCTION, FlowspaceRule, Limits, Slice, SliceModel
 
-LAYOUT = Layout(tables=24)
+LAYOUT = Layout(tables=32)
 KINDS = ("put", "other limit", "other switches", "remove", "replace", "switch comes", "switch goes", "busy", "all anew")
 
 
@@ -102,7 +102,7 @@ class Changing:
 
 def some_slice(name: str, rng: random.Random) -> Slice:
     switches = rng.choice([None, frozenset({1}), frozenset({1, 2}), frozenset({3}), frozenset({2, 4})])
-    return Slice(name, (FlowspaceRule((), switches=switches),), limits=Limits(tables=rng.choice([1, 2, 3, 5])))
+    return Slice(name, (FlowspaceRule((), switches=switches),), limits=Limits(tables=rng.choice([1, 2, 3, 5, 10])))
 
 
 def play(_: int, row: list[tuple[str, int]]) -> None:

@@ -159,6 +159,20 @@ def test_difference_is_exact_and_disjoint(one: TernaryMatch, other: TernaryMatch
     assert bool(parts) != contains(other, one)
 
 
+def test_difference_of_tags_is_exact() -> None:
+    """All pairs of matches of the tag's bit and two bits of its number, against the frames with and without a tag."""
+    frames = [bits_of({"vlan_vid": vid}) for vid in (0, *range(0x1000, 0x1004))]
+    found = set()
+    for mask, value in product((0, 1, 2, 3, 0x1000, 0x1001, 0x1003, 0x1FFF), (0, 0x1000, 0x1001, 0x1002, 0x1003)):
+        if value & mask & 3 and not (value | ~mask) & 0x1000:
+            continue
+        found.add(of_fields({"vlan_vid": (value & mask, mask)}))
+    for one, other in product(found, found):
+        parts = difference(one, other)
+        for frame in frames:
+            assert sum(part.has(frame) for part in parts) == (one.has(frame) and not other.has(frame))
+
+
 @THOROUGH
 @given(matches(), st.lists(matches(), max_size=5))
 def test_outside_a_union(one: TernaryMatch, cover: list[TernaryMatch]) -> None:
