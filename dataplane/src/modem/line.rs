@@ -225,7 +225,7 @@ impl Line {
 
 /// Takes the whole part out of a number.
 fn whole(number: &mut f64) -> u64 {
-    let found = number.max(0.0).min(1e9) as u64;
+    let found = number.clamp(0.0, 1e9) as u64;
     *number -= found as f64;
     found
 }

@@ -8,6 +8,10 @@ pub const NAMES: &str = r#"{"op":"stats"}"#;
 /// The request that is repeated.
 pub const AIRTIME: &str = r#"{"op":"radio"}"#;
 
+/// Reports come every few milliseconds; the airtime of a longer silence is lost.
+const MOST_US: f64 = 1e6;
+const MOST_MBPS: f64 = 1e6;
+
 /// One direction of a link since the report before.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Air {
@@ -98,7 +102,10 @@ impl Reports {
             Some(before) => before,
             None => return Ok(None),
         };
-        let air = |(capacity_mbps, s): (f64, f64), before_s: f64| Air { us: grown_us(s, before_s), capacity_mbps };
+        let air = |(mbps, s): (f64, f64), before_s: f64| Air {
+            us: grown_us(s, before_s),
+            capacity_mbps: mbps.clamp(0.0, MOST_MBPS),
+        };
         let pairs = now.iter().zip(&links_before);
         Ok(Some(Aired {
             heard_us: grown_us(heard_s, heard_before_s),
@@ -118,9 +125,15 @@ impl Reports {
     }
 }
 
-/// Microseconds between two readings of a counter of seconds; 0 if it was reset.
+/// Microseconds between two readings of a counter of seconds, at most a second; 0 if it was reset.
 fn grown_us(now_s: f64, before_s: f64) -> f64 {
-    ((now_s - before_s) * 1e6).max(0.0)
+    let us = (now_s - before_s) * 1e6;
+    // It may be NaN.
+    if us > 0.0 {
+        us.min(MOST_US)
+    } else {
+        0.0
+    }
 }
 
 #[cfg(test)]
@@ -149,6 +162,11 @@ mod tests {
         let from = Air { us: 0.0, capacity_mbps: 5.0 };
         let wanted = Aired { heard_us: 1e6, links: vec![[to, from]] };
         assert_eq!(reports.take(second), Ok(Some(wanted)));
+        // Whatever a medium reports is bounded.
+        let absurd = r#"{"links":[[-5,1,0,1e308],[1,1,0,9],[1e308,2,0,0.5]],"ports":[null,1e308]}"#;
+        let absurd = reports.take(absurd).unwrap().unwrap();
+        let wanted = [Air { us: 0.0, capacity_mbps: 1e6 }, Air { us: 1e6, capacity_mbps: 0.0 }];
+        assert_eq!(absurd, Aired { heard_us: 1e6, links: vec![wanted] });
         // After a reset of the medium's counters nothing is new.
         assert_eq!(reports.take(first).unwrap().unwrap().heard_us, 0.0);
     }
