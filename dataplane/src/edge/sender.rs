@@ -193,7 +193,8 @@ impl Sender {
     /// Takes a user's frame.
     pub fn offer(&mut self, now_ns: u64, buf: Buf, pool: &mut Pool) -> Offer {
         let fits = buf.len() <= self.max_inner;
-        if !fits && !(self.pieces && can_cut(buf.len(), self.max_inner)) {
+        let is_carried = fits || (self.pieces && can_cut(buf.len(), self.max_inner));
+        if !is_carried {
             self.too_big += 1;
             return Offer::TooBig(buf, self.max_inner);
         }
