@@ -35,6 +35,8 @@ links:
 interference: {rule: technology}
 """
 NODES = ("gw", "up")
+START_WITHIN_S = 180.0
+"""On a busy machine a controller takes a minute to load its modules."""
 _MOUNTED = 'mount --bind "$1" /etc && mount --bind "$2" /var/lib && eval "$3" && shift 3 && exec "$@"'
 
 
@@ -210,7 +212,7 @@ class Home:
             started = subprocess.Popen(command, env={**os.environ, "HYROADS_CONFIG": str(path)}, stdout=log, stderr=log)
         self._stack.callback(started.wait)
         self._stack.callback(started.terminate)
-        eventually(lambda: self.at_controller("box", "list").returncode == 0)
+        eventually(lambda: self.at_controller("box", "list").returncode == 0, START_WITHIN_S)
 
     def at_controller(self, *words: str) -> subprocess.CompletedProcess[str]:
         """``hyroads`` where the controller runs."""
