@@ -121,9 +121,13 @@ class EdgePair(Scope):
         """Name of a path's interface."""
         return f"{side}{path}" if self._paths else f"p{path}"
 
+    def network(self, side: str) -> str:
+        """What the agent of a side has as its network side."""
+        return f"packet:{self.interface(side, 1)}"
+
     def start_agent(self, side: str, *extra: str) -> None:
         """Starts (again) the agent of a side, without a configuration."""
-        options = ["--node", side, "--access", "tap:acc", "--network", f"packet:{self.interface(side, 1)}"]
+        options = ["--node", side, "--access", "tap:acc", "--network", self.network(side)]
         options += ["--control", str(self.control(side)), *self._options, *extra]
         program = self._programs.get(side) or [find_program("hyroads-edge")]
         command = ["ip", "netns", "exec", self.namespace(side), *program, *options]

@@ -48,6 +48,19 @@ pub struct Epoll {
     has_pwait2: bool,
 }
 
+/// The time that epoll_pwait2 takes. C's timespec has smaller numbers on processors of 32 bits.
+#[repr(C)]
+struct KernelTime {
+    seconds: i64,
+    nanoseconds: i64,
+}
+
+impl KernelTime {
+    fn of(ns: u64) -> KernelTime {
+        KernelTime { seconds: (ns / 1_000_000_000) as i64, nanoseconds: (ns % 1_000_000_000) as i64 }
+    }
+}
+
 impl Epoll {
     /// An empty set that reports at most `capacity` events per wait.
     pub fn new(capacity: usize) -> io::Result<Epoll> {
@@ -104,12 +117,9 @@ impl Epoll {
     }
 
     fn raw_wait(&mut self, timeout_ns: Option<u64>) -> io::Result<usize> {
-        let time = timeout_ns.map(|ns| libc::timespec {
-            tv_sec: (ns / 1_000_000_000) as libc::time_t,
-            tv_nsec: (ns % 1_000_000_000) as libc::c_long,
-        });
-        let pointer = time.as_ref().map_or(std::ptr::null(), |t| t as *const libc::timespec);
         if self.has_pwait2 {
+            let time = timeout_ns.map(KernelTime::of);
+            let pointer = time.as_ref().map_or(std::ptr::null(), |time| time as *const KernelTime);
             let (fd, length) = (self.descriptor.as_raw_fd(), self.raw.len() as libc::c_int);
             let no_mask = std::ptr::null::<libc::sigset_t>();
             // SAFETY: the event array and the time live over the call and have the given length.
@@ -125,11 +135,14 @@ impl Epoll {
             }
             self.has_pwait2 = false;
         }
-        self.ppoll_wait(pointer)
+        self.ppoll_wait(timeout_ns)
     }
 
     /// For kernels before 5.11: an epoll descriptor can itself be polled, and ppoll has always had nanoseconds.
-    fn ppoll_wait(&mut self, timeout: *const libc::timespec) -> io::Result<usize> {
+    fn ppoll_wait(&mut self, timeout_ns: Option<u64>) -> io::Result<usize> {
+        let time = timeout_ns
+            .map(|ns| libc::timespec { tv_sec: (ns / 1_000_000_000) as _, tv_nsec: (ns % 1_000_000_000) as _ });
+        let timeout = time.as_ref().map_or(std::ptr::null(), |time| time as *const libc::timespec);
         let mut poll = libc::pollfd { fd: self.descriptor.as_raw_fd(), events: libc::POLLIN, revents: 0 };
         // SAFETY: one pollfd, and `timeout` is null or valid.
         check(unsafe { libc::ppoll(&mut poll, 1, timeout, std::ptr::null()) }, || "ppoll".to_string())?;

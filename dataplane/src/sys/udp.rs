@@ -247,7 +247,8 @@ fn read_control(control: &[u64; CONTROL_WORDS], length: usize) -> Told {
     while from + at <= end {
         // SAFETY: the header is within the array, and any bytes are valid for it.
         let header = unsafe { control.as_ptr().cast::<u8>().add(from).cast::<libc::cmsghdr>().read_unaligned() };
-        let whole = header.cmsg_len;
+        // C libraries give this number and msg_controllen different widths.
+        let whole: usize = header.cmsg_len as _;
         if whole < at || whole > end - from {
             break;
         }
@@ -328,7 +329,7 @@ impl DatagramBatch {
                 return None;
             }
             let from = RawAddress { storage: *name, length: header.msg_hdr.msg_namelen }.get()?;
-            let told = read_control(control, header.msg_hdr.msg_controllen);
+            let told = read_control(control, header.msg_hdr.msg_controllen as _);
             let bytes = buffer.get_mut(..header.msg_len as usize)?;
             Some((from, told, bytes))
         });
