@@ -142,7 +142,7 @@ class Agent:
             for kind in ("ingress", "egress", "branch")
             for entry in self.config.get(kind) or ()
         }
-        rates = {(key, round(rate or 0.0, 3)) for key, rate in self.rates.items()} if with_rates else set()
+        rates = {(key, round(rate or 0.0, 1)) for key, rate in self.rates.items()} if with_rates else set()
         return entries | rates
 
 

@@ -106,6 +106,10 @@ STORIES = {
         told("PATCH", "/clients/p", {"bound_to": PLACES["e"]}),
         told("PATCH", "/clients/p", {"bound_to": None}),
     ],
+    "bound host": [
+        told("PATCH", f"/clients/{HOST}", {"bound_to": {"node": "b", "technology": WIRED}}),
+        told("PATCH", f"/clients/{HOST}", {"bound_to": None}),
+    ],
     "learned host": [told("DELETE", f"/clients/{HOST}")],
     "multi-homed client": [
         told("PUT", f"/clients/{LAPTOP}/policy", {"interfaces": {"lte": None}}),
@@ -147,7 +151,7 @@ class Absence:
     @property
     def then_s(self) -> float:
         """How long all stays so after the request: a device that is connected answers soon, or loses its connection."""
-        return LONG_S if self.how in {NEVER, AWAY} else SHORT_S
+        return max(self.away_s, SHORT_S) if self.how in {NEVER, AWAY} else SHORT_S
 
     def loop(self) -> AnsweringLoop:
         """A loop that has carried out all but the last request, without these devices."""
@@ -270,21 +274,25 @@ FOUND = [
     (("handover", 0), frozenset({"switch b"}), AWAY, 0.5, False),
     (("handover of a plain client", 0), frozenset({"switch a"}), AWAY, 20.0, False),
     (("handover of a plain client", 0), frozenset({"agent b"}), QUIET, 20.0, False),
+    (("handover of a plain client", 0), frozenset({"switch c"}), AWAY, 20.0, False),
+    (("handover of a plain client", 0), frozenset({"switch c"}), QUIET, 20.0, False),
     (("reservation", 0), frozenset(), QUIET, 0.5, True),
     (("reservation", 0), frozenset({"agent b"}), QUIET, 0.5, False),
     (("reservation", 0), frozenset({"agent b"}), AWAY, LONG_S, True),
-    (("reservation", 1), frozenset({"agent a"}), AWAY, LONG_S, True),
+    (("reservation", 1), frozenset({"agent b"}), AWAY, LONG_S, True),
     (("reservation", 2), frozenset({"agent b"}), AWAY, 0.5, True),
     (("reservation of a session", 1), frozenset({"switch b"}), QUIET, 0.5, True),
     (("session", 3), frozenset({"switch a"}), QUIET, 0.5, False),
     (("session", 4), frozenset({"switch b"}), AWAY, LONG_S, False),
     (("bound client", 0), frozenset({"switch a"}), AWAY, 20.0, True),
-    (("bound client", 0), frozenset({"switch d"}), QUIET, 20.0, True),
-    (("bound client", 1), frozenset({"switch b"}), BACK, 20.0, False),
+    (("bound host", 0), frozenset({"switch d"}), AWAY, 20.0, True),
+    (("bound host", 0), frozenset({"switch d"}), QUIET, 20.0, True),
+    (("bound host", 0), frozenset({"switch a"}), BACK, 20.0, False),
     (("rule of all", 0), frozenset({"switch b"}), QUIET, 20.0, True),
     (("rule of all", 0), frozenset({"switch b"}), BACK, 20.0, True),
+    (("rule of all", 0), frozenset({"switch b"}), AWAY, 20.0, True),
     (("rule of all", 2), frozenset({"switch b"}), AWAY, LONG_S, True),
-    (("learned host", 0), frozenset({"switch d"}), AWAY, LONG_S, False),
+    (("learned host", 0), frozenset({"switch d"}), AWAY, 20.0, False),
     (("multi-homed client", 0), frozenset({"client laptop"}), QUIET, 20.0, True),
     (("multi-homed client", 2), frozenset({"client laptop"}), BACK, 20.0, True),
 ]
@@ -306,6 +314,13 @@ def test_request_waits_for_all_that_it_concerns(
     tmp_path: Path, step: tuple[str, int], devices: frozenset[str], how: str, away_s: float, waits: bool
 ) -> None:
     checked(tmp_path, step, devices, how, away_s, waits=waits)
+
+
+def test_session_waits_for_its_switch_before_the_event_loop_turns(tmp_path: Path) -> None:
+    loop = begun(tmp_path)
+    assert loop.ask("POST", "/sessions", {**SESSION, "participants": ["a", "c", HOST]})[0] == 201
+    status, answer = loop.ask("DELETE", f"/sessions/s/participants/{HOST}?wait=false")
+    assert status == 202 and switch_name("a") in answer["pending"], answer
 
 
 @given(
