@@ -39,15 +39,20 @@ ROLES = ("all", "dashboard", "ha")
 """The extras of pyproject.toml whose libraries ``hyroads`` brings."""
 OPENWRT = ("ipk", "apk")
 """Formats of OpenWrt's packages: of opkg, and of apk since 25.12."""
+DEBIAN_ONLY = ("hyroads", "hyroads-box")
 SOURCES = ("ryu", "ovs")
 """Libraries that have no wheels."""
 HOME = Path("/opt/hyroads")
 AP_HOME = Path("/usr/lib/hyroads-ap")
-AP_ROOTS = ("hyroads.controller.cli.ap_agent", "hyroads.controller.cli.box", "hyroads.controller.cli.__main__")
+AP_ROOTS = (
+    "hyroads.controller.cli.__main__",
+    *(f"hyroads.controller.cli.{name}" for name in ("ap_agent", "box", "box_join", "box_doctor")),
+)
+"""What runs on an access point; the program of ``hyroads-box`` is in these modules, too."""
 AP_PROGRAM = f"""#!/bin/sh
-# The agent of an access point. Its modules are its own, and nothing is written beside them.
+# Programs of an access point. Their modules are their own, and nothing is written beside them.
 export PYTHONPATH={AP_HOME} PYTHONSAFEPATH=1 PYTHONDONTWRITEBYTECODE=1
-exec python3 -m hyroads.controller.cli ap-agent "$@"
+exec python3 -m hyroads.controller.cli {{command}}"$@"
 """
 # Tests of libraries, a fifth of all they bring; nothing imports them.
 _LIBRARY_TESTS = ("numpy", "scipy", "ryu")
@@ -112,7 +117,7 @@ def main() -> None:
             if each in OPENWRT and name == "hyroads-edge" and not is_static(job.edge):
                 # OpenWrt's C library is another.
                 print(f"packages: no .{each} of {job.edge}: not static (scripts/cross.sh)", file=sys.stderr)
-            elif each == "deb" or name != "hyroads":
+            elif each == "deb" or name not in DEBIAN_ONLY:
                 print(pack(job, documents[name], each))
 
 
@@ -309,7 +314,7 @@ def stage_ap(job: Job, stage: Path) -> None:
         _write(stage / AP_HOME.relative_to("/") / "hyroads" / path.relative_to(ROOT), path.read_bytes())
     about = f"Metadata-Version: 2.1\nName: hyroads\nVersion: {job.version}\n"
     _write(stage / AP_HOME.relative_to("/") / f"hyroads-{job.version}.dist-info" / "METADATA", about.encode())
-    _write(stage / "usr/bin/hyroads-ap-agent", AP_PROGRAM.encode())
+    _write(stage / "usr/bin/hyroads-ap-agent", AP_PROGRAM.format(command="ap-agent ").encode())
     (stage / "usr/bin/hyroads-ap-agent").chmod(0o755)
     debian = fresh(job.stage / "hyroads-ap.deb")
     page = dict(manual_pages(job.version, _date()))["hyroads-ap-agent.1"]
@@ -319,6 +324,16 @@ def stage_ap(job: Job, stage: Path) -> None:
     install(debian, "usr/share/doc/hyroads-ap/examples", PACKAGING / "ap.json")
     maintain(job, "hyroads-ap", ["hyroads-ap-agent.service"], "hyroads-ap.conf", caches=AP_HOME)
     _maintain_openwrt(job, "hyroads-ap")
+
+
+def stage_box(job: Job, stage: Path) -> None:
+    """The command ``hyroads`` of a box, and the end of its membership when the package is removed."""
+    _write(stage / "usr/bin/hyroads", AP_PROGRAM.format(command="").encode())
+    (stage / "usr/bin/hyroads").chmod(0o755)
+    _documentation(stage, "hyroads-box")
+    before_removal = job.stage / "hyroads-box.prerm"
+    _write(before_removal, (PACKAGING / "hyroads-box.prerm").read_bytes())
+    before_removal.chmod(0o755)
 
 
 def closure(roots: Sequence[str]) -> dict[str, Path]:
@@ -367,7 +382,7 @@ def imports(module: str, path: Path) -> Iterator[str]:
 
 # -- files ------------------------------------------------------------------------------------------------------------
 
-STAGES = {"hyroads": stage_hyroads, "hyroads-edge": stage_edge, "hyroads-ap": stage_ap}
+STAGES = {"hyroads": stage_hyroads, "hyroads-edge": stage_edge, "hyroads-ap": stage_ap, "hyroads-box": stage_box}
 
 
 def fresh(folder: Path) -> Path:

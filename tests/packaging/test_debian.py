@@ -23,6 +23,8 @@ TRIANGLE = ROOT / "mininet" / "networks" / "triangle.yaml"
 # Without the index of manual pages, which takes most of the time.
 DPKG = ("dpkg", "--no-triggers")
 OLD, NEW = "0.0.1", "0.0.2"
+NO_PROGRAM = ("hyroads-ap", "hyroads-box")
+"""Packages for machines of any kind."""
 FIRST_ANSWER_WITHIN_S = 30.0
 MOST_BYTES_OF_ACCESS_POINT = 3 << 20
 MOST_RESIDENT_BYTES = 32 << 20
@@ -46,7 +48,7 @@ def access_point(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Both versions of an access point's packages."""
     out = tmp_path_factory.mktemp("access-point")
     for version in (OLD, NEW):
-        build(out, version, "hyroads-edge", "hyroads-ap")
+        build(out, version, "hyroads-edge", "hyroads-ap", "hyroads-box")
     return out
 
 
@@ -82,7 +84,7 @@ def versions(root: PackageRoot) -> dict[str, str]:
 
 def debs(*names: str, version: str) -> list[str]:
     architecture = subprocess.run(["dpkg", "--print-architecture"], capture_output=True, text=True).stdout.strip()
-    return [f"/mnt/{name}_{version}_{'all' if name == 'hyroads-ap' else architecture}.deb" for name in names]
+    return [f"/mnt/{name}_{version}_{'all' if name in NO_PROGRAM else architecture}.deb" for name in names]
 
 
 # What dpkg and the programs that it runs write down for themselves.
@@ -143,6 +145,27 @@ def test_packages_of_an_access_point_come_run_and_go(access_point: Path, below: 
         shutil.rmtree(token.parent)
         root.run(*DPKG, "-P", *names)
         assert left(root) == NOTHING
+
+
+def test_package_of_a_box_brings_its_command_and_leaves_before_it_goes(access_point: Path) -> None:
+    names = ("hyroads-edge", "hyroads-ap", "hyroads-box")
+    with PackageRoot(Path("/"), access_point) as root:
+        root.run(*DPKG, "-i", *debs(*names, version=NEW))
+        assert versions(root) == {"hyroads": " not-installed", **dict.fromkeys(names, f"{NEW} installed")}
+        verbs = re.findall(r"(?m)^    (\w+) ", root.run("hyroads", "box", "--help"))
+        assert verbs == ["join", "leave", "doctor"]
+        checked = json.loads(root.run("hyroads", "box", "doctor", "--json", check=False))
+        assert checked["faults"] > 0 and {"switch", "controller"} & {each["check"] for each in checked["findings"]}
+        # As after a join that was interrupted before its first step.
+        record = root.path / "var/lib/hyroads-box/join.json"
+        record.parent.mkdir(mode=0o700)
+        record.write_text("{")
+        record.chmod(0o600)
+        assert "join.json" in root.run(*DPKG, "-r", "hyroads-box", check=False)
+        assert versions(root)["hyroads-box"].endswith("installed"), "a package whose leave failed stays"
+        record.unlink()
+        root.run(*DPKG, "-P", *reversed(names))
+        assert left(root)["files"] <= {"var/lib/hyroads-box"}
 
 
 def test_maintainer_scripts_may_run_any_number_of_times(access_point: Path) -> None:
