@@ -119,8 +119,19 @@ def acknowledged_number(message: Message) -> int:
     if message.flags & _ACK_TLVS and message.flags & _CAPPED:
         told = attribute_map(message.payload[4 + _HEADER.size :]).get(_ERROR_TEXT, b"")
         words = ": " + ascii(told.rstrip(b"\0").decode(errors="replace"))[1:-1][:200] if told else ""
-    name = errno.errorcode.get(-number, f"error {-number}")
-    raise NetlinkError(f"the kernel refused: {os.strerror(-number)} ({name}){words}", -number)
+    raise _refusal(-number, words)
+
+
+def check_end(message: Message) -> None:
+    """Raise NetlinkError if the end of a list says that the kernel refused to list, or could not go on."""
+    number = int(struct.unpack_from("=i", message.payload)[0]) if len(message.payload) >= 4 else 0
+    if number < 0:
+        raise _refusal(-number)
+
+
+def _refusal(number: int, words: str = "") -> NetlinkError:
+    name = errno.errorcode.get(number, f"error {number}")
+    return NetlinkError(f"the kernel refused: {os.strerror(number)} ({name}){words}", number)
 
 
 class NetlinkSocket:
@@ -190,6 +201,7 @@ class NetlinkSocket:
         while True:
             for message in self.receive():
                 if message.kind == _DONE:
+                    check_end(message)
                     return found
                 if message.kind == _ERROR:
                     acknowledged_number(message)

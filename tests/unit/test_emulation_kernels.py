@@ -9,7 +9,7 @@ import subprocess
 import pytest
 
 from hyroads.controller.kernel.generic_netlink import GenericNetlink, family_id
-from hyroads.controller.kernel.netlink import Message, NetlinkError, acknowledged_number, text_attribute
+from hyroads.controller.kernel.netlink import Message, NetlinkError, acknowledged_number, check_end, text_attribute
 from hyroads.mininet import hybrid, shared_medium
 from hyroads.mininet.demos import triangle
 from hyroads.mininet.demos.checks import Check
@@ -50,6 +50,15 @@ def test_a_short_acknowledgement_is_an_error(payload: bytes):
 def test_a_refusal_is_named():
     with pytest.raises(NetlinkError, match="EPERM"):
         acknowledged_number(Message(2, 0, struct.pack("=i", -errno.EPERM) + bytes(16)))
+
+
+def test_refusal_at_the_end_of_a_list_is_an_error():
+    """As of stations of an interface that is no radio: the list is empty, and its end says why."""
+    with pytest.raises(NetlinkError, match="EOPNOTSUPP") as caught:
+        check_end(Message(3, 0, struct.pack("=i", -errno.EOPNOTSUPP)))
+    assert caught.value.number == errno.EOPNOTSUPP
+    for payload in (b"", bytes(4)):
+        check_end(Message(3, 0, payload))
 
 
 @pytest.fixture
