@@ -54,11 +54,11 @@ def test_a_refusal_is_named():
 
 def test_refusal_at_the_end_of_a_list_is_an_error():
     """As of stations of an interface that is no radio: the list is empty, and its end says why."""
-    with pytest.raises(NetlinkError, match="EOPNOTSUPP") as caught:
+    with pytest.raises(NetlinkError, match="not supported") as caught:
         check_end(Message(3, 0, struct.pack("=i", -errno.EOPNOTSUPP)))
     assert caught.value.number == errno.EOPNOTSUPP
-    for payload in (b"", bytes(4)):
-        check_end(Message(3, 0, payload))
+    for ended in (b"", bytes(4)):
+        check_end(Message(3, 0, ended))
 
 
 @pytest.fixture
