@@ -18,7 +18,9 @@ from switch_model import Delivery, Frame, ModelNetwork, port_numbers
 sys.path.insert(0, str(Path(__file__).parent))
 from test_ofp_rules import BROADCAST, Built
 
+from hyroads.controller.core.netfile import load_text
 from hyroads.controller.core.network import Network
+from hyroads.controller.model.state import TopologyContext
 from hyroads.controller.ofp import match as act
 from hyroads.controller.ofp import wire
 from hyroads.controller.ofp.intents import ClassifiedFlow, SwitchIntent
@@ -178,12 +180,19 @@ def confirm(session: SwitchSession, refused: int | None = None) -> set[int]:
     return tables
 
 
+NETWORK = """
+nodes: {a: {role: gateway}, b: {role: ap}}
+links: [{id: ab, from: a, to: b, technology: plc, capacity_mbps: 10, both: true}]
+interference: {rule: technology}
+"""
+
+
 class Registry:
     """Two switches that connect one after the other."""
 
     def __init__(self) -> None:
         self.faults: list[str] = []
-        context = type("Context", (), {"node_of_dpid": {1: "a", 2: "b"}})()
+        context = TopologyContext.of(load_text(NETWORK, "two"))
         counters: dict[str, int] = {"openflow_errors": 0}
         tell = lambda _, what: self.faults.append(what)  # noqa: E731
         self.registry = SwitchRegistry(context, lambda: 0.0, counters, tell, lambda: None)
