@@ -64,6 +64,7 @@ class Box:
             self.rig.inside("ip", "link", "add", name, "type", "veth", "peer", "name", peer)
             for each in (name, peer):
                 self.rig.inside("ip", "link", "set", each, "up")
+        self.rig.inside("ip", "link", "set", "out", "mtu", "1600")
         self.start_modem()
         self.start_edge()
         self.start_agent()
