@@ -119,7 +119,10 @@ def is_access(table: int, priority: int) -> bool:
     """
     if table in {Table.PORT, Table.CHECK}:
         return priority in _OF_PORTS
-    return (table == Table.ACCESS and priority >= LOWEST) or (table == Table.CLASSIFY and priority >= Priority.SYN_COPY)
+    if table == Table.ACCESS:
+        return priority >= LOWEST
+    # The rules above them see to sizes of frames (``sizes``), and are the switch's own.
+    return table == Table.CLASSIFY and Priority.SYN_COPY <= priority < Priority.SIZE
 
 
 SYN_METER = METER_FIRST + METERS

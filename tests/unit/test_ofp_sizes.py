@@ -16,10 +16,13 @@ from hyroads.controller.core.network import Network
 from hyroads.controller.core.routes import all_routes, broadcast_tree
 from hyroads.controller.ofp import match as act
 from hyroads.controller.ofp import wire
+from hyroads.controller.ofp.access import is_access
+from hyroads.controller.ofp.hosts import is_learned
 from hyroads.controller.ofp.intents import default_places, intents_for
 from hyroads.controller.ofp.match import GROUP_ADDRESS, Match
 from hyroads.controller.ofp.pipeline import TO_FIT
 from hyroads.controller.ofp.rules import rules_for
+from hyroads.controller.ofp.sizes import size_rules
 
 MOST = 1496
 MULTICAST = "01:00:5e:01:01:01"
@@ -111,3 +114,9 @@ def test_bytes_are_those_that_open_vswitch_reads() -> None:
     assert wire.match_fields(Match(register_3=3, eth_dst=GROUP_ADDRESS)).startswith(bytes.fromhex("00010604"))
     with pytest.raises(Exception, match="register_3"):
         wire.match_fields(Match(register_3=1 << 32))
+
+
+def test_rules_are_the_switch_s_own_when_they_are_read_back() -> None:
+    """A new controller gives each rule that it finds to the layer that owns it."""
+    for rule in size_rules(1496, 100, 101):
+        assert not is_access(rule.table, rule.priority) and not is_learned(rule.priority), rule
