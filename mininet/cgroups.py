@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
 PREFIX = "hr-"
 ROOT = Path("/sys/fs/cgroup")
+_AGAIN_S = 0.05
 
 
 def own_folders(membership: str, mounts: str) -> tuple[Path, ...]:
@@ -48,10 +50,19 @@ def make(folders: Sequence[Path], box: str) -> tuple[Path, ...]:
     return made
 
 
-def remove(folder: Path) -> None:
-    """Remove a lab's group with all groups in it; only folders below /sys/fs/cgroup that a lab has named."""
+def remove(folder: Path, within_s: float = 5.0) -> None:
+    """Remove a lab's group with all groups in it; only folders below /sys/fs/cgroup that a lab has named.
+
+    The kernel keeps a group until the last of its processes has ended. That may take a moment after they were killed,
+    so this tries again for ``within_s``.
+    """
     if not folder.is_relative_to(ROOT) or ".." in folder.parts or not folder.name.startswith(PREFIX):
         return
-    for path, _, _ in os.walk(folder, topdown=False):
-        with suppress(OSError):
-            Path(path).rmdir()
+    until_s = time.monotonic() + within_s
+    while True:
+        for path, _, _ in os.walk(folder, topdown=False):
+            with suppress(OSError):
+                Path(path).rmdir()
+        if not folder.exists() or time.monotonic() >= until_s:
+            return
+        time.sleep(_AGAIN_S)
