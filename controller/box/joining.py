@@ -16,6 +16,7 @@ from hyroads.controller.core.box_application import BOX_ID, Application, Interfa
 from hyroads.controller.core.box_record import Before, Phase, Record, check_again, record_of
 from hyroads.controller.core.box_setup import KEY, STATE, Present, Run, Secrets, plan, setup_of
 from hyroads.controller.core.errors import HyroadsError
+from hyroads.controller.core.identity import token_hash
 
 from .changes import Changes
 from .discovery import find_controller
@@ -131,11 +132,11 @@ class Joining:
         key = record.key.encode()
         public = self.system.run(Run(("openssl", "pkey", "-pubout", "-outform", "DER")), key)
         request = self.system.run(Run(("openssl", "req", "-new", "-key", "/dev/stdin", "-subj", "/CN=box")), key)
-        hashes = {role: _sha256(token) for role, token in record.tokens.items()}
+        hashes = {role: token_hash(token) for role, token in record.tokens.items()}
         digest = hashlib.sha256(public).hexdigest()
         system = self.system.operating_system()
         return Application(
-            record.id, digest, _sha256(record.claim), hashes, request.decode("ascii"), system, tuple(interfaces)
+            record.id, digest, token_hash(record.claim), hashes, request.decode("ascii"), system, tuple(interfaces)
         )
 
     def _become(self, link: Link, record: Record, own_address: str) -> int:
@@ -277,7 +278,3 @@ def _check_proof(answer: Any, expected: str) -> None:
     shown = str(answer.get("code_proof", "")) if isinstance(answer, dict) else ""
     if not hmac.compare_digest(shown.encode(), expected.encode()):
         raise WrongControllerError("what answers does not know the join code: it is not the controller")
-
-
-def _sha256(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()

@@ -15,6 +15,7 @@ from hashlib import sha256
 
 from .box_application import Application
 from .errors import HyroadsError
+from .identity import token_hash
 
 MOST_OF_ADDRESS = 8
 """How many boxes of one network address may be pending."""
@@ -92,7 +93,7 @@ class Box:
 
     def admits(self, claim: str) -> bool:
         """Whether the secret is this box's."""
-        return hmac.compare_digest(sha256(claim.encode()).hexdigest(), self.application.claim)
+        return hmac.compare_digest(token_hash(claim), self.application.claim)
 
 
 @dataclass(frozen=True)

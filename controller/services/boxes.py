@@ -28,6 +28,7 @@ from hyroads.controller.core.errors import ConfigError
 from hyroads.controller.core.identity import dpid_name
 from hyroads.controller.files.authority import Authority, key_digest
 from hyroads.controller.files.tls import fingerprint
+from hyroads.controller.model.pending_names import agent_name, switch_name
 from hyroads.controller.model.state import Presence
 from hyroads.controller.runtime.faults import wait_until
 from hyroads.controller.settings.boxes import BoxSettings, authority_of
@@ -294,14 +295,14 @@ class BoxService:
     def _connected(self, node: str) -> tuple[str, str]:
         """Of a node, its switch and its agent, each by name if it is connected, else empty."""
         agent = self.port.state.agents.get(node) is Presence.UP
-        return f"switch {node}" if node in self.port.switches else "", f"agent {node}" if agent else ""
+        return switch_name(node) if node in self.port.switches else "", agent_name(node) if agent else ""
 
     def _waits_for(self, box: Box) -> list[str]:
         if box.node is None:
             return []
-        wanted = [f"switch {box.node}"]
+        wanted = [switch_name(box.node)]
         if self.port.context.addressing.has_agent(box.node):
-            wanted.append(f"agent {box.node}")
+            wanted.append(agent_name(box.node))
         return [each for each in wanted if each not in self._connected(box.node)]
 
     def _ports(self, node: str) -> dict[str, str]:
