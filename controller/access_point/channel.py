@@ -415,14 +415,20 @@ def addresses_of(text: str) -> list[Address]:
 
 def address_of(text: str) -> Address:
     """HOST:PORT of a command line, HOST an address (IPv6 in brackets) or a name; :class:`ConfigError`."""
+    host, port = host_and_port(text)
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except OSError as error:
+        raise ConfigError("command line", "--channel", f"{host}: {error.strerror}") from error
+    return str(found[0][4][0]), port
+
+
+def host_and_port(text: str) -> tuple[str, int]:
+    """The two parts of HOST:PORT, an IPv6 address without its brackets; :class:`ConfigError`."""
     host, _, port = text.rpartition(":")
     if not host or not port.isascii() or not port.isdecimal() or not 0 < int(port[:6]) < 0x10000:
         raise ConfigError("command line", "--channel", f"expected HOST:PORT such as 192.0.2.1:6654, got {text[:80]!a}")
-    try:
-        found = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
-    except OSError as error:
-        raise ConfigError("command line", "--channel", f"{host}: {error.strerror}") from error
-    return str(found[0][4][0]), int(port)
+    return host.strip("[]"), int(port)
 
 
 def _seq(message: Document) -> int | None:

@@ -14,7 +14,7 @@ from hyroads.controller.core import strict_json
 from hyroads.controller.core.errors import ConfigError
 from hyroads.controller.framework.tls_client import client_context
 
-from .channel import VERSION
+from .channel import VERSION, host_and_port
 from .doctor import ControllerFacts
 from .doctor_settings import BoxSettings, Secret
 
@@ -27,13 +27,13 @@ _NOT_YET_VALID = 9
 
 def controller_facts(address: str, settings: BoxSettings) -> ControllerFacts:
     """What a controller answers to a hello of each role that only checks: no session of a running agent ends."""
-    host, _, port = address.rpartition(":")
-    host = host.strip("[]")
-    if not host or not port.isascii() or not port.isdecimal():
+    try:
+        host, port = host_and_port(address)
+    except ConfigError:
         return ControllerFacts(address, unresolved="expected HOST:PORT such as 192.0.2.1:6654")
     try:
-        found = socket.getaddrinfo(host, int(port), type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError, OverflowError) as error:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:
         return ControllerFacts(address, unresolved=str(getattr(error, "strerror", None) or error))
     ahead_s = None
     for secret in settings.secrets or (_NO_TOKEN,):
