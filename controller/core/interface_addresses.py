@@ -117,10 +117,14 @@ class InterfaceAddresses:
         return {names[i]: macs[i] for i in self.near.get(node, ()) if names[i] != macs[i]}
 
     def nodes_near(self, interfaces: Iterable[Interface]) -> frozenset[str]:
-        """The nodes that send to or hear some interfaces by a link, and their own nodes."""
-        touched = set(interfaces)
-        # Links may lead one way only, but both ends are near each other.
-        return frozenset(node for node, near in self.near.items() if not touched.isdisjoint(near))
+        """The nodes that send to or hear some interfaces by a link, and their own nodes; costs their links.
+
+        Links may lead one way only, but both ends are near each other: ``near`` of an interface's own node has the
+        interfaces at the other ends.
+        """
+        return frozenset(
+            other for node, k in interfaces for other, technology in self.near.get(node, ()) if technology == k
+        )
 
     @cached_property
     def shared(self) -> tuple[SharedAddress, ...]:
