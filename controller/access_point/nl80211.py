@@ -28,9 +28,10 @@ _MEAN_SIGNAL, _RX_RATE, _EXPECTED_KBPS = 13, 14, 27
 _RATE_16, _RATE_32, _HT_MCS, _SHORT_GUARD = 1, 5, 2, 4
 _WIDTHS_MHZ = {3: 40, 8: 80, 9: 160, 10: 160, 18: 320}
 """Flags of a rate; 9 are two channels of 80 MHz, which carry what one of 160 MHz carries."""
-_NARROW_MHZ = {11: 10, 12: 5}
-"""Flags of rates for which there is no formula here, and S1G's (23 and more) are such, too."""
+_NARROW = frozenset((11, 12))
+"""Flags of rates on channels of 10 and 5 MHz, for which there is no formula here."""
 _S1G_MCS = 23
+"""The first kind of S1G's attributes; for them, and for those of later standards, there is no formula either."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +137,7 @@ def _modulation(info: Mapping[int, bytes]) -> tuple[str, Modulation | None]:
     else:
         is_later = any(kind >= _S1G_MCS for kind in info)
         return ("VHT" if is_later else ""), None
-    return standard, None if _NARROW_MHZ.keys() & info.keys() else found
+    return standard, None if _NARROW & info.keys() else found
 
 
 def _guard_us(number: int) -> float:

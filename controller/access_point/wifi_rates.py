@@ -34,6 +34,7 @@ _GUARDS_US = {"HT": (0.8, 0.4), "VHT": (0.8, 0.4), "HE": LONG_GUARDS_US, "EHT": 
 _TOP_MCS = {"HT": 7, "VHT": 11, "HE": 11, "EHT": 13}
 _MOST_STREAMS = {"HT": 4, "VHT": 8, "HE": 8, "EHT": 8}
 _DCM_MCS = (0, 1, 3, 4)
+HT_DUPLICATE_MCS = 32
 HT_DUPLICATE_MBPS = {0.8: 6.0, 0.4: 6.7}
 """By guard interval in us: MCS 32, the same symbols in both halves of 40 MHz (IEEE Std 802.11-2020, table 19-38)."""
 
@@ -111,7 +112,7 @@ class Rate:
 
 
 def ht_modulation(mcs: int, width_mhz: int, guard_us: float) -> Modulation:
-    """HT numbers streams and MCS together: 0..31."""
+    """HT numbers streams and MCS together: 0..31, and 32, which phy_rate_mbps does not have."""
     return Modulation("HT", mcs % 8, mcs // 8 + 1, width_mhz, guard_us)
 
 
@@ -173,7 +174,7 @@ def rate_of(mbps: float, standard: str, modulation: Modulation | None) -> Rate:
 def _exact_mbps(modulation: Modulation) -> float | None:
     """None: a modulation without a formula; RadioError: one that the standard does not have."""
     m = modulation
-    if m.standard == "HT" and m.streams == 5 and m.mcs == 0:
+    if m == ht_modulation(HT_DUPLICATE_MCS, m.width_mhz, m.guard_us):
         return HT_DUPLICATE_MBPS[m.guard_us]
     if m.standard == "EHT" and m.mcs in (14, 15):
         return None
