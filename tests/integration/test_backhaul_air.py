@@ -7,33 +7,23 @@ import re
 import shutil
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from page_session import DOCS, blocks
+from wireless_rig import PROGRAMS, has_radios, wait_for
 
-from hyroads.controller.kernel.generic_netlink import family_id
-from hyroads.controller.kernel.netlink import NetlinkError
-from hyroads.mininet.radios import HWSIM, InterfaceKind, Radio
+from hyroads.mininet.radios import InterfaceKind, Radio
 
-PROGRAMS = [shutil.which(name, path="/usr/sbin:/sbin:/usr/bin") for name in ("wpa_supplicant", "iw")]
-
-
-def has_radios() -> bool:
-    """Whether this kernel makes radios, for root."""
-    try:
-        return os.geteuid() == 0 and family_id(HWSIM) is not None
-    except NetlinkError:
-        return False
+TOOLS = [shutil.which(name, path=PROGRAMS) for name in ("wpa_supplicant", "iw")]
 
 
 pytestmark = [
     pytest.mark.root,
     pytest.mark.radio,
     pytest.mark.skipif(not has_radios(), reason="needs root and mac80211_hwsim (scripts/guest.sh)"),
-    pytest.mark.skipif(None in PROGRAMS, reason="needs wpa_supplicant, iw"),
+    pytest.mark.skipif(None in TOOLS, reason="needs wpa_supplicant, iw"),
 ]
 PAGE = DOCS / "how-to" / "backhaul.md"
 MACS = {"one": "02:00:00:00:bb:01", "two": "02:00:00:00:bb:02"}
@@ -49,15 +39,6 @@ def configuration() -> str:
 
 def namespace_of(process: int) -> Path:
     return Path(f"/proc/{process}/ns/net").readlink()
-
-
-def wait_for(condition: Callable[[], bool], within_s: float) -> bool:
-    until_s = time.monotonic() + within_s
-    while not condition():
-        if time.monotonic() > until_s:
-            return False
-        time.sleep(0.05)
-    return True
 
 
 class Mesh:

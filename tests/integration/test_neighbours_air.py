@@ -4,37 +4,29 @@ mac80211_hwsim that the test makes itself.
 
 from __future__ import annotations
 
-import os
 import shutil
 import socket
 import struct
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from wireless_rig import PROGRAMS, has_radios, wait_for
 
 from hyroads.controller.access_point.hostapd import HostapdFollower
-from hyroads.controller.kernel.generic_netlink import GenericNetlink, family_id
-from hyroads.controller.kernel.netlink import NetlinkError, text_attribute
+from hyroads.controller.kernel.generic_netlink import GenericNetlink
+from hyroads.controller.kernel.netlink import text_attribute
 
-PROGRAMS = [shutil.which(name, path="/usr/sbin:/sbin:/usr/bin") for name in ("hostapd", "wpa_supplicant", "iw")]
-
-
-def has_radios() -> bool:
-    """Whether this kernel makes radios, for root."""
-    try:
-        return os.geteuid() == 0 and family_id("MAC80211_HWSIM") is not None
-    except NetlinkError:
-        return False
+TOOLS = [shutil.which(name, path=PROGRAMS) for name in ("hostapd", "wpa_supplicant", "iw")]
 
 
 pytestmark = [
     pytest.mark.root,
     pytest.mark.radio,
     pytest.mark.skipif(not has_radios(), reason="needs root and mac80211_hwsim (scripts/guest.sh)"),
-    pytest.mark.skipif(None in PROGRAMS, reason="needs hostapd, wpa_supplicant, iw"),
+    pytest.mark.skipif(None in TOOLS, reason="needs hostapd, wpa_supplicant, iw"),
 ]
 NEW_RADIO, DEL_RADIO, RADIO_ID, RADIO_NAME = 4, 5, 10, 17
 MACS = {"hr-ap1": "02:00:00:00:aa:01", "hr-ap2": "02:00:00:00:aa:02", "hr-sta": "02:00:00:00:aa:03"}
@@ -48,15 +40,6 @@ def interface_of(phy: str) -> str:
     return folder.name
 
 
-def wait_for(condition: Callable[[], bool], within_s: float = 10.0) -> bool:
-    until_s = time.monotonic() + within_s
-    while not condition():
-        if time.monotonic() > until_s:
-            return False
-        time.sleep(0.02)
-    return True
-
-
 class Supplicant:
     """A station's wpa_supplicant at its control socket."""
 
@@ -65,7 +48,7 @@ class Supplicant:
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self.socket.bind(str(folder / "mine"))
         self.socket.settimeout(5.0)
-        assert wait_for(self.path.exists)
+        assert wait_for(self.path.exists, 10.0)
         self.socket.connect(str(self.path))
         assert self.ask("ATTACH") == "OK"
 
@@ -106,7 +89,7 @@ class Air:
         for name, mac in MACS.items():
             with GenericNetlink("MAC80211_HWSIM") as kernel:
                 self.radios.append(kernel.command(NEW_RADIO, text_attribute(RADIO_NAME, name)))
-            assert wait_for(lambda name=name: Path(f"/sys/class/ieee80211/{name}/device/net").exists())  # type: ignore[misc]
+            assert wait_for(lambda name=name: Path(f"/sys/class/ieee80211/{name}/device/net").exists(), 10.0)  # type: ignore[misc]
             command = ["ip", "link", "set", interface_of(name), "down", "name", name, "address", mac]
             subprocess.run(command, check=True)
 
@@ -124,15 +107,15 @@ class Air:
             ]
             path.write_text("\n".join([*head, *key, *lines]) + "\n")
             self._run("hostapd", str(path))
-            assert wait_for((self.folder / "hostapd" / name).exists)
+            assert wait_for((self.folder / "hostapd" / name).exists, 10.0)
             self.followers[name] = HostapdFollower(str(self.folder / "hostapd" / name), "wifi", pytest.fail)
-            assert wait_for(lambda name=name: bool(self.followers[name].poll(time.monotonic())))  # type: ignore[misc]
+            assert wait_for(lambda name=name: bool(self.followers[name].poll(time.monotonic())), 10.0)  # type: ignore[misc]
         network = f'ssid="lab"\npsk="{KEY}"\nscan_freq=2412'
         path = self.folder / "sta.conf"
         path.write_text(f"ctrl_interface={self.folder}/sta\nnetwork={{\n{network}\n}}\n")
         self._run("wpa_supplicant", "-Dnl80211", f"-i{STATION}", f"-c{path}")
         station = Supplicant(self.folder)
-        assert wait_for(lambda: station.at() in MACS.values())
+        assert wait_for(lambda: station.at() in MACS.values(), 10.0)
         return station
 
     def _run(self, *command: str) -> None:
@@ -155,7 +138,7 @@ class Air:
             follower.poll(time.monotonic())
             return follower.transition(MACS[STATION], self.neighbour(there)) is None
 
-        assert wait_for(asked), "the follower knows of the station"
+        assert wait_for(asked, 10.0), "the follower knows of the station"
         return wait_for(lambda: station.at() == MACS[there], 3.0)
 
     def end(self) -> None:

@@ -11,23 +11,16 @@ from pathlib import Path
 
 import pytest
 from network_names import network_name
+from wireless_rig import has_radios
 
 from hyroads.controller.core.netfile import load_text
 from hyroads.controller.kernel.generic_netlink import GenericNetlink
-from hyroads.controller.kernel.netlink import NetlinkError
 from hyroads.mininet import wifi_import
 from hyroads.mininet.programs import EmulationError, wait_until
-from hyroads.mininet.radios import HWSIM, family_id, radio_names
+from hyroads.mininet.radios import HWSIM, radio_names
 from hyroads.mininet.roaming import PingRun
 
 pytest.importorskip("mininet")
-
-
-def has_radios() -> bool:
-    try:
-        return family_id(HWSIM) is not None
-    except NetlinkError:
-        return False
 
 
 pytestmark = [
