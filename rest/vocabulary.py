@@ -29,6 +29,7 @@ VOCABULARY: Mapping[str, tuple[str | None, tuple[Any, ...]]] = {
     "Last-Event-ID": (None, ("1024",)),
     "access_rules": ("a page of access rules", ()),
     "action": ("what happens to them", ("deny",)),
+    "adapter": (None, ("00:b0:52:00:00:0a",)),
     "address_id": (None, (2,)),
     "added": ("names that are new", (["research"],)),
     "addresses": ("network addresses that were seen there", ()),
@@ -47,6 +48,7 @@ VOCABULARY: Mapping[str, tuple[str | None, tuple[Any, ...]]] = {
     "backup": (None, (False,)),
     "bandit": (None, (None,)),
     "begun_by": (None, ("client",)),
+    "block_errors": (None, (0.02,)),
     "box": ("id of a box", ("b827eb-41c0a1",)),
     "boxes": ("a page of boxes", ()),
     "busy": (None, (0.4,)),
@@ -239,6 +241,7 @@ VOCABULARY: Mapping[str, tuple[str | None, tuple[Any, ...]]] = {
     "single_path": ("the best single path", ()),
     "slice": ("name of a slice", ("research",)),
     "slices": ("the slices", ([_SLICE],)),
+    "slot_ble_mbps": (None, ([110.0, 96.0],)),
     "slot_ms": ("milliseconds between two decisions of rates", (100,)),
     "slots": ("how rates are decided", ()),
     "source": ("where it comes from", ("modulation", True)),
@@ -410,4 +413,11 @@ def _smallest(schema: Document) -> Any:
     """The least value that a schema allows."""
     kind = next(iter(_kinds(schema)), "object")
     least = schema.get("minimum", 0)
-    return {"string": "text", "integer": int(least), "number": float(least), "boolean": True, "object": {}}.get(kind)
+    return {
+        "string": "text",
+        "integer": int(least),
+        "number": float(least),
+        "boolean": True,
+        "object": {},
+        "array": [],
+    }.get(kind)

@@ -65,6 +65,10 @@ _PLACES = {f"test_{name}.py": place for place, name in enumerate(_LONGEST.split(
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """The order of the files; within a file nothing changes. Tests of radios are made where the kernel has some."""
+    # Workers compare their lists of tests, and refuse to run if the lists differ.
+    by_place = [item.nodeid for item in items if " at 0x" in item.nodeid]
+    if by_place:
+        raise pytest.UsageError(f"names of tests must be the same in each process; give ids: {', '.join(by_place)}")
     if not NIGHTLY:
         nightly = [item for item in items if item.get_closest_marker("nightly")]
         items[:] = [item for item in items if not item.get_closest_marker("nightly")]

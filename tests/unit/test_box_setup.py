@@ -207,7 +207,9 @@ def interrupted() -> Iterator[int]:
     yield from range(60)
 
 
-@pytest.mark.parametrize("error", [lambda: HyroadsError("no space"), KeyboardInterrupt, SystemExit], ids=str)
+@pytest.mark.parametrize(
+    "error", [lambda: HyroadsError("no space"), KeyboardInterrupt, SystemExit], ids=["refused", "interrupted", "ended"]
+)
 def test_wherever_a_join_ends_what_it_did_is_undone_from_the_record_alone(error: Callable[[], BaseException]) -> None:
     steps = plan(setup(), SECRETS, PRESENT)
     ended = 0
