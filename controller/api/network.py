@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 
+from hyroads.controller.control.foreign_devices import join_graph
 from hyroads.controller.control.loop import LiveLoop
 from hyroads.controller.control.slots import SlotClock
 from hyroads.controller.core.errors import NoRouteError, PlanningError
@@ -214,8 +215,10 @@ class NetworkDocuments:
         return self.links()[number]
 
     def netjson(self) -> Document:
-        """A NetJSON NetworkGraph; what is down is left out."""
-        return network_graph(self._declared.with_capacities(dict.fromkeys(self.event_loop.links.down, 0.0)))
+        """A NetJSON NetworkGraph with neighbours of other owners; links that are down are left out."""
+        graph = network_graph(self._declared.with_capacities(dict.fromkeys(self.event_loop.links.down, 0.0)))
+        join_graph(graph, *self.foreign_topology())
+        return graph
 
     def _node(self, node: Node) -> Document:
         event_loop, addressing = self.event_loop, self.event_loop.context.addressing

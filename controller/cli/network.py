@@ -48,6 +48,27 @@ def _paths(client: Client, args: argparse.Namespace) -> Any:
     return [{"what": what, **each} for what, paths in arms for each in paths]
 
 
+def _neighbours(client: Client, _: argparse.Namespace) -> Any:
+    return [
+        {"node": radio["node"], "technology": interface["technology"], "neighbour": neighbour}
+        for radio in client.get("/measurements")["radios"]
+        for interface in radio["interfaces"]
+        for neighbour in interface["neighbours"]
+    ]
+
+
+def _of_neighbour(member: str) -> Cell:
+    return lambda row: row["neighbour"][member]
+
+
+def _place_of(interface: Document | None) -> str | None:
+    return None if interface is None else f"{interface['node']}/{interface['technology']}"
+
+
+def _device_links(device: Document) -> list[str]:
+    return [f"{one['capacity_mbps']:g} Mb/s, {one['busy']:.0%} busy" for one in device["links"]]
+
+
 def _state_of(member: str, of: str) -> Cell:
     """``up`` or ``gone`` of a part of a node; nothing where the node has no such part."""
     return lambda node: node[member] and ("up" if node[member][of] else "gone")
@@ -89,6 +110,35 @@ TOPOLOGY = VerbCommand(
         _paths,
         (argument("source", metavar="FROM"), argument("target", metavar="TO")),
         columns(" =what | links | Mb/s=rate_mbps"),
+    ),
+    Verb(
+        "neighbours",
+        "stations that the interfaces of access points hear, of this network or unknown",
+        _neighbours,
+        columns=columns(
+            " | ".join(("heard at", "MAC", "node", "may be", "to it, Mb/s", "from it, Mb/s", "signal, dBm")),
+            {
+                "heard at": _place_of,
+                "MAC": _of_neighbour("mac"),
+                "node": _of_neighbour("node"),
+                "may be": lambda row: _place_of(row["neighbour"]["guess"]),
+                "to it, Mb/s": _of_neighbour("tx_mbps"),
+                "from it, Mb/s": _of_neighbour("rx_mbps"),
+                "signal, dBm": _of_neighbour("signal_dbm"),
+            },
+        ),
+    ),
+    Verb(
+        "devices",
+        "devices of other owners that speak IEEE 1905.1, as they describe themselves",
+        lambda client, _: client.get("/measurements")["devices"],
+        columns=columns(
+            "AL address=al | heard at | links",
+            {
+                "heard at": lambda device: [f"{one['node']}/{one['interface']}" for one in device["heard_by"]],
+                "links": _device_links,
+            },
+        ),
     ),
     does(
         "measure",

@@ -93,6 +93,26 @@ class ForeignDevices:
             yield node, [device for device in self._reports[node].devices if device.al not in own]
 
 
+def join_graph(graph: dict[str, Any], nodes: list[dict[str, Any]], links: list[dict[str, Any]]) -> None:
+    """Add what :meth:`ForeignDevices.topology` returned to a NetJSON NetworkGraph."""
+    graph["nodes"] += (
+        {"id": node["id"], "label": node["id"], "local_addresses": [node["id"]], "properties": {"role": node["role"]}}
+        for node in nodes
+    )
+    shown = ("id", "technology", "capacity_mbps", "delay_ms", "loss")
+    graph["links"] += (
+        {
+            "source": link["from"],
+            "target": link["to"],
+            "cost": 1.0 / link["capacity_mbps"],
+            "cost_text": f"{link['capacity_mbps']:g} Mb/s {link['technology']}",
+            "properties": {name: link[name] for name in shown},
+        }
+        for link in links
+        if link["capacity_mbps"] > 0
+    )
+
+
 def _node_document(al: str) -> dict[str, Any]:
     return {"id": al, "role": FOREIGN, "position_m": None, "switch": None, "agent": None, "host": None}
 

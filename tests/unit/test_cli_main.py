@@ -17,6 +17,7 @@ import pytest
 
 from hyroads.controller.cli import main as cli
 from hyroads.controller.cli import plan
+from hyroads.controller.cli.network import TOPOLOGY
 from hyroads.controller.core import planner
 from hyroads.controller.core.errors import PlanningError
 
@@ -245,3 +246,28 @@ def test_what_a_verb_does_not_know_is_said_by_the_verb(capsys):
         cli.main(["client", "run", "client.yaml"])
     assert ended.value.code == 2
     assert capsys.readouterr().err == "hyroads client run: unrecognized arguments: client.yaml (see --help)\n"
+
+
+def test_topology_shows_neighbours_with_guesses_and_devices(capsys):
+    heard = {"node": None, "guess": {"node": "up", "technology": "wifi"}, "mac": "02:aa:00:00:00:01",
+             "tx_mbps": 54.0, "rx_mbps": None, "signal_dbm": -61.0}  # fmt: skip
+    known = {**heard, "node": "attic", "guess": None, "mac": "02:aa:00:00:00:02"}
+    device = {"al": "42:00:00:00:00:9a", "heard_by": [{"node": "gw", "interface": "eth1", "mac": "02:aa:00:00:00:03"}],
+              "links": [{"capacity_mbps": 90.0, "busy": 0.6}]}  # fmt: skip
+    interface = {"technology": "wifi", "neighbours": [heard, known]}
+
+    class Measured:
+        def get(self, where):
+            assert where == "/measurements"
+            return {"radios": [{"node": "gw", "interfaces": [interface]}], "devices": [device]}
+
+    def table(name):
+        verb = next(one for one in TOPOLOGY.verbs if one.name == name)
+        TOPOLOGY.show(verb.do(Measured(), argparse.Namespace()), verb, as_json=False)
+        return [line.split() for line in capsys.readouterr().out.splitlines()[1:]]
+
+    assert table("neighbours") == [
+        ["gw/wifi", "02:aa:00:00:00:01", "-", "up/wifi", "54", "-", "-61"],
+        ["gw/wifi", "02:aa:00:00:00:02", "attic", "-", "54", "-", "-61"],
+    ]
+    assert table("devices") == [["42:00:00:00:00:9a", "gw/eth1", "90", "Mb/s,", "60%", "busy"]]

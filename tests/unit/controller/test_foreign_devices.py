@@ -9,7 +9,7 @@ import pytest
 
 from hyroads.controller.agents.al_devices import parse_al_devices
 from hyroads.controller.agents.protocol import ProtocolError
-from hyroads.controller.control.foreign_devices import ForeignDevices
+from hyroads.controller.control.foreign_devices import ForeignDevices, join_graph
 from hyroads.rest.measurement_schemas import DeviceSchema
 from hyroads.rest.network import LinkSchema, NodeSchema
 
@@ -68,6 +68,20 @@ def test_foreign_nodes_and_links_are_in_the_topology():
     assert (links[0]["capacity_mbps"], links[0]["busy_percent"]) == (90.0, pytest.approx(60.0))
     for node, link in zip(nodes, links, strict=True):
         assert NodeSchema().validate(node) == LinkSchema().validate(link) == {}
+
+
+def test_foreign_nodes_and_links_are_in_the_netjson_graph():
+    found = ForeignDevices(NAMES)
+    dead = {**device("42:00:00:00:00:9a")}
+    dead["links"] = [{**dead["links"][0], "capacity_mbps": 0.0}]
+    found.report("a", parse_al_devices(message(OWN_A, device(), dead)))
+    graph = {"nodes": [{"id": "a"}], "links": []}
+    join_graph(graph, *found.topology())
+    assert [node["id"] for node in graph["nodes"]] == ["a", FOREIGN, "42:00:00:00:00:9a"]
+    assert graph["nodes"][1]["properties"] == {"role": "foreign"}
+    (link,) = graph["links"]
+    assert (link["source"], link["target"], link["cost_text"]) == (FOREIGN, "a", "90 Mb/s plc")
+    assert link["cost"] == pytest.approx(1 / 90)
 
 
 def test_busy_time_is_of_the_medium_on_which_a_device_is_heard():
