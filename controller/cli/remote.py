@@ -20,6 +20,8 @@ Document = dict[str, Any]
 Cell = Callable[[Document], Any]
 Do = Callable[[Client, argparse.Namespace], Any]
 Cells = Mapping[str, Cell]
+_WIDEST = 100_000
+"""Columns of a table that no terminal shows: a line stays a line for grep and awk."""
 
 
 @dataclass(frozen=True)
@@ -168,10 +170,16 @@ def print_table(titles: Sequence[str], rows: Iterable[Sequence[Any]], *, header:
     from rich.markup import escape
     from rich.table import Table
 
-    table = Table(*titles, box=None, show_header=header, pad_edge=False)
+    table = Table(box=None, show_header=header, pad_edge=False)
+    for title in titles:
+        # A value that is cut can't be copied into the next command.
+        table.add_column(title, overflow="fold")
     for row in rows:
         table.add_row(*(escape(words(value)) for value in row))
-    Console(highlight=False, soft_wrap=True).print(table)
+    console = Console(highlight=False, soft_wrap=True)
+    if not console.is_terminal:
+        console.width = _WIDEST
+    console.print(table)
 
 
 def words(value: Any) -> str:
