@@ -93,6 +93,9 @@ def test_places_are_bounded_shared_and_given_back(steps: list[tuple[str, int, in
             del held[gone]
             continue
         sizes = {each: list(held.values()).count(each) for each in held.values()}
+        for place, owner in held.items():
+            # After the exchange the group that took the place must still have fewer than the owner has now.
+            assert places.may_displace(place, group) == (sizes.get(group, 0) + 1 < sizes[owner])
         ended = places.gives_way(group)
         assert (ended is None) == (len(held) < 6)
         if ended is not None:
@@ -100,7 +103,6 @@ def test_places_are_bounded_shared_and_given_back(steps: list[tuple[str, int, in
             assert sizes[loser] + (loser == group) >= most
             assert ended == min(number for number, each in held.items() if each == loser)
             assert loser == group or sizes.get(group, 0) + 1 < most or group not in sizes
-            assert places.may_displace(ended, group) == (sizes.get(group, 0) + 1 < sizes[loser])
             places.leave(ended)
             del held[ended]
         number += 1

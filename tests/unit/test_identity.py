@@ -26,13 +26,15 @@ def test_each_token_admits_exactly_whom_it_is_of() -> None:
     everybody = [(role, node) for role in ("agent", "radio") for node in "abcd"]
     tokens = {one: rng.randbytes(16).hex() for one in everybody[:6]}
     own = {one: token_hash(token) for one, token in tokens.items()}
-    for shared in (None, SHARED):
+    for shared in (None, SHARED, ""):
         known = DeviceTokens(own, shared)
         for role, node in everybody:
             right = tokens.get((role, node), shared)
             for token in (*tokens.values(), SHARED, "", None, own[everybody[0]]):
-                assert known.admits(role, node, token) is (token is not None and token == right)
-        assert known.sharing(everybody) == (tuple(everybody[6:]) if shared else ())
+                assert known.admits(role, node, token) is ((token or "") == right)
+        let_in = [one for one in everybody if one not in own and known.admits(*one, shared)]
+        assert list(known.sharing(everybody)) == ([] if shared is None else let_in)
+        assert shared is None or let_in == everybody[6:]
 
 
 def test_without_any_token_everybody_is_admitted_and_with_one_nobody_without() -> None:

@@ -68,6 +68,8 @@ def test_every_wish_is_reached_and_receivers_are_ready_first(row):
                 # Before packets take another way, receivers know it and what to wait for: the step before this.
                 assert set(step.carry) <= set(now.known)
                 assert set(now.waits) == set(now.carry) & set(wanted.known)
+            if (set(step.carry), step.copies) == (set(wanted.carry), wanted.copies):
+                assert step.known == wanted.known, "old places are forgotten as soon as packets leave them"
             assert set(step.carry) <= set(step.known) and set(step.waits) <= set(step.known)
             now = step
         assert reached(now, wanted)

@@ -263,3 +263,9 @@ def test_what_is_no_event_is_left_out() -> None:
     found = list(told_in({"told": [{"id": "1", "events": [*wrong, row]}, {"id": "2", "events": 3}, 4]}))
     assert [[each.id for each in events] for events in found] == [[1]]
     assert list(told_in({"told": {"value": []}})) == []
+
+
+@pytest.mark.parametrize("number", [-1, 0, 1, 10**18 - 1, 10**18])
+def test_event_numbers_have_at_most_18_digits_and_begin_at_zero(number: int) -> None:
+    saved = {"told": [{"id": str(number), "events": [[number, 1.0, "flow.removed", {"id": "f"}]]}]}
+    assert bool(list(told_in(saved))) is (0 <= number < 10**18)

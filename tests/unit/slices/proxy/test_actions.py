@@ -450,6 +450,30 @@ def test_type_behind_a_label_is_known_unless_it_is_a_length_or_a_tag(kind: int) 
     assert (walker.rewrite.unknown >> field.shift & 0xFFFF) == (0 if is_known else 0xFFFF)
 
 
+LENGTHS = {0: 16, 25: 16, **dict.fromkeys((11, 12, *range(15, 25), 26, 27), 8)}
+"""By type of action the bytes that it has in OpenFlow Switch Specification 1.3.5, section 7.2.4; a field of 2 bytes."""
+SET_QUEUE, SET_FIELD = 21, 25
+
+
+@pytest.mark.parametrize("kind", range(30))
+def test_action_has_the_length_of_its_type(kind: int) -> None:
+    view = guest([ClassifierEntry(9, ALL, MINE)])
+    assert passes(translate_group_mod, group_mod([]), view)
+    content = {0: b"\0\0\0\1", 22: b"\0\0\0\1", SET_FIELD: bytes.fromhex("80001c0207d0")}
+    for length in range(48):
+        walker = Translator(view, Origin(of_fields({"in_port": 1}), PORTS))
+        action = struct.pack("!HH", kind, length) + content.get(kind, b"\x88\x47\0\0").ljust(44, b"\0")
+        if kind != SET_QUEUE and LENGTHS.get(kind) == length:
+            assert walker.walk(action, 0, length)
+            continue
+        with pytest.raises(Refused) as refused:
+            walker.walk(action, 0, max(8, length))
+        is_whole = length >= 8 and not length % 8
+        code = 1 if kind in LENGTHS or not is_whole else 0
+        assert refused.value.kind == 2
+        assert refused.value.code == (8 if (kind, length) == (SET_QUEUE, 8) else code)
+
+
 def test_no_rule_lets_a_frame_of_the_slice_out_as_another_slices() -> None:
     swarm(100, lambda rng: events(rng, KINDS, 5, OUTPUTS), play_rules)
 
