@@ -5,8 +5,10 @@
     python scripts/mutate.py ofp.diff --only 17      fault 17 of that module again, with what the tests print
 
 The faults: a comparison flipped or moved by its bound, a number one greater, a statement dropped, a condition negated,
-"and" and "or" exchanged, two neighbours exchanged (calls, items of a list, arguments). No file changes: a process of
-its own compiles the module with the fault in it, and runs the tests. Same seed, same sample.
+"and" and "or" exchanged, two neighbours exchanged (calls, items of a list, arguments). Those that a person makes: one
+of several conditions, operands, bounds, items or named arguments left out, a check that never or always holds, a
+function taken for its counterpart (min and max, any and all, continue and break), a list that is not sorted. No file
+changes: a process of its own compiles the module with the fault in it, and runs the tests. Same seed, same sample.
 Ends with 1 if fewer than ``--least`` percent are killed. Faults that no test can see are listed in ``EQUIVALENT``.
 """
 
@@ -47,15 +49,28 @@ NEAREST: dict[str, tuple[str, ...]] = {
     "hyroads.controller.control.update_order": UPDATES,
     "hyroads.controller.control.flow_order": UPDATES,
     "hyroads.controller.ofp.diff": ("test_ofp_diff.py", "test_ofp_wire.py"),
+    "hyroads.controller.ofp.wire": ("test_ofp_wire.py", "test_ofp_rules.py", "test_ofp_diff.py"),
     "hyroads.controller.ha.election": ("ha/test_election_bounds.py", "ha/test_election.py"),
+    "hyroads.controller.ha.instance": ("ha/test_instance.py", "ha/test_confirmed.py"),
+    "hyroads.controller.ha.peers": ("ha/test_peers.py", "ha/test_confirmed.py"),
+    "hyroads.controller.ha.told": ("ha/test_told.py",),
+    "hyroads.controller.model.events": ("controller/test_events.py", "ha/test_events.py", "ha/test_told.py"),
+    "hyroads.controller.model.handover": ("control/test_handover.py", "services/test_ncast.py"),
+    "hyroads.controller.core.services.mobility": ("services/test_mobility.py", "services/test_plain_handovers.py"),
+    "hyroads.controller.core.admission": ("test_admission.py",),
     "hyroads.controller.core.identity": ("test_identity.py",),
+    "hyroads.controller.agents.frame_keys": ("controller/test_frame_keys.py",),
     "hyroads.slices.core.allocation": SLICES,
     "hyroads.slices.core.change": SLICES,
     "hyroads.slices.core.classifier": SLICES,
     "hyroads.slices.core.match": SLICES,
     "hyroads.slices.proxy.actions": PROXY,
-    "hyroads.slices.proxy.group_mod": PROXY,
-    "hyroads.slices.proxy.region": PROXY,
+    "hyroads.slices.proxy.extensions": ("slices/proxy/test_extensions.py", *PROXY),
+    "hyroads.slices.proxy.flow_mod": ("slices/proxy/test_flow_mod.py", *PROXY),
+    "hyroads.slices.proxy.group_mod": ("slices/proxy/test_group_mod.py", *PROXY),
+    "hyroads.slices.proxy.guest_view": ("slices/proxy/test_group_mod.py", *PROXY),
+    "hyroads.slices.proxy.packets": ("slices/proxy/test_packets.py", *PROXY),
+    "hyroads.slices.proxy.region": ("slices/proxy/test_region.py", *PROXY),
 }
 """By module: the unit tests that are run, the ones most likely to find a fault first."""
 
@@ -85,7 +100,7 @@ EQUIVALENT: dict[tuple[str, str], str] = {
     ("classifier", "swap statements: value |="): "two sums, each by itself",
     (
         "classifier",
-        "[self.instructions(layout), _match_fields(self.match",
+        "(CLASSIFIER_TABLE, self.priority, [self.instructions(layout), _match_fields(self.match",
     ): "a hash of the same bytes in another order",
     ("classifier", "wire.flow_mod_body([CLASSIFIER_TABLE, wire.ADD]"): "both are 0",
     ("classifier", "swap statements: heirs"): "two mappings, each by itself",
@@ -107,6 +122,7 @@ _FLIPPED: dict[type[ast.cmpop], type[ast.cmpop]] = {
 _DROPPED = (ast.Expr, ast.AugAssign, ast.Assign, ast.Raise, ast.Continue, ast.Break, ast.Delete)
 _COMMUTATIVE = {"compare_digest", "differing", "max", "min"}
 """Functions for which the order of arguments is of no matter."""
+_COUNTERPARTS = {"min": "max", "max": "min", "any": "all", "all": "any", "sorted": "list"}
 _BODIES = ("body", "orelse", "finalbody")
 
 
@@ -194,6 +210,8 @@ def _of_values(node: ast.AST) -> Iterator[Change]:
     if isinstance(node, ast.Compare):
         for i, op in enumerate(node.ops):
             yield _set(node.lineno, "flip", node.ops, i, _FLIPPED[type(op)]())
+    elif isinstance(node, ast.Constant) and isinstance(node.value, bool):
+        yield _assign(node.lineno, "opposite", node, "value", not node.value)
     elif isinstance(node, ast.Constant) and type(node.value) in (int, float):
         yield _assign(node.lineno, "off by one", node, "value", node.value + 1)
     elif isinstance(node, ast.BoolOp):
@@ -203,6 +221,7 @@ def _of_values(node: ast.AST) -> Iterator[Change]:
     elif isinstance(node, ast.comprehension):
         for i, test in enumerate(node.ifs):
             yield _set(test.lineno, "negate", node.ifs, i, ast.UnaryOp(ast.Not(), test))
+    yield from _left_out(node)
     items = getattr(node, "elts", [])
     if isinstance(node, ast.Call):
         called = getattr(node.func, "attr", getattr(node.func, "id", ""))
@@ -211,12 +230,68 @@ def _of_values(node: ast.AST) -> Iterator[Change]:
         yield from _swaps(items, "swap items")
 
 
+def _left_out(node: ast.AST) -> Iterator[Change]:
+    """Parts of a node that can be missing, and conditions that do not depend on anything."""
+    for name, value in ast.iter_fields(node):
+        for i, each in enumerate(value if isinstance(value, list) else [value]):
+            if isinstance(each, ast.BinOp) and isinstance(each.op, ast.BitOr | ast.BitAnd | ast.Add | ast.Sub):
+                for kept in (each.left, each.right):
+                    to = (value, i) if isinstance(value, list) else (node, name)
+                    yield _put_in(each.lineno, "no operand", *to, kept)
+    if isinstance(node, ast.If | ast.IfExp):
+        for always in (False, True):
+            yield _put_in(node.test.lineno, "always" if always else "never", node, "test", ast.Constant(always))
+    elif isinstance(node, ast.BoolOp):
+        yield from _one_less(node.lineno, "no operand", node.values)
+    elif isinstance(node, ast.comprehension):
+        yield from _one_less(node.target.lineno, "no condition", node.ifs)
+    elif isinstance(node, ast.List | ast.Set) and not isinstance(getattr(node, "ctx", None), ast.Store):
+        yield from _one_less(node.lineno, "no item", node.elts)
+    elif isinstance(node, ast.Call):
+        yield from _one_less(node.lineno, "no argument", node.keywords)
+        other = _COUNTERPARTS.get(getattr(node.func, "id", ""))
+        if other is not None and not (other == "list" and node.keywords):
+            yield _put_in(node.lineno, "counterpart", node, "func", ast.Name(other, ast.Load()))
+    elif isinstance(node, ast.Compare) and len(node.ops) > 1:
+        # Of "a < b < c" only "b < c", or only "a < b".
+        yield _fewer_bounds(node, node.comparators[0], slice(1, None))
+        yield _fewer_bounds(node, node.left, slice(None, -1))
+
+
+def _one_less(line: int, kind: str, of: list) -> Iterator[Change]:
+    for i in range(len(of)):
+        whole = list(of)
+
+        def put(i: int = i) -> None:
+            del of[i]
+
+        def take(whole: list = whole) -> None:
+            of[:] = whole
+
+        yield line, kind, put, take
+
+
+def _fewer_bounds(node: ast.Compare, left: ast.expr, kept: slice) -> Change:
+    before = node.left, node.ops, node.comparators
+
+    def put() -> None:
+        node.left, node.ops, node.comparators = left, before[1][kept], before[2][kept]
+
+    def take() -> None:
+        node.left, node.ops, node.comparators = before
+
+    return node.lineno, "no bound", put, take
+
+
 def _of_body(body: list[ast.stmt]) -> Iterator[Change]:
     for i, statement in enumerate(body):
         is_text = isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
         to_names = isinstance(statement, ast.Assign) and all(
             isinstance(to, ast.Name | ast.Tuple) for to in statement.targets
         )
+        if isinstance(statement, ast.Continue | ast.Break):
+            other = ast.Break() if isinstance(statement, ast.Continue) else ast.Continue()
+            yield _set(statement.lineno, "counterpart", body, i, ast.copy_location(other, statement))
         if isinstance(statement, _DROPPED) and not is_text and not to_names:
             yield _set(statement.lineno, "drop", body, i, ast.copy_location(ast.Pass(), statement))
     calls = [isinstance(each, ast.Expr | ast.AugAssign) and not isinstance(each.value, ast.Constant) for each in body]
@@ -229,6 +304,11 @@ def _swaps(items: list[ast.expr], kind: str) -> Iterator[Change]:
     for i in range(len(items) - 1):
         if ast.dump(items[i]) != ast.dump(items[i + 1]):
             yield _swap(items[i].lineno, kind, items, i)
+
+
+def _put_in(line: int, kind: str, of: list | ast.AST, at: int | str, new: ast.AST) -> Change:
+    """A part of a list, by its position, or of a node, by its name."""
+    return _set(line, kind, of, at, new) if isinstance(of, list) else _assign(line, kind, of, str(at), new)
 
 
 def _set(line: int, kind: str, of: list, i: int, new: ast.AST) -> Change:
