@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import random
+
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from swarm import events, swarm
 
+from hyroads.controller.core import admission
 from hyroads.controller.core.admission import REMEMBERED, Admission, FairPlaces, Limits, network_of
 
 LIMITS = Limits(strangers=8, known=4, within_s=5.0, each=2)
@@ -110,3 +115,81 @@ def test_places_are_bounded_shared_and_given_back(steps: list[tuple[str, int, in
         held[number] = group
         assert len(places) == len(held) <= 6
         assert all(places.size_of(each) == list(held.values()).count(each) for each in {*held.values(), group})
+
+
+FEW = Limits(strangers=4, known=3, within_s=5.0, each=2)
+KINDS = ("opened", "authenticated", "closed", "time")
+
+
+class Door:
+    """The rules of one port, from plain lists of connections. Each has (since, address), oldest first."""
+
+    def __init__(self) -> None:
+        self.waiting: dict[int, tuple[float, str, bool]] = {}
+        """By number since when, from where, and whether that address was known when it came."""
+        self.names: dict[int, str] = {}
+        self.known: list[str] = []
+        """The latest two addresses from where somebody was authenticated, the latest last."""
+
+    def leaving_for(self, address: str) -> int | None:
+        """Of as many as there are places, the oldest one of the address that has most, which may be the same one."""
+        is_known = address in self.known
+        rivals = [number for number, (_, _, known) in self.waiting.items() if known is is_known]
+        if len(rivals) < (FEW.known if is_known else FEW.strangers):
+            return None
+        of = {number: self.waiting[number][1] for number in rivals}
+        sizes = {each: list(of.values()).count(each) for each in of.values()}
+        if sizes.get(address, 0) and sizes[address] + 1 >= max(sizes.values()):
+            return min(number for number in rivals if of[number] == address)
+        return None if not rivals else -max(sizes.values())
+
+    def is_admitted(self, number: int, name: str) -> bool:
+        if number in self.names:
+            return True
+        return number in self.waiting and list(self.names.values()).count(name) < (FEW.each or 0)
+
+
+def play_door(_: int, row: list[tuple[str, int]]) -> None:
+    port, door, now_s = Admission(FEW), Door(), 0.0
+    for kind, choice in row:
+        rng = random.Random(choice)
+        there = [*door.waiting, *door.names, 999]
+        if kind == "opened":
+            address = f"192.0.2.{rng.randrange(4)}"
+            expected = door.leaving_for(address)
+            number, ended = port.opened(address, now_s)
+            assert number not in there
+            if expected is None or expected >= 0:
+                assert ended == expected
+            else:
+                # Of several addresses with most connections any one loses its oldest.
+                assert ended is not None
+                is_known = address in door.known
+                of = [each for each in door.waiting if door.waiting[each][1:] == (door.waiting[ended][1], is_known)]
+                assert len(of) == -expected and ended == min(of)
+            door.waiting.pop(ended or 0, None)
+            door.waiting[number] = now_s, address, address in door.known
+        elif kind == "authenticated":
+            number, name = rng.choice(there), rng.choice("vw")
+            assert port.authenticated(number, name) is door.is_admitted(number, name)
+            if number in door.waiting and door.is_admitted(number, name):
+                address = door.waiting.pop(number)[1]
+                door.known = [*(each for each in door.known if each != address), address][-2:]
+                door.names[number] = name
+        elif kind == "closed":
+            number = rng.choice(there)
+            port.closed(number)
+            door.waiting.pop(number, None)
+            door.names.pop(number, None)
+        else:
+            now_s += rng.choice((0.0, 1.0, 2.5, 5.0, 5.1))
+            late = [number for number, (since_s, *_) in door.waiting.items() if now_s - since_s > FEW.within_s]
+            assert port.overdue(now_s) == late
+            for number in late:
+                del door.waiting[number]
+        assert len(port) == len(door.waiting) + len(door.names)
+
+
+def test_connections_come_and_go_as_plain_lists_of_them_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(admission, "REMEMBERED", 2)
+    swarm(600, lambda rng: events(rng, KINDS, 60, ("opened",)), play_door)

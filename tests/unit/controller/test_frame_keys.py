@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import math
+import random
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from swarm import events, swarm
 
 from hyroads.controller.agents.configs import AgentConfig, BranchFlow, EgressFlow, HelloConfig, IngressFlow, PathConfig
 from hyroads.controller.agents.frame_keys import PERIOD_S, FrameKeys, is_secret, new_secret
@@ -273,3 +276,81 @@ def test_what_is_no_secret_is_refused() -> None:
         with pytest.raises(ValueError, match="hexadecimal"):
             FrameKeys().use(wrong)
     assert is_secret(new_secret())
+
+
+KINDS = ("start", "without seals", "pieces", "time", "address", "other flows", "secret")
+INTERFACES = list(MACS)
+
+
+class History:
+    """One long-lived FrameKeys, and what it has been given so far."""
+
+    def __init__(self) -> None:
+        self.now_s = 1_795_000_000.0
+        self.secret: str | None = None
+        self.hellos: dict[str, Hello] = {}
+        self.reported: dict[tuple[str, str], str] = {}
+        self.configs = dict(CONFIGS)
+        self.keys = FrameKeys(MACS, lambda: self.now_s)
+        self.seen: dict[str, tuple[int, AgentConfig, str]] = {}
+
+    def made_again(self) -> FrameKeys:
+        """What another controller would make of the same present state."""
+        keys = FrameKeys(MACS, lambda: self.now_s)
+        for node in sorted(self.hellos, reverse=True):
+            keys.heard(self.hellos[node])
+        if self.secret is not None:
+            keys.use(self.secret)
+        self.give_addresses(keys)
+        return keys
+
+    def give_addresses(self, keys: FrameKeys) -> None:
+        keys.use_addresses(SimpleNamespace(reported=dict(self.reported)), "abc")  # type: ignore[arg-type]
+
+    def do(self, kind: str, rng: random.Random) -> None:
+        node = rng.choice("abc")
+        if kind in ("start", "without seals", "pieces"):
+            boot = f"{node}{rng.randrange(2)}"
+            seals, pieces = kind != "without seals", kind == "pieces"
+            self.hellos[node] = Hello(node, "hyroads-edge", boot, None, 0, seals=seals, pieces=pieces)
+            if kind == "pieces":
+                # Whether an agent joins pieces never changes while it runs.
+                self.hellos[node] = Hello(node, "hyroads-edge", boot + "p", None, 0, seals=True, pieces=True)
+            self.keys.heard(self.hellos[node])
+        elif kind == "time":
+            self.now_s += rng.choice((0.0, 60.0, PERIOD_S / 5, PERIOD_S))
+            self.keys.tick()
+        elif kind == "address":
+            interface = rng.choice(INTERFACES)
+            self.reported[interface] = rng.choice((MACS[interface], "02:99:00:00:00:01", "02:99:00:00:00:02"))
+            self.give_addresses(self.keys)
+        elif kind == "other flows":
+            there = self.configs[node]
+            self.configs[node] = CONFIGS[node] if there is not CONFIGS[node] else AgentConfig(HELLOS[node])
+        elif kind == "secret":
+            self.secret = rng.choice((SECRET, "ab" * 32))
+            self.keys.use(self.secret)
+
+    def check(self) -> None:
+        other = self.made_again()
+        for node, config in self.configs.items():
+            message, version = self.keys.message(node, config), self.keys.version(node)
+            assert message == other.message(node, config)
+            assert json.loads(message)["revision"] == self.keys.revision(node, config)
+            before = self.seen.get(node)
+            if before is not None and before[1] is config and before[2] != message:
+                assert version > before[0] and node in self.keys.changed_nodes
+                assert json.loads(message)["revision"] != json.loads(before[2])["revision"]
+            self.seen[node] = version, config, message
+        self.keys.changed_nodes.clear()
+
+
+def play_history(_: int, row: list[tuple[str, int]]) -> None:
+    history = History()
+    for kind, choice in row:
+        history.do(kind, random.Random(choice))
+        history.check()
+
+
+def test_messages_depend_on_the_present_state_alone_and_each_change_has_another_version() -> None:
+    swarm(150, lambda rng: events(rng, KINDS, 25, ("start", "secret")), play_history)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import random
 import struct
 
 import pytest
+from swarm import events, swarm
 
 from hyroads.controller.ofp import guard, wire
 from hyroads.slices.core.errors import Refused
+from hyroads.slices.proxy import discovery
 from hyroads.slices.proxy import xids as xids_module
 from hyroads.slices.proxy.ports import event_port, own_records, status_messages
 from hyroads.slices.proxy.roles import EQUAL, MASTER, NO_CHANGE, SLAVE, Roles
-from hyroads.slices.proxy.xids import FIRST_OWN, EntryQuota, Xids, answer
+from hyroads.slices.proxy.xids import FIRST_OWN, REMEMBERED_S, Buffers, EntryQuota, Xids, answer
 
 
 def test_answers_go_back_to_who_asked_under_its_own_id() -> None:
@@ -127,3 +130,131 @@ def test_the_generation_outlives_connections() -> None:
         roles.request(2, role_request(MASTER, 4))
     assert roles.role(2) == EQUAL
     assert role_of(roles.request(2, role_request(SLAVE, 5))) == SLAVE
+
+
+def play_answers(_: int, row: list[tuple[str, int]]) -> None:
+    """Per guest the messages without a last answer, oldest first, at most three."""
+    xids, waiting = Xids(first=FIRST_OWN // 2 - 2), dict[int, tuple[int, bytes]]()
+    for kind, choice in row:
+        rng = random.Random(choice)
+        guest, anything = rng.randrange(2), rng.choice([*waiting, 0, FIRST_OWN])
+        if kind == "send":
+            request = wire.message(rng.randbytes(4), rng.randrange(1 << 32), wire.BARRIER_REQUEST)
+            sent = xids.send(guest, request, request)
+            xid = int.from_bytes(sent[4:8], "big")
+            assert 0 < xid < FIRST_OWN // 2 and xid not in waiting
+            assert sent[:4] + sent[8:] == request[:4] + request[8:]
+            waiting[xid] = guest, request
+            mine = [each for each, (owner, _) in waiting.items() if owner == guest]
+            waiting.pop(mine[0] if len(mine) > 3 else 0, None)
+        elif kind in ("answer", "part of an answer"):
+            found = xids.asked(wire.message(b"", anything, wire.BARRIER_REPLY), last=kind == "answer")
+            expected = waiting.get(anything)
+            assert (found and (found.guest, found.request)) == expected
+            assert found is None or found.xid == int.from_bytes(found.request[4:8], "big")
+            if kind == "answer":
+                waiting.pop(anything, None)
+        else:
+            xids.forget(guest)
+            waiting = {xid: there for xid, there in waiting.items() if there[0] != guest}
+        assert len(xids) == len(waiting)
+
+
+def test_answers_are_of_the_guest_that_sent_the_message_through_any_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(xids_module, "MOST_WAITING", 3)
+    kinds = ("send", "answer", "part of an answer", "forget")
+    swarm(300, lambda rng: events(rng, kinds, 30, ("send",)), play_answers)
+
+
+def play_buffers(_: int, row: list[tuple[str, int]]) -> None:
+    """The latest four buffers that a slice was told of, oldest first, with the slice and the time."""
+    buffers, known, now_s = Buffers(), list[tuple[int, int, float]](), 0.0
+    for kind, choice in row:
+        rng = random.Random(choice)
+        buffer, number = rng.randrange(6), rng.randrange(2)
+        now_s += rng.choice((0.0, 1.0, REMEMBERED_S)) if kind == "time" else 0.0
+        if kind == "packet-in":
+            buffers.tell(buffer, number, now_s)
+            known = [*(each for each in known if each[0] != buffer), (buffer, number, now_s)][-4:]
+        elif kind == "take":
+            mine = [each for each in known if each[:2] == (buffer, number)]
+            assert buffers.take(buffer, number, now_s) is any(now_s - told_s <= REMEMBERED_S for *_, told_s in mine)
+            known = [each for each in known if each not in mine]
+        assert len(buffers) == len(known)
+
+
+def test_buffer_is_taken_once_by_its_slice_and_for_a_while_through_any_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(xids_module, "MOST", 4)
+    swarm(300, lambda rng: events(rng, ("packet-in", "take", "time"), 40, ("packet-in", "take")), play_buffers)
+
+
+def play_arrivals(_: int, row: list[tuple[str, int]]) -> None:
+    """When a frame was first at a port: the latest four, no older than frames count."""
+    arrivals, seen, now_s = discovery.Arrivals(), dict[tuple[int, bytes], float](), 0.0
+    for kind, choice in row:
+        rng = random.Random(choice)
+        port, proof = rng.randrange(3), bytes([rng.randrange(3)])
+        now_s += rng.choice((0.0, 1.0, discovery.FRESH_S, discovery.FRESH_S + 1)) if kind == "time" else 0.0
+        if kind == "frame":
+            is_first = (port, proof) not in seen
+            assert arrivals.first(port, proof, now_s) is is_first
+            if is_first:
+                fresh = [(each, at_s) for each, at_s in seen.items() if now_s - at_s <= discovery.FRESH_S]
+                seen = dict([*fresh, ((port, proof), now_s)][-4:])
+            assert len(arrivals) == len(seen)
+
+
+def test_frame_is_first_at_a_port_once_through_any_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(discovery, "MOST_ARRIVALS", 4)
+    swarm(300, lambda rng: events(rng, ("frame", "time"), 40, ("frame",)), play_arrivals)
+
+
+def play_roles(_: int, row: list[tuple[str, int]]) -> None:
+    """At most one master; what is older than the last generation, by the distance modulo 2^64, changes nothing."""
+    roles, known, last = Roles(), dict[int, int](), None
+    for kind, choice in row:
+        rng = random.Random(choice)
+        guest, role = rng.randrange(3), rng.randrange(4)
+        if kind == "leave":
+            roles.leave(guest)
+            known.pop(guest, None)
+        else:
+            step = rng.choice((0, 1, -1, (1 << 63) - 1, 1 << 63, 1 << 62))
+            generation = ((last or 0) + step) % (1 << 64)
+            counts = role in (MASTER, SLAVE)
+            is_stale = counts and last is not None and (generation - last) % (1 << 64) >= 1 << 63
+            if is_stale:
+                with pytest.raises(Refused) as caught:
+                    roles.request(guest, role_request(role, generation))
+                assert (caught.value.kind, caught.value.code) == (11, 0)
+            else:
+                last = generation if counts else last
+                if role == MASTER:
+                    known = {each: SLAVE if was == MASTER else was for each, was in known.items()}
+                known |= {} if role == NO_CHANGE else {guest: role}
+                reply = roles.request(guest, role_request(role, generation))
+                expected = struct.pack("!I4xQ", known.get(guest, EQUAL), (1 << 64) - 1 if last is None else last)
+                assert reply == wire.message(expected, 3, wire.ROLE_REPLY)
+        assert [roles.role(each) for each in range(3)] == [known.get(each, EQUAL) for each in range(3)]
+
+
+def test_roles_follow_requests_through_any_row() -> None:
+    swarm(300, lambda rng: events(rng, ("request", "leave"), 25, ("request",)), play_roles)
+
+
+def play_quota(_: int, row: list[tuple[str, int]]) -> None:
+    quota, counted, added, is_refused = EntryQuota(5), 0, 0, False
+    for kind, choice in row:
+        if kind == "add":
+            fits = counted + added < 5
+            assert quota.add() is fits
+            added, is_refused = added + fits, is_refused or not fits
+        else:
+            counted, added, is_refused = choice % 7, choice // 7 % 3, False
+            quota.counted(counted, added)
+        assert quota.used == counted + added
+        assert quota.due is (is_refused or (added > 0 and counted + added > 4))
+
+
+def test_entries_are_counted_as_the_switch_said_and_what_was_added_since() -> None:
+    swarm(100, lambda rng: events(rng, ("add", "count"), 20, ("add",)), play_quota)
