@@ -16,6 +16,7 @@ import pytest
 from controller_process import eventually, free_ports
 from hypothesis import given
 from hypothesis import strategies as st
+from swarm import events, swarm
 
 from hyroads.controller.files.tls import client_side, own_certificate, server_side
 from hyroads.controller.ha import peers
@@ -304,6 +305,66 @@ def test_numbers_of_a_heartbeat_are_those_of_etcd(name: str, number: int, fits: 
     else:
         with pytest.raises(PeerError):
             parse_beat("c", document)
+
+
+numbers = st.integers(0, 2**63 - 1)
+beats = st.builds(
+    Beat,
+    st.builds(Identity, st.just("c"), st.text(max_size=64), st.text(max_size=256), st.text(max_size=256), numbers),
+    st.sampled_from(Role), numbers, numbers, st.booleans(), st.text(max_size=64), numbers,
+    st.integers(0, 10**6).map(lambda tenth_ms: tenth_ms / 1e4), st.booleans(),
+)  # fmt: skip
+
+
+@given(beats, st.sampled_from(["boot", "rest", "peer", "schema", "role", "epoch", "stamp", "warm", "leader"]))
+def test_heartbeat_arrives_as_it_was_sent_and_has_all_its_parts(beat: Beat, part: str) -> None:
+    document = json.loads(json.dumps(beat_document(beat)))
+    assert parse_beat("c", document) == beat
+    assert set(document["takes"]) == {"learned", "unconfirmed"} and document["type"] == "beat"
+    with pytest.raises(PeerError):
+        parse_beat("c", {key: value for key, value in document.items() if key != part})
+
+
+def test_names_in_a_heartbeat_are_bounded() -> None:
+    long = Beat(Identity("c", "b" * 65, "r" * 257, "p" * 257), Role.FOLLOWER, 5, leader="l" * 65)
+    identity = Identity("c", "b" * 64, "r" * 256, "p" * 256)
+    assert parse_beat("c", json.loads(json.dumps(beat_document(long)))) == replace(
+        long, identity=identity, leader="l" * 64
+    )
+
+
+documents = st.dictionaries(st.text(max_size=5), JSON, max_size=2)
+
+
+@given(st.builds(Event, st.integers(0, 10**18 - 1), st.integers(0, 10**9).map(float), st.text(max_size=64), documents))
+def test_event_arrives_as_it_was_sent(event: Event) -> None:
+    assert parse_event(event_document(event)) == event
+    assert parse_event(event_document(replace(event, kind="k" * 65))).kind == "k" * 64
+    for number in (-1, 10**18):
+        with pytest.raises(PeerError):
+            parse_event(event_document(replace(event, id=number)))
+
+
+def play_connections(_: int, row: list[tuple[str, int]]) -> None:
+    """An instance has ended once it has no connection, and one of those since the last was made ended at its end."""
+    end = End("a", Security(token=TOKEN))
+    open_of, is_by_end, resets = dict.fromkeys("bc", 0), dict.fromkeys("bc", False), list[str]()
+    for kind, choice in row:
+        name = "bc"[choice % 2]
+        if kind == "made":
+            end.peers._linked(name)
+            open_of[name], is_by_end[name] = open_of[name] + 1, False
+        elif open_of[name]:
+            end.peers._unlinked(name, by_end=kind == "ended")
+            open_of[name] -= 1
+            is_by_end[name] |= kind == "ended"
+            resets += [name] if is_by_end[name] and not open_of[name] else []
+        assert end.resets == resets
+    end.listener.close()
+
+
+def test_instance_has_ended_with_its_last_connection_through_any_row() -> None:
+    swarm(200, lambda rng: events(rng, ("made", "ended", "timed out"), 30, ("made", "ended")), play_connections)
 
 
 @given(st.dictionaries(st.sampled_from(["id", "time_s", "kind", "document"]), JSON))
