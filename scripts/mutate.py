@@ -189,6 +189,8 @@ def _changes(tree: ast.Module) -> Iterator[Change]:
         if id(node) in skipped:
             continue
         yield from _of_values(node)
+        yield from _left_out(node)
+        yield from _one_operand(node)
         for name in _BODIES:
             body = getattr(node, name, None)
             if isinstance(body, list):
@@ -203,6 +205,9 @@ def _annotations(tree: ast.Module) -> set[int]:
             found for name in ("annotation", "returns") if isinstance(found := getattr(node, name, None), ast.AST)
         ]
         roots += getattr(node, "decorator_list", [])
+    # Names of types, such as Key = tuple[str, str | None].
+    assigned = [each.value for each in tree.body if isinstance(each, ast.Assign)]
+    roots += [value for value in assigned if isinstance(value, ast.Subscript)]
     return {id(inner) for root in roots for inner in ast.walk(root)}
 
 
@@ -221,7 +226,6 @@ def _of_values(node: ast.AST) -> Iterator[Change]:
     elif isinstance(node, ast.comprehension):
         for i, test in enumerate(node.ifs):
             yield _set(test.lineno, "negate", node.ifs, i, ast.UnaryOp(ast.Not(), test))
-    yield from _left_out(node)
     items = getattr(node, "elts", [])
     if isinstance(node, ast.Call):
         called = getattr(node.func, "attr", getattr(node.func, "id", ""))
@@ -232,12 +236,6 @@ def _of_values(node: ast.AST) -> Iterator[Change]:
 
 def _left_out(node: ast.AST) -> Iterator[Change]:
     """Parts of a node that can be missing, and conditions that do not depend on anything."""
-    for name, value in ast.iter_fields(node):
-        for i, each in enumerate(value if isinstance(value, list) else [value]):
-            if isinstance(each, ast.BinOp) and isinstance(each.op, ast.BitOr | ast.BitAnd | ast.Add | ast.Sub):
-                for kept in (each.left, each.right):
-                    to = (value, i) if isinstance(value, list) else (node, name)
-                    yield _put_in(each.lineno, "no operand", *to, kept)
     if isinstance(node, ast.If | ast.IfExp):
         for always in (False, True):
             yield _put_in(node.test.lineno, "always" if always else "never", node, "test", ast.Constant(always))
@@ -256,6 +254,16 @@ def _left_out(node: ast.AST) -> Iterator[Change]:
         # Of "a < b < c" only "b < c", or only "a < b".
         yield _fewer_bounds(node, node.comparators[0], slice(1, None))
         yield _fewer_bounds(node, node.left, slice(None, -1))
+
+
+def _one_operand(node: ast.AST) -> Iterator[Change]:
+    """One side instead of both, where a part of a node adds or joins two."""
+    for name, value in ast.iter_fields(node):
+        for i, each in enumerate(value if isinstance(value, list) else [value]):
+            is_joined = isinstance(each, ast.BinOp) and isinstance(each.op, ast.BitOr | ast.BitAnd | ast.Add | ast.Sub)
+            for kept in (each.left, each.right) if is_joined and name not in ("annotation", "returns") else ():
+                to = (value, i) if isinstance(value, list) else (node, name)
+                yield _put_in(each.lineno, "no operand", *to, kept)
 
 
 def _one_less(line: int, kind: str, of: list) -> Iterator[Change]:
