@@ -60,6 +60,8 @@ class DiscoveredPlugin:
     path: str | None = None
     attribute: str | None = None
     role: str = "viewer"
+    may_change: frozenset[str] = frozenset()
+    """Owners whose things it may change over REST, beside its own."""
     starts: bool = False
     settings: Mapping[str, Any] = field(default_factory=dict)
     bounds: Bounds = Bounds()

@@ -72,12 +72,6 @@ class Buckets:
         return 0.0 if bucket.take(now_s) else bucket.wait_s(now_s)
 
 
-def principal() -> Token:
-    """Who asks for what the current request asks for."""
-    found: Token = g.identity
-    return found
-
-
 class Access:
     """Admits requests."""
 

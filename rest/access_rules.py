@@ -10,9 +10,9 @@ from flask import Response
 from flask.typing import ResponseReturnValue
 from marshmallow import Schema, fields, validate
 
-from .access import principal
 from .contract import PREFIX, Document, Listed, Token
 from .operations import UNCONFIRMED, confirmed, removed
+from .owners import owner_field, principal
 from .resource import Collection, Resource, page_schema, reply
 from .schemas import Number, Strict, about, identifier, required
 
@@ -32,8 +32,8 @@ class AccessRules(Listed, Protocol):
     def change(self, name: str, document: Mapping[str, Any], who: Token, *, wait: bool) -> Document:
         """Another rate, priority or end; errors as of :meth:`make`, and NotFoundError."""
 
-    def remove(self, name: str, who: Token, *, wait: bool) -> None:
-        """End a rule; NotFoundError, ForbiddenError, NotConfirmedError."""
+    def remove(self, name: str, *, wait: bool) -> None:
+        """End a rule; NotFoundError, NotConfirmedError."""
 
     def pending(self, name: str) -> list[str]:
         """Switches that have not confirmed what is wanted of them for a rule, or its end."""
@@ -71,7 +71,7 @@ class AccessRuleSchema(Schema):
 
     id = fields.String(**required())
     action = fields.String(**required(validate=validate.OneOf(_ACTIONS)))
-    owner = fields.String(**required("name of the token that made it"))
+    owner = owner_field()
     priority = fields.Integer(**required("0 to 1999; the highest decides"))
     match = fields.Dict(**required())
     client = fields.String(**required("who sends the frames; null: anybody", allow_none=True))
@@ -92,7 +92,8 @@ def blueprint(service: AccessRules) -> Resource:
     """The resource ``access-rules``."""
     page = page_schema("access_rules", AccessRuleSchema)
     text = "Which frames may enter the network, and how many"
-    found = Collection("access_rules", "<id:rule>", AccessRuleSchema, text, page=page, prefix=f"{PREFIX}/access-rules")
+    prefix = f"{PREFIX}/access-rules"
+    found = Collection("access_rules", "<id:rule>", AccessRuleSchema, text, page=page, prefix=prefix, owned=True)
     found.reads(service, "All access rules, in the order in which they were made.", "One access rule.")
 
     @found.creates(
@@ -111,7 +112,7 @@ def blueprint(service: AccessRules) -> Resource:
 
         def make() -> Response:
             document, new = service.make(body, who, wait=query["wait"])
-            return reply(document, 201 if new else 200, location=found.address(rule))
+            return reply(found.shown(document), 201 if new else 200, location=found.address(rule))
 
         return confirmed(
             f"access rule {rule}", found.address(rule), partial(service.pending, rule), make, wait=query["wait"]
@@ -123,7 +124,7 @@ def blueprint(service: AccessRules) -> Resource:
         who = principal()
 
         def change() -> Response:
-            return reply(service.change(rule, body, who, wait=query["wait"]))
+            return reply(found.shown(service.change(rule, body, who, wait=query["wait"])))
 
         return confirmed(
             f"access rule {rule}", found.address(rule), partial(service.pending, rule), change, wait=query["wait"]
@@ -132,7 +133,7 @@ def blueprint(service: AccessRules) -> Resource:
     @found.operation("delete", found.one, {204: "switches have let go of it", 202: UNCONFIRMED, 404: None})
     def remove_access_rule(query: dict[str, Any], rule: str) -> ResponseReturnValue:
         """End a rule of one's own."""
-        remove = partial(service.remove, who=principal())
-        return removed("remove access rule", partial(service.pending, rule), remove, rule, wait=query["wait"])
+        pending = partial(service.pending, rule)
+        return removed("remove access rule", pending, service.remove, rule, wait=query["wait"])
 
     return found

@@ -14,11 +14,11 @@ from werkzeug.routing import BaseConverter, MapAdapter
 
 from . import access, flows, network, openapi, operations, resource
 from .access import Access, Limit
-from .contract import Claims, Service, Token
+from .contract import Owners, Service, Token
 from .metrics import TYPE as METRICS_TYPE
 from .metrics import RequestTimes
 from .operations import Idempotency, Operations, SharedReplies
-from .quotas import EXTENSION as QUOTAS
+from .owners import EXTENSION as OWNERS
 from .resource import read_body, register
 
 MAX_BODY = 64 * 1024
@@ -103,7 +103,7 @@ def create_app(
     elsewhere: Callable[[], Response | None] = lambda: None,
     replies: SharedReplies | None = None,
     saved: Callable[[], None] = lambda: None,
-    quotas: Claims | None = None,
+    owners: Owners | None = None,
 ) -> Flask:
     """The application. Without tokens it answers only requests that name this machine as their host.
 
@@ -112,8 +112,8 @@ def create_app(
     are answered by several threads, ``exclusive`` is held while what they share is looked at and changed. ``metrics``
     gives the text of ``/metrics`` (default: the service does), ``requests`` measures how long requests take.
     ``elsewhere`` answers what another controller has to do, ``replies`` are what others answered to idempotency keys.
-    ``saved`` returns once all that was asked for is saved; 202 is not answered before. ``quotas`` counts what tokens
-    have made.
+    ``saved`` returns once all that was asked for is saved; 202 is not answered before. ``owners`` knows whose each
+    thing is.
     """
     app = _App("hyroads.rest", instance_path=instance_path, static_folder=None)
     app.config.update(
@@ -129,8 +129,8 @@ def create_app(
     app.url_map.merge_slashes = False
     begun = Operations(clock, several=replies is not None, saved=saved)
     app.extensions.update({resource.EXTENSION: pause, operations.EXTENSION: begun})
-    if quotas is not None:
-        app.extensions[QUOTAS] = quotas
+    if owners is not None:
+        app.extensions[OWNERS] = owners
     if requests is not None:
         requests.follow(app)
     guard = Access(tokens, limit, time.monotonic, find)

@@ -14,9 +14,9 @@ from flask import Response, request
 from flask.typing import ResponseReturnValue
 from marshmallow import Schema, fields, validate
 
-from .access import principal
 from .contract import Document, Listed, Token
 from .operations import UNCONFIRMED, confirmed
+from .owners import principal
 from .resource import Collection, Resource, reply
 from .schemas import Number, Strict, about, identifier, required
 

@@ -155,23 +155,56 @@ class ForbiddenError(HyroadsError):
     """Who asks may not do this, or not to this."""
 
 
+class NotOwnerError(ForbiddenError):
+    """Who asks may not change a thing, because another token owns it. Whose it is stays unsaid here."""
+
+    def __init__(self, who: str, kind: str, name: str) -> None:
+        what = kind.replace("_", " ").removesuffix("s")
+        super().__init__(f"token {who}: {what} {name[:64]!r} belongs to another token, which has given no leave")
+
+
 class QuotaError(ForbiddenError):
-    """Who asks has as many things of a kind as its token may have."""
+    """Who asks has used up a quota of its token: ``used`` of ``limit``, and what is requested does not fit."""
 
-    def __init__(self, who: str, quota: str, limit: int) -> None:
-        self.details = {"quota": quota, "limit": limit, "used": limit}
-        super().__init__(f"token {who}: quota {quota}: all {limit} are in use; remove one, or ask for more")
-
-
-QUOTAS = ("flows", "sessions", "reservations", "ncasts")
-"""Kinds of things that tokens have quotas of; each is a resource of that name."""
+    def __init__(self, who: str, quota: str, limit: float, used: float) -> None:
+        self.details = {"quota": quota, "limit": limit, "used": used}
+        what = f"all {limit:.6g} are in use" if used >= limit else f"{used:.6g} of {limit:.6g} are in use"
+        super().__init__(f"token {who}: quota {quota}: {what}; remove one, or ask for more")
 
 
-class Claims(Protocol):
-    """Who counts what tokens have."""
+OPERATOR = "operator"
+"""The owner of what files declare, of what is made without a token, and of what has no known owner."""
 
-    def claim(self, kind: str, name: str, who: Token) -> AbstractContextManager[None]:
-        """While something is made; QuotaError if ``who`` has as many already."""
+PLUGIN = "plugin "
+"""What the names of plugins begin with as owners; tokens have no such names."""
+
+COUNTED = ("flows", "sessions", "reservations", "ncasts")
+"""Kinds of things of which tokens may have a number; each is a resource of that name."""
+
+RESERVED_MBPS, RESERVED_AIRTIME = "reserved_mbps", "reserved_airtime"
+QUOTAS = (*COUNTED, RESERVED_MBPS, RESERVED_AIRTIME)
+"""Names of quotas; the last two bound what all reservations of a token take together."""
+
+Thing = tuple[str, str]
+"""Kind and id of what has an owner: ``flows``, ``sessions``, ``ncasts``, ``reservations``, ``handovers`` or
+``access_rules``. The flows of a group are a thing of kind ``groups``, the handovers of a client, as long as they are
+not over, one of kind ``clients``.
+"""
+
+
+class Owners(Protocol):
+    """Knows whose each thing is, and how many each token has."""
+
+    def claim(self, thing: Thing, who: Token) -> AbstractContextManager[None]:
+        """While something is made; QuotaError if ``who`` has as many already, ConflictError if another token is making
+        it, too.
+        """
+
+    def check(self, thing: Thing, who: Token) -> None:
+        """NotOwnerError if a thing is there and ``who`` may not change it."""
+
+    def owner(self, thing: Thing) -> str:
+        """Name of the token that owns a thing, or OPERATOR."""
 
 
 class AnsweredError(HyroadsError):
@@ -195,5 +228,11 @@ class Token:
     """Of an application: hosts (node id or MAC address) for whose frames it may make access rules."""
     access_rules: int = 64
     """Of an application: how many access rules it may have."""
-    quotas: tuple[tuple[str, int], ...] = ()
-    """How many things of a kind (``QUOTAS``) it may have; of others as many as there is room for."""
+    quotas: tuple[tuple[str, float], ...] = ()
+    """By name (``QUOTAS``): how much it may have; of the rest as much as there is room for."""
+    may_change: frozenset[str] = frozenset()
+    """Names of tokens whose things it may change, too; OPERATOR: what belongs to the operator."""
+
+    def may_change_of(self, owner: str) -> bool:
+        """Whether the holder may change what a token of this name owns."""
+        return self.role == "admin" or owner == self.name or owner in self.may_change

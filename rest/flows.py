@@ -13,7 +13,7 @@ from hyroads.controller.core.network import Policy, Traffic
 
 from .contract import Service
 from .operations import UNCONFIRMED, confirmed, removed
-from .quotas import FULL, claimed
+from .owners import REFUSED, check, claimed, owner_field
 from .resource import Collection, Resource, reply
 from .schemas import Number, Strict, about, identifier, rate, required
 
@@ -72,6 +72,7 @@ class FlowSchema(Schema):
     cost_share = fields.Float(**required("of a private flow: mean share of its first path", allow_none=True))
     padding = fields.Raw(**required("of a private flow: whether gaps are padded, and how", allow_none=True))
     n_chp = fields.Float(**required("of a private flow: mean packets between draws of the share", allow_none=True))
+    owner = owner_field()
     origin = fields.String(**required(validate=validate.OneOf(["file", "api", "mptcp", "region"])))
     state = fields.String(**required(validate=validate.OneOf(["multipath", "single", "activating", "unreachable"])))
     reason = fields.String(**required("why it is not a multipath", allow_none=True))
@@ -89,7 +90,7 @@ class FlowSchema(Schema):
 
 def blueprint(service: Service) -> Resource:
     """Flows and their multipaths."""
-    found = Collection("flows", "<id:flow>", FlowSchema, "Flows and their multipaths")
+    found = Collection("flows", "<id:flow>", FlowSchema, "Flows and their multipaths", owned=True)
     listing = "All flows in order of declaration."
     found.reads_by(service.flow_ids, service.flows, service.flow, listing, "One flow.")
 
@@ -99,7 +100,7 @@ def blueprint(service: Service) -> Resource:
             201: "new, and confirmed by agents and switches",
             200: "was declared like this before; confirmed",
             202: UNCONFIRMED,
-            403: FULL,
+            403: REFUSED,
             409: "the id exists with other content",
         },
     )
@@ -109,9 +110,11 @@ def blueprint(service: Service) -> Resource:
         flow, address = document["id"], found.address(document["id"])
 
         def declare() -> Response:
+            # Flows of one group share one utility: whoever joins it changes the rates of the rest.
+            check([("groups", body["group"])] if "group" in body else ())
             with claimed("flows", flow):
                 declared, new = service.declare_flow(document, wait=query["wait"])
-            return reply(declared, 201 if new else 200, location=address)
+            return reply(found.shown(declared), 201 if new else 200, location=address)
 
         pending = partial(service.flow_pending, flow)
         return confirmed(f"declare flow {flow}", address, pending, declare, wait=query["wait"])

@@ -10,8 +10,9 @@ from flask import Response
 from flask.typing import ResponseReturnValue
 from marshmallow import Schema, fields, validate
 
-from .contract import ConflictError, Document, Listed
+from .contract import OPERATOR, ConflictError, Document, Listed
 from .operations import UNCONFIRMED, confirmed
+from .owners import check, owner_field, principal
 from .resource import Collection, Resource, reply
 from .schemas import Number, PlaceSchema, Strict, about, identifier, required
 
@@ -25,7 +26,7 @@ class Handovers(Listed, Protocol):
     Listed are the latest, oldest first: those that are over, on their way, and waiting.
     """
 
-    def request(self, body: Mapping[str, Any], *, wait_s: float = 0.0) -> Document:
+    def request(self, body: Mapping[str, Any], *, owner: str, wait_s: float = 0.0) -> Document:
         """Move a client; answers once its flows have moved, or it failed. ConfigError, ConflictError, TooBusyError."""
 
     def cancel(self, handover: str, *, wait_s: float = 0.0) -> Document:
@@ -82,6 +83,7 @@ class HandoverSchema(Schema):
     """A handover."""
 
     id = fields.String(**required())
+    owner = owner_field()
     client = fields.String(**required("node id"))
     old = _place("null: nowhere, or it has not begun", data_key="from", allow_none=True)
     to = _place("null: all its places", allow_none=True)
@@ -106,7 +108,7 @@ class HandoverSchema(Schema):
 
 def blueprint(service: Handovers) -> Resource:
     """The resource ``handovers``."""
-    found = Collection("handovers", "<id:handover>", HandoverSchema, "Clients move without loss")
+    found = Collection("handovers", "<id:handover>", HandoverSchema, "Clients move without loss", owned=True)
     found.reads(service, "The latest handovers, oldest first.", "One handover.")
 
     @found.creates(
@@ -114,17 +116,21 @@ def blueprint(service: Handovers) -> Resource:
         {
             201: "its flows have moved, or it failed; confirmed",
             202: "wait=false, or not within 10 s",
+            403: "another token's handover of the client is not over",
             409: "the client is there already",
             503: "too many handovers",
         },
     )
     def begin_handover(body: dict[str, Any], query: dict[str, Any]) -> ResponseReturnValue:
         """Move a client; answered once its flows have moved, or it failed."""
-        document = service.request(body, wait_s=WAIT_S if query["wait"] else 0.0)
+        # A new one cancels the one that waits or has moved nothing yet.
+        check([("clients", body["client"])])
+        owner = principal().name or OPERATOR
+        document = service.request(body, owner=owner, wait_s=WAIT_S if query["wait"] else 0.0)
         name, address = document["id"], found.address(document["id"])
 
         def moved() -> Response | None:
-            return reply(document, 201, location=address) if _has_moved(document) else None
+            return reply(found.shown(document), 201, location=address) if _has_moved(document) else None
 
         return confirmed(f"handover {name}", address, partial(_pending, service, name), moved)
 
@@ -136,7 +142,7 @@ def blueprint(service: Handovers) -> Resource:
         document = service.cancel(handover, wait_s=WAIT_S if query["wait"] else 0.0)
 
         def over() -> Response | None:
-            return reply(document) if document["over"] and not document["pending"] else None
+            return reply(found.shown(document)) if document["over"] and not document["pending"] else None
 
         pending = partial(_pending_end, service, handover)
         return confirmed(f"end of handover {handover}", found.address(handover), pending, over)

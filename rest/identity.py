@@ -5,8 +5,9 @@ from __future__ import annotations
 from flask.typing import ResponseReturnValue
 from marshmallow import Schema, fields, validate
 
-from .access import WRITES, principal
+from .access import WRITES
 from .contract import PREFIX
+from .owners import principal
 from .resource import Resource, reply
 from .schemas import required
 

@@ -12,7 +12,7 @@ from marshmallow import Schema, fields, validate
 
 from .contract import Document, Listed
 from .operations import UNCONFIRMED, confirmed
-from .quotas import FULL, claimed
+from .owners import REFUSED, check, claimed, owner_field
 from .resource import Collection, Resource, reply
 from .schemas import Strict, about, identifier, required
 
@@ -51,6 +51,7 @@ class NCastSchema(Schema):
     """An n-cast."""
 
     flow = fields.String(**required())
+    owner = owner_field()
     copies = fields.Integer(**required())
     phase = fields.String(**required("preparing, copying, draining, closing"))
     reason = fields.String(**required("why it failed", allow_none=True))
@@ -64,7 +65,8 @@ class NCastSchema(Schema):
 
 def blueprint(service: NCasts) -> Resource:
     """The resource ``ncasts``."""
-    found = Collection("ncasts", "<id:flow>", NCastSchema, "Copies of a flow's packets over several paths")
+    text = "Copies of a flow's packets over several paths"
+    found = Collection("ncasts", "<id:flow>", NCastSchema, text, owned=True, key="flow")
     found.reads(service, "All n-casts.", "The n-cast of a flow.")
 
     @found.creates(
@@ -72,7 +74,7 @@ def blueprint(service: NCasts) -> Resource:
         {
             201: "copies are sent, confirmed by both agents",
             202: UNCONFIRMED,
-            403: FULL,
+            403: REFUSED,
             409: "it is n-cast already, or has a single path only",
             503: "too many n-casts",
         },
@@ -80,12 +82,13 @@ def blueprint(service: NCasts) -> Resource:
     def switch_on(body: dict[str, Any], query: dict[str, Any]) -> ResponseReturnValue:
         """Switch an n-cast on; answered once copies are sent."""
         with claimed("ncasts", body["flow"]):
+            check([("flows", body["flow"])])
             document = service.switch_on(body, wait_s=WAIT_S if query["wait"] else 0.0)
         flow, address = document["flow"], found.address(document["flow"])
         is_on = document["copying_after_s"] is not None and not service.pending(flow)
 
         def copying() -> Response | None:
-            return reply(document, 201, location=address) if is_on else None
+            return reply(found.shown(document), 201, location=address) if is_on else None
 
         return confirmed(f"n-cast of {flow}", address, partial(service.pending, flow), copying)
 

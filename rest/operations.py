@@ -5,8 +5,9 @@ is looked up when it is read; once it has ended it stays as it is. Of several co
 was asked for is saved where the next leader reads it.
 
 *Idempotency-Key* on POST: a request with the same key is carried out once, and its response is repeated. A failed
-request had no effect and is not stored, so that trying again can succeed. The store is bounded in number, bytes and
-time. It belongs to one process; of several controllers, whoever leads lets the others know.
+request had no effect and is not stored, so that trying again can succeed. The store of each token is bounded in
+number, bytes and time, so that requests of one token never make the controller forget those of another. Stores belong
+to one process; of several controllers, the one that leads passes responses to the rest.
 
 An operation is known to the controller alone that began it: how it stands follows from what devices have told that one.
 Of several controllers each knows by the id which operations are its own.
@@ -229,13 +230,41 @@ class SharedReplies(Protocol):
         """Let others know for a day, if that is possible."""
 
 
+class _Store:
+    """Replies to the requests of one principal, by key; of too many the oldest are forgotten."""
+
+    def __init__(self) -> None:
+        self._replies: OrderedDict[str, _StoredReply] = OrderedDict()
+        self._bytes = 0
+
+    def get(self, key: str) -> _StoredReply | None:
+        """The reply to a request with this key, also one that has expired."""
+        return self._replies.get(key)
+
+    def put(self, key: str, stored: _StoredReply) -> None:
+        """Remember a reply as the latest."""
+        self.drop(key)
+        self._replies[key] = stored
+        self._bytes += len(stored.body)
+        while len(self._replies) > MAX_REPLIES or self._bytes > MAX_REPLIES_BYTES:
+            self.drop(next(iter(self._replies)))
+
+    def drop(self, key: str) -> None:
+        """Forget a reply."""
+        stored = self._replies.pop(key, None)
+        self._bytes -= len(stored.body) if stored is not None else 0
+
+    def is_over(self, now_s: float) -> bool:
+        """Whether all replies have expired."""
+        return all(stored.until_s <= now_s for stored in self._replies.values())
+
+
 class Idempotency:
-    """Remembers answers by principal and key."""
+    """Remembers replies by principal and key. Principals are tokens of the settings, slices, users and plugins."""
 
     def __init__(self, clock: Callable[[], float], shared: SharedReplies | None = None) -> None:
         self._clock, self._shared = clock, shared
-        self._replies: OrderedDict[_Name, _StoredReply] = OrderedDict()
-        self._bytes = 0
+        self._stores: dict[str, _Store] = {}
 
     def before(self) -> Response | None:
         """The answer of before; None: go on."""
@@ -246,15 +275,16 @@ class Idempotency:
         if not (0 < len(key) <= MAX_KEY_LENGTH and key.isascii() and key.isprintable()):
             return problem(400, f"{HEADER}: expected 1 to {MAX_KEY_LENGTH} printable characters")
         name, fingerprint, now_s = (g.principal, key), _fingerprint(), self._clock()
-        stored = self._replies.get(name)
+        store = self._store(g.principal, now_s)
+        stored = store.get(key)
         if stored is None or stored.until_s <= now_s:
-            self._store(name, _StoredReply(fingerprint, now_s + AT_WORK_S))
+            store.put(key, _StoredReply(fingerprint, now_s + AT_WORK_S))
             g.idempotency = name
             stored = self._elsewhere(name)
             if stored is None:
                 return None
             g.idempotency = None
-            self._store(name, stored)
+            store.put(key, stored)
         if stored.fingerprint != fingerprint:
             return problem(422, f"{HEADER}: was used for another request")
         if not stored.status:
@@ -268,16 +298,20 @@ class Idempotency:
     def after(self, answer: Response) -> Response:
         """Remember what was done."""
         name: _Name | None = g.get("idempotency")
-        stored = self._replies.get(name) if name is not None else None
-        if name is None or stored is None:
+        if name is None:
+            return answer
+        principal, key = name
+        store = self._store(principal, self._clock())
+        stored = store.get(key)
+        if stored is None:
             return answer
         if not 200 <= answer.status_code < 300 or answer.is_streamed:
-            self._drop(name)
+            store.drop(key)
             return answer
         headers = tuple((key, value) for key, value in answer.headers if key in ("Content-Type", "Location", "Link"))
         until_s = self._clock() + REPLY_LIFETIME_S
         stored = _StoredReply(stored.fingerprint, until_s, answer.status_code, headers, answer.get_data())
-        self._store(name, stored)
+        store.put(key, stored)
         if self._shared is not None:
             self._shared.put(_shared_name(name), stored.text())
         return answer
@@ -287,16 +321,13 @@ class Idempotency:
         text = self._shared.get(_shared_name(name)) if self._shared is not None else None
         return None if text is None else _StoredReply.of(text, self._clock() + REPLY_LIFETIME_S)
 
-    def _store(self, name: _Name, stored: _StoredReply) -> None:
-        self._drop(name)
-        self._replies[name] = stored
-        self._bytes += len(stored.body)
-        while len(self._replies) > MAX_REPLIES or self._bytes > MAX_REPLIES_BYTES:
-            self._drop(next(iter(self._replies)))
-
-    def _drop(self, name: _Name) -> None:
-        stored = self._replies.pop(name, None)
-        self._bytes -= len(stored.body) if stored is not None else 0
+    def _store(self, principal: str, now_s: float) -> _Store:
+        found = self._stores.get(principal)
+        if found is None:
+            # Tokens come and go with reloads: what is left of those that are gone ends with its last reply.
+            self._stores = {name: store for name, store in self._stores.items() if not store.is_over(now_s)}
+            found = self._stores[principal] = _Store()
+        return found
 
 
 def _shared_name(name: _Name) -> str:

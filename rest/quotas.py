@@ -1,34 +1,20 @@
-"""Quotas of tokens: how many flows, sessions, reservations and n-casts each may have, and has."""
+"""Quotas of tokens: how much each may have, and has."""
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
-
-from flask import current_app
 from marshmallow import Schema, fields
 
-from .access import principal
-from .contract import Claims, Listed
+from .contract import QUOTAS, Listed
 from .resource import Collection, Resource
 from .schemas import required
-
-EXTENSION = "hyroads.quotas"
-FULL = "a quota of the token is used up (quota, limit, used)"
-"""Why 403 is answered."""
-
-
-def claimed(kind: str, name: str) -> AbstractContextManager[None]:
-    """While a thing is made for who asks; QuotaError."""
-    claims: Claims | None = current_app.extensions.get(EXTENSION)
-    return nullcontext() if claims is None else claims.claim(kind, name, principal())
 
 
 class QuotaSchema(Schema):
     """One quota of a token."""
 
-    quota = fields.String(**required("flows, sessions, reservations or ncasts"))
-    limit = fields.Integer(**required("null: as many as there is room for", allow_none=True))
-    used = fields.Integer(**required("how many it has"))
+    quota = fields.String(**required(", ".join(QUOTAS)))
+    limit = fields.Float(**required("null: as much as there is room for", allow_none=True))
+    used = fields.Float(**required("how much it has; null: not known while the controller starts", allow_none=True))
 
 
 class TokenQuotasSchema(Schema):
@@ -36,7 +22,7 @@ class TokenQuotasSchema(Schema):
 
     name = fields.String(**required("of the token"))
     role = fields.String(**required("what its owner may do"))
-    quotas = fields.List(fields.Nested(QuotaSchema), **required("one of each kind"))
+    quotas = fields.List(fields.Nested(QuotaSchema), **required("one of each name"))
 
 
 def blueprint(service: Listed) -> Resource:

@@ -12,7 +12,7 @@ from marshmallow import Schema, fields, validate
 
 from .contract import Document, Listed
 from .operations import UNCONFIRMED, confirmed, removed
-from .quotas import FULL, claimed
+from .owners import REFUSED, check, claimed, owner_field
 from .resource import Collection, Resource, reply
 from .schemas import Number, Strict, identifier, required
 
@@ -56,6 +56,7 @@ class ReservationSchema(Schema):
     """A reservation and what became of it."""
 
     id = fields.String(**required())
+    owner = owner_field()
     flow = fields.String(**required(allow_none=True))
     session = fields.String(**required(allow_none=True))
     rate_mbps = fields.Float(**required("promised"))
@@ -72,7 +73,8 @@ class ReservationSchema(Schema):
 
 def blueprint(service: Reservations) -> Resource:
     """The resource ``reservations``."""
-    found = Collection("reservations", "<id:reservation>", ReservationSchema, "Least rates of flows and sessions")
+    text = "Least rates of flows and sessions"
+    found = Collection("reservations", "<id:reservation>", ReservationSchema, text, owned=True)
     found.reads(
         service, "All reservations; those in front go before the others where not all can be kept.", "One reservation."
     )
@@ -83,7 +85,7 @@ def blueprint(service: Reservations) -> Resource:
             201: "admitted; agents have confirmed the rates that keep it",
             200: "was made like this before; confirmed",
             202: UNCONFIRMED,
-            403: FULL,
+            403: REFUSED,
             409: _FULL,
             503: "too many, or the controller is starting",
         },
@@ -94,8 +96,10 @@ def blueprint(service: Reservations) -> Resource:
 
         def make() -> Response:
             with claimed("reservations", name):
+                # One that is for a thing keeps its owner from reserving another rate for it.
+                check((f"{kind}s", body[kind]) for kind in ("flow", "session") if body.get(kind) is not None)
                 document, new = service.reserve(body, wait=query["wait"])
-            return reply(document, 201 if new else 200, location=address)
+            return reply(found.shown(document), 201 if new else 200, location=address)
 
         return confirmed(f"reservation {name}", address, partial(service.pending, name), make)
 
@@ -109,7 +113,7 @@ def blueprint(service: Reservations) -> Resource:
         """Change the rate; it keeps its place among the others."""
 
         def change() -> Response:
-            return reply(service.change(reservation, body, wait=query["wait"]))
+            return reply(found.shown(service.change(reservation, body, wait=query["wait"])))
 
         address, pending = found.address(reservation), partial(service.pending, reservation)
         return confirmed(f"reservation {reservation}", address, pending, change)

@@ -15,8 +15,9 @@ import base64
 import json
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import wraps
 from http import HTTPStatus
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 from urllib.parse import quote, urlencode
 
 from flask import Flask, Request, Response, current_app, g, request
@@ -29,6 +30,7 @@ from hyroads.controller.core import strict_json
 from hyroads.controller.core.errors import ConfigError, HyroadsError
 from hyroads.controller.core.strict_json import JsonError
 
+from . import owners
 from .contract import (
     PREFIX,
     AnsweredError,
@@ -350,6 +352,10 @@ class Collection(Resource):
 
     ``one`` is the variable of that address with its converter, such as ``<id:flow>``. ``item`` is the schema of one
     thing and ``page`` that of a page of them, by default a mapping with a list of the collection's name.
+
+    ``owned``: each thing has an owner, which its document names, and whatever changes a thing, at its address or below,
+    needs a right to it. Then the collection's name is the kind of its things, and ``key`` the member of a document with
+    the id.
     """
 
     def __init__(
@@ -361,9 +367,13 @@ class Collection(Resource):
         *,
         page: type[Schema] | None = None,
         prefix: str = "",
+        owned: bool = False,
+        key: str = "id",
     ) -> None:
         super().__init__(name, url_prefix=prefix, description=description)
         self.one = f"/{one}"
+        self._owned, self._key = owned, key
+        self._variable = one.rstrip(">").rpartition(":")[2]
         self.item = item
         self._page = page or page_schema(name, item)
 
@@ -385,11 +395,18 @@ class Collection(Resource):
     ) -> None:
         """As :meth:`reads`, by three functions of a service that has other names for them."""
 
+        def some(ids: Sequence[str]) -> list[Document]:
+            return [self.shown(one) for one in documents(ids)]
+
         def read_list(query: dict[str, Any]) -> Response:
-            return page(self.name, names(), documents, query)
+            return page(self.name, names(), some, query)
 
         self.serves("", self._page, listing, read_list, query=PageQuery)
-        self.serves(self.one, self.item, showing, lambda **ids: reply(document(*ids.values())))
+        self.serves(self.one, self.item, showing, lambda **ids: reply(self.shown(document(*ids.values()))))
+
+    def shown(self, document: Document) -> Document:
+        """The document of one thing, with its owner if things have one."""
+        return owners.shown(self.name, document[self._key], document) if self._owned else document
 
     def creates(self, body: type[Schema], responses: Mapping[int, str | None]) -> Callable[[View], View]:
         """Register the view that answers POST at the collection's own address."""
@@ -406,7 +423,20 @@ class Collection(Resource):
     ) -> Callable[[View], View]:
         """Register a view that changes something: it returns one thing, and takes ``?wait=`` where 202 is possible."""
         query = WaitQuery if 202 in responses else None
-        return self.endpoint(method, rule, responses, schema or self.item, body=body, query=query)
+        register = self.endpoint(method, rule, responses, schema or self.item, body=body, query=query)
+        if not self._owned or not rule.startswith(self.one):
+            return register
+        return lambda view: register(self._checked(view))
+
+    def _checked(self, view: View) -> View:
+        """The view, refused to who may not change the thing."""
+
+        @wraps(view)
+        def checked(*given: Any, **ids: str) -> Any:
+            owners.check([(self.name, ids[self._variable])])
+            return view(*given, **ids)
+
+        return cast("View", checked)
 
 
 def page_schema(name: str, item: type[Schema]) -> type[Schema]:

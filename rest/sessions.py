@@ -12,7 +12,7 @@ from marshmallow import Schema, fields, validate
 
 from .contract import Document, Listed
 from .operations import UNCONFIRMED, confirmed, removed
-from .quotas import FULL, claimed
+from .owners import REFUSED, claimed, owner_field
 from .resource import Collection, Resource, reply
 from .schemas import Number, Strict, about, identifier, required
 
@@ -98,6 +98,7 @@ class SessionSchema(Schema):
     """A session and its trees."""
 
     id = fields.String(**required())
+    owner = owner_field()
     group = fields.String(**required())
     mac = fields.String(**required("Ethernet address of its frames"))
     rate_mbps = fields.Float(**required("what each source is counted with", allow_none=True))
@@ -118,7 +119,7 @@ _STARTING = {503: "the controller is starting"}
 def blueprint(service: Sessions) -> Resource:
     """The resource ``sessions``."""
     words = "Multicast sessions: participants that send to each other without a server"
-    found = Collection("sessions", "<id:session>", SessionSchema, words)
+    found = Collection("sessions", "<id:session>", SessionSchema, words, owned=True)
     found.reads(service, "All sessions in order of declaration.", "One session.")
     _declares_and_removes(found, service)
     _changes(found, service)
@@ -132,7 +133,7 @@ def _declares_and_removes(found: Collection, service: Sessions) -> None:
             201: "new, and confirmed by all switches",
             200: "was declared like this before; confirmed",
             202: UNCONFIRMED,
-            403: FULL,
+            403: REFUSED,
             409: "id or group taken, or somebody can't be reached",
             503: "too many sessions, or the controller is starting",
         },
@@ -144,7 +145,7 @@ def _declares_and_removes(found: Collection, service: Sessions) -> None:
         def declare() -> Response:
             with claimed("sessions", name):
                 document, new = service.declare(body, wait=query["wait"])
-            return reply(document, 201 if new else 200, location=address)
+            return reply(found.shown(document), 201 if new else 200, location=address)
 
         pending = partial(service.pending, name)
         return confirmed(f"declare session {name}", address, pending, declare, wait=query["wait"])
@@ -158,7 +159,7 @@ def _declares_and_removes(found: Collection, service: Sessions) -> None:
 def _changes(found: Collection, service: Sessions) -> None:
     def answer(what: str, name: str, change: Callable[..., Document], *given: Any, wait: bool) -> Response:
         def do() -> Response:
-            return reply(change(name, *given, wait=wait))
+            return reply(found.shown(change(name, *given, wait=wait)))
 
         return confirmed(f"{what} {name}", found.address(name), partial(service.pending, name), do, wait=wait)
 

@@ -11,9 +11,9 @@ from flask.typing import ResponseReturnValue
 from marshmallow import Schema, fields, validate
 
 from . import schemas
-from .access import principal
 from .contract import PREFIX, Document, Token
 from .operations import accepted
+from .owners import principal
 from .resource import Resource, page, page_schema, pages, reply
 from .schemas import Strict, about, required
 

@@ -367,7 +367,7 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
             requests=service.requests,
             replies=self.standby,
             saved=(lambda: None) if self.standby is None else self.event_loop.saver.wait_all,
-            quotas=self.services.quotas,
+            owners=self.services.owners,
             elsewhere=(lambda: None) if self.standby is None else partial(ha.elsewhere, self.standby),
         )
         self._access: Access = web.extensions[access.EXTENSION]

@@ -55,7 +55,7 @@ class Followers:
         self.access().use(tokens, limit_of(settings))
         self.services.tokens = tokens
         self.services.access_rules.use(tokens)
-        self.services.quotas.tokens = tokens
+        self.services.owners.tokens = tokens
         if self.services.sfnet is not None:
             self.services.sfnet.tokens = tokens
 

@@ -55,11 +55,11 @@ from hyroads.controller.services.mptcp_saved import SavedConnections
 from hyroads.controller.services.multicast.membership import TICK_S, MembershipService, QuerierService
 from hyroads.controller.services.multicast.meter import INTERVAL_S, SessionMeter, known_hosts, ports_of_hosts
 from hyroads.controller.services.multicast.sessions import SessionService
+from hyroads.controller.services.owners import Kind, OwnerService
 from hyroads.controller.services.plugins.discovery import discover
 from hyroads.controller.services.plugins.requests import Requests
 from hyroads.controller.services.plugins.service import PluginService, plugin_metrics
 from hyroads.controller.services.plugins.sfnet import SfnetService
-from hyroads.controller.services.quotas import QuotaService
 from hyroads.controller.services.reservations import ReservationService
 from hyroads.controller.services.steering.actuators import HandoverActuator, SteeringActuator, network_view
 from hyroads.controller.services.steering.placements import RadioPlacements
@@ -80,7 +80,7 @@ from hyroads.rest import (
     reservations,
     sessions,
 )
-from hyroads.rest.contract import Token
+from hyroads.rest.contract import OPERATOR, Token
 from hyroads.rest.metrics import Gauge
 
 
@@ -145,6 +145,7 @@ def tokens_of(settings: Settings) -> list[Token]:
             clients=each.clients,
             access_rules=each.access_rules,
             quotas=each.quotas,
+            may_change=each.may_change,
         )
         for each in settings.api_tokens
     ]
@@ -287,15 +288,35 @@ class Services:
         )
         self.access_rules.others.append(self.clients.floods.entries)
         event_loop.followers.append(self.access_rules.follow)
-        self.quotas = QuotaService(
+        self._begin_owners()
+
+    def _begin_owners(self) -> None:
+        handovers, rules = self.handovers, self.access_rules
+        self.owners = OwnerService(
             self.tokens,
             {
-                "flows": lambda name: name in event_loop.state.flows,
-                "sessions": lambda name: name in self.sessions.sessions,
-                "reservations": self.reservations.has,
-                "ncasts": lambda name: name in self.ncasts.names(),
+                "flows": Kind(lambda name: name in self.event_loop.state.flows, self._owner_of_flow),
+                "sessions": Kind(lambda name: name in self.sessions.sessions),
+                "reservations": Kind(self.reservations.has),
+                "ncasts": Kind(lambda name: name in self.ncasts.names()),
+                "handovers": Kind(lambda name: handovers.owner(name) is not None, handovers.owner),
+                "access_rules": Kind(lambda name: rules.owner(name) is not None, rules.owner),
             },
+            {
+                "groups": lambda group: [("flows", name) for name in self._flows_of_group(group)],
+                "clients": lambda client: [("handovers", name) for name in handovers.of_client(client)],
+            },
+            self.reservations.loads,
         )
+        self.reservations.check_quotas = self.owners.check_reserved
+
+    def _owner_of_flow(self, name: str) -> str | None:
+        """OPERATOR unless it was declared over REST."""
+        flow = self.event_loop.state.flows.get(name)
+        return None if flow is None or flow.origin is Origin.API else OPERATOR
+
+    def _flows_of_group(self, group: str) -> list[str]:
+        return [name for name, flow in self.event_loop.state.flows.items() if flow.spec.group == group]
 
     def _begin_mptcp(self, document: str, traffic: TrafficMeter) -> None:
         event_loop, settings = self.event_loop, self.settings.mptcp
@@ -361,7 +382,7 @@ class Services:
             ("reservations", self.reservations.restore),
             ("access_rules", self.access_rules.restore),
             ("preferences", self.directory.restore),
-            ("quotas", self.quotas.restore),
+            ("quotas", self.owners.restore),
             ("boxes", self.boxes.restore),
         ):
             try:
@@ -403,7 +424,7 @@ class Services:
             ("reservations", self.reservations.become),
             ("access_rules", self.access_rules.become),
             ("preferences", self.directory.become),
-            ("quotas", self.quotas.become),
+            ("quotas", self.owners.become),
             ("boxes", self.boxes.become),
         ):
             if before is None or saved.get(name) != before.get(name):
@@ -441,7 +462,7 @@ class Services:
             "ncasts": self.ncasts.to_save(),
             "connections": self.mptcp.to_save(self.subflow_routes.routed),
             "preferences": self.directory.to_save(),
-            "quotas": self.quotas.to_save(),
+            "quotas": self.owners.to_save(),
             "boxes": self.boxes.to_save(),
             "places": saved_places(state.places),
             "addresses": saved_addresses(state.reported),
@@ -481,7 +502,7 @@ class Services:
             clients.blueprint(self.directory),
             connections.blueprint(self.mptcp),
             multihomed.blueprint(self.multihomed),
-            quotas.blueprint(self.quotas),
+            quotas.blueprint(self.owners),
             *boxes.blueprints(self.boxes),
         ]
 

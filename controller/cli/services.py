@@ -29,7 +29,7 @@ HANDOVER = VerbCommand(
     lists(
         "handovers on their way, then the latest",
         "handovers",
-        "handover=id | client | from | to | manager | phase | moved after, s=moved_after_s | why=reason",
+        "handover=id | owner | client | from | to | manager | phase | moved after, s=moved_after_s | why=reason",
         {"from": _place("from"), "to": _place("to")},
     ),
     does(
@@ -60,7 +60,7 @@ NCAST = VerbCommand(
     lists(
         "flows that are n-cast",
         "ncasts",
-        "flow | copies | phase | paths | expected loss=expected_loss | why=reason",
+        "flow | owner | copies | phase | paths | expected loss=expected_loss | why=reason",
         {"paths": lambda ncast: ["+".join(links) for links in ncast["paths"]]},
     ),
     shows("one", "ncasts", "flow"),
@@ -107,7 +107,7 @@ SESSION = VerbCommand(
     lists(
         "all sessions",
         "sessions",
-        "session=id | group | state | participants | not reached | Mb/s=rate_mbps | pending",
+        "session=id | owner | group | state | participants | not reached | Mb/s=rate_mbps | pending",
         {"participants": _names, "not reached": lambda session: _names(session, lost=True)},
     ),
     shows("one", "sessions", "session"),
@@ -150,7 +150,7 @@ RESERVATION = VerbCommand(
     lists(
         "all",
         "reservations",
-        "reservation=id | for | Mb/s=rate_mbps | kept=given_mbps | state",
+        "reservation=id | owner | for | Mb/s=rate_mbps | kept=given_mbps | state",
         {"for": lambda one: f"flow {one['flow']}" if one["flow"] is not None else f"session {one['session']}"},
     ),
     shows("one", "reservations", "reservation"),
@@ -163,13 +163,14 @@ RESERVATION = VerbCommand(
 def _quota(kind: str) -> Callable[[Document], str]:
     def cell(token: Document) -> str:
         one = next(each for each in token["quotas"] if each["quota"] == kind)
-        return f"{one['used']}" if one["limit"] is None else f"{one['used']} of {one['limit']}"
+        used = "?" if one["used"] is None else f"{one['used']:.4g}"
+        return used if one["limit"] is None else f"{used} of {one['limit']:.6g}"
 
     return cell
 
 
 QUOTAS = VerbCommand(
-    "List how many flows, sessions, reservations and n-casts each token has made, and may.",
+    "List how much each token has made and reserved, and may.",
     lists("all", "quotas", "token=name | role", {kind: _quota(kind) for kind in QUOTAS_OF}),
     shows("one", "quotas", "token", "name"),
 )

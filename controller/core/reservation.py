@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+from scipy import sparse
 
 from hyroads.controller.core.rates.minimum import bounded_rate
 from hyroads.controller.core.rates.problem import RateProblem
@@ -81,6 +82,22 @@ def reserve_session(
     )
     new = replace(others, sessions={**remaining, session: SessionLoad(rate_mbps, airtime_per_mbps)})
     return _answer(reservations, new, rate_mbps, found, problem)
+
+
+def least_airtime(problem: RateProblem, flow: str) -> FloatArray | None:
+    """Share of every link's domain, float64[L], per Mb/s of a flow on that path of it which takes least of the domain
+    where it takes most; None: no path of it can be used.
+    """
+    layout = problem.layout
+    if flow not in layout.flow_ids:
+        return None
+    paths = np.flatnonzero(layout.path_flow == layout.flow_ids.index(flow))
+    usable = np.asarray(layout.routing[paths] @ (problem.capacity_mbps <= 0).astype(float)) == 0
+    if not usable.any():
+        return None
+    rows = layout.domains @ sparse.diags(problem.inverse_capacity) @ layout.routing[paths[usable]].T
+    airtime: FloatArray = rows.toarray()
+    return np.asarray(airtime[layout.class_of, int(airtime.max(axis=0).argmin())])
 
 
 def _checked(rate_mbps: float) -> float:

@@ -27,6 +27,7 @@ from hyroads.controller.runtime.faults import wait_until
 from hyroads.controller.runtime.saver import Change
 from hyroads.controller.switches.sessions import SwitchSession
 from hyroads.rest.contract import (
+    OPERATOR,
     ConflictError,
     Document,
     ForbiddenError,
@@ -42,8 +43,8 @@ LOG = logging.getLogger("hyroads.access")
 MAX_RULES = 1024
 CONFIRM_S = 5.0
 DEFAULT_PRIORITY, DEFAULT_ADMIN_PRIORITY = 100, MOST_FOR_APPLICATIONS + 1
-LOCAL = "local"
-"""The owner of what is made where no tokens are configured."""
+_LOCAL = "local"
+"""As 0.3 saved the owner of what was made where no tokens were configured."""
 _PROTECTION = ""
 
 
@@ -90,6 +91,8 @@ class AccessRuleService:
                 continue
             if rule.is_over(self.clock()):
                 continue
+            if not rule.owner or (rule.by_admin and rule.owner == _LOCAL):
+                rule = replace(rule, owner=OPERATOR)
             if rule.id in self._rules or len(self._rules) >= MAX_RULES:
                 problems.append(
                     ConfigError("state file", where, f"expected {MAX_RULES} rules at most, of different ids")
@@ -115,6 +118,11 @@ class AccessRuleService:
     def to_save(self) -> list[Document]:
         """What :meth:`restore` needs."""
         return [{**rule.document(), "meter": self._meters.get(name)} for name, rule in self._rules.items()]
+
+    def owner(self, name: str) -> str | None:
+        """Name of the token that owns a rule; None: there is none of this id."""
+        rule = self._rules.get(name)
+        return None if rule is None else rule.owner
 
     # -- rest.access_rules.AccessRules
 
@@ -146,7 +154,7 @@ class AccessRuleService:
         ends_s = expiry(document, "request", self.clock())
         fields = {"priority": default, **document, "expires_s": ends_s}
         fields.pop("expires_in_s", None)
-        mine = {"owner": who.name or LOCAL, "by_admin": who.role == "admin"}
+        mine = {"owner": who.name or OPERATOR, "by_admin": who.role == "admin"}
         new = parse_rule({**fields, **mine}, "request", self._macs)
         known = self._rules.get(new.id)
         if known is not None:
@@ -163,7 +171,7 @@ class AccessRuleService:
 
     def change(self, name: str, document: Mapping[str, Any], who: Token, *, wait: bool) -> Document:
         """Change rate, priority or end of a rule; errors as of :meth:`make`, and NotFoundError."""
-        old = self._own(name, who)
+        old = self._get(name)
         fields = {**old.document(), **{k: v for k, v in document.items() if k in ("rate_mbps", "priority")}}
         if "expires_s" in document or "expires_in_s" in document:
             fields["expires_s"] = expiry(document, "request", self.clock())
@@ -175,9 +183,9 @@ class AccessRuleService:
         self._confirm(name, wait=wait)
         return self.document(name)
 
-    def remove(self, name: str, who: Token, *, wait: bool) -> None:
-        """End a rule; NotFoundError, ForbiddenError, NotConfirmedError."""
-        self._own(name, who)
+    def remove(self, name: str, *, wait: bool) -> None:
+        """End a rule; NotFoundError, NotConfirmedError."""
+        self._get(name)
         self._change(name, None)
         self.port.events.publish("access_rule.removed", {"id": name, "reason": "asked for"})
         self._confirm(name, wait=wait)
@@ -256,12 +264,6 @@ class AccessRuleService:
 
     def _by_address(self, rule: AccessRule) -> AccessRule:
         return replace(rule, client=self._mac(rule.client), to=self._mac(rule.to))
-
-    def _own(self, name: str, who: Token) -> AccessRule:
-        rule = self._get(name)
-        if who.role != "admin" and rule.owner != who.name:
-            raise ForbiddenError(f"access rule {name!r} is of {rule.owner}")
-        return rule
 
     def _get(self, name: str) -> AccessRule:
         rule = self._rules.get(name)

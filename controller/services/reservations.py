@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import logging
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
@@ -18,10 +18,18 @@ from hyroads.controller.core.checking import id_problem
 from hyroads.controller.core.errors import ConfigError
 from hyroads.controller.core.network import Policy
 from hyroads.controller.core.rates import RateProblem
-from hyroads.controller.core.reservation import Answer, Reservations, SessionLoad, reserve_flow, reserve_session
+from hyroads.controller.core.reservation import (
+    Answer,
+    Reservations,
+    SessionLoad,
+    least_airtime,
+    reserve_flow,
+    reserve_session,
+)
 from hyroads.controller.core.services.sessions import rate
 from hyroads.controller.runtime.faults import wait_until
 from hyroads.controller.services.multicast.sessions import SessionService
+from hyroads.controller.services.owners import ReservedLoad
 from hyroads.controller.services.port import ControllerPort, pending_as_known
 from hyroads.rest.contract import ConflictError, Document, NotConfirmedError, NotFoundError, TooBusyError
 
@@ -78,6 +86,8 @@ class ReservationService:
 
     port: ControllerPort
     sessions: SessionService
+    check_quotas: Callable[[str, ReservedLoad], None] = lambda name, load: None
+    """Whether the owner of a reservation may have it with such a load; QuotaError."""
 
     def __post_init__(self) -> None:
         self._reservations: dict[str, Reservation] = {}
@@ -228,6 +238,7 @@ class ReservationService:
         if not answer.admitted:
             what = f"reservation {new.id!r}"
             raise NotAdmittedError(what, new.rate_mbps, answer.possible_mbps, self._domains(answer.full))
+        self.check_quotas(new.id, self._load(new, self._problem()))
         self._put(new.id, new)
 
     def _put(self, name: str, new: Reservation | None) -> None:
@@ -275,6 +286,25 @@ class ReservationService:
             raise ConflictError(f"flow {flow!r} has no multipath, so nobody paces it: {route.reason}")
         if route.spec.policy.learns or route.spec.policy is Policy.LATENCY:
             raise ConflictError(f"flow {flow!r} has policy {route.spec.policy.value}, which decides its rates")
+
+    def loads(self) -> dict[str, ReservedLoad] | None:
+        """What each reservation takes, by id; None: no rates are planned yet."""
+        if not self.port.settled or self.port.plan is None:
+            return None
+        problem = self._problem() if self._reservations else None
+        return {name: self._load(each, problem) for name, each in self._reservations.items() if problem is not None}
+
+    def _load(self, reservation: Reservation, problem: RateProblem) -> ReservedLoad:
+        """What a reservation takes: a flow the airtime of its cheapest path, a session that of all its trees."""
+        mbps = reservation.rate_mbps
+        nothing = np.zeros(problem.layout.link_count)
+        if reservation.flow is not None:
+            share = least_airtime(problem, reservation.flow)
+            return ReservedLoad(mbps, nothing if share is None else mbps * share)
+        live, media = self.sessions.sessions.get(reservation.session or ""), self.sessions.media
+        if live is None or media is None:
+            return ReservedLoad(mbps, nothing)
+        return ReservedLoad(mbps * len(live.session.trees), mbps * airtime_per_mbps(media, live))
 
     def _loads(self, but: Reservation) -> dict[str, SessionLoad]:
         """What sessions take, by session and source: promised, declared or measured, whichever is most."""

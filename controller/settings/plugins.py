@@ -16,10 +16,12 @@ from hyroads.plugins.policies.placement import POLICY as PLACEMENT
 from hyroads.plugins.policies.placement import Placement
 from hyroads.plugins.sfnet.messages import PORT
 
+from .rest import may_change
+
 MAX_PLUGINS = 64
 BUILT_IN_POLICIES = ("signal", "load", "placement")
 _PLACEMENT_KEYS = ("mode", "gain", "hold_s", "stay_s")
-_KEYS = ("name", "kind", "path", "role", "settings", "memory_mb", "deadline_s", "user")
+_KEYS = ("name", "kind", "path", "role", "may_change", "settings", "memory_mb", "deadline_s", "user")
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,8 @@ class PluginSetting:
     role: str = "application"
     settings: Mapping[str, Any] = field(default_factory=dict)
     bounds: Bounds = field(default_factory=Bounds)
+    may_change: frozenset[str] = frozenset()
+    """Owners whose things it may change over REST, beside its own."""
 
 
 def parse_plugins(place: Place | None, base: Path) -> tuple[PluginSetting, ...]:
@@ -106,6 +110,7 @@ def _plugin(section: Section, name: str, base: Path) -> PluginSetting:
         section["role"].choice(ROLES, "viewer") if "role" in section else "application",
         settings,
         bounds,
+        may_change(section, "application"),
     )
 
 

@@ -8,12 +8,13 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from hyroads.controller.core.checking import Place, Section, integer_of, interface_mac, number_of, path_of
-from hyroads.rest.contract import QUOTAS
+from hyroads.rest.contract import COUNTED, OPERATOR, PLUGIN, QUOTAS, RESERVED_AIRTIME, RESERVED_MBPS
 
 APPLICATION = "application"
 ROLES = ("admin", "slice-owner", APPLICATION, "viewer")
 MIN_TOKEN_LENGTH = 16
 MOST_OF_A_KIND = 1_000_000
+_OF_APPLICATIONS = ("clients", "access_rules", "quotas", "may_change")
 MOST_ACCESS_RULES = 64
 """Of each application, unless its token says otherwise."""
 
@@ -29,8 +30,10 @@ class ApiToken:
     """Of an application: hosts (node id or MAC address) for whose frames it may make access rules."""
     access_rules: int = MOST_ACCESS_RULES
     """Of an application: how many access rules it may have."""
-    quotas: tuple[tuple[str, int], ...] = ()
-    """How many things of a kind it may have."""
+    quotas: tuple[tuple[str, float], ...] = ()
+    """By name: how much it may have."""
+    may_change: frozenset[str] = frozenset()
+    """Of an application: names of the tokens whose things it may change, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +68,8 @@ def token_of(place: Place) -> str | None:
 
 
 def api_tokens(place: Place, roles: Collection[str] = ROLES) -> tuple[ApiToken, ...]:
-    """``name: {token, role, clients, access_rules, quotas}``; the last three where there are applications."""
-    keys = ("token", "role", *(("clients", "access_rules", "quotas") if APPLICATION in roles else ()))
+    """``name: {token, role, clients, access_rules, quotas, may_change}``; the last four are of applications."""
+    keys = ("token", "role", *(_OF_APPLICATIONS if APPLICATION in roles else ()))
     tokens: list[ApiToken] = []
     for name, entry in place.entries():
         section = entry.section(keys, ("token",))
@@ -76,15 +79,36 @@ def api_tokens(place: Place, roles: Collection[str] = ROLES) -> tuple[ApiToken, 
             section["token"].fail("expected a token that no other name has")
         elif token is not None:
             rules = integer_of(section, "access_rules", MOST_ACCESS_RULES, 0, 1024)
-            tokens.append(ApiToken(name, token, role, _clients(section), rules, _quotas(section)))
+            _check_name(entry, name, role)
+            more = (_clients(section), rules, _quotas(section), may_change(section, "admin"))
+            tokens.append(ApiToken(name, token, role, *more))
     return tuple(tokens)
 
 
-def _quotas(section: Section) -> tuple[tuple[str, int], ...]:
+def _check_name(place: Place, name: str, role: str) -> None:
+    """What the operator or a plugin owns is no token's."""
+    if (name == OPERATOR and role != "admin") or name.startswith(PLUGIN):
+        place.fail("expected another name: this one is that of other owners")
+
+
+def _quotas(section: Section) -> tuple[tuple[str, float], ...]:
     if section.values.get("quotas") is None:
         return ()
     part = section["quotas"].section(QUOTAS)
-    return tuple((kind, part[kind].integer(0, 0, MOST_OF_A_KIND)) for kind in QUOTAS if kind in part)
+    counts = [(kind, part[kind].integer(0, 0, MOST_OF_A_KIND)) for kind in COUNTED if kind in part]
+    most = ((RESERVED_MBPS, 1e6), (RESERVED_AIRTIME, 1.0))
+    return (*counts, *((name, part[name].number(0.0, 0.0, high)) for name, high in most if name in part))
+
+
+def may_change(section: Section, usual_role: str) -> frozenset[str]:
+    """Names of the owners whose things an application may change, beside its own; ``usual_role`` is that without a
+    ``role``.
+    """
+    place = section.optional("may_change")
+    names = frozenset(one.identifier() for one in place.items()) if place is not None else frozenset()
+    if names and section.values.get("role", usual_role) != APPLICATION:
+        section["may_change"].fail("only of role application; admins may change everything, and viewers nothing")
+    return names
 
 
 def _clients(section: Section) -> frozenset[str]:

@@ -19,10 +19,11 @@ from hyroads.controller.core.checking import Endpoint
 from hyroads.controller.core.errors import ConfigError
 from hyroads.controller.files.tls import certificate_ends, server_side
 from hyroads.rest import events
-from hyroads.rest.access import Limit, principal
+from hyroads.rest.access import Limit
 from hyroads.rest.api import create_app
 from hyroads.rest.contract import IDENTITY, Token
 from hyroads.rest.metrics import Exposition, RequestTimes, certificates
+from hyroads.rest.owners import principal
 from hyroads.rest.slices import blueprints
 
 from .http import MOST_HEAD, MOST_STREAMS, HttpServer

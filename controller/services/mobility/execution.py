@@ -22,6 +22,7 @@ from hyroads.controller.model.handover import Constrained, Key, Via
 from hyroads.controller.model.plan import MULTIPATH, FlowPlan, PlannedPath
 from hyroads.controller.services.clients.declared import place_document
 from hyroads.controller.services.port import ControllerPort, Publish
+from hyroads.rest.contract import OPERATOR
 
 Document = dict[str, Any]
 
@@ -270,6 +271,8 @@ class HandoverRun:
     over_s: float | None = None
     steps: list[tuple[str, float]] = field(default_factory=list)
     asked_of_client: set[tuple[str, Place]] = field(default_factory=set)
+    owner: str = OPERATOR
+    """Name of the token that began it."""
 
     def __post_init__(self) -> None:
         self.steps.append((self.handover.phase.value, 0.0))
@@ -333,6 +336,7 @@ class HandoverRun:
         name, at_s = self.manager.name, self.asked_at_s
         return {
             **idle_document(request.id, request.client, request.new, name, at_s, request.flows),
+            "owner": self.owner,
             "from": place_document(request.old),
             "phase": self.handover.phase.value,
             "reason": self.handover.reason,
@@ -354,6 +358,7 @@ def idle_document(  # noqa: PLR0917 - the fields of a handover that takes no ste
     """A handover that waits for another, or needs no steps."""
     return {
         "id": name,
+        "owner": OPERATOR,
         "client": client,
         "from": None,
         "to": place_document(to),

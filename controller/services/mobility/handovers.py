@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 from itertools import chain
 from typing import Any
 
@@ -22,7 +22,7 @@ from hyroads.controller.core.services.mobility import Associated, Left, Phase, R
 from hyroads.controller.model.handover import Key
 from hyroads.controller.runtime.faults import wait_until
 from hyroads.controller.services.clients.declared import place_document
-from hyroads.rest.contract import ConflictError, NotFoundError, TooBusyError
+from hyroads.rest.contract import OPERATOR, ConflictError, NotFoundError, TooBusyError
 
 from . import plain as plain_handovers
 from .execution import MAX_STEPS, Document, HandoverRun, MobilityService, PathExecutor, idle_document, multipath_plan
@@ -116,12 +116,24 @@ class HandoverService(MobilityService[HandoverRun]):
         if len(self._history) > MAX_HISTORY:
             self._unconfirmed.discard(self._history.popitem(last=False)[0])
 
-    def request(self, body: Mapping[str, Any], *, wait_s: float = 0.0) -> Document:
+    def owner(self, handover: str) -> str | None:
+        """Name of the token that began a handover; None: there is none of this id."""
+        over = self._history.get(handover)
+        known = {run.id: run.owner for run in self._active.values()}
+        known |= {asked.id: asked.owner for asked in self._waiting.values()}
+        return over["owner"] if over else known.get(handover)
+
+    def of_client(self, client: str) -> list[str]:
+        """Ids of the handovers of a client that are not over."""
+        run, asked = self._active.get(client), self._waiting.get(client)
+        return [*([run.id] if run is not None else []), *([asked.id] if asked is not None else [])]
+
+    def request(self, body: Mapping[str, Any], *, owner: str = OPERATOR, wait_s: float = 0.0) -> Document:
         """Move a client; ConfigError, ConflictError. Waits until its flows have moved or it failed."""
         if body["to"] is None and not self.plain.places(body["client"]):
-            name = self._release(body["client"])
+            name = self._release(body["client"], owner)
         else:
-            name = self._queued(self._asked(body))
+            name = self._queued(replace(self._asked(body), owner=owner))
         self.advance()
         wait_until(lambda: self._is_answered(name), wait_s, self.clock, self.port.progress)
         return self.document(name)
@@ -154,7 +166,7 @@ class HandoverService(MobilityService[HandoverRun]):
         wait_until(lambda: self._is_answered(handover), wait_s, self.clock, self.port.progress)
         return self.document(handover)
 
-    def _release(self, client: str) -> str:
+    def _release(self, client: str, owner: str) -> str:
         """A client's flows use all its places again: paths come and go without loss anyway. The id of that."""
         if client in self._active:
             raise ConflictError(f"{client} is being handed over")
@@ -166,6 +178,7 @@ class HandoverService(MobilityService[HandoverRun]):
         self.port.constrain(dict.fromkeys(places))
         document = {
             **idle_document(new_id(), client, None, HARD, self.wall_clock()),
+            "owner": owner,
             "from": place_document(old),
             "phase": Phase.DONE.value,
             "over": True,
@@ -185,6 +198,7 @@ class HandoverService(MobilityService[HandoverRun]):
     def _begin(self, asked: CheckedRequest) -> None:
         is_plain = bool(self.plain.places(asked.client))
         run = plain_handovers.handover_run_of(self.plain, asked) if is_plain else self._handover_run(asked)
+        run.owner = asked.owner
         self._active[asked.client] = run
         self.counters["begun"] += 1
         self.publish("handover.begun", run.document())
@@ -333,7 +347,8 @@ class HandoverService(MobilityService[HandoverRun]):
 
     def _waiting_document(self, asked: CheckedRequest) -> Document:
         manager = self.managers.selection.name(asked=asked.manager, client=asked.client)
-        return idle_document(asked.id, asked.client, asked.to, manager, asked.asked_at_s, asked.flows or ())
+        idle = idle_document(asked.id, asked.client, asked.to, manager, asked.asked_at_s, asked.flows or ())
+        return {**idle, "owner": asked.owner}
 
 
 def _never(reason: str) -> Document:

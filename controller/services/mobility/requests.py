@@ -14,6 +14,7 @@ from hyroads.controller.model.handover import Constrained, first_place, last_pla
 from hyroads.controller.services.port import ControllerPort
 from hyroads.plugins.kinds import Selection
 from hyroads.plugins.mobility import bicast, hard, hoolock, vertical
+from hyroads.rest.contract import OPERATOR
 
 from .execution import multipath_plan
 
@@ -54,6 +55,8 @@ class CheckedRequest:
     id: str
     asked_s: float
     asked_at_s: float
+    owner: str = OPERATOR
+    """Name of the token that began it."""
 
 
 def checked_request(

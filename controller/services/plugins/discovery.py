@@ -77,7 +77,8 @@ def _configured(
     problem = root_problem(setting.bounds.user)
     if problem:
         raise ConfigError(document, f"{where}.user", problem)
-    return replace(found, role=setting.role, starts=True, settings=setting.settings, bounds=setting.bounds)
+    rights = replace(found, role=setting.role, may_change=setting.may_change)
+    return replace(rights, starts=True, settings=setting.settings, bounds=setting.bounds)
 
 
 def root_problem(user: str | None) -> str | None:

@@ -19,7 +19,7 @@ from hyroads.plugins.host import Limits
 from hyroads.plugins.kinds import DiscoveredPlugin, Kind
 from hyroads.plugins.policies import placement as placement_policy
 from hyroads.plugins.policies.placement import Placement
-from hyroads.rest.contract import ConflictError, Document, NotConfirmedError, NotFoundError, Token
+from hyroads.rest.contract import PLUGIN, ConflictError, Document, NotConfirmedError, NotFoundError, Token
 
 from .discovery import BUILT_IN, POLICIES, root_problem
 from .managers import ForeignManager
@@ -160,7 +160,7 @@ class PluginService:
     # -- what plugins ask for
 
     def _answer(self, found: DiscoveredPlugin) -> Callable[[str, Message], bytes]:
-        who = Token(f"plugin {found.name}", "", found.role)
+        who = Token(f"{PLUGIN}{found.name}", "", found.role, may_change=found.may_change)
 
         def answer(do: str, arguments: Message) -> bytes:
             try:

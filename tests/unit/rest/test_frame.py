@@ -166,6 +166,22 @@ def test_the_store_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert web.post({**FLOW, "id": "g"}, key="g").status_code == 200
 
 
+def test_keys_of_one_token_do_not_evict_those_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In number and in bytes."""
+    monkeypatch.setattr(operations, "MAX_REPLIES", 40)
+    monkeypatch.setattr(operations, "MAX_REPLIES_BYTES", 4000)
+    tokens = [Token(name, f"{name}-0123456789abcdef", "admin") for name in ("one", "two")]
+    web = Web(*tokens)
+    one, two = ({"Authorization": f"Bearer {token.token}"} for token in tokens)
+    assert web.post(key="mine", **one).status_code == 201
+    for number in range(50):
+        assert web.post({**FLOW, "id": f"f{number}"}, key=f"k{number}", **two).status_code == 201
+    again = web.post(key="mine", **one)
+    assert again.status_code == 201 and again.headers["Idempotent-Replayed"] == "true" and web.flows.declared == 51
+    # The oldest of the token that sent too many are forgotten.
+    assert web.post({**FLOW, "id": "f0"}, key="k0", **two).status_code == 200
+
+
 # -- operations
 
 

@@ -26,6 +26,7 @@ from hyroads.controller.ofp.match import Match
 from hyroads.controller.ofp.pipeline import Priority, Table
 from hyroads.controller.ofp.rule import Rule
 from hyroads.controller.services.access_rules import AccessRuleService
+from hyroads.controller.services.owners import Kind, OwnerService
 from hyroads.controller.switches.access_layer import ANSWER_WITHIN_S, RETRY_REFUSED_S, AccessLayer
 from hyroads.rest import access_rules
 from hyroads.rest.api import create_app
@@ -128,7 +129,10 @@ class World:
         )
         self.port = port
         self.service = self.started()
-        self.web = create_app(None, [ADMIN, APP, OTHER], resources=[access_rules.blueprint(self.service)]).test_client()
+        service = self.service
+        owners = OwnerService([], {"access_rules": Kind(lambda name: service.owner(name) is not None, service.owner)})
+        resources = [access_rules.blueprint(self.service)]
+        self.web = create_app(None, [ADMIN, APP, OTHER], resources=resources, owners=owners).test_client()
 
     def started(self, *tokens: Token, guarded: bool = True) -> AccessRuleService:
         return AccessRuleService(
@@ -485,4 +489,4 @@ def test_rule_waits_for_switch_that_has_not_connected_since_the_start(world: Wor
         service.make({"id": "r", "action": "deny"}, ADMIN, wait=True)
     assert service.document("r")["state"] == "activating" and service.pending("r") == ["switch b"]
     with pytest.raises(NotConfirmedError):
-        service.remove("r", ADMIN, wait=True)
+        service.remove("r", wait=True)
