@@ -39,6 +39,7 @@ from hyroads.controller.settings.controller import load
 from hyroads.controller.switches.sessions import SwitchSession
 from hyroads.rest import access_rules, clients, handovers, multihomed, ncasts, plugins, quotas, reservations, sessions
 from hyroads.rest.api import create_app
+from hyroads.rest.contract import IDENTITY, Token
 
 NETWORK = """
 name: two-aps
@@ -210,12 +211,13 @@ def application() -> Flask:
         (multihomed, "multihomed"),
         (ncasts, "ncasts"),
         (plugins, "plugins"),
-        (quotas, "quotas"),
+        (quotas, "owners"),
         (reservations, "reservations"),
         (sessions, "sessions"),
     ]
     service: Any = Current("service")
-    return create_app(service, resources=[module.blueprint(Current(part)) for module, part in parts])
+    owners: Any = Current("owners")
+    return create_app(service, resources=[module.blueprint(Current(part)) for module, part in parts], owners=owners)
 
 
 class AnsweringLoop:
@@ -389,10 +391,14 @@ class AnsweringLoop:
 
     # -- REST
 
-    def ask(self, method: str, path: str, body: object = None) -> tuple[int, Mapping[str, Any]]:
-        """Status and document of a request."""
+    def ask(
+        self, method: str, path: str, body: object = None, who: Token | None = None
+    ) -> tuple[int, Mapping[str, Any]]:
+        """Status and document of a request; ``who`` sends it, else a program without a token."""
         Current.loop = self
-        answer = application().test_client().open(f"/api/v1{path}", method=method, json=body)
+        sender = {} if who is None else {IDENTITY: who}
+        web = application().test_client()
+        answer = web.open(f"/api/v1{path}", method=method, json=body, environ_overrides=sender)
         return answer.status_code, answer.get_json(silent=True) or {}
 
     def waiting(self) -> set[str]:

@@ -10,7 +10,7 @@ from flask import Flask
 
 from hyroads import rest
 from hyroads.rest.api import create_app
-from hyroads.rest.contract import Token
+from hyroads.rest.contract import Owners, Token
 
 OF_EVERY_APPLICATION = ("flows", "network", "operations")
 
@@ -29,7 +29,7 @@ class Untouched:
         return reach
 
 
-def application(*tokens: Token) -> Flask:
+def application(*tokens: Token, owners: Owners | None = None) -> Flask:
     """All resources that there are, of controller and slicer."""
     part: Any = Untouched()
     resources: list[Any] = []
@@ -38,4 +38,4 @@ def application(*tokens: Token) -> Flask:
         if found.name not in OF_EVERY_APPLICATION and hasattr(module, "blueprint"):
             resources.append(module.blueprint(part))
         resources += module.blueprints(part) if hasattr(module, "blueprints") else []
-    return create_app(part, tokens, resources=resources)
+    return create_app(part, tokens, resources=resources, owners=owners)
