@@ -195,9 +195,9 @@ not over, one of kind ``clients``.
 class Owners(Protocol):
     """Knows whose each thing is, and how many each token has."""
 
-    def claim(self, thing: Thing, who: Token) -> AbstractContextManager[None]:
-        """While something is made; QuotaError if ``who`` has as many already, ConflictError if another token is making
-        it, too.
+    def claim(self, thing: Thing, who: Token) -> AbstractContextManager[bool]:
+        """While something is made: whether it is new; QuotaError if ``who`` has as many already, ConflictError if
+        another token is making it, too.
         """
 
     def check(self, thing: Thing, who: Token) -> None:

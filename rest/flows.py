@@ -110,9 +110,9 @@ def blueprint(service: Service) -> Resource:
         flow, address = document["id"], found.address(document["id"])
 
         def declare() -> Response:
-            # Flows of one group share one utility: whoever joins it changes the rates of the rest.
-            check([("groups", body["group"])] if "group" in body else ())
-            with claimed("flows", flow):
+            with claimed("flows", flow) as is_new:
+                # Flows of one group share one utility: one that joins changes the rates of the rest.
+                check([("groups", body["group"])] if is_new and "group" in body else ())
                 declared, new = service.declare_flow(document, wait=query["wait"])
             return reply(found.shown(declared), 201 if new else 200, location=address)
 

@@ -32,10 +32,10 @@ def _owners() -> Owners | None:
     return found
 
 
-def claimed(kind: str, name: str) -> AbstractContextManager[None]:
-    """While a thing is made for who asks; QuotaError, ConflictError."""
+def claimed(kind: str, name: str) -> AbstractContextManager[bool]:
+    """While a thing is made for who asks: whether there is none of that name yet; QuotaError, ConflictError."""
     owners = _owners()
-    return nullcontext() if owners is None else owners.claim((kind, name), principal())
+    return nullcontext(True) if owners is None else owners.claim((kind, name), principal())
 
 
 def check(things: Iterable[Thing]) -> None:

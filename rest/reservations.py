@@ -95,9 +95,10 @@ def blueprint(service: Reservations) -> Resource:
         name, address = body["id"], found.address(body["id"])
 
         def make() -> Response:
-            with claimed("reservations", name):
+            with claimed("reservations", name) as is_new:
                 # One that is for a thing keeps its owner from reserving another rate for it.
-                check((f"{kind}s", body[kind]) for kind in ("flow", "session") if body.get(kind) is not None)
+                named = [(f"{kind}s", body[kind]) for kind in ("flow", "session") if body.get(kind) is not None]
+                check(named if is_new else ())
                 document, new = service.reserve(body, wait=query["wait"])
             return reply(found.shown(document), 201 if new else 200, location=address)
 

@@ -77,11 +77,11 @@ class OwnerService:
     # -- rest.contract.Owners
 
     @contextmanager
-    def claim(self, thing: Thing, who: Token) -> Iterator[None]:
-        """While something is made, unless it is there already; QuotaError, ConflictError."""
+    def claim(self, thing: Thing, who: Token) -> Iterator[bool]:
+        """While something is made; yields False if it is there already. QuotaError, ConflictError."""
         kind, name = thing
         if self.kinds[kind].exists(name):
-            yield
+            yield False
             return
         if not self._claims[thing]:
             self._check_count(kind, who)
@@ -93,7 +93,7 @@ class OwnerService:
             raise ConflictError(f"another token is making {name[:64]!r}")
         self._claims[thing] += 1
         try:
-            yield
+            yield True
         finally:
             self._claims[thing] -= 1
             if not self._claims[thing]:
