@@ -16,7 +16,7 @@ from .schemas import ProblemSchema, Strict, about, required
 MAX_VERSION = 2**53 - 1
 COLUMNS: Mapping[str, list[str]] = {
     "links": ["up", "capacity_mbps", "rate_mbps", "busy_percent", "planned_mbps", "planned_busy_percent", "source"],
-    "flows": ["mode", "wanted_mbps", "planned_mbps", "delivered_mbps", "lost_frames_per_s", "group"],
+    "flows": ["mode", "wanted_mbps", "planned_mbps", "delivered_mbps", "lost_frames_per_s", "group", "owner"],
     "paths": ["links", "planned_mbps", "sent_mbps", "delivered_mbps", "lost_percent", "delay_ms"],
     "slices": ["planned_busy_percent", "share_percent", "held", "busy_percent"],
 }

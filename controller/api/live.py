@@ -18,6 +18,7 @@ from hyroads.controller.model.live_document import LiveLog
 from hyroads.controller.model.plan import MULTIPATH, FlowPlan, Plan, PlannedPath
 from hyroads.controller.model.state import Origin
 from hyroads.controller.runtime.event_loop import EventLoop
+from hyroads.rest.contract import OPERATOR
 from hyroads.rest.live import COLUMNS, SOURCES, LiveText, text_of
 
 from .network import slices_document
@@ -34,7 +35,7 @@ _BUSY_FROM = {busy: SOURCES.index((SOURCES[0][0], busy)) for _, busy in SOURCES}
 
 @dataclass(eq=False)
 class LiveDocument:
-    """One per controller. ``places`` tells where clients' interfaces are, by client.
+    """One per controller. ``places`` tells where clients' interfaces are, by client, ``owner`` whose a flow is.
 
     Each row is kept as text: what did not change is neither written nor compared place by place.
     """
@@ -42,6 +43,7 @@ class LiveDocument:
     event_loop: EventLoop
     traffic: TrafficMeter
     places: Callable[[], Mapping[str, Mapping[str, Sequence[str] | None]]] = dict
+    owner: Callable[[str], str] = lambda flow: OPERATOR
 
     def __post_init__(self) -> None:
         # Later controllers' events have higher numbers; so have their versions.
@@ -105,7 +107,7 @@ class LiveDocument:
         is_shaped = planned.mode == MULTIPATH and wanted_mbps < float("inf")
         rates = (wanted_mbps if is_shaped else None, planned.rate_mbps, of.delivered_mbps, of.lost_frames_per_s)
         group = "null" if planned.spec.group is None else _name(planned.spec.group)
-        return f'{_name(flow)}:["{planned.mode}",{",".join(map(_short, rates))},{group}]'
+        return f'{_name(flow)}:["{planned.mode}",{",".join(map(_short, rates))},{group},{_name(self.owner(flow))}]'
 
     def _path(self, flow: str, path: PlannedPath, now_s: float) -> str:
         of = self.traffic.path_reading((flow, path.id), now_s)

@@ -335,7 +335,11 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
         settings = self.settings
         ends = certificate_ends(settings.tls_places)
         self.event_loop.collectors += [partial(certificates, ends), partial(refused_changes, self.event_loop.counters)]
-        shown = LiveDocument(self.event_loop, self.telemetry.traffic, self.services.directory.places)
+        owners = self.services.owners
+        places = self.services.directory.places
+        shown = LiveDocument(
+            self.event_loop, self.telemetry.traffic, places, lambda flow: owners.owner(("flows", flow))
+        )
         service = ControllerService(
             self.event_loop,
             Path(self.settings.network).name,
@@ -367,7 +371,7 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
             requests=service.requests,
             replies=self.standby,
             saved=(lambda: None) if self.standby is None else self.event_loop.saver.wait_all,
-            owners=self.services.owners,
+            owners=owners,
             elsewhere=(lambda: None) if self.standby is None else partial(ha.elsewhere, self.standby),
         )
         self._access: Access = web.extensions[access.EXTENSION]

@@ -179,7 +179,7 @@ class NetworkPage:
         if flow is not None and flow not in state.live["flows"]:
             flow = self.flow = None
         rows = [] if flow is None else network_view.path_rows(state, flow)
-        set_text(self._flow_title, "" if flow is None else f"Flow {flow}")
+        set_text(self._flow_title, network_view.flow_title(state, flow))
         self._paths.show([[row[name] for name in ("path", "delivered", "planned", "lost", "delay")] for row in rows])
         self._light("flow", frozenset() if flow is None else network_view.flow_links(state, flow))
 

@@ -78,11 +78,11 @@ SESSIONS = _page(
     "Sessions",
     Part(
         "Multicast sessions",
-        ("session", "group", "participants", "rate", "state", "why"),
+        ("session", "owner", "group", "participants", "rate", "state", "why"),
         tables.session_rows,
         "No sessions.",
     ),
-    Part("Reservations", ("id", "of", "rate", "state", "why"), tables.reservation_rows, "No reservations."),
+    Part("Reservations", ("id", "owner", "for", "rate", "state", "why"), tables.reservation_rows, "No reservations."),
     wants=("/sessions", "/reservations"),
 )
 EVENTS = Page("/events", "Events", _build_events)

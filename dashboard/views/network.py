@@ -215,6 +215,14 @@ def flow_rows(state: NetworkState) -> list[dict[str, Any]]:
     ]
 
 
+def flow_title(state: NetworkState, flow: str | None) -> str:
+    """Flow and owner, as far as the controller names one; empty without a flow."""
+    if flow is None:
+        return ""
+    at, row = state.columns.get("flows", {}).get("owner"), state.live["flows"].get(flow)
+    return f"Flow {flow}" if at is None or row is None else f"Flow {flow}, owner {row[at]}"
+
+
 def path_rows(state: NetworkState, flow: str) -> list[dict[str, str]]:
     """The paths of a flow with what they carry."""
     return [

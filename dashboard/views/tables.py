@@ -58,10 +58,11 @@ def port_rows(state: NetworkState) -> Rows:
 
 
 def session_rows(state: NetworkState) -> Rows:
-    """Multicast sessions: id, group, participants, rate, state."""
+    """Multicast sessions: id, owner, group, participants, rate, state."""
     return [
         [
             str(one.get("id")),
+            str(one.get("owner", "")),
             str(one.get("group", "")),
             ", ".join(map(_participant, one.get("participants") or [])),
             figure(_number(one.get("rate_mbps")), "Mb/s"),
@@ -73,10 +74,11 @@ def session_rows(state: NetworkState) -> Rows:
 
 
 def reservation_rows(state: NetworkState) -> Rows:
-    """Reservations: what for, promised rate, state."""
+    """Reservations: id, owner, what for, promised rate, state."""
     return [
         [
             str(one.get("id")),
+            str(one.get("owner", "")),
             str(one.get("flow") or one.get("session") or ""),
             figure(_number(one.get("rate_mbps")), "Mb/s"),
             str(one.get("state") or ""),

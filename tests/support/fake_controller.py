@@ -122,7 +122,7 @@ class FakeController:
 
     def flow(self, flow: str, paths: list[list[str]], mbps: float) -> None:
         """A flow with equal paths."""
-        self.rows["flows"][flow] = ["multipath", None, mbps * len(paths), mbps * len(paths), 0, None]
+        self.rows["flows"][flow] = ["multipath", None, mbps * len(paths), mbps * len(paths), 0, None, "video"]
         for number, links in enumerate(paths, start=1):
             self.rows["paths"][f"{flow}/{number}"] = [links, mbps, mbps, mbps, 0, 2.5]
 

@@ -178,3 +178,18 @@ def test_state_of_controller_is_well_only_without_faults_and_recent_misses() -> 
     assert state(ok=True) == "all is well"
     assert state(ok=True, missed_recently=21) == "21 slots missed in the last 5 min"
     assert state(ok=False, missed_recently=21) == "something is missing"
+
+
+def test_owner_is_shown_of_flows_sessions_and_reservations() -> None:
+    found = Seen()
+    found.fake.flow("f1", [["ab-plc", "bc-wifi"]], 8.0)
+    found.look()
+    state = found.state
+    assert network.flow_title(state, "f1") == "Flow f1, owner video"
+    assert network.flow_title(state, None) == "" and network.flow_title(state, "gone") == "Flow gone"
+    session = {"id": "talk", "owner": "video", "group": "239.1.1.1", "participants": [], "state": "active"}
+    reservation = {"id": "r", "owner": "video", "flow": "f1", "rate_mbps": 2.0, "state": "kept"}
+    state.documents["/sessions"] = {"sessions": [session]}
+    state.documents["/reservations"] = {"reservations": [reservation]}
+    assert tables.session_rows(state)[0][:2] == ["talk", "video"]
+    assert tables.reservation_rows(state)[0][:3] == ["r", "video", "f1"]
