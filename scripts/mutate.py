@@ -207,8 +207,15 @@ def _annotations(tree: ast.Module) -> set[int]:
         roots += getattr(node, "decorator_list", [])
     # Names of types, such as Key = tuple[str, str | None].
     assigned = [each.value for each in tree.body if isinstance(each, ast.Assign)]
-    roots += [value for value in assigned if isinstance(value, ast.Subscript)]
+    roots += [value for value in assigned if isinstance(value, ast.Subscript) or _is_union(value)]
     return {id(inner) for root in roots for inner in ast.walk(root)}
+
+
+def _is_union(value: ast.expr) -> bool:
+    """Whether it joins names of types; those of numbers are in capitals."""
+    if isinstance(value, ast.BinOp) and isinstance(value.op, ast.BitOr):
+        return _is_union(value.left) and _is_union(value.right)
+    return isinstance(value, ast.Name) and not value.id.isupper()
 
 
 def _of_values(node: ast.AST) -> Iterator[Change]:

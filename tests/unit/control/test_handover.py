@@ -231,3 +231,25 @@ def test_flow_is_constrained_as_both_ends_say(first, second):
 )  # fmt: skip
 def test_change_is_under_way_by_each_of_its_signs(known, carry, copies, waits, moves):
     assert Constrained(known, carry, copies, waits, 1.0).is_moving is moves
+
+
+paths_of_copies = st.lists(st.sampled_from([BY_A, BY_B, BY_P]), unique=True, min_size=1)
+
+
+@given(paths=paths_of_copies, wanted=paths_of_copies, branching=st.booleans())
+def test_legs_of_copies_lead_along_each_path_once(paths, wanted, branching):
+    """Whatever else is live, and in whatever order: put together, the legs to each end are one of the paths."""
+    ends = Ends(target=Constrained(tuple(wanted), tuple(wanted), copies=True))
+    use = Use.of(NETWORK, paths, ends, lambda node: branching)
+    carry = [i for i, path in enumerate(paths) if path in wanted] or list(range(len(paths)))
+
+    def ways(leg, before=()):
+        way = before + paths[leg.path][leg.start : leg.end]
+        return [way] if not leg.onward else [each for onward in leg.onward for each in ways(onward, way)]
+
+    is_shared = branching and {BY_B, BY_P} <= {paths[i] for i in carry}
+    assert bool(use.legs) is is_shared
+    found = [way for leg in use.legs for way in ways(leg)]
+    assert sorted(found) == (sorted(paths[i] for i in carry) if is_shared else [])
+    sent = [link for i in carry for link in separate_links(use, paths)[i]]
+    assert len(set(sent)) == len(sent) if branching else sent == [link for i in carry for link in paths[i]]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
@@ -203,3 +205,62 @@ def test_a_controller_that_has_just_begun_tells_no_old_flow_again_and_says_what_
     late.lead(2, {"old": old})
     assert kinds(late.since(0)) == ["link.down"] and late.to_save() == ()
     assert last + 1 < late.first
+
+
+def test_events_that_wait_for_a_state_are_told_also_if_it_is_not_saved() -> None:
+    first, second = logs(2, Clock())
+    first.publish("flow.declared", flow_document(FlowSpec("f", "a", "b")))
+    (event,) = first.to_save()
+    first.publish("link.down", {"link": "ab"})
+    assert kinds(second.since(0)) == []
+    first.not_saved()
+    assert kinds(first.since(0)) == kinds(second.since(0)) == ["link.down"]
+    assert second.last > event.id
+
+
+def test_following_twice_is_following_once() -> None:
+    clock = Clock()
+    _, second = logs(2, clock)
+    second.publish("link.down", {"link": "ab"})
+    second.follow()
+    second.lead(2)
+    assert kinds(second.since(0)) == ["link.down"]
+
+
+def test_leader_without_word_of_saved_flows_takes_none_for_removed() -> None:
+    first, second = logs(2, Clock())
+    first.publish("flow.declared", flow_document(FlowSpec("f", "a", "b")))
+    first.to_save()
+    first.saved()
+    assert not second.lead(2) and second.to_save() == ()
+
+
+KINDS = ["link.down", "link.up", "switch.down", "agent.up", "fault", "flow.moved"]
+seen = st.lists(st.tuples(st.sampled_from(KINDS), st.sampled_from("ab"), st.booleans(), st.integers(0, 4)), max_size=20)
+
+
+@given(seen)
+def test_next_leader_tells_each_event_of_devices_of_the_last_seconds_that_is_missing(
+    row: list[tuple[str, str, bool, int]],
+) -> None:
+    """All see all; the leader tells some of it before it ends."""
+    clock = Clock()
+    first, second = logs(2, clock)
+    happened: list[tuple[float, str, str]] = []
+    for kind, name, is_told, pause_s in row:
+        clock.now_s += pause_s
+        second.publish(kind, {"link": name})
+        happened.append((clock.now_s, kind, name))
+        if is_told:
+            first.publish(kind, {"link": name})
+    before = [(event.kind, event.document["link"]) for event in second.since(0)]
+    recent = [(kind, name) for event in first.all() for kind, name in [(event.kind, event.document["link"])]
+              if event.time_s >= clock.now_s - 6.0]  # fmt: skip
+    expected, told = list[tuple[str, str]](), Counter(recent)
+    for at_s, kind, name in happened:
+        if told[kind, name]:
+            told[kind, name] -= 1
+        elif at_s >= clock.now_s - 3.0 and kind.partition(".")[0] in ("switch", "agent", "link"):
+            expected.append((kind, name))
+    second.lead(2)
+    assert [(event.kind, event.document["link"]) for event in second.since(0)] == before + expected
