@@ -1,0 +1,166 @@
+"""Flow-mods of random parts, valid and not, against a reference that puts the switch's message together from the parts.
+
+All packets at the ports are the slice's, so that nothing is refused because a packet would leave the slice.
+"""
+
+from __future__ import annotations
+
+import random
+import struct
+
+import pytest
+from swarm import swarm
+
+from hyroads.controller.ofp import match as act
+from hyroads.controller.ofp import wire
+from hyroads.slices.core import classifier
+from hyroads.slices.core.allocation import Block
+from hyroads.slices.core.classifier import ClassifierEntry
+from hyroads.slices.core.errors import Refused
+from hyroads.slices.core.match import ALL, of_fields
+from hyroads.slices.proxy.flow_mod import NO_SUCH_GROUP, translate
+from hyroads.slices.proxy.guest_view import GuestView, IdMap, NumberPool
+from hyroads.slices.proxy.region import Regions
+
+MINE, COUNT, FIRST = Block(2, 10, 4), 4, 10
+ANY, FLOOD, ALL_PORTS, CONTROLLER = 0xFFFF_FFFF, 0xFFFF_FFFB, 0xFFFF_FFFC, 0xFFFF_FFFD
+FLOOD_GROUP = 0xFF00_0000 - 0x2_0000 + 2 * 2
+GROUPS, METERS = {7: 30, 9: 31}, {700: 50}
+BELOW_SLICE = (1 << 48) - 1
+Error = tuple[int, int]
+Part = tuple[bytes, bytes, set[Error]]
+"""What the guest sends, what the switch shall get, and with which errors it may be refused."""
+
+
+def guest() -> GuestView:
+    view = GuestView(
+        MINE,
+        frozenset({1, 2, 3}),
+        Regions([ClassifierEntry(9, ALL, MINE)]),
+        IdMap(NumberPool(1, 99), 9),
+        IdMap(NumberPool(1, 99), 9),
+    )
+    for numbers, ids in ((GROUPS, view.groups), (METERS, view.meters)):
+        for number, real in numbers.items():
+            ids.put(number, real)
+    return view
+
+
+def encoded(fields: dict[str, object]) -> bytes:
+    return wire.match_struct(classifier.encode(of_fields(fields)))  # type: ignore[arg-type]
+
+
+def match_part(rng: random.Random) -> Part:
+    port, metadata = rng.choice([None, 1, 2, 3, 0, 4]), rng.choice([None, 0, 1, BELOW_SLICE, 1 << 48, 3 << 62])
+    mask = rng.choice([(1 << 64) - 1, (1 << 64) - 1, 0xFF, BELOW_SLICE, 0xFF | 1 << 48, 1 << 63 | 1])
+    fields: dict[str, object] = {"eth_dst": 5} if rng.random() < 0.5 else {}
+    fields |= {} if port is None else {"in_port": port}
+    errors: set[Error] = set() if port in (None, 1, 2, 3) else {(4, 7)}
+    sent = dict(fields)
+    if metadata is not None:
+        value = metadata & mask
+        fields["metadata"] = value, mask
+        is_whole = mask >> 48
+        sent["metadata"] = (value | (2 << 48 if is_whole else 0), mask | (0xFFFF << 48 if is_whole else 0))
+        errors |= {(4, 7)} if value >> 48 else set()
+    theirs, ours = (encoded(fields), b"" if errors else encoded(sent))
+    return theirs, ours, errors
+
+
+def actions_of(rng: random.Random) -> Part:
+    theirs, ours, errors = b"", b"", set[Error]()
+    for _ in range(rng.randrange(3)):
+        kind = rng.choice(["output", "output", "group"])
+        if kind == "output":
+            port = rng.choice([1, 2, 3, FLOOD, ALL_PORTS, CONTROLLER, 0, 4, 0xFFFF_FFFE])
+            plain = wire.actions((act.Output(port),))
+            group = FLOOD_GROUP + (port == ALL_PORTS)
+            ours += struct.pack("!HHI", 22, 8, group) if port in (FLOOD, ALL_PORTS) else plain
+            errors |= set() if port in (1, 2, 3, FLOOD, ALL_PORTS, CONTROLLER) else {(2, 4)}
+            theirs += plain
+        else:
+            group = rng.choice([7, 9, 8, 30])
+            theirs += struct.pack("!HHI", 22, 8, group)
+            ours += struct.pack("!HHI", 22, 8, GROUPS.get(group, 0))
+            errors |= set() if group in GROUPS else {(2, 9)}
+    return theirs, ours, errors
+
+
+def applied(kind: int, actions: bytes) -> bytes:
+    return struct.pack("!HH4x", kind, 8 + len(actions)) + actions
+
+
+def instruction(rng: random.Random, kind: int, table: int) -> Part:
+    if kind == 1:
+        to = rng.choice([0, 1, 2, 3, 4, 9])
+        head = "!HHB3x"
+        parts = (struct.pack(head, 1, 8, to), struct.pack(head, 1, 8, FIRST + to))
+        return *parts, set() if table < to < COUNT else {(3, 2)}
+    if kind == 2:
+        value, mask = (rng.choice([0, 5, BELOW_SLICE, 1 << 48, (1 << 64) - 1]) for _ in range(2))
+        parts = (
+            struct.pack("!HH4xQQ", 2, 24, value, mask),
+            struct.pack("!HH4xQQ", 2, 24, value & BELOW_SLICE, mask & BELOW_SLICE),
+        )
+        return *parts, {(3, 3)} if (value & mask) >> 48 else set()
+    if kind in (3, 4):
+        theirs, ours, errors = actions_of(rng)
+        parts = (applied(kind, theirs), applied(kind, ours))
+        return *parts, errors
+    if kind == 5:
+        return struct.pack("!HH4x", 5, 8), struct.pack("!HH4x", 5, 8), set()
+    meter = rng.choice([700, 700, 701, 50])
+    parts = (struct.pack("!HHI", 6, 8, meter), struct.pack("!HHI", 6, 8, METERS.get(meter, 0)))
+    return *parts, set() if meter in METERS else {(5, 0)}
+
+
+def instructions_part(rng: random.Random, table: int) -> Part:
+    kinds = [rng.randrange(1, 7) for _ in range(rng.randrange(4))]
+    found = [instruction(rng, kind, table) for kind in kinds]
+    errors: set[Error] = set().union(*(part[2] for part in found)) if found else set()
+    errors |= {(3, 1)} if len(set(kinds)) < len(kinds) else set()
+    return b"".join(part[0] for part in found), b"".join(part[1] for part in found), errors
+
+
+def play(seed: int, row: list[int]) -> None:
+    for choice in row:
+        rng = random.Random(choice)
+        command, table = rng.choice([0, 1, 2, 0, 3, 4, 5]), rng.choice([0, 1, 3, 0, 4, 0xFF])
+        flags = rng.choice([0, 1, 0x1F, 0, 0x20, 0x8000])
+        out_port = rng.choice([ANY, ANY, 2, FLOOD, ALL_PORTS, 0xFF00, 0xFFFF_FEFF, 0xFFFF_FF00, 0xFEFF])
+        out_group = rng.choice([ANY, ANY, 7, 8])
+        match, real_match, errors = match_part(rng)
+        instructions, real_instructions, wrong = instructions_part(rng, table)
+        is_delete = command in (3, 4)
+        errors |= set() if is_delete else wrong
+        errors |= {(5, 2)} if table >= COUNT and not (is_delete and table == 0xFF) else set()
+        errors |= {(5, 7)} if flags & ~0x1F else set()
+        errors |= {(2, 4)} if is_delete and 0xFF00 <= out_port < 0xFFFF_FF00 else set()
+        errors |= {(5, 6)} if command > 4 else set()
+        head = [7, rng.getrandbits(64), command, 3, 4, rng.getrandbits(16), rng.getrandbits(32)]
+        message = flow_mod(table, head, out_port, out_group, flags, match + instructions)
+        if errors:
+            with pytest.raises(Refused) as refused:
+                translate(message, guest())
+            assert (refused.value.kind, refused.value.code) in errors
+            continue
+        if is_delete:
+            real_instructions = b""
+            if out_port in (FLOOD, ALL_PORTS):
+                out_port, out_group = ANY, FLOOD_GROUP + (out_port == ALL_PORTS)
+            elif out_group != ANY:
+                out_group = GROUPS.get(out_group, NO_SUCH_GROUP)
+        tables = range(FIRST, FIRST + COUNT) if table == 0xFF else [FIRST + table]
+        body = real_match + real_instructions
+        assert translate(message, guest()) == [
+            flow_mod(real, head, out_port, out_group, flags, body) for real in tables
+        ]  # fmt: skip
+
+
+def flow_mod(table: int, head: list[int], out_port: int, out_group: int, flags: int, rest: bytes) -> bytes:
+    fixed = struct.pack("!QQBBHHHIIIH2x", *head[:2], table, *head[2:], out_port, out_group, flags)
+    return wire.message(fixed + rest, 99)
+
+
+def test_flow_mod_is_the_switchs_or_refused_by_each_of_its_parts() -> None:
+    swarm(100, lambda rng: [rng.randrange(1 << 30) for _ in range(20)], play)
