@@ -1,4 +1,4 @@
-"""Flow-mods of random parts, valid and not, against a reference that puts the switch's message together from the parts.
+"""Messages of random parts, valid and not, against a reference that puts the other side's message together from them.
 
 All packets at the ports are the slice's, so that nothing is refused because a packet would leave the slice.
 """
@@ -16,14 +16,18 @@ from hyroads.controller.ofp import wire
 from hyroads.slices.core import classifier
 from hyroads.slices.core.allocation import Block
 from hyroads.slices.core.classifier import ClassifierEntry
-from hyroads.slices.core.errors import Refused
+from hyroads.slices.core.errors import Refused, SliceError
+from hyroads.slices.core.fields import BY_NAME
 from hyroads.slices.core.match import ALL, of_fields
 from hyroads.slices.proxy.flow_mod import NO_SUCH_GROUP, translate
 from hyroads.slices.proxy.guest_view import GuestView, IdMap, NumberPool
+from hyroads.slices.proxy.packets import packet_in, packet_out
 from hyroads.slices.proxy.region import Regions
+from hyroads.slices.proxy.xids import Buffers
 
 MINE, COUNT, FIRST = Block(2, 10, 4), 4, 10
 ANY, FLOOD, ALL_PORTS, CONTROLLER = 0xFFFF_FFFF, 0xFFFF_FFFB, 0xFFFF_FFFC, 0xFFFF_FFFD
+IN_PORT, TABLE = 0xFFFF_FFF8, 0xFFFF_FFF9
 FLOOD_GROUP = 0xFF00_0000 - 0x2_0000 + 2 * 2
 GROUPS, METERS = {7: 30, 9: 31}, {700: 50}
 BELOW_SLICE = (1 << 48) - 1
@@ -164,3 +168,92 @@ def flow_mod(table: int, head: list[int], out_port: int, out_group: int, flags: 
 
 def test_flow_mod_is_the_switchs_or_refused_by_each_of_its_parts() -> None:
     swarm(100, lambda rng: [rng.randrange(1 << 30) for _ in range(20)], play)
+
+
+KEY = b"k" * 32
+FRAME = bytes.fromhex("020000000001 020000000002 0800".replace(" ", "")) + bytes(46)
+
+
+def packet_in_message(table: int, head: list[int], fields: list[bytes], data: bytes) -> bytes:
+    oxm = b"".join(fields)
+    match = struct.pack("!HH", 1, 4 + len(oxm)) + oxm + b"\0" * (-(4 + len(oxm)) % 8)
+    body = struct.pack("!IHBBQ", *head[:3], table, head[3]) + match + b"\0\0" + data
+    return wire.message(body, 5, wire.PACKET_IN)
+
+
+def play_packet_in(_: int, row: list[int]) -> None:
+    for choice in row:
+        rng = random.Random(choice)
+        port, table = rng.choice([1, 2, 3, 1, 0, 4]), rng.choice([0, 0xFF, 10, 11, 13, 9, 14, 1])
+        fields = [[classifier.field_bytes(BY_NAME["in_port"], port, (1 << 32) - 1)] * 2]
+        value, mask = rng.choice([0, 5, BELOW_SLICE]) | 2 << 48, rng.choice([None, (1 << 64) - 1, 0xFFFF << 48, 0xFF])
+        if mask is not None:
+            header = b"\x80\0\5\x10" if rng.random() < 0.5 else b"\x80\0\4\x08"
+            theirs = header + value.to_bytes(8, "big") + (mask.to_bytes(8, "big") if header[3] == 16 else b"")
+            ours = value & BELOW_SLICE
+            fields.append([theirs, b"\x80\0\4\x08" + ours.to_bytes(8, "big") if ours else b""])
+        fields += [[classifier.field_bytes(BY_NAME["tunnel_id"], 7, (1 << 64) - 1)] * 2] if rng.random() < 0.5 else []
+        rng.shuffle(fields)
+        head = [rng.getrandbits(32), rng.randrange(60, 2000), rng.randrange(3), rng.getrandbits(64)]
+        data = FRAME[: rng.randrange(10, 61)]
+        message = packet_in_message(table, head, [theirs for theirs, _ in fields], data)
+        if 0 < table < 0xFF and table not in MINE.tables:
+            with pytest.raises(SliceError):
+                packet_in(message, guest(), KEY, 0.0)
+            continue
+        own_table = table - FIRST if table in MINE.tables else 0
+        expected = packet_in_message(own_table, head, [ours for _, ours in fields], data)
+        assert packet_in(message, guest(), KEY, 0.0) == (expected if port in (1, 2, 3) else None)
+
+
+def test_packet_in_is_shown_with_the_guests_table_and_metadata() -> None:
+    swarm(50, lambda rng: [rng.randrange(1 << 30) for _ in range(20)], play_packet_in)
+
+
+def packet_out_message(buffer: int, in_port: int, actions: bytes, data: bytes) -> bytes:
+    body = struct.pack("!IIH6x", buffer, in_port, len(actions)) + actions + data
+    return wire.message(body, 5, wire.PACKET_OUT)
+
+
+def play_packet_out(_: int, row: list[int]) -> None:
+    for choice in row:
+        rng = random.Random(choice)
+        view, buffers, now_s = guest(), Buffers(), 10.0
+        view.queue = rng.choice([None, 4])
+        buffers.tell(77, 2, 9.0)
+        buffers.tell(78, 3, 9.0)
+        buffer = rng.choice([wire.NO_BUFFER, wire.NO_BUFFER, 77, 78, 79])
+        in_port = rng.choice([1, 2, 3, CONTROLLER, ANY, 0, 4])
+        errors: set[Error] = set() if in_port in (1, 2, 3, CONTROLLER, ANY) else {(1, 11)}
+        errors |= {(1, 8)} if buffer in (78, 79) else set()
+        is_buffered = buffer != wire.NO_BUFFER
+        theirs = ours = b""
+        for _ in range(rng.randrange(3)):
+            port = rng.choice([1, 2, 3, FLOOD, ALL_PORTS, IN_PORT, CONTROLLER, TABLE, 0, 4])
+            theirs += wire.actions((act.Output(port),))
+            ports = [port]
+            if port in (FLOOD, ALL_PORTS) and not is_buffered:
+                ports = [each for each in (1, 2, 3) if each != in_port]
+            outputs = [wire.actions((act.Output(each),)) for each in ports]
+            before = b"" if view.queue is None else struct.pack("!HHI", 21, 8, view.queue)
+            if port in (FLOOD, ALL_PORTS) and is_buffered:
+                ours += struct.pack("!HHI", 22, 8, FLOOD_GROUP + (port == ALL_PORTS))
+            elif port in (1, 2, 3, FLOOD, ALL_PORTS, IN_PORT):
+                ours += before + b"".join(outputs)
+            elif port == CONTROLLER or (port == TABLE and not is_buffered):
+                ours += outputs[0]
+            else:
+                errors |= {(2, 4)}
+        data = b"" if is_buffered else FRAME
+        message = packet_out_message(buffer, in_port, theirs, data)
+        if errors:
+            with pytest.raises(Refused) as refused:
+                packet_out(message, view, buffers, KEY, now_s)
+            assert (refused.value.kind, refused.value.code) in errors
+        else:
+            expected = packet_out_message(buffer, in_port, ours, data)
+            assert packet_out(message, view, buffers, KEY, now_s) == expected
+
+
+def test_packet_out_is_the_switchs_or_refused_by_each_of_its_parts() -> None:
+    swarm(50, lambda rng: [rng.randrange(1 << 30) for _ in range(20)], play_packet_out)
