@@ -42,7 +42,8 @@ SLICES = (
     "slices/test_notation_and_oxm.py",
 )
 PROXY = tuple(
-    f"slices/proxy/test_{name}.py" for name in ("actions", "group_mod", "flow_mod", "packets", "region", "extensions")
+    f"slices/proxy/test_{name}.py"
+    for name in ("translation_reference", "actions", "group_mod", "flow_mod", "packets", "region", "extensions")
 )
 
 NEAREST: dict[str, tuple[str, ...]] = {
