@@ -347,20 +347,23 @@ def test_event_arrives_as_it_was_sent(event: Event) -> None:
 
 def play_connections(_: int, row: list[tuple[str, int]]) -> None:
     """An instance has ended once it has no connection, and one of those since the last was made ended at its end."""
-    end = End("a", Security(token=TOKEN))
+    told = list[str]()
+    one = Peers(
+        "a", "/hyroads/n/", Security(), 0.02,
+        beat=lambda: None, heard=lambda beat: None, reset=told.append, event=lambda event: None, events=list,
+    )  # fmt: skip
     open_of, is_by_end, resets = dict.fromkeys("bc", 0), dict.fromkeys("bc", False), list[str]()
     for kind, choice in row:
         name = "bc"[choice % 2]
         if kind == "made":
-            end.peers._linked(name)
+            one._linked(name)
             open_of[name], is_by_end[name] = open_of[name] + 1, False
         elif open_of[name]:
-            end.peers._unlinked(name, by_end=kind == "ended")
+            one._unlinked(name, by_end=kind == "ended")
             open_of[name] -= 1
             is_by_end[name] |= kind == "ended"
             resets += [name] if is_by_end[name] and not open_of[name] else []
-        assert end.resets == resets
-    end.listener.close()
+        assert told == resets
 
 
 def test_instance_has_ended_with_its_last_connection_through_any_row() -> None:
