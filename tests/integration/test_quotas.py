@@ -55,7 +55,16 @@ def test_quotas_hold_for_many_at_once_and_over_a_restart(tmp_path: Path) -> None
         status, told = controller.rest("POST", "/reservations", {"id": "r", "flow": "f1", "rate_mbps": 1}, token=APP)
         assert (status, told["quota"]) == (403, "reservations")
     with ControllerProcess(tmp_path, settings) as controller:
-        assert used(controller) == {"flows": (5, 5), "sessions": (1, 1), "reservations": (0, 0), "ncasts": (None, 0)}
+        found = used(controller)
+        assert {kind: found[kind] for kind in ("flows", "sessions", "reservations", "ncasts")} == {
+            "flows": (5, 5), "sessions": (1, 1), "reservations": (0, 0), "ncasts": (None, 0),
+        }  # fmt: skip
+        # Owners are saved, and what the network file declares belongs to the operator.
+        owners = {one["id"]: one["owner"] for one in controller.rest("GET", "/flows", token=APP)[1]["flows"]}
+        assert Counter(owners.values())["app"] == 5 and owners["q100"] == "admin"
+        file = next(name for name, owner in owners.items() if owner == "operator")
+        for name in ("q100", file):
+            assert controller.rest("DELETE", f"/flows/{name}", token=APP)[0] == 403
         assert declare(controller, 200)[0] == 403
         flows = controller.rest("GET", "/flows", token=APP)[1]["flows"]
         mine = next(one["id"] for one in flows if one["id"].startswith("q") and one["id"] != "q100")
