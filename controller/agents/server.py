@@ -22,7 +22,8 @@ from hyroads.controller.core.admission import Limits
 from hyroads.controller.core.identity import DeviceTokens, not_of_node
 from hyroads.controller.files.tls import certificate_names
 from hyroads.controller.framework import ryu_shim as shim
-from hyroads.controller.framework.connections import Connections, Place
+from hyroads.controller.framework.connections import Connections
+from hyroads.controller.framework.places import Place
 from hyroads.controller.framework.shared_poll import SharedPoll
 from hyroads.controller.framework.tls_socket import TlsSocket
 from hyroads.controller.native.messages import CHANGES, PONG, Told

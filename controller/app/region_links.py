@@ -21,7 +21,8 @@ from hyroads.controller.core.checking import Endpoint
 from hyroads.controller.core.token_bucket import LimitedReports, TokenBucket
 from hyroads.controller.files.tls import certificate_names
 from hyroads.controller.framework import ryu_shim as shim
-from hyroads.controller.framework.connections import Connections, Place
+from hyroads.controller.framework.connections import Connections
+from hyroads.controller.framework.places import Place
 from hyroads.controller.ha.peer_links import PeerError, PeerLines, PeerLink, Security, line_of
 from hyroads.controller.ha.peers import STRANGERS
 

@@ -16,12 +16,15 @@ import time
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
+from hyroads.controller.core.admission import Limits
 from hyroads.controller.core.checking import Endpoint, TlsFiles
 from hyroads.controller.core.errors import ConfigError, HyroadsError
 from hyroads.controller.files.text import read_private
 from hyroads.controller.files.tls import fingerprint, own_certificate, server_side
+from hyroads.controller.framework.admitted import BACKLOG, AdmittedListener
 
 from .host import HostError, WaypointHost, default_gateways
 from .json_lines import ControlServer, Document, LineError, close, encode, read
@@ -43,7 +46,8 @@ from .waypoint_clients import (
 
 LOG = logging.getLogger("hyroads.waypoint")
 HANDSHAKE_WITHIN_S, HELLO_WITHIN_S, SILENT_S = 5.0, 3.0, 30.0
-MOST_CONNECTIONS, MOST_STRANGERS_PER_ADDRESS = 1024, 8
+LIMITS = Limits(strangers=512, known=256, within_s=HANDSHAKE_WITHIN_S + HELLO_WITHIN_S, each=32)
+"""A client has a connection for its session, and at times one for each of its interfaces."""
 AWAY_S = 3600.0
 SWEEP_EVERY_S = 30.0
 LEARN_EVERY_S = 1.0
@@ -100,10 +104,15 @@ class Sessions:
         self.counters: Counter[str] = Counter()
         self._numbers, self._port = numbers, port
         self._sessions: dict[str, _Session] = {}
-        self._connections = 0
-        self._strangers: Counter[str] = Counter()
+        self.listener: AdmittedListener | None = None
+        """Gives connections their places."""
         self._said_s = 0.0
         self._tasks: set[asyncio.Task[None]] = set()
+
+    def listen(self, host: str, port: int) -> AdmittedListener:
+        """The socket for clients; OSError."""
+        self.listener = AdmittedListener(host, port, LIMITS, partial(self._refused, "too_many_connections"))
+        return self.listener
 
     def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """A new connection, without TLS yet."""
@@ -119,17 +128,10 @@ class Sessions:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One connection, from its TLS handshake to its end."""
         peer = str((writer.get_extra_info("peername") or ("?",))[0])
-        if self._connections >= MOST_CONNECTIONS or self._strangers[peer] >= MOST_STRANGERS_PER_ADDRESS:
-            self._refused("too_many_connections", peer, "too many connections")
-            writer.close()
-            return
-        self._connections += 1
-        self._strangers[peer] += 1
         session: _Session | None = None
         try:
             session = await self._welcome(reader, writer)
             if session is not None:
-                self._forget_stranger(peer)
                 await self._hold(session, reader, writer)
         except Stranger as error:
             self._refused("strangers", peer, str(error))
@@ -142,10 +144,7 @@ class Sessions:
             LOG.warning("%s: %s", peer, error)
             await _tell(writer, str(error))
         finally:
-            self._connections -= 1
-            if session is None:
-                self._forget_stranger(peer)
-            elif session.writer is writer:
+            if session is not None and session.writer is writer:
                 session.writer, session.left_s = None, time.monotonic()
                 LOG.info("client %s: connection from %s ended", session.client, peer)
             await close(writer)
@@ -218,6 +217,9 @@ class Sessions:
         client, plane = client_of(hello, self.tokens), str((hello or {}).get("plane", "agent"))
         if plane not in (AGENT, KERNEL):
             raise Stranger("expected plane agent or kernel")
+        peer = writer.get_extra_info("peername")
+        if self.listener is not None and not self.listener.authenticated(peer, client):
+            raise Stranger("too many connections")
         if hello is not None and "path" in hello:
             await self._tell_path(client, hello, writer)
             return None
@@ -272,11 +274,6 @@ class Sessions:
                 await self._give(session, writer)
                 await asyncio.sleep(_RENEW_EVERY_S)
 
-    def _forget_stranger(self, peer: str) -> None:
-        self._strangers[peer] -= 1
-        if self._strangers[peer] <= 0:
-            del self._strangers[peer]
-
     def _refused(self, counter: str, peer: str, why: str) -> None:
         """Counted always, said at most once a second."""
         self.counters[counter] += 1
@@ -316,10 +313,14 @@ class Waypoint(Process):
         settings = self._settings
         self._sessions.restore()
         host, port = settings.listen.host, settings.listen.port
-        server = await asyncio.start_server(self._sessions.accept, host, port, limit=MAX_LINE)
+        listener = self._sessions.listen(host, port)
+        server = await asyncio.start_server(self._sessions.accept, sock=listener, limit=MAX_LINE, backlog=BACKLOG)
         control = ControlServer(self.control_socket, self._answer)
         await control.start()
-        tasks = [asyncio.create_task(work) for work in (self._program.keep(), self._sweep(), self._learn())]
+        tasks = [
+            asyncio.create_task(work)
+            for work in (self._program.keep(), self._sweep(), self._learn(), listener.sweep_for_ever())
+        ]
         try:
             await self.until_ended(tasks)
         finally:

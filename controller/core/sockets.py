@@ -36,6 +36,7 @@ _AGENTS, _SWITCHES = "hyroads.controller.agents", "hyroads.controller.switches.s
 _SFNET, _SLICER = "hyroads.controller.services.plugins.sfnet", "hyroads.slices.server"
 _PEERS, _REGION = "hyroads.controller.ha.peers", "hyroads.controller.app.region_links"
 _EVENTS = "hyroads.slices.flowvisor.events"
+_ADMITTED = "controller/framework/admitted.py:AdmittedListener.__init__"
 _CONTROL_LIMITS = "{hyroads.controller.client.json_lines:MAX_CONNECTIONS} connections"
 
 SOCKETS: tuple[ListeningSocket, ...] = (
@@ -136,9 +137,11 @@ SOCKETS: tuple[ListeningSocket, ...] = (
         f"off; TCP 127.0.0.1:{{{_SLICER}.settings:REST_PORT}}, HTTP",
         "who has a token of `api_tokens`, an owner's or a user's. Beyond loopback needs `api_tokens` and `rest_tls`",
         "operators everything, owners what is theirs, users to join what is open for them",
-        f"{{{_SLICER}.http:MOST_CONNECTIONS}} connections, {{{_SLICER}.http:MOST_OF_A_PEER}} of an address; a request "
+        f"{{{_SLICER}.web:REST_LIMITS.strangers}} strangers, the oldest of the address with most ends first, "
+        f"{{{_SLICER}.web:REST_LIMITS.known}} at addresses that are known and {{{_SLICER}.web:REST_LIMITS.each}} with "
+        "a token; a request "
         f"within {{{_SLICER}.http:REQUEST_WITHIN_S}} s; bodies of {{{_SLICER}.web:MOST_BODY_OF_OTHERS}} bytes",
-        ("slices/server/web.py:Web._listen_at_port",),
+        ("slices/server/web.py:Web._listen_at_port", _ADMITTED),
     ),
     ListeningSocket(
         "slicer",
@@ -174,9 +177,9 @@ SOCKETS: tuple[ListeningSocket, ...] = (
         "off; TCP, HTTP, loopback only",
         LOOPBACK_ONLY,
         "read metrics",
-        "{hyroads.slices.snmpvisor.metrics:MOST_CONNECTIONS} connections of "
+        "{hyroads.slices.snmpvisor.metrics:LIMITS.strangers} connections of "
         "{hyroads.slices.snmpvisor.metrics:WITHIN_S} s",
-        ("slices/snmpvisor/metrics.py:listen", "slices/snmpvisor/server.py:Server._show"),
+        ("slices/snmpvisor/metrics.py:listen", "slices/snmpvisor/server.py:Server._show", _ADMITTED),
     ),
     ListeningSocket(
         "edge agent",
@@ -282,11 +285,12 @@ SOCKETS: tuple[ListeningSocket, ...] = (
         "TCP 0.0.0.0:{hyroads.controller.client.policy:WAYPOINT_PORT}, always TLS",
         "clients with a token of their own",
         "get an address and the key of a session",
-        "{hyroads.controller.client.waypoint:MOST_CONNECTIONS} connections, "
-        "{hyroads.controller.client.waypoint:MOST_STRANGERS_PER_ADDRESS} strangers of an address; TLS within "
+        "{hyroads.controller.client.waypoint:LIMITS.strangers} strangers, the oldest of the address with most ends "
+        "first, {hyroads.controller.client.waypoint:LIMITS.known} at addresses that are known and "
+        "{hyroads.controller.client.waypoint:LIMITS.each} with a client's token; TLS within "
         "{hyroads.controller.client.waypoint:HANDSHAKE_WITHIN_S} s, hello within "
         "{hyroads.controller.client.waypoint:HELLO_WITHIN_S} s",
-        ("controller/client/waypoint.py:Waypoint.main",),
+        ("controller/client/waypoint.py:Waypoint.main", _ADMITTED),
     ),
     ListeningSocket(
         "waypoint",

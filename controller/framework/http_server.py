@@ -12,7 +12,8 @@ from typing import Any
 
 from hyroads.rest.contract import PLACE
 
-from .connections import Connections, Place
+from .connections import Connections
+from .places import Place
 from .request_framing import refusal
 from .tls_socket import TlsSocket
 

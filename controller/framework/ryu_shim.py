@@ -22,6 +22,7 @@ from typing import Any, TypeVar
 
 from hyroads.controller.core.errors import OpenFlowError
 
+from . import places
 from .launcher import FRAMEWORK, prepare_eventlet
 
 prepare_eventlet()
@@ -50,6 +51,7 @@ AppBase: Any = getattr(_manager, "RyuApp", None) or _manager.OSKenApp
 OPENFLOW_VERSIONS = [ofproto.OFP_VERSION]
 MAIN, DEAD = _handler.MAIN_DISPATCHER, _handler.DEAD_DISPATCHER
 
+shut = places.shut
 LOOKS = 20
 """Silent switches are looked for so often in the time after which each is asked for a sign of life."""
 Handler = TypeVar("Handler", bound=Callable[..., None])
@@ -565,12 +567,6 @@ def sends_now(connection: Any) -> Callable[[bytes], int] | None:
 def no_delay(connection: Any) -> None:
     """Small messages go out at once."""
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-
-
-def shut(connection: Any) -> None:
-    """End a connection in both directions, so that whoever reads from it wakes up."""
-    with contextlib.suppress(OSError):
-        connection.shutdown(socket.SHUT_RDWR)
 
 
 class LineReader:

@@ -28,7 +28,8 @@ from typing import Any, Protocol
 from hyroads.controller.core.admission import Limits
 from hyroads.controller.core.token_bucket import LimitedReports, TokenBucket
 from hyroads.controller.framework import ryu_shim as shim
-from hyroads.controller.framework.connections import Connections, Place
+from hyroads.controller.framework.connections import Connections
+from hyroads.controller.framework.places import Place
 from hyroads.controller.model.events import Event
 
 from .election import Beat, Identity, Role

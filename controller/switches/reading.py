@@ -14,7 +14,7 @@ from typing import Any
 
 from hyroads.controller.core.token_bucket import TokenBucket
 from hyroads.controller.framework import ryu_shim as shim
-from hyroads.controller.framework.connections import Place
+from hyroads.controller.framework.places import Place
 from hyroads.controller.ofp import wire
 
 READ_BYTES = 16_384

@@ -19,7 +19,8 @@ from hyroads.controller.core.identity import not_of_switch
 from hyroads.controller.core.interface_addresses import InterfaceAddresses
 from hyroads.controller.files.tls import certificate_names
 from hyroads.controller.framework import ryu_shim as shim
-from hyroads.controller.framework.connections import Connections, Place
+from hyroads.controller.framework.connections import Connections
+from hyroads.controller.framework.places import Place
 from hyroads.controller.framework.tls_socket import TlsSocket
 from hyroads.controller.model.pending_names import switch_name
 from hyroads.controller.model.state import TopologyContext

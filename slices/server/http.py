@@ -22,7 +22,11 @@ from urllib.parse import unquote_to_bytes
 
 import h11
 
-MOST_CONNECTIONS, MOST_OF_A_PEER = 96, 48
+from hyroads.controller.framework.admitted import AdmittedListener
+from hyroads.rest.contract import PLACE
+
+MOST_CONNECTIONS = 96
+"""At the Unix socket; at a port the admission of its listener decides."""
 REQUEST_WITHIN_S, WRITE_WITHIN_S, END_WITHIN_S = 10.0, 10.0, 1.0
 MOST_HEAD, MOST_TARGET, MOST_LINES = 1 << 14, 1 << 13, 100
 WORKERS, MOST_STREAMS = 16, 32
@@ -35,17 +39,25 @@ Application = Callable[[Environment, Callable[..., Any]], Iterable[bytes]]
 
 
 class HttpServer:
-    """Serves connections, with threads of its own; ``more`` is added to the environment of each request."""
+    """Serves connections, with threads of its own; ``more`` is added to the environment of each request. ``listener``
+    gives connections their places; None: a Unix socket.
+    """
 
-    def __init__(self, application: Application, most_body: int, more: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        application: Application,
+        most_body: int,
+        more: Mapping[str, Any],
+        listener: AdmittedListener | None = None,
+    ) -> None:
+        self._listener = listener
         self._application = application
         self._answers = ThreadPoolExecutor(WORKERS, "answer")
         self._streams = ThreadPoolExecutor(MOST_STREAMS, "stream")
         self._closed = False
         self._most_body = most_body
         self._more = more
-        self._serving: dict[asyncio.Task[Any], str] = {}
-        """The peers of the connections that are served."""
+        self._serving: set[asyncio.Task[Any]] = set()
 
     def close(self) -> None:
         """No more requests, and streams end with their next piece."""
@@ -65,23 +77,20 @@ class HttpServer:
     async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve one connection, until it ends or is cut (``ended``)."""
         task = cast(asyncio.Task[Any], asyncio.current_task())
-        address = writer.get_extra_info("peername")
-        peer = address[0] if isinstance(address, tuple) else ""
-        self._serving[task] = peer
-        peers = list(self._serving.values())
+        self._serving.add(task)
         # Whatever is written is waited for to its last byte: nothing is left to be sent after the time for it.
         writer.transport.set_write_buffer_limits(0)
         try:
-            if len(peers) <= MOST_CONNECTIONS and peers.count(peer) <= MOST_OF_A_PEER:
-                await self._serve(reader, writer, peer)
+            if self._listener is not None or len(self._serving) <= MOST_CONNECTIONS:
+                await self._serve(reader, writer)
         except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.CancelledError):
             # Also cut: asyncio's own streams report a task that ends as cancelled with a traceback.
             writer.transport.abort()
         finally:
-            del self._serving[task]
+            self._serving.discard(task)
             writer.close()
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, peer: str) -> None:
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         connection = h11.Connection(h11.SERVER, MOST_HEAD)
         try:
             environment = await asyncio.wait_for(_read(reader, connection, self._most_body), REQUEST_WITHIN_S)
@@ -91,7 +100,7 @@ class HttpServer:
         if self._closed:
             return
         tls = writer.get_extra_info("ssl_object") is not None
-        environment |= {"REMOTE_ADDR": peer, "wsgi.url_scheme": "https" if tls else "http", **self._more}
+        environment |= {**self._of_peer(writer), "wsgi.url_scheme": "https" if tls else "http", **self._more}
         loop = asyncio.get_running_loop()
         head, body = await loop.run_in_executor(self._answers, _ask, self._application, environment)
         if isinstance(body, bytes):
@@ -110,6 +119,13 @@ class HttpServer:
             # When the process ends a thread may be busy with it.
             with contextlib.suppress(ValueError):
                 _let_go(body)
+
+    def _of_peer(self, writer: asyncio.StreamWriter) -> Environment:
+        """What is known of the other end: its address, and its place, which becomes that of a token."""
+        address = writer.get_extra_info("peername")
+        place = self._listener.place_of(address) if self._listener is not None else None
+        found = {"REMOTE_ADDR": address[0] if isinstance(address, tuple) else ""}
+        return found if place is None else {**found, PLACE: place}
 
 
 def _ask(application: Application, environment: Environment) -> tuple[h11.Response, bytes | Iterable[bytes]]:

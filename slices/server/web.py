@@ -9,15 +9,19 @@ import os
 import ssl
 import stat
 import threading
+import time
 from collections.abc import Callable, Coroutine
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from hyroads.controller import version
+from hyroads.controller.core.admission import Limits
 from hyroads.controller.core.checking import Endpoint
 from hyroads.controller.core.errors import ConfigError
+from hyroads.controller.core.token_bucket import LimitedReports, TokenBucket
 from hyroads.controller.files.tls import certificate_ends, server_side
+from hyroads.controller.framework.admitted import BACKLOG, AdmittedListener
 from hyroads.rest import events
 from hyroads.rest.access import Limit
 from hyroads.rest.api import create_app
@@ -26,7 +30,7 @@ from hyroads.rest.metrics import Exposition, RequestTimes, certificates
 from hyroads.rest.owners import principal
 from hyroads.rest.slices import blueprints
 
-from .http import MOST_HEAD, MOST_STREAMS, HttpServer
+from .http import MOST_HEAD, MOST_STREAMS, REQUEST_WITHIN_S, HttpServer
 from .service import SlicerService
 from .settings import SlicerSettings
 from .slicer import Outcome, Slicer
@@ -37,6 +41,12 @@ OPERATOR = Token("operator", "", "admin")
 """Whoever may open the control socket."""
 MOST_BODY, MOST_BODY_OF_OTHERS = 1 << 23, 1 << 21
 TLS_WITHIN_S = 5.0
+REST_LIMITS = Limits(strangers=512, known=128, within_s=TLS_WITHIN_S + REQUEST_WITHIN_S, each=64)
+_TOLD_PER_S, _TOLD_AT_ONCE = 2.0, 40
+
+
+def _tell_ended(peer: str, why: str) -> None:
+    LOG.warning("REST: %s: %s", peer, why)
 
 
 class Web:
@@ -105,15 +115,18 @@ class Web:
     async def _listen_at_port(self, place: Endpoint) -> None:
         files = self._settings.rest_tls
         context: ssl.SSLContext | None = None if files is None else server_side(files, self._document, "rest_tls")
-        serve = HttpServer(self._application, MOST_BODY_OF_OTHERS, {})
         within_s = None if context is None else TLS_WITHIN_S
+        told = LimitedReports(_tell_ended, time.monotonic, TokenBucket(_TOLD_PER_S, _TOLD_AT_ONCE))
         try:
-            listener = await asyncio.start_server(
-                serve, place.host, place.port, limit=MOST_HEAD, ssl=context, ssl_handshake_timeout=within_s
-            )
+            admitted = AdmittedListener(place.host, place.port, REST_LIMITS, told)
         except OSError as error:
             at = f"{place.host}:{place.port}"
             raise ConfigError(self._document, "listen.rest", f"can't listen at {at}: {error.strerror}") from error
+        serve = HttpServer(self._application, MOST_BODY_OF_OTHERS, {}, admitted)
+        listener = await asyncio.start_server(
+            serve, sock=admitted, limit=MOST_HEAD, ssl=context, ssl_handshake_timeout=within_s, backlog=BACKLOG
+        )
+        self._slicer.start(admitted.sweep_for_ever())
         self._listeners.append((listener, serve))
         LOG.info("REST at %s:%d%s", place.host, place.port, "" if context is None else " (TLS)")
 

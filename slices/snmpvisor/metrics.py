@@ -13,15 +13,17 @@ import h11
 from prometheus_client.core import HistogramMetricFamily
 
 from hyroads.controller import version
+from hyroads.controller.core.admission import Limits
 from hyroads.controller.core.checking import Endpoint
 from hyroads.controller.core.errors import ConfigError
+from hyroads.controller.framework.admitted import BACKLOG, AdmittedListener
 from hyroads.rest.metrics import TYPE, Counter, Exposition, Gauge
 
 from .proxy import Proxy
 
 WITHIN_S = 5.0
 MOST_HEAD = 1 << 14
-MOST_CONNECTIONS = 16
+LIMITS = Limits(strangers=16, known=16, within_s=WITHIN_S, each=16)
 _NAMES = ("slice", "target")
 
 
@@ -53,22 +55,18 @@ def collect(proxy: Proxy, now_s: float) -> Iterator[Any]:
 
 async def listen(where: Endpoint, text: Callable[[], bytes]) -> asyncio.Server:
     """Answers ``GET /metrics``: one request a connection, few at a time."""
-    served: set[asyncio.Task[Any]] = set()
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        if task is not None and len(served) < MOST_CONNECTIONS:
-            served.add(task)
-            with contextlib.suppress(OSError, TimeoutError, h11.ProtocolError):
-                await asyncio.wait_for(_serve(reader, writer, text), WITHIN_S)
-            served.discard(task)
+        with contextlib.suppress(OSError, TimeoutError, h11.ProtocolError):
+            await asyncio.wait_for(_serve(reader, writer, text), WITHIN_S)
         writer.close()
 
     try:
-        return await asyncio.start_server(answer, where.host, where.port, limit=MOST_HEAD)
+        listener = AdmittedListener(where.host, where.port, LIMITS, lambda peer, why: None)
     except OSError as error:
         place = f"can't listen on {where.host}:{where.port}: {error.strerror}"
         raise ConfigError("settings", "metrics", place) from error
+    return await asyncio.start_server(answer, sock=listener, limit=MOST_HEAD, backlog=BACKLOG)
 
 
 async def _serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, text: Callable[[], bytes]) -> None:

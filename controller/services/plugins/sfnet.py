@@ -16,7 +16,8 @@ from hyroads.controller.core.admission import Limits
 from hyroads.controller.core.errors import ConfigError
 from hyroads.controller.core.token_bucket import LimitedReports, TokenBucket
 from hyroads.controller.framework import ryu_shim as shim
-from hyroads.controller.framework.connections import Connections, Place
+from hyroads.controller.framework.connections import Connections
+from hyroads.controller.framework.places import Place
 from hyroads.controller.model.events import EventLog
 from hyroads.controller.settings.plugins import SfnetSettings
 from hyroads.plugins.sfnet import messages

@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from silent_dialers import served_friends
 from waypoint_certificates import make_certificate
 
 from hyroads.controller.client.kernel_sessions import KernelSessions
 from hyroads.controller.client.modes import WaypointSession
 from hyroads.controller.client.policy import WaypointPolicy
 from hyroads.controller.client.session import MAX_LINE, SessionClient, SessionError, read_token
-from hyroads.controller.client.waypoint import MOST_STRANGERS_PER_ADDRESS, Sessions
+from hyroads.controller.client.waypoint import LIMITS, Sessions
 from hyroads.controller.client.waypoint_clients import Numbers, inner_addresses, parse_tokens
 from hyroads.controller.core.checking import TlsFiles
 from hyroads.controller.core.errors import ConfigError
@@ -77,11 +78,14 @@ class Lab:
         files = TlsFiles(str(self.folder / f"{certificate}.key"), str(self.folder / f"{certificate}.pem"))
         sessions = Sessions(TOKENS, server_side(files, "test"), Numbers(self.state), 6656, self.kernel)
         sessions.program = self.program  # type: ignore[assignment]
-        server = await asyncio.start_server(sessions.accept, "127.0.0.1", port, limit=MAX_LINE)
+        listener = sessions.listen("127.0.0.1", port)
+        server = await asyncio.start_server(sessions.accept, sock=listener, limit=MAX_LINE)
+        sweeping = asyncio.create_task(listener.sweep_for_ever())
         self.port = server.sockets[0].getsockname()[1]
         try:
             yield sessions
         finally:
+            sweeping.cancel()
             server.close()
             sessions.close()
 
@@ -196,19 +200,41 @@ def test_strangers_get_one_error_and_are_counted(lab: Lab) -> None:
 def test_connections_that_say_nothing_are_bounded_and_harm_nobody_else(lab: Lab) -> None:
     async def work() -> None:
         async with lab.waypoint() as sessions:
-            silent = [
-                await asyncio.open_connection("127.0.0.1", lab.port) for _ in range(3 * MOST_STRANGERS_PER_ADDRESS)
-            ]
-            await until(lambda: sessions.counters["too_many_connections"] == 2 * MOST_STRANGERS_PER_ADDRESS)
+            most = LIMITS.strangers
+            silent = [await asyncio.open_connection("127.0.0.1", lab.port) for _ in range(most + 50)]
+            await until(lambda: sessions.counters["too_many_connections"] == 50)
             for _, writer in silent:
                 writer.close()
-            await until(lambda: sessions.counters["strangers"] == MOST_STRANGERS_PER_ADDRESS)
+            await until(lambda: sessions.counters["strangers"] == most + 50)
             client = lab.client()
             keeping = asyncio.create_task(client.keep())
             await until(lambda: client.connected)
             keeping.cancel()
 
     run(work())
+
+
+def test_silent_dialers_from_many_addresses_keep_no_client_out(lab: Lab) -> None:
+    async def work() -> int:
+        loop = asyncio.get_running_loop()
+        async with lab.waypoint():
+
+            def friend() -> bool:
+                checked = asyncio.run_coroutine_threadsafe(lab.client().check(), loop)
+                try:
+                    return bool(checked.result(20.0).session)
+                except SessionError:
+                    return False
+
+            return await asyncio.to_thread(served_friends, lab.port, friend, friends=14)
+
+    found: list[int] = []
+
+    async def counted() -> None:
+        found.append(await work())
+
+    run(counted())
+    assert found == [14]
 
 
 def test_a_session_outlives_its_connection_and_the_waypoint(lab: Lab) -> None:
