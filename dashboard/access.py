@@ -17,8 +17,9 @@ from http.cookies import CookieError, SimpleCookie
 from typing import Any, Final
 from urllib.parse import parse_qs, urlsplit
 
+from hyroads.controller.core.admission import network_of
 from hyroads.controller.core.errors import HyroadsError
-from hyroads.controller.core.token_bucket import TokenBucket
+from hyroads.controller.core.token_bucket import Buckets, Limit
 
 LOOPBACK_NAMES: Final = ("localhost", "127.0.0.1", "[::1]")
 COOKIE: Final = "__Host-hyroads"
@@ -113,12 +114,18 @@ def policy(nonce: str) -> str:
 
 
 LocalSession = Callable[[], Session]
+Admitted = Callable[[Any, str], bool]
+"""Whether a connection, by the address and port of its peer, keeps its place as one of a name."""
+ATTEMPTS = Limit(1.0, 20.0)
+"""To log in, from one address."""
 Identify = Callable[[str], Awaitable[Mapping[str, Any]]]
 """Name and role of a token; HyroadsError if the controller does not take it or can't be reached."""
 
 
 class Guard:
-    """Admits requests. ``local`` is everybody's session where there is no login, ``identify`` asks whose a token is."""
+    """Admits requests. ``local`` is everybody's session where there is no login, ``identify`` asks whose a token is,
+    ``admitted`` gives a connection the place of a session.
+    """
 
     def __init__(
         self,
@@ -128,11 +135,12 @@ class Guard:
         clock: Callable[[], float],
         local: LocalSession | None,
         identify: Identify,
+        admitted: Admitted = lambda peer, name: True,
     ) -> None:
         self._app, self._sessions, self._clock = app, sessions, clock
         self._local, self._identify = local, identify
-        # An address may try so often; all together somewhat more.
-        self._attempts = TokenBucket(1.0, 20.0)
+        self._admitted = admitted
+        self._attempts = Buckets(ATTEMPTS)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request or WebSocket."""
@@ -149,6 +157,8 @@ class Guard:
             await self._log_in_or_out(scope, receive, _Secured(send), session)
         elif session is None:
             await self._stranger(scope, receive, send)
+        elif not self._admitted(scope.get("client"), session.id or "local"):
+            await _refuse(scope, receive, send, 429, "too many connections")
         else:
             scope["hyroads.session"] = session
             await self._app(scope, receive, _Secured(send) if scope["type"] == "http" else send)
@@ -194,7 +204,8 @@ class Guard:
             await _answer(send, 200, login_page())
             return
         token = await _token(receive)
-        if not self._attempts.take(self._clock()):
+        address = str((scope.get("client") or ("",))[0])
+        if self._attempts.take(network_of(address), self._clock()):
             await _answer(send, 429, login_page("Too many attempts: try again in a few seconds."), {"Retry-After": "2"})
             return
         try:

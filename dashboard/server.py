@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import socket
 import ssl
 import sys
 import tempfile
@@ -12,18 +11,23 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partialmethod
 from pathlib import Path
 from typing import Any
 
+from hyroads.controller.core.admission import Limits
 from hyroads.controller.core.checking import TlsFiles
 from hyroads.controller.core.errors import HyroadsError
 from hyroads.controller.files.tls import server_side
+from hyroads.controller.framework.admitted import AdmittedListener
 
 from .access import Guard, Session, Sessions, check_listen
 from .reader import Reader, Source, identity
 from .worker import Worker
 
 WATCH_S = 15.0
+LIMITS = Limits(strangers=512, known=256, within_s=15.0, each=64)
+"""A browser opens about ten connections for a page."""
 STOP_S = 3
 """How long requests may take that are under way when the dashboard is told to end."""
 
@@ -96,17 +100,18 @@ def serve(options: DashboardOptions) -> int:
         server_side(TlsFiles(certificate=options.certificate, key=options.key, ca=None), "--cert, --key")
     if options.source.ca is not None:
         _check_ca(options.source.ca)
-    _check_port(options.host, options.port)
+    listener = _listen(options.host, options.port)
     # NiceGUI would make a folder where we are as soon as it has something to keep.
     with tempfile.TemporaryDirectory(prefix="hyroads-dashboard-") as folder:
         os.environ["NICEGUI_STORAGE_PATH"] = folder
-        _run(options)
+        _run(options, listener)
     return 0
 
 
-def _run(options: DashboardOptions) -> None:
+def _run(options: DashboardOptions, listener: AdmittedListener) -> None:
     try:
         from nicegui import app, ui
+        from nicegui.server import Server
     except ImportError as error:
         raise HyroadsError(f"{error.name}: not installed: pip install 'hyroads[dashboard]'") from error
     from .pages import pages
@@ -120,7 +125,10 @@ def _run(options: DashboardOptions) -> None:
     tasks: list[asyncio.Task[None]] = []
 
     def begin() -> None:
-        tasks.extend(asyncio.create_task(work) for work in (reader.run(), members.watch(), _announce(options)))
+        tasks.extend(
+            asyncio.create_task(work)
+            for work in (reader.run(), members.watch(), _announce(options), listener.sweep_for_ever())
+        )
 
     async def end() -> None:
         worker.stop()
@@ -137,7 +145,10 @@ def _run(options: DashboardOptions) -> None:
         clock=time.monotonic,
         local=None if members.login else lambda: members.own,
         identify=members.identify,
+        admitted=listener.authenticated,
     )
+    # NiceGUI gives its web server no socket by itself.
+    Server.run = partialmethod(Server.run, sockets=[listener])  # type: ignore[assignment,method-assign]
     ui.run(
         host=options.host,
         port=options.port,
@@ -152,6 +163,9 @@ def _run(options: DashboardOptions) -> None:
         ssl_certfile=options.certificate,
         ssl_keyfile=options.key,
         timeout_graceful_shutdown=STOP_S,
+        # Another event loop would accept connections past the listener, and headers name other peers than it knows.
+        loop="asyncio",
+        proxy_headers=False,
         server_header=False,
     )
 
@@ -167,11 +181,10 @@ async def _announce(options: DashboardOptions) -> None:
     print(f"hyroads dashboard: {options.address}", file=sys.stderr, flush=True)
 
 
-def _check_port(host: str, port: int) -> None:
+def _listen(host: str, port: int) -> AdmittedListener:
     """An address that is in use is said in one line, before anything is loaded."""
     try:
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        socket.create_server((host, port), family=family).close()
+        return AdmittedListener(host, port, LIMITS, lambda peer, why: None)
     except OSError as error:
         raise HyroadsError(f"--listen {host} --port {port}: {error.strerror or error}") from error
 

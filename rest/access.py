@@ -7,13 +7,11 @@ from __future__ import annotations
 
 import hmac
 import re
-from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 
 from flask import Response, g, request
 
-from hyroads.controller.core.token_bucket import TokenBucket
+from hyroads.controller.core.token_bucket import Buckets, Limit
 
 from .contract import IDENTITY, PLACE, PREFIX, Token
 from .resource import problem
@@ -41,35 +39,10 @@ OF_STRANGERS = re.compile(f"{PREFIX}/boxes(/[A-Za-z0-9_.-]+/(wait|leave))?")
 """Where machines without a token may POST: boxes apply there, and show a secret of their own."""
 # Ryu's queries with a filter in their body.
 READING_POSTS = ("/stats/flow/", "/stats/aggregateflow/")
-MAX_BUCKETS = 1024
-
-
-@dataclass(frozen=True, slots=True)
-class Limit:
-    """So many requests a second in the long run, so many at once."""
-
-    per_s: float
-    burst: float
 
 
 STRANGERS = Limit(per_s=2.0, burst=20.0)
 """What an address may try without a token that we know."""
-
-
-class Buckets:
-    """Token buckets by name, of bounded number: those that were not used for longest are forgotten, being full."""
-
-    def __init__(self, limit: Limit) -> None:
-        self._limit = limit
-        self._buckets: OrderedDict[str, TokenBucket] = OrderedDict()
-
-    def take(self, name: str, now_s: float) -> float:
-        """Take one request out; 0, or how many seconds to wait until there is one."""
-        bucket = self._buckets.pop(name, None) or TokenBucket(self._limit.per_s, self._limit.burst)
-        self._buckets[name] = bucket
-        if len(self._buckets) > MAX_BUCKETS:
-            self._buckets.popitem(last=False)
-        return 0.0 if bucket.take(now_s) else bucket.wait_s(now_s)
 
 
 class Access:

@@ -12,8 +12,10 @@ from flask import Flask, Request, Response
 from flask_smorest import Api, Blueprint
 from werkzeug.routing import BaseConverter, MapAdapter
 
+from hyroads.controller.core.token_bucket import Limit
+
 from . import access, flows, network, openapi, operations, resource
-from .access import Access, Limit
+from .access import Access
 from .contract import Owners, Service, Token
 from .metrics import TYPE as METRICS_TYPE
 from .metrics import RequestTimes

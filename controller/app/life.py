@@ -15,13 +15,14 @@ from functools import partial
 
 from hyroads.controller.agents.server import AgentServer
 from hyroads.controller.core.errors import HyroadsError
+from hyroads.controller.core.token_bucket import Limit
 from hyroads.controller.framework import ryu_shim as shim
 from hyroads.controller.framework.service_manager import ServiceManager
 from hyroads.controller.runtime.event_loop import EventLoop
 from hyroads.controller.runtime.files import read_files
 from hyroads.controller.runtime.reload import Reloader, Steps
 from hyroads.controller.settings.controller import Settings
-from hyroads.rest.access import Access, Limit
+from hyroads.rest.access import Access
 from hyroads.rest.contract import Document
 
 from .wiring import Services, tokens_of

@@ -337,8 +337,12 @@ SOCKETS: tuple[ListeningSocket, ...] = (
         LOOPBACK_ONLY + "; with `--token-file` who logs in with a token of the API. Beyond loopback needs `--cert`, "
         "`--key` and `--token-file`",
         "look; with the role admin or application also move clients",
+        "{hyroads.dashboard.server:LIMITS.strangers} strangers for {hyroads.dashboard.server:LIMITS.within_s} s, the "
+        "oldest of the address with most ends first, {hyroads.dashboard.server:LIMITS.known} at addresses that are "
+        "known and {hyroads.dashboard.server:LIMITS.each} of a session; "
+        "{hyroads.dashboard.access:ATTEMPTS.per_s} attempts a second to log in from an address; "
         "{hyroads.dashboard.access:MAX_SESSIONS} sessions of {hyroads.dashboard.access:LONGEST_S} s at most",
-        ("dashboard/server.py:_run", "dashboard/server.py:_check_port"),
+        ("dashboard/server.py:_run", "dashboard/server.py:_listen", _ADMITTED),
     ),
     ListeningSocket(
         "proxy",

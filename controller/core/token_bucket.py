@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections import OrderedDict
 from collections.abc import Callable
+from dataclasses import dataclass
 
 
 class TokenBucket:
@@ -50,6 +52,33 @@ class TokenBucket:
             self._filled_s = max(now_s, self._filled_s)
         else:
             self._filled_s = now_s
+
+
+MAX_BUCKETS = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """So many requests a second in the long run, so many at once."""
+
+    per_s: float
+    burst: float
+
+
+class Buckets:
+    """Token buckets by name, of bounded number: those that were not used for longest are forgotten, being full."""
+
+    def __init__(self, limit: Limit) -> None:
+        self._limit = limit
+        self._buckets: OrderedDict[str, TokenBucket] = OrderedDict()
+
+    def take(self, name: str, now_s: float) -> float:
+        """Take one request out; 0, or how many seconds to wait until there is one."""
+        bucket = self._buckets.pop(name, None) or TokenBucket(self._limit.per_s, self._limit.burst)
+        self._buckets[name] = bucket
+        if len(self._buckets) > MAX_BUCKETS:
+            self._buckets.popitem(last=False)
+        return 0.0 if bucket.take(now_s) else bucket.wait_s(now_s)
 
 
 class LimitedReports:

@@ -21,7 +21,7 @@ from prometheus_client.core import GaugeMetricFamily as Gauge
 from prometheus_client.core import HistogramMetricFamily
 
 from hyroads.controller.core.errors import ConfigError
-from hyroads.rest.access import Buckets, Limit
+from hyroads.controller.core.token_bucket import Buckets, Limit
 from hyroads.rest.contract import (
     ConflictError,
     Document,

@@ -19,11 +19,10 @@ from hyroads.controller import version
 from hyroads.controller.core.admission import Limits
 from hyroads.controller.core.checking import Endpoint
 from hyroads.controller.core.errors import ConfigError
-from hyroads.controller.core.token_bucket import LimitedReports, TokenBucket
+from hyroads.controller.core.token_bucket import Limit, LimitedReports, TokenBucket
 from hyroads.controller.files.tls import certificate_ends, server_side
 from hyroads.controller.framework.admitted import BACKLOG, AdmittedListener
 from hyroads.rest import events
-from hyroads.rest.access import Limit
 from hyroads.rest.api import create_app
 from hyroads.rest.contract import IDENTITY, Token
 from hyroads.rest.metrics import Exposition, RequestTimes, certificates

@@ -19,11 +19,15 @@ class Site:
 
     def __init__(self, *, login: bool = True, who: Mapping[str, Any] | None = None) -> None:
         self.now_s, self.sessions, self.reached = 0.0, Sessions(), []
+        self.peer = "192.0.2.1"
+        self.full: set[str] = set()
+        """Names that have all places of their own."""
         self.who = {"good": {"name": "eve", "role": "viewer"}} if who is None else who
         own = Session("", "", "admin", None, 0.0, 0.0)
         self.guard = Guard(
             self.page, sessions=self.sessions, clock=lambda: self.now_s,
             local=None if login else lambda: own, identify=self.identify,
+            admitted=lambda peer, name: peer == (self.peer, 4711) and name not in self.full,
         )  # fmt: skip
 
     async def identify(self, token: str) -> Mapping[str, Any]:
@@ -41,7 +45,7 @@ class Site:
 
     def ask(self, path: str = "/", method: str = "GET", body: bytes = b"", kind: str = "http", **headers: str) -> Any:
         given = {"host": "box:8090", **headers}
-        scope = {"type": kind, "method": method, "path": path,
+        scope = {"type": kind, "method": method, "path": path, "client": (self.peer, 4711),
                  "headers": [(name.encode(), value.encode()) for name, value in given.items()]}  # fmt: skip
         sent: list[dict[str, Any]] = []
 
@@ -132,6 +136,27 @@ def test_guesses_are_slowed_down() -> None:
     assert statuses.count(429) == 10
     site.now_s = 2.0
     assert site.log_in().status == 303
+
+
+def test_guesses_from_one_address_slow_down_no_other() -> None:
+    site = Site()
+    for number in range(5):
+        site.peer = f"2001:db8:0:1::{number + 1}"
+        statuses = [site.log_in(f"guess{number}").status for number in range(6)]
+    assert statuses.count(429) == 6, "addresses of one /64 share their attempts"
+    site.peer = "2001:db8:0:2::1"
+    assert site.log_in().status == 303
+
+
+def test_session_that_has_all_its_connections_gets_no_more() -> None:
+    site = Site()
+    cookie = site.log_in().cookie
+    [session] = site.sessions.all()
+    assert site.ask(cookie=cookie).status == 200
+    site.full = {session.id}
+    assert site.ask(cookie=cookie).status == 429
+    assert site.ask(kind="websocket", cookie=cookie, origin="https://box:8090").kind == "websocket.close"
+    assert site.reached == ["eve"]
 
 
 @pytest.mark.parametrize("origin", ["https://elsewhere", "null", "https://box:8090.elsewhere"])

@@ -15,10 +15,11 @@ from flask.testing import FlaskClient
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hyroads.controller.core import token_bucket
 from hyroads.controller.core.errors import HyroadsError
+from hyroads.controller.core.token_bucket import Buckets, Limit
 from hyroads.rest import access, operations
 from hyroads.rest import resource as paging
-from hyroads.rest.access import Buckets, Limit
 from hyroads.rest.api import create_app
 from hyroads.rest.contract import ConflictError, NotConfirmedError, NotFoundError, StoreAwayError, Token
 from hyroads.rest.operations import accepted
@@ -427,7 +428,7 @@ def test_a_bucket_lets_through_what_its_rate_allows(gaps_s: list[float], per_s: 
 
 
 def test_buckets_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(access, "MAX_BUCKETS", 2)
+    monkeypatch.setattr(token_bucket, "MAX_BUCKETS", 2)
     buckets = Buckets(Limit(1e-3, 1))
     assert [buckets.take(name, 0.0) > 0 for name in ("a", "b", "b", "a", "c", "b")] == [
         False, False, True, True, False, False,
