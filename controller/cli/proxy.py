@@ -23,14 +23,15 @@ from hyroads.controller.download.interfaces import (
     default_interfaces,
     named_interfaces,
 )
-from hyroads.controller.download.proxy import Proxy
+from hyroads.controller.download.proxy import LIMITS, Proxy
 from hyroads.controller.download.proxy_policy import CONNECT_PORTS, Policy, Rule, print_record
+from hyroads.controller.framework.admitted import AdmittedListener
 
 from .fetch import DNS, METRICS, dns_of, serve_metrics_of
 from .main import Command, argument
 
 _STACK_BYTES = 512 * 1024
-_DESCRIPTORS = 4096
+_DESCRIPTORS = 16384
 _MOST_WEIGHT = 1000.0
 _LEAST_TOKEN = 16
 
@@ -57,9 +58,8 @@ def _run(args: argparse.Namespace) -> int:
 
 
 def _serve(host: str, port: int, engine: Engine, policy: Policy, *, as_json: bool, metrics: int | None) -> int:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        listener = socket.create_server((host, port), family=family, backlog=128)
+        listener = AdmittedListener(host, port, LIMITS, lambda peer, why: None)
     except OSError as error:
         raise InputError(f"--listen {host}:{port}: {error.strerror}") from error
     threading.stack_size(_STACK_BYTES)

@@ -350,8 +350,10 @@ SOCKETS: tuple[ListeningSocket, ...] = (
         "TCP 127.0.0.1:3128, HTTP",
         LOOPBACK_ONLY + "; networks of `--allow`, or who has the token. Beyond loopback needs one of them",
         "fetch from other hosts, not from this machine's own networks without `--allow-local`",
-        "{hyroads.controller.download.proxy:_MOST_CLIENTS} connections",
-        ("controller/cli/proxy.py:_serve",),
+        "{hyroads.controller.download.proxy:LIMITS.strangers} connections that carried nothing to or from a server, "
+        "the oldest of the address with most ends first, for {hyroads.controller.download.proxy:LIMITS.within_s} s; "
+        "{hyroads.controller.download.proxy:LIMITS.each} others of an address, the longest silent tunnel ends first",
+        ("controller/cli/proxy.py:_serve", _ADMITTED),
     ),
     ListeningSocket(
         "proxy, fetch",

@@ -17,6 +17,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from hyroads.controller.core.admission import Limits, network_of
+from hyroads.controller.framework.admitted import AdmittedListener
+
 from .engine import Engine
 from .http1 import TICK_S, Connection, Origin
 from .interfaces import Interface, is_public, reaching
@@ -29,7 +32,10 @@ _LATER = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, err
 _WINDOWS_BYTES = 20 * 1024 * 1024
 _MOST_WINDOW_BYTES = 5 * 1024 * 1024
 _LEAST_WINDOW_BYTES = 1024 * 1024
-_MOST_CLIENTS = 256
+LIMITS = Limits(strangers=192, known=64, within_s=60.0, each=256)
+"""A connection is a stranger's until bytes have come from a server, or gone to it."""
+_IDLE_TUNNEL_S = 10.0
+"""Tunnels that carried nothing for so long end if their address needs room."""
 _NO_CARRIER_S = 3.0
 _ACTIVE_S = 2.0
 _IDLE_S = 10.0
@@ -44,6 +50,8 @@ class _Use:
     weight: float
     moved_s: float
     sockets: tuple[socket.socket, ...] = ()
+    address: str = ""
+    """Of the application, if it is a tunnel."""
 
 
 class Window:
@@ -89,13 +97,14 @@ class Proxy:
         self._no_carrier_s: dict[Interface, float] = {}
         self._idle: dict[tuple[Interface, Origin], list[tuple[float, Connection]]] = {}
         self._window_bytes = _WINDOWS_BYTES
-        self._clients = 0
+        self._listener: AdmittedListener | None = None
         self._lock = threading.Lock()
         engine.allowed = (lambda _: True) if policy.allow_local else is_public
         engine.watch(self._watch)
 
-    def serve(self, listener: socket.socket) -> None:
+    def serve(self, listener: AdmittedListener) -> None:
         """Serve until the listener is closed."""
+        self._listener = listener
         while True:
             try:
                 connection, address = listener.accept()
@@ -104,14 +113,12 @@ class Proxy:
                     return
                 time.sleep(0.1)
                 continue
-            if self._clients >= _MOST_CLIENTS or not self.policy.admits(address[0]):
+            if not self.policy.admits(address[0]):
                 connection.close()
                 continue
-            with self._lock:
-                self._clients += 1
-            threading.Thread(target=self._serve_client, args=(connection, address[0]), daemon=True).start()
+            threading.Thread(target=self._serve_client, args=(connection, address), daemon=True).start()
 
-    def _serve_client(self, connection: socket.socket, address: str) -> None:
+    def _serve_client(self, connection: socket.socket, address: tuple[str, int]) -> None:
         try:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             connection.settimeout(HEAD_S)
@@ -120,13 +127,32 @@ class Proxy:
                 client.serve()
         finally:
             connection.close()
-            with self._lock:
-                self._clients -= 1
 
     @property
     def clients(self) -> int:
         """How many connections of programs there are."""
-        return self._clients
+        return 0 if self._listener is None else len(self._listener.places)
+
+    def is_admitted(self, peer: tuple[str, int]) -> bool:
+        """Whether a connection that a server has answered keeps its place; if its address has none left, the tunnel
+        of the address that has carried nothing for longest ends for it.
+        """
+        listener, name = self._listener, network_of(peer[0])
+        if listener is None or listener.authenticated(peer, name):
+            return True
+        if listener.place_of(peer) is None:
+            return False
+        with self.engine.changed:
+            silent_since_s = time.monotonic() - _IDLE_TUNNEL_S
+            silent = [use for use in self._uses if use.address == name and use.moved_s < silent_since_s]
+            oldest = min(silent, key=lambda use: use.moved_s, default=None)
+            if oldest is not None:
+                self._uses.discard(oldest)
+        if oldest is None:
+            return False
+        abort(*oldest.sockets)
+        listener.gives_up(oldest.sockets[-1])
+        return listener.authenticated(peer, name)
 
     # -- which interface -----------------------------------------------------------------------------------------------
 
@@ -168,9 +194,11 @@ class Proxy:
         return self._peaks[interface][0]
 
     @contextmanager
-    def use(self, interface: Interface, rule: Rule, *sockets: socket.socket) -> Iterator[Callable[[int], None]]:
+    def use(
+        self, interface: Interface, rule: Rule, *sockets: socket.socket, address: str = ""
+    ) -> Iterator[Callable[[int], None]]:
         """Something uses an interface for the time of a ``with`` block; it tells of the bytes that it moves."""
-        use = _Use(interface, rule.weight, time.monotonic(), sockets)
+        use = _Use(interface, rule.weight, time.monotonic(), sockets, address and network_of(address))
         with self.engine.changed:
             self._uses.add(use)
 
@@ -189,6 +217,8 @@ class Proxy:
     def _watch(self) -> None:
         """End tunnels over interfaces that have gone, and connections that nobody uses any more."""
         now_s = time.monotonic()
+        if self._listener is not None:
+            self._listener.places.sweep()
         for interface in self.engine.interfaces:
             if interface.carrier:
                 self._no_carrier_s.pop(interface, None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import socket
 import threading
 import time
@@ -37,8 +38,9 @@ _CONDITIONS = frozenset(b"if-match if-none-match if-modified-since if-unmodified
 class ClientConnection:
     """A connection of an application."""
 
-    def __init__(self, proxy: Proxy, connection: socket.socket, address: str) -> None:
-        self._proxy, self._connection, self._address = proxy, connection, address
+    def __init__(self, proxy: Proxy, connection: socket.socket, peer: tuple[str, int]) -> None:
+        self._proxy, self._connection, self._peer = proxy, connection, peer
+        self._is_admitted = False
         self._early = b""
         self._machine = h11.Connection(h11.SERVER)
         self._responded = False
@@ -46,7 +48,7 @@ class ClientConnection:
     def serve(self) -> None:
         """One request after the other, until one of both ends has had enough."""
         while True:
-            began_s, record = time.monotonic(), Record(self._address)
+            began_s, record = time.monotonic(), Record(self._peer[0])
             self._responded = False
             self._machine = h11.Connection(h11.SERVER, max_incomplete_event_size=MOST_BYTES)
             try:
@@ -73,6 +75,13 @@ class ClientConnection:
             if not stays:
                 self._drain()
                 return
+
+    def _keep_place(self) -> None:
+        """Bytes have come from a server, or gone to it: the connection is no stranger's any more."""
+        if not self._is_admitted:
+            self._is_admitted = self._proxy.is_admitted(self._peer)
+            if not self._is_admitted:
+                raise ConnectionAbortedError(errno.ECONNABORTED, "the address has too many connections")
 
     def _read_head(self) -> bytes | None:
         """A whole head; None if there is none any more. What follows it is handed to the machine with it."""
@@ -141,20 +150,25 @@ class ClientConnection:
         # Its end is not for the engine to bring about: a carrier that is back soon need not break it.
         interface.sockets.discard(server)
         try:
-            with self._proxy.use(interface, rule, server, self._connection) as used:
+            with self._proxy.use(interface, rule, server, self._connection, address=self._peer[0]) as used:
+
+                def answered(count: int) -> None:
+                    self._keep_place()
+                    used(count)
+
                 self._connection.sendall(b"HTTP/1.1 200 Connection established\r\n\r\n")
                 self._responded = True
                 early = bytes(self._machine.trailing_data[0])
                 if early:
                     server.sendall(early)
                 for each in (server, self._connection):
-                    bound_waits(each, 0)
+                    bound_waits(each, _APPLICATION_S)
                     each.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
                 back = threading.Thread(
-                    target=_carry, args=(server, self._connection, used, record, interface), daemon=True
+                    target=_carry, args=(server, self._connection, answered, record, interface), daemon=True
                 )
                 back.start()
-                _carry(self._connection, server, lambda _: None, None, interface)
+                _carry(self._connection, server, lambda _: self._keep_place(), None, interface)
                 back.join()
         finally:
             server.close()
@@ -247,6 +261,7 @@ class ClientConnection:
                     if head.length is None and data:
                         data = b"%x\r\n%s\r\n" % (len(data), data)
                     connection.send(data)
+                    self._keep_place()
                 elif isinstance(event, h11.EndOfMessage):
                     if head.length is None:
                         connection.send(b"0\r\n\r\n")
@@ -266,6 +281,7 @@ class ClientConnection:
 
     def _begin_response(self, head: Head, answer: Answer) -> bool:
         """Send the head of the response; whether its body is sent in chunks."""
+        self._keep_place()
         headers = response_headers(answer.headers, self._proxy.via)
         if answer.length is not None:
             headers.append((b"Content-Length", b"%d" % answer.length))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import socket
 import threading
 import time
@@ -60,8 +59,16 @@ class AdmittedListener(socket.socket):
         place = self.place_of(peer)
         return place is not None and place.authenticated(name)
 
+    def gives_up(self, connection: socket.socket) -> None:
+        """An accepted connection has no place any more, although it is not closed yet."""
+        if isinstance(connection, _Admitted):
+            connection.give_up()
+
     async def sweep_for_ever(self) -> None:
         """End connections whose time is over, until this is cancelled."""
+        # Programs without it need not wait for this import.
+        import asyncio
+
         while True:
             await asyncio.sleep(SWEEP_S)
             self.places.sweep()
@@ -79,7 +86,11 @@ class _Admitted(socket.socket):
 
     def close(self) -> None:
         """Close it, and give up its place."""
+        self.give_up()
+        super().close()
+
+    def give_up(self) -> None:
+        """Give up its place, once."""
         left, self.left = self.left, None
         if left is not None:
             left()
-        super().close()

@@ -54,6 +54,10 @@ class Places:
         self._lock = nullcontext() if lock is None else lock
         self._open: dict[int, tuple[Any, str]] = {}
 
+    def __len__(self) -> int:
+        """How many connections are open."""
+        return len(self._open)
+
     def enter(self, connection: Any, address: Any) -> Place:
         """A connection was accepted."""
         peer = f"{address[0]}:{address[1]}"

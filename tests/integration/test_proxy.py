@@ -11,16 +11,20 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import metrics_page
 import pytest
 from range_server import Server, content
+from silent_dialers import served_friends
 
+from hyroads.controller.download import proxy as proxies
 from hyroads.controller.download.engine import Engine
 from hyroads.controller.download.http1 import Origin
-from hyroads.controller.download.proxy import Proxy
+from hyroads.controller.download.proxy import LIMITS, Proxy
 from hyroads.controller.download.proxy_policy import Policy, Record, Rule
+from hyroads.controller.framework.admitted import AdmittedListener
 
 SIZE = 6_000_000
 ROOT = Path(__file__).parents[2]
@@ -29,11 +33,11 @@ ROOT = Path(__file__).parents[2]
 class Running:
     """A proxy in this process; ``lo`` counts as two interfaces, so that answers are split."""
 
-    def __init__(self, policy: Policy, names=("lo", "lo")) -> None:
+    def __init__(self, policy: Policy, names=("lo", "lo"), limits=LIMITS) -> None:
         self.records: list[Record] = []
         self.engine = Engine(names)
         self.proxy = Proxy(self.engine, policy, lambda record, _seconds: self.records.append(record))
-        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.listener = AdmittedListener("127.0.0.1", 0, limits, lambda peer, why: None)
         self.port = self.listener.getsockname()[1]
         self.engine.start()
         threading.Thread(target=self.proxy.serve, args=(self.listener,), daemon=True).start()
@@ -126,9 +130,9 @@ def test_many_at_once(server, proxy):
         thread.join()
     assert all(results.values()) and len(results) == 16
     over_s = time.monotonic() + 5
-    while proxy.proxy._clients and time.monotonic() < over_s:
+    while proxy.proxy.clients and time.monotonic() < over_s:
         time.sleep(0.01)
-    assert (proxy.proxy._clients, proxy.proxy._window_bytes, proxy.proxy._uses) == (0, 20 * 1024 * 1024, set())
+    assert (proxy.proxy.clients, proxy.proxy._window_bytes, proxy.proxy._uses) == (0, 20 * 1024 * 1024, set())
     assert not proxy.engine.scheduler.busy
 
 
@@ -191,6 +195,47 @@ def test_tunnels(server, proxy):
                 far.sendall(b"answer")
             answer = b"".join(iter(lambda: connection.recv(100), b""))
     assert answer.startswith(b"HTTP/1.1 200 ") and answer.endswith(b"\r\n\r\nanswer")
+
+
+def test_silent_dialers_and_silent_tunnels_keep_no_program_out(server, proxy):
+    def friend() -> bool:
+        return proxy.curl("--max-time", "20", url(server, size=1000)).stdout == content(1000)
+
+    with socket.create_server(("127.0.0.1", 0), backlog=1024) as silent, contextlib.ExitStack() as tunnels:
+        head = b"CONNECT 127.0.0.1:%d HTTP/1.1\r\nHost: x\r\n\r\n" % silent.getsockname()[1]
+        served = []
+        for number in range(400):
+            tunnel = tunnels.enter_context(socket.create_connection(("127.0.0.1", proxy.port), timeout=20))
+            with contextlib.suppress(OSError):
+                tunnel.sendall(head)
+            if number % 50 == 49:
+                served.append(friend())
+        assert served == [True] * 8
+        assert served_friends(proxy.port, friend, friends=5, dialers=600, addresses=60) == 5
+
+
+def test_longest_silent_tunnel_ends_where_an_address_has_all_its_places(server, monkeypatch):
+    monkeypatch.setattr(proxies, "_IDLE_TUNNEL_S", 0.0)
+    running = Running(Policy(allow_local=True, connect_ports=None), limits=replace(LIMITS, each=3))
+    with socket.create_server(("127.0.0.1", 0)) as listener, contextlib.ExitStack() as opened:
+        opened.callback(running.close)
+        head = b"CONNECT 127.0.0.1:%d HTTP/1.1\r\nHost: x\r\n\r\n" % listener.getsockname()[1]
+        ends = []
+        for number in range(4):
+            near = opened.enter_context(socket.create_connection(("127.0.0.1", running.port), timeout=10))
+            near.sendall(head)
+            far = opened.enter_context(listener.accept()[0])
+            far.sendall(b"%d" % number)
+            answer = b""
+            while not answer.endswith(b"%d" % number):
+                more = near.recv(1000)
+                assert more, f"tunnel {number} has no place"
+                answer += more
+            ends.append((near, far))
+        with contextlib.suppress(ConnectionError):
+            assert ends[0][0].recv(10) == b""
+        ends[1][1].sendall(b"x")
+        assert ends[1][0].recv(10) == b"x"
 
 
 HEADS = {
