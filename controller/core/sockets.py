@@ -361,9 +361,9 @@ SOCKETS: tuple[ListeningSocket, ...] = (
         "off; TCP 127.0.0.1, HTTP",
         LOOPBACK_ONLY,
         "read metrics",
-        "{hyroads.controller.download.metrics:_MOST_CONNECTIONS} connections of "
+        "{hyroads.controller.download.metrics:LIMITS.strangers} connections of "
         "{hyroads.controller.download.metrics:_WITHIN_S} s",
-        ("controller/download/metrics.py:_Server",),
+        ("controller/download/metrics.py:_Server", _ADMITTED),
     ),
     ListeningSocket(
         "flowvisor watch",

@@ -6,7 +6,6 @@ it is after DNS rebinding, is refused, and nothing allows other origins.
 
 from __future__ import annotations
 
-import socket
 import threading
 import time
 from collections import Counter, deque
@@ -19,6 +18,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoM
 from prometheus_client.registry import Collector
 
 from hyroads.controller import version
+from hyroads.controller.core.admission import Limits
+from hyroads.controller.framework.admitted import AdmittedListener
 
 from .engine import Engine
 from .interfaces import InputError
@@ -28,7 +29,7 @@ from .proxy_policy import Record
 RATE_OVER_S = 1.0
 _HOSTS = frozenset(("127.0.0.1", "localhost"))
 _WITHIN_S = 5.0
-_MOST_CONNECTIONS = 8
+LIMITS = Limits(strangers=32, known=32, within_s=_WITHIN_S, each=32)
 
 
 class DownloadMetrics(Collector):
@@ -109,24 +110,14 @@ class _Server(ThreadingHTTPServer):
 
     def __init__(self, port: int, registry: CollectorRegistry) -> None:
         self.registry = registry
-        self._room = threading.BoundedSemaphore(_MOST_CONNECTIONS)
-        super().__init__(("127.0.0.1", port), _Handler)
+        super().__init__(("127.0.0.1", port), _Handler, bind_and_activate=False)
+        self.socket.close()
+        self.socket = self._admitted = AdmittedListener("127.0.0.1", port, LIMITS, lambda peer, why: None)
+        self.server_port = self.socket.getsockname()[1]
 
-    def process_request(self, request: socket.socket | tuple[bytes, socket.socket], client_address: object) -> None:
-        """Serve it in a thread, if there is room."""
-        if self._room.acquire(blocking=False):
-            super().process_request(request, client_address)
-        else:
-            self.shutdown_request(request)
-
-    def process_request_thread(
-        self, request: socket.socket | tuple[bytes, socket.socket], client_address: object
-    ) -> None:
-        """What the thread does."""
-        try:
-            super().process_request_thread(request, client_address)
-        finally:
-            self._room.release()
+    def service_actions(self) -> None:
+        """Now and then: end connections whose time is over."""
+        self._admitted.places.sweep()
 
     def handle_error(self, _request: object, _client_address: object) -> None:
         """Whoever goes away early is nobody's concern."""

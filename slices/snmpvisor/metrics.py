@@ -23,7 +23,7 @@ from .proxy import Proxy
 
 WITHIN_S = 5.0
 MOST_HEAD = 1 << 14
-LIMITS = Limits(strangers=16, known=16, within_s=WITHIN_S, each=16)
+LIMITS = Limits(strangers=32, known=32, within_s=WITHIN_S, each=32)
 _NAMES = ("slice", "target")
 
 

@@ -16,6 +16,8 @@ from silent_dialers import served_friends
 
 from hyroads.controller.core.admission import Limits
 from hyroads.controller.core.checking import Endpoint
+from hyroads.controller.download.engine import Engine
+from hyroads.controller.download.metrics import DownloadMetrics, serve_metrics
 from hyroads.controller.framework.admitted import AdmittedListener
 from hyroads.slices.snmpvisor import metrics
 
@@ -44,6 +46,11 @@ def test_metrics_of_snmpvisor() -> None:
             server.close()
 
     assert asyncio.run(run()) == FRIENDS
+
+
+def test_metrics_of_downloads() -> None:
+    port = serve_metrics(0, DownloadMetrics("fetch", Engine(["lo"])))
+    assert served_friends(port, lambda: asked(port), friends=FRIENDS) == FRIENDS
 
 
 def accepted(listener: AdmittedListener, peers: Iterable[socket.socket]) -> list[socket.socket]:
