@@ -363,7 +363,11 @@ SOCKETS: tuple[ListeningSocket, ...] = (
         "read metrics",
         "{hyroads.controller.download.metrics:LIMITS.strangers} connections of "
         "{hyroads.controller.download.metrics:_WITHIN_S} s",
-        ("controller/download/metrics.py:_Server", _ADMITTED),
+        (
+            "controller/download/metrics.py:_Server",
+            "controller/framework/admitted_http.py:AdmittedHttpServer",
+            _ADMITTED,
+        ),
     ),
     ListeningSocket(
         "flowvisor watch",
@@ -371,9 +375,9 @@ SOCKETS: tuple[ListeningSocket, ...] = (
         "TCP 127.0.0.1 at a port of the kernel's choice, HTTP",
         "the FlowVisor, by a secret in the path that it was given",
         "tell events",
-        f"{{{_EVENTS}:MAX_CONNECTIONS}} connections; {{{_EVENTS}:MAX_BODY}} bytes "
+        f"{{{_EVENTS}:LIMITS.strangers}} connections; {{{_EVENTS}:MAX_BODY}} bytes "
         f"within {{{_EVENTS}:POSTED_WITHIN_S}} s",
-        ("slices/flowvisor/events.py:_Server",),
+        ("slices/flowvisor/events.py:Events.__post_init__", _ADMITTED),
     ),
     ListeningSocket(
         "emulation",

@@ -11,7 +11,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
@@ -19,7 +19,7 @@ from prometheus_client.registry import Collector
 
 from hyroads.controller import version
 from hyroads.controller.core.admission import Limits
-from hyroads.controller.framework.admitted import AdmittedListener
+from hyroads.controller.framework.admitted_http import AdmittedHttpServer
 
 from .engine import Engine
 from .interfaces import InputError
@@ -103,24 +103,12 @@ class DownloadMetrics(Collector):
         return [(there - here) / (to_s - from_s) for here, there in zip(first, last, strict=True)]
 
 
-class _Server(ThreadingHTTPServer):
-    """A few requests at a time, each for a few seconds."""
-
-    daemon_threads = True
+class _Server(AdmittedHttpServer):
+    """Serves the metrics of ``registry`` on loopback."""
 
     def __init__(self, port: int, registry: CollectorRegistry) -> None:
         self.registry = registry
-        super().__init__(("127.0.0.1", port), _Handler, bind_and_activate=False)
-        self.socket.close()
-        self.socket = self._admitted = AdmittedListener("127.0.0.1", port, LIMITS, lambda peer, why: None)
-        self.server_port = self.socket.getsockname()[1]
-
-    def service_actions(self) -> None:
-        """Now and then: end connections whose time is over."""
-        self._admitted.places.sweep()
-
-    def handle_error(self, _request: object, _client_address: object) -> None:
-        """Whoever goes away early is nobody's concern."""
+        super().__init__("127.0.0.1", port, _Handler, LIMITS)
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -11,27 +11,27 @@ FlowVisor sends events only while its topology control runs, and without it answ
 from __future__ import annotations
 
 import hmac
-import socket
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import BaseHTTPRequestHandler
 from ipaddress import ip_address
 from secrets import token_hex
-from socketserver import ThreadingMixIn
 from typing import Any
 from xml.parsers.expat import ExpatError
 from xmlrpc import client as xmlrpc
 
 from hyroads.controller.core import strict_json
+from hyroads.controller.core.admission import Limits
 from hyroads.controller.core.strict_json import JsonError
+from hyroads.controller.framework.admitted_http import AdmittedHttpServer
 
 from .entries import FailedInsideError, FlowVisorError
 from .reconcile import Connection
 
 MAX_BODY = 64 * 1024
-MAX_CONNECTIONS = 16
 POSTED_WITHIN_S = 5.0
+LIMITS = Limits(strangers=32, known=32, within_s=POSTED_WITHIN_S, each=32)
 GENERAL = "GENERAL"
 KINDS = (GENERAL, "DEVICE_CONNECTED", "SLICE_CONNECTED", "SLICE_DISCONNECTED")
 NO_EVENTS = (
@@ -46,46 +46,6 @@ class Event:
 
     kind: str
     about: Any = None
-
-
-class _Server(ThreadingMixIn, HTTPServer):
-    """A thread for each connection: who connects and says nothing keeps nobody waiting."""
-
-    daemon_threads = True
-    block_on_close = False
-    request_queue_size = MAX_CONNECTIONS
-
-    def __init__(self, *arguments: Any) -> None:
-        self._places = threading.BoundedSemaphore(MAX_CONNECTIONS)
-        super().__init__(*arguments)
-
-    def process_request(self, request: Any, client_address: Any) -> None:
-        """Serves a connection if there is a place left."""
-        if self._places.acquire(blocking=False):
-            super().process_request(request, client_address)
-        else:
-            self.shutdown_request(request)
-
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Serves a connection, which ends in time however slowly its request comes."""
-        end = threading.Timer(POSTED_WITHIN_S, _end, (request,))
-        end.daemon = True
-        end.start()
-        try:
-            super().process_request_thread(request, client_address)
-        finally:
-            end.cancel()
-            self._places.release()
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """A connection that breaks is the other side's business."""
-
-
-def _end(connection: socket.socket) -> None:
-    try:
-        connection.shutdown(socket.SHUT_RDWR)
-    except OSError:
-        return  # It has ended by itself.
 
 
 @dataclass
@@ -105,7 +65,7 @@ class Events:
         except ValueError:
             pass  # A name.
         try:
-            self._server = _Server((self.host, self.port), self._handler())
+            self._server = AdmittedHttpServer(self.host, self.port, self._handler(), LIMITS)
         except OSError as error:
             raise FlowVisorError(f"events: can't listen on {self.host}:{self.port}: {error.strerror}") from error
         self.address = f"{self.host}:{self._server.server_address[1]}"
