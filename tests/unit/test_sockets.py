@@ -116,6 +116,46 @@ def test_every_row_and_exception_has_its_code() -> None:
             assert re.search(rf"\b(?:def|class|fn) {part}\b", text), site
 
 
+_HOSTILE = (
+    "tests/integration/test_hostile_connections.py:test_friends_get_in_under_a_thousand_hostile_connections_a_second"
+)
+_SILENT = "tests/unit/test_silent_dialers.py"
+ATTACKED = {
+    ("controller", "`listen.openflow`"): _HOSTILE,
+    ("controller", "`listen.agents`"): _HOSTILE,
+    ("controller", "`listen.rest`"): _HOSTILE,
+    ("controller", "`listen.peer`, `region.listen`"): "tests/unit/ha/test_peers.py:"
+    "test_an_instance_gets_in_while_strangers_take_all_places",
+    ("controller", "`sfnet`"): "tests/integration/test_sfnet.py:test_too_many_connections_and_one_that_does_not_read",
+    ("slicer", "`listen.openflow`"): "tests/integration/test_slicer_identity.py:"
+    "test_strangers_take_no_places_of_switches",
+    ("slicer", "`listen.rest`"): "tests/unit/slices/test_slicer_rest.py:"
+    "test_silent_dialers_from_many_addresses_keep_no_operator_out",
+    ("SNMPVisor", "`metrics`"): f"{_SILENT}:test_metrics_of_snmpvisor",
+    ("waypoint", "`--listen`, sessions"): "tests/unit/client/test_client_session.py:"
+    "test_silent_dialers_from_many_addresses_keep_no_client_out",
+    ("dashboard", "`--listen`"): "tests/integration/test_silent_dialers.py:test_dashboard",
+    ("proxy", "`--listen`"): "tests/integration/test_proxy.py:"
+    "test_silent_dialers_and_silent_tunnels_keep_no_program_out",
+    ("proxy, fetch", "`--metrics`"): f"{_SILENT}:test_metrics_of_downloads",
+    ("flowvisor watch", "`--listen`"): "tests/unit/slices/flowvisor/test_events.py:"
+    "test_slow_and_many_strangers_keep_no_event_away",
+}
+"""By socket: the test that floods it with connections while friends come in."""
+NOT_ATTACKED = {
+    ("guest-network", "dnsmasq"): "a program of its own",
+    ("emulation", "`--publish`, `--dashboard`"): "hands on what comes to a controller, which admits it",
+}
+
+
+def test_each_tcp_socket_is_attacked_by_a_test() -> None:
+    sockets = {(each.part, each.name) for each in SOCKETS if "TCP" in each.default}
+    assert sockets == ATTACKED.keys() | NOT_ATTACKED.keys()
+    for test in ATTACKED.values():
+        file, _, function = test.partition(":")
+        assert f"def {function}(" in (ROOT / file).read_text(), test
+
+
 def test_a_new_socket_is_noticed(tmp_path: Path) -> None:
     """The scanner finds each way to listen; else the first test proves nothing."""
     ways = (
