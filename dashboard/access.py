@@ -27,8 +27,8 @@ COOKIE: Final = "__Host-hyroads"
 IDLE_S, LONGEST_S = 3600.0, 12 * 3600.0
 MAX_SESSIONS = 256
 MAX_FORM_BYTES = 8192
-STEERING_ROLES: Final = ("admin", "application")
-"""May hand clients over, as the API has it."""
+CHANGING_ROLES: Final[Mapping[str, tuple[str, ...]]] = {"handovers": ("admin", "application"), "boxes": ("admin",)}
+"""Resource of the API that pages change -> the roles that may change it, as the API defines them."""
 LOGIN, LOGOUT = "/login", "/logout"
 
 Scope = dict[str, Any]
@@ -49,10 +49,9 @@ class Session:
     used_s: float
     ended: bool = False
 
-    @property
-    def may_steer(self) -> bool:
-        """Whether the API lets them hand clients over."""
-        return self.role in STEERING_ROLES
+    def may_change(self, resource: str) -> bool:
+        """Whether the API lets the role of this session change a resource, such as ``handovers``."""
+        return self.role in CHANGING_ROLES[resource]
 
 
 class Sessions:

@@ -18,7 +18,7 @@ SILENT_S = 5.0
 MAX_EVENT_CHARACTERS = 64 << 20
 KINDS = (
     "live", "link", "switch", "agent", "flow", "fault", "state_file", "controller", "client", "policy", "handover",
-    "ncast", "session", "reservation", "plugin",
+    "ncast", "session", "reservation", "plugin", "box",
 )  # fmt: skip
 SIGNS_OF_LIFE = frozenset({"message", ""})
 """Events without a kind only say that the controller is there, and where in its log we are."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -81,6 +81,8 @@ class Reader:
         self._subscriptions: set[Subscription] = set()
         self._etag: str | None = None
         self._topology_is_stale = True
+        self._read_s: dict[str, float] = {}
+        """When each document was read last."""
 
     # -- for pages
 
@@ -93,6 +95,11 @@ class Reader:
             yield found
         finally:
             self._subscriptions.discard(found)
+
+    def read_again(self, paths: Iterable[str]) -> None:
+        """Read these documents as soon as possible, as far as a page wants them: something was changed."""
+        for path in paths:
+            self._read_s.pop(path, None)
 
     def now_unix_s(self, at_s: float) -> float:
         """Unix time of a time of our clock."""
@@ -151,7 +158,6 @@ class Reader:
                 self._tell(self.feed.take(event.id, event.event, event.data, self.clock()))
 
     async def _documents(self, http: httpx.AsyncClient) -> None:
-        read_s: dict[str, float] = {}
         while True:
             topology, wanted = self.state.topology, self.state.wanted_topology
             if topology is None or topology.version != wanted:
@@ -161,8 +167,8 @@ class Reader:
                 paths.add(TOPOLOGY)
             for path in sorted(paths) if self.feed.connection.phase is not Phase.LOST else ():
                 every_s = SELDOM_S if path in SELDOM else DOCUMENT_EVERY_S
-                if self.clock() - read_s.get(path, -every_s) >= every_s:
-                    read_s[path] = self.clock()
+                if self.clock() - self._read_s.get(path, -every_s) >= every_s:
+                    self._read_s[path] = self.clock()
                     await self._attempt(partial(self._read, http, path))
             await asyncio.sleep(0.1)
 
@@ -178,8 +184,11 @@ class Reader:
             self._etag = answer.headers.get("ETag")
             self._tell(changes)
             return
-        document = _document((await http.get(path)).raise_for_status())
-        self._tell(self.state.take_document(path, document))
+        answer = await http.get(path)
+        if answer.status_code == httpx.codes.NOT_FOUND:
+            self._tell(self.state.take_refusal(path, _reason(_document(answer))))
+            return
+        self._tell(self.state.take_document(path, _document(answer.raise_for_status())))
 
     def _tell(self, changes: Changes) -> None:
         if changes != Changes():
@@ -206,6 +215,12 @@ def _document(answer: httpx.Response) -> object:
         return parse(answer.content)
     except JsonError as error:
         raise FeedError(str(error)) from error
+
+
+def _reason(problem: object) -> str:
+    """The reason in a problem document of the controller."""
+    found = problem if isinstance(problem, dict) else {}
+    return str(found.get("detail") or found.get("title") or "the controller does not have it")
 
 
 def _refusal(status: int) -> str:

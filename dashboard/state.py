@@ -21,6 +21,7 @@ Row = Sequence[Any]
 SECTIONS: Final = ("links", "flows", "paths", "clients", "slices")
 MAX_EVENTS = 2000
 MAX_PLACES = 100
+MAX_REASON = 300
 MAX_IDS = 20_000
 """Of one section: a controller has fewer."""
 
@@ -116,6 +117,8 @@ class NetworkState:
         self.events: deque[EventRow] = deque(maxlen=MAX_EVENTS)
         self.event_count = 0
         self.documents: dict[str, Document] = {}
+        self.refusals: dict[str, str] = {}
+        """Why the controller does not give a document, by the document's name."""
         self.history = History()
         self.places: dict[str, deque[tuple[float, str, str]]] = {}
         """By client: since when an interface is where."""
@@ -184,9 +187,19 @@ class NetworkState:
     def take_document(self, name: str, document: object) -> Changes:
         """Another document of the API, by the name it has here."""
         found = _mapping(document, name)
-        if self.documents.get(name) == found:
+        refused = self.refusals.pop(name, None) is not None
+        if self.documents.get(name) == found and not refused:
             return Changes()
         self.documents[name] = found
+        self.revision += 1
+        return Changes(documents=frozenset({name}))
+
+    def take_refusal(self, name: str, reason: str) -> Changes:
+        """The controller does not have this document, or not any more."""
+        if self.refusals.get(name) == reason[:MAX_REASON]:
+            return Changes()
+        self.documents.pop(name, None)
+        self.refusals[name] = reason[:MAX_REASON]
         self.revision += 1
         return Changes(documents=frozenset({name}))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import flow, network, tables, what_if
+from . import boxes, flow, network, tables, what_if
 from .frame import Page
 
 
@@ -14,6 +14,7 @@ def pages() -> list[Page]:
         tables.CLIENTS,
         tables.SLICES,
         tables.SESSIONS,
+        boxes.PAGE,
         tables.EVENTS,
         tables.HEALTH,
         what_if.PAGE,

@@ -76,14 +76,15 @@ class View:
         """Have a document of the API read now and then, or no more."""
         (self.subscription.wanted.add if wanted else self.subscription.wanted.discard)(path)
 
-    async def do(self, what: Callable[[Client], Any]) -> str | None:
-        """Ask the controller for a change, as who looks; the reason if it refuses."""
-        if self.session.ended or not self.session.may_steer:
+    async def do(self, resource: str, what: Callable[[Client], Any]) -> str | None:
+        """Change a resource of the API with the token of this session; the reason if the controller refuses."""
+        if self.session.ended or not self.session.may_change(resource):
             return "your token may not do this"
         try:
             await asyncio.to_thread(ask, self.reader.source, self.session.token, what)
         except HyroadsError as error:
             return str(error)
+        self.reader.read_again(self.subscription.wanted)
         return None
 
 

@@ -56,7 +56,7 @@ class NetworkPage:
         self._client_part = ui.element("div")
         with self._client_part:
             self._places = TextTable("interface", "place", "signal", caption="places of the client")
-            if self.view.session.may_steer:
+            if self.view.session.may_change("handovers"):
                 with ui.row().style("align-items:center"):
                     self._target = ui.select([], label="hand over to").style("min-width:10rem").props("outlined dense")
                     self._hand_over = ui.button("Hand over", on_click=self._steer)
@@ -105,7 +105,7 @@ class NetworkPage:
             return
         node, _, technology = target.rpartition("/")
         self._hand_over.disable()
-        problem = await self.view.do(lambda controller: controller.handover(client, (node, technology)))
+        problem = await self.view.do("handovers", lambda controller: controller.handover(client, (node, technology)))
         self._hand_over.enable()
         ui.notify(problem or f"{client} is handed over to {target}.", type="negative" if problem else "positive")
 
@@ -197,7 +197,7 @@ class NetworkPage:
         self._places.show([[row["interface"], row["place"], row["signal"]] for row in rows])
         past = client_view.history_rows(state, client, self.view.now_s)
         self._history.show([[row["age"], row["interface"], row["place"]] for row in past[:10]])
-        if self.view.session.may_steer:
+        if self.view.session.may_change("handovers"):
             targets = client_view.targets(state, client)
             if self._target.options != targets:
                 self._target.set_options(targets, value=targets[0] if targets else None)

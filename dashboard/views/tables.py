@@ -51,9 +51,9 @@ def slice_rows(state: NetworkState) -> Rows:
 def port_rows(state: NetworkState) -> Rows:
     """Which slice owns which ports of which switch, where the controller is behind a slicer."""
     rows = []
-    for one in _items(state, "/slices", "slices"):
-        for switch, of in sorted(_mapping(one.get("switches")).items()):
-            rows.append([str(one.get("name")), str(switch), short(_mapping(of).get("ports", []))])
+    for one in items(state, "/slices", "slices"):
+        for switch, of in sorted(mapping(one.get("switches")).items()):
+            rows.append([str(one.get("name")), str(switch), short(mapping(of).get("ports", []))])
     return rows[:MAX_ROWS]
 
 
@@ -65,11 +65,11 @@ def session_rows(state: NetworkState) -> Rows:
             str(one.get("owner", "")),
             str(one.get("group", "")),
             ", ".join(map(_participant, one.get("participants") or [])),
-            figure(_number(one.get("rate_mbps")), "Mb/s"),
+            figure(number(one.get("rate_mbps")), "Mb/s"),
             str(one.get("state") or ""),
             str(one.get("reason") or ""),
         ]
-        for one in _items(state, "/sessions", "sessions")
+        for one in items(state, "/sessions", "sessions")
     ][:MAX_ROWS]
 
 
@@ -80,11 +80,11 @@ def reservation_rows(state: NetworkState) -> Rows:
             str(one.get("id")),
             str(one.get("owner", "")),
             str(one.get("flow") or one.get("session") or ""),
-            figure(_number(one.get("rate_mbps")), "Mb/s"),
+            figure(number(one.get("rate_mbps")), "Mb/s"),
             str(one.get("state") or ""),
             str(one.get("reason") or ""),
         ]
-        for one in _items(state, "/reservations", "reservations")
+        for one in items(state, "/reservations", "reservations")
     ][:MAX_ROWS]
 
 
@@ -106,12 +106,12 @@ def health_rows(state: NetworkState) -> Rows:
     found = state.documents.get("/health", {})
     if not found:
         return []
-    slots, plan = _mapping(found.get("slots")), _mapping(found.get("plan"))
+    slots, plan = mapping(found.get("slots")), mapping(found.get("plan"))
     count, missed, recently = (int(slots.get(name) or 0) for name in ("count", "missed", "missed_recently"))
     return [
         ["state", _state_of_controller(found, slots)],
         ["version", str(found.get("version", ""))],
-        ["running for", figure(_number(found.get("uptime_s")), "s")],
+        ["running for", figure(number(found.get("uptime_s")), "s")],
         ["not confirmed yet", ", ".join(map(str, found.get("pending") or [])) or "nothing"],
         ["slots missed", f"{missed} of {missed + count} since the start, {recently} in the last 5 min"],
         ["a slot takes (median; 99 %)", f"{_ms(slots.get('p50_ms'))}; {_ms(slots.get('p99_ms'))}"],
@@ -142,7 +142,7 @@ def error_rows(state: NetworkState) -> Rows:
     found = state.documents.get("/health", {}).get("last_errors") or []
     return [
         [
-            datetime.fromtimestamp(_number(one.get("time_s")) or 0.0, UTC).strftime("%H:%M:%S"),
+            datetime.fromtimestamp(number(one.get("time_s")) or 0.0, UTC).strftime("%H:%M:%S"),
             str(one.get("where")),
             short(one.get("what")),
         ]
@@ -151,7 +151,7 @@ def error_rows(state: NetworkState) -> Rows:
 
 
 def _participant(one: Any) -> str:
-    found = _mapping(one)
+    found = mapping(one)
     return f"{found.get('name', one)}{'' if found.get('reached', True) else ' (not reached)'}"
 
 
@@ -166,21 +166,24 @@ def short(value: Any) -> str:
     return text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]}..."
 
 
-def _items(state: NetworkState, path: str, name: str) -> list[Mapping[str, Any]]:
+def items(state: NetworkState, path: str, name: str) -> list[Mapping[str, Any]]:
+    """The objects of a list in a document of the API; none while it is not known."""
     found = state.documents.get(path, {}).get(name)
     return [one for one in found if isinstance(one, Mapping)] if isinstance(found, list) else []
 
 
-def _mapping(value: Any) -> Mapping[str, Any]:
+def mapping(value: Any) -> Mapping[str, Any]:
+    """An object of a document; an empty one in place of anything else."""
     return value if isinstance(value, Mapping) else {}
 
 
-def _number(value: Any) -> float | None:
+def number(value: Any) -> float | None:
+    """A number of a document; None in place of anything else."""
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
 def _ms(value: Any) -> str:
-    return figure(_number(value), "ms")
+    return figure(number(value), "ms")
 
 
 def _yes(value: Any) -> str:

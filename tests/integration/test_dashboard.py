@@ -14,11 +14,13 @@ from typing import Any
 
 import psutil
 import pytest
+from box_rig import Rig, settings_of
 from dashboard_process import Dashboard, Window, browser, need_browser
 from fake_controller import FakeController
 from waypoint_certificates import make_certificate
 
 from hyroads.controller.core.netfile import parse
+from hyroads.rest import boxes
 from hyroads.rest.contract import Token
 
 need_browser()
@@ -46,7 +48,7 @@ NETWORK = parse(
 )
 RED = (0xD4, 0x00, 0x00)
 MEMORY_MINUTES = float(os.environ.get("HYROADS_DASHBOARD_MINUTES", "10"))
-PAGES = ("/", "/flow", "/clients", "/slices", "/sessions", "/events", "/health", "/what-if")
+PAGES = ("/", "/flow", "/clients", "/slices", "/sessions", "/boxes", "/events", "/health", "/what-if")
 
 
 @pytest.fixture(scope="module")
@@ -56,8 +58,14 @@ def chromium() -> Iterator[Any]:
 
 
 @pytest.fixture(scope="module")
-def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[FakeController, Dashboard]]:
-    with FakeController(NETWORK) as fake:
+def rig(tmp_path_factory: pytest.TempPathFactory) -> Rig:
+    """The controller's own service of boxes; a test says when switches and agents connect."""
+    return Rig(settings_of(tmp_path_factory.mktemp("authority")), NETWORK)
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory, rig: Rig) -> Iterator[tuple[FakeController, Dashboard]]:
+    with FakeController(NETWORK, resources=lambda: boxes.blueprints(rig.service)) as fake:
         fake.flow("f1", [["ab-plc", "bc-wifi"], ["ab-wifi", "bc-wifi"]], 0)
         fake.flow("f2", [["ab-wifi"]], 1.0)
         fake.place("c", "b", "wifi")
@@ -167,6 +175,46 @@ def test_events_are_shown_as_they_happen_and_filtered(lab: Any, window: Window) 
     assert "<b>f9</b>" in window.page.inner_text("table")
     window.page.fill("input", "agent")
     window.until(lambda: "flow.moved" not in window.page.inner_text("table"))
+
+
+def test_box_is_adopted_and_forgotten_and_shown_as_adopted_only_once_confirmed(
+    lab: Any, window: Window, rig: Rig
+) -> None:
+    lab[0].documents["health"] = {
+        "switches": [{"node": "a", "connected": True}, {"node": "b", "connected": False}], "agents": [],
+    }  # fmt: skip
+    window.open("/boxes")
+    window.until(lambda: f"--pin {rig.service.pin()['pin']}" in window.page.inner_text("body"))
+    rig.apply("box-1")
+    pending, adopted = "table[aria-label='pending boxes']", "table[aria-label='adopted boxes']"
+    window.until(lambda: "box-1" in window.page.inner_text(pending))
+    window.page.click("button[aria-label='Adopt box-1']")
+    dialog = window.page.get_by_role("dialog")
+    node, ports = dialog.get_by_label("as node"), dialog.get_by_label("ports")
+    assert node.input_value() == "b"
+    # What the controller refuses is shown, and nothing has changed.
+    ports.fill("plc=nothing")
+    dialog.get_by_role("button", name="Adopt").click()
+    window.until(lambda: "plc: expected an interface of the box" in dialog.get_by_role("alert").inner_text())
+    assert rig.service.document("box-1")["state"] == "pending"
+    ports.fill("plc=b-plc")
+    dialog.get_by_role("button", name="Adopt").click()
+    window.until(lambda: "not connected yet: switch b, agent b" in window.page.inner_text(adopted))
+    status = "[role=status]"
+    assert "waits for switch b, agent b" in window.page.inner_text(status)
+    rig.connect("b")
+    rig.service.follow()
+    window.until(lambda: window.page.inner_text(status) == "box-1 is adopted as b.")
+    assert "not connected" not in window.page.inner_text(adopted)
+    window.page.click("button[aria-label='Forget box-1']")
+    dialog.get_by_role("button", name="Cancel").click()
+    dialog.wait_for(state="hidden")
+    assert rig.service.names() == ("box-1",)
+    window.page.click("button[aria-label='Forget box-1']")
+    dialog.get_by_role("button", name="Forget").click()
+    window.until(lambda: window.page.inner_text(status) == "box-1 is forgotten.")
+    assert rig.service.names() == ()
+    window.until(lambda: "box-1" not in window.page.inner_text(adopted))
 
 
 def test_a_controller_that_goes_is_said_and_one_that_comes_back_is_shown(window: Window, lab: Any) -> None:

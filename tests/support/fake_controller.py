@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from flask import request
@@ -42,10 +42,19 @@ class _Quiet(WSGIRequestHandler):
 
 
 class FakeController:
-    """Runs as a context. ``rows`` are the live document's parts; ``publish`` tells an event."""
+    """Runs as a context. ``rows`` are the live document's parts; ``publish`` sends an event. ``resources`` gives more
+    resources of the API, for each start.
+    """
 
-    def __init__(self, network: Network, *, tokens: tuple[Token, ...] = (), port: int = 0) -> None:
-        self.network, self.tokens, self._wanted_port = network, tokens, port
+    def __init__(
+        self,
+        network: Network,
+        *,
+        tokens: tuple[Token, ...] = (),
+        port: int = 0,
+        resources: Callable[[], Sequence[Resource]] = tuple,
+    ) -> None:
+        self.network, self.tokens, self._wanted_port, self._more = network, tokens, port, resources
         self.port = port
         self.rows: dict[str, dict[str, Any]] = {name: {} for name in ("links", "flows", "paths", "clients", "slices")}
         self.rows["links"] = {link.id: [1, link.capacity_mbps, 0, 0, 0, 0, 0] for link in network.links}
@@ -70,6 +79,7 @@ class FakeController:
                 live.blueprint(self),
                 identity.blueprint(),
                 *self._documents(),
+                *self._more(),
             ],
         )
         self._server = make_server("127.0.0.1", self._wanted_port, app, threaded=True, request_handler=_Quiet)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from hyroads.controller.model.live_document import LiveLog
 from hyroads.dashboard.feed import FIRST_WAIT_S, MAX_WAIT_S, SILENT_S, Feed, Phase
-from hyroads.dashboard.state import FeedError, NetworkState
+from hyroads.dashboard.state import MAX_REASON, FeedError, NetworkState
 from hyroads.rest.live import COLUMNS, SOURCES
 
 TOPOLOGY = {
@@ -154,3 +154,14 @@ def test_a_stream_that_is_open_is_not_yet_a_controller_that_answers() -> None:
     assert feed.connection.phase is Phase.LOST
     assert not feed.silent(1.0 + SILENT_S)
     assert feed.silent(1.1 + SILENT_S)
+
+
+def test_a_document_that_the_controller_does_not_have_is_replaced_by_the_reason() -> None:
+    state = NetworkState()
+    state.take_document("/box-codes", {"pin": "f"})
+    changes = state.take_refusal("/box-codes", "x" * 1000)
+    assert changes.documents == {"/box-codes"} and "/box-codes" not in state.documents
+    assert len(state.refusals["/box-codes"]) == MAX_REASON
+    assert state.take_refusal("/box-codes", "x" * 1000).documents == frozenset()
+    assert state.take_document("/box-codes", {"pin": "f"}).documents == {"/box-codes"}
+    assert state.refusals == {}

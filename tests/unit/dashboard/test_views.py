@@ -5,10 +5,12 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from seen_network import Seen
 
+from hyroads.dashboard.access import CHANGING_ROLES
 from hyroads.dashboard.state import NetworkState, NodeInfo, Topology
 from hyroads.dashboard.views import clients, flow, network, tables
 from hyroads.dashboard.views.floor_plan import ASPECT, positions
@@ -158,11 +160,10 @@ def test_events_are_filtered_by_words_and_bounded() -> None:
     assert all(len(row[2]) < 1000 for row in tables.event_rows(state.events, "link"))
 
 
-def test_who_may_hand_over_is_as_the_api_has_it() -> None:
-    from hyroads.dashboard.access import STEERING_ROLES
-
-    writes = {role for role, of in access.WRITES.items() if of is None or "handovers" in of}
-    assert set(STEERING_ROLES) == writes
+@pytest.mark.parametrize("resource", sorted(CHANGING_ROLES))
+def test_pages_offer_changes_to_the_roles_that_the_api_admits(resource: str) -> None:
+    writes = {role for role, of in access.WRITES.items() if of is None or resource in of}
+    assert set(CHANGING_ROLES[resource]) == writes
 
 
 def test_state_of_controller_is_well_only_without_faults_and_recent_misses() -> None:

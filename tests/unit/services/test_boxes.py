@@ -2,104 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
+from collections.abc import Iterator
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
+from box_rig import OPS, TRIANGLE, Rig, settings_of
 
-from hyroads.controller.cli.main import main
 from hyroads.controller.core.box_setup import setup_of
 from hyroads.controller.core.errors import ConfigError
-from hyroads.controller.core.identity import token_hash
-from hyroads.controller.files.authority import key_digest
-from hyroads.controller.files.documents import read_file
 from hyroads.controller.files.tls import certificate_names
-from hyroads.controller.model.state import Presence, TopologyContext
-from hyroads.controller.services.boxes import Adopting, BoxService
 from hyroads.controller.settings.controller import Settings, parse
-from hyroads.rest.contract import ConflictError, NotConfirmedError, NotFoundError, NotSavedError, Token, TooBusyError
-
-TRIANGLE = Path(__file__).resolve().parents[3] / "mininet" / "networks" / "triangle.yaml"
-OPS = Token("ops", "", "admin")
-NOW_S = 1_790_000_000.0
-
-
-class Saver:
-    """A state file that can be full."""
-
-    def __init__(self) -> None:
-        self.is_full, self.meanwhile = False, lambda: None
-
-    def check(self) -> None:
-        self.meanwhile()
-
-    def change(self, what: str, undo: Callable[[], object]) -> Callable[[], object]:
-        return undo
-
-    def wait(self, undo: Callable[[], object]) -> None:
-        if self.is_full:
-            undo()
-            raise NotSavedError("the state file can't be written: No space left on device")
-
-
-class Connection:
-    closed = False
-
-    def close(self) -> None:
-        self.closed = True
-
-
-class Rig:
-    def __init__(self, settings: Settings) -> None:
-        self.happened: list[str] = []
-        self.saver = Saver()
-        self.port: Any = SimpleNamespace(
-            context=TopologyContext.of(read_file(TRIANGLE)), state=SimpleNamespace(agents={}), switches={},
-            saver=self.saver, events=SimpleNamespace(publish=lambda kind, _: self.happened.append(kind)),
-            progress=SimpleNamespace(wait=lambda _: self.pass_time()), clock=lambda: self.now_s,
-            note_unsaved=lambda: None,
-        )  # fmt: skip
-        self.now_s = 0.0
-        self.service = BoxService(self.port, settings, Adopting.of(settings, "test"), clock=lambda: NOW_S)
-        self.tokens: list[set[str]] = []
-        self.service.tokens_changed = lambda: self.tokens.append({node for _, node in self.service.tokens})
-
-    def pass_time(self) -> None:
-        self.now_s += 1.0
-
-    def apply(self, name: str) -> None:
-        self.service.apply(application(name), "192.0.2.7")
-
-    def connect(self, node: str) -> None:
-        self.port.switches[node] = SimpleNamespace(connection=Connection())
-        self.port.state.agents[node] = Presence.UP
-
-
-def application(name: str, **more: object) -> dict[str, Any]:
-    key = ec.generate_private_key(ec.SECP256R1())
-    subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "b")])
-    made = x509.CertificateSigningRequestBuilder().subject_name(subject).sign(key, hashes.SHA256())
-    request = made.public_bytes(serialization.Encoding.PEM).decode()
-    interfaces = [{"name": port, "kind": "ethernet", "mtu": 1500, "address": f"00:00:5e:00:53:0{i}"}
-                  for i, port in enumerate(("a-wifi", "a-plc", "b-wifi", "b-plc"))]  # fmt: skip
-    tokens = {role: token_hash(role + name) for role in ("agent", "radio")}
-    return {"id": name, "key": key_digest(request), "claim": token_hash(name), "tokens": tokens, "request": request,
-            "system": "Debian", "interfaces": interfaces, "clock_s": NOW_S, **more}  # fmt: skip
+from hyroads.rest.contract import ConflictError, NotConfirmedError, NotFoundError, NotSavedError, TooBusyError
 
 
 @pytest.fixture(scope="module")
 def settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
-    folder = tmp_path_factory.mktemp("authority")
-    for words in (["authority"], ["server", "c"]):
-        assert main(["identity", *words, "--folder", str(folder)]) == 0
-    tls = {"key": "c.key", "certificate": "c.pem"}
-    document = {"network": str(TRIANGLE), "rest_tls": tls, "tls": tls, "boxes": {"authority": ".", "most_pending": 2}}
-    return parse(document, str(folder / "hyroads.yaml"), {})
+    return settings_of(tmp_path_factory.mktemp("authority"))
 
 
 @pytest.fixture
