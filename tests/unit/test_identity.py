@@ -37,6 +37,19 @@ def test_each_token_admits_exactly_whom_it_is_of() -> None:
         assert shared is None or let_in == everybody[6:]
 
 
+OTHERS = [lambda t: t + " ", lambda t: " " + t, lambda t: t + "\n", lambda t: t[:-1], lambda t: t[1:], lambda t: t + t,
+          lambda t: t.upper(), lambda t: t[::-1], lambda t: "\0" + t, lambda t: t[:5] + "\0" + t[5:]]  # fmt: skip
+
+
+@pytest.mark.parametrize("change", range(len(OTHERS)))
+def test_token_is_the_whole_text_and_no_other(change: int) -> None:
+    token = "sHared0" * 6
+    other = OTHERS[change](token)
+    for known in (DeviceTokens(shared=token), DeviceTokens({("agent", "a"): token_hash(token)})):
+        assert known.admits("agent", "a", token) and not known.admits("agent", "a", other)
+        assert not known.admits("agent", "a", token_hash(token))
+
+
 def test_without_any_token_everybody_is_admitted_and_with_one_nobody_without() -> None:
     assert DeviceTokens().admits("agent", "a", None) and not DeviceTokens().are_asked_for
     only_b = DeviceTokens({("agent", "b"): token_hash("b" * 32)})

@@ -437,3 +437,24 @@ def test_packet_in_of_any_length_is_read_and_none_that_is_cut(
     for size in range(whole):
         with pytest.raises(ReadbackError):
             parse_packet_in(message[:size])
+
+
+OXM = st.tuples(st.integers(0x80000201, 0x8000FFFF).map(lambda n: n & ~0xFF), st.binary(max_size=40))
+
+
+@given(st.lists(OXM, max_size=4), st.integers(0, 4), st.integers(0, 0xFFFFFFFF), st.binary(max_size=20))
+def test_ingress_port_is_found_anywhere_in_a_match_of_any_length(
+    others: list[tuple[int, bytes]], at: int, port: int, frame: bytes
+) -> None:
+    """The place of the frame follows from the length of the match, in steps of 8 bytes (section 7.2.3.1)."""
+    fields = [(number | len(value)).to_bytes(4, "big") + value for number, value in others]
+    fields.insert(at, b"\x80\0\0\4" + port.to_bytes(4, "big"))
+    oxm = b"".join(fields)
+    match = struct.pack("!HH", 1, 4 + len(oxm)) + oxm
+    match += bytes((8 - len(match) % 8) % 8)
+    body = struct.pack("!IHBBQ", 0xFFFFFFFF, len(frame), 0, 1, 0) + match
+    assert parse_packet_in(wire.message(body + b"\0\0" + frame, 9, wire.PACKET_IN)) == PacketIn(port, frame)
+    del fields[min(at, len(others))]
+    match = wire.match_struct(b"".join(fields))
+    with pytest.raises(ReadbackError):
+        parse_packet_in(wire.message(body[:16] + match + b"\0\0" + frame, 9, wire.PACKET_IN))

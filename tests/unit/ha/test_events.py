@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
+from swarm import events as rows
+from swarm import swarm
 
 from hyroads.controller.core.netfile_sections import flow_document
 from hyroads.controller.core.network import FlowSpec
@@ -264,3 +267,48 @@ def test_next_leader_tells_each_event_of_devices_of_the_last_seconds_that_is_mis
             expected.append((kind, name))
     second.lead(2)
     assert [(event.kind, event.document["link"]) for event in second.since(0)] == before + expected
+
+
+STEPS = ("device", "declare", "remove", "begin to save", "saved", "not saved")
+
+
+def play_saving(_: int, row: list[tuple[str, int]]) -> None:
+    """What is told is saved before, under the same id; and each thing that happened is told once, in its order."""
+    first, second = logs(2, Clock())
+    devices, flows, is_saving = list[str](), dict[str, bool](), False
+    for number, (kind, choice) in enumerate(row):
+        flow, before = random.Random(choice).choice("fg"), len(first.since(0))
+        if kind == "device":
+            first.publish("link.up", {"link": str(number)})
+            devices.append(str(number))
+            assert is_saving or len(first.since(0)) == before + 1
+        elif kind == "declare" and not flows.get(flow):
+            first.publish("flow.declared", flow_document(FlowSpec(flow, "a", "b")))
+            flows[flow] = True
+        elif kind == "remove" and flows.get(flow):
+            first.publish("flow.removed", {"id": flow})
+            flows[flow] = False
+        elif kind == "begin to save" and not is_saving:
+            saving, is_saving = first.to_save(), True
+        elif kind in ("saved", "not saved") and is_saving:
+            (first.saved if kind == "saved" else first.not_saved)()
+            told = [event for event in first.since(0)[before:] if event.kind.startswith("flow.")]
+            assert told == (list(saving) if kind == "saved" else [])
+            is_saving = False
+    if is_saving:
+        first.not_saved()
+    first.to_save()
+    first.saved()
+    told = first.since(0)
+    assert [event.document["link"] for event in told if event.kind == "link.up"] == devices
+    there = dict[object, bool]()
+    for event in told:
+        if event.kind != "link.up":
+            assert there.get(event.document["id"], False) is (event.kind == "flow.removed"), "in turns"
+            there[event.document["id"]] = event.kind == "flow.declared"
+    assert all(there.get(flow, False) is is_there for flow, is_there in flows.items())
+    assert [event.id for event in told] == sorted({event.id for event in told}) and second.since(0) == told
+
+
+def test_everything_is_told_once_whatever_is_saved_when() -> None:
+    swarm(200, lambda rng: rows(rng, STEPS, 40), play_saving)

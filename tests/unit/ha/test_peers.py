@@ -367,7 +367,7 @@ def play_connections(_: int, row: list[tuple[str, int]]) -> None:
 
 
 def test_instance_has_ended_with_its_last_connection_through_any_row() -> None:
-    swarm(200, lambda rng: events(rng, ("made", "ended", "timed out"), 30, ("made", "ended")), play_connections)
+    swarm(100, lambda rng: events(rng, ("made", "ended", "timed out"), 30, ("made", "ended")), play_connections)
 
 
 @given(st.dictionaries(st.sampled_from(["id", "time_s", "kind", "document"]), JSON))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Collection
+from dataclasses import replace
 
 import pytest
 from swarm import events, swarm
@@ -13,7 +14,18 @@ from hyroads.slices.core.errors import AllocationError
 from hyroads.slices.core.model import EMPTY, PRODUCTION, FlowspaceRule, Limits, Slice, SliceModel
 
 LAYOUT = Layout(tables=32)
-KINDS = ("put", "other limit", "other switches", "remove", "replace", "switch comes", "switch goes", "busy", "all anew")
+KINDS = (
+    "many limits",
+    "put",
+    "other limit",
+    "other switches",
+    "remove",
+    "replace",
+    "switch comes",
+    "switch goes",
+    "busy",
+    "all anew",
+)
 
 
 def expected_numbers(model: SliceModel, before: Allocation, busy: Collection[int]) -> dict[str, int]:
@@ -73,6 +85,11 @@ class Changing:
             added = {rng.choice("abcdefgh") for _ in range(rng.randrange(1, 3))}
             slices |= {name: some_slice(name, rng) for name in added}
             names |= added
+        elif kind == "many limits":
+            # Blocks that grow over those that were there, where nothing else is free.
+            names = {name for name in slices if rng.random() < 0.7}
+            limits = {name: Limits(tables=rng.choice([1, 2, 3, 5, 10, 14])) for name in names}
+            slices |= {name: replace(slices[name], limits=limits[name]) for name in sorted(names)}
         elif there:
             name = rng.choice(there)
             names.add(name)
@@ -112,7 +129,7 @@ def play(_: int, row: list[tuple[str, int]]) -> None:
 
 
 def test_numbers_and_tables_are_the_first_that_are_free_through_any_row_of_changes() -> None:
-    swarm(200, lambda rng: events(rng, KINDS, 15, ("put",)), play)
+    swarm(500, lambda rng: events(rng, KINDS, 15, ("put",)), play)
 
 
 @pytest.mark.parametrize("tables", [8 + 1, 8 + 2])

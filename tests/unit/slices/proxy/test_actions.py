@@ -428,6 +428,33 @@ def test_what_is_known_of_a_header_is_what_a_switch_makes_of_it() -> None:
     swarm(300, lambda rng: events(rng, [kind for theme in rng.sample(THEMES, 2) for kind in theme], 4), play_knowledge)
 
 
+ABOVE_ETHERNET = [
+    "ip_dscp", "ip_ecn", "ip_proto", "ipv4_src", "ipv4_dst", "tcp_src", "tcp_dst", "udp_src", "udp_dst", "sctp_src",
+    "sctp_dst", "icmpv4_type", "icmpv4_code", "arp_op", "arp_spa", "arp_tpa", "arp_sha", "arp_tha", "ipv6_src",
+    "ipv6_dst", "ipv6_flabel", "icmpv6_type", "icmpv6_code", "ipv6_nd_target", "ipv6_nd_sll", "ipv6_nd_tll",
+    "mpls_label", "mpls_tc", "mpls_bos", "pbb_isid", "ipv6_exthdr",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["push mpls", "pop mpls", "push pbb", "pop pbb", "push vlan"])
+@pytest.mark.parametrize("name", ABOVE_ETHERNET)
+def test_nothing_above_ethernet_is_known_once_headers_were_put_on_or_taken_off(name: str, kind: str) -> None:
+    walker = Translator(guest([ClassifierEntry(9, ALL, MINE)]), Origin(of_fields({"in_port": 1}), PORTS))
+    data = encoded(step_of(kind, 1))
+    walker.walk(data, 0, len(data))
+    field = BY_NAME[name]
+    assert walker.rewrite.unknown >> field.shift & field.ones == field.ones
+
+
+def test_label_that_is_read_as_an_ip_header_makes_another_slices_frame_of_no_rule() -> None:
+    """With two labels on and one off, the other label is the first bytes of what is read as IP; guests can set it."""
+    web = ClassifierEntry(9, at_port(of_fields({"eth_type": IPV4, "ip_proto": 6, "tcp_dst": 80}), 2), OTHER)
+    view = guest([web, *(ClassifierEntry(8, at_port(ALL, port), MINE) for port in PORTS)])
+    steps = [("push mpls", MPLS), ("push mpls", MPLS), ("mpls_label", 0x45000), ("pop mpls", IPV4), ("output", 2)]
+    mine = of_fields({"in_port": 1, "eth_type": IPV4, "ip_proto": 6, "tcp_dst": 81})
+    assert not passes(translate, flow_mod(mine, steps, 4, False), view)
+
+
 def test_popping_a_label_makes_no_type_known_of_packets_that_may_have_none() -> None:
     """Buckets get any packet of the slice, and Open vSwitch sends those without a label on as they are."""
     arp_is_mine = ClassifierEntry(9, at_port(of_fields({"eth_type": ARP}), 2), MINE)

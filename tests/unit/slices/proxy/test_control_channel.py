@@ -132,9 +132,13 @@ def test_the_generation_outlives_connections() -> None:
     assert role_of(roles.request(2, role_request(SLAVE, 5))) == SLAVE
 
 
+FEW_XIDS = 9
+"""Ids begin at 1 again from here on: of 8 ids up to 6 are in use."""
+
+
 def play_answers(_: int, row: list[tuple[str, int]]) -> None:
     """Per guest the messages without a last answer, oldest first, at most three."""
-    xids, waiting = Xids(first=FIRST_OWN // 2 - 2), dict[int, tuple[int, bytes]]()
+    xids, waiting = Xids(first=FEW_XIDS - 2), dict[int, tuple[int, bytes]]()
     for kind, choice in row:
         rng = random.Random(choice)
         guest, anything = rng.randrange(2), rng.choice([*waiting, 0, FIRST_OWN])
@@ -142,7 +146,7 @@ def play_answers(_: int, row: list[tuple[str, int]]) -> None:
             request = wire.message(rng.randbytes(4), rng.randrange(1 << 32), wire.BARRIER_REQUEST)
             sent = xids.send(guest, request, request)
             xid = int.from_bytes(sent[4:8], "big")
-            assert 0 < xid < FIRST_OWN // 2 and xid not in waiting
+            assert 0 < xid < FEW_XIDS and xid not in waiting
             assert sent[:4] + sent[8:] == request[:4] + request[8:]
             waiting[xid] = guest, request
             mine = [each for each, (owner, _) in waiting.items() if owner == guest]
@@ -162,6 +166,7 @@ def play_answers(_: int, row: list[tuple[str, int]]) -> None:
 
 def test_answers_are_of_the_guest_that_sent_the_message_through_any_row(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(xids_module, "MOST_WAITING", 3)
+    monkeypatch.setattr(xids_module, "FIRST_XID", FEW_XIDS)
     kinds = ("send", "answer", "part of an answer", "forget")
     swarm(300, lambda rng: events(rng, kinds, 30, ("send",)), play_answers)
 
@@ -235,7 +240,14 @@ def play_roles(_: int, row: list[tuple[str, int]]) -> None:
                 reply = roles.request(guest, role_request(role, generation))
                 expected = struct.pack("!I4xQ", known.get(guest, EQUAL), (1 << 64) - 1 if last is None else last)
                 assert reply == wire.message(expected, 3, wire.ROLE_REPLY)
-        assert [roles.role(each) for each in range(3)] == [known.get(each, EQUAL) for each in range(3)]
+        for each in range(3):
+            assert roles.role(each) == known.get(each, EQUAL)
+            if known.get(each) == SLAVE:
+                with pytest.raises(Refused) as caught:
+                    roles.check(each)
+                assert (caught.value.kind, caught.value.code) == (1, 10)
+            else:
+                roles.check(each)
 
 
 def test_roles_follow_requests_through_any_row() -> None:

@@ -169,6 +169,21 @@ def test_meter_numbers_begin_at_one_and_end_where_openflow_reserves_them(number:
     assert (refused.value.kind, refused.value.code) == (12, 2)
 
 
+@pytest.mark.parametrize("rest", [0, 8])
+@pytest.mark.parametrize("length", range(0, 41, 4))
+def test_bands_of_a_meter_have_16_bytes(length: int, rest: int) -> None:
+    """A switch has nothing else: band types drop and remark, section 7.3.4.4."""
+    bands = struct.pack("!HHII4x", 1, 16, 100, 0) + struct.pack("!HH", 1, length) + bytes(max(12, length - 4 + rest))
+    message = wire.message(struct.pack("!HHI", 0, 1, 5) + bands, 1, wire.METER_MOD)
+    if length == 16 and not rest:
+        [sent] = translate_meter_mod(message, guest())
+        assert sent[16:] == bands
+        return
+    with pytest.raises(Refused) as refused:
+        translate_meter_mod(message, guest())
+    assert (refused.value.kind, refused.value.code) == (1, 6)
+
+
 def test_buckets_of_flood_groups_have_the_length_that_they_say() -> None:
     for queue, size in ((None, 32), (7, 40)):
         found = flood_buckets({1, 2}, queue)

@@ -342,6 +342,15 @@ def test_discovery_frames_travel_marked_and_arrive_as_they_were(frame: bytes) ->
     assert packet_out(out(output(FLOOD), frame), view(), Buffers(), KEY, 0)[24:72] == output(1, 2, 3)
 
 
+@pytest.mark.parametrize(("size", "fits"), [(1482, True), (1486, True), (1487, False), (1514, False)])
+def test_discovery_frame_is_marked_if_the_mark_fits_the_longest_frame(size: int, fits: bool) -> None:
+    """A mark is a TLV of 28 bytes: 2 of its head, 4 that name the slicer, 6 of the source, 8 of time, 8 of proof."""
+    frame = LLDP + bytes(size - len(LLDP))
+    found = discovery.mark(frame, 2, KEY, 0)
+    assert (found is not None) is fits
+    assert found is None or len(found.frame) == size + 28 <= 1514
+
+
 def tagged(frame: bytes, *kinds: int) -> bytes:
     return frame[:12] + b"".join(struct.pack("!HH", kind, 100) for kind in kinds) + frame[12:]
 

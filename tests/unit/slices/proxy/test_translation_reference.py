@@ -19,9 +19,11 @@ from hyroads.slices.core.classifier import ClassifierEntry
 from hyroads.slices.core.errors import Refused, SliceError
 from hyroads.slices.core.fields import BY_NAME
 from hyroads.slices.core.match import ALL, of_fields
+from hyroads.slices.proxy.actions import Origin, Translator
 from hyroads.slices.proxy.flow_mod import NO_SUCH_GROUP, translate
 from hyroads.slices.proxy.guest_view import GuestView, IdMap, NumberPool
 from hyroads.slices.proxy.packets import packet_in, packet_out
+from hyroads.slices.proxy.readback import guest_actions
 from hyroads.slices.proxy.region import Regions
 from hyroads.slices.proxy.xids import Buffers
 
@@ -184,7 +186,7 @@ def packet_in_message(table: int, head: list[int], fields: list[bytes], data: by
 def play_packet_in(_: int, row: list[int]) -> None:
     for choice in row:
         rng = random.Random(choice)
-        port, table = rng.choice([1, 2, 3, 1, 0, 4]), rng.choice([0, 0xFF, 10, 11, 13, 9, 14, 1])
+        port, table = rng.choice([1, 2, 3, 1, 0, 4, 1 << 24 | 1]), rng.choice([0, 0xFF, 10, 11, 13, 9, 14, 1])
         fields = [[classifier.field_bytes(BY_NAME["in_port"], port, (1 << 32) - 1)] * 2]
         value, mask = rng.choice([0, 5, BELOW_SLICE]) | 2 << 48, rng.choice([None, (1 << 64) - 1, 0xFFFF << 48, 0xFF])
         if mask is not None:
@@ -257,3 +259,40 @@ def play_packet_out(_: int, row: list[int]) -> None:
 
 def test_packet_out_is_the_switchs_or_refused_by_each_of_its_parts() -> None:
     swarm(50, lambda rng: [rng.randrange(1 << 30) for _ in range(20)], play_packet_out)
+
+
+def nested(rng: random.Random, depth: int = 0) -> tuple[act.Action, ...]:
+    found: list[act.Action] = []
+    for _ in range(rng.randrange(4)):
+        plain = [act.Output(rng.choice([1, 2, 3, FLOOD, ALL_PORTS, CONTROLLER])), act.Group(rng.choice(list(GROUPS)))]
+        plain += [act.SetEthDst("02:00:00:00:00:09"), act.DecMplsTtl(), act.Resubmit(rng.randrange(2, COUNT))]
+        inner = act.Clone(nested(rng, depth + 1)) if depth < 3 and rng.random() < 0.4 else None
+        found.append(inner or rng.choice(plain))
+    return tuple(found)
+
+
+def lengths(data: bytes) -> list[int]:
+    """The lengths of actions in a list, which they fill; of those in clones, too."""
+    found, at = list[int](), 0
+    while at < len(data):
+        kind, length = struct.unpack_from("!HH", data, at)
+        assert length >= 8 and not length % 8 and at + length <= len(data)
+        is_clone = kind == 0xFFFF and data[at + 8 : at + 10] == b"\0\x2a"
+        found += [length, *(lengths(data[at + 16 : at + length]) if is_clone else [])]
+        at += length
+    return found
+
+
+def play_actions(_: int, row: list[int]) -> None:
+    for choice in row:
+        rng, view = random.Random(choice), guest()
+        view.queue = rng.choice([None, 4])
+        data = wire.actions(nested(rng))
+        sent = Translator(view, Origin(ALL, (1, 2, 3)), 1).walk(data, 0, len(data))
+        shown = guest_actions(sent, 0, len(sent), view)
+        assert lengths(sent) and lengths(shown) == lengths(data) if data else not sent
+        assert shown == data
+
+
+def test_actions_are_shown_as_they_were_sent_also_inside_of_clones() -> None:
+    swarm(50, lambda rng: [rng.randrange(1 << 30) for _ in range(20)], play_actions)
