@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import replace
+from itertools import product
 
 import pytest
 
@@ -18,7 +19,7 @@ from hyroads.controller.ofp.rules import rules_for
 from hyroads.slices.core.allocation import Block
 from hyroads.slices.core.classifier import ClassifierEntry, at_port
 from hyroads.slices.core.errors import Refused
-from hyroads.slices.core.match import ALL, completed
+from hyroads.slices.core.match import ALL, completed, of_fields
 from hyroads.slices.proxy.flow_mod import translate
 from hyroads.slices.proxy.guest_view import GuestView, IdMap, NumberPool
 from hyroads.slices.proxy.readback import flow_stats
@@ -205,6 +206,58 @@ def test_registers_hide_nothing_that_is_checked() -> None:
     elsewhere = rule(act.CheckLarger(1496, 1)).replace(b"\0\x01\x06\x04", b"\0\0\x08\x02")
     with pytest.raises(Refused):
         translate(elsewhere, view())
+
+
+THEIRS, OURS = "02:00:00:00:00:77", "02:00:00:00:00:78"
+
+
+@pytest.mark.parametrize("leaving", [act.Resubmit(3), act.Group(5), act.Output(2), act.Output(0xFFFF_FFFB)])
+@pytest.mark.parametrize(
+    ("before", "is_ours"),
+    [((), True), ((act.SetEthDst(OURS),), True), ((act.SetEthDst(THEIRS),), False),
+     ((act.SetEthDst(THEIRS), act.SetEthDst(OURS)), True), ((act.SetEthDst(OURS), act.SetEthDst(THEIRS)), False)],
+)  # fmt: skip
+def test_rewritten_packet_goes_on_only_while_it_is_the_slices(
+    before: tuple[act.Action, ...], is_ours: bool, leaving: act.Action
+) -> None:
+    """Frames to one address are another slice's at the same ports."""
+    to_them = of_fields({"eth_dst": 0x0200_0000_0077})
+    red = guest(*(ClassifierEntry(200, at_port(to_them, port), WEB) for port in (1, 2)))
+    red.groups.put(5, 50)
+    for message in (rule(*before, leaving), rule(act.Clone((*before, leaving)))):
+        if is_ours:
+            assert translate(message, red)
+            continue
+        with pytest.raises(Refused) as refused:
+            translate(message, red)
+        assert (refused.value.kind, refused.value.code) == (2, 6)
+
+
+STEPS = {
+    "label": (act.Encap(MPLS), False, True), "multicast label": (act.Encap(MPLS + 1), False, True),
+    "Ethernet": (act.Encap(ETHERNET), True, False), "other": (act.Encap(0x1894F), None, None),
+    "no Ethernet": (act.Decap(NEXT), False, True), "inner Ethernet": (act.Decap(ETHERNET), True, False),
+    "other out": (act.Decap(MPLS), None, None),
+}  # fmt: skip
+"""The action, in which state it is possible (True: without an Ethernet header), and the state afterwards."""
+
+
+def test_headers_are_put_on_and_taken_off_in_turns_and_a_packet_leaves_with_ethernet() -> None:
+    views = view(), guest()
+    for names in (names for n in (1, 2, 3) for names in product(STEPS, repeat=n)):
+        is_bare, is_possible = False, True
+        for name in names:
+            _, needed, after = STEPS[name]
+            is_possible = is_possible and needed is is_bare
+            is_bare = is_bare if after is None else after
+        actions = [STEPS[name][0] for name in names]
+        for one, end in product(views, ((), (act.Output(2),))):
+            if is_possible and not is_bare:
+                assert translate(rule(*actions, *end), one), names
+                continue
+            with pytest.raises(Refused) as refused:
+                translate(rule(*actions, *end), one)
+            assert (refused.value.kind, refused.value.code) == (2, 5), names
 
 
 def test_groups_and_action_sets_have_none() -> None:

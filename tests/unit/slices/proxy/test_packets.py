@@ -351,6 +351,28 @@ def test_discovery_frame_is_marked_if_the_mark_fits_the_longest_frame(size: int,
     assert found is None or len(found.frame) == size + 28 <= 1514
 
 
+GROUP_1 = struct.pack("!HHI", 22, 8, 1)
+SET_DST = struct.pack("!HHIIHH", 25, 16, 0x80000606, 0x02000000, 9, 0)
+
+
+@pytest.mark.parametrize(
+    ("actions", "frame", "in_port", "code"),
+    [
+        (GROUP_1, LLDP, 1, 9), (GROUP_1, tcp(80), CONTROLLER, 9), (GROUP_1, tcp(81), 1, 6),
+        (output(TABLE), LLDP, 1, 6), (output(CONTROLLER), LLDP, 1, 6), (output(IN_PORT), LLDP, 1, 6),
+        (SET_DST + output(1), LLDP, 1, 6), (SET_DST + output(FLOOD), LLDP, 1, 6), (output(4), LLDP, 1, 4),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_with_a_packet_out_is_named_by_its_code(
+    actions: bytes, frame: bytes, in_port: int, code: int
+) -> None:
+    mine = view()
+    mine.groups.add(1)
+    with pytest.raises(Refused) as caught:
+        packet_out(out(actions, frame, in_port), mine, Buffers(), KEY, 0)
+    assert (caught.value.kind, caught.value.code) == (2, code)
+
+
 def tagged(frame: bytes, *kinds: int) -> bytes:
     return frame[:12] + b"".join(struct.pack("!HH", kind, 100) for kind in kinds) + frame[12:]
 
