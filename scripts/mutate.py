@@ -51,6 +51,8 @@ NEAREST: dict[str, tuple[str, ...]] = {
     "hyroads.controller.control.flow_order": UPDATES,
     "hyroads.controller.ofp.diff": ("test_ofp_diff.py", "test_ofp_wire.py"),
     "hyroads.controller.ofp.wire": ("test_ofp_wire.py", "test_ofp_rules.py", "test_ofp_diff.py"),
+    "hyroads.controller.ofp.readback": ("test_ofp_wire.py", "test_ofp_diff.py", "controller/test_switch_reading.py"),
+    "hyroads.controller.ofp.sessions": ("control/test_sessions.py", "test_ofp_rules.py", "services/test_multicast.py"),
     "hyroads.controller.ha.election": ("ha/test_election_bounds.py", "ha/test_election.py"),
     "hyroads.controller.ha.instance": ("ha/test_instance.py", "ha/test_confirmed.py"),
     "hyroads.controller.ha.peers": ("ha/test_peers.py", "ha/test_confirmed.py"),
@@ -72,6 +74,17 @@ NEAREST: dict[str, tuple[str, ...]] = {
     "hyroads.slices.proxy.guest_view": ("slices/proxy/test_group_mod.py", *PROXY),
     "hyroads.slices.proxy.packets": ("slices/proxy/test_packets.py", *PROXY),
     "hyroads.slices.proxy.region": ("slices/proxy/test_region.py", *PROXY),
+    "hyroads.slices.proxy.discovery": ("slices/proxy/test_packets.py", "slices/proxy/test_control_channel.py"),
+    "hyroads.slices.proxy.multipart": ("slices/proxy/test_multipart.py", "slices/proxy/test_control_channel.py"),
+    "hyroads.slices.proxy.readback": (
+        "slices/proxy/test_multipart.py",
+        "slices/proxy/test_flow_mod.py",
+        "slices/proxy/test_translation_reference.py",
+        "slices/proxy/test_extensions.py",
+    ),
+    "hyroads.slices.proxy.roles": ("slices/proxy/test_control_channel.py", "slices/proxy/test_session.py"),
+    "hyroads.slices.proxy.xids": ("slices/proxy/test_control_channel.py", "slices/proxy/test_packets.py"),
+    "hyroads.slices.core.delegation": ("slices/test_delegation.py", "slices/test_slice_model.py"),
 }
 """By module: the unit tests that are run, the ones most likely to find a fault first."""
 

@@ -13,7 +13,7 @@ from hyroads.slices.core.errors import Refused
 from hyroads.slices.proxy import discovery
 from hyroads.slices.proxy import xids as xids_module
 from hyroads.slices.proxy.ports import event_port, own_records, status_messages
-from hyroads.slices.proxy.roles import EQUAL, MASTER, NO_CHANGE, SLAVE, Roles
+from hyroads.slices.proxy.roles import EQUAL, MASTER, NO_CHANGE, SLAVE, AsyncConfig, Roles
 from hyroads.slices.proxy.xids import FIRST_OWN, REMEMBERED_S, Buffers, EntryQuota, Xids, answer
 
 
@@ -270,3 +270,51 @@ def play_quota(_: int, row: list[tuple[str, int]]) -> None:
 
 def test_entries_are_counted_as_the_switch_said_and_what_was_added_since() -> None:
     swarm(100, lambda rng: events(rng, ("add", "count"), 20, ("add",)), play_quota)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_guest_gets_the_events_whose_bits_it_has_set_for_its_role(seed: int) -> None:
+    """Two masks for each kind of event, in the order packet-in, port-status, flow-removed (section 7.3.10)."""
+    rng = random.Random(seed)
+    masks = [rng.getrandbits(32) for _ in range(6)]
+    message = wire.message(struct.pack("!6I", *masks), 1, 28)
+    config = AsyncConfig.of_message(message)
+    for place, kind in enumerate((wire.PACKET_IN, wire.PORT_STATUS, 11)):
+        for role in (EQUAL, MASTER, SLAVE):
+            mask = masks[2 * place + (role == SLAVE)]
+            assert config.reasons(kind, role) == mask
+            assert [config.wants(kind, reason, role) for reason in range(33)] == [
+                bool(mask >> min(reason, 31) & 1) for reason in range(33)
+            ]
+    for wrong in (message[:-1], message + b"\0", message[:8]):
+        with pytest.raises(Refused) as caught:
+            AsyncConfig.of_message(wrong)
+        assert (caught.value.kind, caught.value.code) == (1, 6)
+
+
+def test_slaves_hear_of_ports_alone_unless_they_say_otherwise() -> None:
+    config = AsyncConfig()
+    for role in (EQUAL, MASTER):
+        assert all(config.wants(kind, reason, role) for kind in (wire.PACKET_IN, 12, 11) for reason in range(3))
+    assert [config.wants(kind, 0, SLAVE) for kind in (wire.PACKET_IN, wire.PORT_STATUS, 11)] == [False, True, False]
+
+
+@pytest.mark.parametrize("size", [8, 16, 23, 25, 32])
+def test_role_request_of_another_length_is_refused(size: int) -> None:
+    with pytest.raises(Refused) as caught:
+        Roles().request(1, (role_request(EQUAL) + bytes(8))[:size])
+    assert (caught.value.kind, caught.value.code) == (1, 6)
+
+
+@pytest.mark.parametrize("quoted", [8, 63, 64, 65, 200])
+@pytest.mark.parametrize("is_error", [True, False])
+def test_answer_has_the_guests_id_and_an_error_quotes_its_request(quoted: int, is_error: bool) -> None:
+    xids, request = Xids(), wire.message(bytes(range(200))[: quoted - 8], 77, wire.MULTIPART_REQUEST)
+    sent = xids.send(3, request, wire.barrier_request(5), lambda: "undone", now_s=4.0)
+    content = b"\0\1\0\6" + sent[:20]
+    reply = wire.message(content, int.from_bytes(sent[4:8], "big"), 1 if is_error else wire.MULTIPART_REPLY)
+    found = xids.asked(reply)
+    assert found is not None and (found.guest, found.xid, found.sent_s) == (3, 77, 4.0)
+    assert found.undo is not None and found.undo() == "undone"
+    content = content[:4] + request[:64] if is_error else content
+    assert answer(found, reply) == wire.message(content, 77, reply[1])
