@@ -172,6 +172,37 @@ def test_flow_mod_is_the_switchs_or_refused_by_each_of_its_parts() -> None:
     swarm(100, lambda rng: [rng.randrange(1 << 30) for _ in range(20)], play)
 
 
+POP_VLAN = struct.pack("!HH4x", 18, 8)
+CONTENT = {1: b"\2" + bytes(43), 2: bytes(44), 5: bytes(44), 6: struct.pack("!I", 700) + bytes(40)}
+SIZES = {1: 8, 2: 24, 5: 8, 6: 8}
+
+
+@pytest.mark.parametrize("before", [b"", struct.pack("!HH4x", 5, 8)], ids=["first", "second"])
+@pytest.mark.parametrize("missing", [0, 8, 16])
+@pytest.mark.parametrize("kind", range(1, 8))
+def test_instruction_has_its_length_and_lies_within_the_message(kind: int, missing: int, before: bytes) -> None:
+    """Specification 1.3.5, section 7.2.3; lists of actions have any length in steps of 8 bytes."""
+    for length in range(0, 49, 4):
+        content = CONTENT.get(kind, bytes(4) + POP_VLAN * 5)
+        data = struct.pack("!HH", kind, length) + content
+        data = data[: max(0, max(8, length) - missing)]
+        message = flow_mod(0, [7, 0, 0, 0, 0, 5, wire.NO_BUFFER], ANY, ANY, 0, wire.match_struct(b"") + before + data)
+        is_size = length == SIZES[kind] if kind in SIZES else length >= 8 and not length % 8
+        is_twice = kind == 5 and before
+        if is_size and not missing and kind != 7 and not is_twice:
+            [found] = translate(message, guest())
+            assert len(found) == len(message)
+            continue
+        if not data:
+            assert translate(message, guest()), "nothing is left of it"
+            continue
+        with pytest.raises(Refused) as refused:
+            translate(message, guest())
+        is_whole = length >= 8 and not length % 8 and not missing
+        code = 7 if not is_whole or (kind in SIZES and not is_size) else 0 if kind == 7 else 1
+        assert (refused.value.kind, refused.value.code) == (3, code), length
+
+
 KEY = b"k" * 32
 FRAME = bytes.fromhex("020000000001 020000000002 0800".replace(" ", "")) + bytes(46)
 
