@@ -169,6 +169,40 @@ def test_meter_numbers_begin_at_one_and_end_where_openflow_reserves_them(number:
     assert (refused.value.kind, refused.value.code) == (12, 2)
 
 
+POP_VLAN = struct.pack("!HH4x", 18, 8)
+
+
+@pytest.mark.parametrize("before", [b"", bucket(act.Output(2))], ids=["first", "second"])
+@pytest.mark.parametrize("missing", [0, 8])
+@pytest.mark.parametrize("length", range(0, 57, 4))
+def test_bucket_has_its_head_and_whole_actions_and_lies_within_the_message(
+    length: int, missing: int, before: bytes
+) -> None:
+    content = struct.pack("!HHII4x", length, 0, ANY, ANY) + POP_VLAN * 6
+    message = group_mod(0, 5, before, content[: max(16, length) - missing])
+    if length >= 16 and not length % 8 and not missing:
+        [sent] = translate_group_mod(message, guest())
+        assert sent[16:] == message[16:]
+        return
+    with pytest.raises(Refused) as refused:
+        translate_group_mod(message, guest())
+    assert (refused.value.kind, refused.value.code) == (6, 13)
+
+
+@pytest.mark.parametrize("after", [b"", POP_VLAN], ids=["last", "not last"])
+@pytest.mark.parametrize("length", range(0, 41, 4))
+def test_action_of_a_bucket_lies_within_it(length: int, after: bytes) -> None:
+    """A bucket with an action of 8 bytes that says that it has another length."""
+    actions = struct.pack("!HH4x", 18, length) + after
+    message = group_mod(0, 5, struct.pack("!HHII4x", 16 + len(actions), 0, ANY, ANY) + actions)
+    if length == 8:
+        assert translate_group_mod(message, guest())
+        return
+    with pytest.raises(Refused) as refused:
+        translate_group_mod(message, guest())
+    assert (refused.value.kind, refused.value.code) == (2, 1)
+
+
 @pytest.mark.parametrize("rest", [0, 8])
 @pytest.mark.parametrize("length", range(0, 41, 4))
 def test_bands_of_a_meter_have_16_bytes(length: int, rest: int) -> None:
