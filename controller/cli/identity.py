@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from hyroads.controller.core.checking import TlsFiles
 from hyroads.controller.core.errors import ConfigError
+from hyroads.controller.core.identity import CertificateRole
 
 from .main import Argument, Command, add_all, argument, either
 
@@ -31,16 +32,55 @@ def _authority(args: argparse.Namespace) -> Iterator[Report]:
 
 
 def _server(args: argparse.Namespace) -> Iterator[Report]:
-    """A controller, a slicer: whoever is dialled."""
+    """A controller, a member of etcd, a slicer: a program that others dial."""
     from hyroads.controller.files.authority import Authority
 
     folder = Path(args.folder)
-    name = args.names[0]
+    name, roles = args.names[0], _roles(args) or [CertificateRole.CONTROLLER]
     if "/" in name or name.startswith("."):
         raise ConfigError("NAME", "", f"expected a host or an address, got {name[:64]!a}")
-    where = TlsFiles(str(folder / f"{name}.key"), str(folder / f"{name}.pem"))
-    is_new = Authority.of(folder).issue(args.names, where, dialled=True, days=args.days, renew=args.renew)
+    # One machine may have a certificate of each role.
+    file = name if roles == [CertificateRole.CONTROLLER] else "-".join((name, *roles))
+    where = TlsFiles(str(folder / f"{file}.key"), str(folder / f"{file}.pem"))
+    is_new = Authority.of(folder).issue(args.names, where, roles=roles, days=args.days, renew=args.renew)
     yield {"certificate": where.certificate, "key": where.key, "new": is_new}
+
+
+def _roles(args: argparse.Namespace) -> list[CertificateRole]:
+    return sorted({CertificateRole(role) for role in args.role or ()})
+
+
+def _renew(args: argparse.Namespace) -> Iterator[Report]:
+    from hyroads.controller.files.authority import AUTHORITY, Authority
+    from hyroads.controller.files.tls import certificate_facts
+
+    authority = Authority.of(Path(args.folder))
+    found = [Path(name) for name in args.certificates] or sorted(authority.folder.rglob("*.pem"))
+    for path in found:
+        key = path.with_suffix(".key")
+        is_listed = bool(args.certificates)
+        if not is_listed and (path.stem == AUTHORITY or not key.exists()):
+            continue
+        known = certificate_facts(path.read_bytes()).roles
+        roles = _roles(args) or [role for role in CertificateRole if role in known] or [_role_of(path)]
+        yield {"certificate": str(path), "roles": list(roles),
+               "new": authority.renew(TlsFiles(str(key), str(path)), roles, days=args.days)}  # fmt: skip
+
+
+def _role_of(certificate: Path) -> CertificateRole:
+    """What a certificate of 0.3 was made for: those versions put nodes, clients and servers in different places."""
+    if certificate.name != "node.pem":
+        return CertificateRole.CONTROLLER
+    has_token = any(certificate.parent.glob("*.token"))
+    return CertificateRole.NODE if has_token else CertificateRole.CLIENT
+
+
+def _revoke(args: argparse.Namespace) -> Iterator[Report]:
+    from hyroads.controller.files.authority import REVOKED, Authority
+
+    authority = Authority.of(Path(args.folder))
+    for name in args.names:
+        yield {"name": name, "revoked": authority.revoke(name), "list": str(authority.folder / REVOKED)}
 
 
 def _nodes(args: argparse.Namespace) -> Iterator[Report]:
@@ -74,7 +114,7 @@ def _of_node(
     if new:
         # Who is interrupted later has tokens that the controller knows.
         known.save()
-    if authority.issue(names, files.tls, dialled=False, days=args.days, renew=args.renew):
+    if authority.issue(names, files.tls, roles=[CertificateRole.NODE], days=args.days, renew=args.renew):
         new.append("node.pem")
     shutil.copyfile(authority.folder / "ca.pem", files.folder / "ca.pem")
     return {"node": node, "folder": str(files.folder), "new": new}
@@ -88,7 +128,8 @@ def _clients(args: argparse.Namespace) -> Iterator[Report]:
     for name in args.names:
         files = DeviceFiles.of(authority.folder, name)
         files.folder.mkdir(mode=0o700, exist_ok=True)
-        is_new = authority.issue([name], files.tls, dialled=False, days=args.days, renew=args.renew)
+        roles = [CertificateRole.CLIENT]
+        is_new = authority.issue([name], files.tls, roles=roles, days=args.days, renew=args.renew)
         shutil.copyfile(authority.folder / "ca.pem", files.folder / "ca.pem")
         yield {"node": name, "folder": str(files.folder), "new": ["node.pem"] * is_new}
 
@@ -112,13 +153,25 @@ _FOLDER = argument("--folder", default=".", metavar="DIR", help="where everythin
 _FILE = argument("--identities", metavar="FILE", help=f"the controller's file (default: {IDENTITIES} in the folder)")
 _DAYS = argument("--days", type=int, default=DAYS, help="how long a certificate is good (default %(default)s)")
 _RENEW = argument("--renew", action="store_true", help="make new ones also where there are some that are good")
+_SERVER_ROLES = [role.value for role in CertificateRole if role not in (CertificateRole.NODE, CertificateRole.CLIENT)]
 _VERBS: dict[str, tuple[str, Callable[[argparse.Namespace], Iterator[Report]], tuple[Argument, ...]]] = {
     "authority": ("make the authority of this network's certificates, if there is none", _authority, (_FOLDER,)),
     "server": (
-        "a certificate for a controller or a slicer",
+        "a certificate of a controller, or with --role of another server",
         _server,
         (
-            argument("names", nargs="+", metavar="NAME", help="host or address by which it is dialled, all of them"),
+            argument(
+                "names",
+                nargs="+",
+                metavar="NAME",
+                help="all hosts and addresses by which it is dialled, and its ha.name or region",
+            ),
+            argument(
+                "--role",
+                action="append",
+                choices=_SERVER_ROLES,
+                help="what it may be, also several times (default: controller)",
+            ),
             _FOLDER,
             _DAYS,
             _RENEW,
@@ -144,6 +197,28 @@ _VERBS: dict[str, tuple[str, Callable[[argparse.Namespace], Iterator[Report]], t
         "certificates of multi-homed clients, in a folder of each",
         _clients,
         (argument("names", nargs="+", metavar="CLIENT", help="ids in the setting clients"), _FOLDER, _DAYS, _RENEW),
+    ),
+    "renew": (
+        "sign certificates again that have no role or end soon, for the same keys and names",
+        _renew,
+        (
+            argument(
+                "certificates", nargs="*", default=[], metavar="FILE", help="certificates (default: all of the folder)"
+            ),
+            argument(
+                "--role",
+                action="append",
+                choices=[role.value for role in CertificateRole],
+                help="roles instead of those they have; without: of nodes, clients, and controllers for servers",
+            ),
+            _FOLDER,
+            _DAYS,
+        ),
+    ),
+    "revoke": (
+        "add all certificates of these names to revoked.pem, which the setting revoked names",
+        _revoke,
+        (argument("names", nargs="+", metavar="NAME", help="nodes, clients, or the first names of servers"), _FOLDER),
     ),
     "remove": (
         "nodes have no tokens any more: after a reload the controller lets them go",
@@ -175,6 +250,11 @@ def _run(args: argparse.Namespace) -> int:
 
 
 def _line(report: Report) -> str:
+    if "revoked" in report:
+        return f"{report['name']}: {report['revoked']} certificates more in {report['list']}"
+    if "roles" in report:
+        what = f"has {', '.join(report['roles'])} now" if report["new"] else "is good already"
+        return f"{report['certificate']}: {what}"
     if "removed" in report:
         return f"{report['node']}: {report['removed']} tokens removed"
     if "node" in report:

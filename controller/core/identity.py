@@ -8,12 +8,60 @@ from __future__ import annotations
 import hmac
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from hashlib import sha256
 
 DEVICE_ROLES = ("agent", "radio")
 """Who has a token of each node: its edge agent, and the agent of its radios."""
 ANY = "*"
 """Among the names of certificates that may speak for every switch: all of the authority."""
+
+
+ROLE_URI = "hyroads:role:"
+"""A certificate names its roles as URIs among its alternative names (RFC 5280, section 4.2.1.6), each of these and a
+role. Switches, agents, etcd and browsers compare hosts and common names only, so they take such a certificate as
+before.
+"""
+
+
+class CertificateRole(StrEnum):
+    """What the owner of a certificate is. A certificate may have several roles."""
+
+    NODE = "node"
+    """A box: its switch, its edge agent and the agent of its radios."""
+    CLIENT = "client"
+    CONTROLLER = "controller"
+    """To switches, agents, REST clients, etcd and the other controllers of its network."""
+    REGION = "region"
+    """To the controllers of neighbouring regions."""
+    ETCD = "etcd"
+    DASHBOARD = "dashboard"
+    SLICER = "slicer"
+
+
+@dataclass(frozen=True, slots=True)
+class CertificateFacts:
+    """What a certificate says: common names and DNS names, roles, and its issuer with its serial number (``id``)."""
+
+    names: tuple[str, ...] = ()
+    roles: frozenset[str] = frozenset()
+    id: str = ""
+
+
+def role_fault(facts: CertificateFacts, wanted: Collection[str], revoked: Collection[str] = ()) -> str:
+    """Why a certificate must not be taken where these roles are ``wanted``; "" if it has one of them and its id is not
+    ``revoked``.
+    """
+    if facts.id in revoked:
+        return f"its certificate, of {_listed(facts.names)}, is revoked"
+    if not facts.roles:
+        return f"its certificate, of {_listed(facts.names)}, has no role: make it again with hyroads identity renew"
+    if facts.roles.isdisjoint(wanted):
+        roles = " and ".join(ascii(role[:16]) for role in sorted(facts.roles)[:4])
+        return (
+            f"its certificate, of {_listed(facts.names)}, has the role {roles}, and not {' or '.join(sorted(wanted))}"
+        )
+    return ""
 
 
 def token_hash(token: str) -> str:

@@ -10,7 +10,7 @@ import ipaddress
 import json
 import re
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,12 +23,15 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from hyroads.controller.core.checking import TlsFiles
 from hyroads.controller.core.errors import ConfigError
-from hyroads.controller.core.identity import DEVICE_ROLES, token_hash
+from hyroads.controller.core.identity import DEVICE_ROLES, ROLE_URI, CertificateRole, token_hash
 
 from .private import write_atomically
 from .text import check_private, read_private
+from .tls import certificate_id
 
-AUTHORITY = "ca"
+AUTHORITY, ISSUED, REVOKED = "ca", "issued.jsonl", "revoked.pem"
+DIALLING_ONLY = frozenset({CertificateRole.NODE, CertificateRole.CLIENT})
+"""Roles of which nobody is a server: their certificates are good for clients only."""
 AUTHORITY_DAYS, RENEW_DAYS, MOST_DAYS = 3650, 30, 3650
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
 _Usage = x509.oid.ExtendedKeyUsageOID
@@ -66,23 +69,94 @@ class Authority:
             raise ConfigError(str(key), "", f"expected an elliptic key, that of {certificate.name}")
         return Authority(folder, secret_key, shown)
 
-    def issue(self, names: Sequence[str], where: TlsFiles, *, dialled: bool, days: int, renew: bool = False) -> bool:
+    def issue(
+        self,
+        names: Sequence[str],
+        where: TlsFiles,
+        *,
+        roles: Collection[CertificateRole],
+        days: int,
+        renew: bool = False,
+    ) -> bool:
         """A key and a certificate that names ``names``: first a node or a host, then hosts, addresses, datapath ids.
-        One that is not for who is ``dialled`` is good for clients only: a switch would else take any node for its
+        One whose ``roles`` are never dialled is good for clients only: a switch would else take any node for its
         controller. False: there is one already that is for the same and does not end soon. OSError.
         """
         key, certificate = Path(where.key), Path(where.certificate)
-        name, alternatives = names[0], _alternatives(names)
+        name, alternatives = names[0], _alternatives(names, roles)
         if not renew and key.exists() and self._is_good(certificate, name, alternatives):
             return False
         secret = ec.generate_private_key(ec.SECP256R1())
         builder = _builder(secret.public_key(), name, self.certificate.subject, min(days, MOST_DAYS))
-        uses = [_Usage.CLIENT_AUTH, *([_Usage.SERVER_AUTH] if dialled else [])]
+        uses = [_Usage.CLIENT_AUTH, *([_Usage.SERVER_AUTH] if not DIALLING_ONLY.issuperset(roles) else [])]
         # The key alone is of no use: who is interrupted here makes both anew.
         certificate.unlink(missing_ok=True)
         write_atomically(key, _key_text(secret))
-        write_atomically(certificate, _text(self._signed(builder, alternatives, uses)))
+        write_atomically(certificate, _text(self._noted(self._signed(builder, alternatives, uses))))
         return True
+
+    def renew(self, where: TlsFiles, roles: Collection[CertificateRole], *, days: int) -> bool:
+        """Sign a certificate again that this authority has signed, for the same key, names and uses, with these
+        ``roles``; False if it has just these and does not end soon. ConfigError, OSError.
+        """
+        path = Path(where.certificate)
+        try:
+            found = x509.load_pem_x509_certificate(path.read_bytes())
+            uses = list(found.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value)
+            shown = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+            key = found.public_key()
+        except (ValueError, x509.ExtensionNotFound) as error:
+            raise ConfigError(str(path), "", f"expected a certificate of hyroads identity: {error}") from None
+        soon = datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=RENEW_DAYS)
+        alternatives = [each for each in shown if not isinstance(each, x509.UniformResourceIdentifier)]
+        alternatives += _alternatives((), roles)
+        if list(shown) == alternatives and found.not_valid_after_utc > soon:
+            return False
+        if not isinstance(key, ec.EllipticCurvePublicKey):
+            raise ConfigError(str(path), "", "expected a certificate of hyroads identity: its key is of another kind")
+        name = str(found.subject.get_attributes_for_oid(x509.NameOID.COMMON_NAME)[0].value)
+        builder = _builder(key, name, self.certificate.subject, min(days, MOST_DAYS))
+        write_atomically(path, _text(self._noted(self._signed(builder, alternatives, uses))))
+        return True
+
+    def revoke(self, name: str) -> int:
+        """Add all certificates of ``name`` that were issued here to ``revoked.pem``, a list of revoked certificates
+        (RFC 5280, section 5) that this authority signs; how many are new in it. ConfigError, OSError.
+        """
+        path, now = self.folder / REVOKED, datetime.datetime.now(datetime.UTC)
+        builder = x509.CertificateRevocationListBuilder().issuer_name(self.certificate.subject)
+        builder = builder.last_update(now).next_update(self.certificate.not_valid_after_utc)
+        known: dict[int, x509.RevokedCertificate] = {}
+        if path.exists():
+            try:
+                known = {each.serial_number: each for each in x509.load_pem_x509_crl(path.read_bytes())}
+            except ValueError as error:
+                raise ConfigError(str(path), "", f"expected a PEM list of revoked certificates: {error}") from None
+        new = self._issued_to(name) - known.keys()
+        for serial in new:
+            entry = x509.RevokedCertificateBuilder().serial_number(serial).revocation_date(now)
+            known[serial] = entry.build()
+        for each in known.values():
+            builder = builder.add_revoked_certificate(each)
+        signed = builder.sign(self.key, hashes.SHA256())
+        write_atomically(path, signed.public_bytes(serialization.Encoding.PEM).decode())
+        return len(new)
+
+    def _noted(self, certificate: x509.Certificate) -> x509.Certificate:
+        """Remember what was issued to whom, so that it can be revoked when its file is lost."""
+        name = str(certificate.subject.get_attributes_for_oid(x509.NameOID.COMMON_NAME)[0].value)
+        path = self.folder / ISSUED
+        before = path.read_text() if path.exists() else ""
+        write_atomically(path, before + json.dumps({"serial": f"{certificate.serial_number:x}", "name": name}) + "\n")
+        return certificate
+
+    def _issued_to(self, name: str) -> set[int]:
+        path = self.folder / ISSUED
+        try:
+            lines = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+            return {int(line["serial"], 16) for line in lines if line["name"] == name}
+        except (ValueError, KeyError, TypeError) as error:
+            raise ConfigError(str(path), "", f"expected lines with serial and name: {error}") from None
 
     def sign(self, request: str, names: Sequence[str], *, days: int) -> str:
         """The certificate (PEM) of a device for the key of a PEM certificate request, good for clients only, that names
@@ -90,7 +164,7 @@ class Authority:
         """
         key = _requested_key(request)
         builder = _builder(key, names[0], self.certificate.subject, min(days, MOST_DAYS))
-        return _text(self._signed(builder, _alternatives(names), [_Usage.CLIENT_AUTH]))
+        return _text(self._signed(builder, _alternatives(names, [CertificateRole.NODE]), [_Usage.CLIENT_AUTH]))
 
     @property
     def text(self) -> str:
@@ -122,7 +196,7 @@ class Authority:
         soon = datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=RENEW_DAYS)
         with suppress(OSError, ValueError, x509.ExtensionNotFound):
             found = x509.load_pem_x509_certificate(path.read_bytes())
-            known = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value if alternatives else ()
+            known = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
             of_us = found.issuer == self.certificate.subject and _subject(name) == found.subject
             return of_us and list(known) == alternatives and found.not_valid_after_utc > soon
         return False
@@ -208,8 +282,27 @@ def _requested_key(request: str) -> ec.EllipticCurvePublicKey:
     raise ValueError("expected a request that its own key has signed")
 
 
-def _alternatives(names: Iterable[str]) -> list[x509.GeneralName]:
-    """Those that can be hosts or addresses; a certificate is for all of them."""
+def revoked_in(path: str) -> frozenset[str]:
+    """The ids (``files.tls.certificate_id``) of all certificates in a file of PEM lists of revoked certificates, of one
+    or several authorities; ConfigError.
+    """
+    end, found = b"-----END X509 CRL-----", set[str]()
+    try:
+        parts = Path(path).read_bytes().split(end)[:-1]
+        for part in parts:
+            listed = x509.load_pem_x509_crl(part + end + b"\n")
+            found |= {certificate_id(listed.issuer, each.serial_number) for each in listed}
+    except OSError as error:
+        raise ConfigError(path, "", str(error.strerror)) from None
+    except ValueError as error:
+        raise ConfigError(path, "", f"expected PEM lists of revoked certificates: {error}") from None
+    if not parts:
+        raise ConfigError(path, "", "expected PEM lists of revoked certificates")
+    return frozenset(found)
+
+
+def _alternatives(names: Iterable[str], roles: Collection[CertificateRole]) -> list[x509.GeneralName]:
+    """Those that can be hosts or addresses; a certificate is for all of them. And its roles."""
     found: list[x509.GeneralName] = []
     for name in dict.fromkeys(names):
         try:
@@ -217,7 +310,7 @@ def _alternatives(names: Iterable[str]) -> list[x509.GeneralName]:
         except ValueError:
             if _HOST.fullmatch(name):
                 found.append(x509.DNSName(name))
-    return found
+    return [*found, *(x509.UniformResourceIdentifier(f"{ROLE_URI}{role}") for role in sorted(roles))]
 
 
 def _subject(name: str) -> x509.Name:

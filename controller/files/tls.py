@@ -8,6 +8,7 @@ import hashlib
 import ipaddress
 import ssl
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from cryptography import x509
@@ -16,6 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from hyroads.controller.core.checking import TlsFiles
 from hyroads.controller.core.errors import ConfigError
+from hyroads.controller.core.identity import ROLE_URI, CertificateFacts, CertificateRole, role_fault
 
 from .private import write_atomically
 from .text import check_private
@@ -62,17 +64,50 @@ def fingerprint(certificate: str | Path) -> str:
 
 
 def certificate_names(certificate: bytes) -> tuple[str, ...]:
-    """Whom a certificate (PEM or DER) is of: its common names and DNS names; none if it can't be read."""
+    """The common names and DNS names of a certificate (PEM or DER); none if it can't be read."""
+    return certificate_facts(certificate).names
+
+
+def certificate_facts(certificate: bytes) -> CertificateFacts:
+    """What a certificate (PEM or DER) says; nothing if it can't be read."""
     try:
         is_pem = b"-----BEGIN" in certificate
         found = (x509.load_pem_x509_certificate if is_pem else x509.load_der_x509_certificate)(certificate)
         names = [str(each.value) for each in found.subject.get_attributes_for_oid(x509.NameOID.COMMON_NAME)]
+        uris: list[str] = []
         with contextlib.suppress(x509.ExtensionNotFound):
             others = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
             names += others.get_values_for_type(x509.DNSName)
+            uris = others.get_values_for_type(x509.UniformResourceIdentifier)
+        number = certificate_id(found.issuer, found.serial_number)
     except ValueError:
-        return ()
-    return tuple(dict.fromkeys(names))
+        return CertificateFacts()
+    roles = frozenset(uri.removeprefix(ROLE_URI) for uri in uris if uri.startswith(ROLE_URI))
+    return CertificateFacts(tuple(dict.fromkeys(names)), roles, number)
+
+
+def certificate_id(issuer: x509.Name, serial_number: int) -> str:
+    """By what a certificate is known among those that are revoked."""
+    return f"{hashlib.sha256(issuer.public_bytes()).hexdigest()[:32]}:{serial_number:x}"
+
+
+@dataclass(eq=False)
+class CertificateCheck:
+    """Which certificates one kind of port takes, or one kind of server may show: those with one of the ``roles`` that
+    are not ``revoked``. A reload replaces ``revoked``; threads may read it meanwhile.
+    """
+
+    roles: frozenset[CertificateRole]
+    revoked: frozenset[str] = frozenset()
+
+    @staticmethod
+    def of(*roles: CertificateRole, revoked: frozenset[str] = frozenset()) -> CertificateCheck:
+        """For certificates with one of these roles."""
+        return CertificateCheck(frozenset(roles), revoked)
+
+    def fault(self, certificate: bytes | None) -> str:
+        """Why a certificate (DER or PEM) is not taken; "" if it is."""
+        return role_fault(certificate_facts(certificate or b""), self.roles, self.revoked)
 
 
 def own_certificate(folder: Path, name: str, address: str) -> TlsFiles:

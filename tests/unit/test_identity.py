@@ -11,7 +11,15 @@ import pytest
 
 from hyroads.controller.cli.main import main
 from hyroads.controller.core.errors import ConfigError
-from hyroads.controller.core.identity import ANY, DeviceTokens, dpid_name, not_of_node, not_of_switch, token_hash
+from hyroads.controller.core.identity import (
+    ANY,
+    CertificateRole,
+    DeviceTokens,
+    dpid_name,
+    not_of_node,
+    not_of_switch,
+    token_hash,
+)
 from hyroads.controller.files.authority import Authority, DeviceFiles
 from hyroads.controller.files.tls import certificate_ends, certificate_names, client_side
 from hyroads.controller.settings.clients import parse_identities
@@ -136,7 +144,8 @@ def test_names_of_nodes_never_leave_the_folder(tmp_path: Path, node: str) -> Non
     assert found.resolve().parent == tmp_path.resolve()
     authority = Authority.of(tmp_path, make=True)
     found.mkdir()
-    assert authority.issue([node, dpid_name(7)], DeviceFiles.of(tmp_path, node).tls, dialled=False, days=2)
+    files = DeviceFiles.of(tmp_path, node).tls
+    assert authority.issue([node, dpid_name(7)], files, roles=[CertificateRole.NODE], days=2)
     shown = certificate_names((found / "node.pem").read_bytes())
     assert shown[0] == node and dpid_name(7) in shown
 
