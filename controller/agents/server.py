@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hyroads.controller.core.admission import Limits
-from hyroads.controller.core.identity import DeviceTokens, not_of_node
-from hyroads.controller.files.tls import certificate_names
+from hyroads.controller.core.identity import CertificateFacts, CertificateRole, DeviceTokens, not_of_node, role_fault
+from hyroads.controller.files.tls import CertificateCheck, certificate_facts
 from hyroads.controller.framework import ryu_shim as shim
 from hyroads.controller.framework.connections import Connections
 from hyroads.controller.framework.places import Place
@@ -98,14 +98,14 @@ _COMMON: Mapping[str, _Handler] = {
 
 
 class NoTlsError(Exception):
-    """The other end does not agree to TLS, or has no certificate of the authority."""
+    """The other end does not agree to TLS, or has no certificate that is taken here. It gets no answer."""
 
 
 class AgentServer:
     """Accepts agents. ``nodes`` are those that have one; times come from ``clock`` (monotonic seconds). By ``attended``
     (``core.attention``; the same if it is not given) it is judged who is silent and does not answer.
 
-    With a ``context`` the port speaks TLS; if that asks for certificates, each must name the node of its agent.
+    With a ``context`` the port speaks TLS; if that needs certificates, each must pass ``check`` and name its node.
     ``conflict(role, node, peer, holder)`` is told of a second session of a node whose first one lives. Whole reports
     and counters wait for what is ``urgent``.
     """
@@ -124,6 +124,7 @@ class AgentServer:
         epoch_seen: Callable[[int, str], None] = lambda epoch, who: None,
         attended: Callable[[], float] | None = None,
         context: ssl.SSLContext | None = None,
+        check: CertificateCheck | None = None,
         conflict: Callable[[str, str, str, str], None] = lambda role, node, peer, holder: None,
         urgent: Urgent | None = None,
     ) -> None:
@@ -140,6 +141,7 @@ class AgentServer:
         self._timings = timings
         self._tokens = tokens
         self._context, self._conflict = context, conflict
+        self._check = check or CertificateCheck.of(CertificateRole.NODE, CertificateRole.CLIENT)
         self._clock, self._attended = clock, attended or clock
         self._urgent = urgent = urgent or NothingUrgent()
         self._later = LaterLines(urgent, self._take_later)
@@ -234,10 +236,12 @@ class AgentServer:
         session: Session | None = None
         peer = place.peer
         try:
+            facts: CertificateFacts | None = None
             if self._context is not None:
                 connection = self._secured(connection)
+                facts = self._checked(connection)
             lines = shim.LineReader(connection, MAX_LINE)
-            session = self._greet(connection, lines, place)
+            session = self._greet(connection, lines, place, facts)
             if session is not None:
                 shim.spawn(session.write_loop)
                 self._read_loop(session, connection, lines)
@@ -273,13 +277,37 @@ class AgentServer:
             raise NoTlsError(str(error)) from error
         return secured
 
-    def _greet(self, connection: Any, lines: shim.LineReader, place: Place) -> Session | None:
+    def _checked(self, connection: TlsSocket) -> CertificateFacts | None:
+        """The certificate of a connection, None if the port takes none; NoTlsError, and nothing is sent, if it is not
+        taken here.
+        """
+        if connection.certificate is None:
+            return None
+        facts = certificate_facts(connection.certificate)
+        if problem := self._check.fault(facts):
+            raise NoTlsError(problem)
+        return facts
+
+    def end_revoked(self) -> None:
+        """End the sessions whose certificates are revoked now."""
+        for session in [*self.sessions.values(), *self.radios.values(), *self.clients.values()]:
+            problem = "" if session.shown is None else self._check.fault(session.shown)
+            if problem:
+                session.close(problem)
+                self._ended(session)
+
+    def _greet(
+        self, connection: Any, lines: shim.LineReader, place: Place, facts: CertificateFacts | None
+    ) -> Session | None:
         shim.no_delay(connection)
         line = lines.next(HELLO_WITHIN_S)
         if line is None:
             return None
         hello = parse_hello(parse_line(line))
-        problem = self._problem_of(hello, connection)
+        wanted = CertificateRole.CLIENT if hello.role == CLIENT else CertificateRole.NODE
+        if facts is not None and (problem := role_fault(facts, {wanted})):
+            raise NoTlsError(problem)
+        problem = self._problem_of(hello, facts)
         if problem:
             # A slow answer makes guessing slow.
             shim.sleep(0.5)
@@ -291,17 +319,17 @@ class AgentServer:
         if not place.authenticated(f"{hello.role} {hello.node}"):
             return None
         session = Session(hello, place.peer, connection, self._attended)
+        session.shown = facts
         session.heard_s, session.by_library = self._attended(), self._poll.can_read(connection)
         session.holds, session.settle = self._poll.holds, self._poll.settle
         welcome = {RADIO: self._welcome_radio, CLIENT: self._welcome_client}.get(hello.role, self._welcome_agent)
         return welcome(session)
 
-    def _problem_of(self, hello: Hello, connection: Any) -> str:
+    def _problem_of(self, hello: Hello, facts: CertificateFacts | None) -> str:
         """Why somebody is not whom its hello names; "" if it is: by its certificate if they are asked for, and by its
         token.
         """
-        shown = connection.certificate if isinstance(connection, TlsSocket) else None
-        problem = "" if shown is None else not_of_node(certificate_names(shown), hello.node)
+        problem = "" if facts is None else not_of_node(facts.names, hello.node)
         if problem:
             return problem
         if hello.role == CLIENT:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hyroads.controller.core.identity import CertificateFacts
 from hyroads.controller.core.token_bucket import TokenBucket
 from hyroads.controller.framework import ryu_shim as shim
 
@@ -135,6 +136,8 @@ class Session:
     readings: list[tuple[bytes, int]] = field(default_factory=list, repr=False)
     """Readings of radios that wait to be taken, each with what :attr:`wholes` was then."""
     allowance: TokenBucket | None = None
+    shown: CertificateFacts | None = None
+    """Its certificate; None: the port needs none."""
     may_change: bool = True
     """Of radios: another controller leads if not, and they would refuse what we say."""
     epoch_told: Callable[[int], None] = field(default=lambda epoch: None, repr=False)

@@ -35,10 +35,11 @@ from hyroads.controller.core.admission import Limits
 from hyroads.controller.core.attention import AttendedClock
 from hyroads.controller.core.checking import Endpoint, TlsFiles
 from hyroads.controller.core.errors import ConfigError, GuardError, OpenFlowError
+from hyroads.controller.core.identity import SWITCH_ROLES, CertificateRole
 from hyroads.controller.core.network import Network
 from hyroads.controller.files.documents import read_file
 from hyroads.controller.files.state import Origin
-from hyroads.controller.files.tls import certificate_ends, server_side
+from hyroads.controller.files.tls import CertificateCheck, Revoked, certificate_ends, server_side
 from hyroads.controller.framework import ryu_shim as shim
 from hyroads.controller.framework.connections import Connections
 from hyroads.controller.framework.http_server import serve_wsgi
@@ -106,6 +107,7 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
         super().__init__(*arguments, **keywords)
         _set_up_log()
         self.settings = load(os.environ)
+        self.revoked = Revoked(self.settings.revoked)
         network = read_file(self.settings.network, measured=self.settings.capacities == MEASURED)
         ports = self.settings.access
         self.store = Store(self.settings.state_file)
@@ -137,7 +139,7 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
         self.agents = self._agents()
         self.standby = self._standby()
         self.regions = self._regions()
-        followers = Followers(self.services, self.agents, lambda: self._access)
+        followers = Followers(self.services, self.agents, lambda: self._switches, self.revoked, lambda: self._access)
         manager = ServiceManager()
         self.life = Life(self.event_loop, followers, os.environ, manager=manager, close=self._close)
         self.queries = RyuQueries(self.event_loop)
@@ -151,7 +153,7 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
         from .standby import begin_standby
 
         how = self.settings.ha, self.event_loop, lambda: self.services, _document()
-        return begin_standby(*how, fingerprint=self._fingerprint, learning=self.learning)
+        return begin_standby(*how, fingerprint=self._fingerprint, learning=self.learning, revoked=self.revoked)
 
     def _regions(self) -> Regions | None:
         """The neighbours, if this is the controller of a region."""
@@ -242,6 +244,7 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
             time.monotonic,
             attended=self.attended,
             context=_tls(self.settings.agents_tls, "agents_tls"),
+            check=CertificateCheck.of(CertificateRole.NODE, CertificateRole.CLIENT, revoked=self.revoked),
             conflict=self.event_loop.faults.conflict,
             radios=self.telemetry.radios(self.services.steering),
             markers=self.event_loop.markers,
@@ -275,15 +278,17 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
         self._rest_context = _tls(self.settings.rest_tls, "rest_tls")
         self._listeners = {name: _listen(name, getattr(self.settings, name)) for name in ("openflow", "agents", "rest")}
         switches = len(self.context.own_switches)
+        is_certified = self.settings.tls is not None and self.settings.tls.ca is not None
         identity = SwitchIdentity(
             self.context.node_of_dpid.get,
-            certified=self.settings.tls is not None and self.settings.tls.ca is not None,
+            check=CertificateCheck.of(*SWITCH_ROLES, revoked=self.revoked) if is_certified else None,
             any_switch=self.settings.any_switch,
             ask=self._ask_for_life,
             conflict=partial(self.event_loop.faults.conflict, "switch"),
         )
         openflow = self._listeners["openflow"], context, switches, identity
         server = SwitchServer(*openflow, self._bad_connection, self.attended)
+        self._switches = server
         shim.replace_switch_server(server.serve)
         shim.look_after_switches(self._may_parse, ECHO_REQUEST, echo_s=ECHO_S, dead_s=SWITCH_DEAD_S)
         # Without a port the framework would listen on the old one, too.

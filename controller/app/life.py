@@ -16,12 +16,14 @@ from functools import partial
 from hyroads.controller.agents.server import AgentServer
 from hyroads.controller.core.errors import HyroadsError
 from hyroads.controller.core.token_bucket import Limit
+from hyroads.controller.files.tls import Revoked
 from hyroads.controller.framework import ryu_shim as shim
 from hyroads.controller.framework.service_manager import ServiceManager
 from hyroads.controller.runtime.event_loop import EventLoop
 from hyroads.controller.runtime.files import read_files
 from hyroads.controller.runtime.reload import Reloader, Steps
 from hyroads.controller.settings.controller import Settings
+from hyroads.controller.switches.server import SwitchServer
 from hyroads.rest.access import Access
 from hyroads.rest.contract import Document
 
@@ -44,11 +46,13 @@ class Followers:
 
     services: Services
     agents: AgentServer
+    switches: Callable[[], SwitchServer]
+    revoked: Revoked
     access: Callable[[], Access]
 
     def __call__(self, steps: Steps, old: Settings, new: Settings) -> None:
         """Makes the steps from the settings of before to those of now."""
-        for use in (self._tokens, self._clients, self._policies):
+        for use in (self._tokens, self._clients, self._certificates, self._policies):
             steps.do(partial(use, new), partial(use, old))
 
     def _tokens(self, settings: Settings) -> None:
@@ -64,6 +68,12 @@ class Followers:
         # Those that may not connect any more end their sessions while they are still known.
         self.agents.use_tokens(self.services.device_tokens(settings), settings.clients)
         self.services.multihomed.allow(settings.clients)
+
+    def _certificates(self, settings: Settings) -> None:
+        # Connections between controllers look at these with each message.
+        self.revoked.ids = settings.revoked
+        self.agents.end_revoked()
+        self.switches().end_revoked()
 
     def _policies(self, settings: Settings) -> None:
         self.services.plugins.use_policies(settings.policies, settings.placement)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from hyroads.controller.agents.server import AgentServer
@@ -16,9 +17,10 @@ from hyroads.controller.control.restored_routes import RouteObjects, RoutesDocum
 from hyroads.controller.control.routes import Routes
 from hyroads.controller.core.checking import Endpoint
 from hyroads.controller.core.errors import ConfigError
+from hyroads.controller.core.identity import CertificateRole, not_of_node
 from hyroads.controller.core.mappings import differing, ordered, patched
 from hyroads.controller.core.network import FlowSpec, Network
-from hyroads.controller.files.tls import client_side, server_side
+from hyroads.controller.files.tls import CertificateCheck, Revoked, certificate_facts, client_side, server_side
 from hyroads.controller.framework import ryu_shim as shim
 from hyroads.controller.ha.etcd import Etcd
 from hyroads.controller.ha.instance import Instance
@@ -40,12 +42,17 @@ from other regions.
 Fingerprint = Callable[[Network], str]
 
 
-def security_of(ha: HaSettings, document: str) -> Security:
+def security_of(ha: HaSettings, document: str, revoked: Revoked) -> Security:
     """How instances know each other; ConfigError."""
     if ha.tls is None:
         return Security(token=ha.peer_token)
-    place = "ha.tls"
-    return Security(server_side(ha.tls, document, place), client_side(ha.tls, document, place), ha.peer_token)
+    place, check = "ha.tls", CertificateCheck.of(CertificateRole.CONTROLLER, revoked=revoked)
+    sides = server_side(ha.tls, document, place), client_side(ha.tls, document, place)
+    own = certificate_facts(Path(ha.tls.certificate).read_bytes())
+    problem = check.fault(own) or not_of_node(own.names, ha.name, "instance")
+    if problem:
+        raise ConfigError(document, f"{place}.certificate", f"{problem}: see hyroads identity server")
+    return Security(*sides, ha.peer_token, check)
 
 
 def _listener(endpoint: Endpoint, document: str) -> Any:
@@ -107,6 +114,7 @@ def begin_standby(
     *,
     fingerprint: Fingerprint,
     learning: Learning,
+    revoked: Revoked,
 ) -> Standby:
     """This controller as one of several, which follows until it is elected; ConfigError."""
     settings, mailbox, routes = event_loop.settings, shim.Mailbox(), SavedRoutes()
@@ -132,7 +140,7 @@ def begin_standby(
         learning.take(learned_in(instance.learned))
         services().lead()
 
-    where = security_of(ha, document), _listener(settings.peer, document)
+    where = security_of(ha, document, revoked), _listener(settings.peer, document)
     events = event_loop.events.all
     instance = Instance(ha, etcd(), *where, tell=mailbox.put, events=events, learned=lambda: learning.learned)
     return Standby(event_loop, instance, etcd(), mailbox=mailbox, saved=to_save.now, adopt=adopt, leads=leads)

@@ -24,10 +24,12 @@ Report = dict[str, Any]
 
 
 def _authority(args: argparse.Namespace) -> Iterator[Report]:
-    from hyroads.controller.files.authority import Authority
+    from hyroads.controller.files.authority import REVOKED, Authority
 
     is_new = not (Path(args.folder) / "ca.key").exists()
-    Authority.of(Path(args.folder), make=True)
+    authority = Authority.of(Path(args.folder), make=True)
+    if not (authority.folder / REVOKED).exists():
+        authority.revoke(None)
     yield {"authority": str(Path(args.folder) / "ca.pem"), "new": is_new}
 
 

@@ -103,22 +103,29 @@ def dpid_name(dpid: int) -> str:
     return f"{dpid:016x}"
 
 
+SWITCH_ROLES = (CertificateRole.NODE, CertificateRole.SLICER)
+"""Roles of certificates that are taken where switches connect."""
+
+
 def not_of_switch(
-    names: Collection[str], dpid: int, node: str | None = None, *, any_switch: Collection[str] = ()
+    facts: CertificateFacts, dpid: int, node: str | None = None, *, any_switch: Collection[str] = ()
 ) -> str:
-    """What is wrong with a switch's certificate of these names; "" if it may speak for this datapath id.
+    """What is wrong with the certificate of a switch; "" if it may speak for this datapath id.
 
-    It may if it names the datapath id or the node, or if it is one of ``any_switch``, such as a slicer's.
+    A node's may if it names the datapath id or the node, a slicer's if ``any_switch`` has one of its names.
     """
-    wanted = {dpid_name(dpid), *((node,) if node is not None else ()), *any_switch}
-    if ANY in any_switch or not wanted.isdisjoint(names):
+    own = {dpid_name(dpid), *((node,) if node is not None else ())} if CertificateRole.NODE in facts.roles else set()
+    wanted = own.union(any_switch if CertificateRole.SLICER in facts.roles else ())
+    if ANY in any_switch or not wanted.isdisjoint(facts.names):
         return ""
-    return f"its certificate is of {_listed(names)}, and not of switch {dpid_name(dpid)}"
+    return f"its certificate is of {_listed(facts.names)}, and not of switch {dpid_name(dpid)}"
 
 
-def not_of_node(names: Collection[str], node: str) -> str:
-    """What is wrong with the certificate of an agent that says it is ``node``; "" if it names the node."""
-    return "" if node in names else f"its certificate is of {_listed(names)}, and not of node {node!r}"
+def not_of_node(names: Collection[str], node: str, what: str = "node") -> str:
+    """What is wrong with a certificate of these names if it is shown by one that says it is ``node``; "" if it names
+    that. ``what`` a node is there: a node, an instance.
+    """
+    return "" if node in names else f"its certificate is of {_listed(names)}, and not of {what} {node!r}"
 
 
 def _listed(names: Collection[str]) -> str:

@@ -119,9 +119,10 @@ class Authority:
         write_atomically(path, _text(self._noted(self._signed(builder, alternatives, uses))))
         return True
 
-    def revoke(self, name: str) -> int:
+    def revoke(self, name: str | None) -> int:
         """Add all certificates of ``name`` that were issued here to ``revoked.pem``, a list of revoked certificates
-        (RFC 5280, section 5) that this authority signs; how many are new in it. ConfigError, OSError.
+        (RFC 5280, section 5) that this authority signs; how many are new in it. None: the list is signed as it is, and
+        made if there is none. ConfigError, OSError.
         """
         path, now = self.folder / REVOKED, datetime.datetime.now(datetime.UTC)
         builder = x509.CertificateRevocationListBuilder().issuer_name(self.certificate.subject)
@@ -132,7 +133,7 @@ class Authority:
                 known = {each.serial_number: each for each in x509.load_pem_x509_crl(path.read_bytes())}
             except ValueError as error:
                 raise ConfigError(str(path), "", f"expected a PEM list of revoked certificates: {error}") from None
-        new = self._issued_to(name) - known.keys()
+        new = set() if name is None else self._issued_to(name) - known.keys()
         for serial in new:
             entry = x509.RevokedCertificateBuilder().serial_number(serial).revocation_date(now)
             known[serial] = entry.build()

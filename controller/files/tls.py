@@ -92,22 +92,29 @@ def certificate_id(issuer: x509.Name, serial_number: int) -> str:
 
 
 @dataclass(eq=False)
+class Revoked:
+    """The ids of revoked certificates, the same for all ports. A reload replaces ``ids``, whoever reads it."""
+
+    ids: frozenset[str] = frozenset()
+
+
+@dataclass(eq=False)
 class CertificateCheck:
     """Which certificates one kind of port takes, or one kind of server may show: those with one of the ``roles`` that
-    are not ``revoked``. A reload replaces ``revoked``; threads may read it meanwhile.
+    are not ``revoked``.
     """
 
     roles: frozenset[CertificateRole]
-    revoked: frozenset[str] = frozenset()
+    revoked: Revoked
 
     @staticmethod
-    def of(*roles: CertificateRole, revoked: frozenset[str] = frozenset()) -> CertificateCheck:
+    def of(*roles: CertificateRole, revoked: Revoked | None = None) -> CertificateCheck:
         """For certificates with one of these roles."""
-        return CertificateCheck(frozenset(roles), revoked)
+        return CertificateCheck(frozenset(roles), revoked or Revoked())
 
-    def fault(self, certificate: bytes | None) -> str:
-        """Why a certificate (DER or PEM) is not taken; "" if it is."""
-        return role_fault(certificate_facts(certificate or b""), self.roles, self.revoked)
+    def fault(self, facts: CertificateFacts) -> str:
+        """Why a certificate is not taken; "" if it is."""
+        return role_fault(facts, self.roles, self.revoked.ids)
 
 
 def own_certificate(folder: Path, name: str, address: str) -> TlsFiles:

@@ -32,6 +32,8 @@ class TlsSocket:
             self._run(self._tls.do_handshake)
         if timer.fired:
             raise ConnectionError("no TLS handshake in time")
+        if self._tls.version() is None:
+            raise ConnectionError("the other end ends the connection in the TLS handshake")
 
     @property
     def certificate(self) -> bytes | None:

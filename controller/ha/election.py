@@ -308,17 +308,29 @@ class Election:
         return self.leads is None and now_s - self._heard.at_s > SUSPECT * self.rules.silence_s
 
     def leader(self, now_s: float) -> Identity | None:
-        """Who leads, as far as is known; None: nobody."""
+        """Who leads, as far as is known; None: no instance does. Addresses are those of etcd, or empty: requests are
+        redirected there.
+        """
         if self.leads is not None:
             return self.me
         for peer in self._peers.values():
             is_fresh = now_s - peer.heard_s <= self.rules.silence_s and not peer.is_reset
             if is_fresh and peer.beat.role is Role.LEADER and peer.beat.epoch >= self.greatest:
-                return peer.beat.identity
+                return self._as_in_etcd(peer.beat.identity)
         owner = self.seen.owner if self.seen is not None else None
         if owner is None or owner.boot == self.me.boot or self._reset_s(owner) is not None:
             return None
         return Identity(owner.name, owner.boot, owner.rest, owner.peer)
+
+    def _as_in_etcd(self, said: Identity) -> Identity:
+        """An instance that was heard, with the addresses that etcd has of it."""
+        seen = self.seen or Seen(0)
+        member, owner = seen.members.get(said.name), seen.owner
+        if member is not None and member.identity.boot == said.boot:
+            return member.identity
+        if owner is not None and (owner.name, owner.boot) == (said.name, said.boot):
+            return Identity(owner.name, owner.boot, owner.rest, owner.peer, said.schema)
+        return replace(said, rest="", peer="")
 
     def peers(self, now_s: float) -> dict[str, tuple[Beat, float]]:
         """What other instances said last, and how long ago."""

@@ -19,6 +19,7 @@ from hyroads.controller.settings.ha import HaSettings
 
 from .election import Action, Beat, Campaign, Election, Follow, HandOver, Identity, Lead, Member, Restore, Role, Rules
 from .etcd import Etcd, EtcdError
+from .event_gate import EventGate
 from .peer_links import Security
 from .peers import Documented, Peers, Unconfirmed
 from .store import SCHEMA
@@ -79,7 +80,8 @@ class Instance:
             beat=self._beat,
             heard=self._heard,
             reset=self._reset,
-            event=tell,
+            event=self._event,
+            is_member=lambda name: name in self._addresses,
             events=events,
             learned=learned,
             learns=self._learns,
@@ -96,6 +98,7 @@ class Instance:
         self._lease, self._renewed_s = 0, 0.0
         self._registered: Member | None = None
         self._addresses: dict[str, tuple[str, float]] = {}
+        self._gate = EventGate()
         self._failing_since_s: float | None = _time.monotonic()
         self._is_failure_told = self._has_heard = False
         self._told_stamp = self._written = 0
@@ -205,11 +208,11 @@ class Instance:
 
     def _heard(self, beat: Beat) -> None:
         now_s = _time.monotonic()
-        if beat.role is Role.LEADER and not self._has_heard:
-            # Whoever dials sends the events that there were first.
-            self._has_heard = True
-            self._tell(Heard())
         with self._lock:
+            if beat.role is Role.LEADER and not self._has_heard and self._gate.leader == beat.identity.name:
+                # Whoever dials sends the events that there were first.
+                self._has_heard = True
+                self._tell(Heard())
             election = self._election
             before = election.greatest
             election.heard(beat, now_s)
@@ -217,6 +220,11 @@ class Instance:
         if is_news:
             self._decide.set()
             self._ask.set()
+
+    def _event(self, name: str, event: Event) -> None:
+        with self._lock:
+            for shown in self._gate.take(name, event):
+                self._tell(shown)
 
     def _learns(self, name: str, flow: str, document: Mapping[str, Any]) -> None:
         with self._lock:
@@ -301,8 +309,13 @@ class Instance:
         now_s = _time.monotonic()
         with self._lock:
             self._election.etcd_read(seen, now_s)
+            if seen.owner is not None:
+                for event in self._gate.names(seen.owner.name, seen.owner.epoch):
+                    self._tell(event)
             if self._failing_since_s is not None:
                 LOG.info("etcd answers, after %.1f s", now_s - self._failing_since_s)
+                # Leases may have ended meanwhile: each has time to register again.
+                self._addresses = {name: (address, now_s) for name, (address, _) in self._addresses.items()}
             self._failing_since_s, self._is_failure_told = None, False
             drains = self._election.drains
         self._decide.set()

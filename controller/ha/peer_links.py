@@ -13,6 +13,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from hyroads.controller.core.identity import CertificateFacts
+from hyroads.controller.files.tls import CertificateCheck, certificate_facts
 from hyroads.controller.framework import ryu_shim as shim
 
 MAX_LINE = 64 * 1024
@@ -36,6 +38,21 @@ class Security:
     server: ssl.SSLContext | None = None
     client: ssl.SSLContext | None = None
     token: str | None = None
+    check: CertificateCheck | None = None
+    """Which certificates are taken; None: without TLS."""
+
+    def checked(self, link: PeerLink) -> CertificateFacts | None:
+        """The certificate of the other end; None without TLS. PeerError if it is not taken here."""
+        if link.certificate is None:
+            return None
+        facts = certificate_facts(link.certificate)
+        self.check_again(facts)
+        return facts
+
+    def check_again(self, facts: CertificateFacts | None) -> None:
+        """PeerError if a certificate is not taken, or not any more."""
+        if facts is not None and self.check is not None and (problem := self.check.fault(facts)):
+            raise PeerError(problem)
 
     def check_token(self, hello: Mapping[str, Any]) -> None:
         """Whoever dialled knows the token, if there is one; PeerError."""

@@ -26,6 +26,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any, Protocol
 
 from hyroads.controller.core.admission import Limits
+from hyroads.controller.core.identity import CertificateFacts, not_of_node
 from hyroads.controller.core.token_bucket import LimitedReports, TokenBucket
 from hyroads.controller.framework import ryu_shim as shim
 from hyroads.controller.framework.connections import Connections
@@ -38,14 +39,22 @@ from .peer_links import MAX_LINE, PeerError, PeerLines, PeerLink, Security, is_e
 LOG = logging.getLogger("hyroads.ha")
 VERSION = 1
 LEARNED, UNCONFIRMED = "learned", "unconfirmed"
-MAX_CONNECTIONS, MAX_WAITING = 32, 8192
-"""Connections of strangers, and of each instance; waiting lines."""
+MAX_CONNECTIONS, MAX_OF_INSTANCE, MAX_WAITING = 32, 4, 8192
+"""Connections of strangers, and of each instance, which needs one and dials again before an old one has ended; waiting
+lines.
+"""
 HELLO_WITHIN_S, SILENT_S, SEND_WITHIN_S, DIAL_WITHIN_S = 2.0, 10.0, 1.0, 1.0
 STRANGERS = 2.0, 40.0
 """Of what they do wrong is told: so much a second, and so much at once."""
-REDIAL_S, REDIAL_MOST_S = 0.1, 2.0
+REDIAL_S, REDIAL_MOST_S, AGAIN_S = 0.1, 2.0, 0.05
 LEARNED_AT_ONCE, MAX_NAME = 16, 256
 _socket, _threading, _time = shim.original("socket"), shim.original("threading"), shim.original("time")
+
+
+def _check_name(name: str, facts: CertificateFacts | None) -> None:
+    """PeerError if a certificate is not of the instance ``name``."""
+    if facts is not None and (problem := not_of_node(facts.names, name, "instance")):
+        raise PeerError(problem)
 
 
 def _tell(peer: str, what: str) -> None:
@@ -156,9 +165,10 @@ def parse_unconfirmed(document: Mapping[str, Any]) -> Unconfirmed:
 @dataclass(eq=False)
 class Peers:
     """Our end of all connections. ``beat`` makes a heartbeat, None while we are to be silent; ``heard`` and ``reset``
-    are told what comes, in threads of the system. Whoever we reach is told ``events``, and those that follow, and what
-    bandits have ``learned``, by flow: with a leader's heartbeat, whatever is another object than the last time. So are
-    the devices that have not confirmed (``unconfirmed``; None: that is not known).
+    are told what comes, in threads of the system, of instances of which ``is_member`` holds. Whoever we reach is told
+    ``events``, and those that follow, and what bandits have ``learned``, by flow: with a leader's heartbeat, whatever
+    is another object than the last time. So are the devices that have not confirmed (``unconfirmed``; None: that is
+    not known).
     """
 
     name: str
@@ -169,8 +179,10 @@ class Peers:
     beat: Callable[[], Beat | None]
     heard: Callable[[Beat], None]
     reset: Callable[[str], None]
-    event: Callable[[Event], None]
+    event: Callable[[str, Event], None]
+    """Called with the name of the instance that sent an event."""
     events: Callable[[], Iterable[Event]]
+    is_member: Callable[[str], bool] = lambda name: True
     learned: Callable[[], Mapping[str, Documented]] = dict
     learns: Callable[[str, str, Mapping[str, Any]], None] = lambda name, flow, document: None
     """Told by whom, of which flow, and what."""
@@ -187,7 +199,7 @@ class Peers:
         self._ended: set[str] = set()
         """Names of which a connection was ended by the other end since one was made."""
         self._stranger = LimitedReports(_tell, _time.monotonic, TokenBucket(*STRANGERS))
-        limits = Limits(MAX_CONNECTIONS, MAX_CONNECTIONS, HELLO_WITHIN_S, each=MAX_CONNECTIONS)
+        limits = Limits(MAX_CONNECTIONS, MAX_CONNECTIONS, HELLO_WITHIN_S, each=MAX_OF_INSTANCE)
         self._connections = Connections(limits, _time.monotonic, self._stranger, _threading.Lock())
         self._outboxes: dict[str, _Outbox] = {}
         self._wakes: dict[str, Any] = {}
@@ -240,7 +252,7 @@ class Peers:
         pause_s = REDIAL_S
         while self._dialled.get(name) == address:
             try:
-                link = self._dial(address)
+                link, facts = self._dial(name, address)
             except (OSError, ValueError) as error:
                 LOG.debug("instance %s at %s: %s", name, address, error)
                 is_there = self._wakes[name].wait(pause_s)
@@ -249,16 +261,18 @@ class Peers:
                 continue
             pause_s = REDIAL_S
             self._linked(name)
-            by_end = self._send_beats(link, name, address)
+            by_end = self._send_beats(link, facts, name, address)
             self._unlinked(name, by_end=by_end)
             _time.sleep(REDIAL_S)
 
-    def _dial(self, address: str) -> PeerLink:
+    def _dial(self, name: str, address: str) -> tuple[PeerLink, CertificateFacts | None]:
         host, _, port = address.rpartition(":")
         host = host.removeprefix("[").removesuffix("]")
         connection = _socket.create_connection((host, int(port)), timeout=DIAL_WITHIN_S)
         try:
             link = PeerLink(connection, self.security.client, host)
+            facts = self.security.checked(link)
+            _check_name(name, facts)
             hello = {"type": "hello", "version": VERSION, "network": self.network, "name": self.name}
             token = self.security.token
             link.send(line_of({**hello, "token": token} if token is not None else hello))
@@ -266,9 +280,9 @@ class Peers:
             connection.close()
             raise
         connection.settimeout(SEND_WITHIN_S)
-        return link
+        return link, facts
 
-    def _send_beats(self, link: PeerLink, name: str, address: str) -> bool:
+    def _send_beats(self, link: PeerLink, facts: CertificateFacts | None, name: str, address: str) -> bool:
         """Until the connection ends; whether the other end did that."""
         outbox = self._outboxes[name] = _Outbox()
         try:
@@ -282,6 +296,7 @@ class Peers:
             while self._dialled.get(name) == address:
                 if _time.monotonic() >= due_s:
                     due_s = _time.monotonic() + self.interval_s
+                    self.security.check_again(facts)
                     beat = self.beat()
                     if beat is not None:
                         link.send(line_of(beat_document(beat)))
@@ -334,8 +349,9 @@ class Peers:
         try:
             connection.settimeout(HELLO_WITHIN_S)
             link = PeerLink(connection, self.security.server, within_s=HELLO_WITHIN_S)
+            facts = self.security.checked(link)
             lines = PeerLines(link)
-            said = self._greeted(lines.next())
+            said = self._greeted(lines.next(), facts)
             if not place.authenticated(said):
                 raise PeerError(f"instance {said} has all its connections")
             name = said
@@ -345,8 +361,9 @@ class Peers:
                 self._wakes[name].set()
             while True:
                 document = lines.next()
+                self.security.check_again(facts)
                 if document.get("type") == "event":
-                    self.event(parse_event(document))
+                    self.event(name, parse_event(document))
                 elif document.get("type") == LEARNED:
                     self.learns(name, *parse_learned_line(document))
                 elif document.get("type") == UNCONFIRMED:
@@ -369,7 +386,7 @@ class Peers:
             if name is not None:
                 self._unlinked(name, by_end=by_end)
 
-    def _greeted(self, hello: Mapping[str, Any]) -> str:
+    def _greeted(self, hello: Mapping[str, Any], facts: CertificateFacts | None) -> str:
         """The name of whoever dialled; PeerError."""
         match hello:
             case {"type": "hello", "version": int(version), "network": str(network), "name": str(name)}:
@@ -379,4 +396,11 @@ class Peers:
         self.security.check_token(hello)
         if version != VERSION or network != self.network or name == self.name or not 0 < len(name) <= 64:
             raise PeerError(f"expected another instance of {self.network}, of version {VERSION}")
+        _check_name(name, facts)
+        # One that has just registered may be here before etcd was read again. An end would look like that of a process.
+        until_s = _time.monotonic() + HELLO_WITHIN_S
+        while not self.is_member(name):
+            if _time.monotonic() > until_s:
+                raise PeerError(f"etcd knows no instance {name!r}")
+            _time.sleep(AGAIN_S)
         return name

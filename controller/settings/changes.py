@@ -20,7 +20,7 @@ from .controller import MEASURED, Settings
 
 _LISTEN = ("openflow", "agents", "rest", "peer")
 # Taken whole, and named as one.
-_WHOLE_LIVE = ("network", "margin", "tcp_margin", "policies", "placement", "agent_token", "identities")
+_WHOLE_LIVE = ("network", "margin", "tcp_margin", "policies", "placement", "agent_token", "identities", "revoked")
 _LIMITS_LIVE = ("requests_per_s", "burst")
 _NODE_NEEDS = ("role", "position_m", "agent", "dpid", "mac", "ip", "ports", "attached_to")
 _LINK_NEEDS = ("source", "target", "technology", "loss")

@@ -29,6 +29,7 @@ from hyroads.controller.core.errors import ConfigError
 from hyroads.controller.core.frame_sizes import LINK_MTU
 from hyroads.controller.core.identity import DeviceTokens
 from hyroads.controller.core.reverse_trees import ALL_ROUTES_NODES
+from hyroads.controller.files.authority import revoked_in
 from hyroads.controller.files.documents import read_settings
 from hyroads.controller.files.text import read_private
 from hyroads.controller.measure.targets import CollectorConfig
@@ -61,7 +62,7 @@ _TOP = (
     "link_mtu", "queue_ms", "max_hold_ms", "capacities", "snmp", "mode", "slot_ms", "tcp_margin", "flap_damping",
     "plugins", "policies", "sfnet", "api_limits", "access", "querier", "pair_tests", "group_frames", "burst_ms",
     "seal_frames", "slices", "slicer", "clients", "mptcp", "placement", "all_routes_nodes", "ha", "region",
-    "identities", "agents_tls", "rest_tls", "any_switch", "boxes",
+    "identities", "agents_tls", "rest_tls", "any_switch", "boxes", "revoked",
 )  # fmt: skip
 FILE, MEASURED = "file", "measured"
 _MODES = ("solver", "controller")
@@ -105,6 +106,8 @@ class Settings:
     """Of the REST listener."""
     identities: Mapping[tuple[str, str], str] = field(default_factory=dict, repr=False)
     """Hashes of the tokens of devices by (role, node)."""
+    revoked: frozenset[str] = frozenset()
+    """Ids of certificates that are taken nowhere."""
     boxes: BoxSettings | None = None
     """How boxes join and are adopted; None: none can."""
     timings: Timings = Timings()
@@ -206,6 +209,7 @@ def parse(document: object, name: str, environment: Mapping[str, str]) -> Settin
         agents_tls=tls_files(top, "agents_tls", base),
         rest_tls=_rest_tls(top, base),
         identities=_identities(top, base),
+        revoked=_revoked(top, base),
         boxes=parse_boxes(top.optional("boxes"), base),
         timings=_timings(top, slot_ms),
         link_mtu=integer_of(top, "link_mtu", LINK_MTU, 1280, 65000),
@@ -280,6 +284,11 @@ def _agent_token(top: Section, base: Path, problems: Problems) -> str | None:
 def _identities(top: Section, base: Path) -> Mapping[tuple[str, str], str]:
     name = path_of(top, "identities", base)
     return {} if name is None else parse_identities(name)
+
+
+def _revoked(top: Section, base: Path) -> frozenset[str]:
+    name = path_of(top, "revoked", base)
+    return frozenset() if name is None else revoked_in(name)
 
 
 def _rest_tls(top: Section, base: Path) -> TlsFiles | None:

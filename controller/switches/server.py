@@ -12,12 +12,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from hyroads.controller.core.admission import Limits
 from hyroads.controller.core.errors import OpenFlowError
-from hyroads.controller.core.identity import not_of_switch
+from hyroads.controller.core.identity import CertificateFacts, not_of_switch
 from hyroads.controller.core.interface_addresses import InterfaceAddresses
-from hyroads.controller.files.tls import certificate_names
+from hyroads.controller.files.tls import CertificateCheck, certificate_facts
 from hyroads.controller.framework import ryu_shim as shim
 from hyroads.controller.framework.connections import Connections
 from hyroads.controller.framework.places import Place
@@ -44,13 +45,13 @@ Handle = Callable[[Any, Any], None]
 
 @dataclass(frozen=True)
 class SwitchIdentity:
-    """Which datapath ids are ours, by node. With ``certified`` a certificate must name its switch, unless it has one of
-    the names ``any_switch``. ``ask(dpid)`` lets the switch that is connected be asked for a sign of life, and
-    ``conflict(node, peer, holder)`` is told of a second session of a switch whose first one lives.
+    """Which datapath ids are ours, by node. With a ``check`` a certificate must pass it and name its switch, or be a
+    slicer's that has one of the names ``any_switch``. ``ask(dpid)`` lets the switch that is connected be asked for a
+    sign of life, and ``conflict(node, peer, holder)`` is told of a second session of a switch whose first one lives.
     """
 
     node_of: Callable[[int], str | None]
-    certified: bool = False
+    check: CertificateCheck | None = None
     any_switch: frozenset[str] = frozenset()
     ask: Callable[[int], None] = lambda dpid: None
     conflict: Callable[[str, str, str], None] = lambda node, peer, holder: None
@@ -78,6 +79,8 @@ class SwitchServer:
         self._poll = SwitchPoll()
         self._sessions: dict[int, LargeReads] = {}
         """By datapath id: no switch has two."""
+        self._shown: WeakKeyDictionary[LargeReads, CertificateFacts] = WeakKeyDictionary()
+        """By session: its certificate."""
         self._waiting: dict[int, LargeReads] = {}
         """By datapath id the newest connection that waits for the place of another one."""
 
@@ -90,12 +93,14 @@ class SwitchServer:
             if self._context is not None:
                 connection = TlsSocket(connection, self._context)
                 connection.handshake(TLS_WITHIN_S)
+            facts = self._checked(connection)
             handshake = self._handshake(connection)
             if handshake is not None:
-                self._check_identity(connection, handshake.dpid)
+                self._check_identity(facts, handshake.dpid)
                 # What the framework has to read first: a HELLO that holds no surprise, and what the switch has said.
                 first = PLAIN_HELLO + handshake.features + handshake.rest
                 session = LargeReads(connection, self._clock, place, first, self._poll)
+                self._shown[session] = facts
                 self._handle(handshake.dpid, session, handle)
         except Exception as error:  # noqa: BLE001 - the framework passes on whatever its parsers raise
             what = str(error) if isinstance(error, OpenFlowError) else f"{type(error).__name__}: {error}"
@@ -116,17 +121,33 @@ class SwitchServer:
                 connection.sendall(answer)
         return handshake
 
-    def _check_identity(self, connection: Any, dpid: int) -> None:
+    def _checked(self, connection: Any) -> CertificateFacts:
+        """The certificate of a connection; OpenFlowError, before anything is sent, if it is not taken here."""
+        check = self._identity.check
+        if check is None:
+            return CertificateFacts()
+        facts = certificate_facts(connection.certificate or b"")
+        if problem := check.fault(facts):
+            raise OpenFlowError(problem)
+        return facts
+
+    def end_revoked(self) -> None:
+        """End the connections of switches whose certificates are revoked now."""
+        check = self._identity.check
+        for session in list(self._sessions.values()):
+            problem = "" if check is None else check.fault(self._shown[session])
+            if problem:
+                self._tell(session.peer, f"connection ended: {problem}")
+                session.end()
+
+    def _check_identity(self, facts: CertificateFacts, dpid: int) -> None:
         """OpenFlowError if this is no switch of ours, or not the one that its certificate is of."""
         identity = self._identity
         node = identity.node_of(dpid)
         if node is None:
             raise OpenFlowError(f"switch {dpid:#x} is not in the network")
-        if identity.certified:
-            names = certificate_names(connection.certificate or b"")
-            problem = not_of_switch(names, dpid, node, any_switch=identity.any_switch)
-            if problem:
-                raise OpenFlowError(problem)
+        if identity.check is not None and (problem := not_of_switch(facts, dpid, node, any_switch=identity.any_switch)):
+            raise OpenFlowError(problem)
 
     def _handle(self, dpid: int, session: LargeReads, handle: Handle) -> None:
         """Serve a switch while no other connection is it."""

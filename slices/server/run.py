@@ -157,6 +157,7 @@ class Server:
         outcome = await self.slicer.become(model, users=settings.users)
         _tell(dropped)
         self.settings = replace(self.settings, model=settings.model, users=settings.users)
+        self.slicer.use_revoked(settings.revoked)
         self.slicer.dirty.set()
         return outcome
 

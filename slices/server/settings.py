@@ -19,6 +19,7 @@ from hyroads.controller.core.checking import (
     path_of,
     tls_files,
 )
+from hyroads.controller.files.authority import revoked_in
 from hyroads.controller.files.documents import read_settings
 from hyroads.controller.files.text import read_text
 from hyroads.controller.settings.rest import DEFAULT_LIMITS, ApiLimits, ApiToken, any_switch, api_limits, api_tokens
@@ -36,6 +37,7 @@ REST_PORT = 8081
 _TOP = (
     "slices", "users", "state_file", "listen", "tls", "controllers_tls", "rest_tls", "api_tokens", "api_limits",
     "owner_controllers", "tables", "metadata_bits", "most_switches", "patience_s", "any_switch",
+    "revoked",
 )  # fmt: skip
 _ROLES = ("admin", "viewer")
 """Owners of slices have the tokens whose hashes the slices hold."""
@@ -53,6 +55,8 @@ class SlicerSettings:
     """Towards switches; with ``ca`` each must have a certificate that names its datapath id."""
     any_switch: frozenset[str] = frozenset()
     """Names of certificates that may speak for every switch, such as another slicer's; ``*``: all of the authority."""
+    revoked: frozenset[str] = frozenset()
+    """Ids of certificates that are not taken."""
     controllers_tls: TlsFiles | None = None
     """Towards controllers; without it those of ``tls:`` are checked by the system's authorities."""
     rest: Endpoint | None = None
@@ -87,6 +91,7 @@ def parse_settings(document: object, name: str) -> SlicerSettings:
         "openflow": openflow,
         "tls": tls_files(top, "tls", base),
         "any_switch": any_switch(top.optional("any_switch")),
+        "revoked": _revoked(top, base),
         "controllers_tls": tls_files(top, "controllers_tls", base),
         "rest": rest,
         "rest_tls": tls_files(top, "rest_tls", base),
@@ -112,6 +117,11 @@ def _check_exposure(values: dict[str, Any], plaintext: bool, listen: Place) -> N
     rest = values["rest"]
     if rest is not None and not rest.is_loopback and not (values["api_tokens"] and values["rest_tls"]):
         listen.key("rest", None).fail("beyond loopback needs api_tokens and rest_tls")
+
+
+def _revoked(top: Section, base: Path) -> frozenset[str]:
+    name = path_of(top, "revoked", base)
+    return frozenset() if name is None else revoked_in(name)
 
 
 def _slices(top: Section, name: str, base: Path) -> SliceModel:

@@ -11,8 +11,8 @@ from struct import Struct
 from typing import Any, NamedTuple
 
 from hyroads.controller.core.errors import HyroadsError
-from hyroads.controller.core.identity import not_of_switch
-from hyroads.controller.files.tls import client_side
+from hyroads.controller.core.identity import SWITCH_ROLES, not_of_switch
+from hyroads.controller.files.tls import CertificateCheck, Revoked, client_side
 from hyroads.controller.ofp import wire
 from hyroads.slices.core.allocation import Allocation, allocate
 from hyroads.slices.core.change import ModelChange, difference_of
@@ -85,6 +85,8 @@ class Slicer:
         self.relay = relay
         """The fast path, which is the loop's selector then."""
         self.dirty = asyncio.Event()
+        self.certificates = CertificateCheck.of(*SWITCH_ROLES, revoked=Revoked(settings.revoked))
+        """Which are taken from switches."""
         self.switches: dict[int, Switch] = {}
         self._document = document
         self._saved_ids = saved.ids
@@ -115,6 +117,13 @@ class Slicer:
             LOG.info("switch %#x: gone", switch.dpid)
             if served:
                 self.events.publish("switch.down", {"switch": f"{switch.dpid:#x}"})
+
+    def use_revoked(self, ids: frozenset[str]) -> None:
+        """These certificates are revoked from now on: switches with one of them have to go."""
+        self.certificates.revoked.ids = ids
+        for switch in list(self.switches.values()):
+            if switch.link is not None and (problem := switch.link.certificate_fault()):
+                switch.link.end(problem)
 
     def _disconnect(self, switch: Switch) -> None:
         for task in switch.dialling.values():
@@ -169,9 +178,9 @@ class Slicer:
 
     async def _check_identity(self, link: SwitchLink) -> None:
         """SliceError if a certificate is not of this switch, or if the switch is here already and lives."""
-        names, dpid = link.certificate_names, link.dpid
-        if names is not None:
-            problem = not_of_switch(names, dpid, any_switch=self.settings.any_switch)
+        facts, dpid = link.certificate, link.dpid
+        if facts is not None:
+            problem = not_of_switch(facts, dpid, any_switch=self.settings.any_switch)
             if problem:
                 raise SliceError(problem)
         switch = self.switches.get(dpid)

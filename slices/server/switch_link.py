@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from hyroads.controller.core.errors import HyroadsError
-from hyroads.controller.files.tls import certificate_names
+from hyroads.controller.core.identity import CertificateFacts
+from hyroads.controller.files.tls import certificate_facts
 from hyroads.controller.ofp import guard, wire
 from hyroads.controller.ofp.handshake import FEATURES_REQUEST, HELLO, HELLO_FAILED, speaks_1_3
 from hyroads.slices.core.errors import SliceError
@@ -69,18 +70,26 @@ class SwitchLink(MessageStream):
     # -- coming and going ---------------------------------------------------------------------------------------------
 
     def opened(self) -> None:
-        """Say hello."""
+        """Say hello, unless the certificate is not taken here."""
         self.limit(_HIGH_WATER)
         self.peer = self.name
+        if problem := self.certificate_fault():
+            self.end(problem)
+            return
         self._deadline = self.loop.call_later(HANDSHAKE_WITHIN_S, self.end, "no handshake in time")
         self.send(HELLO)
 
     @property
-    def certificate_names(self) -> tuple[str, ...] | None:
-        """Whom the switch's certificate names; None if it has shown none, as nobody asked."""
+    def certificate(self) -> CertificateFacts | None:
+        """The switch's certificate; None if the port needs none."""
         secured = None if self.transport is None else self.transport.get_extra_info("ssl_object")
         shown = None if secured is None else secured.getpeercert(binary_form=True)
-        return None if shown is None else certificate_names(shown)
+        return None if shown is None else certificate_facts(shown)
+
+    def certificate_fault(self) -> str:
+        """Why the switch's certificate is not taken, or not any more; "" if it is."""
+        facts = self.certificate
+        return "" if facts is None else self._slicer.certificates.fault(facts)
 
     def authenticated(self) -> bool:
         """It has shown which switch it is. False: its place is another's by now."""

@@ -220,6 +220,8 @@ def made_certificate(box: Box, name: str, node: str, ends: datetime.datetime) ->
     subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, node)])
     begins = datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=9)
     builder = x509.CertificateBuilder(issuer, subject, key.public_key(), x509.random_serial_number(), begins, ends)
+    role = x509.SubjectAlternativeName([x509.UniformResourceIdentifier("hyroads:role:node")])
+    builder = builder.add_extension(role, critical=False)
     signed = builder.sign(authority, hashes.SHA256())  # type: ignore[arg-type]
     (box.etc / name).write_bytes(signed.public_bytes(serialization.Encoding.PEM))
     return name

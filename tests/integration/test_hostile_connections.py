@@ -9,14 +9,14 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from controller_process import ControllerProcess, eventually
 from hostile_peers import ECHO, HELLO, KNOWN, admin_in, agent_in, attacked, openflow, switch_in, times_in
+from identities import issued
 
-from hyroads.controller.files.tls import client_side, own_certificate
+from hyroads.controller.files.tls import client_side
 
 # Attackers, friends and the controller take all that there is.
 pytestmark = pytest.mark.alone
@@ -82,9 +82,9 @@ def test_friends_get_in_under_a_thousand_hostile_connections_a_second(controller
 
 def test_switches_get_in_over_tls_under_hostile_handshakes(tmp_path: Path) -> None:
     """Silent ones, whole first messages of TLS, which cost a signature each, and halves of them."""
-    own = own_certificate(tmp_path, "one", "127.0.0.1")
-    tls = {"key": own.key, "certificate": own.certificate, "ca": own.certificate}
-    context = client_side(replace(own, ca=own.certificate), "test", "tls")
+    own = issued(tmp_path, "controller", "controller")
+    tls = {"key": own.key, "certificate": own.certificate, "ca": own.ca}
+    context = client_side(issued(tmp_path, "slicer", "one"), "test", "tls")
     context.check_hostname = False
     with ControllerProcess(tmp_path, {"tls": tls, "any_switch": ["one"]}) as controller:
         port = controller.openflow

@@ -17,13 +17,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from controller_process import ControllerProcess, eventually
-from identities import Device, context_of, made, server_tls, token_of
+from controller_process import NETWORK, ControllerProcess, eventually
+from identities import Device, answer_of, context_of, issued, made, server_tls, token_of
 from scripted_switch import ScriptedSwitch
 
 from hyroads.controller.access_point.channel import Channel
+from hyroads.controller.cli.main import main
 from hyroads.controller.client.reporting import Callbacks, Reporter
 from hyroads.controller.client.reporting import Controller as ReportTo
+from hyroads.controller.core.identity import CertificateRole
 from hyroads.controller.framework.tls_client import ClientTls, client_context
 
 ADMIN, SHARED, LAPTOP = "admin-" + "b" * 32, "shared-" + "s" * 32, "laptop-" + "l" * 32
@@ -47,6 +49,7 @@ def controller(folder: Path) -> Iterator[ControllerProcess]:
         "tls": server_tls(folder, ca=True),
         "agents_tls": server_tls(folder, ca=True),
         "rest_tls": server_tls(folder, ca=False),
+        "revoked": str(folder / "revoked.pem"),
     }
     process = ControllerProcess(folder, settings)
     process.context = context_of(folder, None)
@@ -223,8 +226,12 @@ async def enters(found: Reporter) -> bool:
 def test_a_client_needs_a_certificate_of_its_own(controller: ControllerProcess, folder: Path) -> None:
     said: list[str] = []
     assert asyncio.run(enters(reporter(controller, folder, "laptop", said))), said
+    # A node's is refused without a word.
     assert not asyncio.run(enters(reporter(controller, folder, "a", said)))
-    assert "certificate is of 'a'" in "".join(said), said
+    assert said and "certificate" not in "".join(said), said
+    assert main(["identity", "client", "phone", "--folder", str(folder)]) == 0
+    assert not asyncio.run(enters(reporter(controller, folder, "phone", said)))
+    assert "certificate is of 'phone'" in "".join(said), said
 
 
 def switch(controller: ControllerProcess, folder: Path, node: str, dpid: int) -> ScriptedSwitch:
@@ -295,8 +302,6 @@ def test_rest_over_tls_answers_whole_and_in_time(controller: ControllerProcess, 
 
 
 def test_a_token_that_is_taken_away_ends_its_session(controller: ControllerProcess, folder: Path) -> None:
-    from hyroads.controller.cli.main import main
-
     b, token = context_of(folder, "b"), token_of(folder, "b")
     with closing(Device(controller.agents, "b", token, context=b)) as device:
         assert device.answer()["type"] == "welcome"
@@ -322,3 +327,47 @@ def test_one_that_dials_anew_right_after_it_has_spoken_and_hung_up_is_let_in(
             device.say({"type": "ping", "seq": seq})
         device.close()
         assert first(controller, "a", token, context=a) == "welcome"
+
+
+KINDS = [role.value for role in CertificateRole]
+HELLO = {"type": "hello", "version": 1, "node": "a", "program": "test", "boot": "1", "token": "x" * 16}
+HELLO_OF = {role: {**HELLO, "role": role} for role in ("radio", "client")} | {"agent": {**HELLO, "revision": 0}}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_agents_port_says_nothing_to_certificates_of_other_roles(
+    controller: ControllerProcess, folder: Path, kind: str
+) -> None:
+    files = issued(folder, kind, "a")
+    for role, hello in HELLO_OF.items():
+        said = answer_of(controller.agents, files, json.dumps(hello).encode() + b"\n")
+        is_right = kind == ("client" if role == "client" else "node")
+        assert (b"wrong token" in said) if is_right else said == b"", (role, said)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_switches_port_says_nothing_to_certificates_of_other_roles(
+    controller: ControllerProcess, folder: Path, kind: str
+) -> None:
+    # A HELLO of a version that is not spoken is answered with an error by whoever answers at all.
+    said = answer_of(controller.openflow, issued(folder, kind, "a"), b"\1\0\0\10\0\0\0\1")
+    assert bool(said) is (kind in ("node", "slicer"))
+
+
+def test_reload_ends_sessions_of_revoked_certificates(controller: ControllerProcess, folder: Path) -> None:
+    a, token, mine = context_of(folder, "a"), token_of(folder, "a"), switch(controller, folder, "a", 1)
+    assert eventually(lambda: connected(controller, "a"))
+    with closing(Device(controller.agents, "a", token, context=a)) as device:
+        assert device.answer()["type"] == "welcome"
+        assert main(["identity", "revoke", "a", "--folder", str(folder)]) == 0
+        status, answer = controller.rest("POST", "/reload", token=ADMIN)
+        assert (status, answer["changed"]) == (200, ["settings: revoked"])
+        assert eventually(lambda: not device.hear(), 5)
+    assert ends(mine)
+    assert ends(switch(controller, folder, "a", 1))
+    assert first(controller, "a", token, context=a) in {"ended", "None"}
+    # A new certificate is taken.
+    words = ["node", "a", "--network", str(NETWORK), "--folder", str(folder), "--renew"]
+    assert main(["identity", *words]) == 0
+    assert controller.rest("POST", "/reload", token=ADMIN)[0] == 200
+    assert first(controller, "a", token_of(folder, "a"), context=context_of(folder, "a")) == "welcome"

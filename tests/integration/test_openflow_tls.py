@@ -66,7 +66,9 @@ def certificates(folder: Path, authority: str, *names: str) -> None:
     for name in names:
         openssl(folder, "req", *key, "-subj", f"/CN={name}", "-keyout", f"{name}.key", "-out", f"{name}.csr")
         # Both switches of the machine have one certificate: it names their datapath ids.
-        (folder / "names").write_text(f"subjectAltName=DNS:{1:016x},DNS:{2:016x}\n" if name == "switches" else "")
+        dpids = f"DNS:{1:016x},DNS:{2:016x}," if name == "switches" else ""
+        role = "controller" if name == "controller" else "node"
+        (folder / "names").write_text(f"subjectAltName={dpids}URI:hyroads:role:{role}\n")
         signed = ("-days", "2", "-extfile", "names", "-out", f"{name}.pem")
         openssl(folder, "x509", "-req", "-in", f"{name}.csr", *signer, *signed)
 

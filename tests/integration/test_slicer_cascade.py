@@ -20,12 +20,14 @@ def certificates(folder: Path, *names: str) -> None:
     """An authority and certificates of it for this machine's loopback address."""
     key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes")
     signer = ("-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-days", "2")
-    (folder / "san").write_text(f"subjectAltName=IP:127.0.0.1,DNS:{1:016x}\n")
+    roles = {"switch": "node"}
     commands = [("req", "-x509", *key, "-subj", "/CN=authority", "-keyout", "ca.key", "-out", "ca.pem")]
     for name in names:
+        role = roles.get(name, "slicer")
+        (folder / f"{name}.san").write_text(f"subjectAltName=IP:127.0.0.1,DNS:{1:016x},URI:hyroads:role:{role}\n")
         commands += [
             ("req", *key, "-subj", f"/CN={name}", "-keyout", f"{name}.key", "-out", f"{name}.csr"),
-            ("x509", "-req", "-in", f"{name}.csr", *signer, "-extfile", "san", "-out", f"{name}.pem"),
+            ("x509", "-req", "-in", f"{name}.csr", *signer, "-extfile", f"{name}.san", "-out", f"{name}.pem"),
         ]
     for words in commands:
         subprocess.run(("openssl", *words), cwd=folder, check=True, capture_output=True, timeout=30)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from controller_process import eventually, free_ports
-from identities import SERVER, context_of, made, server_tls
+from identities import context_of, context_with, issued, made, server_tls
 from scripted_switch import ScriptedSwitch
 from slicer_lab import SlicerLab, slicer_lab
 
@@ -31,7 +31,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def lab(folder: Path) -> Iterator[SlicerLab]:
     slices = [{"name": "production", "controllers": [f"tcp:127.0.0.1:{free_ports(1)[0]}"]}]
     tls = server_tls(folder, ca=True)
-    with slicer_lab(folder, slices, tls=tls, most_switches=MOST, any_switch=[SERVER]) as lab:
+    with slicer_lab(folder, slices, tls=tls, most_switches=MOST, any_switch=["outer"]) as lab:
         yield lab
 
 
@@ -84,9 +84,7 @@ def test_strangers_take_no_places_of_switches(lab: SlicerLab, folder: Path) -> N
 def test_a_certificate_is_of_one_datapath_id_unless_it_is_a_slicers(lab: SlicerLab, folder: Path) -> None:
     assert ends(dial(lab, context_of(folder, "b"), 1))
     mine = dial(lab, context_of(folder, "b"), 2)
-    slicer = ssl.create_default_context(cafile=str(folder / "ca.pem"))
-    slicer.load_cert_chain(folder / f"{SERVER}.pem", folder / f"{SERVER}.key")
-    any_of_its = dial(lab, slicer, 77)
+    any_of_its = dial(lab, context_with(issued(folder, "slicer", "outer")), 77)
     assert eventually(lambda: served(lab) == {"0x2", f"{77:#x}"}, 10)
     for each in (mine, any_of_its):
         end(each)

@@ -233,7 +233,7 @@ def certified(rig: SlicerRig) -> tuple[Path, ssl.SSLContext]:
     folder = rig.folder / "identities"
     for words in (
         ("authority",),
-        ("server", "slicer"),
+        ("server", "slicer", "--role", "slicer"),
         ("server", "guest", "127.0.0.1"),
         ("node", "a", "--network", str(NETWORK)),
     ):

@@ -14,6 +14,9 @@ from typing import Any
 from controller_process import NETWORK
 
 from hyroads.controller.cli.main import main
+from hyroads.controller.core.checking import TlsFiles
+from hyroads.controller.core.identity import CertificateRole
+from hyroads.controller.files.authority import Authority
 
 SERVER = "controller"
 
@@ -26,6 +29,32 @@ def made(folder: Path) -> Path:
     assert main(["identity", "node", "a", "b", "--network", str(NETWORK), "--folder", str(where)]) == 0
     assert main(["identity", "client", "laptop", "--folder", str(where)]) == 0
     return where
+
+
+def issued(folder: Path, role: str, *names: str) -> TlsFiles:
+    """A certificate of a role, for these names and this machine, of the authority of a folder, which is made."""
+    authority = Authority.of(folder, make=True)
+    files = TlsFiles(*(str(folder / name) for name in (f"{names[0]}-{role}.key", f"{names[0]}-{role}.pem", "ca.pem")))
+    authority.issue([*names, "127.0.0.1"], files, roles=[CertificateRole(role)], days=2)
+    return files
+
+
+def context_with(files: TlsFiles) -> ssl.SSLContext:
+    """A client that trusts the authority and shows this certificate."""
+    context = ssl.create_default_context(cafile=files.ca)
+    context.load_cert_chain(files.certificate, files.key)
+    return context
+
+
+def answer_of(port: int, files: TlsFiles, line: bytes) -> bytes:
+    """All that a port says to somebody with this certificate that sends a line."""
+    said = b""
+    plain = socket.create_connection(("127.0.0.1", port), timeout=10)
+    with suppress(OSError), context_with(files).wrap_socket(plain, server_hostname="127.0.0.1") as secured:
+        secured.sendall(line)
+        while data := secured.recv(65536):
+            said += data
+    return said
 
 
 def server_tls(folder: Path, *, ca: bool) -> dict[str, str]:

@@ -16,7 +16,7 @@ from hyroads.controller.core.checking import TlsFiles
 from hyroads.controller.core.errors import ConfigError
 from hyroads.controller.core.identity import CertificateFacts, CertificateRole, role_fault
 from hyroads.controller.files.authority import Authority, revoked_in
-from hyroads.controller.files.tls import CertificateCheck, certificate_facts
+from hyroads.controller.files.tls import CertificateCheck, Revoked, certificate_facts
 
 TRIANGLE = Path(__file__).resolve().parents[2] / "mininet" / "networks" / "triangle.yaml"
 ROLES = tuple(CertificateRole)
@@ -32,8 +32,8 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def shown(path: Path) -> bytes:
-    return ssl.PEM_cert_to_DER_cert(path.read_text())
+def shown(path: Path) -> CertificateFacts:
+    return certificate_facts(ssl.PEM_cert_to_DER_cert(path.read_text()))
 
 
 @pytest.mark.parametrize(("own", "wanted"), itertools.product(ROLES, ROLES))
@@ -45,7 +45,7 @@ def test_each_role_is_taken_at_its_own_port_only(own: CertificateRole, wanted: C
 
 def test_certificate_without_role_is_refused_with_the_command_that_mends_it() -> None:
     assert "hyroads identity renew" in role_fault(CertificateFacts(("x",)), ROLES)
-    assert CertificateCheck.of(*ROLES).fault(None) and CertificateCheck.of(*ROLES).fault(b"no certificate")
+    assert all(CertificateCheck.of(*ROLES).fault(certificate_facts(text)) for text in (b"", b"no certificate"))
 
 
 def test_command_issues_a_certificate_of_each_role(folder: Path) -> None:
@@ -58,7 +58,7 @@ def test_command_issues_a_certificate_of_each_role(folder: Path) -> None:
     found = {
         path.relative_to(folder).as_posix(): set(certificate_facts(path.read_bytes()).roles)
         for path in folder.rglob("*.pem")
-        if path.name != "ca.pem"
+        if path.name not in ("ca.pem", "revoked.pem")
     }
     assert found == {
         "a/node.pem": {"node"},
@@ -131,7 +131,7 @@ def test_revoked_are_all_certificates_of_a_name_and_no_others(folder: Path) -> N
     identity(folder, "revoke", "a")
     check = CertificateCheck.of(CertificateRole.NODE)
     assert not any(check.fault(each) for each in (first, second, other))
-    check.revoked = revoked_in(str(folder / "revoked.pem"))
+    check.revoked.ids = revoked_in(str(folder / "revoked.pem"))
     assert all("is revoked" in check.fault(each) for each in (first, second, other))
     identity(folder, "node", "b", "--network", str(TRIANGLE), "--renew")
     assert check.fault(shown(folder / "b" / "node.pem")) == ""
@@ -142,7 +142,8 @@ def test_same_serial_number_of_another_authority_is_not_revoked(tmp_path: Path) 
         identity(tmp_path / name, "authority")
         identity(tmp_path / name, "client", "laptop")
     identity(tmp_path / "one", "revoke", "laptop")
-    check = CertificateCheck.of(CertificateRole.CLIENT, revoked=revoked_in(str(tmp_path / "one" / "revoked.pem")))
+    revoked = Revoked(revoked_in(str(tmp_path / "one" / "revoked.pem")))
+    check = CertificateCheck.of(CertificateRole.CLIENT, revoked=revoked)
     assert check.fault(shown(tmp_path / "one" / "laptop" / "node.pem"))
     assert not check.fault(shown(tmp_path / "two" / "laptop" / "node.pem"))
     both = tmp_path / "both.pem"

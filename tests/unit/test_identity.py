@@ -13,6 +13,7 @@ from hyroads.controller.cli.main import main
 from hyroads.controller.core.errors import ConfigError
 from hyroads.controller.core.identity import (
     ANY,
+    CertificateFacts,
     CertificateRole,
     DeviceTokens,
     dpid_name,
@@ -68,6 +69,10 @@ def test_tokens_are_not_shown() -> None:
     assert SHARED not in repr(DeviceTokens(shared=SHARED))
 
 
+def facts(names: list[str], role: str = "node") -> CertificateFacts:
+    return CertificateFacts(tuple(names), frozenset({role}))
+
+
 @pytest.mark.parametrize(
     ("names", "any_switch", "is_right"),
     [
@@ -78,6 +83,8 @@ def test_tokens_are_not_shown() -> None:
         ([], [], False),
         (["1", "A", "0x1"], [], False),
         (["slicer"], ["slicer"], True),
+        # A node may have that name.
+        (["b", "slicer"], ["slicer"], False),
         (["b"], ["slicer"], False),
         (["b"], [ANY], True),
         # A certificate can't give itself this right.
@@ -87,7 +94,8 @@ def test_tokens_are_not_shown() -> None:
 def test_a_certificate_speaks_for_the_switch_that_it_names(
     names: list[str], any_switch: list[str], is_right: bool
 ) -> None:
-    assert (not not_of_switch(names, 1, "a", any_switch=any_switch)) is is_right
+    role = "slicer" if names == ["slicer"] else "node"
+    assert (not not_of_switch(facts(names, role), 1, "a", any_switch=any_switch)) is is_right
     assert not_of_node(["a", "x"], "a") == "" and "not of node 'a'" in not_of_node(["b"], "a")
 
 
@@ -215,6 +223,7 @@ def test_wrong_certificate_is_named_by_a_bounded_part_of_its_names() -> None:
 def test_certificate_speaks_for_a_node_by_its_whole_name(name: str) -> None:
     assert (not_of_node([name], "ap1") == "") is (name == "ap1")
     assert (not_of_node(["b", name], "ap1") == "") is (name == "ap1")
-    assert (not_of_switch([name], 1, "ap1") == "") is (name == "ap1")
-    assert (not_of_switch([name], 1, any_switch=["ap1"]) == "") is (name == "ap1")
-    assert not_of_node([], "ap1") and not_of_switch([], 1, "ap1", any_switch=["x"])
+    assert (not_of_switch(facts([name]), 1, "ap1") == "") is (name == "ap1")
+    assert (not_of_switch(facts([name], "slicer"), 1, any_switch=["ap1"]) == "") is (name == "ap1")
+    assert not_of_switch(facts([name], "slicer"), 1, "ap1")
+    assert not_of_node([], "ap1") and not_of_switch(facts([]), 1, "ap1", any_switch=["x"])

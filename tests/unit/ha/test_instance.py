@@ -28,6 +28,7 @@ from hyroads.controller.ha.etcd import EtcdError
 from hyroads.controller.ha.instance import FORGET_S, HEARD_S, STUCK_S, Changed, Heard, Instance
 from hyroads.controller.ha.peer_links import Security
 from hyroads.controller.ha.peers import Unconfirmed
+from hyroads.controller.model.events import Event
 from hyroads.controller.settings.ha import HaSettings
 
 B, C = (Identity(name, f"{name}1") for name in "bc")
@@ -75,6 +76,9 @@ def test_first_heartbeat_of_a_leader_is_reported_once() -> None:
     one = instance(sent)
     one._heard(Beat(C, Role.FOLLOWER, 3))
     assert sent == []
+    one._heard(Beat(B, Role.LEADER, 3))
+    assert sent == [], "etcd does not name it"
+    one._gate.names("b", 3)
     for _ in range(2):
         one._heard(Beat(B, Role.LEADER, 3))
     assert len(sent) == 1 and isinstance(sent[0], Heard) and not isinstance(sent[0], Changed)
@@ -376,3 +380,31 @@ def test_word_of_an_earlier_epoch_does_not_replace_a_later_one(bench: Bench) -> 
 def test_is_elected_for_the_epoch_that_it_leads_with_alone(bench: Bench) -> None:
     bench.one._election.leads = 3
     assert [bench.one.is_elected(epoch) for epoch in (2, 3, 4)] == [False, True, False]
+
+
+def test_requests_are_redirected_to_addresses_of_etcd_alone() -> None:
+    one = instance()
+    forged = Identity("b", "b1", "http://192.0.2.66:80", "192.0.2.66:6655")
+    known = Identity("b", "b1", "http://127.0.0.2:8080", "127.0.0.2:6655")
+    one._heard(Beat(forged, Role.LEADER, 3))
+    for seen, rest in (
+        (None, ""),
+        (Seen(1), ""),
+        (Seen(2, members={"b": Member(Identity("b", "b0", "http://old"))}), ""),
+        (Seen(3, Owner("b", "b1", 3, 1, known.rest, known.peer), 3), known.rest),
+        (Seen(4, members={"b": Member(known)}), known.rest),
+    ):
+        if seen is not None:
+            one._election.etcd_read(seen, 0.0)
+        leader = one.look().leader
+        assert leader is not None and (leader.name, leader.rest) == ("b", rest)
+
+
+def test_forged_event_number_of_another_instance_hides_no_event_of_the_leader() -> None:
+    sent: list[Any] = []
+    one = instance(sent)
+    forged, honest = (Event(number, 1.0, "link.down", {}) for number in (10**18 - 1, 3_000_000_001))
+    one._gate.names("b", 3)
+    one._event("c", forged)
+    one._event("b", honest)
+    assert sent == [honest]

@@ -7,7 +7,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,9 +16,13 @@ import pytest
 from controller_process import eventually, free_ports
 from hypothesis import given
 from hypothesis import strategies as st
+from identities import answer_of, issued
 from swarm import events, swarm
 
-from hyroads.controller.files.tls import client_side, own_certificate, server_side
+from hyroads.controller.core.checking import TlsFiles
+from hyroads.controller.core.identity import CertificateRole
+from hyroads.controller.files.authority import Authority, revoked_in
+from hyroads.controller.files.tls import CertificateCheck, Revoked, client_side, server_side
 from hyroads.controller.ha import peers
 from hyroads.controller.ha.election import Beat, Identity, Role
 from hyroads.controller.ha.peer_links import MAX_LINE, PeerError, Security, listen
@@ -52,7 +56,8 @@ class End:
         self.peers = Peers(
             name, "/hyroads/n/", security, 0.02,
             beat=lambda: None if self.silent else self.beat,
-            heard=self.beats.append, reset=self.resets.append, event=self.events.append, events=lambda: [EVENT],
+            heard=self.beats.append, reset=self.resets.append, event=lambda name, event: self.events.append(event),
+            events=lambda: [EVENT],
         )  # fmt: skip
         self.peers.serve(self.listener)
 
@@ -60,14 +65,17 @@ class End:
         self.peers.dial({})
 
 
+def certified(files: TlsFiles, revoked: Revoked | None = None) -> Security:
+    check = CertificateCheck.of(CertificateRole.CONTROLLER, revoked=revoked)
+    return Security(server_side(files, "test"), client_side(files, "test", "tls"), None, check)
+
+
 @pytest.fixture(params=["token", "tls"])
 def pair(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[End, End]]:
     if request.param == "token":
         security = Security(token=TOKEN)
     else:
-        own = own_certificate(tmp_path, "one", "127.0.0.1")
-        files = replace(own, ca=own.certificate)
-        security = Security(server_side(files, "test"), client_side(files, "test", "tls"))
+        security = certified(issued(tmp_path, "controller", "a", "b"))
     first, second = End("a", security), End("b", security)
     first.peers.dial({"a": first.address, "b": second.address})
     second.peers.dial({"a": first.address, "b": second.address})
@@ -177,7 +185,7 @@ def test_unreadable_list_of_devices_is_refused(changed: dict[str, Any]) -> None:
 def test_events_that_there_were_come_before_the_first_heartbeat() -> None:
     first, second = End("a", Security(token=TOKEN)), End("b", Security(token=TOKEN))
     heard: list[str] = []
-    second.peers.event = lambda event: heard.append("event")
+    second.peers.event = lambda name, event: heard.append("event")
     second.peers.heard = lambda beat: heard.append("beat")
     first.peers.dial({"b": second.address})
     eventually(lambda: "beat" in heard, 10)
@@ -448,3 +456,84 @@ def test_a_token_that_is_not_the_right_one_is_refused(given: object, monkeypatch
     security.check_token({"token": "right"})
     with pytest.raises(peers.PeerError, match="wrong token"):
         security.check_token({"token": given})
+
+
+KINDS = [role.value for role in CertificateRole]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_listener_says_nothing_to_certificates_of_other_roles(tmp_path: Path, kind: str) -> None:
+    end = End("a", certified(issued(tmp_path, "controller", "a")))
+    lines = [{**HELLO, "token": None}, beat_document(end.beat)]
+    sent = b"".join(json.dumps(line).encode() + b"\n" for line in lines)
+    assert answer_of(int(end.address.split(":")[1]), issued(tmp_path, kind, "c"), sent + b"x\n") == b""
+    assert [beat.identity.name for beat in end.beats] == (["c"] if kind == "controller" else [])
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in ("node", "client")])
+def test_dialler_says_nothing_to_certificates_of_other_roles(tmp_path: Path, kind: str) -> None:
+    end = End("a", certified(issued(tmp_path, "controller", "a")))
+    context, heard = server_side(issued(tmp_path, kind, "b"), "test"), []
+    with listen("127.0.0.1", 0) as listener:
+        listener.settimeout(10)
+        end.peers.dial({"b": f"127.0.0.1:{listener.getsockname()[1]}"})
+        plain, _ = listener.accept()
+        with suppress(OSError), context.wrap_socket(plain, server_side=True) as secured:
+            heard.append(secured.recv(100))
+        end.close()
+    assert any(heard) is (kind == "controller")
+
+
+@pytest.mark.parametrize("name", ["b", "d"])
+def test_instance_is_heard_under_the_names_of_its_certificate_alone(tmp_path: Path, name: str) -> None:
+    end = End("a", certified(issued(tmp_path, "controller", "a")))
+    lines = [{**HELLO, "name": name, "token": None}, beat_document(end.beat)]
+    sent = b"".join(json.dumps(line).encode() + b"\n" for line in lines)
+    assert answer_of(int(end.address.split(":")[1]), issued(tmp_path, "controller", "b"), sent + b"x\n") == b""
+    assert [beat.identity.name for beat in end.beats] == ([name] if name == "b" else [])
+
+
+def test_only_members_of_etcd_are_heard_and_new_ones_as_soon_as_etcd_knows_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(peers, "HELLO_WITHIN_S", 0.3)
+    first, second = End("a", Security(token=TOKEN)), End("b", Security(token=TOKEN))
+    members: set[str] = set()
+    second.peers.is_member = members.__contains__
+    first.peers.dial({"b": second.address})
+    time.sleep(0.7)
+    assert second.beats == [] and second.events == []
+    members.add("a")
+    eventually(lambda: second.beats, 10)
+    first.close()
+
+
+def test_instance_has_few_connections(tmp_path: Path) -> None:
+    end = End("a", Security(token=TOKEN))
+    host, port = end.address.split(":")
+    with ExitStack() as stack:
+        for _ in range(3 * peers.MAX_OF_INSTANCE):
+            connection = stack.enter_context(socket.create_connection((host, int(port)), timeout=10))
+            with suppress(OSError):
+                connection.sendall(json.dumps(HELLO).encode() + b"\n")
+        assert peers.MAX_OF_INSTANCE < 8
+        eventually(lambda: end.peers._links.get("c") == peers.MAX_OF_INSTANCE, 10)
+        time.sleep(0.2)
+        assert end.peers._links["c"] == peers.MAX_OF_INSTANCE
+
+
+def test_revoked_certificate_ends_its_connections(tmp_path: Path) -> None:
+    revoked = Revoked()
+    first = End("a", certified(issued(tmp_path, "controller", "a"), revoked))
+    second = End("b", certified(issued(tmp_path, "controller", "b"), revoked))
+    first.peers.dial({"b": second.address})
+    second.peers.dial({"a": first.address})
+    eventually(lambda: first.beats and second.beats, 10)
+    Authority.of(tmp_path).revoke("b")
+    revoked.ids = revoked_in(str(tmp_path / "revoked.pem"))
+    eventually(lambda: not first.peers._links.get("b"), 10)
+    count = len(first.beats)
+    time.sleep(0.3)
+    assert len(first.beats) == count
+    first.close()
+    second.close()
