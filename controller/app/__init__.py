@@ -162,7 +162,7 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
             return None
         endpoint, standby = settings.listen or self.settings.peer, self.standby
         epoch = (lambda: 0) if standby is None else lambda: standby.epoch
-        return Regions(self.event_loop, settings, endpoint, _document(), epoch)
+        return Regions(self.event_loop, settings, endpoint, _document(), epoch, self.revoked)
 
     def _tell_of_state_file(self, left_out: Sequence[ConfigError]) -> None:
         """What was wrong with it; and what is left out of it is not lost."""

@@ -18,20 +18,24 @@ from hyroads.controller.agents.lead import MAX_EPOCH
 from hyroads.controller.agents.sessions import Answer, Session
 from hyroads.controller.core.admission import Limits
 from hyroads.controller.core.checking import Endpoint
+from hyroads.controller.core.identity import CertificateFacts
+from hyroads.controller.core.region_epochs import HeardEpochs
 from hyroads.controller.core.token_bucket import LimitedReports, TokenBucket
-from hyroads.controller.files.tls import certificate_names
 from hyroads.controller.framework import ryu_shim as shim
 from hyroads.controller.framework.connections import Connections
 from hyroads.controller.framework.places import Place
 from hyroads.controller.ha.peer_links import PeerError, PeerLines, PeerLink, Security, line_of
 from hyroads.controller.ha.peers import STRANGERS
+from hyroads.controller.settings.region import MAX_PEERS
 
 from .region_messages import SegmentMaker, Told, Wanted
 
 LOG = logging.getLogger("hyroads.regions")
 VERSION = 2
 MAX_LINE = 8 << 20
-MAX_CONNECTIONS, MAX_WAITING = 64, 64
+MAX_CONNECTIONS, MAX_OF_REGION, MAX_WAITING = 64, 2 * MAX_PEERS, 64
+"""Connections of strangers, and of each neighbour, whose controllers dial again before an old one has ended; messages.
+"""
 EACH_S, NAP_S, REDIAL_S, SILENT_S, WITHIN_S = 1.0, 0.01, 0.2, 5.0, 2.0
 LIVES_S = 2.5
 """A neighbour that was heard within this time lives: another connection that says it is the same one is refused."""
@@ -70,19 +74,22 @@ class FarEnd(Session):
     """In which message to the neighbour it is."""
 
 
-def not_of(region: str, certificate: bytes) -> str:
+def _leads(epoch: int | None) -> Mapping[str, Any]:
+    """What an answer says of whether its sender leads its region, and with which epoch."""
+    return FOLLOWS if epoch is None else {"epoch": epoch}
+
+
+def not_of(region: str, facts: CertificateFacts) -> str:
     """What is wrong with the certificate of a region's controller; "" if it names the region."""
-    names = certificate_names(certificate)
-    if region in names:
+    if region in facts.names:
         return ""
-    whom = ", ".join(repr(name[:64]) for name in names[:4]) or "nobody"
+    whom = ", ".join(repr(name[:64]) for name in facts.names[:4]) or "nobody"
     return f"is the certificate of {whom}, and not of region {region!r}: expected that as common name or DNS name"
 
 
-def _check_region(region: str, link: PeerLink) -> None:
+def _check_region(region: str, facts: CertificateFacts | None) -> None:
     """The other end of a connection shows a certificate of this region, if it shows one; PeerError."""
-    certificate = link.certificate
-    problem = "" if certificate is None else not_of(region, certificate)
+    problem = "" if facts is None else not_of(region, facts)
     if problem:
         raise PeerError(f"what was shown {problem}")
 
@@ -104,7 +111,9 @@ class Neighbour:
     """The connection by which it reaches us; when it was last heard there is ``heard_s``."""
     heard_s: float = 0.0
     epoch: int = 0
-    """The greatest that any controller of it has named."""
+    """The one that the connection claims which is heard, or was heard last."""
+    shown: int = 0
+    """The greatest with which a controller of it leads that we have dialled."""
     has_told: bool = False
     told: Told | None = None
     to_answer: tuple[int, set[str], deque[bytes]] | None = None
@@ -143,7 +152,7 @@ class RegionLinks:
     def __post_init__(self) -> None:
         self._lock = _threading.Lock()
         self._stranger = LimitedReports(_tell, _time.monotonic, TokenBucket(*STRANGERS))
-        limits = Limits(MAX_CONNECTIONS, MAX_CONNECTIONS, WITHIN_S, each=MAX_CONNECTIONS)
+        limits = Limits(MAX_CONNECTIONS, MAX_CONNECTIONS, WITHIN_S, each=MAX_OF_REGION)
         self._connections = Connections(limits, _time.monotonic, self._stranger, _threading.Lock())
 
     def start(self, peers: Mapping[str, Iterable[Endpoint]]) -> None:
@@ -198,8 +207,8 @@ class RegionLinks:
             self._put(dialled.neighbour, {"type": "error", "of": "hello", "seq": 0, "message": problem}, deque())
 
     def _say(self, dialled: Dialled, link: PeerLink, epoch: int) -> None:
-        neighbour = dialled.neighbour
-        _check_region(neighbour.name, link)
+        neighbour, facts = dialled.neighbour, self.security.checked(link)
+        _check_region(neighbour.name, facts)
         hello = {"type": "hello", "version": VERSION, "region": self.name, "network": self.network}
         hello |= {"epoch": epoch} if epoch else {}
         token = self.security.token
@@ -220,8 +229,12 @@ class RegionLinks:
                 link.send(rates)
             if lines.is_ready(NAP_S):
                 document = lines.next()
+                self.security.check_again(facts)
                 if document.get("type") == "refused":
                     raise PeerError(str(document.get("message"))[:500])
+                shown = document.get("epoch", 0)
+                if type(shown) is int and neighbour.shown < shown <= MAX_EPOCH:
+                    neighbour.shown = shown
                 dialled.is_up, dialled.problem = True, ""
                 # Of this connection alone: others may have taken what this one could not.
                 is_error = document.get("type") == "error" and document.get("of") not in ("hello", "rates")
@@ -238,17 +251,21 @@ class RegionLinks:
         try:
             connection.settimeout(WITHIN_S)
             link = PeerLink(connection, self.security.server, within_s=WITHIN_S)
+            facts = self.security.checked(link)
             lines = PeerLines(link)
-            neighbour, epoch = self._met(link, lines.next(), session)
+            neighbour, epoch = self._met(link, facts, lines.next(), session)
             if not place.authenticated(neighbour.name):
                 raise PeerError(f"region {neighbour.name} has all its connections")
             link.met(WITHIN_S)
             lines.most = MAX_LINE
-            if self.epoch() is None:
-                link.send(line_of({"type": "ok", "seq": 0, "node": "", **FOLLOWS}))
             outbox: deque[bytes] = deque(maxlen=16)
+            said: int | None = -1
             while neighbour.session is session and _time.monotonic() - neighbour.heard_s < SILENT_S:
+                if (own := self.epoch()) != said:
+                    said = own
+                    link.send(line_of({"type": "ok", "seq": 0, "node": "", **(_leads(own))}))
                 if lines.is_ready(NAP_S):
+                    self.security.check_again(facts)
                     self._put(neighbour, lines.next(), outbox, epoch)
                     neighbour.heard_s = _time.monotonic()
                 while outbox:
@@ -264,24 +281,21 @@ class RegionLinks:
                 if neighbour is not None and neighbour.session is session:
                     neighbour.session = None
 
-    def _met(self, link: PeerLink, hello: Mapping[str, Any], session: object) -> tuple[Neighbour, int]:
+    def _met(
+        self, link: PeerLink, facts: CertificateFacts | None, hello: Mapping[str, Any], session: object
+    ) -> tuple[Neighbour, int]:
         """Who dialled, and from now on is heard on this session, and its epoch; PeerError, and the other end is told
         why.
         """
         try:
             neighbour, epoch = self._greeted(hello)
-            _check_region(neighbour.name, link)
+            _check_region(neighbour.name, facts)
             with self._lock:
                 now_s = _time.monotonic()
-                if epoch < neighbour.epoch:
-                    raise PeerError(
-                        f"region {neighbour.name}: epoch {epoch} is over, who leads with {neighbour.epoch} is heard"
-                    )
                 lives = neighbour.session is not None and now_s - neighbour.heard_s < LIVES_S
-                if lives and epoch == neighbour.epoch:
-                    raise PeerError(
-                        f"region {neighbour.name} is connected already: is there a second controller of it?"
-                    )
+                heard = HeardEpochs(neighbour.shown, neighbour.epoch if lives else None)
+                if problem := heard.refusal(neighbour.name, epoch):
+                    raise PeerError(problem)
                 neighbour.session, neighbour.heard_s, neighbour.epoch = session, now_s, epoch
         except PeerError as error:
             link.send(line_of({"type": "refused", "message": str(error)}))

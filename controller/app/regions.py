@@ -10,14 +10,16 @@ each second the number of what was said last. Each node is answered once its age
     {"type":"still","seq":8}
     {"type":"starting","seq":0,...}    (as ``wanted``, once that is planned: only for one that has just started, too)
     {"type":"rates",...}    (``region_rates``)
+    {"type":"ok","seq":0,"node":"","epoch":3}    (at first: with which epoch its sender leads)
     {"type":"ok","seq":7,"node":"c"}   {"type":"error","of":"wanted","seq":7,"message":"..."}
 
 A neighbour that falls silent changes nothing: what it wanted last stays. Threads of the system send and read, a green
 thread does the rest.
 
 Of several controllers of a region the leader alone speaks, to all controllers of its neighbours, and its hello has its
-``epoch``: the greatest one is heard. Those that follow hear what neighbours want, so that they know it when they lead.
-They confirm nothing; what they say has ``"follows":true``, and only lets them be told all again.
+``epoch``; ``core.region_epochs`` decides which one is heard. Those that follow hear what neighbours want, so that they
+know it when they lead. They confirm nothing; what they say has ``"follows":true``, and only lets them be told it all
+again.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ import hashlib
 import json
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -35,8 +37,9 @@ from hyroads.controller.agents.protocol import Hello
 from hyroads.controller.control.region_rates import ROUND_S
 from hyroads.controller.core.checking import Endpoint
 from hyroads.controller.core.errors import ConfigError, HyroadsError
+from hyroads.controller.core.identity import CertificateRole
 from hyroads.controller.core.interface_addresses import Interface
-from hyroads.controller.files.tls import client_side, server_side
+from hyroads.controller.files.tls import CertificateCheck, Revoked, certificate_facts, client_side, server_side
 from hyroads.controller.framework import ryu_shim as shim
 from hyroads.controller.ha.peer_links import Security, line_of, listen
 from hyroads.controller.model import state as model
@@ -61,6 +64,7 @@ class Regions:
     endpoint: Endpoint
     document: str
     epoch: Callable[[], int | None] = lambda: 0
+    revoked: Revoked = field(default_factory=Revoked)
 
     def __post_init__(self) -> None:
         self.view = view = view_of(self.loop.context)
@@ -102,10 +106,11 @@ class Regions:
         if tls is None:
             return Security(token=self.settings.token)
         sides = server_side(tls, self.document, place), client_side(tls, self.document, place)
-        problem = not_of(self.view.name, Path(tls.certificate).read_bytes())
-        if problem:
+        check = CertificateCheck.of(CertificateRole.REGION, revoked=self.revoked)
+        own = certificate_facts(Path(tls.certificate).read_bytes())
+        if problem := check.fault(own) or not_of(self.view.name, own):
             raise ConfigError(self.document, f"{place}.certificate", problem)
-        return Security(*sides, self.settings.token)
+        return Security(*sides, self.settings.token, check)
 
     def _listener(self) -> Any:
         try:
@@ -222,7 +227,7 @@ class Regions:
         while True:
             for neighbour, document, outbox, epoch in self._mailbox.take():
                 neighbour.waiting.popleft()
-                if epoch is not None and epoch < neighbour.epoch:
+                if epoch is not None and epoch != neighbour.epoch:
                     # Another of its controllers leads by now, and has said what it wants, or will.
                     continue
                 try:

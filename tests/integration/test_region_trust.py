@@ -15,9 +15,12 @@ from typing import Any
 
 import pytest
 from controller_process import ControllerProcess, eventually, free_ports
+from identities import answer_of, issued
 
+from hyroads.controller.agents.lead import MAX_EPOCH
 from hyroads.controller.core.checking import TlsFiles
-from hyroads.controller.files.tls import client_side, own_certificate, server_side
+from hyroads.controller.core.identity import CertificateRole
+from hyroads.controller.files.tls import client_side, server_side
 from hyroads.mininet.run_directory import find_network
 
 TOKEN = "a-token-of-the-regions"
@@ -179,6 +182,8 @@ def neighbour(south: South, hello: Mapping[str, Any], context: ssl.SSLContext | 
         if (line.next() or {}).get("type") in (None, "refused"):
             line.close()
             return None
+        # After its epoch comes the answer to what is wanted.
+        assert line.next()["type"] == "ok"
         line.say(WANTED)
         eventually(lambda: "down@north" in south.flows(), 5)
         return line
@@ -212,13 +217,58 @@ def test_a_neighbour_that_is_silent_gives_way(south: South, hello: Any) -> None:
     silent.close()
 
 
-def test_of_several_controllers_of_a_neighbour_the_greatest_epoch_is_heard(tmp_path: Path) -> None:
+@contextmanager
+def leading(south: South, epoch: int) -> Iterator[None]:
+    """A controller at the neighbour's address leads with an epoch."""
+    connection, _ = south.listener.accept()
+    with connection:
+        connection.sendall(json.dumps({"type": "ok", "seq": 0, "node": "", "epoch": epoch}).encode() + b"\n")
+        yield
+
+
+def still_heard(south: South, line: Line) -> None:
+    """A connection is the one that is heard: what it says is answered."""
+    line.say({"type": "still", "seq": 99})
+    while (answer := line.next())["type"] != "error":
+        pass
+    assert "expected all that is wanted first" in answer["message"]
+    assert "down@north" in south.flows()
+
+
+def test_no_claimed_epoch_displaces_a_living_neighbour_or_keeps_it_out(tmp_path: Path) -> None:
     with running(tmp_path, token=TOKEN) as south:
         hello = south.hello()
         first = neighbour(south, {**hello, "epoch": 3})
+        for forged in (4, 1_000_003, MAX_EPOCH):
+            assert "no controller that region.peers names" in refused(south, {**hello, "epoch": forged})
+            still_heard(south, first)
+        first.close()
+        # While none lives a claim is heard, and ends once the leader that its address shows is there.
+        thief = neighbour(south, {**hello, "epoch": MAX_EPOCH})
+        assert "no controller that region.peers names" in refused(south, {**hello, "epoch": 3})
+        with leading(south, 3):
+            back = neighbour(south, {**hello, "epoch": 3})
+            still_heard(south, back)
+        back.close()
+        thief.close()
+
+
+def test_of_several_controllers_of_a_neighbour_the_epoch_at_its_address_is_heard(tmp_path: Path) -> None:
+    with running(tmp_path, token=TOKEN) as south, ExitStack() as stack:
+        hello = south.hello()
+        first = neighbour(south, {**hello, "epoch": 3})
         # It lives, and the next one is heard at once; it wants nothing more of what the first one wanted.
-        line = Line(south)
-        line.say({**hello, "epoch": 4}, NOTHING)
+        stack.enter_context(leading(south, 4))
+
+        def heard() -> Line | None:
+            found = Line(south)
+            found.say({**hello, "epoch": 4}, NOTHING)
+            if found.next()["type"] != "refused":
+                return found
+            found.close()
+            return None
+
+        line: Line = eventually(heard, 2)
         eventually(lambda: "down@north" not in south.flows(), 2)
         with suppress(OSError):
             first.say({**WANTED, "seq": 3})
@@ -271,12 +321,11 @@ class Trust:
 
     @classmethod
     def of(cls, folder: Path) -> Trust:
-        names = ("north", "south", "other")
-        made = {name: own_certificate(folder, name, "127.0.0.1") for name in names}
-        authority = folder / "ca.pem"
-        authority.write_text("".join(Path(each.certificate).read_text() for each in made.values()))
-        made["stranger"] = own_certificate(folder / "stranger", "north", "127.0.0.1")
-        return cls({name: replace(each, ca=str(authority)) for name, each in made.items()})
+        made = {name: issued(folder, "region", name) for name in ("north", "south", "other")}
+        authority = made["north"].ca
+        made |= {role: issued(folder, role, "north") for role in CertificateRole if role != "region"}
+        made["stranger"] = replace(issued(folder / "stranger", "region", "north"), ca=authority)
+        return cls(made)
 
     def tls(self, name: str) -> dict[str, str]:
         """As in the settings."""
@@ -293,7 +342,7 @@ class Trust:
 OTHER = "is the certificate of 'other', and not of region 'north'"
 
 
-@pytest.mark.parametrize("how", ["plain", "stranger", "nobody", "other"])
+@pytest.mark.parametrize("how", ["plain", "stranger", "nobody", "other", "node", "controller"])
 def test_without_the_right_certificate_nobody_is_a_neighbour(tmp_path: Path, how: str) -> None:
     trust = Trust.of(tmp_path / "tls")
     (tmp_path / "controller").mkdir()
@@ -317,12 +366,23 @@ def test_without_the_right_certificate_nobody_is_a_neighbour(tmp_path: Path, how
             if how == "plain":
                 connection.sendall(b"{}\n")
             else:
-                shown = trust.server("other" if how == "other" else "stranger")
+                shown = trust.server(how if how in ("other", "controller") else "stranger")
                 with shown.wrap_socket(connection, server_side=True) as line:
                     assert line.recv(1) == b"", "nothing is said to whom it is not for"
         connection.close()
-        said = OTHER if how == "other" else "our hello: "
+        said = {"other": OTHER, "controller": "has the role 'controller', and not region"}.get(how, "our hello: ")
         eventually(lambda: any(said in what for what in south.problems()), 10)
+
+
+def test_port_of_regions_says_nothing_to_certificates_of_other_roles(tmp_path: Path) -> None:
+    trust = Trust.of(tmp_path / "tls")
+    (tmp_path / "controller").mkdir()
+    with running(tmp_path / "controller", tls=trust.tls("south")) as south:
+        hello = json.dumps(south.hello(trust.server("north"))).encode() + b"\n"
+        for role in CertificateRole:
+            files = trust.files["north" if role == "region" else role]
+            said = answer_of(south.port, files, hello + b"x\n")
+            assert bool(said) is (role == "region"), (role, said)
 
 
 def test_a_region_does_not_start_with_the_certificate_of_another(tmp_path: Path) -> None:
