@@ -3,19 +3,44 @@
 from __future__ import annotations
 
 import ssl
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from hyroads.controller.core.errors import ConfigError
+from hyroads.controller.core.identity import ROLE_URI, CertificateRole
+
+
+def require_role(context: ssl.SSLContext, role: CertificateRole) -> None:
+    """Connections of a client's context end in the handshake unless the server's certificate has a role."""
+    wanted = "URI", f"{ROLE_URI}{role}"
+
+    def check(shown: Mapping[str, Any] | None) -> None:
+        if wanted not in (shown or {}).get("subjectAltName", ()):
+            raise ssl.SSLCertVerificationError(f"its certificate does not have the role {role}: see hyroads identity")
+
+    class CheckedObject(ssl.SSLObject):
+        def do_handshake(self) -> None:
+            super().do_handshake()
+            check(self.getpeercert())
+
+    class CheckedSocket(ssl.SSLSocket):
+        def do_handshake(self, block: bool = False) -> None:
+            super().do_handshake(block)
+            check(self.getpeercert())
+
+    context.sslobject_class, context.sslsocket_class = CheckedObject, CheckedSocket
 
 
 def client_context(ca: str, certificate: str | None = None, key: str | None = None) -> ssl.SSLContext:
-    """Trusts servers with a certificate of ``ca`` that has the name by which they are dialled, and shows one of ours.
-    PEM files, the key with mode 0600; ConfigError.
+    """Trusts controllers with a certificate of ``ca`` that has the name by which they are dialled, and shows one of
+    ours. PEM files, the key with mode 0600; ConfigError.
     """
     try:
         context = ssl.create_default_context(cafile=ca)
     except (OSError, ssl.SSLError) as error:
         raise ConfigError(ca, "", f"expected PEM certificates: {error.strerror or error}") from error
+    require_role(context, CertificateRole.CONTROLLER)
     if (certificate is None) != (key is None):
         raise ConfigError("TLS", "", "expected a certificate and its key, or neither")
     if certificate is None or key is None:

@@ -19,9 +19,13 @@ import requests
 from etcd3gw import Etcd3Client
 from etcd3gw.exceptions import Etcd3Exception
 from etcd3gw.lease import Lease
+from requests.adapters import HTTPAdapter
 
 from hyroads.controller.core.checking import TlsFiles
 from hyroads.controller.core.errors import HyroadsError
+from hyroads.controller.core.identity import CertificateRole
+from hyroads.controller.files.tls import client_side
+from hyroads.controller.framework.tls_client import require_role
 
 from .election import Campaign, HandOver, Identity, Member, Owner, Restore, Seen
 from .store import INTENTS, MAX_KEYS, Compare, Delete, Keys, Operation, Put, Transaction
@@ -244,12 +248,26 @@ class Etcd:
         raise EtcdError(f"etcd does not answer at {asked}: {type(failure).__name__}: {detail[:200]}")
 
 
+class _MemberAdapter(HTTPAdapter):
+    """Ends connections in the handshake unless the server's certificate has the role of etcd."""
+
+    def __init__(self, tls: TlsFiles) -> None:
+        self._context = client_side(tls, "settings", "ha.tls")
+        require_role(self._context, CertificateRole.ETCD)
+        super().__init__()
+
+    def init_poolmanager(self, *arguments: Any, **keywords: Any) -> None:
+        """Called by :class:`HTTPAdapter`."""
+        super().init_poolmanager(*arguments, **keywords, ssl_context=self._context)
+
+
 def _client(url: str, timeout_s: float, tls: TlsFiles | None) -> Etcd3Client:
     parts = urlsplit(url)
     session = requests.Session()
     # Proxies of the environment are not for etcd.
     session.trust_env = False
     if tls is not None:
+        session.mount("https://", _MemberAdapter(tls))
         session.cert = (tls.certificate, tls.key)
         session.verify = tls.ca if tls.ca is not None else True
     host, port = parts.hostname or "", parts.port or 2379

@@ -4,34 +4,33 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from controller_process import eventually, free_ports
+from identities import issued
 from not_made import needs_etcd
-from waypoint_certificates import make_certificate
 
 pytest.importorskip("mininet")
 pytest.importorskip("etcd3gw")
 
-from hyroads.controller.core.checking import TlsFiles
 from hyroads.controller.ha.election import Identity, Member
 from hyroads.controller.ha.etcd import Etcd, EtcdError
 
 
 @pytest.fixture(scope="module")
 def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str]]:
-    """A folder with certificates of ``good``, which etcd knows, and ``other``; and etcd's address."""
+    """A folder with two authorities, of which etcd knows ``good`` alone; and etcd's address."""
     folder = tmp_path_factory.mktemp("etcd")
     program = needs_etcd()
-    for name in ("good", "other"):
-        make_certificate(folder, name, "127.0.0.1")
+    own = issued(folder / "good", "etcd", "etcd")
     client, peer = free_ports(2)
     url, peers = f"https://127.0.0.1:{client}", f"http://127.0.0.1:{peer}"
     command = [program, "--data-dir", str(folder / "data"), "--name", "tls", "--logger", "zap"]
     command += ["--listen-client-urls", url, "--advertise-client-urls", url, "--client-cert-auth"]
-    command += ["--cert-file", str(folder / "good.pem"), "--key-file", str(folder / "good.key")]
-    command += ["--trusted-ca-file", str(folder / "good.pem"), "--listen-peer-urls", peers]
+    command += ["--cert-file", own.certificate, "--key-file", own.key]
+    command += ["--trusted-ca-file", str(own.ca), "--listen-peer-urls", peers]
     command += ["--initial-advertise-peer-urls", peers, "--initial-cluster", f"tls={peers}"]
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log)
@@ -43,7 +42,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, st
 
 
 def etcd_of(folder: Path, url: str, name: str, ca: str) -> Etcd:
-    files = TlsFiles(str(folder / f"{name}.key"), str(folder / f"{name}.pem"), str(folder / f"{ca}.pem"))
+    files = replace(issued(folder / name, "controller", "a"), ca=issued(folder / ca, "controller", "a").ca)
     return Etcd([url], "/hyroads/tls/", 1.0, files)
 
 

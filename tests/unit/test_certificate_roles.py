@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import datetime
 import itertools
+import socket
 import ssl
+import threading
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -16,7 +19,8 @@ from hyroads.controller.core.checking import TlsFiles
 from hyroads.controller.core.errors import ConfigError
 from hyroads.controller.core.identity import CertificateFacts, CertificateRole, role_fault
 from hyroads.controller.files.authority import Authority, revoked_in
-from hyroads.controller.files.tls import CertificateCheck, Revoked, certificate_facts
+from hyroads.controller.files.tls import CertificateCheck, Revoked, certificate_facts, server_side
+from hyroads.controller.framework.tls_client import ClientTls, client_context
 
 TRIANGLE = Path(__file__).resolve().parents[2] / "mininet" / "networks" / "triangle.yaml"
 ROLES = tuple(CertificateRole)
@@ -168,3 +172,55 @@ def test_nodes_and_clients_can_not_be_servers(folder: Path) -> None:
         found = x509.load_pem_x509_certificate(Path(files.certificate).read_bytes())
         uses = list(found.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value)
         assert (x509.oid.ExtendedKeyUsageOID.SERVER_AUTH in uses) is (role not in ("node", "client"))
+
+
+@pytest.mark.parametrize("role", [role for role in ROLES if role not in ("node", "client")])
+def test_device_agrees_to_tls_with_controllers_alone(folder: Path, role: CertificateRole) -> None:
+    authority, server = Authority.of(folder), TlsFiles(str(folder / "s.key"), str(folder / "s.pem"))
+    authority.issue(["192.0.2.1"], server, roles=[role], days=2)
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    other = server_side(server, "test").wrap_bio(incoming, outgoing, server_side=True)
+    device = ClientTls(client_context(str(folder / "ca.pem")), "192.0.2.1")
+    sent = bytearray(b"hello")
+    incoming.write(device.send(sent))
+    with pytest.raises(ssl.SSLWantReadError):
+        other.do_handshake()
+    if role == "controller":
+        device.received(outgoing.read())
+        incoming.write(device.send(sent))
+        assert other.read() == b"hello"
+    else:
+        with pytest.raises(ssl.SSLCertVerificationError, match="role controller"):
+            device.received(outgoing.read())
+        assert sent == b"hello"
+
+
+@pytest.mark.parametrize("role", [role for role in ROLES if role not in ("node", "client")])
+def test_controller_asks_members_of_etcd_alone(folder: Path, role: CertificateRole) -> None:
+    pytest.importorskip("etcd3gw")
+    from hyroads.controller.ha.etcd import Etcd, EtcdError
+
+    authority, heard = Authority.of(folder), list[bytes]()
+    server, own = (
+        TlsFiles(*(str(folder / f"{name}.{end}") for end in ("key", "pem")), str(folder / "ca.pem")) for name in "sc"
+    )
+    authority.issue(["127.0.0.1"], server, roles=[role], days=2)
+    authority.issue(["a"], own, roles=[CertificateRole.CONTROLLER], days=2)
+    context = server_side(server, "test")
+
+    def serve(listener: socket.socket) -> None:
+        with suppress(OSError):
+            while True:
+                with listener.accept()[0] as plain, suppress(OSError):
+                    plain.settimeout(5)
+                    with context.wrap_socket(plain, server_side=True) as secured:
+                        heard.append(secured.recv(100))
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=serve, args=(listener,))
+        thread.start()
+        with pytest.raises(EtcdError):
+            Etcd([f"https://127.0.0.1:{listener.getsockname()[1]}"], "/x/", 1.0, own).seen()
+        listener.shutdown(socket.SHUT_RDWR)
+        thread.join(10)
+    assert any(heard) is (role == "etcd")
