@@ -14,7 +14,7 @@ import stat
 import struct
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,6 +28,7 @@ from hyroads.controller.core.audit import (
     PluginFacts,
     Port,
     Running,
+    TlsFacts,
     is_loopback,
     judge,
 )
@@ -175,6 +176,17 @@ def _certificates(places: Mapping[str, TlsFiles | None]) -> tuple[Certificate, .
     return tuple(Certificate(place, ends_s) for place, ends_s in certificate_ends(places).items())
 
 
+def _tls_facts(places: Mapping[str, TlsFiles | None]) -> Iterator[TlsFacts]:
+    """What can't be read here is refused, with its reason, where it is loaded."""
+    from hyroads.controller.files.tls import authorities_in, certificate_facts
+
+    for place, files in places.items():
+        if files is not None:
+            with suppress(OSError, ValueError):
+                roles = certificate_facts(Path(files.certificate).read_bytes()).roles
+                yield TlsFacts(place, files.certificate, roles, authorities_in(files.ca) if files.ca else frozenset())
+
+
 # -- programs
 
 
@@ -188,6 +200,7 @@ def _read_controller(name: str, environment: Mapping[str, str]) -> dict[str, Any
     return {
         "ports": tuple(_ports_of(settings)),
         "certificates": _certificates(settings.tls_places),
+        "tls": tuple(_tls_facts(settings.tls_places)),
         "plugins": tuple(PluginFacts(one.name, one.bounds.user, _uid(one.bounds.user)) for one in settings.plugins),
         "agent_nodes": len(settings.device_tokens.sharing(agents)),
         "any_switch": tuple(sorted(settings.any_switch)),
@@ -246,7 +259,7 @@ def _read_slicer(name: str, _: Mapping[str, str]) -> dict[str, Any]:
     if settings.rest is not None:
         ports.append(_tls("listen.rest", settings.rest, settings.rest_tls, tokens=bool(settings.api_tokens)))
     places = {place: getattr(settings, place) for place in ("tls", "controllers_tls", "rest_tls")}
-    found = {"ports": tuple(ports), "certificates": _certificates(places)}
+    found = {"ports": tuple(ports), "certificates": _certificates(places), "tls": tuple(_tls_facts(places))}
     return {**found, "any_switch": tuple(sorted(settings.any_switch))}
 
 

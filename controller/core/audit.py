@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import PurePath
 
+from .identity import CertificateRole
 from .port_readings import SmallPort
 
 WEAK, NOTE = "weak", "note"
@@ -84,6 +85,16 @@ class Certificate:
 
 
 @dataclass(frozen=True, slots=True)
+class TlsFacts:
+    """A section of TLS: the roles of its certificate, and its authorities by their SHA-256."""
+
+    place: str
+    certificate: str
+    roles: frozenset[str]
+    authorities: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
 class PluginFacts:
     """A plugin of the settings, and the user that it is given; ``uid`` is that user's."""
 
@@ -101,6 +112,7 @@ class Installation:
     ports: tuple[Port, ...] = ()
     files: tuple[FileFacts, ...] = ()
     certificates: tuple[Certificate, ...] = ()
+    tls: tuple[TlsFacts, ...] = ()
     secrets: Mapping[str, str] | None = None
     """Place of the settings -> secret; not shown."""
     plugins: tuple[PluginFacts, ...] = ()
@@ -233,6 +245,44 @@ def _certificates(found: Installation) -> Iterator[Finding]:
             yield Finding(WEAK, one.place, when, "make a new one, and reload or restart")
 
 
+_ROLES = {
+    ("controller", "tls"): CertificateRole.CONTROLLER,
+    ("controller", "agents_tls"): CertificateRole.CONTROLLER,
+    ("controller", "ha.tls"): CertificateRole.CONTROLLER,
+    ("controller", "region.tls"): CertificateRole.REGION,
+    ("slicer", "tls"): CertificateRole.SLICER,
+    ("slicer", "controllers_tls"): CertificateRole.SLICER,
+}
+"""Which role the certificate of a section needs. Browsers and clients of REST check no roles."""
+_OF_DEVICES = ("tls", "agents_tls")
+
+
+def _roles(found: Installation) -> Iterator[Finding]:
+    for one in found.tls:
+        wanted = _ROLES.get((found.program, one.place))
+        if wanted is None or wanted in one.roles:
+            continue
+        has = f"the role {' and '.join(sorted(one.roles))}, and not {wanted}" if one.roles else "no role"
+        what = f"has {has}: programs that check it refuse it"
+        do = f"hyroads identity renew {one.certificate} --role {wanted}, where its authority is"
+        yield Finding(WEAK, f"{one.place}.certificate", what, do)
+
+
+def _mixed(found: Installation) -> Iterator[Finding]:
+    of_devices = {ca: one.place for one in found.tls if one.place in _OF_DEVICES for ca in one.authorities}
+    for one in found.tls:
+        shared = sorted(of_devices[ca] for ca in one.authorities if ca in of_devices)
+        if not shared or found.program != "controller":
+            continue
+        what = f"is an authority of devices as well ({shared[0]}.ca): "
+        do = "make another one in a folder of its own: hyroads identity authority"
+        if one.place == "ha.tls":
+            yield Finding(WEAK, "ha.tls.ca", f"{what}etcd knows no roles, so each device may write there", do)
+        elif one.place == "region.tls":
+            what += "switches know no roles, so a controller of any region can be theirs"
+            yield Finding(WEAK, "region.tls.ca", what, do)
+
+
 def _reach(found: Installation) -> Iterator[Finding]:
     """Ports that are open to more than the settings say, or than they have to be."""
     for port in found.ports:
@@ -284,6 +334,6 @@ def _small_ports(found: Installation) -> Iterator[Finding]:
 
 
 _CHECKS: tuple[Callable[[Installation], Iterator[Finding]], ...] = (
-    _tokens, _in_the_clear, _reach, _open_files, _secrets, _certificates, _root, _etcd, _snmp, _shared, _not_running,
-    _small_ports,
+    _tokens, _in_the_clear, _reach, _open_files, _secrets, _certificates, _roles, _mixed, _root, _etcd, _snmp, _shared,
+    _not_running, _small_ports,
 )  # fmt: skip

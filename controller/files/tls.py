@@ -86,6 +86,12 @@ def certificate_facts(certificate: bytes) -> CertificateFacts:
     return CertificateFacts(tuple(dict.fromkeys(names)), roles, number)
 
 
+def authorities_in(ca: str) -> frozenset[str]:
+    """SHA-256 of each certificate in a PEM file, in hex digits; OSError, ValueError."""
+    known = x509.load_pem_x509_certificates(Path(ca).read_bytes())
+    return frozenset(each.fingerprint(hashes.SHA256()).hex() for each in known)
+
+
 def certificate_id(issuer: x509.Name, serial_number: int) -> str:
     """By what a certificate is known among those that are revoked."""
     return f"{hashlib.sha256(issuer.public_bytes()).hexdigest()[:32]}:{serial_number:x}"

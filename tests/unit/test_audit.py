@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from identities import issued
 
 from hyroads.controller.cli import audit as reading
 from hyroads.controller.cli import main as cli
@@ -23,6 +24,7 @@ from hyroads.controller.core.audit import (
     PluginFacts,
     Port,
     Running,
+    TlsFacts,
     judge,
 )
 from hyroads.controller.core.errors import ConfigError
@@ -261,3 +263,50 @@ def test_a_key_of_tls_that_others_may_read_is_refused(tmp_path: Path) -> None:
     Path(files.key).chmod(0o644)
     with pytest.raises(ConfigError, match=r"tls\.key: .*expected mode 0600"):
         server_side(files, "settings")
+
+
+def tls(place: str, roles: str, authority: str = "1") -> TlsFacts:
+    return TlsFacts(place, f"{place}.pem", frozenset(roles.split()), frozenset({authority}))
+
+
+@pytest.mark.parametrize(
+    ("program", "place", "role"),
+    [
+        ("controller", "tls", "controller"),
+        ("controller", "agents_tls", "controller"),
+        ("controller", "ha.tls", "controller"),
+        ("controller", "region.tls", "region"),
+        ("slicer", "tls", "slicer"),
+        ("slicer", "controllers_tls", "slicer"),
+    ],
+)
+def test_certificate_without_its_role_is_weak(program: str, place: str, role: str) -> None:
+    def weak(roles: str) -> list[str]:
+        found = judge(Installation(program, "x.yaml", tls=(tls(place, roles),)))
+        return [one.what for one in found if one.place == f"{place}.certificate"]
+
+    assert weak(role) == weak(f"{role} etcd") == []
+    assert weak("")[0].startswith("has no role")
+    assert weak("node")[0].startswith(f"has the role node, and not {role}")
+
+
+def test_certificate_of_rest_needs_no_role() -> None:
+    assert judge(Installation("controller", "x.yaml", tls=(tls("rest_tls", ""),))) == ()
+
+
+@pytest.mark.parametrize("place", ["ha.tls", "region.tls"])
+@pytest.mark.parametrize("of_devices", ["tls", "agents_tls"])
+def test_authority_of_controllers_that_also_issues_for_devices_is_weak(place: str, of_devices: str) -> None:
+    def weak(authority: str) -> list[str]:
+        role = "region" if place == "region.tls" else "controller"
+        both = tls(of_devices, "controller"), tls(place, role, authority)
+        return [one.place for one in judge(Installation("controller", "x.yaml", tls=both)) if one.level == WEAK]
+
+    assert weak("1") == [f"{place}.ca"]
+    assert weak("2") == []
+
+
+def test_audit_reads_roles_and_authorities_of_files(tmp_path: Path) -> None:
+    own = issued(tmp_path, "etcd", "a")
+    (found,) = reading._tls_facts({"ha.tls": own, "tls": None, "rest_tls": replace(own, certificate="nowhere.pem")})
+    assert (found.place, found.roles, len(found.authorities)) == ("ha.tls", {"etcd"}, 1)
