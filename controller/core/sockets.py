@@ -45,7 +45,8 @@ SOCKETS: tuple[ListeningSocket, ...] = (
         "`listen.openflow`",
         f"TCP 127.0.0.1:{{{_SETTINGS}:Settings.openflow.port}}",
         "switches whose datapath id is in the network file; with `tls.ca` only with a certificate of that authority "
-        "that names the datapath id or the node. A second session of a living switch is refused. "
+        "with the role `node` that names the datapath id or the node, or of a slicer in `any_switch`. "
+        "A second session of a living switch is refused. "
         "Beyond loopback needs `tls`, or `allow_plaintext: true`",
         "be a switch: send frames of hosts, answer what it is asked",
         f"as strangers, and again as switches of ours, twice the switches and {{{_SWITCHES}:SPARE_CONNECTIONS}} "
@@ -59,8 +60,8 @@ SOCKETS: tuple[ListeningSocket, ...] = (
         f"TCP 127.0.0.1:{{{_SETTINGS}:Settings.agents.port}}",
         "agents and access points, each with the token of its node and role (`identities`; `agent_token` is that of "
         "nodes without), clients with their own of `clients`; with `agents_tls` over TLS, with its `ca` only with a "
-        "certificate that names the node. A second session of a living node is refused. Beyond loopback needs tokens "
-        "or certificates",
+        "certificate with the role `node` or `client` that names the node. A second session of a living node is "
+        "refused. Beyond loopback needs tokens or certificates",
         "be the agent, the radios or the client of a node: get its configuration, report rates, stations, policies",
         "as strangers, and again as agents of ours, twice the nodes and clients and "
         f"{{{_AGENTS}.server:SPARE_CONNECTIONS}} connections, the oldest stranger ends first; hello within "
@@ -87,11 +88,13 @@ SOCKETS: tuple[ListeningSocket, ...] = (
         "controller",
         "`listen.peer`, `region.listen`",
         f"off; with `ha` or `region` TCP 127.0.0.1:{{{_SETTINGS}:Settings.peer.port}}",
-        "other controllers, by a certificate of the same authority, or by a token on one machine. "
+        "other controllers that etcd knows by the name in their certificate (role `controller`), and those of regions "
+        "(role `region`), or by a token on one machine. "
         "Beyond loopback needs `ha.tls` or `region.tls`",
         "be a standby or the controller of a neighbouring region: tell heartbeats, rates, segments of flows",
-        f"{{{_PEERS}:MAX_CONNECTIONS}} connections "
-        f"({{{_REGION}:MAX_CONNECTIONS}} between regions); hello within {{{_PEERS}:HELLO_WITHIN_S}} s",
+        f"{{{_PEERS}:MAX_CONNECTIONS}} strangers and {{{_PEERS}:MAX_OF_INSTANCE}} connections of a controller "
+        f"({{{_REGION}:MAX_CONNECTIONS}} and {{{_REGION}:MAX_OF_REGION}} between regions); "
+        f"hello within {{{_PEERS}:HELLO_WITHIN_S}} s",
         (
             "controller/ha/peer_links.py:listen",
             "controller/app/standby.py:_listener",
@@ -123,8 +126,9 @@ SOCKETS: tuple[ListeningSocket, ...] = (
         "slicer",
         "`listen.openflow`",
         f"TCP 127.0.0.1:{{{_SLICER}.settings:OPENFLOW_PORT}}",
-        "switches; with `tls.ca` only with a certificate of that authority that names the datapath id. A second "
-        "session of a living switch is refused. Beyond loopback needs `tls`, or `allow_plaintext: true`",
+        "switches; with `tls.ca` only with a certificate of that authority with the role `node` that names the "
+        "datapath id, or of a slicer in `any_switch`. A second session of a living switch is refused. "
+        "Beyond loopback needs `tls`, or `allow_plaintext: true`",
         "be a switch of the slices that have flowspace there",
         f"as strangers `most_switches` and {{{_SLICER}.switch_port:SPARE_CONNECTIONS}} connections, the oldest ends "
         f"first, and `most_switches` switches; TLS within {{{_SLICER}.switch_port:TLS_WITHIN_S}} s, handshake within "
