@@ -159,11 +159,14 @@ class AgentServer:
         self._epoch_seen = epoch_seen
         self._epoch: int | None = None
         self._follows = False
-        self._greatest = 0
+        self._shown: dict[str, int] = {}
+        """By node the greatest epoch that a device of it has shown."""
         self._to_ask: deque[Session] = deque()
         """Who was not asked for the leader yet, in this round."""
-        self.leader_heard: Callable[[int, float], None] = lambda epoch, heard_s: None
-        """Called with an epoch, and when an agent heard the leader of that epoch, as far as it was asked."""
+        self.leader_asked: Callable[[str], None] = lambda node: None
+        """Called with a node whose agent or access point is asked when it heard the leader."""
+        self.leader_heard: Callable[[str, int, float], None] = lambda node, epoch, heard_s: None
+        """Called with a node, an epoch, and when it heard the leader of that epoch, as far as it was asked."""
         self._handlers: Mapping[str, Mapping[str, _Handler]] = {
             AGENT: self._agent_handlers(),
             RADIO: self._radio_handlers(),
@@ -577,15 +580,16 @@ class AgentServer:
             session = self._to_ask.popleft()
             if not session.closed:
                 session.ask_leader(self._clock())
+                self.leader_asked(session.node)
 
     def _on_pong(self, session: Session, message: dict[str, Any]) -> None:
         session.ponged(message)
         epoch, heard_s = message["epoch"], session.leader_heard_s(message)
-        if epoch > self._greatest:
-            self._greatest = epoch
+        if epoch > self._shown.get(session.node, 0):
+            self._shown[session.node] = epoch
             self._epoch_seen(epoch, f"{'radios of' if session.hello.role == RADIO else 'agent'} {session.node}")
         if heard_s is not None:
-            self.leader_heard(epoch, heard_s)
+            self.leader_heard(session.node, epoch, heard_s)
 
     def _on_report(self, session: Session, report: Report) -> None:
         if report["seq"] is None:

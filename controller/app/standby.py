@@ -159,7 +159,7 @@ def learned_in(documents: Mapping[str, Mapping[str, Any]]) -> dict[str, Learned]
 
 def watch_leader(instance: Instance, agents: AgentServer) -> None:
     """Ask agents whether they hear the leader, whenever we do not; for ever, in the calling green thread."""
-    agents.leader_heard = instance.agent_heard
+    agents.leader_asked, agents.leader_heard = instance.agent_asked, instance.agent_heard
     every_s = min(ASK_S, instance.settings.timings.silence_ms / 5e3)
     while True:
         shim.sleep(every_s)

@@ -2,13 +2,13 @@
 
 Consensus is etcd's: a transaction that compares the owner's revision and the epoch makes an instance the leader of a
 new epoch, so that no epoch ever has two. That cannot prevent that an older leader, which was frozen or cut off, still
-believes to lead; therefore devices obey the greatest epoch alone (docs/reference/dataplane.md), and whoever is shown a
-greater one follows.
+believes to lead; therefore devices obey the greatest epoch alone (docs/reference/dataplane.md), and a leader follows
+once another instance, etcd or most devices show a greater one.
 
 A leader goes on without etcd. The lease of the owner's key only says how long etcd remembers one that is gone. Another
 instance takes over without waiting for it: when its connections to the leader are reset, or after some silence, as long
-as neither a third instance nor an agent hears the leader. Time during which this process itself did not run is nobody's
-silence.
+as neither a third instance nor most agents hear the leader. Time during which this process itself did not run counts as
+silence of no instance.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ import math
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field, replace
 from enum import StrEnum
+
+from .device_words import Contradiction, DeviceWords
 
 
 class Role(StrEnum):
@@ -208,7 +210,8 @@ class Election:
         self._decided_s = self.started_s = self.now_s
         self._heard = _Heard("", 0, self.now_s)
         self._owner_revision, self._owner_s = 0, self.now_s
-        self._agents_heard = _Heard("", 0, -math.inf)
+        self.devices = DeviceWords()
+        self._contradictions: list[Contradiction] = []
         self._etcd_changed_s = self.now_s
         self._to: str | None = None
 
@@ -225,6 +228,7 @@ class Election:
         revision = seen.owner.revision if seen.owner is not None else 0
         if revision != self._owner_revision:
             self._owner_revision, self._owner_s = revision, now_s
+        self._contradictions += self.devices.etcd_read(self.greatest, now_s)
 
     def etcd_failed(self, now_s: float) -> None:
         """A request was not answered: nothing is known of etcd until it answers again."""
@@ -232,7 +236,7 @@ class Election:
             self._etcd_failed, self._etcd_changed_s = True, now_s
 
     def epoch_seen(self, epoch: int) -> bool:
-        """A device, an instance or etcd shows an epoch; False if it is out of all proportion."""
+        """An instance, etcd or most devices show an epoch; False if it is out of all proportion."""
         if epoch - self.greatest > MAX_STEP:
             return False
         self.greatest = max(self.greatest, epoch)
@@ -256,10 +260,18 @@ class Election:
         if peer is not None and peer.reset_s is None:
             peer.reset_s = now_s
 
-    def agents_hear(self, epoch: int, heard_s: float) -> None:
-        """An agent says when it heard the leader of an epoch, which is the greatest that it knows."""
-        if (epoch, heard_s) > (self._agents_heard.epoch, self._agents_heard.at_s):
-            self._agents_heard = _Heard("", epoch, heard_s)
+    def device_shows(self, node: str, epoch: int, now_s: float) -> bool:
+        """A device shows the greatest epoch that it knows; whether etcd is to be read now. One device makes no leader
+        follow: it may lie. Most devices do, for most tell the truth.
+        """
+        is_to_read = self.devices.shows(node, epoch, self.greatest, now_s)
+        self.epoch_seen(self.devices.epoch_of_most)
+        return is_to_read
+
+    def contradictions(self) -> list[Contradiction]:
+        """Devices that have contradicted etcd or most devices since this was called last."""
+        found, self._contradictions = self._contradictions, []
+        return found
 
     def drain(self, drains: bool) -> None:
         """Whether we are to lead no more, until it is taken back."""
@@ -357,7 +369,7 @@ class Election:
         if gap_s > self.rules.pause_s:
             # We did not run; what others said meanwhile is still to be read.
             self._heard = replace(self._heard, at_s=self._heard.at_s + gap_s)
-            self._agents_heard = replace(self._agents_heard, at_s=self._agents_heard.at_s + gap_s)
+            self.devices.shift(gap_s)
             self._owner_s += gap_s
         if self.leads is not None and self.greatest > self.leads:
             why = f"epoch {self.greatest} is greater than ours, {self.leads}"
@@ -399,12 +411,15 @@ class Election:
             return Lead(owner.epoch, seen.stamp)
         if self.drains or now_s - self._tried_s < self.rules.again_s:
             return None
-        if self._has_sign(owner, now_s) and not self._is_asked(now_s):
+        has_sign = self._has_sign(owner, now_s)
+        if has_sign and not self._is_asked(now_s):
             return None
         own = seen.members.get(self.me.name)
         if own is None or own.identity.boot != self.me.boot:
             # Another instance of our name is known, or we are not registered yet.
             return None
+        if not has_sign:
+            self._contradictions += self.devices.outvoted(self._epoch_of_owner, now_s, self.rules.silence_s)
         return Campaign(self.greatest + 1, 0 if owner is None else owner.revision, seen.epoch_revision)
 
     def _has_sign(self, owner: Owner | None, now_s: float) -> bool:
@@ -414,8 +429,8 @@ class Election:
         reset_s = self._reset_s(owner)
         if reset_s is not None:
             return now_s - reset_s < wait_s
-        agents = self._agents_heard
-        if agents.epoch and agents.epoch >= self._epoch_of_owner and now_s - agents.at_s < rules.silence_s:
+        epoch = self._epoch_of_owner
+        if epoch and self.devices.lives(epoch, now_s, rules.silence_s):
             return True
         silence_s = rules.silence_s + wait_s
         if self._heard.epoch and self._heard.epoch >= self._epoch_of_owner:

@@ -128,26 +128,38 @@ class Instance:
         """We have changed the intents."""
         self._written = self._told_stamp = max(self._written, revision)
 
-    def is_warm(self, warm: bool) -> None:
-        """Whether we have read etcd and heard all devices; green threads turn."""
+    def is_warm(self, warm: bool, devices: int = 0) -> None:
+        """Whether we have read etcd and heard all devices, of so many nodes; green threads turn."""
         self.turned_s = _time.monotonic()
-        self._election.warm = warm
+        self._election.warm, self._election.devices.count = warm, devices
 
     def published(self, event: Event) -> None:
         """We have told an event."""
         self._peers.tell(event)
 
-    def epoch_seen(self, epoch: int) -> bool:
-        """A device shows an epoch; False if it can't be one."""
+    def epoch_seen(self, epoch: int) -> None:
+        """Etcd shows an epoch."""
         with self._lock:
-            known = self._election.epoch_seen(epoch)
+            self._election.epoch_seen(epoch)
         self._decide.set()
-        return known
 
-    def agent_heard(self, epoch: int, heard_s: float) -> None:
-        """An agent heard the leader of an epoch, at a time of the monotonic clock."""
+    def device_shows(self, node: str, epoch: int) -> None:
+        """A device of a node shows an epoch: etcd is read, and says whether it is true."""
         with self._lock:
-            self._election.agents_hear(epoch, heard_s)
+            is_to_read = self._election.device_shows(node, epoch, _time.monotonic())
+        self._decide.set()
+        if is_to_read:
+            self._ask.set()
+
+    def agent_asked(self, node: str) -> None:
+        """An agent is asked when it heard the leader."""
+        with self._lock:
+            self._election.devices.asked(node, _time.monotonic())
+
+    def agent_heard(self, node: str, epoch: int, heard_s: float) -> None:
+        """An agent says that it heard the leader of an epoch, at a time of the monotonic clock."""
+        with self._lock:
+            self._election.devices.says(node, epoch, heard_s, _time.monotonic())
 
     def leader_waits(self) -> Unconfirmed | None:
         """What the leader says of devices that have not confirmed; None: it is not heard, or has not said anything."""
@@ -257,6 +269,9 @@ class Instance:
             with self._lock:
                 action = self._election.decide(_time.monotonic())
                 stamp = self._stamp()
+                contradictions = self._election.contradictions()
+            for each in contradictions:
+                self._tell(each)
             if isinstance(action, Lead | Follow):
                 self._tell(action)
                 self._ask.set()

@@ -22,12 +22,14 @@ from hyroads.controller.core.netfile_sections import flow_document
 from hyroads.controller.core.network import FlowSpec, Network
 from hyroads.controller.framework import ryu_shim as shim
 from hyroads.controller.model.events import Event
+from hyroads.controller.model.pending_names import node_of
 from hyroads.controller.model.state import SAVED_ORIGINS, Origin
 from hyroads.controller.runtime.event_loop import EventLoop
 from hyroads.controller.runtime.persistence import Saved, decode, parse_flow, places_document
 from hyroads.rest.contract import ConflictError, Document, StoreAwayError
 from hyroads.rest.metrics import Counter, Gauge
 
+from .device_words import QUARANTINE_S, Contradiction
 from .election import Follow, Lead, Role
 from .etcd import SCHEMA_KEY, STAMP, Etcd, EtcdError, Read, StaleEpochError
 from .instance import Changed, Heard, Instance
@@ -194,13 +196,17 @@ class Standby:
             self.event_loop.events.mirror(told)
         elif isinstance(told, Heard):
             self._has_heard = True
+        elif isinstance(told, Contradiction):
+            self._quarantined(told)
         elif isinstance(told, Changed) and self.epoch is None and told.stamp > self._mirror.stamp:
             self._is_behind = not self._sync()
 
     def _turn(self) -> None:
         """Says that green threads turn, and whether we could lead at once; reads what could not be read before."""
         while True:
-            self.instance.is_warm(self._is_warm)
+            event_loop = self.event_loop
+            devices = len(event_loop.agents.nodes | event_loop.switches.keys())
+            self.instance.is_warm(self._is_warm, devices)
             self._say_unconfirmed()
             pause_s = TURN_S
             if not self._is_current and self.epoch is None:
@@ -320,8 +326,12 @@ class Standby:
             self.event_loop.saver.abandon("another controller leads by now")
 
     def _epoch_seen(self, epoch: int, who: str) -> None:
-        if not self.instance.epoch_seen(epoch):
-            self.event_loop.fault(who, f"shows epoch {epoch}, which no controller can have")
+        self.instance.device_shows(node_of(who), epoch)
+
+    def _quarantined(self, told: Contradiction) -> None:
+        """A device's words about epochs and the leader do not count for some time."""
+        self.event_loop.fault(f"node {told.node}", f"in quarantine for {QUARANTINE_S:.0f} s: {told.why}")
+        self.event_loop.events.publish("agent.quarantined", {"node": told.node, "why": told.why})
 
     # -- saving
 

@@ -16,6 +16,11 @@ def agent_name(node: str) -> str:
     return f"agent {node}"
 
 
+def node_of(device: str) -> str:
+    """The node of a switch, agent or radios (``radios of NODE``) by their name."""
+    return device.removeprefix("switch ").removeprefix("agent ").removeprefix("radios of ")
+
+
 def client_name(client: str) -> str:
     """The name of a multi-homed client."""
     return f"client {client}"

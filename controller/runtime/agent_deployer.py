@@ -69,7 +69,7 @@ class AgentDeployer:
 
     With one controller nobody is told who leads. With several, each calls :meth:`lead` or :meth:`follow` before agents
     join, and whenever that changes. ``greater_epoch_seen(epoch, who)`` is called for each agent that shows a greater
-    epoch than any that was known here.
+    epoch than ours, and than it has shown before.
     """
 
     clock: Callable[[], float]
@@ -97,14 +97,15 @@ class AgentDeployer:
         self._rated: Mapping[str, AgentConfig] = {}
         self._latest: Plan | None = None
         self._epoch: int | None = None
-        self._greatest_epoch = 0
+        self._shown: dict[str, int] = {}
+        """By device the greatest epoch that it has shown."""
         self._follows = False
         self.others: list[Callable[[int | None], None]] = []
         """Who else tells devices that we lead, with this epoch, or that we do not (None)."""
 
     def lead(self, epoch: int) -> None:
         """We lead: say so on every session, also of agents that join later, and then send what differs."""
-        self._epoch, self._greatest_epoch, self._follows = epoch, max(epoch, self._greatest_epoch), False
+        self._epoch, self._follows = epoch, False
         self._latest = None
         for other in self.others:
             other(epoch)
@@ -135,8 +136,8 @@ class AgentDeployer:
 
     def epoch_seen(self, epoch: int, who: str) -> None:
         """A device says which epoch is the greatest that it knows of; 0: none."""
-        if epoch > self._greatest_epoch:
-            self._greatest_epoch = epoch
+        if epoch > max(self._shown.get(who, 0), self._epoch or 0):
+            self._shown[who] = epoch
             self.greater_epoch_seen(epoch, who)
 
     def _ask(self, link: AgentLink) -> None:

@@ -246,7 +246,7 @@ class SwitchRegistry:
 
     With one controller no role is ever asked for. With several, each calls :meth:`lead` or :meth:`follow` before
     switches connect, and whenever that changes. ``greater_epoch_seen(epoch, who)`` is called for each switch that shows
-    a greater epoch than any that was known here.
+    a greater epoch than ours, and than it has shown before.
     """
 
     def __init__(
@@ -277,7 +277,8 @@ class SwitchRegistry:
         self._has_roles = False
         self._epoch: int | None = None
         """That of ours while we lead."""
-        self._greatest_epoch = 0
+        self._shown: dict[str, int] = {}
+        """By node the greatest epoch that its switch has shown."""
         self._in_kernel: set[str] = set()
         """Nodes whose datapath was in the kernel when it was last asked."""
         self._addresses = context.addresses
@@ -312,7 +313,7 @@ class SwitchRegistry:
 
         Each is read again, and told what differs; nothing is sent before it has confirmed our role.
         """
-        self._epoch, self._greatest_epoch = epoch, max(epoch, self._greatest_epoch)
+        self._epoch = epoch
         self._begin_again()
 
     def follow(self) -> None:
@@ -374,8 +375,8 @@ class SwitchRegistry:
                 self._restless.add(node)
 
     def _epoch_seen(self, epoch: int, node: str) -> None:
-        if epoch > self._greatest_epoch:
-            self._greatest_epoch = epoch
+        if epoch > max(self._shown.get(node, 0), self._epoch or 0):
+            self._shown[node] = epoch
             self._greater_epoch_seen(epoch, switch_name(node))
 
     def _refused_as_slave(self) -> None:

@@ -195,15 +195,24 @@ class Cluster:
             node.asks_s = now_s
         elif action is not None:
             node.answers.append((now_s + self.random.choice((0.0, 0.02, 0.1)), action))
-        if election.leads is not None and frozenset((name,)) not in self.cut:
-            if election.leads >= self.device.epoch:
-                self.device.heard_s = now_s
-            election.epoch_seen(self.device.change(election.leads, election.me.boot))
-        if election.suspects(now_s) and frozenset((name,)) not in self.cut:
-            election.agents_hear(self.device.epoch, self.device.heard_s)
+        if frozenset((name,)) not in self.cut:
+            self._devices(node)
         if now_s >= node.beats_s:
             node.beats_s = now_s + BEAT_S
             self._beat(name, election.beat(now_s, 0))
+
+    def _devices(self, node: Node) -> None:
+        """A leader changes the device; a follower that suspects the leader asks it."""
+        election, now_s = node.election, self.now_s
+        if election.leads is not None:
+            if election.leads >= self.device.epoch:
+                self.device.heard_s = now_s
+            shown = self.device.change(election.leads, election.me.boot)
+            if election.device_shows("d", shown, now_s):
+                node.asks_s = now_s
+        if election.suspects(now_s):
+            election.devices.asked("d", now_s)
+            election.devices.says("d", self.device.epoch, self.device.heard_s, now_s)
 
     def _beat(self, name: str, beat: Beat) -> None:
         for other, node in self.nodes.items():

@@ -22,7 +22,9 @@ class Rig:
         self.heard: list[tuple[int, float]] = []
         self.epochs: list[tuple[int, str]] = []
         self.server = Server(lambda: self.now_s, epoch_seen=lambda epoch, who: self.epochs.append((epoch, who)))
-        self.server.leader_heard = lambda epoch, heard_s: self.heard.append((epoch, heard_s))
+        self.nodes: list[str] = []
+        self.server.leader_asked = self.nodes.append
+        self.server.leader_heard = lambda node, epoch, heard_s: self.heard.append((epoch, heard_s))
         self.sent: Counter[tuple[str, str]] = Counter()
         for known, role in ((self.server.sessions, AGENT), (self.server.radios, RADIO)):
             for number in range(agents):
@@ -73,6 +75,7 @@ def test_access_points_tell_of_the_leader_as_agents_do() -> None:
     rig = Rig(1)
     rig.server.ask_leader(ASKED_AT_ONCE)
     (agent, first), (radios, second) = rig.asked()
+    assert rig.nodes == ["n0", "n0"]
     asked_s, rig.now_s = rig.now_s, rig.now_s + 0.03
     rig.answer(radios, second["seq"], epoch=7, heard_ms=20)
     assert rig.heard == [(7, asked_s - 0.02)] and rig.epochs == [(7, "radios of n0")]
