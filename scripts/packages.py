@@ -132,11 +132,28 @@ def pack(job: Job, document: dict[str, Any], kind: str) -> Path:
         "PYTHON": ".".join(python),
         "PYTHON_NEXT": f"{python[0]}.{int(python[1]) + 1}",
     }
+    filled = _filled(document, known)
+    if kind in OPENWRT:
+        filled["contents"] = [file for each in filled["contents"] for file in _files_of(each, kind)]
     file = job.stage / f"{document['name']}.nfpm.json"
-    file.write_text(json.dumps(_filled(document, known), indent=1))
+    file.write_text(json.dumps(filled, indent=1))
     target = job.out / f"{document['name']}_{job.version}_{_arch(document, job)}.{kind}"
     run("nfpm", "package", "--config", file, "--packager", kind, "--target", target, cwd=ROOT)
     return target
+
+
+def _files_of(content: dict[str, Any], kind: str) -> Iterator[dict[str, Any]]:
+    """A content of nfpm for a kind of packages, a tree as its files: nfpm gives the folders of a tree in an .apk a mode
+    that is out of range, and apk-tools 3 refuses the package.
+    """
+    if content.get("packager", kind) != kind:
+        return
+    if content.get("type") != "tree":
+        yield content
+        return
+    root = Path(content["src"])
+    for file in sorted(path for path in root.rglob("*") if path.is_file()):
+        yield {"src": str(file), "dst": str(Path(content["dst"]) / file.relative_to(root))}
 
 
 def is_static(program: Path) -> bool:
@@ -313,7 +330,8 @@ def stage_ap(job: Job, stage: Path) -> None:
     for path in closure(AP_ROOTS).values():
         _write(stage / AP_HOME.relative_to("/") / "hyroads" / path.relative_to(ROOT), path.read_bytes())
     about = f"Metadata-Version: 2.1\nName: hyroads\nVersion: {job.version}\n"
-    _write(stage / AP_HOME.relative_to("/") / f"hyroads-{job.version}.dist-info" / "METADATA", about.encode())
+    # Without a version in its name, for opkg leaves the folders of the version before, which Python would find first.
+    _write(stage / AP_HOME.relative_to("/") / "hyroads.dist-info" / "METADATA", about.encode())
     _write(stage / "usr/bin/hyroads-ap-agent", AP_PROGRAM.format(command="ap-agent ").encode())
     (stage / "usr/bin/hyroads-ap-agent").chmod(0o755)
     debian = fresh(job.stage / "hyroads-ap.deb")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gzip
+import importlib.metadata
 import io
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -110,22 +112,26 @@ def test_shell_scripts_are_clean() -> None:
         assert done.returncode == 0, done.stdout
 
 
-@pytest.fixture(scope="module")
-def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The packages of both formats."""
+def packed(out: Path, *options: str) -> Path:
+    """The folder with the packages of both formats."""
     if not shutil.which("nfpm"):
         pytest.skip("nfpm is not installed")
-    out = tmp_path_factory.mktemp("openwrt")
     # Stands for the edge agent of scripts/cross.sh, which takes minutes to build.
     compiled = subprocess.run(
         ["gcc", "-static", "-x", "c", "-o", out / "edge", "-"], input="int main(void) { return 0; }", text=True
     )
     assert compiled.returncode == 0
     command = [sys.executable, str(ROOT / "scripts" / "packages.py"), "--out", str(out), "--formats", "ipk,apk"]
-    command += ["--edge", str(out / "edge"), "hyroads-edge", "hyroads-ap"]
+    command += ["--edge", str(out / "edge"), *options, "hyroads-edge", "hyroads-ap"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0 and done.stderr == ""
     return out
+
+
+@pytest.fixture(scope="module")
+def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The packages of both formats."""
+    return packed(tmp_path_factory.mktemp("openwrt"))
 
 
 EDGE_FILES = {"./usr/bin/hyroads-edge": 0o755, "./etc/init.d/hyroads-edge": 0o755, "./etc/config/hyroads": 0o600}
@@ -153,7 +159,6 @@ def test_what_is_in_the_packages_of_opkg(packages: Path) -> None:
 
 
 def test_what_is_in_the_packages_of_apk(packages: Path) -> None:
-    """apk-tools itself is not on this machine: what is checked is the format that its documentation describes."""
     (edge,), (agent,) = packages.glob("hyroads-edge_*.apk"), packages.glob("hyroads-ap_*_all.apk")
     control, files = opened_apk(edge)
     assert files == EDGE_FILES
@@ -164,6 +169,73 @@ def test_what_is_in_the_packages_of_apk(packages: Path) -> None:
     lines = control[".PKGINFO"].splitlines()
     assert {"arch = noarch", "depend = python3-light", f"depend = hyroads-edge={version()}"} <= set(lines)
     assert set(control) == {".PKGINFO", ".pre-deinstall"}
+
+
+ARCHITECTURE = "x86_64"
+DEPENDENCIES = ("kmod-tun", "python3-light", "python3-urllib", "python3-ctypes", "python3-openssl")
+OPKG_CONFIG = "dest root /\nlists_dir ext /var/opkg-lists\narch all 1\narch {arch} 10\n"
+
+
+class Router:
+    """A root in which OpenWrt's own apk or opkg installs packages, with stand-ins for OpenWrt's."""
+
+    def __init__(self, kind: str, root: Path) -> None:
+        self.kind, self.root = kind, root
+        tool = {"apk": "apk", "ipk": "opkg"}[kind]
+        if not shutil.which(tool) or os.geteuid() != 0:
+            pytest.skip(f"{tool} is not installed, or this is not root")
+        (root / "bin").mkdir(parents=True)
+        (root / "etc").mkdir()
+        (root / "var/lock").mkdir(parents=True)
+        config = root / "etc/opkg.conf"
+        config.write_text(OPKG_CONFIG.format(arch=ARCHITECTURE))
+        self.command = ["opkg", "-f", str(config), "-o", str(root)]
+        if kind == "apk":
+            self.command = ["apk", "--root", str(root), "--no-network", "--allow-untrusted"]
+            self.run("--initdb", "--arch", ARCHITECTURE, "add")
+        self.install(*(self.stand_in(name) for name in DEPENDENCIES))
+
+    def run(self, *words: str | Path) -> str:
+        done = subprocess.run([*self.command, *map(str, words)], capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def install(self, *files: Path) -> None:
+        self.run("add" if self.kind == "apk" else "install", *files)
+
+    def stand_in(self, name: str) -> Path:
+        """An empty package of that name."""
+        about = {"name": name, "arch": "noarch" if self.kind == "apk" else "all", "version": "1.0"}
+        described = self.root / f"{name}.json"
+        described.write_text(json.dumps({**about, "maintainer": "a <a@b>", "description": name}))
+        file = self.root / f"{name}.{self.kind}"
+        subprocess.run(
+            ["nfpm", "package", "-f", described, "-p", self.kind, "-t", file], check=True, capture_output=True
+        )
+        return file
+
+
+@pytest.mark.parametrize("kind", ["apk", "ipk"])
+def test_the_package_manager_of_openwrt_installs_upgrades_and_removes(kind: str, tmp_path: Path) -> None:
+    router = Router(kind, tmp_path / "root")
+    for version in ("1.0.0", "1.1.0"):
+        (tmp_path / version).mkdir()
+        packed(tmp_path / version, "--arch", ARCHITECTURE, "--version", version)
+    # What the packages' scripts do is tested elsewhere; apk starts them by the shell of the root.
+    shutil.copy(tmp_path / "1.0.0/edge", router.root / "bin/sh")
+    router.install(*(tmp_path / "1.0.0").glob(f"*.{kind}"))
+    settings = router.root / "etc/config/hyroads"
+    assert settings.read_text() == (SCRIPTS / "hyroads.config").read_text()
+    settings.write_text("config hyroads 'main'\n")
+    router.install(*(tmp_path / "1.1.0").glob(f"*.{kind}"))
+    assert settings.read_text() == "config hyroads 'main'\n"
+    home = router.root / "usr/lib/hyroads-ap"
+    (found,) = importlib.metadata.distributions(path=[str(home)])
+    assert (found.name, found.version) == ("hyroads", "1.1.0")
+    program = router.root / "usr/bin/hyroads-edge"
+    assert program.stat().st_mode & 0o777 == 0o755
+    router.run("del" if kind == "apk" else "remove", "hyroads-ap", "hyroads-edge")
+    assert not program.exists() and not list(router.root.glob("etc/init.d/*"))
 
 
 @pytest.mark.parametrize("upgrade", [False, True])
@@ -303,6 +375,8 @@ def opened_apk(package: Path) -> tuple[dict[str, str], dict[str, int]]:
     with tarfile.open(fileobj=io.BytesIO(gzip.decompress(package.read_bytes())), ignore_zeros=True) as archive:
         members = [each for each in archive.getmembers() if each.isfile()]
         assert {each.uid for each in members} == {0}
+        # apk-tools 3 refuses a package that has more in a mode, also in that of a folder.
+        assert all(each.mode <= 0o7777 and each.name for each in archive.getmembers())
         control = [each for each in members if each.name.startswith(".")]
         texts = {each.name: read(archive, each.name).decode() for each in control}
         return texts, {dotted(each.name): each.mode & 0o777 for each in members if each not in control}
