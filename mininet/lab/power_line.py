@@ -18,6 +18,8 @@ from typing import Any
 from hyroads.mininet.control_sockets import MediumClient
 from hyroads.mininet.programs import EmulationError, Program, Watch, find_program, wait_until
 
+from .medium import Station, all_pairs, configuration, port_name, start_medium
+
 _HEADER_BYTES, _TAG_BYTES, _PAYLOAD_BYTES = 14, 4, 1500
 _READY = "ready"
 _START_WITHIN_S = 10.0
@@ -27,23 +29,15 @@ _STEP_S = 0.01
 
 
 @dataclass(frozen=True)
-class Outlet:
-    """An adapter's address, and the segment at its Ethernet port."""
-
-    segment: str
-    mac: str
-
-
-@dataclass(frozen=True)
 class PowerLine:
-    """A power line with the same PHY rate in Mb/s between all adapters.
+    """A power line with the same PHY rate in Mb/s between all adapters; a station is an adapter at its outlet.
 
     A full frame gets the throughput that was measured on HomePlug AV at this rate (docs/reference/measurement.md).
     """
 
     name: str
     phy_mbps: int
-    outlets: tuple[Outlet, ...]
+    outlets: tuple[Station, ...]
 
     @property
     def capacity_mbps(self) -> float:
@@ -52,7 +46,7 @@ class PowerLine:
 
     def port(self, number: int) -> str:
         """Name of the medium's port of an outlet, from 1; the two after the last are next door."""
-        return f"{self.name}-{number}"
+        return port_name(self.name, number)
 
     def link(self, source: int, target: int) -> str:
         """Name of the medium's link from one outlet to another."""
@@ -66,19 +60,9 @@ class PowerLine:
     def medium(self) -> dict[str, Any]:
         """Configuration of ``hyroads-medium``."""
         macs = [*(outlet.mac for outlet in self.outlets), *_NEXT_DOOR]
-        names = [self.port(number) for number in range(1, len(macs) + 1)]
-        ports = [
-            {"name": name, "mac": mac, "technology": self.name, "hears": [each for each in names if each != name]}
-            for name, mac in zip(names, macs, strict=True)
-        ]
-        own = range(1, len(self.outlets) + 1)
-        pairs = [*((a, b) for a in own for b in own if a != b), self.next_door]
-        links = [
-            {"id": self.link(a, b), "from": self.port(a), "to": self.port(b), "capacity_mbps": self.capacity_mbps}
-            for a, b in pairs
-        ]
+        pairs = [*all_pairs(len(self.outlets)), self.next_door]
         mtu = _PAYLOAD_BYTES + _HEADER_BYTES + _TAG_BYTES
-        return {"options": {"mtu": mtu}, "ports": ports, "links": links, "conflicts": {"technology": True}}
+        return configuration(self.name, macs, pairs, self.capacity_mbps, mtu)
 
     def adapter(self, number: int, socket_path: Path) -> dict[str, Any]:
         """Configuration of the ``hyroads-modem`` of an outlet."""
@@ -108,13 +92,7 @@ class RunningLine:
 
     def start(self) -> None:
         """Make the medium, and plug all adapters in; EmulationError with the failing program's words."""
-        self.folder.mkdir(parents=True)
-        config = self.folder / "medium.json"
-        config.write_text(json.dumps(self.plan.medium()), encoding="utf-8")
-        command = [find_program("hyroads-medium"), "--config", str(config), "--socket", str(self.socket)]
-        self._medium = Program(f"power line {self.plan.name}", command, self.folder / "medium.log")
-        self._medium.start()
-        self._medium.wait_for(self.socket, _START_WITHIN_S)
+        self._medium, _ = start_medium(f"power line {self.plan.name}", self.plan.medium(), self.folder)
         self.plug_in()
 
     def stop(self) -> None:

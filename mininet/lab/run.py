@@ -15,6 +15,7 @@ from hyroads.mininet.programs import LAB_TOOLS, EmulationError, check_prerequisi
 
 from . import packages, power_line
 from .box import Box, Place
+from .medium import RadioChannel
 from .root import SUITES, cache_folder, ready_root, recipe
 from .wires import BoxPlan, Segment, check, make_segments
 
@@ -42,6 +43,7 @@ class LabPlan:
     segments: Sequence[Segment]
     installed: Mapping[str, Mapping[str, str]]
     power_lines: Sequence[power_line.PowerLine] = ()
+    radio_channels: Sequence[RadioChannel] = ()
 
 
 @dataclass(frozen=True)
@@ -106,6 +108,8 @@ def run_lab(name: str, plan: LabPlan, options: LabOptions, body: Callable[[Lab],
             place = Place(name, root, directory.path, groups, debs, plan.segments)
             make_segments(plan.segments)
             lines = power_line.start_all(plan.power_lines, directory.path / "power-lines")
+            for channel in plan.radio_channels:
+                channel.start(directory.path / "radio-channels")
             lab = Lab(name, {each.name: Box(each, place) for each in plan.boxes}, say, lines)
             for box in lab.boxes.values():
                 box.unpack(dict(plan.installed.get(box.name, {})))

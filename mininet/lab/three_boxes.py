@@ -22,7 +22,8 @@ from hyroads.controller.core.frame_sizes import NEEDED_MTU
 from hyroads.mininet.programs import EmulationError, wait_until
 
 from .box import MEDIA, Box
-from .power_line import Outlet, PowerLine
+from .medium import RadioChannel, Station
+from .power_line import PowerLine
 from .run import Lab, LabPlan
 from .verdict import datagrams, tcp_mbps
 from .wires import BoxPlan, Factory, Segment
@@ -34,9 +35,13 @@ NODES = (GATEWAY, UPSTAIRS, ATTIC)
 MEDIA_PORTS = {"plc": "eth1", "wifi": "wlan0"}
 """Technology -> the port of each of the three boxes for it."""
 FLOW = "web"
+WIFI, _WIFI_MBPS, _WIFI_MTU = "wifi", 20.0, 2304
+"""The radio channel: what it carries, and its longest payload."""
 _SEGMENTS = (
-    *(Segment("lan"), Segment("wifi", 20.0, 2304), *(Segment(f"at-{node}") for node in NODES)),
+    Segment("lan"),
+    *(Segment(f"at-{node}") for node in NODES),
     *(Segment(f"plc-{node}") for node in NODES),
+    *(Segment(f"wifi-{node}", _WIFI_MTU) for node in NODES),
 )
 PLC, _PHY_MBPS = "plc", 17
 """The power line, and the PHY rate between its adapters: about 10 Mb/s for frames."""
@@ -69,13 +74,17 @@ def plan() -> LabPlan:
     ports = {CONTROLLER: [("eth0", "lan")], **{node: _node_ports(node) for node in NODES}}
     ports |= {host: [("eth0", f"at-{node}")] for host, (node, _) in HOSTS.items()}
     boxes = [BoxPlan(name, tuple(factory.port(*port) for port in wired)) for name, wired in ports.items()]
-    outlets = tuple(Outlet(f"plc-{node}", factory.port("plc", f"plc-{node}").mac) for node in NODES)
+    outlets = tuple(Station(f"plc-{node}", factory.port("plc", f"plc-{node}").mac) for node in NODES)
     installed = {box.name: _installed(box.name) for box in boxes}
-    return LabPlan(boxes, _SEGMENTS, installed, [PowerLine(PLC, _PHY_MBPS, outlets)])
+    radios = tuple(
+        Station(port.segment, port.mac) for box in boxes for port in box.ports if port.name == MEDIA_PORTS[WIFI]
+    )
+    channel = RadioChannel(WIFI, _WIFI_MBPS, _WIFI_MTU, radios)
+    return LabPlan(boxes, _SEGMENTS, installed, [PowerLine(PLC, _PHY_MBPS, outlets)], [channel])
 
 
 def _node_ports(node: str) -> list[tuple[str, str]]:
-    return [("eth0", "lan"), ("eth1", f"plc-{node}"), ("wlan0", "wifi"), ("eth2", f"at-{node}")]
+    return [("eth0", "lan"), ("eth1", f"plc-{node}"), ("wlan0", f"wifi-{node}"), ("eth2", f"at-{node}")]
 
 
 def _installed(box: str) -> dict[str, str]:

@@ -9,20 +9,16 @@ from hyroads.mininet.programs import EmulationError, run
 
 MOST_NAME = 15
 """Bytes of the name of a network interface."""
-_BURST_BYTES = 8_000
-_QUEUE_MS = 50
 
 
 @dataclass(frozen=True)
 class Segment:
-    """A segment to which ports are connected; ``rate_mbps`` is what a port receives at most, Ethernet headers included.
+    """A segment to which ports are connected: a bridge, as fast as the machine.
 
-    None is as fast as the machine. It carries payloads of at most ``mtu`` bytes; ports have 1500 until their box sets
-    another MTU. The segment is a bridge whose ports are paced one by one: they do not share time.
+    It carries payloads of at most ``mtu`` bytes; ports have 1500 until their box sets another MTU.
     """
 
     name: str
-    rate_mbps: float | None = None
     mtu: int = 1500
 
 
@@ -91,8 +87,3 @@ def connect(box: BoxPlan, namespace: str, segments: Sequence[Segment]) -> None:
         segment = segment_of[port.segment]
         # The bridge takes the smallest MTU of its ports.
         run("ip", "link", "set", far, "mtu", str(segment.mtu), "master", segment.name, "up")
-        rate = segment.rate_mbps
-        if rate is not None:
-            queue = max(2 * _BURST_BYTES, int(rate * 1e3 / 8 * _QUEUE_MS))
-            run("tc", "qdisc", "add", "dev", far, "root", "tbf", "rate", f"{rate:g}mbit",
-                "burst", str(_BURST_BYTES), "limit", str(queue))  # fmt: skip

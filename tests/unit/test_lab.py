@@ -190,6 +190,19 @@ def test_adapters_of_the_power_line_share_one_medium_and_hear_each_other() -> No
         assert {name for each in adapter["stations"] for name in (each["tx_link"], each["rx_link"])} <= links
 
 
+def test_stations_of_the_radio_channel_share_its_time_and_have_the_addresses_of_boxes() -> None:
+    plan = three_boxes.plan()
+    (channel,) = plan.radio_channels
+    ports = {port.segment: port.mac for box in plan.boxes for port in box.ports if port.name == "wlan0"}
+    assert {station.segment: station.mac for station in channel.stations} == ports and len(ports) == 3
+    mtus = {segment.name: segment.mtu for segment in plan.segments}
+    medium = channel.medium()
+    assert {mtus[segment] for segment in ports} == {medium["options"]["mtu"]} == {2304}
+    assert medium["conflicts"] == {"technology": True} and len(medium["links"]) == 6
+    assert [port["mac"] for port in medium["ports"]] == [station.mac for station in channel.stations]
+    assert all(len(port["hears"]) == 2 for port in medium["ports"])
+
+
 def test_verdict_reads_what_the_controller_says_of_the_power_line() -> None:
     path = {"rate_mbps": 4.0}
     flow = {
