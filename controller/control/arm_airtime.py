@@ -87,13 +87,16 @@ class PathSample:
 def mean_airtime(samples: Sequence[PathSample], group: Collection[Interface]) -> tuple[float, bool] | None:
     """The mean airtime in s/Mb of a path at a group of interfaces, and whether it was measured; None without samples.
 
-    Measured and unmeasured samples are not mixed: those of the newest sample's kind count.
+    Measured and unmeasured samples are not mixed: those of the newest sample's kind count. Of unmeasured ones it is the
+    median: a probe in which too little arrives, because a report or an agent was late, costs a path many times its
+    airtime, and no error in the other direction makes up for that.
     """
     found = [(s.busy[i] / s.rate_mbps, i not in s.unmeasured) for s in samples for i in group if i in s.busy]
     if not found:
         return None
     is_measured = found[-1][1]
-    return float(np.mean([airtime for airtime, measured in found if measured == is_measured])), is_measured
+    of_kind = [airtime for airtime, measured in found if measured == is_measured]
+    return float(np.mean(of_kind) if is_measured else np.median(of_kind)), is_measured
 
 
 @dataclass(frozen=True, eq=False)

@@ -75,12 +75,13 @@ class LoopSettings:
 
     A link whose estimate is stale is used at ``stale_share`` of it: the traffic on it is the best chance to learn
     more, but nobody should count on it. Rates that fall because a domain is fuller are sent from ``push_down`` on;
-    rises from ``push_along`` on, if those of another flow are sent anyway.
+    rises from ``push_along`` on, if those of another flow are sent anyway, or if they last for ``push_risen_s``.
     """
 
     push_threshold: float = 0.03
     push_down: float = 0.015
     push_along: float = 0.01
+    push_risen_s: float = 1.0
     push_mbps: float = 0.05
     stale_share: float = 0.5
 
@@ -164,6 +165,8 @@ class LoopState:
     pushed: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     last_in_force: InForce | None = None
     """What :attr:`in_force` was a moment ago, for these rates or others."""
+    risen_s: FloatArray | None = None
+    """By flow: since when it could have more, by ``push_along`` at least (nan where it could not); None: not known."""
 
     @cached_property
     def in_force(self) -> InForce:
@@ -176,7 +179,9 @@ class LoopState:
         """With other flows or paths (a new layout) of the same network: estimates and the warm start stay."""
         known = self.in_force.moved(problem.layout)
         warm = None if self.allocation is None else transferred(self.allocation, problem.layout)
-        return replace(self, problem=problem, allocation=warm, spare=None, pushed=known.pushed, last_in_force=known)
+        return replace(
+            self, problem=problem, allocation=warm, spare=None, pushed=known.pushed, last_in_force=known, risen_s=None
+        )
 
     def without_rates(self, flows: Collection[str]) -> LoopState:
         """As if some flows had no rates in force."""
@@ -269,7 +274,7 @@ def slot(
     allocation = allocate_around(problem, fixed, state.allocation, allocate)
     spare = spare_airtime(problem, allocation, fixed, state.spare, allocate_spare)
     given = allocation if spare is None else plus(problem, allocation, spare)
-    differs = _to_push(state.in_force, given, state.settings, fixed)
+    differs, risen_s = _lasting(state, given, now_s, _to_push(state.in_force, given, state.settings, fixed))
     mbps = np.where(differs[layout.path_flow], given.path_rates_mbps, state.in_force.mbps)
     found = replace(
         state,
@@ -280,6 +285,7 @@ def slot(
         allocation=allocation,
         spare=spare,
         last_in_force=state.in_force,
+        risen_s=risen_s,
     )
     return SlotResult(found, mbps, differs, given, estimates, external.stale(heard_s))
 
@@ -395,6 +401,24 @@ def _to_push(
         where = layout.paths_of(row)
         differs[row] = before.is_new[row] or not np.array_equal(old[where], new[where])
     return np.asarray(differs)
+
+
+def _lasting(
+    state: LoopState, given: Allocation, now_s: float, differs: NDArray[np.bool_]
+) -> tuple[NDArray[np.bool_], FloatArray]:
+    """Rates that are to be sent, with those of flows that could have a little more for long enough; since when others
+    could.
+
+    Otherwise noise would keep rates below the optimum: falls are sent sooner than rises.
+    """
+    settings, layout = state.settings, given.layout
+    before, total = layout.flow_rates(state.in_force.mbps), layout.flow_rates(given.path_rates_mbps)
+    along = replace(settings, push_threshold=settings.push_along)
+    could = (total > before) & _matters(before, total, total, along) & ~differs
+    since_s = np.full(layout.flow_count, now_s) if state.risen_s is None else state.risen_s
+    risen_s = np.where(could, np.where(np.isnan(since_s), now_s, since_s), np.nan)
+    lasts = could & (now_s - risen_s >= settings.push_risen_s)
+    return differs | lasts, np.where(lasts, np.nan, risen_s)
 
 
 def _matters(before: FloatArray, after: FloatArray, total: FloatArray, settings: LoopSettings) -> NDArray[np.bool_]:

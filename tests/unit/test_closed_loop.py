@@ -227,6 +227,22 @@ def test_a_small_rise_is_sent_along_with_what_another_flow_gives_up() -> None:
     assert pushed(1.1, 0.995) == pushed(1.1, 1.01) == {"f"}
 
 
+def test_small_rise_that_lasts_is_sent_and_a_short_one_is_not() -> None:
+    sim = simulation(TRIANGLE, HYBRID)
+    sim.run(3 * SECOND)
+    settled = sim.rates.copy()
+    # As if a little external traffic had lowered the rates, which are too near the optimum to be sent at once.
+    low = {"f": tuple((0.98 * settled).tolist())}
+    sim.state, sim.rates = replace(sim.state, pushed=low), 0.98 * settled
+    sim.run(SECOND // 2)
+    assert sim.rates == pytest.approx(0.98 * settled)
+    outcomes = sim.run(SECOND)
+    assert sim.rates == pytest.approx(settled, rel=1e-3)
+    assert sum(outcome.pushed for outcome in outcomes) == 1
+    # Without a rise that lasts nothing more is sent.
+    assert not any(outcome.pushed for outcome in sim.run(3 * SECOND))
+
+
 def test_the_state_before_a_slot_is_untouched() -> None:
     sim = simulation(TRIANGLE, HYBRID)
     before = sim.state

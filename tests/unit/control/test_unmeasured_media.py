@@ -11,7 +11,7 @@ import pytest
 from live_medium import DIAMOND, LiveMedium, bandit, diamond
 
 from hyroads.controller.api.network import health_document
-from hyroads.controller.control.arm_airtime import arm_rows, measured_airtime
+from hyroads.controller.control.arm_airtime import PathSample, arm_rows, mean_airtime, measured_airtime
 from hyroads.controller.control.learned import parse_learned
 from hyroads.controller.control.learner import POLICIES
 from hyroads.controller.control.probing import (
@@ -102,6 +102,20 @@ def test_capacity_of_a_path_over_a_power_line_follows_from_what_arrives(factor: 
     assert rates(probe) == pytest.approx((20.0 * factor, 12.0 * factor), rel=0.05)
     assert probe.samples[OVER_B].unmeasured == {i for i in plc() if i in probe.observers}
     assert probe.unread == probe.samples[OVER_B].unmeasured
+
+
+def test_probes_in_which_too_little_arrived_do_not_lower_the_capacity_of_an_unmeasured_medium() -> None:
+    interface = ("a", "plc")
+
+    def airtime(arrived_mbps, unmeasured=frozenset({interface})) -> float:
+        samples = [PathSample(20.0, {interface: 20.0 / mbps}, unmeasured) for mbps in arrived_mbps]
+        found = mean_airtime(samples, (interface,))
+        assert found is not None and found[1] == (not unmeasured)
+        return found[0]
+
+    assert 1 / airtime([19.0, 3.0, 19.5, 20.0, 8.0]) == pytest.approx(19.0)
+    # Noise of what is read goes in both directions: the mean is best.
+    assert airtime([20.0, 10.0], frozenset()) == pytest.approx((1 / 20 + 1 / 10) / 2)
 
 
 def test_paths_that_share_an_unmeasured_medium_contend_for_it() -> None:
