@@ -336,7 +336,7 @@ def test_shows_members_of_etcd_and_those_that_it_hears(bench: Bench) -> None:
     assert [(each["name"], each["rest"], each["peer"], each["role"]) for each in shown["members"]] == [
         ("a", bench.me.identity.rest, bench.me.identity.peer, bench.one.look().role.value),
         ("b", "http://b", "b:1", "unknown"),
-        ("c", "", "", "leader"),
+        ("c", "http://c", "", "leader"),
     ]
     assert [each["seen_s"] for each in shown["members"]] == [0.0, None, pytest.approx(0.1)]
     assert shown["name"] == "a" and shown["role"] == bench.one.look().role.value
