@@ -25,18 +25,28 @@ LEFT = ("box", "why", "last heard")
 class BoxTable:
     """A table with a row for each box, and buttons in each row; ``buttons`` are called with the box's id."""
 
-    def __init__(self, titles: Sequence[str], caption: str, buttons: Mapping[str, Chosen]) -> None:
+    def __init__(self, title: str, titles: Sequence[str], buttons: Mapping[str, Chosen]) -> None:
         self._buttons, self._width = buttons, len(titles)
         self._cells: dict[str, list[Any]] = {}
-        with ui.element("table").classes("hr-table").props(f'aria-label="{caption}"'):
-            with ui.element("thead"), ui.element("tr"):
-                for title in (*titles, *(["actions"] if buttons else [])):
-                    with ui.element("th").props('scope="col"'):
-                        ui.label(title)
-            self._body = ui.element("tbody")
+        with ui.element("div").classes("hr-part"):
+            with ui.element("h2"):
+                ui.label(title)
+            self._table = ui.element("table").classes("hr-table").props(f'aria-label="{title.lower()} boxes"')
+            with self._table:
+                with ui.element("thead"), ui.element("tr"):
+                    for column in (*titles, *(["actions"] if buttons else [])):
+                        with ui.element("th").props('scope="col"'):
+                            ui.label(column)
+                self._body = ui.element("tbody")
+            self._empty = ui.label().style("overflow-wrap:anywhere")
 
-    def show(self, rows: Rows) -> None:
-        """These rows. A row whose box stays keeps its buttons, so that a click never means another box."""
+    def show(self, rows: Rows, empty: str = "None.") -> None:
+        """These rows, or the text ``empty``. A row whose box stays keeps its buttons, so that a click never means
+        another box.
+        """
+        set_text(self._empty, "" if rows else empty)
+        if self._table.visible != bool(rows):
+            self._table.set_visibility(bool(rows))
         shown = [row[0] for row in rows]
         if list(self._cells) != shown:
             if list(self._cells) != shown[: len(self._cells)]:
@@ -69,9 +79,8 @@ class AdoptDialog:
         self._view, self._accepted, self._box = view, accepted, ""
         with ui.dialog().props('aria-label="Adopt a box"') as self._dialog, ui.card():
             self._title, self._check = ui.label().style("font-weight:600"), ui.label()
-            self._nodes = ui.element("datalist")
-            self._node = ui.input("as node: choose a free one, or type its id").style("width:100%")
-            self._node.props["list"] = self._nodes.html_id
+            self._free = ui.select([], label="as node").style("width:100%")
+            self._other = ui.input("or the id of another node").style("width:100%")
             self._ports = ui.input("ports, if the box has other names: plc=eth1 host=eth2").style("width:100%")
             self._problem = ui.label().props('role="alert"').style("color:#a30000")
             with ui.row():
@@ -85,16 +94,13 @@ class AdoptDialog:
         set_text(self._check, boxes.check_text(self._view.state, box))
         set_text(self._problem, "")
         free = boxes.free_nodes(self._view.state)
-        self._nodes.clear()
-        with self._nodes:
-            for node in free:
-                ui.element("option").props["value"] = node
-        self._node.set_value(free[0] if len(free) == 1 else "")
+        self._free.set_options(free, value=free[0] if len(free) == 1 else None)
+        self._other.set_value("")
         self._ports.set_value("")
         self._dialog.open()
 
     async def _go(self) -> None:
-        box, node = self._box, str(self._node.value or "").strip()
+        box, node = self._box, str(self._other.value or "").strip() or str(self._free.value or "")
         self._adopt.disable()
         problem = await self._ask(box, node)
         self._adopt.enable()
@@ -163,19 +169,15 @@ class BoxesPage:
         if view.session.may_change(RESOURCE):
             adopt["Adopt"] = AdoptDialog(view, self._has_accepted).open
             forget["Forget"] = ForgetDialog(view, self._has_forgotten).open
-        self._pending = _part("Pending", PENDING, {**adopt, **forget})
-        with ui.element("div").classes("hr-part"):
-            self._empty = ui.label().style("overflow-wrap:anywhere")
-        self._adopted = _part("Adopted", ADOPTED, forget)
-        self._left = _part("Left", LEFT, forget)
+        self._pending = BoxTable("Pending", PENDING, {**adopt, **forget})
+        self._adopted = BoxTable("Adopted", ADOPTED, forget)
+        self._left = BoxTable("Left", LEFT, forget)
 
     def show(self, _: Changes) -> None:
         """What differs."""
         state = self.view.state
         set_text(self._pin, boxes.pin_text(state))
-        pending = boxes.pending_rows(state)
-        self._pending.show(pending)
-        set_text(self._empty, "" if pending else boxes.empty_text(state))
+        self._pending.show(boxes.pending_rows(state), boxes.empty_text(state))
         self._adopted.show(boxes.adopted_rows(state))
         self._left.show(boxes.left_rows(state))
         if self._accepted is not None:
@@ -192,13 +194,6 @@ class BoxesPage:
         if self._accepted is not None and self._accepted[0] == box:
             self._accepted = None
         set_text(self._outcome, f"{box} is forgotten.")
-
-
-def _part(title: str, titles: Sequence[str], buttons: Mapping[str, Chosen]) -> BoxTable:
-    with ui.element("div").classes("hr-part"):
-        with ui.element("h2"):
-            ui.label(title)
-        return BoxTable(titles, f"{title.lower()} boxes", buttons)
 
 
 def build(view: View) -> Show:
