@@ -125,7 +125,7 @@ class AdoptDialog:
 
 
 class ForgetDialog:
-    """Asks for a confirmation. ``forgotten`` is called with the box once the controller has forgotten it."""
+    """Confirms that a box is to be forgotten. ``forgotten`` is called with its id once the controller has done it."""
 
     def __init__(self, view: View, forgotten: Chosen) -> None:
         self._view, self._forgotten, self._box = view, forgotten, ""
