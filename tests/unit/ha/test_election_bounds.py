@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 
 import pytest
+from swarm import events, swarm
 
 from hyroads.controller.ha.election import (
     Action,
@@ -442,3 +444,55 @@ def test_heartbeats_and_pauses_count_up_to_their_bounds() -> None:
     for beat in (led(), follows()):
         cold.election.heard(beat, 0.0)
     assert cold.acts_at() == SILENCE_S + STEP_S, "a warm instance goes first as long as its heartbeat counts"
+
+
+INPUTS = ("read", "read", "no etcd", "beat", "reset", "agents", "drain", "hand over", "keep", "warm", "time", "time")
+
+
+def give(election: Election, kind: str, rng: random.Random, now_s: float) -> None:
+    """One input, the same for the same numbers but for the time."""
+    who = rng.choice((A, B, C))
+    if kind == "read":
+        owner = rng.choice((None, Owner(who.name, who.boot, rng.randrange(2, 6), rng.randrange(5, 9))))
+        members = {one.name: Member(one, 1, rng.random() < 0.2) for one in (A, B, C) if rng.random() < 0.8}
+        election.etcd_read(Seen(rng.randrange(9, 14), owner, rng.randrange(6), 6, stamp=5, members=members), now_s)
+    elif kind == "no etcd":
+        election.etcd_failed(now_s)
+    elif kind == "beat":
+        role, age_s = rng.choice(list(Role)), rng.choice((-1.0, 0.0, STEP_S, 0.25))
+        beat = Beat(rng.choice((B, C)), role, rng.randrange(6), warm=rng.random() < 0.5, leader="b")
+        more = {"leader_epoch": rng.randrange(6), "leader_age_s": age_s, "yields": rng.random() < 0.2}
+        election.heard(replace(beat, **more), now_s)
+    elif kind == "reset":
+        election.reset(who.name, now_s)
+    elif kind == "agents":
+        election.agents_hear(rng.randrange(6), now_s - rng.choice((0.0, STEP_S, 0.25)))
+    elif kind == "drain":
+        election.drain(rng.random() < 0.5)
+    elif kind == "hand over":
+        election.hand_over(rng.choice((None, "b", "c")))
+    elif kind == "keep":
+        election.keep_leading()
+    elif kind == "warm":
+        election.warm = rng.random() < 0.5
+
+
+def play_shifted(_: int, row: list[tuple[str, int]]) -> None:
+    """Two instances get the same at clocks that differ by a constant: what a clock shows has no meaning of its own."""
+    now_s, shift_s = 0.0, 2.0**20
+    two = Election(A, now_s, rules=RULES), Election(A, now_s + shift_s, rules=RULES)
+    for kind, choice in row:
+        now_s += random.Random(choice).choice((STEP_S, 4 * STEP_S, 0.5, 2.0, 8.0)) if kind == "time" else 0.0
+        seen = []
+        for election, at_s in zip(two, (now_s, now_s + shift_s), strict=True):
+            give(election, kind, random.Random(choice), at_s)
+            action = election.decide(at_s)
+            if action is not None and choice % 3:
+                election.answered(action, at_s)
+            peers = {name: age_s for name, (_, age_s) in election.peers(at_s).items()}
+            seen.append((action, election.beat(at_s, 7), election.leader(at_s), election.suspects(at_s), peers))
+        assert seen[0] == seen[1], kind
+
+
+def test_decisions_depend_on_times_between_inputs_and_not_on_what_the_clock_shows() -> None:
+    swarm(500, lambda rng: events(rng, INPUTS, 40, ("read", "time", "beat")), play_shifted)

@@ -315,6 +315,21 @@ def test_numbers_of_a_heartbeat_are_those_of_etcd(name: str, number: int, fits: 
             parse_beat("c", document)
 
 
+@pytest.mark.parametrize(
+    ("takes", "expected"),
+    [
+        (None, set()), ("learned", set()), ({"learned": 1}, set()), ([], set()), (["else", 7], set()),
+        (["learned"], {"learned"}), (["unconfirmed", "learned", "more"], {"learned", "unconfirmed"}),
+    ],
+)  # fmt: skip
+def test_instance_is_sent_the_further_lines_that_it_names_alone(takes: Any, expected: set[str]) -> None:
+    end = End("a", Security(token=TOKEN))
+    beat = beat_document(end.beat)
+    beat = {**beat, "takes": takes} if takes is not None else {k: v for k, v in beat.items() if k != "takes"}
+    say(end.address, json.dumps(HELLO).encode() + b"\n", json.dumps(beat).encode() + b"\n", b"x\n")
+    assert len(end.beats) == 1 and end.peers._takes == {"c": expected}
+
+
 numbers = st.integers(0, 2**63 - 1)
 beats = st.builds(
     Beat,

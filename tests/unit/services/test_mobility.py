@@ -22,7 +22,9 @@ from hyroads.controller.core.services.mobility import (
     Request,
     Steady,
     Timings,
+    associating,
     before,
+    lost_a_place,
     noted,
     settled,
 )
@@ -221,3 +223,45 @@ def test_each_phase_begins_without_what_receivers_told_in_the_one_before() -> No
     state = Handover(request, Phase.WARMING, 1.0, passed=flows, arrived=flows, old_gone=True, is_steady=True)
     entered = Handover(request, Phase.DRAINING, 2.0, "why", old_gone=True, is_steady=True)
     assert state.enter(Phase.DRAINING, 2.0, "why") == entered
+
+
+ASSOCIATED = [Associated(WIFI_B), Associated(PLC), Associated(WIFI_A), Refused("no"), Cancelled("enough"), Left(WIFI_B),
+              Steady(WIFI_B), Arrived("f", WIFI_B), Passed("f", WIFI_A)]  # fmt: skip
+
+
+@pytest.mark.parametrize("old", [None, WIFI_A, WIFI_B, PLC])
+@pytest.mark.parametrize("event", ASSOCIATED, ids=str)
+def test_first_phase_ends_with_the_new_place_or_with_a_failure_wherever_the_client_was(old, event):
+    request = Request("h", "c", old, WIFI_B, frozenset("f"))
+    start = Handover(request, Phase.ASSOCIATING, 1.0)
+    end = associating(start, event, Phase.PREPARING, 2.0)
+    if event == Associated(WIFI_B):
+        assert end == replace(start, phase=Phase.PREPARING, entered_s=2.0)
+    elif isinstance(event, (Refused, Cancelled)):
+        assert (end.phase, end.entered_s) == (Phase.FAILED, 2.0) and event.reason in (end.reason or "")
+    else:
+        assert end == start
+
+
+@pytest.mark.parametrize("gone", [False, True])
+@pytest.mark.parametrize("phase", Phase)
+@pytest.mark.parametrize("old", [None, WIFI_A, WIFI_B])
+def test_places_that_go_away_and_cancelling_count_by_the_phase(old, phase, gone):
+    request = Request("h", "c", old, WIFI_B, frozenset("f"))
+    start = Handover(request, phase, 1.0, passed=frozenset("f"), old_gone=gone)
+    is_waiting, has_old = phase is Phase.ASSOCIATING, old == WIFI_A and not gone
+
+    def after(event):
+        return lost_a_place(start, event, 2.0, Phase.COPYING)
+
+    new_left, cancelled = after(Left(WIFI_B)), after(Cancelled("enough"))
+    assert (new_left is None) is is_waiting
+    assert new_left is None or (new_left.phase, new_left.entered_s) == (Phase.FAILED, 2.0)
+    can_stop = phase in (Phase.PREPARING, Phase.WARMING)
+    assert cancelled == (start.enter(Phase.FAILED, 2.0, "cancelled: enough") if can_stop else None)
+    expected = replace(start, old_gone=True)
+    if not is_waiting and phase not in (Phase.CLOSING, Phase.COPYING):
+        expected = expected.enter(Phase.COPYING, 2.0)
+    assert after(Left(WIFI_A)) == (expected if has_old else None)
+    for other in (Left(PLC), Associated(WIFI_B), Refused("no"), Steady(WIFI_B)):
+        assert after(other) is None
