@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import permutations
 from random import Random
 
 import pytest
@@ -92,6 +93,20 @@ def test_difference_at_the_keys_that_differ_is_the_whole_difference(
     # Foreign rules in the way of wanted ones are named, whatever the rest.
     assert {each.key for each in at.conflicts} == by_key.keys() & foreign.keys()
     assert not difference_at((), by_key, there)
+
+
+@pytest.mark.parametrize("is_ours", [False, True])
+def test_rule_is_the_same_in_whatever_order_a_switch_reports_its_fields(is_ours: bool) -> None:
+    wanted = Rule(1, 5, Match(in_port=1, eth_type=0x0800, ip_proto=6, tcp_dst=80), (act.Output(1),))
+    whole, parts = wanted.match_fields, []
+    while whole:
+        parts.append(whole[: 4 + whole[3]])
+        whole = whole[4 + whole[3] :]
+    for order in permutations(parts):
+        there = Installed(1, 5, b"".join(order), wanted.cookie if is_ours else 0x11)
+        change = difference([wanted], [there])
+        assert (change.adds, change.deletes) == ((), ())
+        assert change.conflicts == (() if is_ours else (wanted,)), "no rule of another controller is overwritten"
 
 
 def test_rule_with_another_priority_or_table_and_the_same_rest_is_another_rule() -> None:

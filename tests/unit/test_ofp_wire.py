@@ -13,7 +13,7 @@ from ryu.ofproto import ofproto_v1_3_parser as ryu_parser
 
 from hyroads.controller.core.errors import OpenFlowError, ReadbackError
 from hyroads.controller.ofp import match as act
-from hyroads.controller.ofp import wire
+from hyroads.controller.ofp import readback, wire
 from hyroads.controller.ofp.diff import Change, Installed, as_installed, batch_of, difference, error_of, next_xid
 from hyroads.controller.ofp.guard import check
 from hyroads.controller.ofp.match import GROUP_ADDRESS, Match
@@ -458,3 +458,26 @@ def test_ingress_port_is_found_anywhere_in_a_match_of_any_length(
     match = wire.match_struct(b"".join(fields))
     with pytest.raises(ReadbackError):
         parse_packet_in(wire.message(body[:16] + match + b"\0\0" + frame, 9, wire.PACKET_IN))
+
+
+READERS = {
+    wire.MULTIPART_FLOW: readback.parse_flow_stats,
+    wire.MULTIPART_GROUP_DESC: readback.parse_groups,
+    wire.MULTIPART_METER_CONFIG: readback.parse_meters,
+    wire.MULTIPART_PORT_STATS: readback.parse_port_stats,
+}
+
+
+@pytest.mark.parametrize("part", READERS)
+def test_reply_is_read_by_its_version_type_part_and_length_alone(part: int) -> None:
+    read = READERS[part]
+    for flags, expected in ((0, False), (1, True), (2, False), (0xFFFE, False), (0xFFFF, True)):
+        found, more = read(wire.message(struct.pack("!HH4x", part, flags), 1, wire.MULTIPART_REPLY))
+        assert (len(found), more) == (0, expected)
+    good = wire.message(struct.pack("!HH4x", part, 0), 1, wire.MULTIPART_REPLY)
+    wrong = [good[:8] + struct.pack("!H", other) + good[10:] for other in (*range(16), 0xFFFF) if other != part]
+    wrong += [good[:15], good[:8], good + b"\0", b"\x05" + good[1:], good[:1] + b"\x12" + good[2:]]
+    wrong.append(good[:3] + b"\x18" + good[4:])
+    for message in wrong:
+        with pytest.raises(ReadbackError):
+            read(message)

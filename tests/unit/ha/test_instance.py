@@ -340,6 +340,13 @@ def test_shows_members_of_etcd_and_those_that_it_hears(bench: Bench) -> None:
     ]
     assert [each["seen_s"] for each in shown["members"]] == [0.0, None, pytest.approx(0.1)]
     assert shown["name"] == "a" and shown["role"] == bench.one.look().role.value
+    # What etcd says of an instance goes before what it says itself.
+    bench.one._heard(Beat(replace(B, rest="http://other"), Role.FOLLOWER, 3))
+    member = bench.one.look().document()["members"][1]
+    assert (member["name"], member["rest"], member["role"]) == ("b", "http://b", "follower")
+    assert bench.one.look().schema == 0
+    bench.one._election.etcd_read(Seen(21, schema=5), bench.now_s)
+    assert bench.one.look().schema == 5
 
 
 def test_greater_epochs_wake_both_threads_and_others_neither(bench: Bench) -> None:
