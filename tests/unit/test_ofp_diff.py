@@ -83,7 +83,8 @@ def test_difference_at_the_keys_that_differ_is_the_whole_difference(
     foreign = {each.key: Installed(each.table, each.priority, each.match_fields, 0x11) for each in strangers}
     there = {each.key: each for each in as_installed(before)} | foreign
     by_key = {each.key: each for each in wanted}
-    keys = sorted(by_key.keys() | there.keys())
+    # A key of which nothing is wanted or there changes nothing.
+    keys = [*sorted(by_key.keys() | there.keys()), (LAST_TABLE + 1, 1, b"")]
     Random(seed).shuffle(keys)
     at = difference_at(keys, by_key, there)
     whole = difference(wanted, there.values())

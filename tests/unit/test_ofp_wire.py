@@ -481,3 +481,32 @@ def test_reply_is_read_by_its_version_type_part_and_length_alone(part: int) -> N
     for message in wrong:
         with pytest.raises(ReadbackError):
             read(message)
+
+
+OTHER_NAMES = {
+    "MULTIPART_DESCRIPTION": "OFPMP_DESC", "MULTIPART_QUEUE_STATS": "OFPMP_QUEUE", "PACKET_IN": "OFPT_PACKET_IN",
+    "QUEUE_CONFIG_REQUEST": "OFPT_QUEUE_GET_CONFIG_REQUEST", "QUEUE_CONFIG_REPLY": "OFPT_QUEUE_GET_CONFIG_REPLY",
+    "GET_ASYNC_REQUEST": "OFPT_GET_ASYNC_REQUEST", "ALL_TABLES": "OFPTT_ALL", "ANY": "OFPP_ANY",
+    "NO_BUFFER": "OFP_NO_BUFFER", "VERSION": "OFP_VERSION",
+}  # fmt: skip
+
+
+def test_numbers_of_the_protocol_are_ryus() -> None:
+    numbers = {name: value for name, value in vars(wire).items() if name.isupper() and name[0] != "_"}
+    compared = 0
+    for name, value in numbers.items():
+        parts = [OTHER_NAMES.get(name, ""), f"OFPT_{name}", f"OFPMP_{name.removeprefix('MULTIPART_')}"]
+        parts += [f"OFPFC_{name}", f"OFPGC_{name.removeprefix('GROUP_')}", f"OFPMC_{name.removeprefix('METER_')}"]
+        is_of = {
+            "MULTIPART_REQUEST": parts[1],
+            "MULTIPART_REPLY": parts[1],
+            "GROUP_MOD": parts[1],
+            "METER_MOD": parts[1],
+        }
+        is_of |= {f"GROUP_{word}": f"OFPGC_{word}" for word in ("ADD", "MODIFY", "DELETE")}
+        is_of |= {f"METER_{word}": f"OFPMC_{word}" for word in ("ADD", "MODIFY", "DELETE")}
+        found = [each for each in (is_of.get(name), *parts) if each and hasattr(ofproto_v1_3, each)]
+        if type(value) is int and found:
+            assert value == getattr(ofproto_v1_3, found[0]), name
+            compared += 1
+    assert compared >= 45

@@ -351,6 +351,28 @@ def test_discovery_frame_is_marked_if_the_mark_fits_the_longest_frame(size: int,
     assert found is None or len(found.frame) == size + 28 <= 1514
 
 
+@given(
+    st.lists(st.tuples(st.integers(1, 127), st.binary(max_size=20)), max_size=5),
+    st.none() | st.integers(0, 511),
+    st.binary(max_size=20),
+)
+def test_mark_is_put_before_the_end_of_the_list_and_taken_out_again(
+    tlvs: list[tuple[int, bytes]], end: int | None, rest: bytes
+) -> None:
+    """The TLV of type 0 ends a list whatever length it has; a list without one is none."""
+    body = b"".join((kind << 9 | len(value)).to_bytes(2, "big") + value for kind, value in tlvs)
+    frame = LLDP[:14] + body + (b"" if end is None else end.to_bytes(2, "big") + rest)
+    found = discovery.mark(frame, 2, KEY, 7)
+    if end is None:
+        assert found is None
+        return
+    assert found is not None
+    assert found.frame[:6] + found.frame[12 : 14 + len(body)] == frame[:6] + frame[12 : 14 + len(body)]
+    assert found.frame[14 + len(body) + 28 :] == end.to_bytes(2, "big") + rest
+    assert discovery.unmark(found.frame, 2, KEY, 7) == (frame, found.proof)
+    assert discovery.unmark(found.frame, 3, KEY, 7) is discovery.unmark(found.frame, 2, b"x" * 32, 7) is None
+
+
 GROUP_1 = struct.pack("!HHI", 22, 8, 1)
 SET_DST = struct.pack("!HHIIHH", 25, 16, 0x80000606, 0x02000000, 9, 0)
 
