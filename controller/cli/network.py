@@ -165,7 +165,7 @@ FLOWS = VerbCommand(
     lists(
         "all flows",
         "flows",
-        "flow=id | from | to | policy | state | Mb/s=rate_mbps | paths | why=reason | pending",
+        "flow=id | owner | from | to | policy | state | Mb/s=rate_mbps | paths | why=reason | pending",
         {"paths": lambda flow: ["+".join(each["links"]) for each in flow["multipath"]]},
     ),
     shows("one flow", "flows", "flow"),

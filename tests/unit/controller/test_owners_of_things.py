@@ -16,7 +16,7 @@ from hyroads.rest.contract import OPERATOR, Token
 OPS = Token("ops", "o" * 16, "admin")
 VIDEO = Token("video", "v" * 16, "application", clients=frozenset({"c"}))
 BACKUP = Token("backup", "b" * 16, "application", clients=frozenset({"c"}))
-NIGHT = replace(BACKUP, name="night", may_change=frozenset({"video", OPERATOR}))
+NIGHT = replace(BACKUP, name="night", clients=frozenset(), may_change=frozenset({"video", OPERATOR}))
 UDP = {"eth_type": 0x0800, "ip_proto": 17}
 MADE = {
     "/flows/mine": ("/flows", {"id": "mine", "from": "a", "to": "c", "match": UDP, "group": "call"}),
@@ -44,6 +44,7 @@ ON_THEIRS = [
 def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AnsweringLoop]:
     """A controller where VIDEO has made one thing of each kind."""
     loop = AnsweringLoop(tmp_path_factory.mktemp("owners"))
+    loop.services.access_rules.use([OPS, VIDEO, BACKUP, NIGHT])
     for collection, body in MADE.values():
         status, document = loop.ask("POST", collection, body, VIDEO)
         assert status in {201, 202}, (collection, document)

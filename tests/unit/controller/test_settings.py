@@ -47,6 +47,13 @@ def test_environment_names_network_and_ports(tmp_path: Path) -> None:
         ({"network": "n", "listen": {"agents": {"allow_plaintext": True}}}, "listen.agents.allow_plaintext"),
         ({"network": "n", "agent_token": "short"}, "agent_token"),
         ({"network": "n", "api_tokens": {"me": {"token": TOKEN, "role": "king"}}}, "api_tokens.me.role"),
+        ({"network": "n", "api_tokens": {"operator": {"token": TOKEN, "role": "application"}}}, "api_tokens.operator"),
+        ({"network": "n", "api_tokens": {"plugin x": {"token": TOKEN}}}, "api_tokens.'plugin x'"),
+        ({"network": "n", "api_tokens": {"me": {"token": TOKEN, "may_change": ["b"]}}}, "api_tokens.me.may_change"),
+        (
+            {"network": "n", "api_tokens": {"me": {"token": TOKEN, "quotas": {"reserved_airtime": 1.5}}}},
+            "api_tokens.me.quotas.reserved_airtime",
+        ),
         ({"network": "n", "timings": {"agent_dead_ms": 300, "ping_ms": 250}}, "timings.agent_dead_ms"),
         ({"network": "n", "timings": {"hello_interval_ms": 1.5}}, "timings.hello_interval_ms"),
         ({"network": "n", "tls": {"key": "k"}}, "tls.certificate"),
@@ -80,6 +87,18 @@ def test_beyond_loopback_with_credentials() -> None:
     settings = parse(document, "h.yaml", {})
     assert [token.role for token in settings.api_tokens] == ["admin", "viewer"]
     assert TOKEN not in repr(settings)
+
+
+def test_application_has_leave_and_quotas_of_reservations() -> None:
+    token = {"token": TOKEN, "role": "application", "may_change": ["video", "plugin x", "operator"]}
+    quotas = {"flows": 3, "reserved_mbps": 12.5, "reserved_airtime": 0.25}
+    document = {
+        "network": "n",
+        "api_tokens": {"night": {**token, "quotas": quotas}, "operator": {"token": TOKEN + "x"}},
+    }
+    night, operator = parse(document, "h.yaml", {}).api_tokens
+    assert night.may_change == {"video", "plugin x", "operator"} and dict(night.quotas) == quotas
+    assert operator.role == "admin" and not operator.may_change
 
 
 def test_token_never_shows_in_an_error(tmp_path: Path) -> None:
