@@ -156,7 +156,7 @@ class ForbiddenError(HyroadsError):
 
 
 class NotOwnerError(ForbiddenError):
-    """Who asks may not change a thing, because another token owns it. Whose it is stays unsaid here."""
+    """The token may not change a thing, because another token owns it. The text does not name the owner."""
 
     def __init__(self, who: str, kind: str, name: str) -> None:
         what = kind.replace("_", " ").removesuffix("s")
@@ -164,7 +164,7 @@ class NotOwnerError(ForbiddenError):
 
 
 class QuotaError(ForbiddenError):
-    """Who asks has used up a quota of its token: ``used`` of ``limit``, and what is requested does not fit."""
+    """A quota of the token is used up: ``used`` of ``limit`` are in use, and the request does not fit."""
 
     def __init__(self, who: str, quota: str, limit: float, used: float) -> None:
         self.details = {"quota": quota, "limit": limit, "used": used}
@@ -173,7 +173,7 @@ class QuotaError(ForbiddenError):
 
 
 OPERATOR = "operator"
-"""The owner of what files declare, of what is made without a token, and of what has no known owner."""
+"""The owner of things that files declare, that are made without a token, or that have no known owner."""
 
 PLUGIN = "plugin "
 """What the names of plugins begin with as owners; tokens have no such names."""

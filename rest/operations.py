@@ -324,7 +324,7 @@ class Idempotency:
     def _store(self, principal: str, now_s: float) -> _Store:
         found = self._stores.get(principal)
         if found is None:
-            # Tokens come and go with reloads: what is left of those that are gone ends with its last reply.
+            # A reload may remove tokens: the store of a removed one is dropped after its last reply has expired.
             self._stores = {name: store for name, store in self._stores.items() if not store.is_over(now_s)}
             found = self._stores[principal] = _Store()
         return found

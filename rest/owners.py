@@ -13,11 +13,11 @@ from .schemas import required
 
 EXTENSION = "hyroads.owners"
 REFUSED = "a quota of the token is used up (quota, limit, used), or what it names belongs to another token"
-"""Why 403 is answered to who makes a thing."""
+"""Why 403 is answered to a request that makes a thing."""
 
 
 def principal() -> Token:
-    """Who asks for what the current request asks for."""
+    """The token that sent the current request."""
     found: Token = g.identity
     return found
 
@@ -33,13 +33,13 @@ def _owners() -> Owners | None:
 
 
 def claimed(kind: str, name: str) -> AbstractContextManager[bool]:
-    """While a thing is made for who asks: whether there is none of that name yet; QuotaError, ConflictError."""
+    """While a thing is made: True if there is none of that name yet. QuotaError, ConflictError."""
     owners = _owners()
     return nullcontext(True) if owners is None else owners.claim((kind, name), principal())
 
 
 def check(things: Iterable[Thing]) -> None:
-    """NotOwnerError if one of these belongs to another token than that of who asks, which gave no leave."""
+    """NotOwnerError if the token of the request may not change one of these."""
     owners = _owners()
     if owners is not None:
         for thing in things:

@@ -356,7 +356,7 @@ SOCKETS: tuple[ListeningSocket, ...] = (
         "fetch from other hosts, not from this machine's own networks without `--allow-local`",
         "{hyroads.controller.download.proxy:LIMITS.strangers} connections that carried nothing to or from a server, "
         "the oldest of the address with most ends first, for {hyroads.controller.download.proxy:LIMITS.within_s} s; "
-        "{hyroads.controller.download.proxy:LIMITS.each} others of an address, the longest silent tunnel ends first",
+        "{hyroads.controller.download.proxy:LIMITS.each} more of an address, the longest silent tunnel ends first",
         ("controller/cli/proxy.py:_serve", _ADMITTED),
     ),
     ListeningSocket(

@@ -44,7 +44,7 @@ MAX_RULES = 1024
 CONFIRM_S = 5.0
 DEFAULT_PRIORITY, DEFAULT_ADMIN_PRIORITY = 100, MOST_FOR_APPLICATIONS + 1
 _LOCAL = "local"
-"""As 0.3 saved the owner of what was made where no tokens were configured."""
+"""The owner that version 0.3 saved for rules made without tokens."""
 _PROTECTION = ""
 
 
@@ -177,7 +177,7 @@ class AccessRuleService:
             fields["expires_s"] = expiry(document, "request", self.clock())
         new = parse_rule(fields, "request", self._macs)
         if new != old:
-            # Whoever changes it, it stays a rule of its owner, who needs the right to it.
+            # It stays a rule of its owner, and the owner needs the right to it.
             owner = next((token for token in self.tokens if token.name == old.owner), who)
             self._check(new, who if who.role == "admin" else owner)
             self._change(name, new)

@@ -3,7 +3,7 @@
 Who makes a flow, session, reservation or n-cast over REST owns it; this is saved beside the things. Access rules and
 handovers carry their owner themselves, and flows of files belong to the operator.
 
-Things are counted as long as they are there, whoever removes them. A claim is held from before a thing is made until it
+Things are counted until they are removed, by any token. A claim is held from before a thing is made until it
 is there or is not, so requests that come together can't have more than one after the other could. A claim is there
 before the thing is saved.
 """

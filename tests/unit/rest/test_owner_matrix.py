@@ -202,14 +202,14 @@ def is_let_in(operation: str, name: str, body: Any, who: Token) -> bool:
 
 
 def cases(operation: str, rule: Rule) -> Iterator[tuple[str, str | None, Any]]:
-    """Id for the address, owner of the thing that is named (None: nobody's, or there is none), and the body."""
+    """Id for the address, owner of the named thing (None: there is no such thing), and the body."""
     body = REQUESTS.get(operation.replace(" ", f" {PREFIX}", 1), REQUESTS.get(operation))
     if rule.of is not None:
         yield from ((name, owner, body) for name, owner in IDS.items())
     elif rule.uses is not None:
         rest = {member: value for member, value in body.items() if member not in rule.without}
         yield from ((name, owner, {**rest, rule.uses: name}) for name, owner in IDS.items())
-    yield "of-nobody", None, body
+    yield "of-no-token", None, body
 
 
 def expected(rule: Rule, owner: str | None, who: Token) -> bool:
