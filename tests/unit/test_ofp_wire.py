@@ -13,21 +13,17 @@ from ryu.ofproto import ofproto_v1_3_parser as ryu_parser
 
 from hyroads.controller.core.errors import OpenFlowError, ReadbackError
 from hyroads.controller.ofp import match as act
-from hyroads.controller.ofp import readback, wire
+from hyroads.controller.ofp import wire
 from hyroads.controller.ofp.diff import Change, Installed, as_installed, batch_of, difference, error_of, next_xid
 from hyroads.controller.ofp.guard import check
 from hyroads.controller.ofp.match import GROUP_ADDRESS, Match
 from hyroads.controller.ofp.pipeline import ADD_ORDER
 from hyroads.controller.ofp.readback import (
-    PacketIn,
     PortCounters,
-    cookie_of_packet_in,
     parse_flow_stats,
     parse_groups,
     parse_meters,
-    parse_packet_in,
     parse_port_stats,
-    table_of,
 )
 from hyroads.controller.ofp.rule import FULL_MASK, MARK_MASK, MARK_VALUE, Rule, is_ours
 
@@ -421,68 +417,6 @@ def test_fields_in_any_order_are_the_same_match(
     assert wire.canonical_fields(b"".join(parts) + rest) == in_order + rest
 
 
-@given(st.binary(max_size=80), st.integers(1, 0xFFFFFFFF), st.integers(0, 254), st.booleans())
-def test_packet_in_of_any_length_is_read_and_none_that_is_cut(
-    frame: bytes, port: int, table: int, has_metadata: bool
-) -> None:
-    match = ryu_parser.OFPMatch(in_port=port, **({"metadata": 7} if has_metadata else {}), eth_type=0x0806)
-    # Ryu only reads packet-ins: its match is written into the layout of section 7.4.1.
-    body = struct.pack("!IHBBQ", 0xFFFFFFFF, len(frame), 0, table, MARK_VALUE | 5)
-    fields = bytearray()
-    match.serialize(fields, 0)
-    message = wire.message(body + bytes(fields) + b"\0\0" + frame, 9, wire.PACKET_IN)
-    assert parse_packet_in(message) == PacketIn(port, frame)
-    assert (table_of(message), cookie_of_packet_in(message)) == (table, MARK_VALUE | 5)
-    whole = len(message) - len(frame)
-    for size in range(whole):
-        with pytest.raises(ReadbackError):
-            parse_packet_in(message[:size])
-
-
-OXM = st.tuples(st.integers(0x80000201, 0x8000FFFF).map(lambda n: n & ~0xFF), st.binary(max_size=40))
-
-
-@given(st.lists(OXM, max_size=4), st.integers(0, 4), st.integers(0, 0xFFFFFFFF), st.binary(max_size=20))
-def test_ingress_port_is_found_anywhere_in_a_match_of_any_length(
-    others: list[tuple[int, bytes]], at: int, port: int, frame: bytes
-) -> None:
-    """The place of the frame follows from the length of the match, in steps of 8 bytes (section 7.2.3.1)."""
-    fields = [(number | len(value)).to_bytes(4, "big") + value for number, value in others]
-    fields.insert(at, b"\x80\0\0\4" + port.to_bytes(4, "big"))
-    oxm = b"".join(fields)
-    match = struct.pack("!HH", 1, 4 + len(oxm)) + oxm
-    match += bytes((8 - len(match) % 8) % 8)
-    body = struct.pack("!IHBBQ", 0xFFFFFFFF, len(frame), 0, 1, 0) + match
-    assert parse_packet_in(wire.message(body + b"\0\0" + frame, 9, wire.PACKET_IN)) == PacketIn(port, frame)
-    del fields[min(at, len(others))]
-    match = wire.match_struct(b"".join(fields))
-    with pytest.raises(ReadbackError):
-        parse_packet_in(wire.message(body[:16] + match + b"\0\0" + frame, 9, wire.PACKET_IN))
-
-
-READERS = {
-    wire.MULTIPART_FLOW: readback.parse_flow_stats,
-    wire.MULTIPART_GROUP_DESC: readback.parse_groups,
-    wire.MULTIPART_METER_CONFIG: readback.parse_meters,
-    wire.MULTIPART_PORT_STATS: readback.parse_port_stats,
-}
-
-
-@pytest.mark.parametrize("part", READERS)
-def test_reply_is_read_by_its_version_type_part_and_length_alone(part: int) -> None:
-    read = READERS[part]
-    for flags, expected in ((0, False), (1, True), (2, False), (0xFFFE, False), (0xFFFF, True)):
-        found, more = read(wire.message(struct.pack("!HH4x", part, flags), 1, wire.MULTIPART_REPLY))
-        assert (len(found), more) == (0, expected)
-    good = wire.message(struct.pack("!HH4x", part, 0), 1, wire.MULTIPART_REPLY)
-    wrong = [good[:8] + struct.pack("!H", other) + good[10:] for other in (*range(16), 0xFFFF) if other != part]
-    wrong += [good[:15], good[:8], good + b"\0", b"\x05" + good[1:], good[:1] + b"\x12" + good[2:]]
-    wrong.append(good[:3] + b"\x18" + good[4:])
-    for message in wrong:
-        with pytest.raises(ReadbackError):
-            read(message)
-
-
 OTHER_NAMES = {
     "MULTIPART_DESCRIPTION": "OFPMP_DESC", "MULTIPART_QUEUE_STATS": "OFPMP_QUEUE", "PACKET_IN": "OFPT_PACKET_IN",
     "QUEUE_CONFIG_REQUEST": "OFPT_QUEUE_GET_CONFIG_REQUEST", "QUEUE_CONFIG_REPLY": "OFPT_QUEUE_GET_CONFIG_REPLY",
@@ -510,3 +444,26 @@ def test_numbers_of_the_protocol_are_ryus() -> None:
             assert value == getattr(ofproto_v1_3, found[0]), name
             compared += 1
     assert compared >= 45
+
+
+@given(st.binary(max_size=60), st.integers(0, 0xFFFFFFFF), st.integers(0, 0xFFFFFFFF))
+def test_packet_outs_have_one_output_and_the_whole_frame(frame: bytes, in_port: int, out: int) -> None:
+    """Layout of section 7.3.7."""
+    output = struct.pack("!HHIH6x", 0, 16, out, 0xFFFF if out == 0xFFFFFFFD else 0)
+    body = struct.pack("!IIH6x", 0xFFFFFFFF, in_port, 16) + output + frame
+    assert wire.packet_out(5, frame, in_port=in_port, out=out) == struct.pack("!BBHI", 4, 13, 8 + len(body), 5) + body
+
+
+@pytest.mark.parametrize("label", [-1, 0, 0xFFFFF, 0x100000])
+def test_labels_have_20_bits(label: int) -> None:
+    if 0 <= label <= 0xFFFFF:
+        assert wire.actions((act.SetMplsLabel(label),)) == struct.pack("!HHII4x", 25, 16, 0x80004404, label)
+    else:
+        with pytest.raises(OpenFlowError):
+            wire.actions((act.SetMplsLabel(label),))
+
+
+def test_meter_of_the_controller_counts_packets_and_has_a_burst_of_a_second() -> None:
+    delete = struct.pack("!BBHIHHI", 4, 29, 16, 9, 2, 6, 0xFFFFFFFD)
+    add = struct.pack("!BBHIHHI", 4, 29, 32, 9, 0, 6, 0xFFFFFFFD) + struct.pack("!HHII4x", 1, 16, 300, 300)
+    assert wire.controller_meter(9, 300) == delete + add
