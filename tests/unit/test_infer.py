@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping
 from dataclasses import replace
-from itertools import combinations
+from itertools import combinations, pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -510,6 +510,39 @@ def test_a_new_link_moves_the_flow_that_gains_and_no_other() -> None:
     assert paths["f1"] == flows["f1"].paths
 
 
+def home(plc_mbps: float) -> Network:
+    """Two nodes with a radio of 20 Mb/s and a power line."""
+    capacities = {"wifi": 20.0, "plc": plc_mbps}
+    links = [
+        {"id": technology, "from": "a", "to": "b", "technology": technology, "capacity_mbps": 20}
+        for technology in capacities
+    ]
+    nodes = {node: {"role": "ap"} for node in "ab"}
+    document = {"nodes": nodes, "links": links, "interference": {"rule": "technology"}}
+    return parse(document, "test").with_capacities(capacities)
+
+
+@pytest.mark.parametrize("steps", [(0.0, 10.0), (0.0, 4.0, 10.0)], ids=["at-once", "grows"])
+def test_slower_link_that_appears_is_added_to_a_flow(steps: tuple[float, ...]) -> None:
+    flows = carried(home(0.0), [("a", "b")])
+    assert flows["f0"].paths == (("wifi",),)
+    changes = [Change("plc", was, then) for was, then in pairwise(steps)]
+    affected, paths = replanned(home(10.0), flows, list(merged(changes)))
+    assert affected == {"f0"} and set(paths["f0"]) == {("wifi",), ("plc",)}
+
+
+def test_link_that_appears_with_less_than_the_gain_concerns_no_flow() -> None:
+    flows = carried(home(0.0), [("a", "b")])
+    assert affected_flows(home(1.9), flows, [Change("plc", 0.0, 1.9)]) == ()
+    assert affected_flows(home(2.1), flows, [Change("plc", 0.0, 2.1)]) == ("f0",)
+
+
+def test_slower_link_that_was_there_concerns_a_flow_by_its_detour_alone() -> None:
+    flows = carried(home(0.0), [("a", "b")])
+    assert affected_flows(home(10.0), flows, [Change("plc", 9.0, 10.0)]) == ()
+    assert affected_flows(home(14.0), flows, [Change("plc", 9.0, 14.0)]) == ("f0",)
+
+
 def test_without_a_way_left_a_flow_gets_no_paths() -> None:
     flows = {"f": Carried("a", "c", (("ab", "bc"),))}
     after = SMALL.with_capacities({"bc": 0.0})
@@ -534,5 +567,6 @@ def test_changes_of_a_link_count_once_and_concern_the_same_flows(seed: int, step
         changes.append(Change(link.id, now[link.id], after_mbps))
         now[link.id] = after_mbps
     after, fewer = network.with_capacities(now), merged(changes)
-    assert len(fewer) <= 2 * len(now) and set(fewer) <= set(changes)
+    ends = {(change.link, change.after_mbps) for change in changes}
+    assert len(fewer) <= 2 * len(now) and {(change.link, change.after_mbps) for change in fewer} <= ends
     assert affected_flows(after, flows, fewer) == affected_flows(after, flows, changes)

@@ -74,9 +74,17 @@ def merged(changes: Iterable[Change]) -> tuple[Change, ...]:
     """Of each link the last change for the worse and the last one for the better: those that matter to
     :func:`affected_flows`, which costs what the number of changes is.
 
-    A link that came back to what it was has both: flows may have been planned meanwhile.
+    A link that came back to what it was has both: flows may have been planned meanwhile. One for the better counts from
+    the least capacity that the link had, so that a link that appeared and grew has appeared.
     """
-    return tuple({(change.link, change.is_worse): change for change in changes}.values())
+    found: dict[tuple[str, bool], Change] = {}
+    for change in changes:
+        key = change.link, change.is_worse
+        least_mbps = (
+            change.before_mbps if change.is_worse else min(change.before_mbps, found.get(key, change).before_mbps)
+        )
+        found[key] = replace(change, before_mbps=least_mbps)
+    return tuple(found.values())
 
 
 def domain_changes(network: Network, before: Interference) -> tuple[Change, ...]:
@@ -159,15 +167,18 @@ def affected_flows(
 
     A flow is affected by a link that got worse if one of its paths crosses it or contends with it; by one that got
     better, if the way through that link, taken alone, costs at most ``detour`` times the flow's own dearest path
-    (costs are airtimes, sum of 1 / c).
+    (costs are airtimes, sum of 1 / c). A link that appears also affects it if that way carries more than ``gain`` of
+    what the flow's paths carry: no plan had a chance to add it to them.
     """
     index = network.link_index
     used = {link for carried in flows.values() for path in carried.paths for link in path}
     worse: set[str] = set()
     better: list[int] = []
+    appeared: list[bool] = []
     for change in changes:
         if not change.is_worse and change.link in index:
             better.append(index[change.link])
+            appeared.append(change.before_mbps <= 0)
         elif change.is_worse and change.link in used:
             worse.add(change.link)
             if change.link in index:
@@ -176,7 +187,7 @@ def affected_flows(
     hit = []
     for flow, carried in flows.items():
         crossed = {link for path in carried.paths for link in path}
-        gains = through is not None and through.attractive(carried, settings.detour)
+        gains = through is not None and through.attractive(carried, appeared, settings)
         if crossed & worse or not carried.paths or not crossed <= index.keys() or gains:
             hit.append(flow)
     return tuple(hit)
@@ -257,18 +268,24 @@ class _Through:
             head,
         )
 
-    def attractive(self, carried: Carried, detour: float) -> bool:
+    def attractive(self, carried: Carried, appeared: Sequence[bool], settings: ChangeSettings) -> bool:
+        """Whether a flow may gain by one of the links; ``appeared`` (k) are those that were not there before."""
         if carried.source not in self.number or carried.target not in self.number:
             return False
         before = self.to_tail[:, self.number[carried.source]][self.tail]
         ways = before + self.cost + self.from_head[:, self.number[carried.target]][self.head]
-        return bool(np.any(ways <= detour * self._dearest(carried.paths)) and np.isfinite(ways).any())
+        costs = self._costs(carried.paths)
+        most = np.full(len(ways), settings.detour * max(costs, default=math.inf))
+        if costs and settings.gain > 0:
+            added = 1.0 / (settings.gain * sum(1.0 / cost for cost in costs))
+            most[np.array(appeared)] = np.maximum(most, added)[np.array(appeared)]
+        return bool(np.any((ways <= most) & np.isfinite(ways)))
 
-    def _dearest(self, paths: Paths) -> float:
+    def _costs(self, paths: Paths) -> list[float]:
+        """Airtime of each path that lives."""
         index, links = self.network.link_index, self.network.links
-        costs = [
+        return [
             sum(1.0 / links[index[link]].capacity_mbps for link in path)
             for path in paths
             if _is_alive(self.network, path)
         ]
-        return max(costs, default=math.inf)
