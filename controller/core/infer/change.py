@@ -183,11 +183,11 @@ def affected_flows(
             worse.add(change.link)
             if change.link in index:
                 worse |= {network.links[m].id for m in network.interference.domain(index[change.link]).tolist()}
-    through = _Through.of(network, better) if better else None
+    through, new = _Through.of(network, better) if better else None, np.array(appeared, dtype=bool)
     hit = []
     for flow, carried in flows.items():
         crossed = {link for path in carried.paths for link in path}
-        gains = through is not None and through.attractive(carried, appeared, settings)
+        gains = through is not None and through.attractive(carried, new, settings)
         if crossed & worse or not carried.paths or not crossed <= index.keys() or gains:
             hit.append(flow)
     return tuple(hit)
@@ -268,17 +268,16 @@ class _Through:
             head,
         )
 
-    def attractive(self, carried: Carried, appeared: Sequence[bool], settings: ChangeSettings) -> bool:
-        """Whether a flow may gain by one of the links; ``appeared`` (k) are those that were not there before."""
+    def attractive(self, carried: Carried, new: NDArray[np.bool_], settings: ChangeSettings) -> bool:
+        """Whether a flow may gain by one of the links; ``new`` (k) are those that were not there before."""
         if carried.source not in self.number or carried.target not in self.number:
             return False
         before = self.to_tail[:, self.number[carried.source]][self.tail]
         ways = before + self.cost + self.from_head[:, self.number[carried.target]][self.head]
         costs = self._costs(carried.paths)
-        most = np.full(len(ways), settings.detour * max(costs, default=math.inf))
+        most: float | FloatArray = settings.detour * max(costs, default=math.inf)
         if costs and settings.gain > 0:
-            added = 1.0 / (settings.gain * sum(1.0 / cost for cost in costs))
-            most[np.array(appeared)] = np.maximum(most, added)[np.array(appeared)]
+            most = np.where(new, max(most, 1.0 / (settings.gain * sum(1.0 / cost for cost in costs))), most)
         return bool(np.any((ways <= most) & np.isfinite(ways)))
 
     def _costs(self, paths: Paths) -> list[float]:
