@@ -171,9 +171,9 @@ def print_table(titles: Sequence[str], rows: Iterable[Sequence[Any]], *, header:
     from rich.table import Table
 
     table = Table(box=None, show_header=header, pad_edge=False)
-    for title in titles:
-        # A value that is cut can't be copied into the next command.
-        table.add_column(title, overflow="fold")
+    for number, title in enumerate(titles):
+        # The first column has the names that further commands need: they are never cut, the rest is folded.
+        table.add_column(title, no_wrap=number == 0, overflow="ignore" if number == 0 else "fold")
     for row in rows:
         table.add_row(*(escape(words(value)) for value in row))
     console = Console(highlight=False, soft_wrap=True)

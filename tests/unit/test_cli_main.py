@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -18,6 +19,9 @@ import pytest
 from hyroads.controller.cli import main as cli
 from hyroads.controller.cli import plan
 from hyroads.controller.cli.network import TOPOLOGY
+
+
+from hyroads.controller.cli.remote import print_table
 from hyroads.controller.core import planner
 from hyroads.controller.core.errors import PlanningError
 
@@ -271,3 +275,20 @@ def test_topology_shows_neighbours_with_guesses_and_devices(capsys):
         ["gw/wifi", "02:aa:00:00:00:02", "attic", "-", "54", "-", "-61"],
     ]
     assert table("devices") == [["42:00:00:00:00:9a", "gw/eth1", "90", "Mb/s,", "60%", "busy"]]
+
+
+def test_names_in_a_table_are_whole_on_a_narrow_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    # Rich takes this for a terminal.
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    titles = ["box", "state", "node", "system", "interfaces", "key", "pending"]
+    row = ["b827eb-41c0a1", "pending", None, "Debian GNU/Linux 12 (bookworm)", ["eth0", "eth1"], "8a6f1c3b5d7e9f20", []]
+    print_table(titles, [row])
+    shown = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out)
+    assert "b827eb-41c0a1" in shown and "\u2026" not in shown
+    assert max(len(line) for line in shown.splitlines()) <= 60
+    monkeypatch.delenv("FORCE_COLOR")
+    print_table(titles, [row])
+    assert len(capsys.readouterr().out.splitlines()) == 2, "a pipe gets one line a row"
