@@ -306,7 +306,9 @@ class Live:
         if not self.may_improve(now_s) or self._network is None:
             return
         rests = self._should_rest(now_s)
-        changes, self._pending = merged(self._pending), ()
+        changes, self._pending = self._known_to(self._network)
+        if not (changes or rests):
+            return
         before, network, moved = self._routes, self._network, self._moved
         self._is_looking = True
         try:
@@ -322,6 +324,18 @@ class Live:
         found = (flow for flow in differing(before, routes) if before[flow] != routes[flow])
         better = sorted(found, key=lambda flow: (before[flow].ingress or "", flow))
         self._better = {flow: (before[flow], routes[flow]) for flow in better}
+
+    def _known_to(self, live: LiveNetwork) -> tuple[tuple[Change, ...], tuple[Change, ...]]:
+        """Pending changes that show in a network, and those of links whose first capacity the next state brings."""
+        index, capacities = live.network.link_index, live.capacities
+        counted = dict(zip(self._detector.links, self._detector.reference_mbps > 0, strict=True))
+        changes = merged(self._pending)
+        early = {
+            change
+            for change in changes
+            if counted.get(change.link) and change.link in index and capacities[index[change.link]] <= 0
+        }
+        return tuple(each for each in changes if each not in early), tuple(each for each in changes if each in early)
 
     def move_to_better(self, reports: ReportRegistry, now_s: float) -> Plan | None:
         """Move some of the flows for which better paths were found; in parts, not all at once.

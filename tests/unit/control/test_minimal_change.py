@@ -66,8 +66,9 @@ class Session:
 class Readings:
     """Every link has the capacity that the test says, measured each slot."""
 
-    def __init__(self) -> None:
-        self.mbps = {link.id: link.capacity_mbps for link in CONTEXT.network.links}
+    def __init__(self, context: TopologyContext = CONTEXT) -> None:
+        network = context.network
+        self.mbps = {link.id: link.capacity_mbps for link in network.links if link.id not in network.unmeasured}
         self.now_s = 0.0
 
     def take(self, now_s: float) -> Measurements:
@@ -83,18 +84,19 @@ class Readings:
 class Controller:
     """State, live loop, update ordering and deployer as the event loop joins them, with agents that answer at once."""
 
-    def __init__(self) -> None:
-        self.source, self.now_s, self.counters = Readings(), 0.0, Counter[str]()
-        loop = LiveLoop(CONTEXT.network, self.source, LoopOptions(0.05))
-        self.live = Live(CONTEXT, Numbers(), Options(), loop, measures=True)
-        self.holds = LinkHolds(CONTEXT)
-        self.state = initial(CONTEXT, [DeclaredFlow(flow, Origin.FILE) for flow in CONTEXT.network.flows])
+    def __init__(self, context: TopologyContext = CONTEXT) -> None:
+        self.context = context
+        self.source, self.now_s, self.counters = Readings(context), 0.0, Counter[str]()
+        loop = LiveLoop(context.network, self.source, LoopOptions(0.05))
+        self.live = Live(context, Numbers(), Options(), loop, measures=True)
+        self.holds = LinkHolds(context)
+        self.state = initial(context, [DeclaredFlow(flow, Origin.FILE) for flow in context.network.flows])
         self.told: list[tuple[str, dict[str, Any]]] = []
         self.deployer = AgentDeployer(lambda: self.now_s, self.counters, self.fail, lambda: None)
-        self.rules: dict[str, frozenset[str]] = dict.fromkeys(CONTEXT.addressing.dpid, frozenset())
+        self.rules: dict[str, frozenset[str]] = dict.fromkeys(context.addressing.dpid, frozenset())
         self.changed_rules: list[str] = []
         for node in self.rules:
-            self.state = agent_up(self.state, CONTEXT, node, fresh=False, now_s=-10.0)
+            self.state = agent_up(self.state, context, node, fresh=False, now_s=-10.0)
         self.plan()
         for node in self.rules:
             self.deployer.joined(Session(node, self.told), AgentConfig(self.live.in_force.agents[node].hello))  # type: ignore[arg-type]
@@ -131,7 +133,7 @@ class Controller:
     def report(self, node: str, **up: bool) -> None:
         """What an agent says of its inbound links (with _ for -)."""
         links = {link.replace("_", "-"): alive for link, alive in up.items()}
-        heard = links_heard(self.state, CONTEXT, node, links, self.now_s)
+        heard = links_heard(self.state, self.context, node, links, self.now_s)
         self.become(self.holds.reported(self.state, heard, self.now_s))
 
     def run(self, seconds: float, slot_s: float = 0.1) -> None:
@@ -193,6 +195,22 @@ def test_a_change_concerns_only_the_flows_that_it_affects(controller: Controller
     assert set(controller.configured()) <= {"a", "b"}
     assert {node for node, document in controller.told if document["type"] == "rates"} <= {"a", "g"}
     assert controller.changed_rules == []
+
+
+def test_link_that_is_measured_while_others_are_planned_is_added_to_its_flow() -> None:
+    """The capacity is known to the loop first; a plan for another reason comes before the state has it."""
+    links = [
+        {key: value for key, value in link.items() if link["id"] != "ab-plc" or key != "capacity_mbps"}
+        for link in DOCUMENT["links"]
+    ]
+    controller = Controller(TopologyContext.of(parse({**DOCUMENT, "links": links}, "x", measured=True)))
+    assert controller.paths("f1") == [("ab-wifi",)]
+    controller.source.mbps |= {"ab-plc": 10.0, "ab-plc~": 10.0}
+    controller.now_s += 0.1
+    controller.live.turn(NO_REPORTS, controller.now_s)
+    controller.report("h", gh=False)
+    controller.run(5.0)
+    assert controller.paths("f1") == [("ab-wifi",), ("ab-plc",)]
 
 
 def test_a_configuration_says_the_same_as_before_of_flows_that_are_not_affected(controller: Controller) -> None:
