@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -41,6 +42,40 @@ class Place:
     segments: Sequence[Segment]
 
 
+@dataclass(frozen=True)
+class Typed:
+    """A command line that runs in a box while its user types elsewhere."""
+
+    program: Program
+
+    def said(self, pattern: re.Pattern[str], within_s: float) -> re.Match[str]:
+        """Where ``pattern`` is in what it has printed; EmulationError if it ends, or takes longer, without that."""
+        found: list[re.Match[str]] = []
+
+        def printed() -> bool:
+            ended = not self.program.alive
+            match = pattern.search(self.text)
+            if match is None and ended:
+                raise EmulationError(self.program.failure())
+            found.extend([match] if match is not None else [])
+            return match is not None
+
+        wait_until(self.program.name, printed, within_s, interval_s=0.05)
+        return found[0]
+
+    def finish(self, within_s: float) -> str:
+        """All that it printed, once it has ended; EmulationError with its last line if it fails or takes longer."""
+        wait_until(self.program.name, lambda: not self.program.alive, within_s, interval_s=0.05)
+        if self.program.status:
+            raise EmulationError(self.program.failure())
+        return self.text
+
+    @property
+    def text(self) -> str:
+        """What it has printed."""
+        return self.program.log.read_text(encoding="utf-8", errors="replace")
+
+
 @dataclass(eq=False)
 class Box:
     """A box of a lab. ``boot`` starts it; what a user types in it is ``type``."""
@@ -49,6 +84,8 @@ class Box:
     place: Place
     typed: list[str] = field(default_factory=list)
     """All commands that were typed in it."""
+    exports: dict[str, str] = field(default_factory=dict)
+    """Variables that its user's shell has."""
     boots: int = 0
     _nspawn: Program | None = None
     _lock: threading.RLock = field(default_factory=threading.RLock)
@@ -106,24 +143,43 @@ class Box:
     def type(self, line: str, within_s: float = 60.0) -> str:
         """What its shell prints for a command line of its user; EmulationError with the last line if it fails."""
         self.typed.append(line)
-        done = self.run("bash", "-c", line, within_s=within_s)
+        done = self._run(self.shell(line), within_s)
         if done.returncode:
             said = (done.stderr.strip() or done.stdout.strip()).splitlines()
             raise EmulationError(f"{self.name}# {line}: {said[-1] if said else f'status {done.returncode}'}")
         return done.stdout
 
+    def begin(self, line: str) -> Typed:
+        """Type a command line, and leave it running."""
+        self.typed.append(line)
+        log = self._folder / f"typed-{len(self.typed)}.log"
+        program = Program(f"{self.name}# {line}", self.shell(line), log)
+        program.start()
+        return Typed(program)
+
+    def export(self, variables: Mapping[str, str]) -> None:
+        """Give variables to all commands that are typed from now on."""
+        self.typed.append(" ".join(["export", *(f"{name}={value}" for name, value in variables.items())]))
+        self.exports.update(variables)
+
     def run(self, *words: str, within_s: float = 60.0, text: str = "") -> subprocess.CompletedProcess[str]:
         """A command in it, with ``text`` on standard input; the status counts nothing here."""
-        try:
-            return subprocess.run(
-                self.command(*words), input=text, capture_output=True, text=True, timeout=within_s, check=False
-            )
-        except subprocess.TimeoutExpired as error:
-            raise EmulationError(f"{self.name}# {' '.join(words)}: not done within {within_s:g} s") from error
+        return self._run(self.command(*words), within_s, text)
+
+    def shell(self, line: str) -> list[str]:
+        """The command line of this machine for a line that is typed in the box, where the packages are."""
+        return self.command("bash", "-c", f"cd {MEDIA} && {{ {line}\n}}")
 
     def command(self, *words: str) -> list[str]:
         """The command line of this machine that starts ``words`` in the box, as root."""
-        return ["nsenter", "--target", str(self._leader()), "--all", "--wd=/", "env", "-i", *_ENVIRONMENT, *words]
+        variables = [*_ENVIRONMENT, *(f"{name}={value}" for name, value in self.exports.items())]
+        return ["nsenter", "--target", str(self._leader()), "--all", "--wdns=/", "env", "-i", *variables, *words]
+
+    def _run(self, command: Sequence[str], within_s: float, text: str = "") -> subprocess.CompletedProcess[str]:
+        try:
+            return subprocess.run(command, input=text, capture_output=True, text=True, timeout=within_s, check=False)
+        except subprocess.TimeoutExpired as error:
+            raise EmulationError(f"{self.name}# {command[-1]}: not done within {within_s:g} s") from error
 
     def write(self, path: str, text: str, mode: str = "0644", owner: str = "root") -> None:
         """A file that the user wrote with an editor, or copied from another machine."""
@@ -140,6 +196,8 @@ class Box:
 
     def _command(self, namespace: str) -> list[str]:
         return [
+            # systemd-nspawn mounts /sys before it enters the network namespace: it has to be there from its start.
+            *("nsenter", f"--net=/run/netns/{namespace}"),
             *("systemd-nspawn", "--quiet", "--boot", "--register=no", "--keep-unit", f"--machine={self.name}"),
             *(f"--directory={self._folder / 'system'}", f"--network-namespace-path=/run/netns/{namespace}"),
             # Debian's Open vSwitch locks its memory and raises its limits; a network needs its devices.

@@ -17,7 +17,7 @@ import threading
 from collections.abc import Callable
 from functools import partial
 
-IPV4, IPV6 = "10.0.0.3", "fd00::3"
+IPV4, IPV6 = "10.0.9.3", "fd00::3"
 """Addresses of the computer that answers."""
 GROUP_4, GROUP_6, BROADCAST = "239.7.7.7", "ff15::7", "10.0.255.255"
 PORT, DEVICE, TEST_TYPE = 7007, "eth0", 0x9000

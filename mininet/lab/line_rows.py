@@ -39,9 +39,12 @@ _FILL_S = 1.0
 _PAYLOAD_BYTES, _OFFERED_MBPS = 1400, 60.0
 """UDP payload that is not cut into pieces on a multipath, and more than all media carry."""
 _WATCH = """
-import json, sys, time, urllib.request
+import json, os, ssl, sys, time, urllib.request
+trust = ssl.create_default_context(cafile=os.environ["HYROADS_CA"])
+headers = {"Authorization": "Bearer " + open(os.environ["HYROADS_TOKEN_FILE"]).read().strip()}
 def get(what):
-    with urllib.request.urlopen("http://127.0.0.1:8080/api/v1/" + what, timeout=5) as answer:
+    request = urllib.request.Request(os.environ["HYROADS_URL"] + "/api/v1/" + what, headers=headers)
+    with urllib.request.urlopen(request, timeout=5, context=trust) as answer:
         return json.load(answer)
 until_s = time.monotonic() + float(sys.argv[1])
 while time.monotonic() < until_s:

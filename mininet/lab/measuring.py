@@ -5,20 +5,38 @@ from __future__ import annotations
 import json
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hyroads.mininet.programs import EmulationError, wait_until
 
+from .box_state import differences
 from .line_rows import foreign_rows, learning_rows
-from .three_boxes import ATTIC, HOSTS, LAPTOP, MEDIA_PORTS, NAME, NODES, SERVER, Setup, iperf, iperf_server, udp_mbps
+from .three_boxes import (
+    ATTIC,
+    CONTROLLER,
+    HOSTS,
+    LAPTOP,
+    LEAVE,
+    MEDIA_PORTS,
+    NAME,
+    NODES,
+    PURGE,
+    SERVER,
+    UPSTAIRS,
+    Setup,
+    iperf,
+    iperf_server,
+    udp_mbps,
+)
 from .verdict import Row, Verdict, Wanted, answered, tcp_mbps
 
 MARGIN = 0.05
 """Share of airtime that the controller leaves free by default (docs/explanation/rates.md)."""
 _SECONDS = 8.0
-_REBOOT_WITHIN_S = 60.0
+_REBOOT_WITHIN_S = 120.0
 INSTALLED = Wanted("from the first package to the multipath in force", "s", at_most=180.0)
 PING = Wanted("ping -s 1472 -M do over the multipath, share answered or told the MTU", "", at_least=1.0)
 TCP = Wanted("TCP over the multipath, share of margin x both segments", "", at_least=0.85)
@@ -28,6 +46,10 @@ SINGLE_TCP = Wanted("TCP over the single path, share of the bare segment", "", a
 PROTOCOLS = Wanted("hosts' protocols unchanged over the multipath, share", "", at_least=1.0)
 SINGLE_PROTOCOLS = Wanted("hosts' protocols unchanged over the single path, share", "", at_least=1.0)
 REBOOT = Wanted("reboot of the attic, back in force", "s", at_most=20.0)
+REBOOT_ALL = Wanted("reboot of the controller and all boxes, back in force", "s", at_most=60.0)
+ON_BOX = Wanted("commands typed on a box", "", at_most=2.0)
+AT_CONTROLLER = Wanted("commands typed at the controller for a box", "", at_most=1.0)
+PURGED = Wanted("differences that are left on a box after a purge", "", at_most=0.0)
 _PROGRAM = "/root/host_protocols.py"
 _PROTOCOLS_WITHIN_S = 180.0
 
@@ -70,8 +92,9 @@ class Measuring:
 
     def run(self) -> Verdict:
         """All rows; a row that can't be measured is missed and says why, and the next one is measured."""
-        typed = {name: len(box.typed) for name, box in self.setup.box.items()}
         self._row(INSTALLED, self._installed, repeat=1)
+        self._row(ON_BOX, lambda: max(len(self._typed(node)) for node in NODES), repeat=1)
+        self._row(AT_CONTROLLER, lambda: self._adopting() / len(NODES), repeat=1)
         self._sized(ORDINARY)
         for wanted, measure in foreign_rows(self.setup):
             self._row(wanted, measure, repeat=1)
@@ -82,8 +105,10 @@ class Measuring:
             self._sized(sizes)
         if self.long:
             self._attempt(lambda: self.setup.resize({}))
-        self._row(REBOOT, self._reboot)
-        return Verdict(NAME, tuple(self.rows), typed)
+        self._row(REBOOT, lambda: self._reboot(ATTIC))
+        self._row(REBOOT_ALL, lambda: self._reboot(CONTROLLER, *NODES))
+        self._row(PURGED, self._purge, repeat=1)
+        return Verdict(NAME, tuple(self.rows), self.setup.typed)
 
     def _sized(self, sizes: Sizes) -> None:
         """Rows of the multipath, then of the single path; the flow is declared before and afterwards."""
@@ -127,6 +152,14 @@ class Measuring:
             raise EmulationError(self.setup.failure)
         return self.setup.installed_s
 
+    def _typed(self, node: str) -> Sequence[str]:
+        self._installed()
+        return self.setup.typed[node]
+
+    def _adopting(self) -> int:
+        self._installed()
+        return len(self.setup.adopting)
+
     def _ping(self) -> float:
         target = HOSTS[LAPTOP][1]
         words = ("-c", "5", "-i", "0.3", "-W", "1", "-s", "1472", "-M", "do")
@@ -162,17 +195,30 @@ class Measuring:
         wait_until("protocols", lambda: ":7007" in self._laptop.run("ss", "-ltnH").stdout, 10.0, interval_s=0.1)
         self._answers = True
 
-    def _reboot(self) -> float:
-        attic, target = self.setup.box[ATTIC], HOSTS[LAPTOP][1]
-        boots, began_s = attic.boots, time.monotonic()
-        attic.type("systemctl reboot")
+    def _reboot(self, *names: str) -> float:
+        """Seconds from the command, typed in boxes one after the other, to a flow in force and a ping that arrives."""
+        boxes, target = [self.setup.box[name] for name in names], HOSTS[LAPTOP][1]
+        boots, began_s = {box.name: box.boots for box in boxes}, time.monotonic()
+        for box in boxes:
+            box.type("systemctl reboot")
 
         def back() -> bool:
-            return (
-                attic.boots > boots
-                and self.setup.in_force()
-                and answered(self._server.run("ping", "-c", "1", "-W", "1", target).stdout) == 1.0
-            )
+            with suppress(EmulationError):  # nothing can be typed in a box that is off
+                return (
+                    all(box.boots > boots[box.name] for box in boxes)
+                    and self.setup.in_force()
+                    and answered(self._server.run("ping", "-c", "1", "-W", "1", target).stdout) == 1.0
+                )
+            return False
 
-        wait_until("the attic", back, _REBOOT_WITHIN_S, interval_s=0.2)
+        wait_until("the network", back, _REBOOT_WITHIN_S, interval_s=0.2)
         return time.monotonic() - began_s
+
+    def _purge(self) -> float:
+        """One box leaves by itself, of another one the packages are removed."""
+        for node, lines in ((ATTIC, (LEAVE, PURGE)), (UPSTAIRS, (PURGE,))):
+            for line in lines:
+                self.setup.box[node].type(line)
+            found = differences(self.setup.before[node], self.setup.state_of(node))
+            self._failures += [f"{node}: {difference}" for difference in found]
+        return len(self._failures)

@@ -15,7 +15,7 @@ from hyroads.mininet.programs import EmulationError
 
 from .root import last_words
 
-NAMES = ("hyroads", "hyroads-edge", "hyroads-ap")
+NAMES = ("hyroads", "hyroads-edge", "hyroads-ap", "hyroads-box")
 CHECKOUT = Path(__file__).resolve().parents[2]
 _BUILDER = CHECKOUT / "scripts" / "packages.py"
 # What the packages are made of: folders with their kinds of files, and single files.

@@ -92,9 +92,7 @@ class LabPrompt(cmd.Cmd):
     def _in_box(self, box: Box, line: str) -> None:
         box.typed.append(line)
         interactive = self.use_rawinput
-        done = subprocess.run(
-            box.command("bash", "-c", line), stdin=None if interactive else subprocess.DEVNULL, check=False
-        )
+        done = subprocess.run(box.shell(line), stdin=None if interactive else subprocess.DEVNULL, check=False)
         if done.returncode:
             print(f"{box.name}# {shlex.split(line)[0]}: status {done.returncode}", file=sys.stderr, flush=True)
 

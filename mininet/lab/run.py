@@ -65,23 +65,24 @@ class Lab:
     def watched(self) -> Iterator[None]:
         """Inside this a box that reboots is switched on again."""
         stop = threading.Event()
-        watcher = threading.Thread(target=self._revive, args=(stop,), daemon=True)
-        watcher.start()
+        watchers = [threading.Thread(target=self._revive, args=(box, stop), daemon=True) for box in self.boxes.values()]
+        for watcher in watchers:
+            watcher.start()
         try:
             yield
         finally:
             stop.set()
-            watcher.join()
+            for watcher in watchers:
+                watcher.join()
 
-    def _revive(self, stop: threading.Event) -> None:
+    def _revive(self, box: Box, stop: threading.Event) -> None:
         while not stop.wait(_WATCH_INTERVAL_S):
-            for box in self.boxes.values():
-                try:
-                    if box.revive():
-                        self.say(f"box {box.name} has rebooted")
-                except EmulationError as error:
-                    self.say(str(error))
-                    return
+            try:
+                if box.revive():
+                    self.say(f"box {box.name} has rebooted")
+            except EmulationError as error:
+                self.say(str(error))
+                return
 
 
 def run_lab(name: str, plan: LabPlan, options: LabOptions, body: Callable[[Lab], int], say: Say) -> int:

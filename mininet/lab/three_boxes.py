@@ -1,14 +1,14 @@
-"""The lab ``three-boxes``: a controller, a gateway, two access points and two computers, set up as the how-to says.
+"""The lab ``three-boxes``: a controller, a gateway, two access points and two computers, set up as the tutorial says.
 
-Everything that is typed here is on the pages install-debian and identities of docs/how-to and access-point-by-hand of
-docs/reference, with these additions, which those pages leave to the user: addresses of the machines, capacities
-(measured with iperf3 before HyRoads comes), the name of the access port, and the datapath in user space where the
-kernel has no Open vSwitch.
+What is typed here is on the page docs/tutorials/three-boxes.md and on those to which it refers for the controller:
+install-debian and access-point-debian of docs/how-to. One thing differs: the network file lists the links, with the
+capacity of the radio channel, because the lab has no radio that could report it.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import time
 from collections.abc import Mapping
@@ -21,7 +21,8 @@ import yaml
 from hyroads.controller.core.frame_sizes import NEEDED_MTU
 from hyroads.mininet.programs import EmulationError, wait_until
 
-from .box import MEDIA, Box
+from . import box_state
+from .box import Box
 from .medium import RadioChannel, Station
 from .power_line import PowerLine
 from .run import Lab, LabPlan
@@ -46,26 +47,42 @@ _SEGMENTS = (
 PLC, _PHY_MBPS = "plc", 17
 """The power line, and the PHY rate between its adapters: about 10 Mb/s for frames."""
 _LAN = {CONTROLLER: "192.0.2.1", GATEWAY: "192.0.2.11", UPSTAIRS: "192.0.2.12", ATTIC: "192.0.2.13"}
-HOSTS = {SERVER: (GATEWAY, "10.0.0.1"), LAPTOP: (ATTIC, "10.0.0.3")}
+HOSTS = {SERVER: (GATEWAY, "10.0.9.1"), LAPTOP: (ATTIC, "10.0.9.3")}
 """Computer -> the node at whose access port it is, and its address."""
-_IDENTITIES = "/root/identities"
+URL = f"https://{_LAN[CONTROLLER]}:8080"
+AUTHORITY = "/etc/hyroads/authority"
+INSTALL_CONTROLLER = "apt install -y ./hyroads_*.deb"
+OPS_TOKEN, SETTINGS = "/root/ops.token", "/etc/hyroads/hyroads.yaml"
+PREPARE_CONTROLLER = (
+    f"install -d -m 0700 -o hyroads {AUTHORITY}",
+    f"hyroads identity authority --folder {AUTHORITY}",
+    f"hyroads identity server {_LAN[CONTROLLER]} --folder {AUTHORITY}",
+    f"chown hyroads: {AUTHORITY}/*",
+    f"openssl rand -hex 24 | install -m 0600 /dev/stdin {OPS_TOKEN}",
+    f"cat {OPS_TOKEN}",
+    f"chown hyroads: {SETTINGS} && chmod 0600 {SETTINGS}",
+)
+START_CONTROLLER = (
+    "hyroads controller --check",
+    "systemctl enable hyroads-controller",
+    "systemctl restart hyroads-controller",
+)
+REACH_CONTROLLER = {"HYROADS_URL": URL, "HYROADS_CA": f"{AUTHORITY}/ca.pem", "HYROADS_TOKEN_FILE": OPS_TOKEN}
+"""What is exported in the shell of the controller's user."""
+SHOW_PIN = "hyroads box pin"
+INSTALL_BOX = "apt install -y ./hyroads-box_*.deb ./hyroads-edge_*.deb ./hyroads-ap_*.deb openvswitch-switch iw"
+JOIN = f"hyroads box join {URL} --pin"
+ADOPT = "hyroads box adopt {box} --as {node}"
+_PENDING = re.compile(r"^pending: box (\S+), key ", re.MULTILINE)
+LEAVE = "hyroads box leave"
+PURGE = "apt purge -y hyroads-box hyroads-edge hyroads-ap"
+_STATE_PROGRAM = "/run/box_state.py"
 _INSTALL_WITHIN_S = 300.0
 _JOIN_WITHIN_S = 90.0
 _FILL_S = 1.0
 _DATAGRAM_BYTES, _PAYLOAD_BYTES = 1472, 1500
 """UDP payload of a full frame, and what of it counts as capacity: payload of Ethernet."""
 _NETWORK = "[Match]\nName={port}\n[Network]\n{address}LinkLocalAddressing=no\n"
-_HOST_PORT = """[Unit]
-Description=Name of the access port
-DefaultDependencies=no
-Before=network-pre.target openvswitch-switch.service ovs-vswitchd.service
-Wants=network-pre.target
-[Service]
-Type=oneshot
-ExecStart=/usr/sbin/ip link set eth2 name {node}-host
-[Install]
-WantedBy=sysinit.target
-"""
 
 
 def plan() -> LabPlan:
@@ -151,9 +168,10 @@ class Bare:
 
 
 def network_document(capacities_mbps: Mapping[str, float], macs: Mapping[str, str]) -> dict[str, Any]:
-    """The network file: technology -> capacity, node -> address of the computer at its access port.
+    """The network file of the tutorial with a list of links: technology -> capacity, node -> address of the computer
+    at its access port.
 
-    A technology without a capacity is measured by the access points.
+    A technology without a capacity is measured by the boxes.
     """
     roles = {node: "gateway" if node == GATEWAY else "ap" for node in NODES}
     nodes = {
@@ -166,44 +184,25 @@ def network_document(capacities_mbps: Mapping[str, float], macs: Mapping[str, st
          **({"capacity_mbps": capacities_mbps[technology]} if technology in capacities_mbps else {})}
         for technology in MEDIA_PORTS for source, target in pairs
     ]  # fmt: skip
-    return {"name": "home", "nodes": nodes, "links": links, "interference": {"rule": "technology"}}
+    flows = [{"id": FLOW, "from": GATEWAY, "to": ATTIC}]
+    return {"name": "home", "nodes": nodes, "links": links, "interference": {"rule": "technology"}, "flows": flows}
 
 
-def controller_settings() -> dict[str, Any]:
-    """The controller's settings, as on the page identities; REST stays on loopback."""
+def controller_settings(token: str) -> dict[str, Any]:
+    """What the page access-point-debian adds to the settings that the package brings; ``token`` is the operator's."""
     address = _LAN[CONTROLLER]
-    tls = {"key": f"{address}.key", "certificate": f"{address}.pem", "ca": "ca.pem"}
+    own = {"key": f"authority/{address}.key", "certificate": f"authority/{address}.pem"}
     return {
-        "network": "network.yaml",
-        "capacities": "measured",
-        "state_file": "/var/lib/hyroads/state.json",
-        "identities": "identities.json",
-        "tls": tls,
-        "agents_tls": tls,
-        "listen": {name: {"host": address, "port": port} for name, port in (("openflow", 6653), ("agents", 6654))},
+        "boxes": {"authority": "authority"},
+        "tls": {**own, "ca": "authority/ca.pem"},
+        "agents_tls": {**own, "ca": "authority/ca.pem"},
+        "rest_tls": own,
+        "api_tokens": {"ops": {"token": token}},
+        "listen": {
+            name: {"host": address, "port": port}
+            for name, port in (("openflow", 6653), ("agents", 6654), ("rest", 8080))
+        },
     }
-
-
-def radios_document(node: str) -> dict[str, Any]:
-    """The file ap.json of the page access-point-by-hand, for the two media of a node."""
-    backends = {"wifi": "linux-wifi", "plc": "plc"}
-    interfaces = [
-        {"name": port, "technology": technology, "medium": f"{technology}-1", "backend": backends[technology]}
-        for technology, port in MEDIA_PORTS.items()
-    ]
-    return {"node": node, "interfaces": interfaces}
-
-
-def bridge_command(node: str, number: int, *, user_space: bool) -> str:
-    """The ovs-vsctl line of the page access-point-by-hand for a node; ``number`` is that of the network file."""
-    ports = [*MEDIA_PORTS.values(), *(f"{node}-{kind}" for kind in ("host", "acc", "net"))]
-    datapath = "datapath_type=netdev " if user_space else ""
-    return (
-        f"ovs-vsctl add-br br0 -- set bridge br0 {datapath}protocols=OpenFlow13 fail_mode=secure "
-        f"other-config:datapath-id={number:016x} other-config:disable-in-band=true "
-        f"-- set-controller br0 ssl:{_LAN[CONTROLLER]}:6653 -- set controller br0 max_backoff=1000 "
-        + " ".join(f"-- add-port br0 {port}" for port in ports)
-    )
 
 
 class Setup:
@@ -216,20 +215,30 @@ class Setup:
         """Technology -> what its segment carried before HyRoads came."""
         self.installed_s: float | None = None
         """Seconds from the first package to the multipath in force; None until then."""
+        self.typed: dict[str, tuple[str, ...]] = {}
+        """What was typed in each box until then."""
+        self.before: dict[str, dict[str, str]] = {}
+        """What there was on each of the three boxes before HyRoads came."""
+        self.adopting: tuple[str, ...] = ()
+        """What of that was typed at the controller while boxes were set up."""
         self._failure = ""
 
     def run(self) -> None:
         """From unpacked boxes to a multipath in force; EmulationError at the first command that fails."""
         self._measure_segments()
+        self.before = {node: self.state_of(node) for node in NODES}
+        before = {name: len(box.typed) for name, box in self.box.items()}
         began_s = time.monotonic()
-        self._controller()
-        for number, node in enumerate(NODES, 1):
-            self._node(self.box[node], number)
-        self._say("waiting for the boxes to join")
+        pin = self._controller()
+        prepared = len(self.box[CONTROLLER].typed)
+        for node in NODES:
+            self._node(self.box[node], pin)
+        self.adopting = tuple(self.box[CONTROLLER].typed[prepared:])
+        self._say("waiting for the multipath")
         wait_until("health of the controller", lambda: not self.complaint(), _JOIN_WITHIN_S, interval_s=0.5)
-        self.declare()
         wait_until(f"multipath of flow {FLOW}", self.in_force, _JOIN_WITHIN_S, interval_s=0.2)
         self.installed_s = time.monotonic() - began_s
+        self.typed = {name: tuple(box.typed[before[name] :]) for name, box in self.box.items()}
 
     def attempt(self) -> None:
         """As ``run``; an error is shown, and the rows of the verdict that need what is lacking say so."""
@@ -267,6 +276,17 @@ class Setup:
             return {(port["node"], port["port"]): port["mtu_bytes"] for port in found} == small
 
         wait_until("sizes of ports", lambda: known() and self.in_force(), _JOIN_WITHIN_S, interval_s=0.2)
+
+    def state_of(self, node: str) -> dict[str, str]:
+        """What there is on a box now."""
+        box = self.box[node]
+        box.write(_STATE_PROGRAM, Path(box_state.__file__).read_text(encoding="utf-8"))
+        done = box.run("python3", _STATE_PROGRAM)
+        box.run("rm", _STATE_PROGRAM)
+        if done.returncode:
+            raise EmulationError(f"{node}: {(done.stderr.strip() or 'no state').splitlines()[-1]}")
+        found: dict[str, str] = json.loads(done.stdout)
+        return found
 
     def complaint(self) -> str:
         """What the controller's health says is wrong; empty if nothing is."""
@@ -308,59 +328,38 @@ class Setup:
             self.bare[technology] = Bare(tcp, udp)
             self._say(f"{technology}: TCP {tcp:.2f} Mb/s, UDP {udp:.2f} Mb/s")
             for node in addresses:
-                self.box[node].type(f"ip address flush dev {port}")
-        self.box[ATTIC].run("systemctl", "stop", "iperf3-lab")
+                self.box[node].type(f"ip address flush dev {port} && ip link set {port} down")
+        for verb in ("stop", "reset-failed"):
+            self.box[ATTIC].run("systemctl", verb, "iperf3-lab")
 
-    def _controller(self) -> None:
+    def _controller(self) -> str:
+        """The controller runs and adopts boxes; the fingerprint by which boxes know it."""
         box = self.box[CONTROLLER]
         self._say("installing the controller")
-        box.type(f"apt-get install -y -q {MEDIA}/hyroads_*.deb", _INSTALL_WITHIN_S)
+        box.type(INSTALL_CONTROLLER, _INSTALL_WITHIN_S)
+        for line in PREPARE_CONTROLLER:
+            box.type(line)
+        added = controller_settings(box.read(OPS_TOKEN).strip())
+        box.write(SETTINGS, box.read(SETTINGS) + yaml.safe_dump(added, sort_keys=False), "0600", "hyroads")
         macs = {node: self._factory_address(host) for host, (node, _) in HOSTS.items()}
         # Adapters of the power line report theirs; nothing reports that of Ethernet in the place of WiFi.
         capacities = {technology: bare.capacity_mbps for technology, bare in self.bare.items() if technology != PLC}
         box.write("/etc/hyroads/network.yaml", yaml.safe_dump(network_document(capacities, macs), sort_keys=False))
-        box.write("/etc/hyroads/hyroads.yaml", yaml.safe_dump(controller_settings(), sort_keys=False))
-        address, folder = _LAN[CONTROLLER], _IDENTITIES
-        box.type(f"install -d -m 0700 {folder} && hyroads identity authority --folder {folder}")
-        box.type(f"hyroads identity server {address} --folder {folder}")
-        box.type(f"hyroads identity node --all --network /etc/hyroads/network.yaml --folder {folder}")
-        files = " ".join(
-            f"{folder}/{name}" for name in ("identities.json", "ca.pem", f"{address}.pem", f"{address}.key")
-        )
-        box.type(f"install -m 0600 -o hyroads {files} /etc/hyroads/")
-        box.type("hyroads controller --check")
-        box.type("systemctl enable --now hyroads-controller", _JOIN_WITHIN_S)
+        for line in START_CONTROLLER:
+            box.type(line, _JOIN_WITHIN_S)
+        box.export(REACH_CONTROLLER)
+        return box.type(SHOW_PIN).split()[-1]
 
     def _factory_address(self, host: str) -> str:
         """The address of a computer's port, as the computer shows it."""
-        (port,) = json.loads(self.box[host].type("ip -json link show eth0"))
+        (port,) = json.loads(self.box[host].run("ip", "-json", "link", "show", "eth0").stdout)
         return str(port["address"])
 
-    def _node(self, box: Box, number: int) -> None:
+    def _node(self, box: Box, pin: str) -> None:
+        """Two commands on the box, one at the controller."""
         self._say(f"setting {box.name} up")
-        box.type(f"apt-get install -y -q {MEDIA}/hyroads-edge_*.deb {MEDIA}/hyroads-ap_*.deb openvswitch-switch iw",
-                 _INSTALL_WITHIN_S)  # fmt: skip
-        self._copy_identity(box)
-        own = "--cert /etc/hyroads/node.pem --key /etc/hyroads/node.key --ca /etc/hyroads/ca.pem"
-        box.write(
-            "/etc/default/hyroads-ap",
-            f"CONTROLLER={_LAN[CONTROLLER]}:6654\nTOKEN_FILE=/etc/hyroads/agent.token\n"
-            f'EDGE_OPTIONS="{own}"\nAP_OPTIONS="--token-file /etc/hyroads/radio.token {own}"\n',
-        )
-        box.write("/etc/systemd/system/access-port.service", _HOST_PORT.format(node=box.name))
-        ports = " ".join([*MEDIA_PORTS.values(), f"{box.name}-host"])
-        box.write("/etc/systemd/network/ports.network", _NETWORK.format(port=ports, address=""))
-        box.type("systemctl enable --now access-port && networkctl reload")
-        box.write("/etc/hyroads/ap.json", json.dumps(radios_document(box.name)), "0600", "hyroads-ap")
-        box.type(f"systemctl enable --now hyroads-edge@{box.name} hyroads-ap-agent")
-        box.type("ovs-vsctl set-ssl /etc/hyroads/node.key /etc/hyroads/node.pem /etc/hyroads/ca.pem")
-        box.type("ovs-vsctl set Open_vSwitch . other_config:vlan-limit=0")
-        box.type(bridge_command(box.name, number, user_space=not Path("/sys/module/openvswitch").exists()))
-
-    def _copy_identity(self, box: Box) -> None:
-        """What a node is known by, from the controller; the user carries it over."""
-        controller = self.box[CONTROLLER]
-        names = controller.run("ls", f"{_IDENTITIES}/{box.name}").stdout.split()
-        sources = [f"{_IDENTITIES}/{box.name}/{name}" for name in names] + [f"{_IDENTITIES}/ca.pem"]
-        for source in sources:
-            box.write(f"/etc/hyroads/{source.rpartition('/')[2]}", controller.read(source), "0600", "hyroads-ap")
+        box.type(INSTALL_BOX, _INSTALL_WITHIN_S)
+        join = box.begin(f"{JOIN} {pin}")
+        name = join.said(_PENDING, _JOIN_WITHIN_S)[1]
+        self.box[CONTROLLER].type(ADOPT.format(box=name, node=box.name), 2 * _JOIN_WITHIN_S)
+        join.finish(_JOIN_WITHIN_S)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,11 +67,11 @@ class Row:
 
 @dataclass(frozen=True)
 class Verdict:
-    """All rows of a run of the lab ``name``, and how many commands a user typed in each box."""
+    """All rows of a run of the lab ``name``, and what a user typed in each box until all was set up."""
 
     name: str
     rows: tuple[Row, ...]
-    commands: Mapping[str, int]
+    typed: Mapping[str, Sequence[str]]
 
     @property
     def ok(self) -> bool:
@@ -86,12 +86,13 @@ class Verdict:
     def document(self) -> dict[str, Any]:
         """What ``--json`` prints (docs/reference/lab.md)."""
         rows = [row.document() for row in self.rows]
-        return {"lab": self.name, "rows": rows, "commands": dict(self.commands), "ok": self.ok}
+        typed = {box: list(lines) for box, lines in self.typed.items()}
+        return {"lab": self.name, "rows": rows, "typed": typed, "ok": self.ok}
 
     def text(self) -> str:
         """What is printed without ``--json``."""
         missed = sum(not row.met for row in self.rows)
-        typed = ", ".join(f"{count} in {box}" for box, count in self.commands.items() if count)
+        typed = ", ".join(f"{len(lines)} in {box}" for box, lines in self.typed.items() if lines)
         end = "all rows are met" if self.ok else f"{missed} of {len(self.rows)} rows are missed"
         return "\n".join([*(row.line() for row in self.rows), f"commands typed: {typed}", end])
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from hyroads.mininet.programs import EmulationError, run
@@ -79,6 +80,9 @@ def connect(box: BoxPlan, namespace: str, segments: Sequence[Segment]) -> None:
     segment_of = {segment.name: segment for segment in segments}
     for port in box.ports:
         far = far_end(box.name, port.name)
+        with suppress(EmulationError):
+            # The kernel takes its time to remove the cables of a namespace that is gone.
+            run("ip", "link", "del", far)
         run("ip", "link", "add", far, "type", "veth", "peer", "name", port.name, "netns", namespace)
         run("ip", "-n", namespace, "link", "set", port.name, "address", port.mac)
         # What a real port sends has its checksum, and is no longer than a frame.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import faulthandler
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -11,8 +12,10 @@ from pathlib import Path
 
 import pytest
 from network_names import network_name
+from page_session import DOCS, blocks, steps
 
 from hyroads.mininet import cgroups
+from hyroads.mininet.lab.three_boxes import LEAVE, PURGE
 from hyroads.mininet.lab.verdict import EXIT_MISSED
 from hyroads.mininet.programs import LAB_TOOLS
 
@@ -28,6 +31,8 @@ WHOLE_WITHIN_S = 900.0
 """A bound against hanging. Root, packages and lab are meant to take 300 s on a machine that does nothing else."""
 LONG_WITHIN_S = 3600.0
 NO_MIRROR = ("no mirror of Debian", "could not make the root")
+AFTERWARDS = ("topology", "flows")
+"""What the tutorial looks at once the boxes are adopted."""
 INSTALLED = "from the first package to the multipath in force"
 
 
@@ -82,16 +87,39 @@ def verdict(hyroads, document_of):
 @pytest.mark.nightly
 def test_boxes_carry_what_they_should_with_ports_of_all_sizes(hyroads, document_of) -> None:
     found = measured(hyroads, document_of, "--long", "--learning", "--repeat", "5", within_s=LONG_WITHIN_S)
-    assert len(found["rows"]) == 25 and found["ok"], found["rows"]
+    assert len(found["rows"]) == 29 and found["ok"], found["rows"]
 
 
 def test_boxes_from_packages_carry_a_multipath_and_come_back_after_a_reboot(verdict) -> None:
     rows = {row["what"]: row for row in verdict["rows"]}
-    assert len(rows) == 12 and rows[INSTALLED]["met"], rows
+    assert len(rows) == 16 and rows[INSTALLED]["met"], rows
     # The lab says of each figure whether it is enough; that of a reboot is there only if the attic came back.
     assert all(row["measured"] is not None for row in rows.values()), rows
     assert verdict["ok"] == all(row["met"] for row in rows.values())
     assert traces(network_name("boxes")) == [] and boxes_of(network_name("boxes")) == []
+
+
+def lines_of(title: str) -> list[str]:
+    """What the tutorial has typed in a terminal of this title."""
+    page = DOCS / "tutorials" / "three-boxes.md"
+    return [step.words for block in blocks(page) if block.title == title for step in steps(block)]
+
+
+def test_the_lab_types_the_tutorial_word_for_word(verdict) -> None:
+    """Names of boxes and the fingerprint differ each time; all else is as on the page, and nothing else is typed."""
+
+    def general(line: str) -> str:
+        line = re.sub(r"(?<=--pin )[0-9a-f]{64}$", "SHA256", line)
+        return re.sub(r"(?<=box adopt )[0-9a-f]{6}-[0-9a-f]{6}\b", "BOX", line)
+
+    assert [general(line) for line in verdict["typed"]["controller"]] == [
+        general(line) for line in lines_of("the controller") if line.split()[1] not in AFTERWARDS
+    ]
+    for box in ("gateway", "upstairs", "attic"):
+        typed = [line for line in lines_of("each box") if line != "hyroads box doctor"]
+        assert len(typed) == 2 and [general(line) for line in verdict["typed"][box]] == typed
+    left = [PURGE, LEAVE]
+    assert sorted(lines_of("a box that leaves")) == sorted(left)
 
 
 @pytest.mark.parametrize(

@@ -19,8 +19,6 @@ import pytest
 from hyroads.controller.cli import main as cli
 from hyroads.controller.cli import plan
 from hyroads.controller.cli.network import TOPOLOGY
-
-
 from hyroads.controller.cli.remote import print_table
 from hyroads.controller.core import planner
 from hyroads.controller.core.errors import PlanningError

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 from pathlib import Path
 
 import pytest
+import yaml
+from page_session import DOCS, blocks
 
 from hyroads.controller.core.addressing import Addressing
 from hyroads.controller.core.netfile import parse
 from hyroads.mininet import cgroups, run_directory
-from hyroads.mininet.lab import line_rows, packages, three_boxes, wires
+from hyroads.mininet.lab import box_state, line_rows, packages, three_boxes, wires
+from hyroads.mininet.lab.box import Typed
 from hyroads.mininet.lab.root import RootRecipe, last_words, ready_root, sources_of
 from hyroads.mininet.lab.verdict import EXIT_MISSED, Row, Verdict, Wanted, answered, datagrams, tcp_mbps
-from hyroads.mininet.programs import EmulationError
+from hyroads.mininet.programs import EmulationError, Program
 
+TUTORIAL = DOCS / "tutorials" / "three-boxes.md"
 MIRROR, OTHER = "http://mirror.example/debian/", "http://tools.example/apt/"
 TARGETS = f"""{MIRROR} bookworm main
 {MIRROR} bookworm contrib
@@ -83,8 +88,9 @@ def test_key_of_packages_depends_on_names_and_contents() -> None:
 
 
 def test_newest_packages_of_the_architecture_are_taken(tmp_path: Path) -> None:
-    for name in ("hyroads_1_amd64.deb", "hyroads-edge_1_amd64.deb", "hyroads-edge_1_arm64.deb", "hyroads-ap_1_all.deb"):
-        (tmp_path / name).touch()
+    ours = ("hyroads_1_amd64", "hyroads-edge_1_amd64", "hyroads-edge_1_arm64", "hyroads-ap_1_all", "hyroads-box_1_all")
+    for name in ours:
+        (tmp_path / f"{name}.deb").touch()
     found = {name: file.name for name, file in packages.files_of(tmp_path, "amd64").items()}
     assert found["hyroads-edge"] == "hyroads-edge_1_amd64.deb" and found["hyroads-ap"] == "hyroads-ap_1_all.deb"
     with pytest.raises(EmulationError, match="no hyroads_"):
@@ -172,6 +178,63 @@ def test_network_file_of_the_lab_is_one_that_the_controller_reads() -> None:
     assert {"eth1", "wlan0", "attic-host", "attic-acc", "attic-net"} <= set(addressing.port_names("attic"))
 
 
+def test_files_of_the_lab_are_those_of_the_tutorial_but_for_the_links() -> None:
+    shown = {block.title: yaml.safe_load(block.text) for block in blocks(TUTORIAL) if block.title.endswith(".yaml")}
+    network = shown["network.yaml"]
+    macs = {node: entry["mac"] for node, entry in network["nodes"].items() if "mac" in entry}
+    made = three_boxes.network_document({"wifi": 19.5}, macs)
+    assert (network.pop("links"), len(made.pop("links"))) == ("discover", 6)
+    technologies = {node: entry.pop("technologies") for node, entry in network["nodes"].items()}
+    assert technologies == {node: ["plc", "wifi"] for node in three_boxes.NODES} and made == network
+    token = shown["hyroads.yaml"]["api_tokens"]["ops"]["token"]
+    assert three_boxes.controller_settings(token) == shown["hyroads.yaml"]
+
+
+def test_differences_of_a_box_name_what_came_went_and_changed() -> None:
+    before = {"/etc/a": "-rw 1", "/etc/b": "-rw 2", "interface eth1": "up"}
+    assert box_state.differences(before, before) == []
+    after = {"/etc/a": "-rw 1", "/etc/c": "-rw 3", "interface eth1": "down"}
+    assert box_state.differences(before, after) == [
+        "/etc/b is gone", "/etc/c is left", "interface eth1: up became down",
+    ]  # fmt: skip
+
+
+def test_state_of_a_box_has_its_files_by_content_and_skips_what_debian_keeps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "log").mkdir()
+    (tmp_path / "log" / "syslog").touch()
+    (tmp_path / "settings").write_text("one")
+    (tmp_path / "link").symlink_to("settings")
+    monkeypatch.setattr(box_state, "TOPS", (str(tmp_path),))
+    monkeypatch.setattr(box_state, "COMPARED_BY_CONTENT", (str(tmp_path),))
+    monkeypatch.setattr(box_state, "LEFT_OUT", {str(tmp_path / "log")})
+    first = dict(box_state.files())
+    assert set(first) == {str(tmp_path / "settings"), str(tmp_path / "link")}
+    (tmp_path / "settings").write_text("two")
+    assert [key for key, value in box_state.files() if first[key] != value] == [str(tmp_path / "settings")]
+
+
+def running(tmp_path: Path, script: str) -> Typed:
+    program = Program("attic# join", ["sh", "-c", script], tmp_path / "typed.log")
+    program.start()
+    return Typed(program)
+
+
+def test_command_that_runs_beside_others_is_followed_by_what_it_prints(tmp_path: Path) -> None:
+    typed = running(tmp_path, "echo pending: box b8-41, key 8a; read -r _; echo done")
+    assert typed.said(re.compile(r"box (\S+), key"), 10.0)[1] == "b8-41"
+    assert typed.finish(10.0).splitlines() == ["pending: box b8-41, key 8a", "done"]
+
+
+def test_command_that_fails_beside_others_is_named_with_its_last_line(tmp_path: Path) -> None:
+    typed = running(tmp_path, "echo wrong pin; exit 2")
+    with pytest.raises(EmulationError, match="attic# join ended with status 2: wrong pin"):
+        typed.said(re.compile("pending"), 10.0)
+    with pytest.raises(EmulationError, match="wrong pin"):
+        typed.finish(10.0)
+
+
 def test_adapters_of_the_power_line_share_one_medium_and_hear_each_other() -> None:
     plan = three_boxes.plan()
     (line,) = plan.power_lines
@@ -218,13 +281,6 @@ def test_verdict_reads_what_the_controller_says_of_the_power_line() -> None:
     assert line_rows.seen_in(1.0, measurements, flow) == line_rows.Seen(1.0, 0.5, 8.0, 7.5, True, "sniffer")
     empty = line_rows.seen_in(1.0, {"interfaces": [], "flows": []}, {"multipath": [], "bandit": None})
     assert empty == line_rows.Seen(1.0, 0.0, 0.0, None, False, None)
-
-
-def test_bridge_has_all_ports_of_the_page_and_user_space_only_where_needed() -> None:
-    line = three_boxes.bridge_command("attic", 3, user_space=False)
-    assert "datapath_type" not in line and "datapath-id=0000000000000003" in line
-    assert all(f"add-port br0 {port}" in line for port in ("eth1", "wlan0", "attic-host", "attic-acc", "attic-net"))
-    assert "datapath_type=netdev" in three_boxes.bridge_command("attic", 3, user_space=True)
 
 
 def test_capacity_is_payload_of_ethernet() -> None:
@@ -290,15 +346,19 @@ def test_row_of_several_tries_shows_all_of_them() -> None:
 
 def test_verdict_with_a_missed_row_says_so_in_status_and_document() -> None:
     good, bad = Row(Wanted("boot", "s", at_most=20.0), 3.0), Row(Wanted("share", "", at_least=0.85), None, "no answer")
-    verdict = Verdict("three-boxes", (good, bad), {"attic": 4, "laptop": 0})
+    verdict = Verdict("three-boxes", (good, bad), {"attic": ("apt install", "join"), "laptop": ()})
     assert verdict.status == EXIT_MISSED == 3
     document = json.loads(json.dumps(verdict.document()))
-    assert document["ok"] is False and document["commands"]["attic"] == 4
+    assert document["ok"] is False and document["typed"] == {"attic": ["apt install", "join"], "laptop": []}
     assert document["rows"][1] == {
         **{"what": "share", "measured": None, "unit": "", "wanted": {"at_least": 0.85}, "met": False},
         "why": "no answer",
     }
-    assert "1 of 2 rows are missed" in verdict.text() and "share" in verdict.text()
+    assert (
+        "1 of 2 rows are missed" in verdict.text()
+        and "commands typed: 2 in attic" in verdict.text()
+        and "share" in verdict.text()
+    )
     assert Verdict("three-boxes", (good,), {}).status == 0
     assert Verdict("three-boxes", (), {}).status == EXIT_MISSED, "nothing measured is nothing met"
 

@@ -34,7 +34,7 @@ UNTYPED = {
     *("chown", "podman", "logread", "/etc/init.d/hyroads-edge", "/etc/init.d/hyroads-ap"),
     *("make", "git", "cd", "cp", "ln", "mkdir", "install", "export", "kill", "curl", "openssl", "mptcpize", "rm"),
     *("python3", ".venv/bin/python", "scripts/guest.sh", "scripts/cross.sh", "hyroads", "hyroads-edge"),
-    *("pip", "dask", "iw"),
+    *("pip", "dask", "iw", "cat"),
 }
 
 
