@@ -22,6 +22,7 @@ PROCESSORS = {
     "armhf": ("qemu-arm", "ARM"),
     "mipsel": ("qemu-mipsel", "MIPS R3000"),
 }
+SCRIPT = ROOT / "scripts" / "cross.sh"
 NO_TOOLCHAIN = 3
 
 pytestmark = [pytest.mark.nightly]
@@ -31,41 +32,58 @@ def readelf(program: Path, *words: str) -> str:
     return subprocess.run(["readelf", *words, program], check=True, capture_output=True, text=True).stdout
 
 
-@pytest.fixture(scope="module", params=PROCESSORS)
-def built(request: pytest.FixtureRequest) -> tuple[str, Path]:
-    """A processor and the folder of the programs for it."""
-    script = ROOT / "scripts" / "cross.sh"
-    done = subprocess.run([script, request.param], capture_output=True, text=True, timeout=1500)
+@pytest.fixture(scope="module")
+def fetched() -> Path:
+    """The folder of the toolchain and of QEMU's emulators, which are fetched once for all checkouts."""
+    done = subprocess.run([SCRIPT, "--fetch"], capture_output=True, text=True, timeout=1500)
     if done.returncode == NO_TOOLCHAIN:
         pytest.skip(done.stderr.strip())
     assert done.returncode == 0, done.stderr
-    return request.param, Path(done.stdout.splitlines()[-1]).parent
+    return Path(done.stdout.strip())
 
 
-def emulated(arch: str) -> list[str]:
-    """The words before a program of that processor; skips if its emulator is not installed."""
-    name, _ = PROCESSORS[arch]
-    if name is None:
-        return []
-    found = shutil.which(f"{name}-static") or shutil.which(name)
-    if found is None:
-        pytest.skip(f"{name} is not installed (apt-get install qemu-user-static)")
-    return [found]
+def cross_built(*words: str) -> Path:
+    """The folder of what ``scripts/cross.sh`` has built with these words."""
+    done = subprocess.run([SCRIPT, *words], capture_output=True, text=True, timeout=3000)
+    assert done.returncode == 0, done.stderr
+    return Path(done.stdout.splitlines()[-1]).parent
 
 
-def test_programs_need_no_library(built: tuple[str, Path]) -> None:
-    arch, folder = built
+@pytest.fixture(scope="module", params=PROCESSORS)
+def built(request: pytest.FixtureRequest, fetched: Path) -> tuple[str, Path]:
+    """A processor and the folder of the agent for it."""
+    return request.param, cross_built(request.param, "hyroads-edge")
+
+
+@pytest.fixture(scope="module")
+def emulated(built: tuple[str, Path], fetched: Path) -> list[str]:
+    """The words before a program of that processor."""
+    name, _ = PROCESSORS[built[0]]
+    return [] if name is None else [str(fetched / f"usr/bin/{name}-static")]
+
+
+def test_each_program_needs_no_library_and_starts(built: tuple[str, Path], emulated: list[str]) -> None:
+    folder = cross_built(built[0])
     for name in PROGRAMS:
-        assert PROCESSORS[arch][1] in readelf(folder / name, "-h")
+        assert PROCESSORS[built[0]][1] in readelf(folder / name, "-h")
         assert "INTERP" not in readelf(folder / name, "-l") and "NEEDED" not in readelf(folder / name, "-d")
-
-
-def test_each_program_starts(built: tuple[str, Path]) -> None:
-    arch, folder = built
-    for name in PROGRAMS:
-        command = [*emulated(arch), folder / name, "--version"]
+        command = [*emulated, folder / name, "--version"]
         done = subprocess.run(command, capture_output=True, text=True, timeout=60)
         assert done.returncode == 0 and done.stdout.startswith(name), done.stderr
+
+
+def said_of_tls(program: list[str], folder: Path) -> str:
+    """What an agent says whose authority has a file that is not there."""
+    command = [*program, "--node", "a", "--access", "tap:x", "--network", "tap:y", "--controller", "127.0.0.1:1"]
+    command += ["--ca", str(folder / "none.pem")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2 and done.stdout == ""
+    return done.stderr
+
+
+def test_static_program_refuses_tls_in_one_line(built: tuple[str, Path], emulated: list[str], tmp_path: Path) -> None:
+    said = said_of_tls([*emulated, str(built[1] / "hyroads-edge")], tmp_path)
+    assert said.count("\n") == 1 and "--ca: this program is static and has no TLS" in said
 
 
 class BridgedPair(EdgePair):
@@ -95,10 +113,12 @@ class BridgedPair(EdgePair):
 
 @pytest.mark.root
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
-def test_frames_pass_an_agent_of_another_processor(built: tuple[str, Path], tmp_path: Path) -> None:
+def test_frames_pass_an_agent_of_another_processor(
+    built: tuple[str, Path], emulated: list[str], tmp_path: Path
+) -> None:
     """To an agent of this machine's own processor, and back."""
     arch, folder = built
-    programs = {"a": [*emulated(arch), str(folder / "hyroads-edge")]}
+    programs = {"a": [*emulated, str(folder / "hyroads-edge")]}
     with BridgedPair(f"hr-{arch}", tmp_path, programs=programs) as pair:
         assert pair.ping_ms("10.8.0.2", count=5, interval_s=0.2), (tmp_path / "a.log").read_text()
 

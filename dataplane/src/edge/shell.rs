@@ -193,6 +193,7 @@ pub fn run(options: &Options) -> io::Result<()> {
     }
     let config = options.config.as_deref().map(read_config).transpose()?;
     let token = options.token_file.as_deref().map(read_private).transpose()?.map(|text| text.trim().to_string());
+    let security = security(options)?;
     let epoll = Rc::new(RefCell::new(Epoll::new(64)?));
     let signals = Signals::termination()?;
     epoll.borrow().add(&signals, SIGNAL_TOKEN, Interest::READ)?;
@@ -215,7 +216,6 @@ pub fn run(options: &Options) -> io::Result<()> {
         agent.apply(&config).map_err(invalid)?;
     }
     let listener = options.control.as_deref().map(ControlSocket::listen).transpose()?;
-    let security = security(options)?;
     let seed = next_random(&mut agent.random);
     let control = Control::new(&options.controllers, security, listener, seed, &epoll.borrow())?;
     if let Some(warning) = low_latency(options.realtime) {

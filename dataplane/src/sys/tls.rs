@@ -1,8 +1,8 @@
 //! TLS over a non-blocking TCP connection, by the OpenSSL of the system.
 //!
-//! The library is loaded when TLS is asked for, and by nobody else: so the program needs it neither where it is built
-//! nor where it runs without TLS, and the distribution's updates of it are enough. A program that is linked statically
-//! with musl can't load any library, and says so.
+//! The library is loaded when the options name an authority. So the program needs it neither where it is built nor
+//! where it runs without TLS, and the distribution's updates of it are enough. A static program can't load a library:
+//! it has no TLS, and an option that needs TLS ends it.
 
 use super::{context, invalid};
 use libc::{c_char, c_int, c_long, c_ulong, c_void};
@@ -19,6 +19,8 @@ use std::rc::Rc;
 
 /// The interfaces of both are the same as far as they are used here.
 const LIBRARIES: [&str; 2] = ["libssl.so.3", "libssl.so.1.1"];
+const STATIC: &str = "--ca: this program is static and has no TLS: run one that is dynamically linked, or dial the \
+    controller through a TLS client such as stunnel";
 // Of openssl/ssl.h and openssl/x509_vfy.h; they have never changed.
 const VERIFY_PEER: c_int = 1;
 const CTRL_MODE: c_int = 33;
@@ -103,6 +105,9 @@ unsafe fn symbol(library: Object, name: &str) -> io::Result<Object> {
 }
 
 fn load() -> io::Result<Functions> {
+    if cfg!(target_feature = "crt-static") {
+        return Err(io::Error::new(io::ErrorKind::Unsupported, STATIC));
+    }
     for name in LIBRARIES {
         let text = CString::new(name)?;
         // SAFETY: the name ends with a zero; what the library does when it is loaded is the system's.
@@ -112,7 +117,7 @@ fn load() -> io::Result<Functions> {
             return unsafe { Functions::of(library) };
         }
     }
-    let what = "TLS: OpenSSL can't be loaded (libssl.so.3); a program that is linked statically can load nothing";
+    let what = format!("TLS: no OpenSSL on this system: expected {}", LIBRARIES.join(" or "));
     Err(io::Error::new(io::ErrorKind::Unsupported, what))
 }
 
@@ -373,7 +378,7 @@ mod tests {
     fn files_that_are_not_there_are_named() {
         for own in [None, Some((Path::new("/nowhere/c.pem"), Path::new("/nowhere/c.key")))] {
             let error = Context::client(Path::new("/nowhere/ca.pem"), own).unwrap_err().to_string();
-            assert!(error.contains("/nowhere/ca.pem") || error.contains("OpenSSL can't be loaded"), "{error}");
+            assert!(error.contains("/nowhere/ca.pem") || error.contains("no OpenSSL"), "{error}");
         }
     }
 
