@@ -170,7 +170,6 @@ class EventLoop:
         self.stranger = self.faults.stranger
         told = (self.counters, self.fault, lambda: self.wake(now=True))
         self.keys = FrameKeys(context.addressing.interface_mac, self.wall_s)
-        self._greatest_shown = 0
         self.agents = AgentDeployer(clock, *told, self._greater_epoch_seen, keys=self.keys)
         attended = self.attended or clock
         self.registry = SwitchRegistry(context, attended, *told, greater_epoch_seen=self._greater_epoch_seen)
@@ -214,9 +213,8 @@ class EventLoop:
         self.wake()
 
     def _greater_epoch_seen(self, epoch: int, who: str) -> None:
-        if epoch > self._greatest_shown:
-            self._greatest_shown = epoch
-            LOG.warning("%s shows epoch %d, which is greater than any known here", who, epoch)
+        # A device that lies may do so at each message; it is named once it is in quarantine.
+        LOG.debug("%s shows epoch %d, which is greater than ours", who, epoch)
         for listener in self.epoch_listeners:
             listener(epoch, who)
 
