@@ -80,9 +80,10 @@ class DeviceWords:
             vote.heard_s += gap_s
 
     def lives(self, epoch: int, now_s: float, silence_s: float) -> bool:
-        """Whether most devices that were asked within the last ``silence_s`` hear the leader of an epoch."""
+        """Whether most devices that were asked within the last ``silence_s`` hear the leader of an epoch; 0: none."""
         voters = list(self._voters(now_s, silence_s))
-        return 2 * sum(vote.hears(epoch, now_s, silence_s) for _, vote in voters) > len(voters)
+        hearing = sum(vote.hears(epoch, now_s, silence_s) for _, vote in voters)
+        return epoch > 0 and 2 * hearing > len(voters)
 
     def outvoted(self, epoch: int, now_s: float, silence_s: float) -> list[Contradiction]:
         """Devices that say they hear the leader of an epoch long after most have heard it last; called once it counts

@@ -7,8 +7,7 @@ once another instance, etcd or most devices show a greater one.
 
 A leader goes on without etcd. The lease of the owner's key only says how long etcd remembers one that is gone. Another
 instance takes over without waiting for it: when its connections to the leader are reset, or after some silence, as long
-as neither a third instance nor most agents hear the leader. Time during which this process itself did not run counts as
-silence of no instance.
+as neither a third instance nor most agents hear the leader. Time in which this process did not run is no silence.
 """
 
 from __future__ import annotations
@@ -261,9 +260,7 @@ class Election:
             peer.reset_s = now_s
 
     def device_shows(self, node: str, epoch: int, now_s: float) -> bool:
-        """A device shows the greatest epoch that it knows; whether etcd is to be read now. One device makes no leader
-        follow: it may lie. Most devices do, for most tell the truth.
-        """
+        """A device shows the greatest epoch that it knows; whether etcd is to be read now. Only most devices count."""
         is_to_read = self.devices.shows(node, epoch, self.greatest, now_s)
         self.epoch_seen(self.devices.epoch_of_most)
         return is_to_read
@@ -320,9 +317,7 @@ class Election:
         return self.leads is None and now_s - self._heard.at_s > SUSPECT * self.rules.silence_s
 
     def leader(self, now_s: float) -> Identity | None:
-        """Who leads, as far as is known; None: no instance does. Addresses are those of etcd, or empty: requests are
-        redirected there.
-        """
+        """Who leads, as far as is known; None: no instance does. Addresses are those that etcd has, or empty."""
         if self.leads is not None:
             return self.me
         for peer in self._peers.values():
@@ -337,12 +332,10 @@ class Election:
     def _as_in_etcd(self, said: Identity) -> Identity:
         """An instance that was heard, with the addresses that etcd has of it."""
         seen = self.seen or Seen(0)
-        member, owner = seen.members.get(said.name), seen.owner
-        if member is not None and member.identity.boot == said.boot:
-            return member.identity
-        if owner is not None and (owner.name, owner.boot) == (said.name, said.boot):
-            return Identity(owner.name, owner.boot, owner.rest, owner.peer, said.schema)
-        return replace(said, rest="", peer="")
+        known: list[Owner | Identity] = [seen.owner] if seen.owner is not None and seen.owner.name == said.name else []
+        known += [seen.members[said.name].identity] if said.name in seen.members else []
+        found = next((one for one in known if one.boot == said.boot), Identity("", ""))
+        return replace(said, rest=found.rest, peer=found.peer)
 
     def peers(self, now_s: float) -> dict[str, tuple[Beat, float]]:
         """What other instances said last, and how long ago."""
@@ -416,8 +409,7 @@ class Election:
             return None
         own = seen.members.get(self.me.name)
         if own is None or own.identity.boot != self.me.boot:
-            # Another instance of our name is known, or we are not registered yet.
-            return None
+            return None  # Another instance of our name is known, or we are not registered yet.
         if not has_sign:
             self._contradictions += self.devices.outvoted(self._epoch_of_owner, now_s, self.rules.silence_s)
         return Campaign(self.greatest + 1, 0 if owner is None else owner.revision, seen.epoch_revision)
@@ -429,8 +421,7 @@ class Election:
         reset_s = self._reset_s(owner)
         if reset_s is not None:
             return now_s - reset_s < wait_s
-        epoch = self._epoch_of_owner
-        if epoch and self.devices.lives(epoch, now_s, rules.silence_s):
+        if self.devices.lives(self._epoch_of_owner, now_s, rules.silence_s):
             return True
         silence_s = rules.silence_s + wait_s
         if self._heard.epoch and self._heard.epoch >= self._epoch_of_owner:
