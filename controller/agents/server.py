@@ -164,9 +164,9 @@ class AgentServer:
         self._to_ask: deque[Session] = deque()
         """Who was not asked for the leader yet, in this round."""
         self.leader_asked: Callable[[str], None] = lambda node: None
-        """Called with a node whose agent or access point is asked when it heard the leader."""
+        """Called with a node whose agent or access point is queried for when it heard the leader."""
         self.leader_heard: Callable[[str, int, float], None] = lambda node, epoch, heard_s: None
-        """Called with a node, an epoch, and when it heard the leader of that epoch, as far as it was asked."""
+        """Called with a node, an epoch, and when it heard the leader of that epoch."""
         self._handlers: Mapping[str, Mapping[str, _Handler]] = {
             AGENT: self._agent_handlers(),
             RADIO: self._radio_handlers(),

@@ -34,7 +34,7 @@ def _authority(args: argparse.Namespace) -> Iterator[Report]:
 
 
 def _server(args: argparse.Namespace) -> Iterator[Report]:
-    """A controller, a member of etcd, a slicer: a program that others dial."""
+    """A controller, a member of etcd, a slicer: a server."""
     from hyroads.controller.files.authority import Authority
 
     folder = Path(args.folder)

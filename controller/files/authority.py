@@ -31,7 +31,7 @@ from .tls import certificate_id
 
 AUTHORITY, ISSUED, REVOKED = "ca", "issued.jsonl", "revoked.pem"
 DIALLING_ONLY = frozenset({CertificateRole.NODE, CertificateRole.CLIENT})
-"""Roles of which nobody is a server: their certificates are good for clients only."""
+"""Roles of which no program is a server: their certificates are good for clients only."""
 AUTHORITY_DAYS, RENEW_DAYS, MOST_DAYS = 3650, 30, 3650
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
 _Usage = x509.oid.ExtendedKeyUsageOID
@@ -144,7 +144,7 @@ class Authority:
         return len(new)
 
     def _noted(self, certificate: x509.Certificate) -> x509.Certificate:
-        """Remember what was issued to whom, so that it can be revoked when its file is lost."""
+        """Remember each certificate and its owner, so that it can be revoked when its file is lost."""
         name = str(certificate.subject.get_attributes_for_oid(x509.NameOID.COMMON_NAME)[0].value)
         path = self.folder / ISSUED
         before = path.read_text() if path.exists() else ""

@@ -99,7 +99,7 @@ def certificate_id(issuer: x509.Name, serial_number: int) -> str:
 
 @dataclass(eq=False)
 class Revoked:
-    """The ids of revoked certificates, the same for all ports. A reload replaces ``ids``, whoever reads it."""
+    """The ids of revoked certificates, the same for all ports. A reload replaces ``ids``."""
 
     ids: frozenset[str] = frozenset()
 

@@ -1,7 +1,7 @@
-"""What devices say of the leader, and which of them contradict the others or etcd. Pure: time is an argument.
+"""What devices say of the leader, and which of them contradict most devices or etcd. Pure: time is an argument.
 
 A stolen device has a valid token and may say anything. So no word of one device counts: that the leader lives is what
-most of those say that were asked a moment ago, and an epoch that is greater than etcd's is what most devices show.
+most of those say that were queried a moment ago, and an epoch that is greater than etcd's is what most devices show.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class _Vote:
 
 @dataclass
 class _Shown:
-    """``epoch`` is the greatest; etcd has not reached ``first``, shown before, in so many ``reads`` since."""
+    """``epoch`` is the greatest; etcd has not reached ``first``, shown before, in ``reads`` reads since."""
 
     epoch: int
     first: int
@@ -52,7 +52,7 @@ class DeviceWords:
 
     count: int = 0
     _open: dict[str, float] = field(default_factory=dict)
-    """When a question was asked that is not answered."""
+    """When a query was sent that is not answered."""
     _votes: dict[str, _Vote] = field(default_factory=dict)
     _shown: dict[str, _Shown] = field(default_factory=dict)
     _quarantined: dict[str, float] = field(default_factory=dict)
@@ -62,8 +62,8 @@ class DeviceWords:
 
     # -- whether the leader lives
 
-    def asked(self, node: str, now_s: float) -> None:
-        """A device is asked when it heard the leader."""
+    def queried(self, node: str, now_s: float) -> None:
+        """A device is sent a query for when it heard the leader."""
         if now_s - self._open.get(node, float("-inf")) >= 2 * ANSWER_S:
             self._open[node] = now_s
 
@@ -80,7 +80,7 @@ class DeviceWords:
             vote.heard_s += gap_s
 
     def lives(self, epoch: int, now_s: float, silence_s: float) -> bool:
-        """Whether most devices that were asked within the last ``silence_s`` hear the leader of an epoch; 0: none."""
+        """Whether most devices that were queried within the last ``silence_s`` hear the leader of an epoch; 0: none."""
         voters = list(self._voters(now_s, silence_s))
         hearing = sum(vote.hears(epoch, now_s, silence_s) for _, vote in voters)
         return epoch > 0 and 2 * hearing > len(voters)
@@ -90,19 +90,19 @@ class DeviceWords:
         as dead. They are in quarantine from now on.
         """
         voters = list(self._voters(now_s, silence_s))
-        others = [vote.heard_s for _, vote in voters if not vote.hears(epoch, now_s, silence_s) and vote.epoch == epoch]
-        if not others:
+        deaf = [vote.heard_s for _, vote in voters if not vote.hears(epoch, now_s, silence_s) and vote.epoch == epoch]
+        if not deaf:
             return []
-        last_s = max(others) + silence_s / 2
+        last_s = max(deaf) + silence_s / 2
         found = [node for node, vote in voters if vote.hears(epoch, now_s, silence_s) and vote.heard_s > last_s]
         return [
             self._accuse(node, f"it says that it hears epoch {epoch}, and most devices do not", now_s) for node in found
         ]
 
     def _voters(self, now_s: float, silence_s: float) -> Iterator[tuple[str, _Vote]]:
-        for node, asked_s in self._open.items():
-            if ANSWER_S <= now_s - asked_s < silence_s and self._counts(node, now_s):
-                yield node, _Vote(asked_s, 0, float("-inf"))
+        for node, queried_s in self._open.items():
+            if ANSWER_S <= now_s - queried_s < silence_s and self._counts(node, now_s):
+                yield node, _Vote(queried_s, 0, float("-inf"))
         for node, vote in self._votes.items():
             is_late = now_s - self._open.get(node, now_s) >= ANSWER_S
             if now_s - vote.at_s < silence_s and not is_late and self._counts(node, now_s):

@@ -24,14 +24,14 @@ class EventGate:
     _held: dict[str, deque[Event]] = field(default_factory=dict)
 
     def take(self, name: str, event: Event) -> tuple[Event, ...]:
-        """An instance sent an event: what is shown now."""
+        """An instance sent an event: the events to show now."""
         if name == self.leader and self._is_given(event):
             return (event,)
         self._held.setdefault(name, deque(maxlen=MAX_HELD)).append(event)
         return ()
 
     def names(self, leader: str, epoch: int) -> tuple[Event, ...]:
-        """Etcd names the leader of an epoch: what is shown now."""
+        """Etcd names the leader of an epoch: the events to show now."""
         if epoch < self.epoch:
             return ()
         self.leader, self.epoch = leader, epoch

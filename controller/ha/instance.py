@@ -129,7 +129,7 @@ class Instance:
         self._written = self._told_stamp = max(self._written, revision)
 
     def is_warm(self, warm: bool, devices: int = 0) -> None:
-        """Whether we have read etcd and heard all devices, of so many nodes; green threads turn."""
+        """Whether we have read etcd and heard all devices, which are of this number of nodes; green threads turn."""
         self.turned_s = _time.monotonic()
         self._election.warm, self._election.devices.count = warm, devices
 
@@ -152,9 +152,9 @@ class Instance:
             self._ask.set()
 
     def agent_asked(self, node: str) -> None:
-        """An agent is asked when it heard the leader."""
+        """A query for when it heard the leader is sent to an agent."""
         with self._lock:
-            self._election.devices.asked(node, _time.monotonic())
+            self._election.devices.queried(node, _time.monotonic())
 
     def agent_heard(self, node: str, epoch: int, heard_s: float) -> None:
         """An agent says that it heard the leader of an epoch, at a time of the monotonic clock."""

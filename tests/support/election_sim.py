@@ -211,7 +211,7 @@ class Cluster:
             if election.device_shows("d", shown, now_s):
                 node.asks_s = now_s
         if election.suspects(now_s):
-            election.devices.asked("d", now_s)
+            election.devices.queried("d", now_s)
             election.devices.says("d", self.device.epoch, self.device.heard_s, now_s)
 
     def _beat(self, name: str, beat: Beat) -> None:

@@ -167,7 +167,7 @@ def test_what_agents_heard_of_an_earlier_leader_counts_no_more() -> None:
     election = cluster.nodes[other].election
     cluster.nodes[leader].is_frozen = True
     for _ in range(100):
-        election.devices.asked("d", cluster.now_s)
+        election.devices.queried("d", cluster.now_s)
         election.devices.says("d", cluster.etcd.epoch - 1, cluster.now_s, cluster.now_s)
         cluster.run(0.02)
     assert cluster.leaders[-1] == other or election.leads is not None

@@ -47,7 +47,7 @@ def follows(by: Identity = C, **more: object) -> Beat:
 def hears(election: Election, epoch: int, heard_s: float, now_s: float | None = None) -> None:
     """The only device says when it heard the leader of an epoch."""
     now_s = heard_s if now_s is None else now_s
-    election.devices.asked("d", now_s)
+    election.devices.queried("d", now_s)
     election.devices.says("d", epoch, heard_s, now_s)
 
 

@@ -25,7 +25,7 @@ def test_events_of_the_next_leader_wait_for_etcd_and_none_is_lost() -> None:
     gate = EventGate()
     gate.names("b", 7)
     assert gate.take("b", event(7, 1)) == (event(7, 1),)
-    # It retells what it had from the one before, and goes on with its own.
+    # It repeats events of the one before, then sends its own.
     sent = [event(7, 1), event(7, 2), event(8, 0), event(8, 1)]
     assert [gate.take("c", each) for each in sent] == [()] * 4
     assert gate.names("c", 8) == tuple(sent)

@@ -63,7 +63,7 @@ class Lied(Cluster):
             for _ in range(min(AT_ONCE, count)):
                 self.turns += 1
                 number = self.turns % count
-                election.devices.asked(f"d{number}", now_s)
+                election.devices.queried(f"d{number}", now_s)
                 word = self.word(number)
                 if word is not None:
                     election.devices.says(f"d{number}", *word, now_s)
@@ -169,14 +169,14 @@ def test_epoch_that_most_devices_show_is_taken_though_etcd_has_lost_its_own() ->
 def test_device_that_says_it_hears_a_dead_leader_is_quarantined() -> None:
     words, now_s = DeviceWords(3), 10.0
     for node, heard_s in (("a", 9.0), ("b", 9.05), ("c", 10.0)):
-        words.asked(node, now_s)
+        words.queried(node, now_s)
         words.says(node, 3, heard_s, now_s)
     assert not words.lives(3, now_s, 0.25)
     (found,) = words.outvoted(3, now_s, 0.25)
     assert found.node == "c" and "most devices do not" in found.why
     for node in "abc":
-        words.asked(node, now_s + 1)
+        words.queried(node, now_s + 1)
         words.says(node, 3, now_s + 1, now_s + 1)
-    assert words.lives(3, now_s + 1, 0.25), "the others count as before"
+    assert words.lives(3, now_s + 1, 0.25), "honest ones count as before"
     assert words.shows("c", 9, 3, now_s + 1) is False
     assert words.shows("c", 9, 3, now_s + QUARANTINE_S) is True
