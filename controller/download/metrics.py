@@ -117,7 +117,9 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """``/metrics``, for this machine's own programs."""
-        if self.headers.get("Host", "").rpartition(":")[0].lower() not in _HOSTS:
+        if len(self.headers.get_all("Host", ())) > 1:
+            self.send_error(HTTPStatus.BAD_REQUEST)
+        elif self.headers.get("Host", "").rpartition(":")[0].lower() not in _HOSTS:
             self.send_error(HTTPStatus.FORBIDDEN)
         elif self.path != "/metrics":
             self.send_error(HTTPStatus.NOT_FOUND)

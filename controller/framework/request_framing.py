@@ -2,9 +2,10 @@
 
 Between us and who asks may be a proxy that admits requests. One that sees one request where we see two has let the
 second one pass unseen (request smuggling). So lines end as the standard says, a header is on one line, nothing stands
-between its name and the colon, and a body has one length in decimal digits. We never take bodies in pieces:
-``Transfer-Encoding`` is refused, whatever it says, and with it all that pieces could hide (RFC 9112, sections 2.2, 5.1,
-5.2, 6.3).
+between its name and the colon, a body has one length in decimal digits, and one host at most is named (with two, a
+proxy and we may read different ones). We never take bodies in pieces:
+``Transfer-Encoding`` is refused, whatever it says, and with it all that pieces could hide (RFC 9112, sections 2.2, 3.2,
+5.1, 5.2, 6.3).
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ def refusal(request_line: bytes, header_lines: Sequence[bytes]) -> Refusal | Non
         return HTTPStatus.BAD_REQUEST, "expected a request line like GET /api/v1/health HTTP/1.1"
     if header_lines[-1:] != [_EMPTY_LINE]:
         return HTTPStatus.BAD_REQUEST, "expected lines that end with CR and LF, and an empty one after the headers"
-    lengths = []
+    lengths: list[bytes] = []
+    hosts: list[bytes] = []
     for line in header_lines[:-1]:
         found = _HEADER.fullmatch(line)
         if found is None:
@@ -39,8 +41,14 @@ def refusal(request_line: bytes, header_lines: Sequence[bytes]) -> Refusal | Non
         name = found[1].lower().replace(b"_", b"-")
         if name == b"transfer-encoding":
             return HTTPStatus.LENGTH_REQUIRED, "expected a body with Content-Length"
+        if name == b"host":
+            hosts.append(found[2])
         if name == b"content-length":
             lengths.append(found[2] if b"_" not in found[1] else b"")
+    return _repeated(lengths, hosts)
+
+
+def _repeated(lengths: Sequence[bytes], hosts: Sequence[bytes]) -> Refusal | None:
     if len(lengths) > 1 or not all(each.isdigit() and len(each) <= MOST_LENGTH_DIGITS for each in lengths):
         return HTTPStatus.BAD_REQUEST, "expected one Content-Length in decimal digits"
-    return None
+    return (HTTPStatus.BAD_REQUEST, "expected one Host") if len(hosts) > 1 else None

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 import shutil
 import tempfile
@@ -12,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+
+from hyroads.controller.core.csv_text import csv_text
 
 from .drawing import SUFFIXES, draw, steps_of
 from .framework import AnyPlot, Bars, Cdf, Cell, Plot, Result, StudyError, Table, shown
@@ -193,8 +193,4 @@ def _digits(value: float) -> Cell:
 
 
 def _csv(heads: Sequence[str], rows: Iterable[Sequence[Cell]]) -> bytes:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(heads)
-    writer.writerows(["" if cell is None else cell for cell in row] for row in rows)
-    return text.getvalue().encode()
+    return csv_text(heads, rows).encode()

@@ -55,7 +55,7 @@ class FlowPage:
         graphs = self._graphs()
         try:
             content = (
-                flow_view.csv_text(graphs).encode()
+                flow_view.csv_of(graphs).encode()
                 if form == "csv"
                 else await self.view.worker.run(picture, f"Flow {self.flow}", graphs, form)
             )

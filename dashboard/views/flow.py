@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
+
+from hyroads.controller.core.csv_text import csv_text
 
 from ..state import HISTORY_COLUMNS, NetworkState
 
@@ -135,21 +135,11 @@ def minute(graph: Graph) -> int:
     return int(max((curve.points[-1][0] for curve in graph.curves if curve.points), default=0.0) // RECENT_TICKS)
 
 
-def csv_text(found: Sequence[Graph]) -> str:
+def csv_of(found: Sequence[Graph]) -> str:
     """All curves as columns, a row for each time; empty where nothing was measured."""
     columns: dict[str, Mapping[float, float | None]] = {
         f"{graph.id}: {curve.name} ({graph.unit})": dict(curve.points) for graph in found for curve in graph.curves
     }
     times = sorted({time_s for points in columns.values() for time_s in points})
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["unix_time_s", *map(_harmless, columns)])
-    for time_s in times:
-        values = (points.get(time_s) for points in columns.values())
-        writer.writerow([f"{time_s:.2f}", *("" if value is None else value for value in values)])
-    return text.getvalue()
-
-
-def _harmless(text: str) -> str:
-    """A spreadsheet takes what begins like this for a formula; ids come from others."""
-    return f"'{text}" if text[:1] in "=+-@\t\r" else text
+    rows = ([f"{time_s:.2f}", *(points.get(time_s) for points in columns.values())] for time_s in times)
+    return csv_text(["unix_time_s", *columns], rows)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import math
 import sys
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from hyroads.controller.core.csv_text import csv_text
 from hyroads.mininet.live_view import LiveView, View
 
 LONG_FACTOR = 4
@@ -116,6 +118,12 @@ class CheckedStage:
         folder = self.options.out or Path("out") / f"demo-{self.name}"
         folder.mkdir(parents=True, exist_ok=True)
         return folder
+
+    def write_csv(self, name: str, header: Sequence[object], rows: Iterable[Sequence[object]]) -> None:
+        """Writes a CSV file in the folder and adds it to the files."""
+        path = self.folder / name
+        path.write_text(csv_text(header, rows), encoding="utf-8")
+        self.files.append(path)
 
     def check(  # noqa: PLR0917 - as Check
         self,

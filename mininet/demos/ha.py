@@ -7,7 +7,6 @@ flow of its own, and flows are declared in between.
 
 from __future__ import annotations
 
-import csv
 import json
 import time
 from collections.abc import Callable
@@ -267,11 +266,9 @@ def write(scene: Takeovers) -> None:
         for event in scene.events
         for arrival in event.stream.arrivals
     ]
-    with (folder / "packets.csv").open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(["sent_s", "delay_ms"])
-        writer.writerows([f"{sent_s:.4f}", f"{delay_ms:.3f}"] for sent_s, delay_ms in delays)
-    stage.files += [folder / "flows.csv", folder / "packets.csv"]
+    stage.files.append(folder / "flows.csv")
+    rows = ([f"{sent_s:.4f}", f"{delay_ms:.3f}"] for sent_s, delay_ms in delays)
+    stage.write_csv("packets.csv", ["sent_s", "delay_ms"], rows)
     if not recording.can_draw():
         stage.view.note("no plot: Matplotlib is not installed (pip install 'hyroads[study]')")
         return

@@ -132,10 +132,8 @@ def write(stage: Stage, upload: MptcpUpload, cycles: Sequence[Cycle]) -> None:
         if begin_s <= at_s < end_s:
             counts[int((at_s - begin_s) / BIN_S)] += length
     times, mbps = np.arange(len(counts)) * BIN_S, counts * 8e-6 / BIN_S
-    path = stage.folder / "bins.csv"
-    lines = ["time_s,mbps", *(f"{at_s:.2f},{rate:.3f}" for at_s, rate in zip(times, mbps, strict=True))]
-    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    stage.files.append(path)
+    rows = ((f"{at_s:.2f}", f"{rate:.3f}") for at_s, rate in zip(times, mbps, strict=True))
+    stage.write_csv("bins.csv", ["time_s", "mbps"], rows)
     if recording.can_draw():
         marks = {phase.start_s - begin_s: phase.name for phase in phases}
         panel = Panel(

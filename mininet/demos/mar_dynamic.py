@@ -178,21 +178,19 @@ def write(stage: Stage, upload: MptcpUpload, steps: Sequence[Step]) -> None:
     """The bins, the steps and a plot."""
     begin_s = steps[0].at_s
     times, mbps = bins(upload, begin_s, steps[-1].at_s)
-    rows = {
-        "bins.csv": ["time_s,mbps", *(f"{at_s:.2f},{rate:.3f}" for at_s, rate in zip(times, mbps, strict=True))],
-        "steps.csv": [
-            "time_s,position_m,places,now_mbps,best_mbps",
-            *(
-                f"{step.at_s - begin_s:.2f},{step.position_m:.1f},{' '.join('/'.join(p) for p in step.places)},"
-                f"{step.now_mbps:.3f},{step.best_mbps:.3f}"
-                for step in steps
-            ),
-        ],
-    }
-    for name, lines in rows.items():
-        path = stage.folder / name
-        path.write_text("\n".join(lines) + "\n", encoding="utf-8")
-        stage.files.append(path)
+    rates = ((f"{at_s:.2f}", f"{rate:.3f}") for at_s, rate in zip(times, mbps, strict=True))
+    stage.write_csv("bins.csv", ["time_s", "mbps"], rates)
+    rows = (
+        (
+            f"{step.at_s - begin_s:.2f}",
+            f"{step.position_m:.1f}",
+            " ".join("/".join(place) for place in step.places),
+            f"{step.now_mbps:.3f}",
+            f"{step.best_mbps:.3f}",
+        )
+        for step in steps
+    )
+    stage.write_csv("steps.csv", ["time_s", "position_m", "places", "now_mbps", "best_mbps"], rows)
     if recording.can_draw():
         moments = np.array([step.at_s - begin_s for step in steps], dtype=np.float64)
         best = np.array([step.best_mbps for step in steps], dtype=np.float64)

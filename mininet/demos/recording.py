@@ -5,7 +5,6 @@ Plots need Matplotlib, which is optional (the extra ``study``).
 
 from __future__ import annotations
 
-import csv
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,6 +16,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from hyroads.controller.core.csv_text import csv_text
 from hyroads.controller.core.errors import HyroadsError
 from hyroads.mininet.control_sockets import EdgeClient
 from hyroads.mininet.emulation import Emulation
@@ -270,14 +270,14 @@ class Recording(Watch):
     def write_csv(self, path: Path, flows: Sequence[str]) -> None:
         """One row per moment and path: flow, links, allocated, sent and delivered Mb/s."""
         at = self.grid()
-        with path.open("w", newline="", encoding="utf-8") as file:
-            writer = csv.writer(file)
-            writer.writerow(["time_s", "flow", "path", "allocated_mbps", "sent_mbps", "delivered_mbps"])
-            for flow in flows:
-                for key, links in self.paths(flow).items():
-                    columns = (self.allocated_path(key, at), self.sent_path(key, at), self.delivered_path(key, at))
-                    for row in zip(at.tolist(), *(column.tolist() for column in columns), strict=True):
-                        writer.writerow([f"{row[0]:.2f}", flow, links, *(f"{value:.4f}" for value in row[1:])])
+        rows: list[list[str]] = []
+        for flow in flows:
+            for key, links in self.paths(flow).items():
+                columns = (self.allocated_path(key, at), self.sent_path(key, at), self.delivered_path(key, at))
+                for time_s, *mbps in zip(at.tolist(), *(column.tolist() for column in columns), strict=True):
+                    rows.append([f"{time_s:.2f}", flow, links, *(f"{value:.4f}" for value in mbps)])
+        header = ["time_s", "flow", "path", "allocated_mbps", "sent_mbps", "delivered_mbps"]
+        path.write_text(csv_text(header, rows), encoding="utf-8")
 
     def _keys(self, flow: str, series: Mapping[PathKey, Any]) -> list[PathKey]:
         number = self.numbers.get(flow)

@@ -7,7 +7,6 @@ program decides whether it follows, and the controller knows where it is from it
 
 from __future__ import annotations
 
-import csv
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -159,19 +158,14 @@ def judge_done(stage: Stage, manager: str, made: Sequence[Handover]) -> None:
 
 def write(stage: Stage, made: Sequence[Handover]) -> None:
     """All handovers as CSV, and a plot of how long they took and what they lost."""
-    path = stage.folder / "handovers.csv"
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(
-            ["at_s", "client", "manager", "from", "to", "phase", "moved_after_s", "sent", "lost", "doubled",
-             "out_of_order"]
-        )  # fmt: skip
-        for each in made:
-            who = (f"{each.at_s:.3f}", each.client, each.manager, each.source, each.target, each.phase)
-            pings = each.pings
-            moved = f"{each.moved_after_s:.4f}"
-            writer.writerow([*who, moved, pings.sent, pings.lost, pings.doubled, pings.out_of_order])
-    stage.files.append(path)
+    rows: list[list[object]] = []
+    for each in made:
+        who = (f"{each.at_s:.3f}", each.client, each.manager, each.source, each.target, each.phase)
+        pings = each.pings
+        moved = f"{each.moved_after_s:.4f}"
+        rows.append([*who, moved, pings.sent, pings.lost, pings.doubled, pings.out_of_order])
+    header = "at_s client manager from to phase moved_after_s sent lost doubled out_of_order"
+    stage.write_csv("handovers.csv", header.split(), rows)
     if not recording.can_draw():
         stage.view.note("no plot: Matplotlib is not installed (pip install 'hyroads[study]')")
         return

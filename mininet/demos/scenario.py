@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import csv
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from hyroads.controller.core.network import FlowSpec
@@ -149,8 +147,8 @@ class Scenario:
         """CSV of all flows, CSV of the phases, plot; ``hosts`` (label -> host) are drawn, too."""
         folder = self.stage.folder
         self.recording.write_csv(folder / "flows.csv", list(self.flows))
-        _write_phases(folder / "phases.csv", self.phases)
-        self.stage.files += [folder / "flows.csv", folder / "phases.csv"]
+        self.stage.files.append(folder / "flows.csv")
+        self.stage.write_csv("phases.csv", ["start_s", "phase", "flow", "optimum_mbps"], _phase_rows(self.phases))
         if not recording.can_draw():
             self.stage.view.note("no plot: Matplotlib is not installed (pip install 'hyroads[study]')")
             return
@@ -188,10 +186,7 @@ def offered_mbps(largest_mbps: float) -> float:
     return largest_mbps * OVERLOAD * PAYLOAD_SHARE
 
 
-def _write_phases(path: Path, phases: Sequence[Phase]) -> None:
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(["start_s", "phase", "flow", "optimum_mbps"])
-        for phase in phases:
-            for flow, target in phase.targets.items():
-                writer.writerow([f"{phase.start_s:.3f}", phase.title, flow, f"{target:.4f}"])
+def _phase_rows(phases: Sequence[Phase]) -> Iterator[Sequence[str]]:
+    for phase in phases:
+        for flow, target in phase.targets.items():
+            yield f"{phase.start_s:.3f}", phase.title, flow, f"{target:.4f}"

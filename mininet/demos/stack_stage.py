@@ -5,7 +5,6 @@ These demos have no controller: the networks are foreign ones. What they check i
 
 from __future__ import annotations
 
-import csv
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -88,13 +87,6 @@ class StackStage(JudgedStage):
             up_mbps, down_mbps = (8e-6 * (counted[k] - then[k]) / span_s for k in (1, 2))
             rows.append((link["name"], state, up_mbps, down_mbps))
         return InterfaceRates(tuple(rows))
-
-    def write_csv(self, name: str, header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-        """A file in the folder of ``--out``."""
-        path = self.folder / name
-        with path.open("w", newline="", encoding="utf-8") as file:
-            csv.writer(file).writerows([header, *rows])
-        self.files.append(path)
 
 
 def run_stack_demo(

@@ -5,7 +5,6 @@ Theory is exact optima from the capacities that the emulator has, not from what 
 
 from __future__ import annotations
 
-import csv
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -112,12 +111,9 @@ class Stage(JudgedStage):
         """The checks as a CSV file beside the others, if the demo wrote any."""
         if not self.files:
             return
-        path = self.folder / "verdict.csv"
-        with path.open("w", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, ["what", "theory", "measured", "unit", "ratio", "ok"])
-            writer.writeheader()
-            writer.writerows({**check.document(), "unit": check.unit} for check in self.checks)
-        self.files.append(path)
+        columns = ["what", "theory", "measured", "unit", "ratio", "ok"]
+        found = ({**check.document(), "unit": check.unit} for check in self.checks)
+        self.write_csv("verdict.csv", columns, ([each[column] for column in columns] for each in found))
 
     def _known(self) -> str:
         if self.emulation.options.measured:

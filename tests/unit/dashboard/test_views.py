@@ -134,7 +134,7 @@ def test_csv_has_units_and_no_formulas() -> None:
     seen = Seen()
     seen.fake.flow("f1", [["ab-plc", "bc-wifi"]], 8.0)
     seen.look()
-    lines = flow.csv_text(flow.graphs(seen.state, "f1", 0.0, 1000.0)).splitlines()
+    lines = flow.csv_of(flow.graphs(seen.state, "f1", 0.0, 1000.0)).splitlines()
     assert lines[0].startswith("unix_time_s,rate: delivered (Mb/s),rate: wanted (Mb/s),rate: theory (planned) (Mb/s)")
     assert lines[1].startswith("1000.00,8.0,,8.0")
 

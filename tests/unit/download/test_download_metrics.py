@@ -54,6 +54,13 @@ def test_it_is_for_programs_of_this_machine_and_not_for_web_pages() -> None:
         pass
 
 
+def test_two_hosts_are_refused() -> None:
+    port = serve_metrics(0, DownloadMetrics("fetch", Engine(["lo"])))
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
+        connection.sendall(b"GET /metrics HTTP/1.1\r\nHost: localhost:1\r\nHost: rebound.example:80\r\n\r\n")
+        assert b"".join(iter(lambda: connection.recv(65536), b"")).startswith(b"HTTP/1.0 400 ")
+
+
 @pytest.mark.parametrize("given", ["70000", "-1"])
 @pytest.mark.parametrize("command", [["proxy"], ["fetch", "http://127.0.0.1:1/file"]])
 def test_a_wrong_port_is_one_line(capsys: pytest.CaptureFixture[str], command: list[str], given: str) -> None:

@@ -117,6 +117,8 @@ def answers(port: int, data: bytes) -> tuple[list[int], bool]:
         b"GET /api/v1/health HTTP/1.1\r\nHost: localhost\r\n" + CHUNKED + b"\r\n0\r\nX: y\r\n" + HIDDEN,
         b"GET /api/v1/health HTTP/1.1\nHost: localhost\n\n" + HIDDEN,
         b"GET /api/v1/health\r\n" + HIDDEN,
+        b"GET /api/v1/health HTTP/1.1\r\nHost: localhost\r\nHost: elsewhere\r\n\r\n" + HIDDEN,
+        b"GET /api/v1/health HTTP/1.1\r\nHost: localhost\r\nhost:localhost\r\n\r\n" + HIDDEN,
         b"GET /api/v1/health HTTP/9.1\r\nHost: localhost\r\n\r\n" + HIDDEN,
         b"nothing\r\n\r\n" + HIDDEN,
     ],
