@@ -65,6 +65,9 @@ class HaHealthSchema(Schema):
     role = fields.String(**required("leader, follower, draining or starting"))
     epoch = fields.Integer(**required("the greatest known"))
     warm = fields.Boolean(**required("whether it could lead at once"))
+    broken_keys = fields.List(
+        fields.String(), **required("keys of etcd, without the prefix, whose values are left out; 20 at most")
+    )
 
 
 class HaSchema(Schema):

@@ -49,6 +49,7 @@ VOCABULARY: Mapping[str, tuple[str | None, tuple[Any, ...]]] = {
     "bandit": (None, (None,)),
     "begun_by": (None, ("client",)),
     "block_errors": (None, (0.02,)),
+    "broken_keys": (None, (["intents/flows/video"],)),
     "box": ("id of a box", ("b827eb-41c0a1",)),
     "boxes": ("a page of boxes", ()),
     "busy": (None, (0.4,)),

@@ -76,6 +76,8 @@ class Seen:
     stamp: int = 0
     """The revision of the last change of the intents."""
     members: Mapping[str, Member] = field(default_factory=dict)
+    broken: frozenset[str] = frozenset()
+    """Keys of these, without the network's prefix, whose values can't be used."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import json
-import logging
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -30,7 +29,6 @@ from hyroads.controller.framework.tls_client import require_role
 from .election import Campaign, HandOver, Identity, Member, Owner, Restore, Seen
 from .store import INTENTS, MAX_KEYS, Compare, Delete, Keys, Operation, Put, Transaction
 
-LOG = logging.getLogger("hyroads.ha")
 OWNER, EPOCH, STAMP, SCHEMA_KEY, MEMBERS = "owner", "epoch", "stamp", "schema", "members/"
 REPLIES, REPLIES_S, REPLIES_TOGETHER_S = "replies/", 24 * 3600, 4 * 3600
 MAX_MEMBERS = 64
@@ -113,7 +111,11 @@ class Etcd:
         members = _range(self.prefix + MEMBERS, prefix=True, limit=MAX_MEMBERS)
         answer = self._transact((), (*reads, members))
         owner, epoch, stamp, schema = (values[0] if values else None for values in answer.parts[:4])
-        found = [member for value in answer.parts[4] if (member := _member(value)) is not None]
+        members_found = [(value, _member(value)) for value in answer.parts[4]]
+        found = [member for _, member in members_found if member is not None]
+        broken = [value for value, member in members_found if member is None]
+        broken += [owner] if owner is not None and not _owner(owner).name else []
+        broken += [value for value in (epoch, schema) if value is not None and not _is_number(value)]
         return Seen(
             revision=answer.revision,
             owner=None if owner is None else _owner(owner),
@@ -122,6 +124,7 @@ class Etcd:
             schema=_number(schema),
             stamp=stamp.revision if stamp else 0,
             members={member.identity.name: member for member in found},
+            broken=frozenset(value.key[len(self.prefix) :] for value in broken),
         )
 
     def register(self, member: Member) -> bool:
@@ -340,8 +343,11 @@ def _values(response: Mapping[str, Any]) -> list[_Value]:
 
 
 def _number(value: _Value | None) -> int:
-    is_number = value is not None and value.text.isascii() and value.text.isdigit() and len(value.text) < 20
-    return int(value.text) if value is not None and is_number else 0
+    return int(value.text) if value is not None and _is_number(value) else 0
+
+
+def _is_number(value: _Value) -> bool:
+    return value.text.isascii() and value.text.isdigit() and len(value.text) < 20
 
 
 def _document(member: Member) -> _Json:
@@ -356,7 +362,6 @@ def _member(value: _Value) -> Member | None:
     match found:
         case {"name": str(name), "boot": str(boot), "rest": str(rest), "peer": str(peer), "schema": int(schema)}:
             return Member(Identity(name, boot, rest, peer, schema), value.lease, found.get("draining") is True)
-    LOG.warning("etcd: the value of %s can't be understood", value.key)
     return None
 
 
@@ -365,7 +370,6 @@ def _owner(value: _Value) -> Owner:
     match _loaded(value.text):
         case {"name": str(name), "boot": str(boot), "epoch": int(epoch), "rest": str(rest), "peer": str(peer)}:
             return Owner(name, boot, epoch, value.revision, rest, peer)
-    LOG.warning("etcd: the value of %s can't be understood", value.key)
     return Owner("", "", 0, value.revision)
 
 

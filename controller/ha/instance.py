@@ -102,6 +102,8 @@ class Instance:
         self._failing_since_s: float | None = _time.monotonic()
         self._is_failure_told = self._has_heard = False
         self._told_stamp = self._written = 0
+        self.broken: frozenset[str] = frozenset()
+        """Keys of the election in etcd whose values can't be used, without the network's prefix."""
         self.turned_s = _time.monotonic()
         """When green threads turned last; whoever has them notes it."""
 
@@ -333,6 +335,7 @@ class Instance:
                 self._addresses = {name: (address, now_s) for name, (address, _) in self._addresses.items()}
             self._failing_since_s, self._is_failure_told = None, False
             drains = self._election.drains
+        self.broken = seen.broken
         self._decide.set()
         self._dial({name: member.identity.peer for name, member in seen.members.items()}, now_s)
         known, wanted = seen.members.get(self.settings.name), Member(self._election.me, self._lease, drains)

@@ -29,12 +29,14 @@ from hyroads.controller.runtime.persistence import Saved, decode, parse_flow, pl
 from hyroads.rest.contract import ConflictError, Document, StoreAwayError
 from hyroads.rest.metrics import Counter, Gauge
 
+from .broken import BrokenKeys
 from .device_words import QUARANTINE_S, Contradiction
 from .election import Follow, Lead, Role
 from .etcd import SCHEMA_KEY, STAMP, Etcd, EtcdError, Read, StaleEpochError
 from .instance import Changed, Heard, Instance
 from .peers import Unconfirmed
 from .store import (
+    INTENTS,
     SCHEMA,
     Decoder,
     Intents,
@@ -44,6 +46,7 @@ from .store import (
     Transaction,
     difference,
     loaded,
+    quoted,
     transactions,
 )
 from .told import TOLD_KEYS, told_in, told_objects, told_with
@@ -93,7 +96,9 @@ class Mirror:
         return bool(gone or values)
 
     def saved(self, network: Network) -> tuple[Saved, list[str]]:
-        """The content, and what of it can't be used. Needs no green threads: it takes long where there is much."""
+        """The content, and the keys whose values can't be used, or not all of them. Needs no green threads: it takes
+        long where there is much.
+        """
         document, wrong = self._decoder.document(), self._decoder.wrong
         flows = {}
         known, self._flows = self._flows, {}
@@ -103,15 +108,21 @@ class Mirror:
             if last is None or last[0] is not flow:
                 last = flow, _parsed(flow, network)
             self._flows[name] = last
-            if last[1] is None:
-                wrong.append(f"flow {name[:64]}")
-            else:
+            if last[1] is None and "id" in flow:
+                wrong.append(f"{INTENTS}flows/{quoted(name)}")
+            elif last[1] is not None:
                 flows[last[1].id] = last[1]
         rest, problems = decode({**document, "flows": [], "paths": self._new_paths(document["paths"])}, NAME, network)
-        wrong += [str(problem) for problem in problems]
+        wrong += [self._key_of(problem) for problem in problems]
         self._numbers = self._numbers_of(rest.numbers, document["paths"])
         self._paths = {} if problems else document["paths"]
         return Saved(tuple(flows.values()), rest.removed, self._numbers, rest.constrained, rest.services), wrong
+
+    def _key_of(self, problem: ConfigError) -> str:
+        section, _, name = problem.place.partition(".")
+        if section in {"numbers", "paths"}:
+            return f"{INTENTS}flows/{quoted(name)}"
+        return self._decoder.place_keys[int(problem.place.removeprefix("places[").removesuffix("]"))]
 
     def _new_paths(self, paths: Mapping[str, Any]) -> dict[str, Any]:
         """Those of flows of which they were not decoded."""
@@ -151,6 +162,7 @@ class Standby:
         self.epoch: int | None = None
         self._takeovers = 0
         self._mirror, self._encoder = Mirror(), KeyEncoder()
+        self._broken = BrokenKeys(lambda line: self.event_loop.fault(NAME, line))
         self._is_known = False
         """Whether the mirror is what is in etcd."""
         self._has_orders = False
@@ -208,6 +220,7 @@ class Standby:
             devices = len(event_loop.agents.nodes | event_loop.switches.keys())
             self.instance.is_warm(self._is_warm, devices)
             self._say_unconfirmed()
+            self._broken.take("election", self.instance.broken)
             pause_s = TURN_S
             if not self._is_current and self.epoch is None:
                 try:
@@ -275,8 +288,7 @@ class Standby:
         network = self.event_loop.declared
         is_large = len(self._mirror.keys) > LARGE
         saved, wrong = (shim.in_thread if is_large else inline)(self._mirror.saved, network)
-        if wrong:
-            self.event_loop.fault(NAME, f"{len(wrong)} entries are left out: {', '.join(wrong[:5])}")
+        self._broken.take("intents", wrong)
         self._told = deque(told_in(saved.services))
         self.adopt(saved)
         self._has_orders = False
@@ -420,7 +432,12 @@ class Standby:
     def health(self) -> Document:
         """Our part in it, for health."""
         look = self.instance.look()
-        return {"role": look.role.value, "epoch": look.epoch, "warm": self._is_warm}
+        return {
+            "role": look.role.value,
+            "epoch": look.epoch,
+            "warm": self._is_warm,
+            "broken_keys": self._broken.shown(),
+        }
 
     def metrics(self) -> Iterator[Gauge]:
         """For Prometheus."""

@@ -314,6 +314,11 @@ class Decoder:
     def _take_flow(self, key: str, name: str, value: Document, parts: tuple[Any, Any, list[Any]]) -> None:
         flow, number, paths = parts
         order = value.get("order")
+        is_sound = isinstance(order, int | None) and (
+            flow is None or (isinstance(flow, dict) and flow.get("id") == name)
+        )
+        if not is_sound:
+            self._wrong.add(key)
         if isinstance(flow, dict):
             self._lists.setdefault(_FLOWS, {})[key] = order if isinstance(order, int) else 0, key, flow
         if number is not None:
@@ -343,6 +348,11 @@ class Decoder:
         if objects is not None and objects.pop(key, None) is not None and not objects:
             del self._lists[name]
 
+    @property
+    def place_keys(self) -> list[str]:
+        """The keys of the places of the document, in its order."""
+        return sorted(self._places)
+
     def document(self) -> dict[str, Any]:
         """The sections."""
         lists = {
@@ -355,7 +365,7 @@ class Decoder:
             # Of several flows with one number the first has it.
             "numbers": dict(sorted(self._numbers.items())),
             "paths": dict(self._paths),
-            "places": [place for _, place in sorted(self._places.items(), key=itemgetter(0))],
+            "places": [self._places[key] for key in self.place_keys],
             "services": {**self._services, **lists},
         }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 
+import pytest
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
@@ -69,3 +70,28 @@ def test_a_mirror_that_followed_is_as_one_that_begins(rng: random.Random) -> Non
         assert saved == expected and sorted(wrong) == sorted(also_wrong)
         again, _ = followed.saved(NETWORK)
         assert again == saved and (wrong or again.numbers.paths is saved.numbers.paths)
+
+
+@pytest.mark.parametrize(
+    ("key", "text"),
+    [
+        ("intents/flows/x", "{"),
+        ("intents/flows/x", '{"order": 0, "flow": 5, "number": null, "paths": []}'),
+        ("intents/flows/x", '{"order": 0, "flow": {"from": "a", "to": "b"}, "number": null, "paths": []}'),
+        ("intents/flows/x", '{"order": 0, "flow": {"id": "x", "from": "a", "to": "no"}, "number": 16, "paths": []}'),
+        ("intents/flows/x%2Fy", '{"order": 0, "flow": null, "number": "x", "paths": []}'),
+        ("intents/flows/x", '{"order": "a", "flow": null, "number": 16, "paths": []}'),
+        ("intents/flows/x", '{"order": 0, "flow": null, "number": 16, "paths": [[0, "ab"]]}'),
+        ("intents/places/c/", '{"client": "c"}'),
+        ("intents/removed/x", "1"),
+        ("intents/services/routes/x", "[]"),
+    ],
+    ids=["json", "flow", "no id", "node", "number", "order", "path", "place", "removed", "service"],
+)
+def test_broken_values_are_named_by_their_keys(key: str, text: str) -> None:
+    mirror = Mirror()
+    sound = {"intents/removed/y": "true", "intents/places/b/": '{"client": "b", "flow": null}'}
+    mirror.take(Read({key: text, **sound}, None, 1, 1))
+    saved, wrong = mirror.saved(NETWORK)
+    assert saved.removed == {"y"}
+    assert set(wrong) == {key, "intents/places/b/"}
