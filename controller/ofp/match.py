@@ -16,6 +16,9 @@ GROUP_ADDRESS = "01:00:00:00:00:00/01:00:00:00:00:00"
 TAGGED = 0x1000
 """``vlan`` of every frame with a VLAN tag."""
 
+PRIORITY_TAG = 0x2000
+"""``vlan`` of frames with a tag of VLAN 0, which hosts take for untagged."""
+
 
 @dataclass(frozen=True, slots=True)
 class Match:
@@ -23,7 +26,7 @@ class Match:
 
     Addresses are text. ``eth_src``, ``eth_dst`` may be ``address/mask``; IP addresses may be ``address/prefix length``
     or ``address/mask``. ``vlan`` is a VLAN number 1..4094, 0 matches only untagged frames, ``TAGGED`` all that have a
-    tag. OpenFlow's prerequisites
+    tag, ``PRIORITY_TAG`` those of VLAN 0. OpenFlow's prerequisites
     (IP fields need ``eth_type``, ports and types need ``ip_proto``, ``mpls_*`` needs ``eth_type=0x8847``) are checked
     when the match is encoded.
     """
@@ -53,6 +56,13 @@ class Match:
     """Open vSwitch's register: 0 when a packet comes in, then what :class:`SetRegister2` has written."""
     register_3: int | None = None
     """The same for :class:`SetRegister3` and :class:`CheckLarger`."""
+    register_4: int | None = None
+    """The same for :class:`SetRegister4` and :class:`Move`."""
+    register_5: int | None = None
+    """The same for :class:`Move`."""
+    is_first_fragment: bool | None = None
+    """True: the first of several fragments of an IP packet. Open vSwitch's NXM_NX_IP_FRAG."""
+    arp_sha: str | None = None
 
 
 IN_PORT = 0xFFFFFFF8
@@ -155,6 +165,8 @@ class PushVlan:
 VLAN_TCI, REGISTER_0, REGISTER_1, MPLS_LABEL = 0x0000_0802, 0x0001_0004, 0x0001_0204, 0x8000_4404
 """Fields for :class:`Move`, by their headers: PCP, a bit that says that there is a tag, and VID of the outermost tag;
 registers, which are 0 when a packet comes in; the label of the outermost MPLS entry."""
+REGISTER_4, REGISTER_5, UDP_SRC, UDP_DST, ICMPV6_TYPE = 0x0001_0804, 0x0001_0A04, 0x8000_1E02, 0x8000_2002, 0x8000_3A01
+"""More of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +188,13 @@ class SetRegister2:
 @dataclass(frozen=True, slots=True)
 class SetRegister3:
     """Write register 3."""
+
+    value: int
+
+
+@dataclass(frozen=True, slots=True)
+class SetRegister4:
+    """Write register 4."""
 
     value: int
 
@@ -226,6 +245,7 @@ Action = (
     | Move
     | SetRegister2
     | SetRegister3
+    | SetRegister4
     | CheckLarger
     | ToController
     | Encap

@@ -69,6 +69,7 @@ class Priority(IntEnum):
     METERED = 31
     HELD = 32
     NO_CLAIM = 33
+    DISGUISED = 34
     LEARNED_SOURCE = 35
     STRAY = 39
     CLIENT = 40
@@ -83,6 +84,8 @@ class Priority(IntEnum):
     SESSION_CLOSED = 50
     SESSION = 51
     SESSION_VARIANT = 52
+    FRAGMENT = 53
+    BAD_FRAGMENT = 54
     REPORT = 55
     LARGE_GROUP = 60
     FLOW_FIRST = 1000
@@ -97,8 +100,10 @@ PROTOCOL_TCP, PROTOCOL_UDP, PROTOCOL_ICMPV6 = 6, 17, 58
 TCP_SYN = 0x002
 TO_FIT = 8
 """The label behind which an agent gets hosts' frames that are too large, and TCP's SYNs; no flow has this number."""
+ROUTER_SOLICITATION = 133
 NEIGHBOUR_SOLICITATION, NEIGHBOUR_ADVERTISEMENT = 135, 136
 ROUTER_ADVERTISEMENT, REDIRECT = 134, 137
+ETH_TYPE_VLAN, ETH_TYPE_SERVICE_VLAN = 0x8100, 0x88A8
 ETH_TYPE_MPLS = 0x8847
 ETH_TYPE_EAPOL = 0x888E
 """Frames of authentication (IEEE 802.1X, clause 11)."""

@@ -17,6 +17,7 @@ from itertools import chain
 from hyroads.controller.core.services.membership import MAC as CONTROLLER_MAC
 
 from . import match as act
+from .fragments import bad_fragment_rules, fragment_port_rules
 from .intents import AccessPort, AttachedClient, ClassifiedFlow, Hop, NodeRoute, SwitchIntent
 from .match import GROUP_ADDRESS, Match
 from .pipeline import (
@@ -26,13 +27,16 @@ from .pipeline import (
     ETH_TYPE_IPV4,
     ETH_TYPE_IPV6,
     ETH_TYPE_MPLS,
+    ETH_TYPE_SERVICE_VLAN,
     ETH_TYPE_SHIM,
+    ETH_TYPE_VLAN,
     NEIGHBOUR_ADVERTISEMENT,
     NEIGHBOUR_SOLICITATION,
     PROTOCOL_ICMPV6,
     PROTOCOL_UDP,
     REDIRECT,
     ROUTER_ADVERTISEMENT,
+    ROUTER_SOLICITATION,
     Priority,
     Table,
 )
@@ -43,7 +47,12 @@ from .vlan_tags import TagRules, with_tag_rules, with_tags_off
 
 _TO_CONTROLLER: tuple[act.Action, ...] = (act.Output(act.CONTROLLER),)
 _PASS: tuple[act.Action, ...] = (act.Resubmit(Table.ACCESS),)
-_SERVER_PORTS = ((ETH_TYPE_IPV4, 67), (ETH_TYPE_IPV6, 547))
+_SERVER_PORTS = ((ETH_TYPE_IPV4, 67, 68), (ETH_TYPE_IPV6, 547, 546))
+"""Of DHCP's servers and clients."""
+
+
+_CLAIMS = (ROUTER_SOLICITATION, NEIGHBOUR_SOLICITATION, NEIGHBOUR_ADVERTISEMENT)
+"""Messages of neighbour discovery from which others learn who has an address."""
 
 
 def port_rules(number: int, port: AccessPort) -> Iterator[Rule]:
@@ -54,6 +63,7 @@ def port_rules(number: int, port: AccessPort) -> Iterator[Rule]:
     if port.closed:
         yield from closed_rules(number)
         return
+    yield from fragment_port_rules(number, serves_dhcp=port.serves_dhcp)
     yield Rule(Table.PORT, Priority.LABELLED, Match(in_port=number), _TO_CONTROLLER)
     for mac in port.hosts:
         yield Rule(Table.PORT, Priority.CLIENT, Match(in_port=number, eth_src=mac), goto=Table.ACCESS)
@@ -81,9 +91,11 @@ def authentication_match(number: int) -> Match:
 
 
 def server_matches(number: int, mac: str | None = None) -> Iterator[Match]:
-    """What DHCP servers say."""
-    for eth_type, udp in _SERVER_PORTS:
-        yield Match(in_port=number, eth_src=mac, eth_type=eth_type, ip_proto=PROTOCOL_UDP, udp_src=udp)
+    """What DHCP servers say: from their port, or to that of clients, which take answers from any port."""
+    for eth_type, server, client in _SERVER_PORTS:
+        match = Match(in_port=number, eth_src=mac, eth_type=eth_type, ip_proto=PROTOCOL_UDP)
+        yield replace(match, udp_src=server)
+        yield replace(match, udp_dst=client)
 
 
 def router_matches(number: int, mac: str | None = None) -> Iterator[Match]:
@@ -103,6 +115,7 @@ def client_rules(number: int, client: AttachedClient, *, guarded: bool) -> Itera
 
 def station_port_rules(number: int) -> Iterator[Rule]:
     """No plain client is a DHCP server or a router, nor is who was authenticated."""
+    yield from fragment_port_rules(number)
     for match in (*server_matches(number), *router_matches(number)):
         yield Rule(Table.CHECK, Priority.DHCP_SERVER, match, _TO_CONTROLLER)
 
@@ -116,17 +129,22 @@ def check_rules() -> Iterator[Rule]:
     arp = Match(eth_type=ETH_TYPE_ARP, arp_spa="0.0.0.0")  # noqa: S104 - nobody's address
     yield Rule(Table.CHECK, Priority.UNICAST, Match(eth_type=ETH_TYPE_ARP), _TO_CONTROLLER)
     yield Rule(Table.CHECK, Priority.NO_CLAIM, arp, _PASS)
-    for kind in (NEIGHBOUR_SOLICITATION, NEIGHBOUR_ADVERTISEMENT):
+    # Open vSwitch reads no addresses of ARP but Ethernet's. Hosts also take ARP of IEEE 802 (hardware type 6).
+    yield Rule(Table.CHECK, Priority.DISGUISED, replace(arp, arp_sha="00:00:00:00:00:00"))
+    # It does not look behind the second tag. Hosts take a frame behind any number of tags of VLAN 0.
+    for eth_type in (ETH_TYPE_VLAN, ETH_TYPE_SERVICE_VLAN):
+        yield Rule(Table.CHECK, Priority.DISGUISED, Match(vlan=act.PRIORITY_TAG, eth_type=eth_type))
+    for kind in _CLAIMS:
         match = Match(eth_type=ETH_TYPE_IPV6, ip_proto=PROTOCOL_ICMPV6, icmpv6_type=kind)
         yield Rule(Table.CHECK, Priority.UNICAST, match, _TO_CONTROLLER)
-    free = Match(eth_type=ETH_TYPE_IPV6, ip_proto=PROTOCOL_ICMPV6, icmpv6_type=NEIGHBOUR_SOLICITATION, ipv6_src="::")
-    yield Rule(Table.CHECK, Priority.NO_CLAIM, free, _PASS)
+        if kind != NEIGHBOUR_ADVERTISEMENT:
+            yield Rule(Table.CHECK, Priority.NO_CLAIM, replace(match, ipv6_src="::"), _PASS)
 
 
 def any_claim_matches(number: int) -> Iterator[Match]:
     """Frames in which somebody at a port claims an address, or asks whether one is free."""
     yield Match(in_port=number, eth_type=ETH_TYPE_ARP)
-    for kind in (NEIGHBOUR_SOLICITATION, NEIGHBOUR_ADVERTISEMENT):
+    for kind in _CLAIMS:
         yield Match(in_port=number, eth_type=ETH_TYPE_IPV6, ip_proto=PROTOCOL_ICMPV6, icmpv6_type=kind)
 
 
@@ -137,6 +155,7 @@ def claim_matches(number: int, mac: str, ip: str) -> Iterator[Match]:
         return
     ours = Match(in_port=number, eth_src=mac, eth_type=ETH_TYPE_IPV6, ip_proto=PROTOCOL_ICMPV6, ipv6_src=ip)
     yield replace(ours, icmpv6_type=NEIGHBOUR_SOLICITATION)
+    yield replace(ours, icmpv6_type=ROUTER_SOLICITATION)
     yield replace(ours, icmpv6_type=NEIGHBOUR_ADVERTISEMENT, ipv6_src=None, nd_target=ip)
 
 
@@ -215,6 +234,8 @@ class _Builder(Ports):
             for name, number in self.numbered((source.port,)):
                 yield labelled_from(source, number, self.macs[name])
         guarded = any(port.guarded for port in intent.access)
+        if guarded:
+            yield from bad_fragment_rules()
         for client in intent.clients:
             for number in self.number(client.port):
                 yield from client_rules(number, client, guarded=guarded)

@@ -70,6 +70,9 @@ _VENDOR_ONF = 0x4F4E4600
 _ANYTHING = Match()
 _IN_PORT_16 = 0xFFF8
 _NXM_REGISTER_2, _NXM_REGISTER_3 = 0x0001_0404, 0x0001_0604
+_NXM_IP_FRAGMENT = b"\x00\x01\x34\x01"
+_FIRST_FRAGMENT = 1
+"""Of the values of that field: a fragment (bit 0) with offset 0 (bit 1)."""
 _MAX_LENGTH = 0xFFFF
 
 
@@ -137,6 +140,8 @@ def _number_field(number: int, size: int, name: str, limit: int) -> Callable[[in
 def _vlan_field(value: int) -> bytes:
     if value == act.TAGGED:
         return _oxm(6, b"\x10\x00", b"\x10\x00")
+    if value == act.PRIORITY_TAG:
+        return _oxm(6, b"\x10\x00")
     if not 0 <= value <= 4094:
         raise OpenFlowError(f"match vlan={value}: expected 1..4094, or 0 for untagged frames")
     return bytes((0x80, 0x00, 6 << 1, 2)) + (value | 0x1000 if value else 0).to_bytes(2, "big")
@@ -151,6 +156,12 @@ def _register_field(header: int, name: str) -> Callable[[int], bytes]:
     return encode
 
 
+def _first_fragment_field(value: bool) -> bytes:
+    if not value:
+        raise OpenFlowError("match is_first_fragment=False: expected True")
+    return _NXM_IP_FRAGMENT + bytes((_FIRST_FRAGMENT,))
+
+
 def _tcp_flags_field(value: int) -> bytes:
     if not 0 < value <= 0xFFF:
         raise OpenFlowError(f"match tcp_flags={value}: expected 1..4095")
@@ -161,6 +172,8 @@ def _tcp_flags_field(value: int) -> bytes:
 _FIELDS: tuple[tuple[str, Callable[..., bytes]], ...] = (
     ("register_2", _register_field(_NXM_REGISTER_2, "register_2")),
     ("register_3", _register_field(_NXM_REGISTER_3, "register_3")),
+    ("register_4", _register_field(act.REGISTER_4, "register_4")),
+    ("register_5", _register_field(act.REGISTER_5, "register_5")),
     ("in_port", _number_field(0, 4, "in_port", ANY)),
     ("eth_dst", _mac_field(3)),
     ("eth_src", _mac_field(4)),
@@ -174,6 +187,7 @@ _FIELDS: tuple[tuple[str, Callable[..., bytes]], ...] = (
     ("udp_src", _number_field(15, 2, "udp_src", 0xFFFF)),
     ("udp_dst", _number_field(16, 2, "udp_dst", 0xFFFF)),
     ("arp_spa", _ip_field(22, IPv4Address, 4)),
+    ("arp_sha", _mac_field(24)),
     ("ipv6_src", _ip_field(26, IPv6Address, 16)),
     ("ipv6_dst", _ip_field(27, IPv6Address, 16)),
     ("icmpv6_type", _number_field(29, 1, "icmpv6_type", 0xFF)),
@@ -181,12 +195,16 @@ _FIELDS: tuple[tuple[str, Callable[..., bytes]], ...] = (
     ("mpls_label", _number_field(34, 4, "mpls_label", 0xFFFFF)),
     ("mpls_bos", _number_field(36, 1, "mpls_bos", 1)),
     ("tcp_flags", _tcp_flags_field),
+    # Its header is lower than that of eth_type, which it needs in front of it: see _order.
+    ("is_first_fragment", _first_fragment_field),
 )
 _NEEDS: dict[str, tuple[str, tuple[int, ...]]] = {
     "ip_proto": ("eth_type", (0x0800, 0x86DD)),
     "ipv4_src": ("eth_type", (0x0800,)),
     "ipv4_dst": ("eth_type", (0x0800,)),
     "arp_spa": ("eth_type", (0x0806,)),
+    "arp_sha": ("eth_type", (0x0806,)),
+    "is_first_fragment": ("eth_type", (0x0800, 0x86DD)),
     "icmpv6_type": ("ip_proto", (58,)),
     "nd_target": ("icmpv6_type", (135, 136)),
     "ipv6_src": ("eth_type", (0x86DD,)),
@@ -202,7 +220,7 @@ _NEEDS: dict[str, tuple[str, tuple[int, ...]]] = {
 
 
 def match_fields(match: Match) -> bytes:
-    """OXM fields of a match in ascending order, without header and padding.
+    """OXM fields of a match in the order of :func:`canonical_fields`, without header and padding.
 
     Raises OpenFlowError for a value out of range or a field whose prerequisite is missing.
     """
@@ -225,13 +243,19 @@ def match_struct(fields: bytes) -> bytes:
 
 
 def canonical_fields(fields: bytes) -> bytes:
-    """OXM fields sorted by their header; a truncated rest stays at the end as it is."""
-    parts, offset = [], 0
+    """OXM fields sorted by their header, the one of fragments last; a truncated rest stays at the end as it is."""
+    parts: list[bytes] = []
+    offset = 0
     while offset + 4 <= len(fields):
         end = offset + 4 + fields[offset + 3]
         parts.append(fields[offset:end])
         offset = end
-    return b"".join(sorted(parts)) + fields[offset:]
+    ordered: list[bytes] = sorted(parts, key=_order)
+    return b"".join(ordered) + fields[offset:]
+
+
+def _order(field: bytes) -> tuple[bool, bytes]:
+    return field.startswith(_NXM_IP_FRAGMENT), field
 
 
 # -- actions and instructions -----------------------------------------------------------------------------------------
@@ -263,6 +287,7 @@ _ENCODERS: dict[type, Callable[..., bytes]] = {
     act.Move: lambda a: _NX_MOVE.pack(0xFFFF, 24, VENDOR_NICIRA, 6, a.bits, 0, 0, a.source, a.target),
     act.SetRegister2: lambda a: _SET_FIELD_U32.pack(25, 16, _NXM_REGISTER_2, a.value),
     act.SetRegister3: lambda a: _SET_FIELD_U32.pack(25, 16, _NXM_REGISTER_3, a.value),
+    act.SetRegister4: lambda a: _SET_FIELD_U32.pack(25, 16, act.REGISTER_4, a.value),
     act.CheckLarger: lambda a: _NX_CHECK_LARGER.pack(
         0xFFFF, _NX_CHECK_LARGER.size, VENDOR_NICIRA, 49, a.most_bytes, a.bit, _NXM_REGISTER_3
     ),

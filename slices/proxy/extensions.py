@@ -1,5 +1,5 @@
 """Open vSwitch's own actions (experimenter 0x2320) that can be had in a slice: encap, decap, resubmit, clone; and for
-production the check of a frame's size.
+production the check of a frame's size, and copies of fields to registers.
 
 Layouts and meaning: Open vSwitch 3.1, ovs-actions(7). A packet without its Ethernet header is *bare*: it may not leave
 or meet another table so. ``resubmit`` leads to tables of the same block only. What comes back from it, or out of a
@@ -29,9 +29,11 @@ if TYPE_CHECKING:
     from .actions import Translator
 
 EXPERIMENTER = 0xFFFF
-RESUBMIT_TABLE, CLONE, ENCAP, DECAP, CHECK_LARGER = 14, 42, 46, 47, 49
-REGISTERS = frozenset({b"\x00\x01\x04\x04", b"\x00\x01\x06\x04"})
-"""OXM headers of registers 2 and 3, as in matches and in set-field."""
+MOVE, RESUBMIT_TABLE, CLONE, ENCAP, DECAP, CHECK_LARGER = 6, 14, 42, 46, 47, 49
+REGISTERS = frozenset(bytes((0, 1, number << 1, 4)) for number in (2, 3, 4, 5))
+"""OXM headers of registers 2 to 5, as in matches and in set-field."""
+IP_FRAGMENT = b"\x00\x01\x34\x01"
+"""OXM header of the field that tells fragments from whole packets."""
 MOST_NESTED = 4
 _HEAD = Struct("!HHIH")
 _ENCAP = Struct("!HHIHHI")
@@ -40,6 +42,8 @@ _RESUBMIT = Struct("!HHIHHB3x")
 _CLONE = Struct("!HHIH6x")
 _REGISTER_AT = 14
 """In the check of a size: where its result goes."""
+_MOVED_TO_AT = 20
+"""In a copy of a field: where it goes."""
 _SAME_PORT = 0xFFF8
 _ETHERNET, _MPLS = 0, frozenset({0x0001_8847, 0x0001_8848})
 _NEXT = 0x0000_FFFE
@@ -132,6 +136,15 @@ def _check_larger(walker: Translator, action: bytes) -> None:
     walker.parts.append(action)
 
 
+def _move(walker: Translator, action: bytes) -> None:
+    """The header stays as it is; a register gets a field of it."""
+    if walker.view.number != PRODUCTION_NUMBER:
+        raise bad_action(_BAD_EXPERIMENTER_TYPE, f"Open vSwitch's action {MOVE} is not possible in a slice")
+    if action[_MOVED_TO_AT:] not in REGISTERS:
+        raise bad_action(_BAD_ARGUMENT, "a field is copied to registers 2 to 5 only")
+    walker.parts.append(action)
+
+
 def _clone(walker: Translator, action: bytes) -> None:
     if walker.depth >= MOST_NESTED:
         raise bad_action(_BAD_ARGUMENT, f"actions are nested more than {MOST_NESTED} deep")
@@ -150,8 +163,9 @@ _HANDLERS: dict[int, Callable[[Translator, bytes], None]] = {
     ENCAP: _encap,
     DECAP: _decap,
     CHECK_LARGER: _check_larger,
+    MOVE: _move,
 }
-_LENGTHS = {CHECK_LARGER: 24}
+_LENGTHS = {CHECK_LARGER: 24, MOVE: 24}
 
 
 def guest_extension(action: bytes, first_table: int, inner: Callable[[bytes, int, int], bytes]) -> bytes:

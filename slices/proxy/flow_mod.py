@@ -27,7 +27,7 @@ from hyroads.slices.core.fields import BY_NAME, bits_of
 from hyroads.slices.core.match import TernaryMatch
 
 from .actions import ALL_PORTS, BAD_OUT_PORT, FLOOD, OUTPUT, Origin, Translator, any_packet
-from .extensions import EXPERIMENTER, REGISTERS, check_whole
+from .extensions import EXPERIMENTER, IP_FRAGMENT, REGISTERS, check_whole
 from .guest_view import FLOOD_GROUPS, GuestView
 
 NO_SUCH_GROUP = FLOOD_GROUPS - 1
@@ -65,14 +65,14 @@ def _decode(data: bytes) -> TernaryMatch | MatchError:
 
 
 def _without_pipeline_fields(data: bytes) -> bytes:
-    """OXM fields without those that production alone may match: registers, and flags of TCP.
+    """OXM fields without those that production alone may match: registers, flags of TCP, fragments.
 
     They only narrow what a rule matches, so what is left is checked for more packets than the rule gets.
     """
     parts, at = [], 0
     while at + 4 <= len(data):
         after = at + 4 + data[at + 3]
-        is_left_out = data[at : at + 4] in REGISTERS or data.startswith(_TCP_FLAGS, at)
+        is_left_out = data[at : at + 4] in {*REGISTERS, IP_FRAGMENT} or data.startswith(_TCP_FLAGS, at)
         if not is_left_out or after > len(data):
             parts.append(data[at:after])
         at = after

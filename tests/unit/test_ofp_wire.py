@@ -117,6 +117,17 @@ def test_masks_and_vlans_equal_ryus(ours: dict, theirs: dict) -> None:
     assert wire.message(rule.add_body, 1) == ryus(rule, theirs, [], 1)
 
 
+def test_fragments_stand_behind_what_they_need_also_when_read_back() -> None:
+    """Open vSwitch's NXM_NX_IP_FRAG (nicira-ext.h) needs the Ethernet type in front of it, and has a lower header."""
+    fields = wire.match_fields(Match(eth_type=0x0800, ip_proto=17, is_first_fragment=True, register_4=0, register_5=9))
+    assert fields.hex() == "0001080400000000" + "00010a0400000009" + "80000a020800" + "8000140111" + "0001340101"
+    parts = [fields[:8], fields[8:16], fields[16:22], fields[22:27], fields[27:]]
+    assert wire.canonical_fields(b"".join(sorted(parts))) == fields
+    for wrong in (Match(is_first_fragment=True), Match(eth_type=0x0800, is_first_fragment=False)):
+        with pytest.raises(OpenFlowError):
+            wire.match_fields(wrong)
+
+
 def test_open_vswitch_extensions_have_its_layout() -> None:
     """Structures nx_action_encap, nx_action_decap and ext_action_header in Open vSwitch's ofp-actions.c."""
     assert wire.actions((act.Encap(act.PACKET_TYPE_MPLS),)).hex() == "ffff001000002320002e000000018847"

@@ -11,7 +11,7 @@ from struct import unpack_from
 _ARP, IPV4, IPV6 = 0x0806, 0x0800, 0x86DD
 _VLANS = (0x8100, 0x88A8)
 _UDP, _ICMPV6 = 17, 58
-_SOLICITATION, _ADVERTISEMENT = 135, 136
+_SOLICITATIONS, _ADVERTISEMENT = (133, 135), 136
 _OF_ROUTERS = (134, 137)
 _EXTENSIONS = (0, 43, 60)
 """Hop-by-hop options, routing, destination options: what Open vSwitch looks behind, too."""
@@ -85,7 +85,7 @@ def _ipv4(mac: str, body: bytes) -> Sighting:
     # Only the first fragment has ports.
     if header < 20 or len(body) < header + 8 or body[9] != _UDP or _u16(body, 6) & 0x1FFF:
         return Sighting(mac)
-    if _u16(body, header) != 67:
+    if _u16(body, header) != 67 and _u16(body, header + 2) != 68:
         return Sighting(mac)
     return Sighting(mac, tuple(_dhcp(body[header + 8 :])), serves_dhcp=True)
 
@@ -117,14 +117,14 @@ def _ipv6(mac: str, body: bytes) -> Sighting:
         return Sighting(mac)
     protocol, payload = _behind_extensions(body)
     if protocol == _UDP:
-        return Sighting(mac, serves_dhcp=_u16(payload, 0) == 547)
+        return Sighting(mac, serves_dhcp=_u16(payload, 0) == 547 or _u16(payload, 2) == 546)
     if protocol != _ICMPV6 or not payload:
         return Sighting(mac)
     if payload[0] in _OF_ROUTERS:
         return Sighting(mac, routes=True)
     source, target = body[8:24], payload[8:24]
     # A solicitation without a source asks whether an address is free.
-    claimed = source if payload[0] == _SOLICITATION else target if payload[0] == _ADVERTISEMENT else b""
+    claimed = source if payload[0] in _SOLICITATIONS else target if payload[0] == _ADVERTISEMENT else b""
     if len(claimed) < 16 or not any(claimed) or claimed[0] == 0xFF:
         return Sighting(mac)
     return Sighting(mac, (Claim(mac, str(IPv6Address(claimed)), By.DISCOVERY),))

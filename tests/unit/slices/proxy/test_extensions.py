@@ -65,16 +65,18 @@ LABEL = (act.Encap(MPLS), act.SetMplsLabel(77), act.SetMplsTtl(64), act.Encap(ET
 RESTORE = (act.Decap(NEXT), act.Decap(ETHERNET))
 
 
+@pytest.mark.parametrize("guarded", [False, True])
 @pytest.mark.parametrize("most_frame_bytes", [None, 1496])
 @pytest.mark.parametrize("others", [(RED_AT_7,), (), WEB_EVERYWHERE, TWO_HOSTS])
 def test_every_rule_of_the_production_controller_passes_and_reads_back(
-    others: tuple[ClassifierEntry, ...], most_frame_bytes: int | None
+    others: tuple[ClassifierEntry, ...], most_frame_bytes: int | None, guarded: bool
 ) -> None:
     network = load_text(RING, "ring")
     addressing = Addressing.of(network)
     places = default_places(addressing)
     routes = all_routes(attached_only(network, addressing, places), (*addressing.dpid, *places))
-    intents = intents_for(network, addressing, Labels.of(network, addressing), routes, broadcast_tree(network))
+    labels, tree = Labels.of(network, addressing), broadcast_tree(network)
+    intents = intents_for(network, addressing, labels, routes, tree, guarded=addressing.dpid if guarded else ())
     count = 0
     for intent in intents.values():
         names = [*(port.name for port in intent.access), *intent.macs]
@@ -132,8 +134,8 @@ def test_what_stays_inside_passes(message: bytes) -> None:
         (rule(act.Decap(ETHERNET), act.Output(2)), 5),
         (rule(act.Encap(0x1894F)), 5),
         (rule(*[act.Decap(NEXT)] * 2), 5),
-        # Registers, learning, notes, moves, conjunctions, other experimenters.
-        *((rule(act.Decap()).replace(b"\0\x2f\0\0", struct.pack("!HH", kind, 0)), 3) for kind in (6, 7, 16, 33, 35)),
+        # Loads, learning, notes, conjunctions, other experimenters.
+        *((rule(act.Decap()).replace(b"\0\x2f\0\0", struct.pack("!HH", kind, 0)), 3) for kind in (7, 16, 33, 35)),
         (rule(act.Decap()).replace(b"\0\0\x23\x20", b"\0\0\x23\x21"), 2),
     ],
 )  # fmt: skip
@@ -180,11 +182,22 @@ SIZES = (
     rule(act.SetRegister2(1), match=Match()),
     rule(act.SetRegister3(4), match=Match()),
     rule(act.CheckLarger(1496, 1), match=Match()),
+    rule(act.SetRegister4(7), match=Match()),
+    rule(act.Move(16, act.UDP_SRC, act.REGISTER_4), match=Match(eth_type=0x0800, ip_proto=17)),
+    rule(match=Match(eth_type=0x0800, is_first_fragment=True)),
+    rule(match=Match(register_4=1)),
+    rule(match=Match(register_5=1)),
     rule(match=Match(register_2=0)),
     rule(match=Match(register_3=1)),
     rule(match=Match(eth_type=0x0800, ip_proto=6, tcp_flags=2)),
 )
-"""What the check of frames' sizes needs."""
+"""What the checks of frames' sizes and of fragments need."""
+
+
+def test_production_copies_fields_to_registers_alone() -> None:
+    for target in (act.REGISTER_0, act.REGISTER_1, act.MPLS_LABEL):
+        with pytest.raises(Refused):
+            translate(rule(act.Move(16, act.UDP_SRC, target)), view(RED_AT_7))
 
 
 @pytest.mark.parametrize("message", SIZES)
