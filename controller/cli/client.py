@@ -152,16 +152,18 @@ def _run_waypoint(args: argparse.Namespace) -> int:
     if (args.key is None) != (args.certificate is None):
         raise ConfigError("command line", "--key", "expected --certificate and --key, or neither")
     files = None if args.key is None else TlsFiles(args.key, args.certificate)
-    listen = _endpoint(args.listen or "6656") if args.node is None else _of_gateway(args)
+    listen, isolated = (_endpoint(args.listen or "6656"), args.isolated) if args.node is None else _of_gateway(args)
     if files is None and ipaddress.ip_address(listen.host).is_unspecified:
         raise ConfigError("command line", "--listen", "expected clients' ADDRESS:PORT, or a --certificate")
     folders, realtime = (Path(args.run_directory), Path(args.state_directory)), not args.no_realtime
-    settings = WaypointSettings(listen, files, args.tokens, *folders, realtime=realtime, node=args.node)
+    settings = WaypointSettings(
+        listen, files, args.tokens, *folders, realtime=realtime, node=args.node, is_isolated=isolated
+    )
     return _serve("hyroads client waypoint", lambda: Waypoint(settings).run())
 
 
-def _of_gateway(args: argparse.Namespace) -> Endpoint:
-    """Where the network file says that clients reach the gateway ``--node``."""
+def _of_gateway(args: argparse.Namespace) -> tuple[Endpoint, bool]:
+    """Where the network file says that clients reach the gateway ``--node``, and whether it isolates them."""
     from hyroads.controller.core.addressing import Addressing
     from hyroads.controller.core.checking import Endpoint, describe
     from hyroads.controller.files.documents import read_file
@@ -175,7 +177,7 @@ def _of_gateway(args: argparse.Namespace) -> Endpoint:
         expected = f"expected a node that has a waypoint in {args.network} ({known or 'there is none'})"
         raise ConfigError("command line", "--node", f"{expected}, got {describe(args.node)}")
     address = node.waypoint.address or Addressing.of(network, args.network).host_ip[args.node]
-    return Endpoint(address, node.waypoint.port)
+    return Endpoint(address, node.waypoint.port), node.waypoint.isolated or args.isolated
 
 
 def _endpoint(text: str) -> Endpoint:
@@ -309,6 +311,9 @@ VERBS: dict[str, tuple[Callable[[argparse.Namespace], int], str, tuple[Argument,
             argument("--listen", metavar="[ADDRESS:]PORT", help="TCP and UDP (default 6656)"),
             argument("--node", metavar="NODE", help="a gateway of the network file, which says where to listen"),
             argument("--network", default=NETWORK, metavar="FILE", help="with --node (default %(default)s)"),
+            argument(
+                "--isolated", action="store_true", help="clients reach the Internet alone, no network of this host"
+            ),
             argument("--certificate", metavar="FILE", help="PEM (default: one of its own, in the state directory)"),
             argument("--key", metavar="FILE", help="PEM, without password"),
             argument(

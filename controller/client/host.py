@@ -14,6 +14,7 @@ default routes.
 from __future__ import annotations
 
 import contextlib
+import ipaddress
 import json
 import re
 import subprocess
@@ -378,17 +379,61 @@ def _set_addresses(device: str, wanted: Mapping[int, str | None], lengths: Mappi
     run("ip", "link", "set", device, "up")
 
 
+NOT_PUBLIC = (
+    *("0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12"),
+    *("192.0.0.0/24", "192.168.0.0/16", "198.18.0.0/15", "224.0.0.0/3"),
+    *("::/96", "::ffff:0:0/96", "64:ff9b::/96", "64:ff9b:1::/48", "2002::/16", "fc00::/7", "fe80::/10", "ff00::/8"),
+)
+"""Networks that are not the public Internet (RFC 6890), or stand for IPv4 addresses."""
+_TUNNELS = "hrk"
+"""How the names of the kernel plane's tunnels begin."""
+
+
+def closed_networks(tun: str) -> list[str]:
+    """Where clients of an isolated waypoint may not go: what is not public, and networks that this host is in."""
+    found = {ipaddress.ip_network(each) for each in NOT_PUBLIC}
+    for version in (4, 6):
+        for route in json.loads(run("ip", "-j", f"-{version}", "route", "show", "table", "main") or "[]"):
+            is_ours = route.get("dev", "") == tun or route.get("dev", "").startswith(_TUNNELS)
+            has_hops = "gateway" in route or "via" in route or "nexthops" in route
+            if not is_ours and not has_hops and route["dst"] != "default":
+                found.add(ipaddress.ip_network(route["dst"]))
+    merged = [
+        network
+        for version in (4, 6)
+        for network in ipaddress.collapse_addresses(each for each in found if each.version == version)  # type: ignore[type-var]
+    ]
+    return [str(network) for network in merged]
+
+
+def isolation(tun: str, closed: Sequence[str]) -> Iterator[str]:
+    """The rules: before it is decided whether a packet is for this host or goes on."""
+    for family, colon in (("ip", False), ("ip6", True)):
+        kind = "ipv6_addr" if colon else "ipv4_addr"
+        networks = ", ".join(each for each in closed if (":" in each) == colon)
+        yield f"set closed_{family} {{ type {kind}; flags interval; elements = {{ {networks} }} }}"
+    yield "chain enter {"
+    yield "type filter hook prerouting priority -90; policy accept;"
+    for interface in (tun, f"{_TUNNELS}*"):
+        for family in ("ip", "ip6"):
+            yield f'iifname "{interface}" {family} daddr @closed_{family} drop'
+    yield "}"
+
+
 class WaypointHost:
     """Addresses of the TUN, forwarding and masquerading of a waypoint's host."""
 
-    def __init__(self, folder: Path, tun: str = "hrw0") -> None:
-        self._sysctls, self._tun = Sysctls(folder / "waypoint-host.json"), tun
+    def __init__(self, folder: Path, tun: str = "hrw0", *, is_isolated: bool = False) -> None:
+        """``is_isolated``: clients reach public addresses alone, and no network that this host is in."""
+        self._sysctls, self._tun, self._is_isolated = Sysctls(folder / "waypoint-host.json"), tun, is_isolated
+        self._closed: tuple[str, ...] = ()
 
     def apply(self, address4: str, length4: int, address6: str, length6: int) -> None:
         """The TUN's own addresses, with the lengths of the networks that clients' addresses are from."""
         name = "inet hyroads_waypoint"
         lines = "\n".join(self._filter(f"{address4}/{length4}", f"{address6}/{length6}"))
         run("nft", "-f", "-", text=f"table {name}\ndelete table {name}\ntable {name} {{\n{lines}\n}}\n")
+        self.isolate()
         self._sysctls.set("ipv4/ip_forward", "1")
         if read_sysctl("ipv6/conf/all/forwarding") == "0":
             # A router learns no default route from others, unless this is 2.
@@ -398,8 +443,24 @@ class WaypointHost:
             self._sysctls.set("ipv6/conf/all/forwarding", "1")
         _set_addresses(self._tun, {4: address4, 6: address6}, {4: length4, 6: length6})
 
+    def isolate(self) -> None:
+        """Closes what clients may not reach; called again when networks of this host may have changed."""
+        name = "inet hyroads_isolated"
+        if not self._is_isolated:
+            with contextlib.suppress(HostError):
+                run("nft", "delete", "table", *name.split())
+            return
+        closed = tuple(closed_networks(self._tun))
+        if closed == self._closed:
+            return
+        lines = "\n".join(isolation(self._tun, closed))
+        run("nft", "-f", "-", text=f"table {name}\ndelete table {name}\ntable {name} {{\n{lines}\n}}\n")
+        self._closed = closed
+
     def undo(self) -> None:
         """All steps; the TUN itself goes, too."""
+        with contextlib.suppress(HostError):
+            run("nft", "delete", "table", "inet", "hyroads_isolated")
         with contextlib.suppress(HostError):
             run("ip", "link", "delete", self._tun)
         with contextlib.suppress(HostError):

@@ -88,6 +88,8 @@ class WaypointSettings:
     tun: str = "hrw0"
     realtime: bool = True
     node: str | None = None
+    is_isolated: bool = False
+    """Clients reach public addresses alone, and no network that this host is in."""
 
 
 class Sessions:
@@ -298,7 +300,7 @@ class Waypoint(Process):
         self._tokens = parse_tokens(read_private(settings.tokens), settings.tokens)
         self._tls = settings.tls or _own_certificate(settings)
         context = server_side(self._tls, "command line", "--certificate")
-        self._host = WaypointHost(settings.run_directory, settings.tun)
+        self._host = WaypointHost(settings.run_directory, settings.tun, is_isolated=settings.is_isolated)
         self._kernel = KernelSessions(settings.run_directory, settings.listen.port)
         numbers = Numbers(settings.state_directory / "waypoint.json")
         self._sessions = Sessions(self._tokens, context, numbers, settings.listen.port, self._kernel)
@@ -367,6 +369,10 @@ class Waypoint(Process):
     async def _sweep(self) -> None:
         while True:
             await asyncio.sleep(SWEEP_EVERY_S)
+            try:
+                self._host.isolate()
+            except HostError as error:
+                LOG.error("isolation of clients: %s", error)
             await self._sessions.sweep()
 
     async def _learn(self) -> None:

@@ -183,7 +183,7 @@ def _waypoint(place: Place) -> WaypointAddress | None:
     """``true``, or where clients reach it."""
     if isinstance(place.value, bool):
         return WaypointAddress() if place.boolean(True) else None
-    section = place.section(("address", "port"))
+    section = place.section(("address", "port", "isolated"))
     address = None
     if "address" in section:
         given = section.values["address"]
@@ -192,7 +192,8 @@ def _waypoint(place: Place) -> WaypointAddress | None:
             address = str(ipaddress.ip_address(given if isinstance(given, str) else ""))
         except ValueError:
             section["address"].expected("an IP address at which clients reach the gateway")
-    return WaypointAddress(address, integer_of(section, "port", WAYPOINT_PORT, 1, 0xFFFE))
+    port = integer_of(section, "port", WAYPOINT_PORT, 1, 0xFFFE)
+    return WaypointAddress(address, port, "isolated" in section and section["isolated"].boolean(False))
 
 
 def _check_unique(places: Mapping[str, Place], values: Mapping[str, object], key: str) -> None:
@@ -390,7 +391,8 @@ def _node_document(node: Node) -> dict[str, Any]:
         document["attached_to"] = node.attached_to
     if node.waypoint is not None:
         address = {} if node.waypoint.address is None else {"address": node.waypoint.address}
-        document["waypoint"] = {**address, "port": node.waypoint.port}
+        isolated = {"isolated": True} if node.waypoint.isolated else {}
+        document["waypoint"] = {**address, "port": node.waypoint.port, **isolated}
     return document
 
 

@@ -112,6 +112,8 @@ class WaypointAddress:
 
     address: str | None = None
     port: int = WAYPOINT_PORT
+    isolated: bool = False
+    """Clients reach public addresses alone, and no network that the gateway is in."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -161,18 +161,20 @@ def test_a_client_without_ipv6_in_its_networks_has_no_default_route_for_it(world
     assert world.route("2001:db8:9::1", "oif", "wlan0")["dev"] == "wlan0"
 
 
-def test_a_waypoint_masquerades_its_clients_and_leaves_no_trace(world: World) -> None:
-    before = world.state(world.client)
-    make = HEAD + (
+def waypoint_text(world: World, *, is_isolated: bool = False) -> str:
+    return HEAD + (
         'fd = tun("hrw0")\n'
-        f"host = WaypointHost(pathlib.Path({str(world.folder)!r}))\n"
+        f"host = WaypointHost(pathlib.Path({str(world.folder)!r}), is_isolated={is_isolated})\n"
         'host.apply("100.72.0.1", 16, "fd68:7972:6f61:7770::1", 64)\n'
     )
-    # A client's packet comes out of the TUN: ICMP echo from 100.72.0.2, its answer goes back into it.
-    packet = (
+
+
+def ping_text(target: str, within_s: float = 3.0) -> str:
+    """A client's packet comes out of the TUN: ICMP echo from 100.72.0.2, its answer goes back into it."""
+    return (
         "import socket, time\n"
         f"body = bytes.fromhex('4500001c000040004001') + bytes(2) + socket.inet_aton('100.72.0.2') + "
-        f"socket.inet_aton('{SERVER}')\n"
+        f"socket.inet_aton('{target}')\n"
         "def total(data):\n"
         "    s = sum(int.from_bytes(data[i:i + 2], 'big') for i in range(0, len(data), 2))\n"
         "    s = (s & 0xffff) + (s >> 16); return ((s & 0xffff) + (s >> 16)) ^ 0xffff\n"
@@ -180,14 +182,35 @@ def test_a_waypoint_masquerades_its_clients_and_leaves_no_trace(world: World) ->
         "echo = bytes.fromhex('08000000') + bytes.fromhex('00070001')\n"
         "echo = echo[:2] + total(echo).to_bytes(2, 'big') + echo[4:]\n"
         "os.write(fd, body + echo)\n"
-        "end = time.time() + 3\n"
+        f"end = time.time() + {within_s}\n"
         "while time.time() < end:\n"
         "    try: got = os.read(fd, 2000)\n"
         "    except BlockingIOError: time.sleep(0.01); continue\n"
         "    if got[0] >> 4 == 4 and got[9] == 1 and got[20] == 0:\n"
         "        print('answered', socket.inet_ntoa(got[16:20])); break\n"
     )
-    assert "answered 100.72.0.2" in world.python(world.client, make + packet)
+
+
+def test_a_waypoint_masquerades_its_clients_and_leaves_no_trace(world: World) -> None:
+    before = world.state(world.client)
+    make = waypoint_text(world)
+    assert "answered 100.72.0.2" in world.python(world.client, make + ping_text(SERVER))
     world.python(world.client, make)
+    world.python(world.client, HEAD + f"WaypointHost(pathlib.Path({str(world.folder)!r})).undo()")
+    assert world.state(world.client) == before
+
+
+def test_clients_of_an_isolated_waypoint_reach_the_internet_but_no_network_of_its_host(world: World) -> None:
+    metadata, lan, own = "169.254.169.254", "10.1.0.1", "10.1.0.2"
+    world.inside(world.net, "ip", "address", "add", f"{metadata}/32", "dev", "lo")
+    world.inside(world.client, "ip", "address", "add", "203.0.113.2/24", "dev", "wlan0")
+    before = world.state(world.client)
+    for target in (SERVER, metadata, lan, own):
+        assert "answered" in world.python(world.client, waypoint_text(world) + ping_text(target)), target
+    make = waypoint_text(world, is_isolated=True)
+    assert "answered" in world.python(world.client, make + ping_text(SERVER))
+    # The last one is public, but in a network of the host.
+    for target in (metadata, lan, own, "203.0.113.2"):
+        assert "answered" not in world.python(world.client, make + ping_text(target, 0.3)), target
     world.python(world.client, HEAD + f"WaypointHost(pathlib.Path({str(world.folder)!r})).undo()")
     assert world.state(world.client) == before

@@ -21,6 +21,7 @@ DOCUMENT = {"nodes": {"gw": {"role": "gateway"}}, "links": [], "interference": {
         (True, WaypointAddress()),
         ({}, WaypointAddress()),
         ({"address": "2001:DB8::1", "port": 7000}, WaypointAddress("2001:db8::1", 7000)),
+        ({"isolated": True}, WaypointAddress(isolated=True)),
         (False, None),
         (None, None),
     ],
