@@ -16,7 +16,7 @@ from hyroads.controller.core.checking import describe, one_of, suggestion
 from hyroads.controller.core.errors import HyroadsError
 
 from .flow_match import Match
-from .policy import COST_EFFICIENT, DIRECT, HIGH_ROBUSTNESS, KERNEL, MODES, WAYPOINT, FlowPolicy, Policy
+from .policy import BLOCK, COST_EFFICIENT, DIRECT, HIGH_ROBUSTNESS, KERNEL, MODES, WAYPOINT, FlowPolicy, Policy
 
 Document = dict[str, Any]
 
@@ -99,7 +99,8 @@ def configuration(
     """The message ``configure`` without its ``seq``. Interfaces in ``used_up`` have carried what they may in this
     month: they are not usable, even if no other one is.
 
-    Without a ``session`` all flows go direct, each by one interface: nobody would put copies or packets in order.
+    Without a ``session`` all flows go direct, each by one interface: nobody would put copies or packets in order. With
+    ``on_loss: block`` those that want the waypoint go nowhere then.
     ``addresses`` are hr0's, where they are not those of session or policy. ``copied`` are single connections whose
     packets are copied, whatever their flows' modes are; they come first.
     """
@@ -128,7 +129,8 @@ def configuration(
 
 def _rules(policy: Policy, flow: FlowPolicy, mode: str, session: WaypointSession | None) -> Iterator[Document]:
     """The rules of one flow: one for each pair of port ranges, for a rule has one range at each end."""
-    by_waypoint = session is not None and flow.via != DIRECT
+    blocks = policy.waypoint is not None and policy.waypoint.on_loss == BLOCK and flow.via != DIRECT
+    by_waypoint = flow.via != DIRECT and (session is not None or blocks)
     metered = [name for name in flow.interfaces if policy.interfaces[name].metered]
     free = [name for name in flow.interfaces if name not in metered]
     saving = mode == COST_EFFICIENT and bool(free)
@@ -143,6 +145,8 @@ def _rules(policy: Policy, flow: FlowPolicy, mode: str, session: WaypointSession
             "copies": mode == HIGH_ROBUSTNESS and by_waypoint,
             "spread": flow.spread if by_waypoint else "flow",
             "via": WAYPOINT if by_waypoint else DIRECT,
+            # Only where it is used, so that a program of an earlier version takes the rest.
+            **({"on_loss": BLOCK} if blocks else {}),
         }
 
 

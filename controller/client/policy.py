@@ -31,6 +31,8 @@ FULL_SPEED, COST_EFFICIENT, HIGH_ROBUSTNESS = MODES = ("full-speed", "cost-effic
 PLANES = AGENT, KERNEL, MPTCP = ("agent", "kernel", "mptcp")
 SPREADS = ("flow", "packet")
 DIRECT, WAYPOINT = VIAS = ("direct", "waypoint")
+BLOCK = "block"
+ON_LOSS = (DIRECT, BLOCK)
 MAX_INTERFACES, MAX_FLOWS, MAX_DNS = 16, 256, 4
 MAX_RULES, MAX_KERNEL_RULES = 1000, 249
 """Pairs of port ranges, of all flows together; with ``plane: kernel``."""
@@ -89,6 +91,8 @@ class WaypointPolicy:
     fingerprint: str | None = None
     name: str | None = None
     """As which client; None: the host's name."""
+    on_loss: str = DIRECT
+    """What becomes of new flows through the waypoint while it does not answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +159,8 @@ def parse(raw: object, name: str) -> Policy:
         _check_mptcp(top, mptcp=mptcp, has_waypoint=has_waypoint)
     elif plane == KERNEL:
         _check_kernel(top, mode, flows)
+        if waypoint is not None and waypoint.on_loss == BLOCK:
+            top["waypoint"].fail("on_loss: block needs plane: agent, which knows which flows want the waypoint")
     address4, address6 = (
         _own_address(top, "address4", DEFAULT_ADDRESS4),
         _own_address(top, "address6", DEFAULT_ADDRESS6),
@@ -348,7 +354,7 @@ def _waypoint(place: Place, base: Path) -> WaypointPolicy | None:
         address = _address(place, "the waypoint's address, or null")
         files = str(base / DEFAULT_WAYPOINT_TOKEN), str(base / DEFAULT_WAYPOINT_CA)
         return None if address is None else WaypointPolicy(address, WAYPOINT_PORT, *files)
-    keys = ("address", "port", "token_file", "ca_file", "fingerprint", "name")
+    keys = ("address", "port", "token_file", "ca_file", "fingerprint", "name", "on_loss")
     section = place.section(keys, ("address",))
     address = _address(section["address"], "the waypoint's address") if "address" in section else None
     fingerprint = None
@@ -362,7 +368,8 @@ def _waypoint(place: Place, base: Path) -> WaypointPolicy | None:
     name = section["name"].identifier() if section.values.get("name") is not None else None
     port = integer_of(section, "port", WAYPOINT_PORT, 1, 65535)
     token_file = path_of(section, "token_file", base) or str(base / DEFAULT_WAYPOINT_TOKEN)
-    return None if address is None else WaypointPolicy(address, port, token_file, ca_file, fingerprint, name)
+    on_loss = choice_of(section, "on_loss", ON_LOSS)
+    return None if address is None else WaypointPolicy(address, port, token_file, ca_file, fingerprint, name, on_loss)
 
 
 def _fingerprint(place: Place) -> str | None:

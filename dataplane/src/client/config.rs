@@ -91,6 +91,8 @@ struct RuleEntry {
     #[serde(default)]
     spread: Spread,
     via: Via,
+    #[serde(default)]
+    on_loss: OnLoss,
 }
 
 /// How the packets of a flow are shared out among the interfaces that it accepts.
@@ -100,6 +102,15 @@ pub enum Spread {
     #[default]
     Flow,
     Packet,
+}
+
+/// What becomes of new flows through the waypoint while it does not answer.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "kebab-case")]
+pub enum OnLoss {
+    #[default]
+    Direct,
+    Block,
 }
 
 /// Whether a flow goes straight out or through the waypoint.
@@ -266,6 +277,7 @@ pub struct Rule {
     pub copies: bool,
     pub spread: Spread,
     pub via: Via,
+    pub on_loss: OnLoss,
 }
 
 /// The checked request.
@@ -363,7 +375,7 @@ fn rule(entry: &RuleEntry, interfaces: &[Interface], has_waypoint: bool) -> Resu
         return Err("interfaces: expected at least one".to_string());
     }
     let needs_waypoint = entry.copies || entry.spread == Spread::Packet || entry.via == Via::Waypoint;
-    if needs_waypoint && !has_waypoint {
+    if needs_waypoint && !has_waypoint && entry.on_loss == OnLoss::Direct {
         return Err("via: there is no waypoint".to_string());
     }
     if needs_waypoint && entry.via == Via::Direct {
@@ -380,6 +392,7 @@ fn rule(entry: &RuleEntry, interfaces: &[Interface], has_waypoint: bool) -> Resu
         copies: entry.copies,
         spread: entry.spread,
         via: entry.via,
+        on_loss: entry.on_loss,
     })
 }
 
@@ -460,6 +473,7 @@ mod tests {
             (r#"["wwan0"],"via""#, r#"["eth7"],"via""#, "rules[0].interfaces: unknown interface \"eth7\""),
             (r#"["wwan0"],"via""#, r#"[],"via""#, "rules[0].interfaces: expected at least one"),
             (r#""weight":4.0"#, r#""weight":0.0"#, "rules[0].weight"),
+            (r#""weight":4.0"#, r#""on_loss":"drop""#, "unknown variant `drop`"),
             (r#""weight":4.0"#, r#""weight":-1"#, "rules[0].weight"),
             (r#"5060,5061"#, r#"5061,5060"#, "rules[0].match.destination_port"),
             (r#"192.0.2.0/24"#, r#"192.0.2.0/33"#, "rules[0].match.destination"),

@@ -33,6 +33,58 @@ fn answer(sent: &[u8], flags: u8) -> Vec<u8> {
     tcp(&shown(sent.destination), &shown(sent.source), flags, b"")
 }
 
+/// A configuration of one interface, with or without a waypoint, whose flows want one.
+fn wants_waypoint(sim: &mut Sim, on_loss: &str, has_waypoint: bool) {
+    let rules = rule(on_loss, &["if0"], "waypoint");
+    let text = configuration(&[r#""name":"if0","rate_mbps":100.0"#.to_string()], &rules);
+    let none = format!(r#""waypoint":null,"rules":[{rules}]}}"#);
+    let at = text.find(r#""waypoint":{"#).unwrap();
+    sim.configure_text(&if has_waypoint { text } else { format!("{}{none}", &text[..at]) });
+}
+
+#[test]
+fn new_flows_are_blocked_without_a_waypoint_where_the_policy_says_so() {
+    let syn = |port: u16| tcp(&format!("100.72.0.2:{port}"), SERVER, SYN, b"");
+    let block = r#""on_loss":"block","#;
+    let mut sim = Sim::new(&[(100.0, 5)]);
+    wants_waypoint(&mut sim, block, false);
+    assert_eq!(out(&mut sim, &syn(40_001)), None);
+    // Nor from another address that the host has, which the waypoint would not carry.
+    assert_eq!(out(&mut sim, &tcp("10.9.9.9:40001", SERVER, SYN, b"")), None);
+    assert_eq!(sim.home(40_001), None);
+    wants_waypoint(&mut sim, block, true);
+    sim.run_ms(50);
+    assert_eq!(out(&mut sim, &syn(40_001)), None);
+    sim.run_ms(50);
+    assert!(sim.waypoint.host.iter().any(|(_, packet)| tuple(packet).source.port == 40_001));
+    sim.end();
+}
+
+#[test]
+fn new_flows_go_direct_while_the_waypoint_is_silent_unless_they_are_blocked() {
+    for (on_loss, is_direct) in [("", true), (r#""on_loss":"direct","#, true), (r#""on_loss":"block","#, false)] {
+        let mut sim = Sim::new(&[(100.0, 5)]);
+        wants_waypoint(&mut sim, on_loss, true);
+        sim.send(&numbered(1000, 0, 100));
+        sim.run_ms(50);
+        sim.wires[0].is_cut = true;
+        for number in 0..300 {
+            sim.send(&numbered(1000, number, 100));
+            sim.run_ms(10);
+        }
+        let syn = tcp("100.72.0.2:40001", SERVER, SYN, b"");
+        assert_eq!(out(&mut sim, &syn).is_some(), is_direct, "{}", on_loss);
+        sim.wires[0].is_cut = false;
+        sim.run_ms(3_000);
+        sim.waypoint.host.clear();
+        // Flows that begin now go through it again.
+        assert_eq!(out(&mut sim, &tcp("100.72.0.2:40002", SERVER, SYN, b"")), None);
+        sim.run_ms(50);
+        assert!(sim.waypoint.host.iter().any(|(_, packet)| tuple(packet).source.port == 40_002));
+        sim.end();
+    }
+}
+
 #[test]
 fn addresses_and_ports_are_rewritten_forth_and_back_in_both_families() {
     let mut sim = direct(1);

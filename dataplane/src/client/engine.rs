@@ -431,7 +431,8 @@ impl Engine {
         let (rule, rights, by_rule) = self.rights_of(&subject);
         // The waypoint forwards nothing that does not come from the address it gave.
         let is_own = self.is_waypoint || self.own_address(tuple.source.address);
-        let via = if is_own { via.unwrap_or(by_rule) } else { Via::Direct };
+        let given = if is_own { via.unwrap_or(by_rule) } else { Via::Direct };
+        let via = if by_rule == Via::Waypoint && via.is_none() { self.way_of_new(rule, given)? } else { given };
         let mut flow = Flow::new(now_ns, number, tuple, rule, rights, via);
         flow.dscp = dscp;
         flow.cgroup = cgroup;

@@ -1,7 +1,7 @@
 //! Which interfaces a flow uses: by its rule, by what is open, by what is left there; and what the other end is told
 //! of it.
 
-use super::config::{Spread, Subject, Via};
+use super::config::{OnLoss, Spread, Subject, Via};
 use super::engine::{subject, Effects, Engine, Message, Notice};
 use super::flow::{Flow, Rights, Unconfirmed, AT_NEXT_PACKET, MOST_ORDINALS};
 use super::link::Link;
@@ -95,6 +95,18 @@ impl Engine {
                 };
                 (number, rights, rule.via)
             }
+        }
+    }
+
+    /// Which way a new flow takes whose rule wants the waypoint; None: nothing of it may leave.
+    pub(super) fn way_of_new(&self, rule: usize, given: Via) -> Option<Via> {
+        let has_tunnel = self.session.is_some() && given == Via::Waypoint;
+        match self.config.rules.get(rule).map_or(OnLoss::Direct, |rule| rule.on_loss) {
+            OnLoss::Block if !has_tunnel => None,
+            // What goes into a silent tunnel reaches nobody else, and goes on when the waypoint is back.
+            OnLoss::Block => Some(given),
+            OnLoss::Direct if self.waypoint_lost => Some(Via::Direct),
+            OnLoss::Direct => Some(given),
         }
     }
 

@@ -325,3 +325,17 @@ def test_an_application_goes_to_the_program_as_it_is_written(name: str) -> None:
     flows = [{"name": "a", "match": {"application": name, "tcp_dst": [80, 443]}}]
     rules = configuration(parse({"interfaces": TWO, "flows": flows}, "client.yaml"), Modes())["rules"]
     assert [rule["match"].get("application") for rule in rules] == [name, name, None]
+
+
+def test_flows_that_want_the_waypoint_are_blocked_without_it_where_the_policy_says_so() -> None:
+    flows = [{"name": "sms", "via": "direct", "match": {"udp_dst": 5}}, {"name": "rest"}]
+    for on_loss, ways in (("direct", ("direct", None)), ("block", ("waypoint", "block"))):
+        read = policy(waypoint={"address": "192.0.2.1", "on_loss": on_loss}, flows=flows)
+        for session, wanted in ((None, ways), (SESSION, ("waypoint", ways[1]))):
+            rules = {one["name"]: one for one in configuration(read, Modes(), session=session)["rules"]}
+            assert (rules["rest"]["via"], rules["rest"].get("on_loss")) == wanted
+            assert (rules["sms"]["via"], rules["sms"].get("on_loss")) == ("direct", None)
+    with pytest.raises(ConfigError, match="on_loss"):
+        policy(waypoint={"address": "192.0.2.1", "on_loss": "drop"})
+    with pytest.raises(ConfigError, match="on_loss: block needs plane: agent"):
+        policy(waypoint={"address": "192.0.2.1", "on_loss": "block"}, plane="kernel")
