@@ -7,6 +7,10 @@
 /// millisecond or two; without this allowance every late wake-up would cost throughput.
 pub const BURST_NS: u64 = 2_000_000;
 
+/// A path with frames that wait, and that is served late because the machine does not run the agent, makes up for at
+/// most this much time.
+pub const MOST_LATE_NS: u64 = 10_000_000;
+
 /// A slow path must be able to hold two frames, or the split would leave it idle between its turns.
 const MIN_FRAMES: f64 = 2.0;
 
@@ -37,7 +41,9 @@ impl Pacer {
     fn drain(&mut self, now_ns: u64) {
         if let Some(rate) = self.rate {
             let elapsed = now_ns.saturating_sub(self.at_ns) as f64;
-            self.level = (self.level - rate * elapsed).max(0.0);
+            if elapsed > 0.0 {
+                self.level = (self.level - rate * elapsed).max(0.0);
+            }
         } else {
             self.level = 0.0;
         }
@@ -57,6 +63,22 @@ impl Pacer {
         }
         let at = self.at_ns.saturating_add((excess / rate).ceil() as u64);
         Some(at.max(now_ns))
+    }
+
+    /// A frame of `len` bytes leaves now that has waited since `since_ns`: it could have left earlier, and so could what
+    /// waits behind it. What leaves at `now_ns`, too, is paced as if the agent had been in time. What is not used now is
+    /// lost.
+    pub fn catch_up(&mut self, now_ns: u64, since_ns: u64, len: usize) {
+        let rate = match self.rate {
+            Some(rate) if rate > 0.0 && now_ns > self.at_ns => rate,
+            _ => return,
+        };
+        let excess = (self.level + (len as f64).min(self.depth) - self.depth).max(0.0);
+        let ready_ns = self.at_ns.saturating_add((excess / rate).ceil() as u64);
+        let due_ns = ready_ns.max(since_ns).max(now_ns.saturating_sub(MOST_LATE_NS)).min(now_ns);
+        self.drain(due_ns);
+        self.level -= rate * (now_ns - due_ns) as f64;
+        self.at_ns = now_ns;
     }
 
     /// Accounts for `len` bytes that leave now.
@@ -114,6 +136,49 @@ mod tests {
             bytes += 1500;
         }
         assert!((bytes as f64 - 1.25e6).abs() < 5000.0, "{bytes}");
+    }
+
+    /// Bytes that leave in 10 s if the agent is run every `late_ns`, and frames of 1500 bytes always wait.
+    fn bytes_served_each(late_ns: u64) -> usize {
+        let mut pacer = Pacer::new(0, Some(10.0), 1600, BURST_NS);
+        let mut bytes = 0;
+        for now_ns in (0..10_000_000_000).step_by(late_ns as usize) {
+            while pacer.ready_at(now_ns, 1500) == Some(now_ns) {
+                pacer.catch_up(now_ns, 0, 1500);
+                pacer.sent(now_ns, 1500);
+                bytes += 1500;
+            }
+        }
+        bytes
+    }
+
+    #[test]
+    fn waiting_frames_make_up_for_late_wake_ups_within_a_bound() {
+        let whole = 12_500_000;
+        for late_ns in [1_000_000, 4_000_000, 9_000_000] {
+            let bytes = bytes_served_each(late_ns);
+            assert!((bytes as f64 / whole as f64 - 1.0).abs() < 0.002, "{late_ns} {bytes}");
+        }
+        // 10 ms and the depth of the bucket in each 40 ms.
+        let bytes = bytes_served_each(40_000_000);
+        assert!(bytes > whole / 4 && bytes < whole * 4 / 10, "{bytes}");
+    }
+
+    #[test]
+    fn silence_earns_nothing() {
+        const SECOND: u64 = 1_000_000_000;
+        let mut pacer = Pacer::new(0, Some(10.0), 1500, BURST_NS);
+        // A frame that has just come may leave with one more, as without catching up.
+        pacer.catch_up(SECOND, SECOND, 1500);
+        pacer.sent(SECOND, 1500);
+        pacer.sent(SECOND, 1500);
+        assert!(pacer.ready_at(SECOND, 1500).unwrap() > SECOND);
+        // What was not used at once is lost.
+        pacer.catch_up(2 * SECOND, 2 * SECOND - MOST_LATE_NS, 1500);
+        pacer.sent(2 * SECOND, 1500);
+        assert!(pacer.level < -5000.0);
+        pacer.sent(2 * SECOND + 1, 1500);
+        assert!(pacer.level >= 1500.0);
     }
 
     #[test]

@@ -267,6 +267,9 @@ impl Sender {
         if self.paths[index].pacer.ready_at(now_ns, len)? > now_ns {
             return None;
         }
+        if let Some((at_ns, _)) = self.queue.front() {
+            self.paths[index].pacer.catch_up(now_ns, *at_ns, len);
+        }
         let (sequence, buf) = self.take(index, now_ns, pool)?;
         self.split.sent(index, len);
         let outgoing = launch(&mut self.paths[index], now_ns, &mut self.sealer, sequence, buf);

@@ -19,6 +19,11 @@ const MOST_PAYLOAD_US: f64 = 2000.0;
 const BLOCK_BYTES: u64 = 512;
 const BLOCK_BITS: f64 = 8.0 * 520.0;
 const BEACON_NS: u64 = 40_000_000;
+/// A beacon from its preamble to the next frame.
+const BEACON_US: f64 = DELIMITER_US + 288.0 + CONTENTION_SPACE_US;
+/// Share of time that beacons leave. What a line carries is measured beside its beacons, so a medium at its capacity is
+/// as busy as this with frames.
+const BESIDE_BEACONS: f64 = 1.0 - BEACON_US * 1e3 / BEACON_NS as f64;
 /// What an MPDU takes besides its payload.
 const OVERHEAD_US: f64 = 2.0 * DELIMITER_US + RESPONSE_SPACE_US + CONTENTION_SPACE_US;
 const FOREIGN_TEIS: (u8, u8) = (200, 201);
@@ -150,7 +155,7 @@ impl Line {
                 self.count_airtime(config, station, tx, air);
             }
         }
-        self.foreign((aired.heard_us - own_us).max(0.0));
+        self.foreign((aired.heard_us - own_us).max(0.0) * BESIDE_BEACONS);
     }
 
     fn count_airtime(&mut self, config: &Config, station: usize, tx: bool, air: &Air) {
@@ -166,7 +171,7 @@ impl Line {
         direction.counts.blocks += whole(&mut direction.blocks);
         direction.counts.mpdus += whole(&mut direction.mpdus);
         direction.counts.failed += whole(&mut direction.errors);
-        direction.aired_us += air.us;
+        direction.aired_us += air.us * BESIDE_BEACONS;
         let exchanges = exchanges(&mut direction.aired_us);
         self.exchanges(teis(config, of, tx), ble, exchanges);
     }
@@ -283,6 +288,7 @@ mod tests {
             .map(|d| match d.kind {
                 START_OF_FRAME => DELIMITER_US + f64::from(d.length) * LENGTH_UNIT_US,
                 SELECTIVE_ACK => DELIMITER_US + CONTENTION_SPACE_US,
+                BEACON => BEACON_US,
                 _ => 0.0,
             })
             .sum()
@@ -316,7 +322,7 @@ mod tests {
             line.advance(&config, ms * 1_000_000);
         }
         let heard = line.indications();
-        assert!((airtime_us(&heard) - 500_000.0).abs() < 5_000.0);
+        assert!((airtime_us(&heard) - 500_000.0 - 25.0 * BEACON_US).abs() < 5_000.0);
         assert_eq!(heard.iter().filter(|d| d.kind == BEACON).count(), 25);
     }
 
@@ -331,14 +337,28 @@ mod tests {
             line.aired(&config, &Aired { heard_us: 4500.0, links: vec![[to, from]] });
         }
         let heard = line.indications();
-        assert!(heard.len() < MOST_WAITING && (airtime_us(&heard) - 1.8e6).abs() < 10_000.0);
+        assert!(heard.len() < MOST_WAITING && (airtime_us(&heard) - 1.8e6 * BESIDE_BEACONS).abs() < 10_000.0);
         let (to, from) = (line.counts(0, true), line.counts(0, false));
         assert_eq!((to.blocks, from.blocks), (8671, 1455));
         assert!((i64::try_from(to.failed).unwrap() - 867).abs() <= 1);
         let us = |counts: Counts, mbps: f64| counts.mpdus as f64 * 460.96 + counts.blocks as f64 * 4160.0 / mbps;
         assert!((us(to, 100.0) - 0.6e6).abs() < 1000.0 && (us(from, 50.0) - 0.2e6).abs() < 1000.0);
         let of = |source| heard.iter().filter(|d| d.kind == START_OF_FRAME && d.source == source).count();
-        assert_eq!((of(1), of(2), of(200)), (243, 81, 406));
+        assert_eq!((of(1), of(2), of(200)), (240, 80, 401));
+    }
+
+    #[test]
+    fn full_line_is_busy_all_of_the_time_with_its_beacons() {
+        let config = config("");
+        let mut line = Line::new(&config, 0);
+        line.sniff(true);
+        for ms in (5..=2000).step_by(5) {
+            let (to, none) = (Air { us: 5000.0, capacity_mbps: 59.2 }, Air { us: 0.0, capacity_mbps: 29.8 });
+            line.aired(&config, &Aired { heard_us: 5000.0, links: vec![[to, none]] });
+            line.advance(&config, ms * 1_000_000);
+        }
+        let heard = line.indications();
+        assert!((airtime_us(&heard) - 2e6).abs() < 5_000.0, "{}", airtime_us(&heard));
     }
 
     #[test]
