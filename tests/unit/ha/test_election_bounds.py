@@ -466,7 +466,11 @@ def give(election: Election, kind: str, rng: random.Random, now_s: float) -> Non
     elif kind == "reset":
         election.reset(who.name, now_s)
     elif kind == "agents":
-        election.agents_hear(rng.randrange(6), now_s - rng.choice((0.0, STEP_S, 0.25)))
+        node, epoch, shown = rng.choice("xyz"), rng.randrange(6), rng.randrange(6)
+        election.devices.count = 3
+        election.devices.queried(node, now_s)
+        election.devices.says(node, epoch, now_s - rng.choice((0.0, STEP_S, 0.25)), now_s)
+        election.device_shows(node, shown, now_s)
     elif kind == "drain":
         election.drain(rng.random() < 0.5)
     elif kind == "hand over":
