@@ -13,6 +13,7 @@ from hyroads.controller.core.network import Place
 from hyroads.controller.core.services.client_tables import Clients, Happened
 from hyroads.controller.core.services.clients import associated, cleared, heard, seen
 from hyroads.controller.core.services.floods import FloodLimits, FloodWatch
+from hyroads.controller.ofp import match as act
 from hyroads.controller.ofp.access import PORT_METER_FIRST, is_access
 from hyroads.controller.ofp.hosts import Held, held_port_of, is_learned
 from hyroads.controller.ofp.intents import AccessPort
@@ -100,9 +101,10 @@ def test_what_a_port_sends_to_the_controller_is_metered_and_nothing_else() -> No
         assert all(is_access(rule.table, rule.priority) and not is_learned(rule.priority) for rule in one.rules)
         assert len({rule.key for rule in one.rules}) == len(one.rules)
     # In front of each rule that sends what comes in there to the controller stands one with the meter.
-    plain = {(rule.table, rule.match): rule.priority for rule in port_rules(100, port) if rule.actions}
+    sent = [rule for rule in port_rules(100, port) if act.Output(act.CONTROLLER) in rule.actions]
+    plain = {(rule.table, rule.match): rule.priority for rule in sent}
     metered = {(rule.table, rule.match): rule.priority for rule in entry.rules}
-    assert all(metered[key] > priority for key, priority in plain.items())
+    assert plain and all(metered[key] > priority for key, priority in plain.items())
     claims = [rule for rule in check_rules() if rule.actions and rule.match.arp_spa is None and rule.match.eth_type]
     assert min(r.priority for r in entry.rules if r.table == Table.CHECK) > min(rule.priority for rule in claims)
     # Those that may be there are not held up.
