@@ -407,7 +407,7 @@ def closed_networks(tun: str) -> list[str]:
 
 
 def isolation(tun: str, closed: Sequence[str]) -> Iterator[str]:
-    """The rules: before it is decided whether a packet is for this host or goes on."""
+    """The rules, before the kernel decides whether a packet is for this host or is forwarded."""
     for family, colon in (("ip", False), ("ip6", True)):
         kind = "ipv6_addr" if colon else "ipv4_addr"
         networks = ", ".join(each for each in closed if (":" in each) == colon)

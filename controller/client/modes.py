@@ -99,7 +99,7 @@ def configuration(
     """The message ``configure`` without its ``seq``. Interfaces in ``used_up`` have carried what they may in this
     month: they are not usable, even if no other one is.
 
-    Without a ``session`` all flows go direct, each by one interface: nobody would put copies or packets in order. With
+    Without a ``session`` all flows go direct, each by one interface: no peer would put copies or packets in order. With
     ``on_loss: block`` those that want the waypoint go nowhere then.
     ``addresses`` are hr0's, where they are not those of session or policy. ``copied`` are single connections whose
     packets are copied, whatever their flows' modes are; they come first.

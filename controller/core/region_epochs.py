@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class HeardEpochs:
-    """What is known of a neighbouring region."""
+    """The state of a neighbouring region as this one sees it."""
 
     shown: int = 0
     """The greatest epoch that a controller dialled at its address leads with; 0: none does."""

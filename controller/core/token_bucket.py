@@ -59,7 +59,7 @@ MAX_BUCKETS = 1024
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """So many requests a second in the long run, so many at once."""
+    """Requests a second in the long run, and how many at once."""
 
     per_s: float
     burst: float

@@ -18,7 +18,7 @@ SWEEP_S = 0.25
 
 
 def shut(connection: Any) -> None:
-    """End a connection in both directions, so that whoever reads from it wakes up."""
+    """End a connection in both directions, which wakes the thread that reads from it."""
     with contextlib.suppress(OSError):
         connection.shutdown(socket.SHUT_RDWR)
 
@@ -87,7 +87,7 @@ class Places:
             self._end(number, self._late)
 
     def _end(self, number: int, why: str) -> None:
-        """Whoever serves it wakes up, and closes it."""
+        """The thread that serves it wakes up and closes it."""
         connection, peer = self._open.get(number, (None, ""))
         if connection is not None:
             shut(connection)

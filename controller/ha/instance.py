@@ -224,7 +224,7 @@ class Instance:
         now_s = _time.monotonic()
         with self._lock:
             if beat.role is Role.LEADER and not self._has_heard and self._gate.leader == beat.identity.name:
-                # Whoever dials sends the events that there were first.
+                # The end that dials sends older events first.
                 self._has_heard = True
                 self._tell(Heard())
             election = self._election

@@ -52,7 +52,7 @@ _SERVER_PORTS = ((ETH_TYPE_IPV4, 67, 68), (ETH_TYPE_IPV6, 547, 546))
 
 
 _CLAIMS = (ROUTER_SOLICITATION, NEIGHBOUR_SOLICITATION, NEIGHBOUR_ADVERTISEMENT)
-"""Messages of neighbour discovery from which others learn who has an address."""
+"""Messages of neighbour discovery that bind an address to a host."""
 
 
 def port_rules(number: int, port: AccessPort) -> Iterator[Rule]:

@@ -194,7 +194,7 @@ class OwnerService:
         ]
 
     def restore(self, documents: object) -> list[ConfigError]:
-        """Take in what an earlier controller has saved; returns what is wrong with it."""
+        """Restore the state that an earlier controller saved; returns its faults."""
         problems: list[ConfigError] = []
         for index, document in enumerate(documents if isinstance(documents, list) else ()):
             found = document if isinstance(document, Mapping) else {}
