@@ -18,7 +18,8 @@ import pytest
 from hyroads.controller.access_point.model import RadioError
 from hyroads.controller.access_point.plc import Plc
 from hyroads.controller.access_point.plc_reader import HomePlugReader
-from hyroads.mininet.lab.power_line import Outlet, PowerLine, RunningLine
+from hyroads.mininet.lab.medium import Station
+from hyroads.mininet.lab.power_line import PowerLine, RunningLine
 from hyroads.mininet.programs import find_program
 
 pytestmark = pytest.mark.root
@@ -111,7 +112,7 @@ def line(tmp_path: Path) -> Iterator[Line]:
 @pytest.fixture
 def shared(line: Line, tmp_path: Path) -> Iterator[RunningLine]:
     """The same two hosts, with adapters on a medium that is shared with a network next door."""
-    outlets = tuple(Outlet(f"hrp-in{i}", adapter) for i, adapter in enumerate(ADAPTERS))
+    outlets = tuple(Station(f"hrp-in{i}", adapter) for i, adapter in enumerate(ADAPTERS))
     running = RunningLine(PowerLine("hrp-line", PHY_MBPS, outlets), tmp_path / "power-line")
     try:
         running.start()

@@ -147,7 +147,11 @@ class Lab:
             slices = [
                 {**each, "controllers": [c.replace("tcp:", "tls:") for c in each["controllers"]]} for each in slices
             ]
-            own = {"key": f"{folder}/slicer.key", "certificate": f"{folder}/slicer.pem", "ca": f"{folder}/ca.pem"}
+            own = {
+                "key": f"{folder}/slicer-slicer.key",
+                "certificate": f"{folder}/slicer-slicer.pem",
+                "ca": f"{folder}/ca.pem",
+            }
             rig.settings(slices, tls=own, controllers_tls=own)
         else:
             rig.settings(slices)
