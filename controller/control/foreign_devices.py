@@ -7,6 +7,7 @@ from typing import Any
 
 from hyroads.controller.agents.al_devices import AlDevice, AlDevices, AlLink
 from hyroads.controller.core.estimate.busy_time import Interface
+from hyroads.controller.core.network import GRAPH_PROPERTIES, graph_link, graph_node
 
 FOREIGN = "foreign"
 """The role of a node that is not ours: no rule concerns it, and no flow begins or ends there."""
@@ -95,19 +96,9 @@ class ForeignDevices:
 
 def join_graph(graph: dict[str, Any], nodes: list[dict[str, Any]], links: list[dict[str, Any]]) -> None:
     """Add what :meth:`ForeignDevices.topology` returned to a NetJSON NetworkGraph."""
-    graph["nodes"] += (
-        {"id": node["id"], "label": node["id"], "local_addresses": [node["id"]], "properties": {"role": node["role"]}}
-        for node in nodes
-    )
-    shown = ("id", "technology", "capacity_mbps", "delay_ms", "loss")
+    graph["nodes"] += (graph_node(node["id"], [node["id"]], {"role": node["role"]}) for node in nodes)
     graph["links"] += (
-        {
-            "source": link["from"],
-            "target": link["to"],
-            "cost": 1.0 / link["capacity_mbps"],
-            "cost_text": f"{link['capacity_mbps']:g} Mb/s {link['technology']}",
-            "properties": {name: link[name] for name in shown},
-        }
+        graph_link(link["from"], link["to"], {name: link[name] for name in GRAPH_PROPERTIES})
         for link in links
         if link["capacity_mbps"] > 0
     )

@@ -395,8 +395,7 @@ def _to_push(
     differs[layout.path_flow[_matters(old, new, total[layout.path_flow], settings)]] = True
     if differs.any():
         # What one gives up is another's at once, and not kept from it until more comes together.
-        along = replace(settings, push_threshold=settings.push_along)
-        differs |= (total > total_before) & _matters(total_before, total, total, along)
+        differs |= _could_rise(total_before, total, settings)
     for row in [layout.row_of[flow] for flow in exact if flow in layout.row_of]:
         where = layout.paths_of(row)
         differs[row] = before.is_new[row] or not np.array_equal(old[where], new[where])
@@ -413,12 +412,17 @@ def _lasting(
     """
     settings, layout = state.settings, given.layout
     before, total = layout.flow_rates(state.in_force.mbps), layout.flow_rates(given.path_rates_mbps)
-    along = replace(settings, push_threshold=settings.push_along)
-    could = (total > before) & _matters(before, total, total, along) & ~differs
+    could = _could_rise(before, total, settings) & ~differs
     since_s = np.full(layout.flow_count, now_s) if state.risen_s is None else state.risen_s
     risen_s = np.where(could, np.where(np.isnan(since_s), now_s, since_s), np.nan)
     lasts = could & (now_s - risen_s >= settings.push_risen_s)
     return differs | lasts, np.where(lasts, np.nan, risen_s)
+
+
+def _could_rise(before: FloatArray, total: FloatArray, settings: LoopSettings) -> NDArray[np.bool_]:
+    """Whether flows could have more than before, by the threshold ``push_along`` at least."""
+    along = replace(settings, push_threshold=settings.push_along)
+    return np.asarray((total > before) & _matters(before, total, total, along))
 
 
 def _matters(before: FloatArray, after: FloatArray, total: FloatArray, settings: LoopSettings) -> NDArray[np.bool_]:

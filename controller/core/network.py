@@ -323,6 +323,10 @@ _STRUCTURE = ("technologies", "link_index", "link_ids", "technologies_of", "inci
 """Cached properties of a network that do not depend on capacities."""
 
 
+GRAPH_PROPERTIES = ("id", "technology", "capacity_mbps", "delay_ms", "loss")
+"""What a link of a NetJSON graph has under ``properties``."""
+
+
 def network_graph(network: Network) -> dict[str, Any]:
     """The network as a NetworkGraph of NetJSON (https://netjson.org/rfc.html), ready for JSON.
 
@@ -347,16 +351,27 @@ def _node(node: Node) -> dict[str, Any]:
     if node.position_m is not None:
         properties["position_m"] = list(node.position_m)
     addresses = [address for address in (node.ip, node.mac) if address is not None]
-    return {"id": node.id, "label": node.id, "local_addresses": addresses, "properties": properties}
+    return graph_node(node.id, addresses, properties)
 
 
 def _link(link: Link) -> dict[str, Any]:
-    properties = {name: getattr(link, name) for name in ("id", "technology", "capacity_mbps", "delay_ms", "loss")}
+    properties = {name: getattr(link, name) for name in GRAPH_PROPERTIES}
+    return graph_link(link.source, link.target, properties)
+
+
+def graph_node(name: str, addresses: list[str], properties: dict[str, Any]) -> dict[str, Any]:
+    """A node of :func:`network_graph`."""
+    return {"id": name, "label": name, "local_addresses": addresses, "properties": properties}
+
+
+def graph_link(source: str, target: str, properties: dict[str, Any]) -> dict[str, Any]:
+    """A link of :func:`network_graph`; ``properties`` are those of ``GRAPH_PROPERTIES``, its capacity above 0."""
+    capacity_mbps = properties["capacity_mbps"]
     return {
-        "source": link.source,
-        "target": link.target,
-        "cost": 1.0 / link.capacity_mbps,
-        "cost_text": f"{link.capacity_mbps:g} Mb/s {link.technology}",
+        "source": source,
+        "target": target,
+        "cost": 1.0 / capacity_mbps,
+        "cost_text": f"{capacity_mbps:g} Mb/s {properties['technology']}",
         "properties": properties,
     }
 
