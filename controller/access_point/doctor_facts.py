@@ -300,14 +300,26 @@ def _services(settings: BoxSettings, run: Run) -> Iterator[ServiceFacts]:
 
 
 def command_lines() -> Iterator[list[str]]:
-    """The words of the command lines of all processes."""
+    """The words of the command lines of all processes in this process's network namespace.
+
+    A program in another namespace, for example in a container, may serve another box of the same name.
+    """
     for folder in PROC.glob("[0-9]*"):
         try:
             words = (folder / "cmdline").read_bytes().decode("utf-8", "replace").split("\0")[:-1]
+            shares_network = _shares_network(folder)
         except OSError:
             continue
-        if words:
+        if words and shares_network:
             yield words
+
+
+def _shares_network(process: Path) -> bool:
+    try:
+        return (process / "ns" / "net").readlink() == (PROC / "self" / "ns" / "net").readlink()
+    except PermissionError:
+        # Only root reads the namespaces of root's programs; without root each program counts as one of this box.
+        return True
 
 
 def _is(words: list[str], program: str) -> bool:

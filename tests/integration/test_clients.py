@@ -425,18 +425,26 @@ def lets_in(lab: ClientLab, node: str) -> bool:
 def test_a_station_is_handed_over_by_request_and_stays_there_over_a_restart(roaming):
     old = place_of(roaming)[0]
     new = "n1" if old == "n0" else "n0"
+    handed_over = 0
     for there, left in ((new, old), (old, new), ("n1", "n0")):
         if place_of(roaming)[0] == there:
             continue
         roaming.roam("p", there, "wifi")
         status, handover = hand_over(roaming, there)
+        if status == 409:
+            # The station has sent a frame there in between, and the controller has followed it.
+            assert "already" in handover["detail"]
+            continue
         # What the answer says is in force: switches confirmed it before.
         assert lets_in(roaming, there) and not lets_in(roaming, left)
-        assert (status, handover["manager"], handover["from"]["node"]) == (201, "hard", left)
+        assert status == 201, handover
+        assert (handover["manager"], handover["from"]["node"]) == ("hard", left)
+        handed_over += 1
         assert handover["moved_after_s"] is not None and handover["reason"] is None
         assert roaming.rest("GET", f"/handovers/{handover['id']}")[1]["phase"] == "done"
         assert place_of(roaming)[0] == there
         assert eventually(lambda there=there: reaches(roaming, b"handed over to " + there.encode()))
+    assert handed_over
     status, problem = hand_over(roaming, "n1")
     assert (status, "already" in problem["detail"]) == (409, True)
     for wrong, where in (({"manager": "bicast"}, "manager"), ({"flows": ["f"]}, "flows")):
