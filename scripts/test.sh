@@ -29,11 +29,12 @@ types() {
 # run. A demo whose plain reference falls short, too, runs three times (tests/scenario), then its tests are not made.
 tested() {
     # What stands still says where, fails, and does not keep the others waiting; soaks at night take as long as they take.
-    local limits=()
+    local each limits=() paths=()
+    for each in "$@"; do [ ! -e "$each" ] || paths+=("$each"); done
     [ -n "${HYROADS_NIGHTLY:-}" ] || limits=(-o faulthandler_timeout=240 -o faulthandler_exit_on_timeout=true)
     pytest -q "${limits[@]}" "$@" && return
     echo "-- what failed, once again"
-    HYROADS_NOT_MADE=fail HYROADS_TRY=2 pytest -q --last-failed --last-failed-no-failures none "${@: -1}"
+    HYROADS_NOT_MADE=fail HYROADS_TRY=2 pytest -q --last-failed --last-failed-no-failures none "${paths[@]}"
 }
 # The script that was called first shows the ledger at its end; those that it calls write to the same one.
 shows_ledger=false
@@ -128,13 +129,13 @@ radio_in_idle_time() {
 in-guest-air() {
     local files
     mapfile -t files < <(grep -rl --include='test_*.py' 'mark\.radio' tests | sort)
-    pytest -q --durations 10 --durations-min 1 -m radio "${files[@]}"
+    tested --durations 10 --durations-min 1 -m radio "${files[@]}"
 }
 # The tests of switches, with the kernel's Open vSwitch instead of that in user space.
 in-guest-openflow() {
     local name files=()
     for name in $KERNEL_SWITCHES; do files+=("tests/integration/test_$name.py"); done
-    HYROADS_TEST_DATAPATH=system pytest -q --durations 10 --durations-min 1 -m "not radio" "${files[@]}"
+    HYROADS_TEST_DATAPATH=system tested --durations 10 --durations-min 1 -m "not radio" "${files[@]}"
 }
 KERNEL_SWITCHES="guest ofp_ovs controller_app flow_matches session_rules slicer_queues"
 # One by one: they build wheels in the same folder.

@@ -99,9 +99,10 @@ def two_radios(emulation):
         with emulation.shared.client() as medium:
             for link in ("sb", "sb~"):
                 medium.set_link(link, up=False)
-        time.sleep(5.0)
+        time.sleep(10.0)
         found["both_mbps"] = upload.mbps(began_s, cut_s)
-        found["one_mbps"] = upload.mbps(cut_s + 1.0, cut_s + 4.0)
+        # One second of the upload differs from the next by a tenth.
+        found["one_mbps"] = upload.mbps(cut_s + 1.0, cut_s + 9.0)
         found["gap_ms"] = 1e3 * upload.longest_gap_s(cut_s, cut_s + 1.0)
     found["radios"] = {name: cell.associated_with("c") for name, cell in emulation.cells.items()}
     return found
@@ -125,6 +126,7 @@ def test_mptcp_over_two_radios_outlives_the_wire_behind_one(tmp_path):
     found = json.loads(path.read_text())
     print(found)
     assert found["radios"] == {"wifi2": "a", "wifi5": "b"}
-    assert 0.8 * (4 + 5) <= found["both_mbps"] <= 4 + 5
-    assert 0.8 * 4 <= found["one_mbps"] <= 4
+    # TCP carries at least 0.85 of what 5 % left free and 5 % of headers and labels leave, as in other scenarios.
+    assert 0.85 * 0.95 * 0.95 * (4 + 5) <= found["both_mbps"] <= 4 + 5
+    assert 0.85 * 0.95 * 0.95 * 4 <= found["one_mbps"] <= 4
     assert found["gap_ms"] < 250
