@@ -9,6 +9,7 @@ from __future__ import annotations
 import secrets
 import struct
 from enum import IntEnum
+from pathlib import Path
 
 from hyroads.controller.kernel.generic_netlink import GenericNetlink, family_id
 from hyroads.controller.kernel.netlink import attribute, attribute_map, text_attribute
@@ -27,7 +28,7 @@ _REGULATION = 0
 # include/uapi/linux/nl80211.h
 _GET_WIPHY, _NEW_INTERFACE, _JOIN_IBSS, _SET_NAMESPACE = 1, 7, 43, 49
 _WIPHY, _WIPHY_NAME, _INTERFACE_INDEX, _INTERFACE_NAME, _INTERFACE_KIND, _MAC = 1, 2, 3, 4, 5, 6
-_FREQUENCY_MHZ, _SSID, _FREQUENCY_FIXED, _PID = 38, 52, 60, 82
+_FREQUENCY_MHZ, _SSID, _FREQUENCY_FIXED, _PID, _NAMESPACE = 38, 52, 60, 82, 219
 
 
 class InterfaceKind(IntEnum):
@@ -70,6 +71,11 @@ class Radio:
         """Move the radio and its interface into the network namespace of a process."""
         with GenericNetlink(NL80211) as wireless:
             wireless.command(_SET_NAMESPACE, self._wiphy + attribute(_PID, _u32(process)))
+
+    def move_to(self, namespace: Path) -> None:
+        """Move the radio and its interface into the network namespace that is mounted at ``namespace``."""
+        with GenericNetlink(NL80211) as wireless, namespace.open("rb") as handle:
+            wireless.command(_SET_NAMESPACE, self._wiphy + attribute(_NAMESPACE, _u32(handle.fileno())))
 
     def remove(self) -> None:
         """Remove it, from the namespace that it lies in."""

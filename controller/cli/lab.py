@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from .emulate import say
 from .main import Command, argument, either
 
 if TYPE_CHECKING:
-    from hyroads.mininet.lab.run import Lab
+    from hyroads.mininet.lab.run import Lab, LabOptions
 
 LABS = ("three-boxes",)
 SUITES = ("bookworm", "trixie")
@@ -19,6 +21,7 @@ _MOST_TRIES = 100
 
 
 def _run(args: argparse.Namespace) -> int:
+    from hyroads.mininet.lab import guest
     from hyroads.mininet.lab.run import LabOptions, run_lab
     from hyroads.mininet.lab.three_boxes import plan
     from hyroads.mininet.programs import EmulationError
@@ -31,7 +34,26 @@ def _run(args: argparse.Namespace) -> int:
     if not 1 <= args.repeat <= _MOST_TRIES:
         raise EmulationError(f"--repeat {args.repeat}: expected 1 to {_MOST_TRIES}")
     options = LabOptions(args.suite, args.mirror, packages)
-    return run_lab(args.name or args.lab, plan(), options, lambda lab: _work(lab, args, script), say)
+    if args.kernel and args.cli:
+        raise EmulationError("--cli: a guest kernel has no input; use --script FILE")
+    if args.kernel and not guest.is_guest():
+        _start_guest(options)
+    if args.kernel:
+        guest.check_kernel()
+    work = partial(_work, args=args, script=script)
+    return run_lab(args.name or args.lab, plan(radios=args.kernel), options, work, say)
+
+
+def _start_guest(options: LabOptions) -> NoReturn:
+    """Run this command in a guest kernel. What needs a network, which guests do not have, is made before."""
+    from hyroads.mininet.lab.guest import run_in_guest
+    from hyroads.mininet.lab.run import root_and_packages
+    from hyroads.mininet.programs import LAB_TOOLS, check_prerequisites
+
+    check_prerequisites(LAB_TOOLS)
+    root, debs = root_and_packages(options, say)
+    words = sys.argv[1:] if options.packages else [*sys.argv[1:], "--packages", str(debs)]
+    run_in_guest(words, (root.parent, debs))
 
 
 def _work(lab: Lab, args: argparse.Namespace, script: Path | None) -> int:
@@ -40,7 +62,7 @@ def _work(lab: Lab, args: argparse.Namespace, script: Path | None) -> int:
     from hyroads.mininet.lab.prompt import serve
     from hyroads.mininet.lab.three_boxes import Setup
 
-    setup = Setup(lab)
+    setup = Setup(lab, radios=args.kernel)
 
     def measure() -> int:
         verdict = Measuring(setup, args.repeat, long=args.long, learning=args.learning).run()
@@ -66,6 +88,11 @@ COMMAND = Command(
     argument("--repeat", type=int, default=1, metavar="N", help="each row is the median of N tries (default 1)"),
     argument("--long", action="store_true", help="also rows for ports of other MTUs (minutes)"),
     argument("--learning", action="store_true", help="also measure what HyMAB learns, which takes five minutes"),
+    argument(
+        "--kernel",
+        action="store_true",
+        help="in a guest kernel (scripts/guest.sh): the kernel's Open vSwitch, 802.11 radios, an 802.11s backhaul",
+    ),
     argument("--packages", metavar="FOLDER", help="folder with the packages (default: built from the checkout)"),
     argument("--suite", choices=SUITES, default=SUITES[0], help="Debian of the boxes (default %(default)s)"),
     argument("--mirror", metavar="URL", help="mirror of Debian (default: one of this machine's apt sources)"),

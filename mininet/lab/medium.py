@@ -10,6 +10,8 @@ from typing import Any
 
 from hyroads.mininet.programs import Program, find_program, run
 
+from .wires import RadioPort
+
 _START_WITHIN_S = 10.0
 _FIRST_TAP = "02:00:00:00:01:{:02x}"
 
@@ -51,15 +53,15 @@ def all_pairs(count: int) -> list[tuple[int, int]]:
     return [(source, target) for source in numbers for target in numbers if source != target]
 
 
-def start_medium(what: str, document: Mapping[str, Any], folder: Path) -> tuple[Program, Path]:
-    """Start the emulator with its files in ``folder``; the program and its control socket.
+def start_medium(what: str, document: Mapping[str, Any], folder: Path, *options: str) -> tuple[Program, Path]:
+    """Start the emulator with more ``options`` and its files in ``folder``; the program and its control socket.
 
     EmulationError with the program's last words if it does not start.
     """
     folder.mkdir(parents=True)
     config, socket = folder / "medium.json", folder / "medium.sock"
     config.write_text(json.dumps(document), encoding="utf-8")
-    command = [find_program("hyroads-medium"), "--config", str(config), "--socket", str(socket)]
+    command = [find_program("hyroads-medium"), "--config", str(config), "--socket", str(socket), *options]
     program = Program(what, command, folder / "medium.log")
     program.start()
     program.wait_for(socket, _START_WITHIN_S)
@@ -91,4 +93,30 @@ class RadioChannel:
             port = port_name(self.name, number)
             run("ip", "link", "set", port, "address", _FIRST_TAP.format(number))
             run("ip", "link", "set", port, "master", station.segment, "up")
+        return program
+
+
+@dataclass(frozen=True)
+class Air:
+    """A radio channel of emulated 802.11 radios that all hear each other.
+
+    ``capacity_mbps`` is Ethernet payload, ``mtu`` the bytes of the longest one.
+    """
+
+    name: str
+    capacity_mbps: float
+    mtu: int
+    radios: tuple[RadioPort, ...]
+
+    def medium(self) -> dict[str, Any]:
+        """Configuration of ``hyroads-medium --hwsim``."""
+        macs = [radio.mac for radio in self.radios]
+        document = configuration(self.name, macs, all_pairs(len(macs)), self.capacity_mbps, self.mtu)
+        for port, radio in zip(document["ports"], self.radios, strict=True):
+            port["radio"] = radio.hardware
+        return document
+
+    def start(self, folder: Path) -> Program:
+        """Start it; it is the medium of all radios that are made in this network namespace, and ends with the lab."""
+        program, _ = start_medium(f"radio channel {self.name}", self.medium(), folder / self.name, "--hwsim")
         return program

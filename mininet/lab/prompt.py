@@ -51,8 +51,9 @@ class LabPrompt(cmd.Cmd):
     def do_boxes(self, _line: str) -> None:
         """List the boxes with the ports that they have."""
         for box in self.lab.boxes.values():
-            ports = ", ".join(f"{port.name} at {port.segment}" for port in box.plan.ports)
-            print(f"{box.name:<12} {'on ' if box.alive else 'off'}  {ports}", file=self.stdout)
+            ports = [f"{port.name} at {port.segment}" for port in box.plan.ports]
+            ports += [f"{radio.name}, a radio" for radio in box.plan.radios]
+            print(f"{box.name:<12} {'on ' if box.alive else 'off'}  {', '.join(ports)}", file=self.stdout)
 
     def do_on(self, line: str) -> None:
         """Switch a box on that has been switched off. Usage: on BOX"""

@@ -18,7 +18,7 @@ from hyroads.mininet.programs import EmulationError
 SUITES = ("bookworm", "trixie")
 PACKAGES = (
     *("systemd", "systemd-sysv", "dbus", "udev", "iproute2", "iputils-ping", "ethtool", "procps", "less"),
-    *("openvswitch-switch", "iw", "openssl", "ca-certificates", "python3", "python3-venv", "iperf3"),
+    *("openvswitch-switch", "iw", "wpasupplicant", "openssl", "ca-certificates", "python3", "python3-venv", "iperf3"),
 )
 """What is installed in every box before HyRoads comes: Debian's minimum, what the how-to page installs from Debian, and
 the tools with which a user tries the network."""

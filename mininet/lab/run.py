@@ -15,7 +15,7 @@ from hyroads.mininet.programs import LAB_TOOLS, EmulationError, check_prerequisi
 
 from . import packages, power_line
 from .box import Box, Place
-from .medium import RadioChannel
+from .medium import Air, RadioChannel
 from .root import SUITES, cache_folder, ready_root, recipe
 from .wires import BoxPlan, Segment, check, make_segments
 
@@ -43,7 +43,7 @@ class LabPlan:
     segments: Sequence[Segment]
     installed: Mapping[str, Mapping[str, str]]
     power_lines: Sequence[power_line.PowerLine] = ()
-    radio_channels: Sequence[RadioChannel] = ()
+    radio_channels: Sequence[RadioChannel | Air] = ()
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ def run_lab(name: str, plan: LabPlan, options: LabOptions, body: Callable[[Lab],
     check(plan.boxes, plan.segments)
     for swept in run_directory.sweep():
         say(f"removed what {swept}, which has ended, left behind")
-    root, debs = _root_and_packages(options, say)
+    root, debs = root_and_packages(options, say)
     directory = run_directory.claim(name)
     try:
         groups = cgroups.lab_folders(name)
@@ -127,7 +127,7 @@ def run_lab(name: str, plan: LabPlan, options: LabOptions, body: Callable[[Lab],
         directory.release()
 
 
-def _root_and_packages(options: LabOptions, say: Say) -> tuple[Path, Path]:
+def root_and_packages(options: LabOptions, say: Say) -> tuple[Path, Path]:
     """The root and the folder of packages; both are made at the same time if they are not there."""
     cache, wanted = cache_folder(), recipe(options.suite, options.mirror)
     with ThreadPoolExecutor(1) as pool:

@@ -1,8 +1,8 @@
 """The lab ``three-boxes``: a controller, a gateway, two access points and two computers, set up as the tutorial says.
 
 What is typed here is on the page docs/tutorials/three-boxes.md and on those to which it refers for the controller:
-install-debian and access-point-debian of docs/how-to. One thing differs: the network file lists the links, with the
-capacity of the radio channel, because the lab has no radio that could report it.
+install-debian, access-point-debian and backhaul of docs/how-to. Without radios one thing differs: the network file
+lists the links, with the capacity of the radio channel, because no radio could report it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import json
 import re
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,9 +21,9 @@ import yaml
 from hyroads.controller.core.frame_sizes import NEEDED_MTU
 from hyroads.mininet.programs import EmulationError, wait_until
 
-from . import box_state
+from . import backhaul, box_state
 from .box import Box
-from .medium import RadioChannel, Station
+from .medium import Air, RadioChannel, Station
 from .power_line import PowerLine
 from .run import Lab, LabPlan
 from .verdict import datagrams, tcp_mbps
@@ -38,6 +38,8 @@ MEDIA_PORTS = {"plc": "eth1", "wifi": "wlan0"}
 FLOW = "web"
 WIFI, _WIFI_MBPS, _WIFI_MTU = "wifi", 20.0, 2304
 """The radio channel: what it carries, and its longest payload."""
+_AIR_MBPS = 30.2
+"""What emulated radios carry at 54 Mb/s, as their driver estimates it: frames are sent one by one."""
 _SEGMENTS = (
     Segment("lan"),
     *(Segment(f"at-{node}") for node in NODES),
@@ -85,19 +87,30 @@ _DATAGRAM_BYTES, _PAYLOAD_BYTES = 1472, 1500
 _NETWORK = "[Match]\nName={port}\n[Network]\n{address}LinkLocalAddressing=no\n"
 
 
-def plan() -> LabPlan:
-    """The boxes with their ports, the segments, and what Debian's installer was given."""
+def plan(*, radios: bool = False) -> LabPlan:
+    """The boxes with their ports, the segments, and what Debian's installer was given.
+
+    With ``radios`` the three boxes have emulated 802.11 radios in the place of Ethernet ports at a radio channel.
+    """
     factory = Factory()
     ports = {CONTROLLER: [("eth0", "lan")], **{node: _node_ports(node) for node in NODES}}
     ports |= {host: [("eth0", f"at-{node}")] for host, (node, _) in HOSTS.items()}
-    boxes = [BoxPlan(name, tuple(factory.port(*port) for port in wired)) for name, wired in ports.items()]
+    boxes = [_box(factory, name, wired, radios) for name, wired in ports.items()]
     outlets = tuple(Station(f"plc-{node}", factory.port("plc", f"plc-{node}").mac) for node in NODES)
-    installed = {box.name: _installed(box.name) for box in boxes}
-    radios = tuple(
+    installed = {box.name: {**_installed(box.name), **(backhaul.UNIT if box.radios else {})} for box in boxes}
+    stations = tuple(
         Station(port.segment, port.mac) for box in boxes for port in box.ports if port.name == MEDIA_PORTS[WIFI]
     )
-    channel = RadioChannel(WIFI, _WIFI_MBPS, _WIFI_MTU, radios)
+    air = Air(WIFI, _AIR_MBPS, _WIFI_MTU, tuple(radio for box in boxes for radio in box.radios))
+    channel = air if radios else RadioChannel(WIFI, _WIFI_MBPS, _WIFI_MTU, stations)
     return LabPlan(boxes, _SEGMENTS, installed, [PowerLine(PLC, _PHY_MBPS, outlets)], [channel])
+
+
+def _box(factory: Factory, name: str, wired: Sequence[tuple[str, str]], radios: bool) -> BoxPlan:
+    """A box; with ``radios`` its port for WiFi is a radio."""
+    on_air = [port for port, _ in wired if radios and port == MEDIA_PORTS[WIFI]]
+    ports = tuple(factory.port(*port) for port in wired if port[0] not in on_air)
+    return BoxPlan(name, ports, tuple(factory.radio(port) for port in on_air))
 
 
 def _node_ports(node: str) -> list[tuple[str, str]]:
@@ -167,25 +180,29 @@ class Bare:
         return round(self.udp_mbps * _PAYLOAD_BYTES / _DATAGRAM_BYTES, 2)
 
 
-def network_document(capacities_mbps: Mapping[str, float], macs: Mapping[str, str]) -> dict[str, Any]:
-    """The network file of the tutorial with a list of links: technology -> capacity, node -> address of the computer
-    at its access port.
+def network_document(capacities_mbps: Mapping[str, float] | None, macs: Mapping[str, str]) -> dict[str, Any]:
+    """The network file of the tutorial; ``macs``: node -> address of the computer at its access port.
 
-    A technology without a capacity is measured by the boxes.
+    With capacities by technology it lists the links; the boxes measure a technology that is not named.
     """
     roles = {node: "gateway" if node == GATEWAY else "ap" for node in NODES}
     nodes = {
         node: {"role": role, "ports": MEDIA_PORTS, **({"mac": macs[node]} if node in macs else {})}
         for node, role in roles.items()
     }
+    known = {"name": "home", "nodes": nodes, "interference": {"rule": "technology"},
+             "flows": [{"id": FLOW, "from": GATEWAY, "to": ATTIC}]}  # fmt: skip
+    if capacities_mbps is None:
+        for node in nodes.values():
+            node["technologies"] = list(MEDIA_PORTS)
+        return {**known, "links": "discover"}
     pairs = [(GATEWAY, UPSTAIRS), (GATEWAY, ATTIC), (UPSTAIRS, ATTIC)]
     links = [
         {"id": f"{source}-{target}-{technology}", "from": source, "to": target, "technology": technology, "both": True,
          **({"capacity_mbps": capacities_mbps[technology]} if technology in capacities_mbps else {})}
         for technology in MEDIA_PORTS for source, target in pairs
     ]  # fmt: skip
-    flows = [{"id": FLOW, "from": GATEWAY, "to": ATTIC}]
-    return {"name": "home", "nodes": nodes, "links": links, "interference": {"rule": "technology"}, "flows": flows}
+    return {**known, "links": links}
 
 
 def controller_settings(token: str) -> dict[str, Any]:
@@ -208,8 +225,8 @@ def controller_settings(token: str) -> dict[str, Any]:
 class Setup:
     """The user: types in the boxes of the lab what the pages say."""
 
-    def __init__(self, lab: Lab) -> None:
-        self.lab = lab
+    def __init__(self, lab: Lab, *, radios: bool = False) -> None:
+        self.lab, self.radios = lab, radios
         self.box = lab.boxes
         self.bare: dict[str, Bare] = {}
         """Technology -> what its segment carried before HyRoads came."""
@@ -225,6 +242,8 @@ class Setup:
 
     def run(self) -> None:
         """From unpacked boxes to a multipath in force; EmulationError at the first command that fails."""
+        if self.radios:
+            backhaul.make_mesh([self.box[node] for node in NODES], self._say)
         self._measure_segments()
         self.before = {node: self.state_of(node) for node in NODES}
         before = {name: len(box.typed) for name, box in self.box.items()}
@@ -318,9 +337,10 @@ class Setup:
         """Addresses for as long as it takes, then iperf3 from the gateway to the attic."""
         for number, (technology, port) in enumerate(MEDIA_PORTS.items()):
             addresses = {node: f"198.18.{number}.{last}" for last, node in ((1, GATEWAY), (3, ATTIC))}
+            switch = f"ip link set {port}"
             self._say(f"measuring the bare {technology} segment with iperf3")
             for node, address in addresses.items():
-                self.box[node].type(f"ip link set {port} up && ip address add {address}/24 dev {port}")
+                self.box[node].type(f"ip address add {address}/24 dev {port} && {switch} up")
             iperf_server(self.box[ATTIC])
             source, target = self.box[GATEWAY], addresses[ATTIC]
             tcp = tcp_mbps(iperf(source, target, 4.0))
@@ -328,7 +348,9 @@ class Setup:
             self.bare[technology] = Bare(tcp, udp)
             self._say(f"{technology}: TCP {tcp:.2f} Mb/s, UDP {udp:.2f} Mb/s")
             for node in addresses:
-                self.box[node].type(f"ip address flush dev {port} && ip link set {port} down")
+                # A radio stays in its mesh.
+                off = "" if self.radios and technology == WIFI else f" && {switch} down"
+                self.box[node].type(f"ip address flush dev {port}{off}")
         for verb in ("stop", "reset-failed"):
             self.box[ATTIC].run("systemctl", verb, "iperf3-lab")
 
@@ -342,8 +364,8 @@ class Setup:
         added = controller_settings(box.read(OPS_TOKEN).strip())
         box.write(SETTINGS, box.read(SETTINGS) + yaml.safe_dump(added, sort_keys=False), "0600", "hyroads")
         macs = {node: self._factory_address(host) for host, (node, _) in HOSTS.items()}
-        # Adapters of the power line report theirs; nothing reports that of Ethernet in the place of WiFi.
-        capacities = {technology: bare.capacity_mbps for technology, bare in self.bare.items() if technology != PLC}
+        # Adapters and radios report theirs; nothing reports that of Ethernet in the place of WiFi.
+        capacities = None if self.radios else {WIFI: self.bare[WIFI].capacity_mbps}
         box.write("/etc/hyroads/network.yaml", yaml.safe_dump(network_document(capacities, macs), sort_keys=False))
         for line in START_CONTROLLER:
             box.type(line, _JOIN_WITHIN_S)

@@ -15,6 +15,7 @@ from network_names import network_name
 from page_session import DOCS, blocks, steps
 
 from hyroads.mininet import cgroups
+from hyroads.mininet.lab.packages import CHECKOUT
 from hyroads.mininet.lab.three_boxes import LEAVE, PURGE
 from hyroads.mininet.lab.verdict import EXIT_MISSED
 from hyroads.mininet.programs import LAB_TOOLS
@@ -30,6 +31,7 @@ pytestmark = [
 WHOLE_WITHIN_S = 900.0
 """A bound against hanging. Root, packages and lab are meant to take 300 s on a machine that does nothing else."""
 LONG_WITHIN_S = 3600.0
+HAS_GUEST = subprocess.run([CHECKOUT / "scripts" / "guest.sh", "--which"], capture_output=True).returncode == 0
 NO_MIRROR = ("no mirror of Debian", "could not make the root")
 AFTERWARDS = ("topology", "flows")
 """What the tutorial looks at once the boxes are adopted."""
@@ -88,6 +90,13 @@ def verdict(hyroads, document_of):
 def test_boxes_carry_what_they_should_with_ports_of_all_sizes(hyroads, document_of) -> None:
     found = measured(hyroads, document_of, "--long", "--learning", "--repeat", "5", within_s=LONG_WITHIN_S)
     assert len(found["rows"]) == 29 and found["ok"], found["rows"]
+
+
+@pytest.mark.nightly
+@pytest.mark.skipif(not HAS_GUEST, reason="no guest kernel (scripts/guest.sh --build)")
+def test_boxes_with_radios_carry_what_they_should_on_the_datapath_of_a_guest_kernel(hyroads, document_of) -> None:
+    found = measured(hyroads, document_of, "--kernel", within_s=LONG_WITHIN_S)
+    assert found["ok"], found["rows"]
 
 
 def test_boxes_from_packages_carry_a_multipath_and_come_back_after_a_reboot(verdict) -> None:

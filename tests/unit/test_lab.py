@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 import yaml
-from page_session import DOCS, blocks
+from page_session import DOCS, blocks, steps
 
 from hyroads.controller.core.addressing import Addressing
 from hyroads.controller.core.netfile import parse
 from hyroads.mininet import cgroups, run_directory
-from hyroads.mininet.lab import box_state, line_rows, packages, three_boxes, wires
+from hyroads.mininet.lab import backhaul, box_state, guest, line_rows, packages, three_boxes, wires
 from hyroads.mininet.lab.box import Typed
 from hyroads.mininet.lab.root import RootRecipe, last_words, ready_root, sources_of
 from hyroads.mininet.lab.verdict import EXIT_MISSED, Row, Verdict, Wanted, answered, datagrams, tcp_mbps
@@ -188,6 +188,66 @@ def test_files_of_the_lab_are_those_of_the_tutorial_but_for_the_links() -> None:
     assert technologies == {node: ["plc", "wifi"] for node in three_boxes.NODES} and made == network
     token = shown["hyroads.yaml"]["api_tokens"]["ops"]["token"]
     assert three_boxes.controller_settings(token) == shown["hyroads.yaml"]
+
+
+def test_network_file_of_a_lab_with_radios_is_that_of_the_tutorial() -> None:
+    (shown,) = [yaml.safe_load(block.text) for block in blocks(TUTORIAL) if block.title == "network.yaml"]
+    macs = {node: entry["mac"] for node, entry in shown["nodes"].items() if "mac" in entry}
+    assert three_boxes.network_document(None, macs) == shown
+
+
+def test_backhaul_is_typed_as_on_its_page() -> None:
+    page = DOCS / "how-to" / "backhaul.md"
+    (shown,) = [block.text for block in blocks(page) if block.language == "text"]
+    assert shown == backhaul.TEXT
+    typed = [step.words for block in blocks(page) if block.title == "each access point" for step in steps(block)]
+    assert typed == [backhaul.INSTALL, backhaul.START, backhaul.SHOW, backhaul.FORWARDING, backhaul.RESIZE]
+
+
+def test_file_for_emulated_radios_differs_from_the_page_in_country_and_rates_only() -> None:
+    page, made = (text.splitlines() for text in (backhaul.TEXT, backhaul.for_emulated_radios(backhaul.TEXT)))
+    assert [line for line in page if line not in made] == ["country=DE"]
+    assert [line.strip() for line in made if line not in page] == ["disable_ht=1", "disable_vht=1"]
+
+
+def test_radios_of_boxes_share_one_channel_and_take_the_place_of_ports() -> None:
+    wired, plan = three_boxes.plan(), three_boxes.plan(radios=True)
+    assert not any(box.radios for box in wired.boxes)
+    assert [{port.name for port in (*box.ports, *box.radios)} for box in plan.boxes] == [
+        {port.name for port in box.ports} for box in wired.boxes
+    ]
+    radios = {radio.hardware: radio for box in plan.boxes for radio in box.radios}
+    assert len(radios) == len(three_boxes.NODES) and {radio.name for radio in radios.values()} == {"wlan0"}
+    macs = [port.mac for box in plan.boxes for port in (*box.ports, *box.radios)]
+    assert len(set(macs)) == len(macs)
+    wires.check(plan.boxes, plan.segments)
+    (air,) = plan.radio_channels
+    medium = air.medium()
+    assert {port["radio"]: port["mac"] for port in medium["ports"]} == {key: each.mac for key, each in radios.items()}
+    assert medium["conflicts"] == {"technology": True} and len(medium["links"]) == 6
+
+
+def test_guest_of_the_lab_runs_on_virtual_time_where_it_is_user_mode_linux() -> None:
+    words = ["lab", "three-boxes", "--kernel"]
+    command = guest.guest_command("uml", words, [Path("/tmp/debs"), Path("/root/roots")])
+    assert command[0].endswith("scripts/guest.sh") and command[-3:] == words
+    assert "--time-travel" in command and "--time-travel" not in guest.guest_command("own", words, [])
+    # A guest does not have what lies below /tmp unless it is named.
+    assert [command[place + 1] for place, word in enumerate(command) if word == "--see"] == ["/tmp/debs"]
+
+
+def test_lab_without_a_guest_kernel_names_the_command_that_makes_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = tmp_path / "guest.sh"
+    script.write_text("#!/bin/sh\necho 'hyroads guest: no kernel; make one: scripts/guest.sh --build' >&2\nexit 125\n")
+    script.chmod(0o755)
+    monkeypatch.setattr(guest, "_SCRIPT", script)
+    with pytest.raises(EmulationError, match=r"make one: scripts/guest\.sh --build"):
+        guest.run_in_guest([], [])
+    monkeypatch.setattr(guest, "_SCRIPT", tmp_path / "nothing")
+    with pytest.raises(EmulationError, match="needs a checkout"):
+        guest.run_in_guest([], [])
 
 
 def test_differences_of_a_box_name_what_came_went_and_changed() -> None:
