@@ -34,26 +34,36 @@ def _run(args: argparse.Namespace) -> int:
     if not 1 <= args.repeat <= _MOST_TRIES:
         raise EmulationError(f"--repeat {args.repeat}: expected 1 to {_MOST_TRIES}")
     options = LabOptions(args.suite, args.mirror, packages)
-    if args.kernel and args.cli:
-        raise EmulationError("--cli: a guest kernel has no input; use --script FILE")
+    if args.kernel:
+        _check_kernel_options(args)
     if args.kernel and not guest.is_guest():
-        _start_guest(options)
+        _start_guest(options, script)
     if args.kernel:
         guest.check_kernel()
     work = partial(_work, args=args, script=script)
     return run_lab(args.name or args.lab, plan(radios=args.kernel), options, work, say)
 
 
-def _start_guest(options: LabOptions) -> NoReturn:
+def _check_kernel_options(args: argparse.Namespace) -> None:
+    from hyroads.mininet.programs import EmulationError
+
+    if args.cli:
+        raise EmulationError("--cli: a guest kernel has no input; use --script FILE")
+    if args.long or args.learning:
+        raise EmulationError("--kernel: rows of --long and --learning would take hours in a guest kernel")
+
+
+def _start_guest(options: LabOptions, script: Path | None) -> NoReturn:
     """Run this command in a guest kernel. What needs a network, which guests do not have, is made before."""
-    from hyroads.mininet.lab.guest import run_in_guest
+    from hyroads.mininet.lab.guest import guest_kind, run_in_guest
     from hyroads.mininet.lab.run import root_and_packages
     from hyroads.mininet.programs import LAB_TOOLS, check_prerequisites
 
     check_prerequisites(LAB_TOOLS)
+    kind = guest_kind()
     root, debs = root_and_packages(options, say)
     words = sys.argv[1:] if options.packages else [*sys.argv[1:], "--packages", str(debs)]
-    run_in_guest(words, (root.parent, debs))
+    run_in_guest(kind, words, [root.parent, debs, *([] if script is None else [script.resolve().parent])])
 
 
 def _work(lab: Lab, args: argparse.Namespace, script: Path | None) -> int:

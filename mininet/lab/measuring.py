@@ -12,6 +12,7 @@ from pathlib import Path
 
 from hyroads.mininet.programs import EmulationError, wait_until
 
+from . import guest
 from .box_state import differences
 from .line_rows import foreign_rows, learning_rows
 from .three_boxes import (
@@ -50,6 +51,8 @@ REBOOT_ALL = Wanted("reboot of the controller and all boxes, back in force", "s"
 ON_BOX = Wanted("commands typed on a box", "", at_most=2.0)
 AT_CONTROLLER = Wanted("commands typed at the controller for a box", "", at_most=1.0)
 PURGED = Wanted("differences that are left on a box after a purge", "", at_most=0.0)
+LONG_IN_A_GUEST = "a guest has one processor and takes minutes for it; the lab without --kernel makes it"
+NO_DURATION = "a clock that stands still while a processor works does not show how long it takes"
 _PROGRAM = "/root/host_protocols.py"
 _PROTOCOLS_WITHIN_S = 180.0
 
@@ -91,11 +94,17 @@ class Measuring:
         """Whether the laptop answers all protocols."""
 
     def run(self) -> Verdict:
-        """All rows; a row that can't be measured is missed and says why, and the next one is measured."""
-        self._row(INSTALLED, self._installed, repeat=1)
+        """All rows; a row that can't be measured is missed and says why, and the next one is measured.
+
+        In a guest kernel these are ping and TCP.
+        """
+        if not guest.has_virtual_time():
+            self._row(INSTALLED, self._installed, repeat=1)
         self._row(ON_BOX, lambda: max(len(self._typed(node)) for node in NODES), repeat=1)
         self._row(AT_CONTROLLER, lambda: self._adopting() / len(NODES), repeat=1)
         self._sized(ORDINARY)
+        if self.setup.radios:
+            return self._verdict()
         for wanted, measure in foreign_rows(self.setup):
             self._row(wanted, measure, repeat=1)
         for wanted, measure in learning_rows(self.setup) if self._learning else ():
@@ -108,24 +117,36 @@ class Measuring:
         self._row(REBOOT, lambda: self._reboot(ATTIC))
         self._row(REBOOT_ALL, lambda: self._reboot(CONTROLLER, *NODES))
         self._row(PURGED, self._purge, repeat=1)
-        return Verdict(NAME, tuple(self.rows), self.setup.typed)
+        return self._verdict()
+
+    def _verdict(self) -> Verdict:
+        return Verdict(NAME, tuple(self.rows), self.setup.typed, self._left_out())
+
+    def _left_out(self) -> dict[str, str]:
+        """Rows that are not made here, with the reason."""
+        foreign = [wanted for wanted, _ in foreign_rows(self.setup)]
+        long = [UDP, PROTOCOLS, SINGLE_PROTOCOLS, *foreign, REBOOT, REBOOT_ALL, PURGED] if self.setup.radios else []
+        without_clock = {INSTALLED.what: NO_DURATION} if guest.has_virtual_time() else {}
+        return {**without_clock, **{wanted.what: LONG_IN_A_GUEST for wanted in long}}
 
     def _sized(self, sizes: Sizes) -> None:
         """Rows of the multipath, then of the single path; the flow is declared before and afterwards."""
         bare, both = self.setup.bare.values(), 1.0 - MARGIN
+        all_protocols = sizes is ORDINARY and not self.setup.radios
         for box in (self._server, self._laptop):
             # What a computer has learned of an MTU it forgets after ten minutes.
             box.run("ip", "route", "flush", "cache")
             box.run("ip", "-6", "route", "flush", "cache")
         self._row(sizes.row(PING), self._ping)
         self._row(sizes.row(TCP), lambda: self._tcp() / (both * sum(each.tcp_mbps for each in bare)))
-        self._row(sizes.row(UDP), lambda: self._udp(both * sum(each.udp_mbps for each in bare)))
-        if sizes is ORDINARY:
+        if not self.setup.radios:
+            self._row(sizes.row(UDP), lambda: self._udp(both * sum(each.udp_mbps for each in bare)))
+        if all_protocols:
             self._row(PROTOCOLS, self._protocols)
         self._attempt(self.setup.remove)
         self._row(sizes.row(SINGLE_PING), self._ping)
         self._row(sizes.row(SINGLE_TCP), lambda: self._tcp() / max(each.tcp_mbps for each in bare))
-        if sizes is ORDINARY:
+        if all_protocols:
             self._row(SINGLE_PROTOCOLS, self._protocols)
         self._attempt(self.setup.declare)
 

@@ -82,6 +82,8 @@ _STATE_PROGRAM = "/run/box_state.py"
 _INSTALL_WITHIN_S = 300.0
 _JOIN_WITHIN_S = 90.0
 _FILL_S = 1.0
+_OVERLOAD = 3.0
+"""UDP is offered to a bare segment at this multiple of what TCP carried."""
 _DATAGRAM_BYTES, _PAYLOAD_BYTES = 1472, 1500
 """UDP payload of a full frame, and what of it counts as capacity: payload of Ethernet."""
 _NETWORK = "[Match]\nName={port}\n[Network]\n{address}LinkLocalAddressing=no\n"
@@ -245,13 +247,16 @@ class Setup:
         if self.radios:
             backhaul.make_mesh([self.box[node] for node in NODES], self._say)
         self._measure_segments()
-        self.before = {node: self.state_of(node) for node in NODES}
+        if not self.radios:
+            self.before = {node: self.state_of(node) for node in NODES}
         before = {name: len(box.typed) for name, box in self.box.items()}
         began_s = time.monotonic()
         pin = self._controller()
         prepared = len(self.box[CONTROLLER].typed)
         for node in NODES:
             self._node(self.box[node], pin)
+        if self.radios:
+            self._check_datapaths()
         self.adopting = tuple(self.box[CONTROLLER].typed[prepared:])
         self._say("waiting for the multipath")
         wait_until("health of the controller", lambda: not self.complaint(), _JOIN_WITHIN_S, interval_s=0.5)
@@ -344,7 +349,7 @@ class Setup:
             iperf_server(self.box[ATTIC])
             source, target = self.box[GATEWAY], addresses[ATTIC]
             tcp = tcp_mbps(iperf(source, target, 4.0))
-            udp = udp_mbps(source, self.box[ATTIC], target, 3.0, 100.0)
+            udp = udp_mbps(source, self.box[ATTIC], target, 3.0, _OVERLOAD * tcp)
             self.bare[technology] = Bare(tcp, udp)
             self._say(f"{technology}: TCP {tcp:.2f} Mb/s, UDP {udp:.2f} Mb/s")
             for node in addresses:
@@ -371,6 +376,12 @@ class Setup:
             box.type(line, _JOIN_WITHIN_S)
         box.export(REACH_CONTROLLER)
         return box.type(SHOW_PIN).split()[-1]
+
+    def _check_datapaths(self) -> None:
+        for node in NODES:
+            shown = self.box[node].run("ovs-appctl", "dpif/show").stdout
+            if not shown.startswith("system@"):
+                raise EmulationError(f"{node}: Open vSwitch forwards in user space, not in the kernel")
 
     def _factory_address(self, host: str) -> str:
         """The address of a computer's port, as the computer shows it."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from hyroads.mininet.programs import EmulationError
@@ -67,11 +67,15 @@ class Row:
 
 @dataclass(frozen=True)
 class Verdict:
-    """All rows of a run of the lab ``name``, and what a user typed in each box until all was set up."""
+    """All rows of a run of the lab ``name``, and what a user typed in each box until all was set up.
+
+    ``not_made``: row that this form of the lab does not measure -> the reason.
+    """
 
     name: str
     rows: tuple[Row, ...]
     typed: Mapping[str, Sequence[str]]
+    not_made: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def ok(self) -> bool:
@@ -87,14 +91,16 @@ class Verdict:
         """What ``--json`` prints (docs/reference/lab.md)."""
         rows = [row.document() for row in self.rows]
         typed = {box: list(lines) for box, lines in self.typed.items()}
-        return {"lab": self.name, "rows": rows, "typed": typed, "ok": self.ok}
+        not_made = [{"what": what, "why": why} for what, why in self.not_made.items()]
+        return {"lab": self.name, "rows": rows, "not_made": not_made, "typed": typed, "ok": self.ok}
 
     def text(self) -> str:
         """What is printed without ``--json``."""
         missed = sum(not row.met for row in self.rows)
         typed = ", ".join(f"{len(lines)} in {box}" for box, lines in self.typed.items() if lines)
         end = "all rows are met" if self.ok else f"{missed} of {len(self.rows)} rows are missed"
-        return "\n".join([*(row.line() for row in self.rows), f"commands typed: {typed}", end])
+        left_out = [f"not made {what} ({why})" for what, why in self.not_made.items()]
+        return "\n".join([*(row.line() for row in self.rows), *left_out, f"commands typed: {typed}", end])
 
 
 def tcp_mbps(report: Mapping[str, Any]) -> float:

@@ -229,7 +229,7 @@ def test_radios_of_boxes_share_one_channel_and_take_the_place_of_ports() -> None
 
 def test_guest_of_the_lab_runs_on_virtual_time_where_it_is_user_mode_linux() -> None:
     words = ["lab", "three-boxes", "--kernel"]
-    command = guest.guest_command("uml", words, [Path("/tmp/debs"), Path("/root/roots")])
+    command = guest.guest_command("uml", words, [Path("/tmp/debs"), Path("/tmp"), Path("/root/roots")])
     assert command[0].endswith("scripts/guest.sh") and command[-3:] == words
     assert "--time-travel" in command and "--time-travel" not in guest.guest_command("own", words, [])
     # A guest does not have what lies below /tmp unless it is named.
@@ -243,11 +243,11 @@ def test_lab_without_a_guest_kernel_names_the_command_that_makes_one(
     script.write_text("#!/bin/sh\necho 'hyroads guest: no kernel; make one: scripts/guest.sh --build' >&2\nexit 125\n")
     script.chmod(0o755)
     monkeypatch.setattr(guest, "_SCRIPT", script)
-    with pytest.raises(EmulationError, match=r"make one: scripts/guest\.sh --build"):
-        guest.run_in_guest([], [])
+    with pytest.raises(EmulationError, match=r"^no kernel; make one: scripts/guest\.sh --build$"):
+        guest.guest_kind()
     monkeypatch.setattr(guest, "_SCRIPT", tmp_path / "nothing")
     with pytest.raises(EmulationError, match="needs a checkout"):
-        guest.run_in_guest([], [])
+        guest.guest_kind()
 
 
 def test_differences_of_a_box_name_what_came_went_and_changed() -> None:
@@ -419,7 +419,10 @@ def test_verdict_with_a_missed_row_says_so_in_status_and_document() -> None:
         and "commands typed: 2 in attic" in verdict.text()
         and "share" in verdict.text()
     )
-    assert Verdict("three-boxes", (good,), {}).status == 0
+    assert Verdict("three-boxes", (good,), {}).status == 0 and document["not_made"] == []
+    left_out = Verdict("three-boxes", (good,), {}, {"reboot": "takes minutes"})
+    assert left_out.ok and left_out.document()["not_made"] == [{"what": "reboot", "why": "takes minutes"}]
+    assert "not made reboot (takes minutes)" in left_out.text()
     assert Verdict("three-boxes", (), {}).status == EXIT_MISSED, "nothing measured is nothing met"
 
 
