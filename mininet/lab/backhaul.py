@@ -56,7 +56,7 @@ def for_emulated_radios(text: str) -> str:
 
 
 def make_mesh(boxes: Sequence[Box], say: Callable[[str], None]) -> None:
-    """Type the page on boxes; EmulationError if a box does not have all the others for neighbours."""
+    """Type the page on boxes; EmulationError if a box has no link to one of them."""
     say("making the radio backhaul")
     for box in boxes:
         box.type(INSTALL, _INSTALL_WITHIN_S)
@@ -71,5 +71,5 @@ def make_mesh(boxes: Sequence[Box], say: Callable[[str], None]) -> None:
 
 
 def _has_peers(box: Box, count: int) -> bool:
-    """Whether a box has established links with so many neighbours."""
+    """Whether a box has established links with ``count`` neighbours."""
     return len(re.findall(r"mesh plink:\s*ESTAB", box.run(*SHOW.split()).stdout)) == count

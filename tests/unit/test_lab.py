@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import pytest
 import yaml
@@ -17,6 +18,7 @@ from hyroads.controller.core.netfile import parse
 from hyroads.mininet import cgroups, run_directory
 from hyroads.mininet.lab import backhaul, box_state, guest, line_rows, packages, three_boxes, wires
 from hyroads.mininet.lab.box import Typed
+from hyroads.mininet.lab.measuring import Measuring
 from hyroads.mininet.lab.root import RootRecipe, last_words, ready_root, sources_of
 from hyroads.mininet.lab.verdict import EXIT_MISSED, Row, Verdict, Wanted, answered, datagrams, tcp_mbps
 from hyroads.mininet.programs import EmulationError, Program
@@ -248,6 +250,27 @@ def test_lab_without_a_guest_kernel_names_the_command_that_makes_one(
     monkeypatch.setattr(guest, "_SCRIPT", tmp_path / "nothing")
     with pytest.raises(EmulationError, match="needs a checkout"):
         guest.guest_kind()
+
+
+def rows_of(monkeypatch: pytest.MonkeyPatch, *, radios: bool, virtual_time: bool) -> tuple[list[str], list[str]]:
+    """Names of the rows that are made, and of those that are not, on boxes of which each measurement succeeds."""
+    made: list[str] = []
+    monkeypatch.setattr(guest, "has_virtual_time", lambda: virtual_time)
+    monkeypatch.setattr(Measuring, "_row", lambda self, wanted, measure, repeat=None: made.append(wanted.what))
+    setup = MagicMock(radios=radios, bare={}, typed={})
+    return made, list(Measuring(setup).run().not_made)
+
+
+@pytest.mark.parametrize("virtual_time", [False, True])
+def test_lab_in_a_guest_measures_ping_and_tcp_and_lists_all_other_rows_as_not_made(
+    monkeypatch: pytest.MonkeyPatch, virtual_time: bool
+) -> None:
+    every, none = rows_of(monkeypatch, radios=False, virtual_time=False)
+    made, not_made = rows_of(monkeypatch, radios=True, virtual_time=virtual_time)
+    assert len(every) == 16 and none == []
+    assert sorted([*made, *not_made]) == sorted(every)
+    assert sum(what.startswith(("TCP", "ping")) for what in made) == 4
+    assert ("from the first package to the multipath in force" in not_made) == virtual_time
 
 
 def test_differences_of_a_box_name_what_came_went_and_changed() -> None:
