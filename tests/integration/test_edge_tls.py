@@ -14,7 +14,10 @@ from uuid import uuid4
 
 import pytest
 from controller_process import ControllerProcess, eventually
-from identities import made, server_tls
+from identities import issued, made, server_tls, without_role
+
+from hyroads.controller.core.identity import CertificateRole
+from hyroads.controller.files.authority import Authority
 
 pytestmark = [pytest.mark.root, pytest.mark.skipif(os.geteuid() != 0, reason="needs root")]
 
@@ -26,6 +29,23 @@ kept = []
 while True:
     kept.append(listener.accept())
 """
+
+HEARING = """
+import socket, ssl, sys
+context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+context.load_cert_chain(sys.argv[2], sys.argv[3])
+listener = socket.create_server(("127.0.0.1", int(sys.argv[1])))
+print("listening", flush=True)
+while True:
+    plain = listener.accept()[0]
+    plain.settimeout(5)
+    try:
+        with context.wrap_socket(plain, server_side=True) as secured:
+            print(secured.recv(4096), flush=True)
+    except OSError as error:
+        print("refused", error, flush=True)
+"""
+OTHER_ROLES = [role for role in CertificateRole if role is not CertificateRole.CONTROLLER]
 
 
 class Lab:
@@ -131,6 +151,31 @@ def test_who_is_not_whom_it_should_be_is_refused(
 
         assert eventually(told, 10), (said.read_text(), controller.log.read_text()[size:])
         assert "welcomed us" not in said.read_text()
+
+
+@pytest.mark.parametrize("role", [*OTHER_ROLES, "none as in version 0.3", CertificateRole.CONTROLLER])
+def test_agent_tells_its_token_to_servers_with_role_controller_alone(lab: Lab, tmp_path: Path, role: str) -> None:
+    is_known = role in set(CertificateRole)
+    files = issued(lab.identities, role if is_known else "controller", f"other-{role[:4]}")
+    if not is_known:
+        without_role(Path(files.certificate), Authority.of(lab.identities))
+    heard = tmp_path / "heard"
+    command = [*lab.inside, sys.executable, "-c", HEARING, "21998", files.certificate, files.key]
+    with heard.open("wb") as log, subprocess.Popen(command, stdout=log) as server:
+        try:
+            assert eventually(lambda: "listening" in heard.read_text(), 20)
+            with lab.agent(21_998) as (_, said):
+                if role == CertificateRole.CONTROLLER:
+                    assert eventually(lambda: "hello" in heard.read_text(), 20), (said.read_text(), heard.read_text())
+                    return
+                assert eventually(lambda: "refused" in heard.read_text(), 20), (said.read_text(), heard.read_text())
+                assert eventually(lambda: "the controller's certificate" in said.read_text(), 20)
+                # Certificates of nodes and clients are not good for servers at all.
+                may_serve = role not in ("node", "client")
+                assert ("does not have the role controller: see hyroads identity" in said.read_text()) is may_serve
+                assert "hello" not in heard.read_text()
+        finally:
+            server.terminate()
 
 
 def test_a_silent_controller_costs_an_agent_no_time(lab: Lab) -> None:

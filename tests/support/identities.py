@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import socket
 import ssl
@@ -12,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from controller_process import NETWORK
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
 
 from hyroads.controller.cli.main import main
 from hyroads.controller.core.checking import TlsFiles
@@ -37,6 +40,22 @@ def issued(folder: Path, role: str, *names: str) -> TlsFiles:
     files = TlsFiles(*(str(folder / name) for name in (f"{names[0]}-{role}.key", f"{names[0]}-{role}.pem", "ca.pem")))
     authority.issue([*names, "127.0.0.1"], files, roles=[CertificateRole(role)], days=2)
     return files
+
+
+def without_role(path: Path, authority: Authority) -> None:
+    """Sign a certificate of the command again as version 0.3 signed it."""
+    found = x509.load_pem_x509_certificate(path.read_bytes())
+    builder = x509.CertificateBuilder(found.issuer, found.subject, found.public_key(), x509.random_serial_number())
+    now = datetime.datetime.now(datetime.UTC)
+    builder = builder.not_valid_before(now).not_valid_after(now + datetime.timedelta(days=300))
+    for each in found.extensions:
+        value: x509.ExtensionType = each.value
+        if isinstance(value, x509.SubjectAlternativeName):
+            value = x509.SubjectAlternativeName(
+                [one for one in value if not isinstance(one, x509.UniformResourceIdentifier)]
+            )
+        builder = builder.add_extension(value, each.critical)
+    path.write_bytes(builder.sign(authority.key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM))
 
 
 def context_with(files: TlsFiles) -> ssl.SSLContext:

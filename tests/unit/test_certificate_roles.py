@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import itertools
 import socket
 import ssl
@@ -12,7 +11,8 @@ from pathlib import Path
 
 import pytest
 from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives import serialization
+from identities import without_role
 
 from hyroads.controller.cli.main import main
 from hyroads.controller.core.checking import TlsFiles
@@ -74,22 +74,6 @@ def test_command_issues_a_certificate_of_each_role(folder: Path) -> None:
         "host-slicer.pem": {"slicer"},
         "both-controller-region.pem": {"controller", "region"},
     }
-
-
-def without_role(path: Path, authority: Authority) -> None:
-    """Sign a certificate of the command again as 0.3 did."""
-    found = x509.load_pem_x509_certificate(path.read_bytes())
-    builder = x509.CertificateBuilder(found.issuer, found.subject, found.public_key(), x509.random_serial_number())
-    now = datetime.datetime.now(datetime.UTC)
-    builder = builder.not_valid_before(now).not_valid_after(now + datetime.timedelta(days=300))
-    for each in found.extensions:
-        value: x509.ExtensionType = each.value
-        if isinstance(value, x509.SubjectAlternativeName):
-            value = x509.SubjectAlternativeName(
-                [one for one in value if not isinstance(one, x509.UniformResourceIdentifier)]
-            )
-        builder = builder.add_extension(value, each.critical)
-    path.write_bytes(builder.sign(authority.key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM))
 
 
 def test_renew_gives_certificates_of_version_03_their_roles_and_keeps_keys_and_names(folder: Path) -> None:

@@ -35,10 +35,18 @@ const ERROR_WANT_WRITE: c_int = 3;
 const ERROR_SYSCALL: c_int = 5;
 const ERROR_ZERO_RETURN: c_int = 6;
 const VERIFIED: c_long = 0;
+const ERROR_APPLICATION_VERIFICATION: c_int = 50;
+// Of openssl/obj_mac.h and openssl/x509v3.h.
+const NID_SUBJECT_ALT_NAME: c_int = 85;
+const NAME_IS_URI: c_int = 6;
+/// The URI of the role that certificates of controllers have (`ROLE_URI` of controller/core/identity.py).
+const CONTROLLER_URI: &[u8] = b"hyroads:role:controller";
+const NO_ROLE: &str = "it does not have the role controller: see hyroads identity";
 
 type Object = *mut c_void;
 type Text = *const c_char;
 type PasswordCallback = extern "C" fn(*mut c_char, c_int, c_int, Object) -> c_int;
+type VerifyCallback = unsafe extern "C" fn(Object, Object) -> c_int;
 
 /// Declares the functions that are used, and how each is found by its name.
 macro_rules! functions {
@@ -68,6 +76,7 @@ functions! {
     SSL_CTX_free: fn(Object);
     SSL_CTX_ctrl: fn(Object, c_int, c_long, Object) -> c_long;
     SSL_CTX_set_verify: fn(Object, c_int, Object);
+    SSL_CTX_set_cert_verify_callback: fn(Object, VerifyCallback, Object);
     SSL_CTX_set_default_passwd_cb: fn(Object, PasswordCallback);
     SSL_CTX_load_verify_locations: fn(Object, Text, Text) -> c_int;
     SSL_CTX_use_certificate_chain_file: fn(Object, Text) -> c_int;
@@ -86,6 +95,16 @@ functions! {
     X509_VERIFY_PARAM_set1_host: fn(Object, Text, usize) -> c_int;
     X509_VERIFY_PARAM_set1_ip_asc: fn(Object, Text) -> c_int;
     X509_verify_cert_error_string: fn(c_long) -> Text;
+    X509_verify_cert: fn(Object) -> c_int;
+    X509_STORE_CTX_get0_cert: fn(Object) -> Object;
+    X509_STORE_CTX_set_error: fn(Object, c_int);
+    X509_get_ext_d2i: fn(Object, c_int, *mut c_int, *mut c_int) -> Object;
+    OPENSSL_sk_num: fn(Object) -> c_int;
+    OPENSSL_sk_value: fn(Object, c_int) -> Object;
+    GENERAL_NAME_get0_value: fn(Object, *mut c_int) -> Object;
+    GENERAL_NAMES_free: fn(Object);
+    ASN1_STRING_get0_data: fn(Object) -> *const u8;
+    ASN1_STRING_length: fn(Object) -> c_int;
     ERR_get_error: fn() -> c_ulong;
     ERR_clear_error: fn();
     ERR_error_string_n: fn(c_ulong, *mut c_char, usize);
@@ -126,6 +145,29 @@ extern "C" fn no_password(_: *mut c_char, _: c_int, _: c_int, _: Object) -> c_in
     0
 }
 
+/// Verifies the certificate that a server shows in the handshake: chain and host as the library does, then its role.
+/// So a server of another role ends the handshake, before anything is sent to it.
+///
+/// # Safety
+///
+/// `store` is the library's for this handshake; `functions` points to those of the context, which outlives it.
+unsafe extern "C" fn verify(store: Object, functions: Object) -> c_int {
+    // SAFETY: by the caller's promise.
+    let f = unsafe { &*(functions as *const Functions) };
+    // SAFETY: the store is valid.
+    let verified = unsafe { (f.X509_verify_cert)(store) };
+    if verified != 1 {
+        return verified;
+    }
+    // SAFETY: the store is valid, and owns the certificate.
+    if unsafe { f.is_controller((f.X509_STORE_CTX_get0_cert)(store)) } {
+        return 1;
+    }
+    // SAFETY: the store is valid.
+    unsafe { (f.X509_STORE_CTX_set_error)(store, ERROR_APPLICATION_VERIFICATION) };
+    0
+}
+
 /// How we trust others and show who we are. Copies share it.
 #[derive(Clone)]
 pub struct Context {
@@ -151,7 +193,8 @@ impl Drop for Inner {
 }
 
 impl Context {
-    /// Trusts servers with a certificate of `ca` (PEM), and shows the certificate of `own` (certificate, key).
+    /// Trusts servers with a certificate of `ca` (PEM) that has the role of a controller, and shows the certificate of
+    /// `own` (certificate, key).
     pub fn client(ca: &Path, own: Option<(&Path, &Path)>) -> io::Result<Context> {
         let functions = load()?;
         // SAFETY: no argument; the method lives as long as the library.
@@ -161,7 +204,7 @@ impl Context {
         if made.is_null() {
             return Err(functions.error("TLS"));
         }
-        let inner = Inner { functions, context: made };
+        let inner = Rc::new(Inner { functions, context: made });
         let f = &inner.functions;
         // SAFETY: the context was just made, and arguments are those that these controls are documented with.
         unsafe {
@@ -170,6 +213,8 @@ impl Context {
             (f.SSL_CTX_set_verify)(made, VERIFY_PEER, ptr::null_mut());
             (f.SSL_CTX_set_default_passwd_cb)(made, no_password);
         }
+        // SAFETY: the functions are behind an `Rc`, so they stay where they are until the context is freed.
+        unsafe { (f.SSL_CTX_set_cert_verify_callback)(made, verify, f as *const Functions as Object) };
         let text = path_text(ca)?;
         // SAFETY: the context is valid, the name ends with a zero, and no folder is given.
         f.succeeded(ca, unsafe { (f.SSL_CTX_load_verify_locations)(made, text.as_ptr(), ptr::null()) })?;
@@ -183,7 +228,7 @@ impl Context {
             // SAFETY: the context is valid.
             f.succeeded(key, unsafe { (f.SSL_CTX_check_private_key)(made) })?;
         }
-        Ok(Context { inner: Rc::new(inner) })
+        Ok(Context { inner })
     }
 
     /// TLS over a connection, which may still be being made; `name` is the server's, which its certificate must have.
@@ -218,6 +263,57 @@ impl Context {
 }
 
 impl Functions {
+    /// Whether the URIs among the alternative names of a certificate have the role of a controller.
+    ///
+    /// # Safety
+    ///
+    /// `certificate` is a certificate of the library, or null.
+    unsafe fn is_controller(&self, certificate: Object) -> bool {
+        if certificate.is_null() {
+            return false;
+        }
+        // SAFETY: a valid certificate; neither criticality nor position are wanted.
+        let names =
+            unsafe { (self.X509_get_ext_d2i)(certificate, NID_SUBJECT_ALT_NAME, ptr::null_mut(), ptr::null_mut()) };
+        if names.is_null() {
+            return false;
+        }
+        // SAFETY: the names are ours until they are freed below; indices are within their number.
+        let found =
+            unsafe { (0..(self.OPENSSL_sk_num)(names)).any(|i| self.is_role((self.OPENSSL_sk_value)(names, i))) };
+        // SAFETY: the names are ours, and nothing points to them any more.
+        unsafe { (self.GENERAL_NAMES_free)(names) };
+        found
+    }
+
+    /// # Safety
+    ///
+    /// `name` is a GENERAL_NAME of the library.
+    unsafe fn is_role(&self, name: Object) -> bool {
+        let mut kind = -1;
+        // SAFETY: a valid name by the caller's promise; the value is the name's.
+        let value = unsafe { (self.GENERAL_NAME_get0_value)(name, &mut kind) };
+        if kind != NAME_IS_URI || value.is_null() {
+            return false;
+        }
+        // SAFETY: the value of a URI is an ASN1_STRING, which lives as long as the name.
+        let (data, size) = unsafe { ((self.ASN1_STRING_get0_data)(value), (self.ASN1_STRING_length)(value)) };
+        if data.is_null() || size < 0 {
+            return false;
+        }
+        // SAFETY: the library says how many bytes are there.
+        unsafe { std::slice::from_raw_parts(data, size as usize) == CONTROLLER_URI }
+    }
+
+    /// Why a server's certificate is refused.
+    fn why_refused(&self, verified: c_long) -> String {
+        if verified == c_long::from(ERROR_APPLICATION_VERIFICATION) {
+            return NO_ROLE.into();
+        }
+        // SAFETY: the text is the library's, ends with a zero, and is never freed.
+        unsafe { CStr::from_ptr((self.X509_verify_cert_error_string)(verified)) }.to_string_lossy().into_owned()
+    }
+
     fn succeeded(&self, what: &Path, result: c_int) -> io::Result<()> {
         if result == 1 {
             Ok(())
@@ -294,11 +390,10 @@ impl TlsStream {
         // SAFETY: the session is valid.
         let verified = unsafe { (f.SSL_get_verify_result)(self.session) };
         if kind == ERROR_SSL && verified != VERIFIED {
-            // SAFETY: the text is the library's, ends with a zero, and is never freed.
-            let why = unsafe { CStr::from_ptr((f.X509_verify_cert_error_string)(verified)) };
+            let why = f.why_refused(verified);
             // SAFETY: no argument.
             unsafe { (f.ERR_clear_error)() };
-            return Err(invalid(format!("TLS: the controller's certificate: {}", why.to_string_lossy())));
+            return Err(invalid(format!("TLS: the controller's certificate: {why}")));
         }
         if kind == ERROR_SYSCALL {
             // SAFETY: no argument.
@@ -369,74 +464,5 @@ impl AsRawFd for TlsStream {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::net::TcpListener;
-    use std::time::{Duration, Instant};
-
-    #[test]
-    fn files_that_are_not_there_are_named() {
-        for own in [None, Some((Path::new("/nowhere/c.pem"), Path::new("/nowhere/c.key")))] {
-            let error = Context::client(Path::new("/nowhere/ca.pem"), own).unwrap_err().to_string();
-            assert!(error.contains("/nowhere/ca.pem") || error.contains("no OpenSSL"), "{error}");
-        }
-    }
-
-    /// An authority that nobody has the key of.
-    const CA: &str = "-----BEGIN CERTIFICATE-----
-MIIBfTCCASOgAwIBAgIUaLwlEZSgFhUTwLImYtUEO4xa3tAwCgYIKoZIzj0EAwIw
-GzEZMBcGA1UEAwwQSHlSb2FkcyAyMWJiMWE5ODAeFw0yNjExMjUxMTA1MjBaFw0z
-NjExMjMxMTA1MjBaMBsxGTAXBgNVBAMMEEh5Um9hZHMgMjFiYjFhOTgwWTATBgcq
-hkjOPQIBBggqhkjOPQMBBwNCAARm6HAB+ySCI70s4gGlCC+r5YYIH1DoVOjbbD7U
-YRjVnvrcLeVroccWcktOA2kOSMpN88G5Fm69AvQBCMk40IUIo0UwQzAdBgNVHQ4E
-FgQUQom17MmDOwqHI482YDtwUqcsdKIwEgYDVR0TAQH/BAgwBgEB/wIBADAOBgNV
-HQ8BAf8EBAMCAQYwCgYIKoZIzj0EAwIDSAAwRQIgG5QT22osga6S/BH9mRxsc4nB
-Sa4t5tg/xYUQJ0jxZmYCIQCrqTfBZB+Y9G9YUrQYbfwI8gSRRybweavmuSJpaMhj
-AQ==
------END CERTIFICATE-----
-";
-
-    fn a_context() -> Option<Context> {
-        let file = std::env::temp_dir().join(format!("hyroads-tls-{}-{:?}.pem", std::process::id(), Instant::now()));
-        std::fs::write(&file, CA).unwrap();
-        let made = Context::client(&file, None);
-        std::fs::remove_file(&file).unwrap();
-        made.ok()
-    }
-
-    fn read_to_the_end(stream: &mut TlsStream) -> io::Error {
-        let until = Instant::now() + Duration::from_secs(5);
-        loop {
-            match stream.read(&mut [0; 64]) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock && Instant::now() < until => {
-                    std::thread::sleep(Duration::from_millis(2));
-                }
-                Err(error) => return error,
-                Ok(read) => panic!("{read} bytes of nobody"),
-            }
-        }
-    }
-
-    #[test]
-    fn what_is_no_tls_is_an_error_and_the_session_stays_one() {
-        let context = match a_context() {
-            Some(context) => context,
-            None => return,
-        };
-        let answers: [&[u8]; 4] = [b"", b"HTTP/1.1 400 no\r\n\r\n", &[0x16, 3, 3, 0xff, 0xff, 0, 0], &[0; 300]];
-        for answer in answers {
-            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-            let tcp = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-            tcp.set_nonblocking(true).unwrap();
-            let mut stream = context.over(tcp, "localhost").unwrap();
-            assert_eq!(stream.write(b"hello").unwrap_err().kind(), io::ErrorKind::WouldBlock);
-            assert!(stream.waits_to_read());
-            let (mut peer, _) = listener.accept().unwrap();
-            peer.write_all(answer).unwrap();
-            drop(peer);
-            let error = read_to_the_end(&mut stream);
-            assert_ne!(error.kind(), io::ErrorKind::WouldBlock);
-            assert!(stream.read(&mut [0; 4]).is_err() && stream.write(b"x").is_err());
-        }
-    }
-}
+#[path = "tls_tests.rs"]
+mod tests;
