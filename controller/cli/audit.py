@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from hyroads.controller.core.audit import (
     WEAK,
+    BoxCertificate,
     Certificate,
     FileFacts,
     Finding,
@@ -187,6 +188,23 @@ def _tls_facts(places: Mapping[str, TlsFiles | None]) -> Iterator[TlsFacts]:
                 yield TlsFacts(place, files.certificate, roles, authorities_in(files.ca) if files.ca else frozenset())
 
 
+def _box_certificates(settings: Settings) -> Iterator[BoxCertificate]:
+    """Those that adoption has signed, in the order in which it did."""
+    from hyroads.controller.files.authority import REVOKED, Authority, revoked_in
+    from hyroads.controller.files.tls import certificate_id
+
+    if settings.boxes is None:
+        return
+    authority = Authority.of(Path(settings.boxes.authority))
+    path = authority.folder / REVOKED
+    listed = revoked_in(str(path)) if path.exists() else frozenset()
+    for one in authority.issued():
+        if one.box is not None:
+            known = certificate_id(authority.certificate.subject, one.serial_number)
+            refused = known in settings.revoked
+            yield BoxCertificate(one.name, one.box, f"{one.serial_number:x}", known in listed, refused)
+
+
 # -- programs
 
 
@@ -201,6 +219,7 @@ def _read_controller(name: str, environment: Mapping[str, str]) -> dict[str, Any
         "ports": tuple(_ports_of(settings)),
         "certificates": _certificates(settings.tls_places),
         "tls": tuple(_tls_facts(settings.tls_places)),
+        "box_certificates": tuple(_box_certificates(settings)),
         "plugins": tuple(PluginFacts(one.name, one.bounds.user, _uid(one.bounds.user)) for one in settings.plugins),
         "agent_nodes": len(settings.device_tokens.sharing(agents)),
         "any_switch": tuple(sorted(settings.any_switch)),
@@ -294,6 +313,7 @@ def _document(found: Installation, findings: tuple[Finding, ...], refused: str |
         "ports": ports,
         "files": [asdict(file) for file in found.files],
         "certificates": [asdict(one) for one in found.certificates],
+        "box_certificates": [asdict(one) for one in found.box_certificates],
         "findings": [asdict(finding) for finding in findings],
         "weak": sum(finding.level == WEAK for finding in findings),
     }
@@ -303,6 +323,8 @@ def _lines(found: Installation, findings: tuple[Finding, ...], refused: str | No
     yield f"{found.document}: {found.program}"
     for port in found.ports:
         yield f"port  {port.place}: {port.address}, {_reach(port)}; {_asked(port)}; {_as_whom(port)}"
+    for one in found.box_certificates:
+        yield f"box  {one.node}: certificate {one.serial} of box {one.box}, {'revoked' if one.refused else 'good'}"
     for finding in findings:
         yield f"{finding.level}  {finding.place}: {finding.what}: {finding.do}"
     if refused is not None:

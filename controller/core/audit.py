@@ -95,6 +95,19 @@ class TlsFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class BoxCertificate:
+    """A certificate that was signed for a box at its adoption. ``listed``: it is in the authority's ``revoked.pem``;
+    ``refused``: it is in the file of the setting ``revoked``.
+    """
+
+    node: str
+    box: str
+    serial: str
+    listed: bool
+    refused: bool
+
+
+@dataclass(frozen=True, slots=True)
 class PluginFacts:
     """A plugin of the settings, and the user that it is given; ``uid`` is that user's."""
 
@@ -113,6 +126,7 @@ class Installation:
     files: tuple[FileFacts, ...] = ()
     certificates: tuple[Certificate, ...] = ()
     tls: tuple[TlsFacts, ...] = ()
+    box_certificates: tuple[BoxCertificate, ...] = ()
     secrets: Mapping[str, str] | None = None
     """Place of the settings -> secret; not shown."""
     plugins: tuple[PluginFacts, ...] = ()
@@ -283,6 +297,12 @@ def _mixed(found: Installation) -> Iterator[Finding]:
             yield Finding(WEAK, "region.tls.ca", what, do)
 
 
+def _box_certificates(found: Installation) -> Iterator[Finding]:
+    for node in dict.fromkeys(one.node for one in found.box_certificates if one.listed and not one.refused):
+        what = f"a certificate of node {node} is revoked, and the file of the setting revoked does not list it"
+        yield Finding(WEAK, "revoked", what, "name the revoked.pem of boxes.authority, or copy it, and reload")
+
+
 def _reach(found: Installation) -> Iterator[Finding]:
     """Ports that are open to more than the settings say, or than they have to be."""
     for port in found.ports:
@@ -334,6 +354,6 @@ def _small_ports(found: Installation) -> Iterator[Finding]:
 
 
 _CHECKS: tuple[Callable[[Installation], Iterator[Finding]], ...] = (
-    _tokens, _in_the_clear, _reach, _open_files, _secrets, _certificates, _roles, _mixed, _root, _etcd, _snmp, _shared,
-    _not_running, _small_ports,
+    _tokens, _in_the_clear, _reach, _open_files, _secrets, _certificates, _roles, _mixed, _box_certificates, _root,
+    _etcd, _snmp, _shared, _not_running, _small_ports,
 )  # fmt: skip

@@ -8,6 +8,7 @@ import datetime
 import hashlib
 import ipaddress
 import json
+import os
 import re
 import secrets
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -25,7 +26,7 @@ from hyroads.controller.core.checking import TlsFiles
 from hyroads.controller.core.errors import ConfigError
 from hyroads.controller.core.identity import DEVICE_ROLES, ROLE_URI, CertificateRole, token_hash
 
-from .private import write_atomically
+from .private import append_line, write_atomically
 from .text import check_private, read_private
 from .tls import certificate_id
 
@@ -35,6 +36,15 @@ DIALLING_ONLY = frozenset({CertificateRole.NODE, CertificateRole.CLIENT})
 AUTHORITY_DAYS, RENEW_DAYS, MOST_DAYS = 3650, 30, 3650
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
 _Usage = x509.oid.ExtendedKeyUsageOID
+
+
+@dataclass(frozen=True, slots=True)
+class IssuedCertificate:
+    """A certificate by its serial number and first name; ``box`` is the id of the box it was signed for at adoption."""
+
+    serial_number: int
+    name: str
+    box: str | None = None
 
 
 @dataclass(frozen=True)
@@ -143,29 +153,41 @@ class Authority:
         write_atomically(path, signed.public_bytes(serialization.Encoding.PEM).decode())
         return len(new)
 
-    def _noted(self, certificate: x509.Certificate) -> x509.Certificate:
-        """Remember each certificate and its owner, so that it can be revoked when its file is lost."""
+    def _noted(self, certificate: x509.Certificate, **more: str) -> x509.Certificate:
+        """Remember each certificate and its owner, so that it can be revoked when its file is lost. OSError."""
         name = str(certificate.subject.get_attributes_for_oid(x509.NameOID.COMMON_NAME)[0].value)
-        path = self.folder / ISSUED
-        before = path.read_text() if path.exists() else ""
-        write_atomically(path, before + json.dumps({"serial": f"{certificate.serial_number:x}", "name": name}) + "\n")
+        line = {"serial": f"{certificate.serial_number:x}", "name": name, **more}
+        append_line(self.folder / ISSUED, json.dumps(line))
         return certificate
 
-    def _issued_to(self, name: str) -> set[int]:
+    def issued(self) -> list[IssuedCertificate]:
+        """All certificates that this authority has issued; ConfigError, OSError."""
         path = self.folder / ISSUED
         try:
             lines = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-            return {int(line["serial"], 16) for line in lines if line["name"] == name}
-        except (ValueError, KeyError, TypeError) as error:
+            return [IssuedCertificate(int(line["serial"], 16), str(line["name"]), line.get("box")) for line in lines]
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ConfigError(str(path), "", f"expected lines with serial and name: {error}") from None
 
-    def sign(self, request: str, names: Sequence[str], *, days: int) -> str:
-        """The certificate (PEM) of a device for the key of a PEM certificate request, good for clients only, that names
-        ``names`` as in :meth:`issue`; what the request names does not count. ValueError if it is no sound request.
+    def _issued_to(self, name: str) -> set[int]:
+        return {each.serial_number for each in self.issued() if each.name == name}
+
+    def check_can_note(self) -> None:
+        """ConfigError if certificates that this process signs could not be revoked, because it can't note them."""
+        path = self.folder / ISSUED
+        if not os.access(path if path.exists() else self.folder, os.R_OK | os.W_OK):
+            what = "is not writable for this user: the certificates of adopted boxes are noted there, to be revoked"
+            raise ConfigError(str(path), "", what)
+
+    def sign(self, request: str, names: Sequence[str], *, days: int, box: str) -> str:
+        """The certificate (PEM) of the device ``box`` for the key of a PEM certificate request, good for clients only,
+        that names ``names`` as in :meth:`issue`; the names in the request do not count. It is noted as that of the box.
+        ValueError if it is no sound request, OSError.
         """
         key = _requested_key(request)
         builder = _builder(key, names[0], self.certificate.subject, min(days, MOST_DAYS))
-        return _text(self._signed(builder, _alternatives(names, [CertificateRole.NODE]), [_Usage.CLIENT_AUTH]))
+        signed = self._signed(builder, _alternatives(names, [CertificateRole.NODE]), [_Usage.CLIENT_AUTH])
+        return _text(self._noted(signed, box=box))
 
     @property
     def text(self) -> str:

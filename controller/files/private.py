@@ -25,6 +25,7 @@ def write_beside(path: Path, *parts: bytes) -> Path:
     new.unlink(missing_ok=True)
     descriptor = posix.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
     try:
+        _keep_owner(descriptor, path)
         with open(descriptor, "wb") as handle:  # noqa: PTH123 - it has no path
             handle.writelines(parts)
             handle.flush()
@@ -35,6 +36,30 @@ def write_beside(path: Path, *parts: bytes) -> Path:
             new.unlink()
         raise
     return new
+
+
+def append_line(path: Path, line: str) -> None:
+    """Add a line to a file, which is made with mode 0600 if it is not there. The line is on the disk when this returns,
+    and programs that append at the same time lose none. OSError.
+    """
+    descriptor = posix.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
+    try:
+        size = os.fstat(descriptor).st_size
+        # A loss of power may have cut the last line.
+        is_whole = size == 0 or os.pread(descriptor, 1, size - 1) == b"\n"
+        posix.write(descriptor, f"{'' if is_whole else chr(10)}{line}\n".encode())
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    sync_folder(path.parent)
+
+
+def _keep_owner(descriptor: int, path: Path) -> None:
+    """A file that root replaces still belongs to the user of the program that reads it."""
+    if os.geteuid() == 0:
+        with contextlib.suppress(FileNotFoundError):
+            known = path.lstat()
+            os.fchown(descriptor, known.st_uid, known.st_gid)
 
 
 def put_in_place(new: Path, path: Path) -> None:

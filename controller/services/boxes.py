@@ -26,7 +26,7 @@ from hyroads.controller.core.adoption_saved import restored_boxes, saved_boxes
 from hyroads.controller.core.box_application import HOST, Application, application_of, chosen_ports
 from hyroads.controller.core.errors import ConfigError
 from hyroads.controller.core.identity import dpid_name
-from hyroads.controller.files.authority import Authority, key_digest
+from hyroads.controller.files.authority import ISSUED, Authority, key_digest
 from hyroads.controller.files.tls import fingerprint
 from hyroads.controller.model.pending_names import agent_name, switch_name
 from hyroads.controller.model.state import Presence
@@ -39,6 +39,7 @@ from hyroads.rest.contract import (
     ForbiddenError,
     NotConfirmedError,
     NotFoundError,
+    NotSavedError,
     Token,
     TooBusyError,
 )
@@ -208,7 +209,10 @@ class BoxService:
             raise ConflictError(f"{' and '.join(there)}: connected already, so another device is this node")
         chosen = chosen_ports(ports, self._ports(node), box.application.interfaces)
         names = [node, dpid_name(addressing.dpid[node])]
-        certificate = adopting.authority.sign(box.application.request, names, days=CERTIFICATE_DAYS)
+        try:
+            certificate = adopting.authority.sign(box.application.request, names, days=CERTIFICATE_DAYS, box=name)
+        except OSError as error:
+            raise NotSavedError(f"the certificate can't be noted in {ISSUED}: {error.strerror}") from None
         adoption = Adoption(node, chosen, who.name or LOCAL, self.clock(), certificate)
         self._change(name, lambda: self.boxes.adopted(name, adoption))
         LOG.info("box %s is adopted as %s by %s", name, node, adoption.owner)

@@ -46,10 +46,11 @@ def parse_boxes(place: Place | None, base: Path) -> BoxSettings | None:
 
 
 def authority_of(boxes: BoxSettings, listeners: Mapping[str, TlsFiles | None], document: str) -> Authority:
-    """The authority of the settings; ConfigError if it can't be read, or did not make the certificates of listeners
-    (by place, such as ``tls``): boxes trust no other.
+    """The authority of the settings; ConfigError if it can't be read, can't be written, or did not make the
+    certificates of listeners (by place, such as ``tls``): boxes trust no other.
     """
     authority = Authority.of(Path(boxes.authority))
+    authority.check_can_note()
     for place, files in listeners.items():
         try:
             is_ours = files is None or authority.has_signed(files.certificate)

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
+import socket
 import ssl
 import subprocess
 import time
 from collections.abc import Iterator
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
-from controller_process import ControllerProcess, eventually
+from controller_process import ControllerProcess, eventually, free_ports
 from identities import Device, made, server_tls
+from scripted_switch import ScriptedSwitch
+from slicer_lab import slicer_lab
 
+from hyroads.controller.cli.main import main
 from hyroads.controller.core.adoption import proof
 from hyroads.controller.core.identity import token_hash
 from hyroads.controller.files.tls import fingerprint
@@ -124,6 +130,56 @@ def test_a_box_is_adopted_once_its_agent_and_switch_connect_and_stays_over_a_res
             pass
         assert refused(controller, identities, box, "a")
         assert controller.rest("POST", "/boxes/box/wait", {"claim": box.claim}, token="")[0] == 404
+
+
+def test_revoked_box_is_refused_at_every_port_and_named_by_the_audit(
+    tmp_path: Path, identities: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    box, revoked = OneBox(tmp_path, "box"), str(identities / "revoked.pem")
+    slices = [{"name": "production", "controllers": [f"tcp:127.0.0.1:{free_ports(1)[0]}"]}]
+    controller = Controller(
+        tmp_path, {**settings(identities), "tls": server_tls(identities, ca=True), "revoked": revoked}
+    )
+    controller.context = ssl.create_default_context(cafile=str(identities / "ca.pem"))
+
+    def shown_by_audit() -> str:
+        main(["audit", "--config", str(controller.settings)])
+        return next(line for line in capsys.readouterr().out.splitlines() if "of box box" in line)
+
+    with controller, slicer_lab(tmp_path, slices, tls=server_tls(identities, ca=True), revoked=revoked) as slicer:
+        assert controller.rest("POST", "/boxes", box.application(), token="")[0] == 201
+        wanted = {"as": "a", "ports": {"plc": "eth2"}}
+        assert controller.rest("POST", "/boxes/box/adopt?wait=false", wanted)[0] == 202
+        (tmp_path / "box.pem").write_text(waited(controller, box)["setup"]["certificate"])
+        own = context(identities, tmp_path, box)
+
+        def is_switch_taken(port: int) -> bool:
+            """Whether a switch with the certificate of the box is asked for its state."""
+            with suppress(OSError), socket.create_connection(("127.0.0.1", port), 10) as plain:
+                switch = ScriptedSwitch(own.wrap_socket(plain, server_hostname="127.0.0.1"), 1)
+                switch.start()
+                eventually(lambda: switch.questions or not switch.is_alive(), 20)
+                with suppress(OSError):
+                    switch.socket.shutdown(socket.SHUT_RDWR)
+                switch.join(10)
+                return switch.questions > 0
+            return False
+
+        def is_agent_taken() -> bool:
+            with suppress(OSError), closing(Device(controller.agents, "a", box.tokens["agent"], context=own)) as device:
+                return device.answer().get("type") == "welcome"
+            return False
+
+        def taken() -> tuple[bool, bool, bool]:
+            return is_switch_taken(controller.openflow), is_agent_taken(), is_switch_taken(slicer.openflow)
+
+        assert taken() == (True, True, True)
+        assert shown_by_audit().endswith("good")
+        assert main(["identity", "revoke", "a", "--folder", str(identities)]) == 0
+        assert controller.rest("POST", "/reload")[0] == 200
+        asyncio.run_coroutine_threadsafe(slicer.server.reload(), slicer.loop).result(20)
+        assert taken() == (False, False, False)
+        assert shown_by_audit().endswith("revoked")
 
 
 def context(identities: Path, folder: Path, box: OneBox) -> ssl.SSLContext:

@@ -18,6 +18,7 @@ from hyroads.controller.core.audit import (
     DAY_S,
     NOTE,
     WEAK,
+    BoxCertificate,
     Certificate,
     FileFacts,
     Installation,
@@ -288,6 +289,13 @@ def test_certificate_without_its_role_is_weak(program: str, place: str, role: st
     assert weak(role) == weak(f"{role} etcd") == []
     assert weak("")[0].startswith("has no role")
     assert weak("node")[0].startswith(f"has the role node, and not {role}")
+
+
+def test_revoked_box_that_the_controller_does_not_refuse_is_weak() -> None:
+    boxes = tuple(BoxCertificate(f"n{i}", "box", "1", listed, refused)
+                  for i, (listed, refused) in enumerate(((False, False), (True, True), (True, False))))  # fmt: skip
+    (found,) = judge(Installation("controller", "x.yaml", box_certificates=boxes))
+    assert (found.level, found.place) == (WEAK, "revoked") and "node n2" in found.what
 
 
 def test_certificate_of_rest_needs_no_role() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import stat
 from pathlib import Path
@@ -22,6 +23,7 @@ from hyroads.controller.core.identity import (
     token_hash,
 )
 from hyroads.controller.files.authority import Authority, DeviceFiles
+from hyroads.controller.files.private import append_line, write_atomically
 from hyroads.controller.files.tls import certificate_ends, certificate_names, client_side
 from hyroads.controller.settings.clients import parse_identities
 from hyroads.controller.settings.controller import parse
@@ -227,3 +229,21 @@ def test_certificate_speaks_for_a_node_by_its_whole_name(name: str) -> None:
     assert (not_of_switch(facts([name], "slicer"), 1, any_switch=["ap1"]) == "") is (name == "ap1")
     assert not_of_switch(facts([name], "slicer"), 1, "ap1")
     assert not_of_node([], "ap1") and not_of_switch(facts([]), 1, "ap1", any_switch=["x"])
+
+
+def test_line_is_added_to_a_file_whose_last_line_was_cut(tmp_path: Path) -> None:
+    path = tmp_path / "lines"
+    append_line(path, "one")
+    with path.open("a") as handle:
+        handle.write("tw")
+    append_line(path, "three")
+    assert path.read_text() == "one\ntw\nthree\n" and path.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+def test_file_that_root_replaces_keeps_its_owner(tmp_path: Path) -> None:
+    path = tmp_path / "revoked.pem"
+    path.write_text("old")
+    os.chown(path, 4711, 4712)
+    write_atomically(path, "new")
+    assert (path.read_text(), path.stat().st_uid, path.stat().st_gid) == ("new", 4711, 4712)

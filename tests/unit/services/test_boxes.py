@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from box_rig import OPS, TRIANGLE, Rig, settings_of
 
+from hyroads.controller.cli.main import main
 from hyroads.controller.core.box_setup import setup_of
 from hyroads.controller.core.errors import ConfigError
-from hyroads.controller.files.tls import certificate_names
+from hyroads.controller.core.identity import CertificateRole
+from hyroads.controller.files.authority import ISSUED, Authority, revoked_in
+from hyroads.controller.files.tls import CertificateCheck, Revoked, certificate_facts, certificate_names
 from hyroads.controller.settings.controller import Settings, parse
 from hyroads.rest.contract import ConflictError, NotConfirmedError, NotFoundError, NotSavedError, TooBusyError
 
@@ -115,3 +120,36 @@ def test_without_the_setting_no_box_can_join(settings: Settings) -> None:
         with pytest.raises(NotFoundError, match="no setting boxes"):
             ask()
     assert rig.service.names() == ()
+
+
+def test_certificate_of_adopted_box_is_noted_before_it_is_given_and_can_be_revoked(tmp_path: Path) -> None:
+    rig = Rig(settings_of(tmp_path))
+    rig.apply("box")
+    rig.service.adopt("box", {"as": "b"}, OPS, wait=False)
+    certificate = rig.service.boxes.get("box").adoption.certificate  # type: ignore[union-attr]
+    (noted,) = (each for each in Authority.of(tmp_path).issued() if each.box == "box")
+    assert noted.name == "b"
+    assert main(["identity", "revoke", "b", "--folder", str(tmp_path)]) == 0
+    revoked = Revoked(revoked_in(str(tmp_path / "revoked.pem")))
+    check = CertificateCheck.of(CertificateRole.NODE, revoked=revoked)
+    assert "is revoked" in check.fault(certificate_facts(certificate.encode()))
+
+
+def test_box_is_not_adopted_while_its_certificate_can_not_be_noted(tmp_path: Path) -> None:
+    rig = Rig(settings_of(tmp_path))
+    rig.apply("box")
+    issued = tmp_path / ISSUED
+    issued.unlink()
+    issued.mkdir()
+    with pytest.raises(NotSavedError, match=ISSUED):
+        rig.service.adopt("box", {"as": "b"}, OPS, wait=False)
+    assert rig.service.boxes.get("box").node is None
+
+
+def test_controller_that_can_not_note_certificates_does_not_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = settings_of(tmp_path)
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    with pytest.raises(ConfigError, match="not writable"):
+        Rig(settings)
