@@ -35,7 +35,7 @@ from packaging.utils import canonicalize_name
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGING, UNITS = ROOT / "deploy" / "packages", ROOT / "deploy" / "systemd"
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64", "armv7l": "armhf", "mips": "mipsel"}
-ROLES = ("all", "dashboard", "ha")
+ROLES = ("all", "announce", "dashboard", "ha")
 """The extras of pyproject.toml whose libraries ``hyroads`` brings."""
 OPENWRT = ("ipk", "apk")
 """Formats of OpenWrt's packages: of opkg, and of apk since 25.12."""

@@ -50,6 +50,7 @@ from hyroads.controller.ofp import guard, handshake, wire
 from hyroads.controller.ofp.access import SYN_COOKIES
 from hyroads.controller.ofp.pipeline import Table
 from hyroads.controller.ofp.readback import cookie_of_packet_in, table_of
+from hyroads.controller.runtime.announcer import Announcer
 from hyroads.controller.runtime.event_loop import EventLoop
 from hyroads.controller.runtime.faults import JsonLines, LogLimit
 from hyroads.controller.runtime.from_settings import loop_options_of
@@ -139,6 +140,7 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
         self.agents = self._agents()
         self.standby = self._standby()
         self.regions = self._regions()
+        self.announcer = Announcer(self.settings, _document(), lambda: self.event_loop.leads)
         followers = Followers(self.services, self.agents, lambda: self._switches, self.revoked, lambda: self._access)
         manager = ServiceManager()
         self.life = Life(self.event_loop, followers, os.environ, manager=manager, close=self._close)
@@ -306,6 +308,7 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
         self.telemetry.start(self.event_loop)
         self.services.requests.use(web)
         self.services.start()
+        self.announcer.start()
         shim.spawn(self.agents.serve, self._listeners["agents"])
         places = Connections(REST_LIMITS, self.attended, self._bad_client)
         shim.spawn(serve_wsgi, self._listeners["rest"], web, REST_LOG, places, self._rest_context)
@@ -386,6 +389,7 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
         """End the processes that were started; what is connected is left as it is."""
         self.services.plugins.stop()
         self.telemetry.stop()
+        self.announcer.stop()
 
     # -- OpenFlow
 

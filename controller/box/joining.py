@@ -19,7 +19,7 @@ from hyroads.controller.core.errors import HyroadsError
 from hyroads.controller.core.identity import token_hash
 
 from .changes import Changes
-from .discovery import find_controller
+from .discovery import choose_controller, find_controllers
 from .link import Link, RefusedError, UnreachableError, WrongControllerError, normal_pin
 from .system import System
 
@@ -73,7 +73,7 @@ class Joining:
             self.say("the last join was interrupted: undoing what it did")
             record = replace(self._taken_back(record), phase=Phase.PENDING)
         self._check_machine()
-        url = url or find_controller()
+        url = url or choose_controller(find_controllers(), pin, self.say)
         found, own_address = Link.of(url).meet()
         fresh = record is None
         try:

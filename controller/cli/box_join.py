@@ -60,7 +60,7 @@ JOIN = Command(
         "controller",
         nargs="?",
         metavar="https://HOST:PORT",
-        help="address of the controller's REST API (default: as DNS names it, SRV records of _hyroads._tcp)",
+        help="address of the controller's REST API (default: as the network names it, by DNS, multicast DNS or DHCP)",
     ),
     argument("--pin", metavar="SHA256", help="of the controller's certificate, as hyroads box pin shows it"),
     argument("--code", help="join code, as hyroads box code makes it at the controller"),

@@ -123,6 +123,27 @@ SOCKETS: tuple[ListeningSocket, ...] = (
         ("controller/services/plugins/sfnet.py:_group_socket",),
     ),
     ListeningSocket(
+        "controller",
+        "`boxes.announce`",
+        "off; UDP 5353",
+        "any machine that reaches this port; not authenticated",
+        "learn where the controller is: the addresses of the setting and the port of REST. Boxes trust the certificate "
+        "that they find there, not the answer",
+        "a process of its own, which reads nothing else of the controller (the library zeroconf)",
+        ("controller/framework/multicast_dns.py:main",),
+    ),
+    ListeningSocket(
+        "box join",
+        "answers by multicast DNS",
+        "a free UDP port, for {hyroads.controller.box.discovery:WITHIN_S} s, without an address of a controller",
+        "any machine that reaches this port; not authenticated",
+        "name a controller, whose certificate decides",
+        "{hyroads.controller.box.discovery:MOST_ANSWERS} messages of "
+        "{hyroads.controller.box.discovery:MOST_BYTES} bytes, "
+        "{hyroads.controller.box.discovery:MOST_FOUND} controllers",
+        ("controller/box/discovery.py:_by_link",),
+    ),
+    ListeningSocket(
         "slicer",
         "`listen.openflow`",
         f"TCP 127.0.0.1:{{{_SLICER}.settings:OPENFLOW_PORT}}",

@@ -21,20 +21,22 @@ class BoxSettings:
     """``authority`` is the folder with ``ca.key`` and ``ca.pem`` by which certificates of boxes are made.
 
     ``controllers`` are the hosts that boxes dial; empty: the one by which a box joined. ``bridge`` is the name of the
-    bridge that each box makes, and ``most_pending`` bounds the boxes that wait.
+    bridge that each box makes, and ``most_pending`` bounds the boxes that wait. ``announce`` are IPv4 addresses of this
+    machine, on whose networks multicast DNS names the controller; empty: none does.
     """
 
     authority: str
     controllers: tuple[str, ...] = ()
     bridge: str = DEFAULT_BRIDGE
     most_pending: int = MOST_PENDING
+    announce: tuple[str, ...] = ()
 
 
 def parse_boxes(place: Place | None, base: Path) -> BoxSettings | None:
     """The section of the settings; None if there is none: then no box can join."""
     if place is None or place.value is None:
         return None
-    section = place.section(("authority", "controllers", "bridge", "most_pending"), ("authority",))
+    section = place.section(("authority", "controllers", "bridge", "most_pending", "announce"), ("authority",))
     authority = path_of(section, "authority", base)
     bridge = section.values.get("bridge", DEFAULT_BRIDGE)
     if not isinstance(bridge, str) or not _BRIDGE.fullmatch(bridge):
@@ -42,7 +44,8 @@ def parse_boxes(place: Place | None, base: Path) -> BoxSettings | None:
         bridge = DEFAULT_BRIDGE
     hosts = _hosts(section["controllers"]) if section.values.get("controllers") is not None else ()
     most = integer_of(section, "most_pending", MOST_PENDING, 1, 1024)
-    return None if authority is None else BoxSettings(authority, hosts, bridge, most)
+    announce = _addresses(section["announce"]) if section.values.get("announce") is not None else ()
+    return None if authority is None else BoxSettings(authority, hosts, bridge, most, announce)
 
 
 def authority_of(boxes: BoxSettings, listeners: Mapping[str, TlsFiles | None], document: str) -> Authority:
@@ -73,3 +76,11 @@ def _hosts(place: Place) -> tuple[str, ...]:
             entry.expected("a host name or an IPv4 address, without a port")
             return ()
     return tuple(hosts)
+
+
+def _addresses(place: Place) -> tuple[str, ...]:
+    addresses = place.value
+    if not isinstance(addresses, list) or len(addresses) > MOST_CONTROLLERS:
+        place.expected(f"a list of at most {MOST_CONTROLLERS} IPv4 addresses of this machine")
+        return ()
+    return tuple(found for entry in place.items() if (found := entry.ipv4_host()) is not None)

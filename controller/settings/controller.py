@@ -258,6 +258,8 @@ def _check_together(settings: Settings, top: Section) -> None:
         top["pair_tests"].fail("idle needs capacities: measured, because only access points can tell what is idle")
     if settings.boxes is not None and settings.rest_tls is None:
         top["boxes"].fail("needs rest_tls: boxes know the controller by its certificate")
+    if settings.boxes is not None and settings.boxes.announce and settings.rest.is_loopback:
+        Place(None, top["boxes"].problems, "boxes.announce").fail("needs listen.rest beyond loopback")
     if settings.mode != _MODES[0] and any(settings.slices.shares.values()):
         top["slices"].fail(f"shares of airtime need mode: {_MODES[0]}")
 

@@ -24,6 +24,8 @@ from hyroads.controller.agents import al_devices, clients, markers, protocol, te
 from hyroads.controller.agents.changes import WholeReport
 from hyroads.controller.agents.lead import in_force_of
 from hyroads.controller.agents.protocol import ProtocolError
+from hyroads.controller.core.dhcp_vendor import controller_in, option_of_dhclient, option_of_networkd
+from hyroads.controller.core.dns_service import DnsError, instances, servers
 from hyroads.controller.core.errors import HyroadsError
 
 _CHECKED_LATER: dict[str, Any] = {
@@ -164,3 +166,29 @@ def ieee1905_frames(data: bytes) -> None:
         for frame in (*sent, *entity.due(now_s)):
             assert 60 <= len(frame.data) <= 1514
     assert len(entity.devices()) <= ieee1905_entity.MAX_PEERS
+
+
+@target("discovery", "controller.core.dns_service", "controller.core.dhcp_vendor", longest=1500)
+def discovery_answers(data: bytes) -> None:
+    """Answers to questions for the controller, each with its length in front; the first is a value of DHCP option 43.
+
+    The rest is a lease, too.
+    """
+    script = Script(data)
+    url = controller_in(script.bytes())
+    assert url is None or (url.startswith("https://") and url.isprintable())
+    lease = script.data.decode("latin-1")
+    for option in (option_of_networkd(lease), option_of_dhclient(lease)):
+        assert option is None or len(option) <= 255
+    while script.data:
+        message = script.bytes()
+        number = int.from_bytes(message[:2], "big")
+        try:
+            found = servers(message, number)
+            for each in instances(message, number, "_hyroads._tcp.local"):
+                found += [(address, each.port) for address in each.addresses]
+        except DnsError as error:
+            assert str(error).isprintable()
+            continue
+        for host, port in found:
+            assert 0 < port < 65536 and host.isprintable() and "/" not in host

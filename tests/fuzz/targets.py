@@ -45,7 +45,7 @@ HOMES = {
     "openflow-messages": "openflow", "openflow-parsers": "openflow", "openflow-handshake": "openflow",
     "agent-lines": "devices", "hostapd-answers": "devices", "agentx": "devices", "homeplug": "devices",
     "nl80211": "devices",
-    "ieee1905": "devices",
+    "ieee1905": "devices", "discovery": "devices",
     "frames": "frames",
     "slicer-guests": "slicing", "slicer-switches": "slicing", "slicer-frames": "slicing",
     "snmp-managers": "snmp", "snmp-devices": "snmp",

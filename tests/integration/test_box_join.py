@@ -65,9 +65,9 @@ def test_a_disk_that_fills_during_the_join_leaves_nothing_half_done(home: Home) 
     (machine.etc / "hyroads").rmdir()
 
 
-def joined(home: Home, machine: Machine, node: str, *words: str) -> str:
+def joined(home: Home, machine: Machine, node: str, *words: str, url: tuple[str, ...] = (URL,)) -> str:
     """The machine is a node; returns the id that it had as a box."""
-    with machine.joining(*words) as process:
+    with machine.joining(*words, url=url) as process:
         assert process.stdout is not None
         lines = iter(process.stdout.readline, "")
         line = next(line for line in lines if line.startswith("pending: box "))
@@ -90,7 +90,8 @@ def test_boxes_join_carry_traffic_and_leave_as_they_came(home: Home) -> None:
     before = {node: machine.snapshot() for node, machine in home.machines.items()}
     pin = json.loads(home.at_controller("box", "pin", "--json").stdout)["pin"]
     code = json.loads(home.at_controller("box", "code", "--json").stdout)["code"]
-    names = [joined(home, gateway, "gw", "--pin", pin), joined(home, upstairs, "up", "--code", code)]
+    # The gateway finds the controller, which names itself by multicast DNS.
+    names = [joined(home, gateway, "gw", "--pin", pin, url=()), joined(home, upstairs, "up", "--code", code)]
     assert home.boxes()[names[1]]["verified"] and not home.boxes()[names[0]]["verified"]
     assert home.boxes()[names[0]]["ports"] == {"plc": "eth1", "host": "eth2"}
     # A second join does nothing, and one as another box is refused.

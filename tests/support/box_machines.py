@@ -92,10 +92,12 @@ class Machine:
         return subprocess.run(command, env=self.environment, capture_output=True, text=True, timeout=60)
 
     @contextmanager
-    def joining(self, *words: str, mounts: str = "true") -> Iterator[subprocess.Popen[str]]:
-        """``hyroads box join`` on the machine, beside the test; inside it waits to be adopted."""
+    def joining(
+        self, *words: str, mounts: str = "true", url: tuple[str, ...] = (URL,)
+    ) -> Iterator[subprocess.Popen[str]]:
+        """``hyroads box join`` on the machine, beside the test; inside it waits to be adopted. ``url`` may be empty."""
         command = self.command(
-            sys.executable, "-m", "hyroads.controller.cli", "box", "join", URL, *words, mounts=mounts
+            sys.executable, "-m", "hyroads.controller.cli", "box", "join", *url, *words, mounts=mounts
         )
         streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         with subprocess.Popen(command, env=self.environment, text=True, **streams) as process:
@@ -201,7 +203,8 @@ class Home:
         settings = {
             "network": "network.yaml", "state_file": "state.json", "timings": {"grace_s": 0.5},
             "listen": {name: {"host": ADDRESS} for name in ("openflow", "agents", "rest")},
-            "tls": trusted, "agents_tls": trusted, "rest_tls": server, "boxes": {"authority": "identities"},
+            "tls": trusted, "agents_tls": trusted, "rest_tls": server,
+            "boxes": {"authority": "identities", "announce": [ADDRESS]},
             "api_tokens": {"ops": {"token": TOKEN}},
         }  # fmt: skip
         path = self.folder / "hyroads.json"

@@ -323,8 +323,14 @@ def test_the_settings_of_boxes_are_checked_as_for_a_start(tmp_path: Path, capsys
     assert "make an authority with" in said(boxes={"authority": "none"})
     assert "boxes: needs rest_tls" in said(rest_tls=None)
     for wrong in ({"authority": "mine", "bridge": "a b"}, {"authority": "mine", "controllers": ["a:1"]},
-                  {"authority": "mine", "controllers": []}, {"authority": "mine", "most_pending": 0}, {}):  # fmt: skip
+                  {"authority": "mine", "controllers": []}, {"authority": "mine", "most_pending": 0}, {},
+                  {"authority": "mine", "announce": "192.0.2.1"}, {"authority": "mine", "announce": ["127.0.0.1"]},
+                  {"authority": "mine", "announce": ["fd00::1"]}):  # fmt: skip
         assert "boxes." in said(boxes=wrong)
+    named = {"authority": "mine", "announce": ["192.0.2.1"]}
+    assert "boxes.announce: needs listen.rest beyond loopback" in said(boxes=named)
+    beyond = {"listen": {"rest": {"host": "192.0.2.1"}}, "api_tokens": {"ops": {"token": "t" * 32}}}
+    assert said(boxes=named, **beyond) == ""
     (mine / "ca.key").chmod(0o644)
     assert "0600" in said()
     assert [each.name for each in files_in({"boxes": {"authority": "mine"}})] == ["mine/ca.key"]

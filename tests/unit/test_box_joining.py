@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from hyroads.controller.box import joining
+from hyroads.controller.box.discovery import Found
 from hyroads.controller.box.joining import RECORD, Joining, Wanted
 from hyroads.controller.box.link import Link, RefusedError, UnreachableError, WrongControllerError
 from hyroads.controller.cli import box_join
@@ -161,8 +162,8 @@ def test_a_box_waits_sets_itself_up_and_ends_once_it_is_connected(rig: Rig) -> N
 
 
 def test_without_an_address_the_network_names_the_controller_once(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    named = [URL]
-    monkeypatch.setattr(joining, "find_controller", named.pop)
+    named = [[Found(URL, "DNS")]]
+    monkeypatch.setattr(joining, "find_controllers", named.pop)
     rig.controller.answers["wait"] = [WAITS, KeyboardInterrupt()]
     with pytest.raises(KeyboardInterrupt):
         rig.join(url=None)
