@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from .model import Neighbour, Reading
-from .nl80211 import Station
-from .wifi_rates import Rate, capacity_kbps
+from .nl80211 import Link, Station
+from .wifi_rates import capacity_kbps
 
 
 class WifiSource(Protocol):
@@ -22,12 +23,16 @@ class WifiSource(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Capacity:
-    """What a station's rates said last: kb/s in both directions, and since when that is so."""
+    """What the rates of a link said last: kb/s in both directions, and since when that is so."""
 
     tx_kbps: int = 0
     rx_kbps: int = 0
     tx_text: str = ""
     tx_s: float = 0.0
+
+
+_ONLY = -1
+"""Number of the link of a station that shows no links."""
 
 
 class LinuxWifi:
@@ -36,12 +41,13 @@ class LinuxWifi:
     def __init__(self, source: WifiSource) -> None:
         self._source = source
         self._before: dict[str, Station] = {}
-        self._capacities: dict[str, _Capacity] = {}
+        self._capacities: dict[str, dict[int, _Capacity]] = {}
 
     def read(self, now_s: float) -> Reading:
         """A survey and the stations; loss and retries count what happened since the last reading.
 
-        A station whose rate cannot be read keeps its last capacity, and ``modulation`` says how old that is.
+        The capacity of a station with several links is the sum of those of its links. A link whose rate cannot be read
+        keeps its last capacity, and ``modulation`` says how old that is.
         """
         busy_us, active_us = self._source.survey()
         stations = self._source.stations()
@@ -59,33 +65,38 @@ class LinuxWifi:
             retries = max(0, now.tx_retries - before.tx_retries)
             failed = max(0, now.tx_failed - before.tx_failed)
         attempts = packets + retries
-        capacity = self._capacity(now, packets / attempts if attempts else 1.0, now_s)
+        capacities = self._links(now, packets / attempts if attempts else 1.0, now_s)
         return Neighbour(
             mac=now.mac,
-            tx_capacity_kbps=capacity.tx_kbps,
-            rx_capacity_kbps=capacity.rx_kbps,
+            # The driver's own estimate is of all links together.
+            tx_capacity_kbps=capacity_kbps(None, now.expected_mbps) or sum(each.tx_kbps for each in capacities),
+            rx_capacity_kbps=sum(each.rx_kbps for each in capacities),
             tx_loss=min(1.0, failed / packets) if packets else 0.0,
             signal_dbm=now.signal_dbm,
             last_heard_ms=now.inactive_ms,
-            modulation=_modulation_text(now.tx, capacity, now_s),
+            modulation=_modulation_text(capacities, now_s),
         )
 
-    def _capacity(self, now: Station, success: float, now_s: float) -> _Capacity:
-        """What the station's rates say, else what they said last."""
-        last = self._capacities.get(now.mac, _Capacity())
-        tx_kbps = capacity_kbps(now.tx, now.expected_mbps, success)
-        rx_kbps = capacity_kbps(now.rx) or last.rx_kbps
-        if tx_kbps:
-            found = _Capacity(tx_kbps, rx_kbps, now.tx.text if now.tx else "", now_s)
-        else:
-            found = _Capacity(last.tx_kbps, rx_kbps, last.tx_text, last.tx_s)
+    def _links(self, now: Station, success: float, now_s: float) -> list[_Capacity]:
+        """What the rates of each link say, else what they said last."""
+        links = now.links or (Link(_ONLY, now.tx, now.rx, now.expected_mbps),)
+        last = self._capacities.get(now.mac, {})
+        found = {link.number: _capacity(link, last.get(link.number, _Capacity()), success, now_s) for link in links}
         self._capacities[now.mac] = found
-        return found
+        return list(found.values())
 
 
-def _modulation_text(rate: Rate | None, capacity: _Capacity, now_s: float) -> str:
-    """At most 64 characters."""
-    if capacity.tx_kbps and capacity.tx_s < now_s:
-        age = f" ({now_s - capacity.tx_s:.0f} s old)"
-        return capacity.tx_text[: 64 - len(age)] + age
-    return rate.text[:64] if rate else ""
+def _capacity(link: Link, last: _Capacity, success: float, now_s: float) -> _Capacity:
+    tx_kbps = capacity_kbps(link.tx, link.expected_mbps, success)
+    rx_kbps = capacity_kbps(link.rx) or last.rx_kbps
+    text = link.tx.text if link.tx else ""
+    if tx_kbps or not last.tx_kbps:
+        return _Capacity(tx_kbps, rx_kbps, text, now_s)
+    return _Capacity(last.tx_kbps, rx_kbps, last.tx_text, last.tx_s)
+
+
+def _modulation_text(capacities: Sequence[_Capacity], now_s: float) -> str:
+    """Of each link, at most 64 characters; the age is that of the oldest."""
+    age_s = max((now_s - each.tx_s for each in capacities), default=0.0)
+    age = f" ({age_s:.0f} s old)" if age_s > 0 else ""
+    return " + ".join(each.tx_text for each in capacities if each.tx_text)[: 64 - len(age)] + age

@@ -20,8 +20,10 @@ from .wifi_rates import LONG_GUARDS_US, Modulation, Rate, ht_modulation, rate_of
 
 FAMILY = "nl80211"
 MAX_STATIONS = 1024
+MAX_LINKS = 15
+"""Of a station: link numbers have four bits, and 15 stands for none (IEEE Std 802.11be-2024, 9.4.2.321)."""
 _GET_STATION, _GET_SURVEY = 17, 50
-_INTERFACE, _MAC, _STATION, _SURVEY = 3, 6, 21, 84
+_INTERFACE, _MAC, _STATION, _SURVEY, _LINKS, _LINK_NUMBER = 3, 6, 21, 84, 312, 313
 _IN_USE, _ACTIVE_MS, _BUSY_MS = 3, 4, 5
 _INACTIVE_MS, _SIGNAL, _TX_RATE, _TX_PACKETS, _TX_RETRIES, _TX_FAILED = 1, 7, 8, 10, 11, 12
 _MEAN_SIGNAL, _RX_RATE, _EXPECTED_KBPS = 13, 14, 27
@@ -53,8 +55,22 @@ _NUMBERS = {
 
 
 @dataclass(frozen=True, slots=True)
+class Link:
+    """One of the links of a station with several (multi-link operation); ``expected_mbps`` as of :class:`Station`."""
+
+    number: int
+    tx: Rate | None
+    rx: Rate | None
+    expected_mbps: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class Station:
-    """One station; ``expected_mbps`` is the driver's own estimate (minstrel), retries and failures included."""
+    """One station; ``expected_mbps`` is the driver's own estimate (minstrel), retries and failures included.
+
+    ``links`` are those of a station with several, as far as the kernel shows them; its counters and ``expected_mbps``
+    are sums over links then, ``tx`` and ``rx`` those of one link.
+    """
 
     mac: str
     inactive_ms: int
@@ -65,6 +81,7 @@ class Station:
     tx: Rate | None
     rx: Rate | None
     expected_mbps: float | None
+    links: tuple[Link, ...] = ()
 
 
 def survey_times(answers: Iterable[bytes]) -> tuple[int, int]:
@@ -84,30 +101,68 @@ def survey_times(answers: Iterable[bytes]) -> tuple[int, int]:
 def stations(answers: Iterable[bytes]) -> tuple[Station, ...]:
     """The stations of an interface, at most :data:`MAX_STATIONS`; ``answers`` are the attributes of each.
 
-    Raises :class:`RadioError` if an answer cannot be read.
+    The links of a station come with it, or in answers of their own with its address. Raises :class:`RadioError` if an
+    answer cannot be read.
     """
-    found = {station.mac: station for station in map(_station, answers)}
-    return tuple(found.values())[:MAX_STATIONS]
+    infos: dict[str, Mapping[int, bytes]] = {}
+    links: dict[str, dict[int, Mapping[int, bytes]]] = {}
+    for answer in answers:
+        outer = _attributes(answer)
+        mac = outer.get(_MAC, b"")
+        if len(mac) != 6:
+            raise RadioError(f"nl80211: station: expected an address of 6 bytes, got {len(mac)}")
+        if _STATION in outer or mac.hex(":") not in infos:
+            infos[mac.hex(":")] = _attributes(outer.get(_STATION, b""))
+        links.setdefault(mac.hex(":"), {}).update(_links(outer.get(_LINKS, b"")))
+    return tuple(_station(mac, info, links[mac]) for mac, info in infos.items())[:MAX_STATIONS]
 
 
-def _station(answer: bytes) -> Station:
-    outer = _attributes(answer)
-    mac = outer.get(_MAC, b"")
-    if len(mac) != 6:
-        raise RadioError(f"nl80211: station: expected an address of 6 bytes, got {len(mac)}")
-    info = _attributes(outer.get(_STATION, b""))
-    signal = info.get(_MEAN_SIGNAL, info.get(_SIGNAL))
+def _links(data: bytes) -> dict[int, Mapping[int, bytes]]:
+    """What is known of each link, by its number."""
+    found: dict[int, Mapping[int, bytes]] = {}
+    for entry in _attributes(data).values():
+        link = _attributes(entry)
+        number = _count(link, _LINK_NUMBER, "number of a link")
+        if number >= MAX_LINKS:
+            raise RadioError(f"nl80211: link {number}: expected 0 to {MAX_LINKS - 1}")
+        found[number] = _attributes(link.get(_STATION, b""))
+    return found
+
+
+def _station(mac: str, info: Mapping[int, bytes], links: Mapping[int, Mapping[int, bytes]]) -> Station:
+    every = list(links.values())
+
+    def total(kind: int, what: str) -> int:
+        """Of the station, else of its links together."""
+        return _count(info, kind, what) if kind in info else sum(_count(link, kind, what) for link in every)
+
+    idle = [_count(each, _INACTIVE_MS, "inactive time") for each in (info, *every) if _INACTIVE_MS in each]
+    signals = [signal for each in (info, *every) if (signal := _signal(each)) is not None]
     return Station(
-        mac=mac.hex(":"),
-        inactive_ms=_count(info, _INACTIVE_MS, "inactive time"),
-        signal_dbm=None if signal is None else _signed(signal),
-        tx_packets=_count(info, _TX_PACKETS, "packets sent"),
-        tx_retries=_count(info, _TX_RETRIES, "retries"),
-        tx_failed=_count(info, _TX_FAILED, "packets that failed"),
+        mac=mac,
+        inactive_ms=idle[0] if _INACTIVE_MS in info else min(idle, default=0),
+        signal_dbm=signals[0] if _signal(info) is not None else max(signals, default=None),
+        tx_packets=total(_TX_PACKETS, "packets sent"),
+        tx_retries=total(_TX_RETRIES, "retries"),
+        tx_failed=total(_TX_FAILED, "packets that failed"),
         tx=_rate(info.get(_TX_RATE)),
         rx=_rate(info.get(_RX_RATE)),
-        expected_mbps=_count(info, _EXPECTED_KBPS, "expected throughput") / 1000 if _EXPECTED_KBPS in info else None,
+        expected_mbps=_expected_mbps(info),
+        links=tuple(
+            Link(number, _rate(link.get(_TX_RATE)), _rate(link.get(_RX_RATE)), _expected_mbps(link))
+            for number, link in sorted(links.items())
+        ),
     )
+
+
+def _signal(info: Mapping[int, bytes]) -> int | None:
+    """The mean signal in dBm, else the last one; None: not known."""
+    signal = info.get(_MEAN_SIGNAL, info.get(_SIGNAL))
+    return None if signal is None else _signed(signal)
+
+
+def _expected_mbps(info: Mapping[int, bytes]) -> float | None:
+    return _count(info, _EXPECTED_KBPS, "expected throughput") / 1000 if _EXPECTED_KBPS in info else None
 
 
 def _rate(data: bytes | None) -> Rate | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 
 from hyroads.controller.access_point.linux_wifi import LinuxWifi
 from hyroads.controller.access_point.nl80211 import Station, stations, survey_times
@@ -63,6 +63,25 @@ def station(
         *([] if expected_kbps is None else [u32(27, expected_kbps)]),
     ]
     return attribute(6, bytes.fromhex(mac.replace(":", ""))) + nested(21, *info)
+
+
+def _nested_attribute(kind: int, payload: bytes) -> bytes:
+    """An attribute as newer parts of the kernel nest it: marked, and padded to four bytes."""
+    return struct.pack("=HH", len(payload) + 4, kind | 0x8000) + payload + bytes(-len(payload) % 4)
+
+
+def links(mac: str, numbered: Mapping[int, Sequence[bytes]], info: bytes = b"") -> bytes:
+    """A station with several links: number -> attributes of its statistics. The links' own addresses differ from it.
+
+    ``info`` are the station's attributes, as :func:`station` makes them; without them it is an answer for links alone.
+    """
+    entries = b""
+    for number, statistics in numbered.items():
+        own = bytes((2, 0xEE, 0, 0, 0, number))
+        link = u8(313, number) + attribute(6, own) + _nested_attribute(21, b"".join(statistics))
+        entries += _nested_attribute(number + 1, link)
+    address = b"" if info else attribute(6, bytes.fromhex(mac.replace(":", "")))
+    return info + address + _nested_attribute(312, entries)
 
 
 def channel(mhz: int, *, active_ms: int | None = None, busy_ms: int | None = None, is_used: bool = False) -> bytes:

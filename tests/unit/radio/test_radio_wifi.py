@@ -6,7 +6,7 @@ import struct
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from nl80211_answers import Recording, channel, rate, station, u8
+from nl80211_answers import Recording, channel, links, rate, station, u8, u32
 
 from hyroads.controller.access_point.model import RadioError, SteadyCounters
 from hyroads.controller.access_point.nl80211 import stations, survey_times
@@ -238,6 +238,72 @@ def test_station_that_left_does_not_keep_a_capacity():
     assert radio.read(0.0).neighbours[0].tx_capacity_kbps > 0
     assert radio.read(1.0).neighbours == ()
     assert radio.read(2.0).neighbours[0].tx_capacity_kbps == 0
+
+
+# -- multi-link operation: a station with links of 2882 and 688 Mb/s
+
+FAST = rate(2882.4, 160, eht_mcs=13, eht_nss=2, eht_gi=0)
+SLOW = rate(688.2, 40, eht_mcs=13, eht_nss=2, eht_gi=0)
+BOTH_KBPS = round(1000 * l2_capacity_mbps(2882.4, "EHT")) + round(1000 * l2_capacity_mbps(688.2, "EHT"))
+
+
+def of_link(tx: bytes, rx: bytes = FAST, *more: bytes) -> list[bytes]:
+    return [nested(8, tx), nested(14, rx), *more]
+
+
+FORMS = {
+    "in the station's own answer": [links(NEAR, {0: of_link(SLOW), 2: of_link(FAST)}, station(NEAR, FAST))],
+    "in answers of their own": [
+        station(NEAR, FAST), links(NEAR, {0: of_link(SLOW)}), links(NEAR, {2: of_link(FAST)}), station(FAR, FAST),
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_station_with_several_links_has_the_sum_of_their_capacities(form):
+    near_one = Recording(SURVEY, FORMS[form]).radio().read(0.0).neighbours[0]
+    assert (near_one.mac, near_one.tx_capacity_kbps) == (NEAR, BOTH_KBPS)
+    assert near_one.rx_capacity_kbps == 2 * round(1000 * l2_capacity_mbps(2882.4, "EHT"))
+    assert near_one.modulation.startswith("EHT-MCS 13 40MHz EHT-NSS 2 GI 0.8us + EHT-MCS 13 160MHz")
+    assert len(near_one.modulation) == 64
+
+
+def test_station_that_shows_no_links_has_the_capacity_of_its_own_rate():
+    neighbours = Recording(SURVEY, FORMS["in answers of their own"]).radio().read(0.0).neighbours
+    assert [each.mac for each in neighbours] == [NEAR, FAR]
+    assert neighbours[1].tx_capacity_kbps == round(1000 * l2_capacity_mbps(2882.4, "EHT"))
+
+
+def test_link_whose_rate_cannot_be_read_keeps_its_last_capacity_and_one_that_ended_does_not():
+    slow = of_link(SLOW)
+    answers = [[links(NEAR, each, station(NEAR, FAST))] for each in (
+        {0: slow, 2: of_link(FAST)}, {0: slow, 2: of_link(VHT_WRONG)}, {0: slow},
+    )]  # fmt: skip
+    radio = Recording(SURVEY, *answers).radio()
+    assert radio.read(0.0).neighbours[0].tx_capacity_kbps == BOTH_KBPS
+    kept = radio.read(3.0).neighbours[0]
+    assert kept.tx_capacity_kbps == BOTH_KBPS and kept.modulation.endswith("(3 s old)")
+    assert radio.read(4.0).neighbours[0].tx_capacity_kbps == round(1000 * l2_capacity_mbps(688.2, "EHT"))
+
+
+def test_estimate_of_the_driver_is_of_all_links():
+    answer = links(NEAR, {0: of_link(SLOW), 2: of_link(FAST)}, station(NEAR, FAST, expected_kbps=900_000))
+    assert Recording(SURVEY, [answer]).radio().read(0.0).neighbours[0].tx_capacity_kbps == 900_000
+
+
+def test_counters_that_links_alone_have_are_added_up():
+    each = [u32(10, 100), u32(11, 20), u32(12, 5), u32(1, 40), u8(7, 200)]
+    (found,) = stations(
+        [links(NEAR, {0: [*of_link(SLOW), *each], 1: [*of_link(FAST), u32(1, 30), u8(7, 206), *each[:3]]})]
+    )
+    assert (found.tx_packets, found.tx_retries, found.tx_failed) == (200, 40, 10)
+    assert (found.inactive_ms, found.signal_dbm) == (30, -50)
+
+
+@pytest.mark.parametrize("broken", [links(NEAR, {15: []}), links(NEAR, {0: of_link(SLOW)})[:-2]], ids=["number", "cut"])
+def test_broken_links_are_refused(broken):
+    with pytest.raises(RadioError, match="nl80211: "):
+        stations([broken])
 
 
 @given(st.booleans(), st.floats(0, 1), st.lists(st.floats(0.02, 2.0), min_size=2, max_size=40), st.integers(0, 10**9))
