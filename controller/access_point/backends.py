@@ -16,6 +16,7 @@ from .linux_wifi import LinuxWifi
 from .model import Radio, RadioError
 from .nl80211 import Nl80211
 from .plc import Plc
+from .plc_devolo import DevoloReader
 from .plc_reader import HomePlugReader
 from .wireless_agent import Backend
 from .wireless_hostapd import HostapdBackend, RecordedBackend, Run
@@ -96,6 +97,9 @@ MAKERS: dict[str, RadioMaker] = {
     "emulated": _emulated,
     "linux-wifi": lambda config, place: LinuxWifi(Nl80211(config.interfaces[place].name)),
     "plc": lambda config, place: Plc(HomePlugReader(config.interfaces[place].name)),
+    "devolo": lambda config, place: Plc(
+        DevoloReader(config.interfaces[place].adapter, config.interfaces[place].password)
+    ),
 }
 
 WIRELESS_MAKERS: dict[str, Callable[[WirelessConfig, Path, Run], Backend]] = {

@@ -52,7 +52,7 @@ class WirelessConfig:
 
 
 Item = TypeVar("Item")
-BACKENDS = ("emulated", "linux-wifi", "plc")
+BACKENDS = ("emulated", "linux-wifi", "plc", "devolo")
 MIN_PASSWORD_LENGTH = 8  # RFC 3414, 11.2
 DEFAULT_LISTEN = "127.0.0.1:161"
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,32}")
@@ -75,13 +75,15 @@ class User:
 
 @dataclass(frozen=True, slots=True)
 class InterfaceConfig:
-    """One interface and its back end."""
+    """One interface and its back end; ``adapter`` is the IP address of a devolo adapter, ``password`` the device's."""
 
     name: str
     technology: str
     medium: str
     backend: str
     peers: tuple[Peer, ...] = ()
+    adapter: str = ""
+    password: str = field(default="", repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,9 +215,13 @@ def _hostapd(document: _Document, raw: Any, place: str) -> HostapdConfig:
 
 
 def _interface(document: _Document, raw: Any, place: str) -> InterfaceConfig:
-    entry = document.mapping(raw, place, ("name", "technology", "medium", "backend", "peers"))
+    entry = document.mapping(raw, place, ("name", "technology", "medium", "backend", "peers", "adapter", "password"))
     if entry.get("backend") not in BACKENDS:
         raise document.fail(f"{place}.backend", f"one of {', '.join(BACKENDS)}")
+    of_devolo = entry["backend"] == "devolo"
+    for key in ("adapter", "password"):
+        if key in entry and not of_devolo:
+            raise document.fail(f"{place}.{key}", "the backend devolo with it")
     technology = document.text(entry.get("technology", ""), f"{place}.technology")
     return InterfaceConfig(
         name=document.word(entry.get("name"), f"{place}.name", _IFNAME.fullmatch, "an interface's name"),
@@ -223,7 +229,16 @@ def _interface(document: _Document, raw: Any, place: str) -> InterfaceConfig:
         medium=document.text(entry.get("medium", technology), f"{place}.medium"),
         backend=entry["backend"],
         peers=document.each(entry.get("peers", []), f"{place}.peers", _peer),
+        adapter=_host(document, entry.get("adapter"), f"{place}.adapter") if of_devolo else "",
+        password=document.text(entry.get("password", ""), f"{place}.password"),
     )
+
+
+def _host(document: _Document, raw: Any, place: str) -> str:
+    try:
+        return str(ipaddress.ip_address(raw if isinstance(raw, str) else ""))
+    except ValueError:
+        raise document.fail(place, "the IP address of the adapter, such as 192.0.2.20") from None
 
 
 def _peer(document: _Document, raw: Any, place: str) -> Peer:

@@ -265,7 +265,7 @@ def _mtu(facts: BoxFacts) -> Iterator[Finding]:
             level = FAULT if port.mtu_bytes < LEAST_MTU else NOTE
             what = f"its MTU is {port.mtu_bytes} bytes: {small.carries}"
             yield Finding(level, "mtu", port.name, what, f"ip link set {port.name} mtu {HOST_MTU}, if its medium can")
-        elif port.backend == "plc" and port.mtu_bytes > MOST_PLC_MTU:
+        elif port.backend in ("plc", "devolo") and port.mtu_bytes > MOST_PLC_MTU:
             what = f"its MTU is {port.mtu_bytes} bytes: power-line adapters drop frames of more than {HOST_MTU}"
             yield Finding(FAULT, "mtu", port.name, what, f"ip link set {port.name} mtu {HOST_MTU}")
 

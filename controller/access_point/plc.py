@@ -26,7 +26,7 @@ class Family:
     """How BLE becomes L2 payload: BLE = ``ble_per_throughput`` * T + ``ble_offset_mbps``.
 
     ``measured`` is False where the line of HomePlug AV 200 is assumed. ``most_mbps`` is what the Ethernet port or the
-    protocol of the chip carries at most.
+    protocol of the chip carries at most, ``most_phy_mbps`` the greatest rate that its standard has.
     """
 
     name: str
@@ -34,12 +34,14 @@ class Family:
     most_mbps: float
     ble_per_throughput: float = 1.7
     ble_offset_mbps: float = -0.65
+    most_phy_mbps: int = MOST_PHY_MBPS
 
 
 AV_200 = Family("HomePlug AV 200", True, 100.0)
 AV_500 = Family("HomePlug AV 500", False, 1000.0)
 GREEN_PHY = Family("HomePlug Green PHY", False, 10.0)
 AV2 = Family("HomePlug AV2", False, 1000.0)
+GHN = Family("G.hn", False, 1000.0, most_phy_mbps=4000)
 UNKNOWN_FAMILY = Family("unknown HomePlug chip", False, 1000.0)
 FAMILIES: Mapping[int, Family] = MappingProxyType(
     {0x01: AV_200, 0x02: AV_200, 0x03: AV_200, 0x05: AV_200}  # INT6000, INT6300, INT6400, AR6405
@@ -69,7 +71,8 @@ class PlcStation:
 
 @dataclass(frozen=True, slots=True)
 class PlcView:
-    """What an adapter reports at one time; ``device`` is its class of chip (None: it does not say).
+    """What an adapter reports at one time; ``device`` is its class of chip (None: it does not say), from which its
+    family follows unless ``family`` says it.
 
     ``others`` are the links between other adapters, where their counters are needed and these answer.
     """
@@ -79,6 +82,7 @@ class PlcView:
     stations: tuple[PlcStation, ...]
     busy: BusyView
     others: tuple[LinkCounts, ...] = ()
+    family: Family | None = None
 
 
 class PlcReader(Protocol):
@@ -111,12 +115,14 @@ class Plc:
     def read(self, now_s: float) -> Reading:
         """The stations of the network, and how busy the line is."""
         view = self._reader.view(now_s)
-        family = UNKNOWN_FAMILY if view.device is None else FAMILIES.get(view.device, UNKNOWN_FAMILY)
+        of_chip = UNKNOWN_FAMILY if view.device is None else FAMILIES.get(view.device, UNKNOWN_FAMILY)
+        family = view.family or of_chip
         for station in view.stations:
-            if max(station.tx_mbps, station.rx_mbps) > MOST_PHY_MBPS:
+            if max(station.tx_mbps, station.rx_mbps) > family.most_phy_mbps:
+                standard = "G.hn" if family is GHN else "HomePlug"
                 raise RadioError(
                     f"adapter {view.adapter} reports {max(station.tx_mbps, station.rx_mbps)} Mb/s for {station.mac}, "
-                    f"more than HomePlug can carry ({MOST_PHY_MBPS})"
+                    f"more than {standard} can carry ({family.most_phy_mbps})"
                 )
         links = [*(LinkCounts(s.mac, s.tx, s.rx, s.tx_mbps, s.rx_mbps) for s in view.stations), *view.others]
         busy_us, active_us, source = self._meter.add(now_s, view.busy, links)

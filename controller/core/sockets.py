@@ -133,6 +133,15 @@ SOCKETS: tuple[ListeningSocket, ...] = (
         ("controller/framework/multicast_dns.py:main",),
     ),
     ListeningSocket(
+        "access point",
+        "backend `devolo`",
+        "off; UDP 5353 on the network of the adapter",
+        "any machine that reaches this port; not authenticated",
+        "answer where the adapter's HTTP interface is",
+        "what the library devolo-plc-api bounds",
+        ("controller/access_point/plc_devolo.py:_Library._overview",),
+    ),
+    ListeningSocket(
         "box join",
         "answers by multicast DNS",
         "a free UDP port, for {hyroads.controller.box.discovery:WITHIN_S} s, without an address of a controller",
