@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
 import logging
@@ -43,23 +44,28 @@ class Announcer:
 
     def _run(self) -> None:
         while not self._stopped:
-            pause_s = LOOK_EVERY_S
-            if self._process is not None and self._process.poll() is not None:
-                LOG.warning("multicast DNS: the process that names the controller ended with %s", self._end())
-                pause_s = RESTART_AFTER_S
-            elif self._process is None and self._leads():
-                self._begin()
-            elif self._process is not None and not self._leads():
-                self._end()
-            shim.sleep(pause_s)
+            shim.sleep(self.look())
+
+    def look(self) -> float:
+        """Start or end the process as it is due; returns after how many seconds to look again."""
+        if self._process is not None and self._process.poll() is not None:
+            LOG.warning("multicast DNS: the process that names the controller ended with status %s", self._end())
+            return RESTART_AFTER_S
+        if self._process is None and self._leads():
+            self._begin()
+        elif self._process is not None and not self._leads():
+            self._end()
+        return LOOK_EVERY_S
 
     def _begin(self) -> None:
         # What it prints goes where the controller's own errors go.
         self._process = subprocess.Popen(COMMAND, stdin=subprocess.PIPE, stdout=sys.stderr.fileno())
         wanted = json.dumps({"addresses": self._addresses, "port": self._port})
-        if self._process.stdin is not None:
-            self._process.stdin.write(wanted.encode() + b"\n")
-            self._process.stdin.flush()
+        # If it has ended already, the next look says so.
+        with contextlib.suppress(OSError):
+            if self._process.stdin is not None:
+                self._process.stdin.write(wanted.encode() + b"\n")
+                self._process.stdin.flush()
         LOG.info("multicast DNS: names this controller on the networks of %s", ", ".join(self._addresses))
 
     def _end(self) -> int | None:
@@ -67,8 +73,9 @@ class Announcer:
         process, self._process = self._process, None
         if process is None:
             return None
-        if process.stdin is not None:
-            process.stdin.close()
+        with contextlib.suppress(OSError):
+            if process.stdin is not None:
+                process.stdin.close()
         try:
             # It says goodbye on the network first.
             return process.wait(2.0)
