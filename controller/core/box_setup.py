@@ -31,7 +31,7 @@ _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,252}[A-Za-z0-9])?")
 _IPV6 = re.compile(r"\[[0-9a-fA-F:.]{2,45}\]")
 _DPID = re.compile(r"[0-9a-f]{16}")
 _PEM = re.compile(r"(-----BEGIN CERTIFICATE-----\n[A-Za-z0-9+/=\n]+-----END CERTIFICATE-----\n?)+")
-_BACKENDS = {"wifi": "linux-wifi", "plc": "plc"}
+RADIO, POWER_LINE = "linux-wifi", "plc"
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,11 +289,18 @@ def radios_document(setup: Setup, present: Present) -> dict[str, Any]:
     kinds = {each.name: each.kind for each in present.interfaces}
     interfaces = []
     for port in setup.ports:
-        backend = _BACKENDS["wifi"] if kinds.get(port.interface) == "wifi" else _BACKENDS.get(port.what)
+        backend = _backend(port.what, kinds.get(port.interface))
         if port.what != HOST and backend is not None:
             entry = {"name": port.name, "technology": port.what, "medium": port.what, "backend": backend}
             interfaces.append(entry)
     return {"node": setup.node, "interfaces": interfaces}
+
+
+def _backend(what: str, kind: str | None) -> str | None:
+    """How an agent reads a port; None: it is plain Ethernet, which has nothing to read, whatever it is a port of."""
+    if kind == "wifi" or (what == "wifi" and kind != "ethernet"):
+        return RADIO
+    return POWER_LINE if what == "plc" else None
 
 
 def _bridge_step(setup: Setup, present: Present) -> Commands:

@@ -14,6 +14,7 @@ from hyroads.mininet.programs import EmulationError, wait_until
 
 from . import guest
 from .box_state import differences
+from .doctor_rows import healthy_row, planted_row
 from .line_rows import foreign_rows, learning_rows
 from .three_boxes import (
     ATTIC,
@@ -80,7 +81,7 @@ class Measuring:
     """Measures on boxes that ``setup`` has set up. Each row is shown as soon as it is there.
 
     Rows that a running lab can repeat are the medians of ``repeat`` tries. With ``long`` there are rows for
-    ``MORE_SIZES``, with ``learning`` rows of what HyMAB learns, which take five minutes.
+    ``MORE_SIZES`` and of planted faults, with ``learning`` rows of what HyMAB learns, which take five minutes.
     """
 
     def __init__(self, setup: Setup, repeat: int = 1, *, long: bool = False, learning: bool = False) -> None:
@@ -89,7 +90,7 @@ class Measuring:
         self.rows: list[Row] = []
         self._server, self._laptop = setup.box[SERVER], setup.box[LAPTOP]
         self._failures: list[str] = []
-        """Protocols that failed, since the row began."""
+        """What failed since the row began: protocols, faults of boxes, differences that are left."""
         self._answers = False
         """Whether the laptop answers all protocols."""
 
@@ -102,6 +103,7 @@ class Measuring:
             self._row(INSTALLED, self._installed, repeat=1)
         self._row(ON_BOX, lambda: max(len(self._typed(node)) for node in NODES), repeat=1)
         self._row(AT_CONTROLLER, lambda: self._adopting() / len(NODES), repeat=1)
+        self._row(*healthy_row(self.setup, self._failures), repeat=1)
         self._sized(ORDINARY)
         if self.setup.radios:
             return self._verdict()
@@ -114,6 +116,7 @@ class Measuring:
             self._sized(sizes)
         if self.long:
             self._attempt(lambda: self.setup.resize({}))
+            self._row(*planted_row(self.setup, self._failures), repeat=1)
         self._row(REBOOT, lambda: self._reboot(ATTIC))
         self._row(REBOOT_ALL, lambda: self._reboot(CONTROLLER, *NODES))
         self._row(PURGED, self._purge, repeat=1)

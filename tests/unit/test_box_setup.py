@@ -34,6 +34,7 @@ from hyroads.controller.core.box_setup import (
     Step,
     WriteFile,
     plan,
+    radios_document,
     setup_of,
 )
 from hyroads.controller.core.errors import ConfigError, HyroadsError
@@ -94,6 +95,13 @@ def test_the_plan_is_what_an_owner_would_type() -> None:
     for port in ("eth1", "upstairs-wifi", "upstairs-host", "upstairs-acc", "upstairs-net"):
         assert f"-- add-port br0 {port}" in last
     assert "hyroads-edge@upstairs.service hyroads-ap-agent.service" in commands(steps)[-2]
+
+
+def test_ethernet_in_the_place_of_wifi_is_not_read_as_a_radio() -> None:
+    """Its kind decides, not the technology that it is a port of."""
+    wired = replace(PRESENT, interfaces=[replace(each, kind="ethernet") for each in PRESENT.interfaces])
+    assert [each["technology"] for each in radios_document(setup(), wired)["interfaces"]] == ["plc"]
+    assert [each["technology"] for each in radios_document(setup(), PRESENT)["interfaces"]] == ["plc", "wifi"]
 
 
 def test_what_a_node_lacks_is_not_set_up() -> None:

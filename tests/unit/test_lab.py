@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 from pathlib import Path
+from typing import Any
 from unittest.mock import MagicMock
 
 import pytest
@@ -16,7 +17,7 @@ from page_session import DOCS, blocks, steps
 from hyroads.controller.core.addressing import Addressing
 from hyroads.controller.core.netfile import parse
 from hyroads.mininet import cgroups, run_directory
-from hyroads.mininet.lab import backhaul, box_state, guest, line_rows, packages, three_boxes, wires
+from hyroads.mininet.lab import backhaul, box_state, doctor_rows, guest, line_rows, packages, three_boxes, wires
 from hyroads.mininet.lab.box import Typed
 from hyroads.mininet.lab.measuring import Measuring
 from hyroads.mininet.lab.root import RootRecipe, last_words, ready_root, sources_of
@@ -267,7 +268,7 @@ def test_lab_in_a_guest_measures_ping_and_tcp_and_lists_all_other_rows_as_not_ma
 ) -> None:
     every, none = rows_of(monkeypatch, radios=False, virtual_time=False)
     made, not_made = rows_of(monkeypatch, radios=True, virtual_time=virtual_time)
-    assert len(every) == 16 and none == []
+    assert len(every) == 17 and none == []
     assert sorted([*made, *not_made]) == sorted(every)
     assert sum(what.startswith(("TCP", "ping")) for what in made) == 4
     assert ("from the first package to the multipath in force" in not_made) == virtual_time
@@ -364,6 +365,50 @@ def test_verdict_reads_what_the_controller_says_of_the_power_line() -> None:
     assert line_rows.seen_in(1.0, measurements, flow) == line_rows.Seen(1.0, 0.5, 8.0, 7.5, True, "sniffer")
     empty = line_rows.seen_in(1.0, {"interfaces": [], "flows": []}, {"multipath": [], "bandit": None})
     assert empty == line_rows.Seen(1.0, 0.0, 0.0, None, False, None)
+
+
+class FaultyBox:
+    """A box whose doctor finds what was planted and not mended; ``blind`` is a line whose fault it does not see."""
+
+    name = "attic"
+
+    def __init__(self, blind: str = "", broken: bool = False) -> None:
+        self.blind, self.broken = blind, broken
+        self.planted: list[doctor_rows.Fault] = []
+
+    def type(self, line: str) -> str:
+        for fault in doctor_rows.FAULTS:
+            if line == fault.plant:
+                self.planted.append(fault)
+            elif line == fault.mend:
+                self.planted.remove(fault)
+        return ""
+
+    def run(self, *_: str, within_s: float) -> subprocess.CompletedProcess[str]:
+        if self.broken:
+            return subprocess.CompletedProcess((), 1, "", "Traceback\nno doctor")
+        found = [{"level": "fault", "check": fault.check, "place": fault.place} for fault in self.planted]
+        seen = [each for each, fault in zip(found, self.planted, strict=True) if fault.plant != self.blind]
+        note = {"level": "note", "check": "datapath", "place": "bridge br0"}
+        return subprocess.CompletedProcess((), int(bool(seen)), json.dumps({"findings": [*seen, note]}), "")
+
+
+def test_planted_faults_count_if_the_only_fault_that_is_found_is_theirs() -> None:
+    box: Any = FaultyBox()
+    assert doctor_rows.faults_of(box) == [] and list(doctor_rows.not_named(box)) == []
+    box = FaultyBox(blind=doctor_rows.FAULTS[3].plant)
+    assert list(doctor_rows.not_named(box)) == [f"{doctor_rows.FAULTS[3].plant}: nothing"]
+    box.type(doctor_rows.FAULTS[0].plant)
+    # A second fault makes each verdict ambiguous.
+    assert len(list(doctor_rows.not_named(box))) >= 10
+
+
+def test_a_fault_is_mended_also_if_the_doctor_fails() -> None:
+    box: Any = FaultyBox(broken=True)
+    with pytest.raises(EmulationError, match="attic: no doctor"):
+        list(doctor_rows.not_named(box))
+    assert box.planted == []
+    assert len({(fault.plant, fault.mend) for fault in doctor_rows.FAULTS}) == 12
 
 
 def test_capacity_is_payload_of_ethernet() -> None:
