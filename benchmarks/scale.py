@@ -1,10 +1,14 @@
-"""One real controller, and every access point of a campus scripted (tests/support/scripted_campus.py): how far it goes.
+"""One real controller, and every access point scripted (dataplane/examples/scripted_campus): how far it goes.
 
 No root, no packets. Run: python benchmarks/scale.py --nodes 100 --flows 100 [--seconds 30] [--cuts 10] [--declares 20]
 [--restart] [--json]. Prints the time until all is in force, CPU per second of the controller, slots (how many took
-place and how many were missed; percentiles, which the controller tells of its last 1,000 slots, are looked at each
-5 s), memory before and after, rules per switch, the time from a cut to new rates, and that of a confirmed ``POST
-/flows``. ``--seconds 600 --cuts 0 --declares 0``: whether slots are missed in ten minutes, and whether memory grows.
+place, how many were missed, and how long they took), memory before and after, rules per switch, the time from a cut to
+new rates, and that of a confirmed ``POST /flows``. ``--seconds 600 --cuts 0 --declares 0``: whether slots are missed in
+ten minutes, and whether memory grows.
+
+``verdict``: the figures are "not believed" if the devices themselves were late. ``lateness_ms`` says for each part of
+the run how much later than it was due a report went out. ``slots_of`` has the slots of each part; the start is a part
+of its own, so ``p50_ms`` and ``p99_ms`` are of slots since all was in force.
 
 ``--standby 3 [--seconds 20]``: what a warm standby costs. A leader on a real etcd is alone, and then has a standby,
 three times in turn; of each time CPU, slots and memory are told. The leader has a core of its own; the standby, the
@@ -12,21 +16,22 @@ scripted devices and etcd share another one. Then flows are declared, and in the
 one sent to change something.
 
 The devices share the machine's cores with the controller. ``cores`` says for each part of the run what both used, and
-how long the controller's main thread waited for a core, both per second: what it waited is not its own work. With
-``--apart`` that thread has a core of its own once all is in force. With ``--slot-ms 200`` slots, reports and readings
-come half as often.
+how long the controller's main thread waited for a core, both per second: what it waited is not its own work. ``main``
+is the processor time of that thread alone. With ``--apart`` that thread has a core of its own once all is in force.
+With ``--slot-ms 200`` slots, reports and readings come half as often.
 
-By default the air never changes. ``--noise``: in each reading half of the rows differ by 1 to 3 dB, and their rates by
-up to 5 %; the code of real access points (``access_point/reading_changes.py``) decides which rows go out.
-``--moving P``: the air is noisy, and in each reading each row also takes another rate and signal with probability P.
-Rows are drawn with fixed seeds. ``rows_per_s`` says how many rows access points sent, and in how many readings.
+The air is noisy: in each reading half of the rows differ by 1 to 3 dB, and their rates by up to 5 %; the dead bands of
+real access points (``access_point/reading_changes.py``) decide which rows go out. ``--no-noise``: the air is at rest.
+``--moving P``: in each reading each row also takes another rate and signal with probability P. Rows are drawn with
+fixed seeds. ``rows_per_s`` says how many rows access points sent, and in how many readings.
+
+``--python-devices`` runs the devices in Python instead, which cannot say how late they are.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import math
 import os
 import random
 import resource
@@ -50,16 +55,16 @@ from hyroads.controller.core.topologies import campus
 from hyroads.controller.runtime.persistence import Saved, Store
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
-from campus_devices import Devices
+from campus_devices import STILL, Air, CompiledDevices, Devices
 from campus_loop import campus_flows
+from campus_parts import Parts, cpu_of, memory_mib
 from controller_process import ControllerProcess, eventually, free_ports
 from ha_lab import Instance
+from slot_log import SlotLog, percentile
 
 from hyroads.mininet.etcd import Etcd
 
 CUT_WITHIN_S = 5.0
-# The controller tells percentiles of its latest slots: they are looked at so often.
-LOOK_EACH_S = 5.0
 SLOTS_PER_S = 10
 # Flows that are declared later use these TCP ports.
 NEW_PORT = 40_000
@@ -72,28 +77,6 @@ slots._REMEMBERED = {slots}
 from hyroads.controller.framework.launcher import run_controller
 raise SystemExit(run_controller())
 """
-
-
-class Use:
-    """Of CPU, by the controller and by the devices, since this began."""
-
-    def __init__(self, controller: ControllerProcess, devices: Devices) -> None:
-        process = psutil.Process(controller.process.pid)
-        self._family = [process, *process.children(recursive=True)]
-        self._devices = [psutil.Process(devices.process.pid)]
-        self._main = Path(f"/proc/{process.pid}/task/{process.pid}/schedstat")
-        self._began = self._now()
-
-    def _now(self) -> tuple[float, float, float, float]:
-        waited_s = int(self._main.read_text().split()[1]) / 1e9
-        return time.monotonic(), cpu_of(self._family), cpu_of(self._devices), waited_s
-
-    def per_s(self) -> dict[str, float]:
-        """Seconds of each per second."""
-        elapsed_s, *used_s = (now - began for now, began in zip(self._now(), self._began, strict=True))
-        return dict(
-            zip(("controller", "devices", "controller_waited"), (round(s / elapsed_s, 3) for s in used_s), strict=True)
-        )
 
 
 def set_apart(controller: ControllerProcess, devices: Devices) -> None:
@@ -126,13 +109,25 @@ def until_in_force(controller: ControllerProcess, within_s: float, say: bool) ->
 @contextmanager
 def started(
     folder: Path, network: Network, flows: int, *, radios: bool, slot_ms: int
-) -> Iterator[tuple[ControllerProcess, Path]]:
+) -> Iterator[tuple[ControllerProcess, Path, SlotLog]]:
     """A controller of a network with so many flows in its file."""
     path, settings = prepared(folder, network, flows, radios=radios, slot_ms=slot_ms)
     # One from before labels had a secret: the scripted devices know them from the network file.
     Store(str(folder / "state")).save(Saved())
-    with ControllerProcess(folder, {**settings, "state_file": str(folder / "state")}) as controller:
-        yield controller, path
+    controller, log = (
+        ControllerProcess(folder, {**settings, "state_file": str(folder / "state")}),
+        SlotLog(folder / "slots"),
+    )
+    controller.command[-1] = log.program
+    with controller:
+        yield controller, path, log
+
+
+def devices_of(asked: argparse.Namespace, path: Path, *controllers: ControllerProcess) -> Devices:
+    """The scripted devices that the command line names."""
+    air = Air(noise=asked.noise or asked.moving is not None, moving=asked.moving or 0.0)
+    rig = Devices if asked.python_devices else CompiledDevices
+    return rig(path, *controllers, radios=not asked.no_radios, air=air if air.noise else STILL)
 
 
 def prepared(
@@ -147,40 +142,25 @@ def prepared(
     return path, {"network": str(path), "timings": {"grace_s": 60.0}, "slot_ms": slot_ms, **measured}
 
 
-def percentile(values: list[float], share: float) -> float:
-    """The nearest rank, of at least one value."""
-    return sorted(values)[max(0, math.ceil(share * len(values)) - 1)]
-
-
-def idle(controller: ControllerProcess, seconds: float) -> dict[str, Any]:
-    """What it costs to go on, and how slots are."""
+def idle(controller: ControllerProcess, log: SlotLog, seconds: float) -> dict[str, Any]:
+    """What it costs while nothing is declared or cut, and how slots are."""
     process = psutil.Process(controller.process.pid)
     family = [process, *process.children(recursive=True)]
-    before = controller.rest("GET", "/health")[1]["slots"]
+    missed, since = controller.rest("GET", "/health")[1]["slots"]["missed"], log.place()
     began_s, cpu_s, began_mib = time.monotonic(), cpu_of(family), memory_mib(family)
-    told = []
-    while (left_s := began_s + seconds - time.monotonic()) > 0:
-        time.sleep(min(LOOK_EACH_S, left_s))
-        told.append(controller.rest("GET", "/health")[1]["slots"])
-    elapsed_s, used_s, after = time.monotonic() - began_s, cpu_of(family) - cpu_s, (told or [before])[-1]
-    slots, missed = after["count"] - before["count"], after["missed"] - before["missed"]
+    time.sleep(seconds)
+    elapsed_s, used_s = time.monotonic() - began_s, cpu_of(family) - cpu_s
+    found = log.figures(since)
+    slots, missed = found["slots"], controller.rest("GET", "/health")[1]["slots"]["missed"] - missed
     return {
         "cpu_per_s": used_s / elapsed_s,
         "cpu_ms_per_slot": 1e3 * used_s / max(1, slots),
-        "slots": slots,
+        **found,
         "missed": missed,
         "missed_percent": 100 * missed / max(1, slots + missed),
-        "p50_ms": after["p50_ms"],
-        "p99_ms": statistics.median(each["p99_ms"] for each in told or [before]),
-        "p99_ms_worst": max(each["p99_ms"] for each in told or [before]),
         "began_mib": began_mib,
         "memory_mib": memory_mib(family),
     }
-
-
-def moving_of(asked: argparse.Namespace) -> float | None:
-    """With which probability rows move; None: the air is at rest."""
-    return 0.0 if asked.noise and asked.moving is None else asked.moving
 
 
 def sent_per_s(devices: Devices, before: dict[str, int], elapsed_s: float) -> dict[str, float]:
@@ -188,16 +168,6 @@ def sent_per_s(devices: Devices, before: dict[str, int], elapsed_s: float) -> di
     after = devices.ask("counts")["counts"]
     names = ("readings", "readings_with_rows", "rows")
     return {name: round((after.get(name, 0) - before.get(name, 0)) / elapsed_s, 1) for name in names}
-
-
-def cpu_of(family: list[psutil.Process]) -> float:
-    """Seconds of CPU that these processes used so far."""
-    return sum(sum(process.cpu_times()[:2]) for process in family)
-
-
-def memory_mib(family: list[psutil.Process]) -> float:
-    """Memory of these processes."""
-    return sum(process.memory_info().rss for process in family) / 2**20
 
 
 def cuts(devices: Devices, count: int, rng: random.Random) -> list[float]:
@@ -283,7 +253,7 @@ def standby_cost(folder: Path, network: Network, asked: argparse.Namespace) -> d
         with on_core(0):
             leader.__enter__()
         with on_core(1):
-            devices = Devices(path, leader, standby, radios=not asked.no_radios, moving=moving_of(asked))
+            devices = devices_of(asked, path, leader, standby)
         until_in_force(leader, asked.within_s, not asked.json)
         for _ in range(asked.standby):
             time.sleep(WARM_S)
@@ -355,7 +325,8 @@ def main() -> int:
     parser.add_argument("--within-s", type=float, default=300.0)
     parser.add_argument("--restart", action="store_true", help="end the controller, start it again")
     parser.add_argument("--no-radios", action="store_true")
-    parser.add_argument("--noise", action="store_true", help="noisy air")
+    parser.add_argument("--noise", action=argparse.BooleanOptionalAction, default=True, help="noisy air")
+    parser.add_argument("--python-devices", action="store_true", help="the devices in Python")
     parser.add_argument("--moving", type=float, metavar="P", help="noisy air, and a row moves with this probability")
     parser.add_argument("--standby", type=int, default=0, metavar="TIMES", help="measure what a standby costs")
     parser.add_argument("--slot-ms", type=int, default=1000 // SLOTS_PER_S, help="of slots, reports and readings")
@@ -382,51 +353,49 @@ def main() -> int:
 
 def one_controller(network: Network, asked: argparse.Namespace) -> dict[str, Any]:
     """One controller and no standby."""
-    figures: dict[str, Any] = {}
     with (
         tempfile.TemporaryDirectory() as folder,
         started(Path(folder), network, asked.flows, radios=not asked.no_radios, slot_ms=asked.slot_ms) as running,
     ):
-        controller, path = running
-        devices = Devices(path, controller, radios=not asked.no_radios, moving=moving_of(asked))
+        controller, path, log = running
+        devices = devices_of(asked, path, controller)
         try:
-            cores = figures["cores"] = {}
-            use = Use(controller, devices)
-            figures["in_force_s"], _ = until_in_force(controller, asked.within_s, not asked.json)
-            cores["until in force"] = use.per_s()
-            figures.update(devices.ask("counts"))
-            if asked.apart:
-                set_apart(controller, devices)
-            sent, began_s = devices.ask("counts")["counts"], time.monotonic()
-            use = Use(controller, devices)
-            figures.update(idle(controller, asked.seconds))
-            cores["in force"] = use.per_s()
-            if moving_of(asked) is not None:
-                figures["rows_per_s"] = sent_per_s(devices, sent, time.monotonic() - began_s)
-            if asked.cuts:
-                use = Use(controller, devices)
-                took = cuts(devices, asked.cuts, random.Random(4))
-                cores["cuts"] = use.per_s()
-                figures["cut_ms"] = {"median": statistics.median(took), "worst": max(took)}
-            if asked.declares:
-                use = Use(controller, devices)
-                figures["declare_ms"] = declares(controller, network, asked.declares)
-                cores["declares"] = use.per_s()
-            if asked.restart:
-                before = devices.ask("counts")["counts"]
-                controller.__exit__()
-                controller.__enter__()
-                use = Use(controller, devices)
-                figures["restart_s"], _ = until_in_force(controller, asked.within_s, not asked.json)
-                cores["restart"] = use.per_s()
-                after = devices.ask("counts")["counts"]
-                names = ("adds", "deletes", "configs", "groups")
-                changed = {name: after.get(name, 0) - before.get(name, 0) for name in names}
-                figures["restart_changes"] = changed
-            figures["after"] = devices.ask("counts")
+            return measured(network, asked, controller, devices, log)
         finally:
             devices.close()
-    return figures
+
+
+def measured(
+    network: Network, asked: argparse.Namespace, controller: ControllerProcess, devices: Devices, log: SlotLog
+) -> dict[str, Any]:
+    """All parts of a run."""
+    parts, figures, say = Parts(controller, devices, log), dict[str, Any](), not asked.json
+    with parts.part("until in force"):
+        figures["in_force_s"], _ = until_in_force(controller, asked.within_s, say)
+    figures.update(devices.ask("counts"))
+    if asked.apart:
+        set_apart(controller, devices)
+    sent, began_s = devices.ask("counts")["counts"], time.monotonic()
+    with parts.part("in force"):
+        figures.update(idle(controller, log, asked.seconds))
+    figures["rows_per_s"] = sent_per_s(devices, sent, time.monotonic() - began_s)
+    if asked.cuts:
+        with parts.part("cuts"):
+            took = cuts(devices, asked.cuts, random.Random(4))
+        figures["cut_ms"] = {"median": statistics.median(took), "worst": max(took)}
+    if asked.declares:
+        with parts.part("declares"):
+            figures["declare_ms"] = declares(controller, network, asked.declares)
+    if asked.restart:
+        before = devices.ask("counts")["counts"]
+        controller.__exit__()
+        controller.__enter__()
+        with parts.part("restart"):
+            figures["restart_s"], _ = until_in_force(controller, asked.within_s, say)
+        after = devices.ask("counts")["counts"]
+        names = ("adds", "deletes", "configs", "groups")
+        figures["restart_changes"] = {name: after.get(name, 0) - before.get(name, 0) for name in names}
+    return {**figures, **parts.figures(), "after": devices.ask("counts")}
 
 
 if __name__ == "__main__":

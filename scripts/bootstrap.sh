@@ -133,12 +133,15 @@ mininet_link() {
 }
 
 rust_programs() {
-    local key
-    key=$(find dataplane/src dataplane/Cargo.toml dataplane/Cargo.lock -type f -print0 | sort -z | xargs -0 sha256sum | digest /dev/stdin)
-    fresh rust "$key" && [ -x dataplane/target/release/hyroads-edge ] && [ -x dataplane/target/release/hyroads-medium ] &&
+    local key program=hyroads-edge
+    # Tests and benchmarks have scripted devices.
+    ! $dev || program=examples/scripted_campus
+    key=$dev-$(find dataplane/src dataplane/examples dataplane/Cargo.toml dataplane/Cargo.lock -type f -print0 | sort -z | xargs -0 sha256sum | digest /dev/stdin)
+    fresh rust "$key" && [ -x "dataplane/target/release/$program" ] && [ -x dataplane/target/release/hyroads-edge ] && [ -x dataplane/target/release/hyroads-medium ] &&
         [ -x dataplane/target/release/hyroads-client ] && [ -x dataplane/target/release/hyroads-modem ] && return
     say "Rust programs (dataplane/)"
     (cd dataplane && cargo build --release --locked --quiet)
+    ! $dev || (cd dataplane && cargo build --release --locked --quiet --example scripted_campus)
     stamp rust "$key"
 }
 
