@@ -119,7 +119,7 @@ SOCKETS: tuple[ListeningSocket, ...] = (
         "off; UDP {hyroads.plugins.sfnet.messages:GROUP}:{hyroads.plugins.sfnet.messages:PORT} on `lo`",
         "anybody on the interfaces that `sfnet.interfaces` names",
         "ask where SFNet is",
-        f"{{{_SFNET}:ANSWERS_PER_S}} answers a second",
+        f"{{{_SFNET}:ANSWERS_PER_S}} answers a second, none longer than its request; no state of senders",
         ("controller/services/plugins/sfnet.py:_group_socket",),
     ),
     ListeningSocket(
@@ -192,8 +192,10 @@ SOCKETS: tuple[ListeningSocket, ...] = (
         "UDP 127.0.0.1:1161",
         "managers of slices, by a user (SNMPv3) or a community; communities only on loopback",
         "read and set the interfaces of its own slice",
-        "{hyroads.slices.snmpvisor.proxy:MOST_OF_A_SLICE} requests of a slice under way; datagrams of "
-        "{hyroads.slices.snmpvisor.frontend:MAX_DATAGRAM} bytes",
+        "{hyroads.slices.snmpvisor.proxy:MOST_OF_A_SLICE} requests of a slice under way; to senders that have not "
+        "proved who they are only reports of SNMPv3, {hyroads.slices.snmpvisor.proxy:REPORTS.per_s} a second to an "
+        "address; "
+        "datagrams of {hyroads.slices.snmpvisor.frontend:MAX_DATAGRAM} bytes",
         ("slices/snmpvisor/server.py:_bind",),
     ),
     ListeningSocket(
@@ -202,6 +204,7 @@ SOCKETS: tuple[ListeningSocket, ...] = (
         "off; UDP",
         "the addresses of its devices; not authenticated",
         "send traps, which go on to the slices whose interface they name",
+        "{hyroads.slices.snmpvisor.proxy:TRAPS.per_s} traps of a device a second, none answered; "
         "datagrams of {hyroads.slices.snmpvisor.frontend:MAX_DATAGRAM} bytes",
         ("slices/snmpvisor/server.py:_bind",),
     ),
@@ -239,7 +242,7 @@ SOCKETS: tuple[ListeningSocket, ...] = (
         "off; UDP {hyroads.controller.access_point.config:DEFAULT_LISTEN}",
         "users of SNMPv3 (SHA-256, AES) of its file, or a community, which may only read",
         "read the MIB; users with `write` switch interfaces and networks on and off",
-        "those of net-snmp",
+        "those of net-snmp; who is no user and does not know the community gets reports of SNMPv3 alone",
         ("controller/access_point/snmpd.py:snmpd_conf",),
     ),
     ListeningSocket(
@@ -301,7 +304,7 @@ SOCKETS: tuple[ListeningSocket, ...] = (
         "a UDP port of the kernel's choice on each interface",
         "the waypoint: each packet has a tag (SipHash) of the session's key",
         "send packets of the client's flows",
-        "what has a wrong tag is counted and dropped",
+        "what has a wrong tag is counted and dropped: no answer, no state of senders",
         ("dataplane/src/client/devices.rs:open", "dataplane/src/sys/socket.rs:bind", "dataplane/src/sys/udp.rs:open"),
     ),
     ListeningSocket(
@@ -333,7 +336,7 @@ SOCKETS: tuple[ListeningSocket, ...] = (
         "clients with a session: each packet has a tag (SipHash) of its key. With the kernel's plane (VXLAN, one port "
         "above) the sender's address alone is compared",
         "send packets from its own address to the Internet",
-        "what has a wrong tag is counted and dropped",
+        "what has a wrong tag is counted and dropped: no answer, no state of senders",
         (
             "dataplane/src/client/waypoint.rs:run",
             "dataplane/src/sys/socket.rs:bind",
@@ -361,7 +364,7 @@ SOCKETS: tuple[ListeningSocket, ...] = (
         "UDP 67, UDP and TCP 53 on the guests' interface alone",
         "guests",
         "get a lease, resolve public names",
-        "`leases` leases; rates as `rate_mbps` says",
+        "`leases` leases; 150 questions under way (dnsmasq); rates as `rate_mbps` says",
         ("controller/guest/rules.py:dnsmasq_options",),
     ),
     ListeningSocket(

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hyroads.controller.control.slots import Histogram
+from hyroads.controller.core.admission import network_of
+from hyroads.controller.core.token_bucket import Buckets, Limit, TokenBucket
 
 from .backend import Backend, Prefetch
 from .config import Interface
@@ -43,6 +45,10 @@ TRIES = 2
 REFRESH_S = 10.0
 MOST_PENDING, MOST_OF_A_SLICE = 4096, 256
 MOST_NAMES = 4096
+REPORTS = Limit(per_s=20.0, burst=60.0)
+"""Of SNMPv3, to one address: senders of these have not proved who they are, so the address may be a victim's."""
+TRAPS = Limit(per_s=50.0, burst=200.0)
+"""Of one device: the sender of a trap is not authenticated, and each goes to the managers of several slices."""
 BOUNDS_S = (0.001, 0.005, 0.02, 0.1, 0.5, 2.0, 10.0)
 # Every trap begins with the time and its own name.
 TRAP_HEAD = 2
@@ -113,6 +119,7 @@ class _DeviceState:
     looking: bool = False
     answered_s: float | None = None
     is_up: bool = False
+    traps: TokenBucket = field(default_factory=lambda: TokenBucket(TRAPS.per_s, TRAPS.burst))
     scopes: dict[str, Scope] = field(default_factory=dict)
     prefetch: dict[str, Prefetch] = field(default_factory=dict)
 
@@ -134,6 +141,7 @@ class Proxy:
         self._arbiter = Arbiter(self.frontend.settings.rule)
         self.served: dict[tuple[str, str], Served] = {}
         """By slice and device; there are no others than those of the settings."""
+        self._reports = Buckets(REPORTS)
         self.unidentified = 0
         """Datagrams of managers that belong to no slice: unknown communities and users, questions for our engine."""
 
@@ -149,7 +157,8 @@ class Proxy:
             return []
         if isinstance(asked, bytes):
             self.unidentified += 1
-            return [ToManager(peer, asked)]
+            is_too_often = self._reports.take(_address_of(peer), now_s) > 0
+            return [] if is_too_often else [ToManager(peer, asked)]
         served = self._served(asked)
         served.requests += 1
         try:
@@ -186,7 +195,7 @@ class Proxy:
         # Devices behind another visor have its address.
         found = ((name, each) for name, each in self._devices.items() if each.backend.device.address.host == host)
         device, pdu = next(((name, pdu) for name, each in found if (pdu := _trapped(each.backend, data))), ("", None))
-        if pdu is None:
+        if pdu is None or not self._devices[device].traps.take(now_s):
             return []
         out: list[Out] = []
         for name, each in self.frontend.settings.slices.items():
@@ -336,6 +345,11 @@ class Proxy:
             return self._arbiter.ask(Wish(slice_name, device, oid, value), sharers, self.now_s)
 
         return ask
+
+
+def _address_of(peer: Peer) -> str:
+    """By what reports to a peer are counted."""
+    return network_of(str(peer[0])) if isinstance(peer, tuple) else str(peer)
 
 
 def _trapped(backend: Backend, data: bytes) -> Pdu | None:

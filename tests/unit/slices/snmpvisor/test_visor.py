@@ -17,8 +17,20 @@ from hyroads.slices.snmpvisor import pdu as ber
 from hyroads.slices.snmpvisor.config import parse
 from hyroads.slices.snmpvisor.frontend import Frontend
 from hyroads.slices.snmpvisor.pdu import END_OF_VIEW, Binding, Kind, Pdu, Status, parse_v2c, v2c_bytes
-from hyroads.slices.snmpvisor.proxy import REFRESH_S, SET_WITHIN_S, Audited, Out, Proxy, ToDevice, ToManager, described
+from hyroads.slices.snmpvisor.proxy import (
+    REFRESH_S,
+    REPORTS,
+    SET_WITHIN_S,
+    TRAPS,
+    Audited,
+    Out,
+    Proxy,
+    ToDevice,
+    ToManager,
+    described,
+)
 from hyroads.slices.snmpvisor.requests import ADMIN_STATUS, BSS_ENTRY, IF_ENTRY, IF_NAME, PASSPHRASE, SSID, WEIGHT
+from hyroads.slices.snmpvisor.usm import message_bytes
 from hyroads.slices.snmpvisor.view import name_key
 
 NAMES = {index: f"if{index}" for index in range(1, 41)}
@@ -274,6 +286,36 @@ def test_traps_of_devices_behind_one_address_are_told_apart() -> None:
         assert isinstance(told, ToManager) and parse_v2c(told.data)[0] == to
     assert chain.near.from_trap(v2c_bytes(b"even@ap3", pdu), "127.0.0.1", 0.0) == []
     assert chain.near.from_trap(v2c_bytes(b"even", pdu), "127.0.0.1", 0.0) == []
+
+
+def test_address_that_proves_nothing_gets_reports_at_a_bounded_rate_and_others_their_own() -> None:
+    net = Net()
+    unit = Pdu(Kind.GET, 1, ())
+    asked = message_bytes(unit, message_id=1, engine=b"", boots=0, time_s=0, user=None, reportable=True)
+
+    def reports(address: str, port: int, at_s: float) -> int:
+        return len(net.proxy.from_manager(asked, (address, port), at_s))
+
+    # Another port of an address, or another address of an IPv6 subscriber, has no more of them.
+    sent = sum(reports("192.0.2.9", port, 1.0 + port / 1000) for port in range(1000))
+    assert sent == pytest.approx(REPORTS.burst + REPORTS.per_s, abs=2)
+    assert reports("192.0.2.10", 1, 2.0) == 1
+    assert sum(reports(f"2001:db8::{host:x}", 1, 3.0) for host in range(200)) == REPORTS.burst
+    # A manager with a community is served meanwhile.
+    net.now_s = 2.0
+    assert net.ask(Pdu(Kind.GET, 1, (Binding((*IF_ENTRY, 1, 2)),)))
+
+
+def test_traps_of_one_device_are_bounded_and_leave_those_of_others_alone() -> None:
+    chain = Chain({"ap1": {"if2": "even"}, "ap2": {"if4": "even"}}, {"ap1": {"if2": "one"}, "ap2": {"if4": "other"}})
+
+    def trap(index: int, device: bytes) -> int:
+        row = Binding((*IF_ENTRY, ADMIN_STATUS, index), ber.of_integer(2))
+        pdu = Pdu(Kind.TRAP, 1, (Binding((1, 3), ber.of_integer(0)), Binding((1, 4), ber.of_integer(0)), row))
+        return len(chain.near.from_trap(v2c_bytes(b"even@" + device, pdu), "127.0.0.1", 0.0))
+
+    assert sum(trap(2, b"ap1") for _ in range(1000)) == TRAPS.burst
+    assert trap(4, b"ap2") == 1
 
 
 @pytest.mark.parametrize("context", ["a b", "@ap", "x" * 33, 7])
