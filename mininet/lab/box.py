@@ -198,6 +198,8 @@ class Box:
         return [
             # systemd-nspawn mounts /sys before it enters the network namespace: it has to be there from its start.
             *("nsenter", f"--net=/run/netns/{namespace}"),
+            # Settings of the network can be written, as on any computer. They are those of the box's own namespace.
+            *("env", "SYSTEMD_NSPAWN_API_VFS_WRITABLE=network"),
             *("systemd-nspawn", "--quiet", "--boot", "--register=no", "--keep-unit", f"--machine={self.name}"),
             *(f"--directory={self._folder / 'system'}", f"--network-namespace-path=/run/netns/{namespace}"),
             # Debian's Open vSwitch locks its memory and raises its limits; a network needs its devices.

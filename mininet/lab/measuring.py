@@ -136,10 +136,7 @@ class Measuring:
         """Rows of the multipath, then of the single path; the flow is declared before and afterwards."""
         bare, both = self.setup.bare.values(), 1.0 - MARGIN
         all_protocols = sizes is ORDINARY and not self.setup.radios
-        for box in (self._server, self._laptop):
-            # What a computer has learned of an MTU it forgets after ten minutes.
-            box.run("ip", "route", "flush", "cache")
-            box.run("ip", "-6", "route", "flush", "cache")
+        self._attempt(self._forget_mtus)
         self._row(sizes.row(PING), self._ping)
         self._row(sizes.row(TCP), lambda: self._tcp() / (both * sum(each.tcp_mbps for each in bare)))
         if not self.setup.radios:
@@ -170,6 +167,12 @@ class Measuring:
             step()
         except EmulationError as error:
             self.setup.lab.say(str(error))
+
+    def _forget_mtus(self) -> None:
+        """Let both computers forget the MTU of the single path, which they keep for ten minutes."""
+        for box in (self._server, self._laptop):
+            # For IPv4 `ip route flush cache` ends with status 0 even if it can't write this file.
+            box.type("echo 1 > /proc/sys/net/ipv4/route/flush && ip -6 route flush cache")
 
     def _installed(self) -> float:
         if self.setup.installed_s is None:

@@ -137,7 +137,8 @@ def test_the_lab_types_the_tutorial_word_for_word(verdict) -> None:
 def test_ended_lab_leaves_nothing(lab, verdict, tmp_path, number) -> None:
     name, started = network_name("ended"), tmp_path / "started"
     script = tmp_path / "script"
-    script.write_text("# as a user types it\nboxes\nattic systemctl is-system-running\nattic sleep 300\n")
+    flush = "laptop sh -c 'echo 1 > /proc/sys/net/ipv4/route/flush && echo its network has settings'"
+    script.write_text(f"# as a user types it\nboxes\n{flush}\nattic systemctl is-system-running\nattic sleep 300\n")
     with started.open("w") as output:
         process = subprocess.Popen(
             [*lab.hyroads, "lab", "three-boxes", "--name", name, "--script", str(script)],
@@ -145,6 +146,7 @@ def test_ended_lab_leaves_nothing(lab, verdict, tmp_path, number) -> None:
         )  # fmt: skip
     try:
         assert lab.wait_for(lambda: "running" in started.read_text(), 120.0), started.read_text()
+        assert "its network has settings" in started.read_text(), "a box can't write /proc/sys/net"
         assert len(boxes_of(name)) == 6 and traces(name)
         os.kill(process.pid, number)
         process.wait(30)
