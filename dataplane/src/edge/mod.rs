@@ -7,6 +7,7 @@ pub mod burst;
 pub mod changes;
 pub mod control;
 pub mod copies;
+pub mod datagrams;
 pub mod delay;
 pub mod devices;
 pub mod egress_config;

@@ -10,6 +10,8 @@ use std::collections::VecDeque;
 
 /// In front of a piece: what it is, and its length.
 const HEAD_LEN: usize = 2;
+/// What a frame has more in pieces than whole, at most.
+pub const MOST_HEADS: usize = 2 * HEAD_LEN;
 const BEGINS: u16 = 0x8000;
 const ENDS: u16 = 0x4000;
 const LENGTH: u16 = 0x3fff;

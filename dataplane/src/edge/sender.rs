@@ -4,10 +4,11 @@
 use super::buffer::{Buf, Pool};
 use super::burst::Burst;
 use super::copies::Copies;
+use super::datagrams::Datagrams;
 use super::frame::Kind;
 use super::guard::{Sealer, Signing};
 use super::outpath::{launch, send, signal, Exit, Outgoing, PathOut};
-use super::pieces::{append_whole, can_cut, cut};
+use super::pieces::{append_whole, can_cut, cut, MOST_HEADS};
 use super::private::Private;
 use super::probe_traffic::PROBE_LEN;
 use super::protocol::Ingress;
@@ -62,6 +63,7 @@ pub struct Sender {
     sent_lately: SentLately,
     queued_bytes: usize,
     bound: QueueBound,
+    datagrams: Datagrams,
     burst: Burst,
     queue_ms: u64,
     max_inner: usize,
@@ -105,6 +107,7 @@ impl Sender {
             sent_lately: SentLately::default(),
             queued_bytes: 0,
             bound: QueueBound::default(),
+            datagrams: Datagrams::default(),
             burst: Burst::default(),
             queue_ms: spec.queue_ms,
             max_inner: 0,
@@ -176,7 +179,7 @@ impl Sender {
 
     /// Drops the oldest of what a slower flow can't send in time any more.
     fn trim(&mut self, now_ns: u64, pool: &mut Pool) {
-        let limit = self.bound.get(now_ns);
+        let limit = self.bound.get(now_ns) + self.datagrams.beyond();
         while self.queue.len() > MIN_QUEUE_FRAMES && self.queued_bytes > limit {
             self.drop_head(pool);
         }
@@ -206,7 +209,12 @@ impl Sender {
             private.on_frame(now_ns, buf.len());
         }
         self.trim(now_ns, pool);
-        if self.queued() >= MIN_QUEUE_FRAMES && self.queued_bytes + buf.len() > self.bound.get(now_ns) {
+        let heads = if self.pieces { MOST_HEADS } else { 0 };
+        let beyond = match self.queued() < MIN_QUEUE_FRAMES {
+            true => 0,
+            false => (self.queued_bytes + buf.len() + heads).saturating_sub(self.bound.get(now_ns)),
+        };
+        if !self.datagrams.admit(now_ns, buf.bytes(), beyond) {
             self.dropped += 1;
             return Offer::Dropped(buf);
         }

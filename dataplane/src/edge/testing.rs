@@ -37,6 +37,23 @@ pub fn ethernet(kind: u16, tags: &[u16], payload: &[u8]) -> Vec<u8> {
     frame
 }
 
+/// Frames with the fragments of an IPv4 datagram of UDP, in order: bytes of payload behind the IP header of each.
+pub fn fragments_v4(identification: u16, sizes: &[usize], tags: &[u16]) -> Vec<Vec<u8>> {
+    let mut offset = 0;
+    let mut frames = Vec::new();
+    for (k, size) in sizes.iter().enumerate() {
+        let more = if k + 1 < sizes.len() { 0x2000 } else { 0 };
+        let mut packet = vec![0x45, 0, 0, 0, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2];
+        packet[2..4].copy_from_slice(&((20 + size) as u16).to_be_bytes());
+        packet[4..6].copy_from_slice(&identification.to_be_bytes());
+        packet[6..8].copy_from_slice(&((offset / 8) as u16 | more).to_be_bytes());
+        packet.resize(20 + size, 0x5a);
+        frames.push(ethernet(0x0800, tags, &packet));
+        offset += size;
+    }
+    frames
+}
+
 /// An IPv6 packet of `len` bytes with UDP.
 pub fn udp_v6(len: usize) -> Vec<u8> {
     let mut packet = vec![0; 40];
