@@ -102,7 +102,7 @@ def controller(lab: Lab) -> Iterator[ControllerProcess]:
     process.settings.write_text(json.dumps(document))
     log = process.log.open("ab")
     command = [*lab.inside, *process.command]
-    with subprocess.Popen(command, env=process._environment, stdout=log, stderr=log) as running:
+    with subprocess.Popen(command, env=process.environment, stdout=log, stderr=log) as running:
         try:
             assert eventually(lambda: "OpenFlow 127.0.0.1" in process.log.read_text(), 60)
             yield process

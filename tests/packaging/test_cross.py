@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from controller_process import ControllerProcess, eventually
 from edge_pair import EdgePair
+from identities import made, server_tls
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = ("hyroads-edge", "hyroads-client", "hyroads-medium", "hyroads-modem")
@@ -72,18 +74,13 @@ def test_each_program_needs_no_library_and_starts(built: tuple[str, Path], emula
         assert done.returncode == 0 and done.stdout.startswith(name), done.stderr
 
 
-def said_of_tls(program: list[str], folder: Path) -> str:
-    """What an agent says whose authority has a file that is not there."""
-    command = [*program, "--node", "a", "--access", "tap:x", "--network", "tap:y", "--controller", "127.0.0.1:1"]
-    command += ["--ca", str(folder / "none.pem")]
+def test_openssl_is_part_of_the_program(built: tuple[str, Path], emulated: list[str], tmp_path: Path) -> None:
+    """OpenSSL itself says that the file of the authority is missing."""
+    command = [*emulated, built[1] / "hyroads-edge", "--node", "a", "--access", "tap:x", "--network", "tap:y"]
+    command += ["--controller", "127.0.0.1:1", "--ca", tmp_path / "none.pem"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 2 and done.stdout == ""
-    return done.stderr
-
-
-def test_static_program_refuses_tls_in_one_line(built: tuple[str, Path], emulated: list[str], tmp_path: Path) -> None:
-    said = said_of_tls([*emulated, str(built[1] / "hyroads-edge")], tmp_path)
-    assert said.count("\n") == 1 and "--ca: this program is static and has no TLS" in said
+    assert done.stderr.count("\n") == 1 and "none.pem: error:" in done.stderr and "No such file" in done.stderr
 
 
 class BridgedPair(EdgePair):
@@ -121,6 +118,48 @@ def test_frames_pass_an_agent_of_another_processor(
     programs = {"a": [*emulated, str(folder / "hyroads-edge")]}
     with BridgedPair(f"hr-{arch}", tmp_path, programs=programs) as pair:
         assert pair.ping_ms("10.8.0.2", count=5, interval_s=0.2), (tmp_path / "a.log").read_text()
+
+
+FROM_HERE = 1
+"""The revision of ``EdgePair``'s configurations; the controller's are hashes."""
+
+
+def revision(pair: EdgePair) -> int:
+    """Of the configuration that agent ``a`` has."""
+    with pair.client("a") as client:
+        return int(client.hello["revision"])
+
+
+@pytest.mark.root
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+def test_frames_pass_while_the_agent_has_a_tls_session(
+    built: tuple[str, Path], emulated: list[str], tmp_path: Path
+) -> None:
+    """The real controller demands a certificate; the agent has that of node ``a``. The controller knows no switch here,
+    so its configuration has no flow; one with a flow replaces it.
+    """
+    arch, folder = built
+    files = made(tmp_path)
+    tls = {"identities": str(files / "identities.json"), "agents_tls": server_tls(files, ca=True)}
+    controller = ControllerProcess(tmp_path, tls)
+    node, said = files / "a", tmp_path / "a.log"
+    options = ["--controller", f"127.0.0.1:{controller.agents}", "--token-file", node / "agent.token"]
+    options += ["--ca", files / "ca.pem", "--cert", node / "node.pem", "--key", node / "node.key"]
+    programs = {"a": [*emulated, str(folder / "hyroads-edge"), *map(str, options)]}
+    with BridgedPair(f"hr-{arch}", tmp_path, programs=programs) as pair:
+        controller.command = ["ip", "netns", "exec", pair.namespace("a"), *controller.command]
+        with (
+            controller.log.open("ab") as log,
+            subprocess.Popen(controller.command, env=controller.environment, stdout=log, stderr=log) as running,
+        ):
+            try:
+                assert eventually(lambda: revision(pair) != FROM_HERE, 120), said.read_text()
+                pair.configure("a")
+                assert pair.ping_ms("10.8.0.2", count=5, interval_s=0.2), said.read_text()
+                assert "welcomed us" in said.read_text() and "lost" not in said.read_text()
+            finally:
+                running.terminate()
+                running.wait(60)
 
 
 @pytest.mark.skipif(not shutil.which("nfpm") or not shutil.which("dpkg-deb"), reason="nfpm or dpkg is not installed")

@@ -73,11 +73,11 @@ class ControllerProcess:
         self.command = [sys.executable, "-c", PROGRAM]
         self.context: ssl.SSLContext | None = None
         """For REST over TLS."""
-        self._environment = {**os.environ, **(environment or {}), "HYROADS_CONFIG": str(self.settings)}
+        self.environment = {**os.environ, **(environment or {}), "HYROADS_CONFIG": str(self.settings)}
 
     def __enter__(self) -> ControllerProcess:
         with self.log.open("ab") as log:
-            self.process = subprocess.Popen(self.command, env=self._environment, stdout=log, stderr=log)
+            self.process = subprocess.Popen(self.command, env=self.environment, stdout=log, stderr=log)
         try:
             eventually(lambda: self.process.poll() is not None or self.rest("GET", "/health")[0])
             assert self.process.poll() is None, self.log.read_text()

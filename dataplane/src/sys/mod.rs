@@ -17,6 +17,7 @@ pub mod lines;
 pub mod netlink;
 mod netlink_orphans;
 pub mod netns;
+mod openssl;
 pub mod packet;
 pub mod packet_out;
 pub mod process;

@@ -1,15 +1,11 @@
-//! TLS over a non-blocking TCP connection, by the OpenSSL of the system.
-//!
-//! The library is loaded when the options name an authority. So the program needs it neither where it is built nor
-//! where it runs without TLS, and the distribution's updates of it are enough. A static program can't load a library:
-//! it has no TLS, and an option that needs TLS ends it.
+//! TLS over a non-blocking TCP connection, by OpenSSL.
 
+use super::openssl::{self, Functions, Object};
 use super::{context, invalid};
-use libc::{c_char, c_int, c_long, c_ulong, c_void};
+use libc::{c_char, c_int, c_long};
 use std::ffi::{CStr, CString};
 use std::fmt;
 use std::io::{self, Read, Write};
-use std::mem;
 use std::net::{IpAddr, TcpStream};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::io::{AsRawFd, RawFd};
@@ -17,10 +13,6 @@ use std::path::Path;
 use std::ptr;
 use std::rc::Rc;
 
-/// The interfaces of both are the same as far as they are used here.
-const LIBRARIES: [&str; 2] = ["libssl.so.3", "libssl.so.1.1"];
-const STATIC: &str = "--ca: this program is static and has no TLS: run one that is dynamically linked, or dial the \
-    controller through a TLS client such as stunnel";
 // Of openssl/ssl.h and openssl/x509_vfy.h; they have never changed.
 const VERIFY_PEER: c_int = 1;
 const CTRL_MODE: c_int = 33;
@@ -42,103 +34,6 @@ const NAME_IS_URI: c_int = 6;
 /// The URI of the role that certificates of controllers have (`ROLE_URI` of controller/core/identity.py).
 const CONTROLLER_URI: &[u8] = b"hyroads:role:controller";
 const NO_ROLE: &str = "it does not have the role controller: see hyroads identity";
-
-type Object = *mut c_void;
-type Text = *const c_char;
-type PasswordCallback = extern "C" fn(*mut c_char, c_int, c_int, Object) -> c_int;
-type VerifyCallback = unsafe extern "C" fn(Object, Object) -> c_int;
-
-/// Declares the functions that are used, and how each is found by its name.
-macro_rules! functions {
-    ($($name:ident: fn($($argument:ty),*) $(-> $result:ty)?;)*) => {
-        #[allow(non_snake_case)]
-        struct Functions { $($name: unsafe extern "C" fn($($argument),*) $(-> $result)?,)* }
-
-        impl Functions {
-            /// # Safety
-            ///
-            /// `library` is a handle of OpenSSL's libssl, which is never closed.
-            unsafe fn of(library: Object) -> io::Result<Functions> {
-                // SAFETY: each symbol of OpenSSL has the type that its header says, which is the one declared here.
-                Ok(Functions { $($name: unsafe {
-                    mem::transmute::<Object, unsafe extern "C" fn($($argument),*) $(-> $result)?>(
-                        symbol(library, stringify!($name))?,
-                    )
-                },)* })
-            }
-        }
-    };
-}
-
-functions! {
-    TLS_client_method: fn() -> Object;
-    SSL_CTX_new: fn(Object) -> Object;
-    SSL_CTX_free: fn(Object);
-    SSL_CTX_ctrl: fn(Object, c_int, c_long, Object) -> c_long;
-    SSL_CTX_set_verify: fn(Object, c_int, Object);
-    SSL_CTX_set_cert_verify_callback: fn(Object, VerifyCallback, Object);
-    SSL_CTX_set_default_passwd_cb: fn(Object, PasswordCallback);
-    SSL_CTX_load_verify_locations: fn(Object, Text, Text) -> c_int;
-    SSL_CTX_use_certificate_chain_file: fn(Object, Text) -> c_int;
-    SSL_CTX_use_PrivateKey_file: fn(Object, Text, c_int) -> c_int;
-    SSL_CTX_check_private_key: fn(Object) -> c_int;
-    SSL_new: fn(Object) -> Object;
-    SSL_free: fn(Object);
-    SSL_ctrl: fn(Object, c_int, c_long, *mut c_char) -> c_long;
-    SSL_get0_param: fn(Object) -> Object;
-    SSL_set_fd: fn(Object, c_int) -> c_int;
-    SSL_set_connect_state: fn(Object);
-    SSL_read: fn(Object, *mut u8, c_int) -> c_int;
-    SSL_write: fn(Object, *const u8, c_int) -> c_int;
-    SSL_get_error: fn(Object, c_int) -> c_int;
-    SSL_get_verify_result: fn(Object) -> c_long;
-    X509_VERIFY_PARAM_set1_host: fn(Object, Text, usize) -> c_int;
-    X509_VERIFY_PARAM_set1_ip_asc: fn(Object, Text) -> c_int;
-    X509_verify_cert_error_string: fn(c_long) -> Text;
-    X509_verify_cert: fn(Object) -> c_int;
-    X509_STORE_CTX_get0_cert: fn(Object) -> Object;
-    X509_STORE_CTX_set_error: fn(Object, c_int);
-    X509_get_ext_d2i: fn(Object, c_int, *mut c_int, *mut c_int) -> Object;
-    OPENSSL_sk_num: fn(Object) -> c_int;
-    OPENSSL_sk_value: fn(Object, c_int) -> Object;
-    GENERAL_NAME_get0_value: fn(Object, *mut c_int) -> Object;
-    GENERAL_NAMES_free: fn(Object);
-    ASN1_STRING_get0_data: fn(Object) -> *const u8;
-    ASN1_STRING_length: fn(Object) -> c_int;
-    ERR_get_error: fn() -> c_ulong;
-    ERR_clear_error: fn();
-    ERR_error_string_n: fn(c_ulong, *mut c_char, usize);
-}
-
-/// # Safety
-///
-/// `library` is a handle that `dlopen` gave.
-unsafe fn symbol(library: Object, name: &str) -> io::Result<Object> {
-    let text = CString::new(name)?;
-    // SAFETY: the handle is valid by the caller's promise, the name ends with a zero.
-    let found = unsafe { libc::dlsym(library, text.as_ptr()) };
-    if found.is_null() {
-        return Err(invalid(format!("TLS: the OpenSSL of this system has no {name}")));
-    }
-    Ok(found)
-}
-
-fn load() -> io::Result<Functions> {
-    if cfg!(target_feature = "crt-static") {
-        return Err(io::Error::new(io::ErrorKind::Unsupported, STATIC));
-    }
-    for name in LIBRARIES {
-        let text = CString::new(name)?;
-        // SAFETY: the name ends with a zero; what the library does when it is loaded is the system's.
-        let library = unsafe { libc::dlopen(text.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
-        if !library.is_null() {
-            // SAFETY: a handle of libssl, by its name, and nothing closes it.
-            return unsafe { Functions::of(library) };
-        }
-    }
-    let what = format!("TLS: no OpenSSL on this system: expected {}", LIBRARIES.join(" or "));
-    Err(io::Error::new(io::ErrorKind::Unsupported, what))
-}
 
 /// A key with a password would else be asked for at a terminal.
 extern "C" fn no_password(_: *mut c_char, _: c_int, _: c_int, _: Object) -> c_int {
@@ -196,7 +91,7 @@ impl Context {
     /// Trusts servers with a certificate of `ca` (PEM) that has the role of a controller, and shows the certificate of
     /// `own` (certificate, key).
     pub fn client(ca: &Path, own: Option<(&Path, &Path)>) -> io::Result<Context> {
-        let functions = load()?;
+        let functions = openssl::functions()?;
         // SAFETY: no argument; the method lives as long as the library.
         let method = unsafe { (functions.TLS_client_method)() };
         // SAFETY: a method of the same library.
