@@ -129,6 +129,8 @@ def pack(job: Job, document: dict[str, Any], kind: str) -> Path:
         "ARCH": job.arch,
         "STAGE": str(job.stage),
         "EDGE_DEPENDS": "" if is_static(job.edge) else "libc6",
+        # A dynamic program loads it for TLS; a static one has it (scripts/cross.sh).
+        "EDGE_RECOMMENDS": "" if is_static(job.edge) else "libssl3 | libssl3t64",
         "PYTHON": ".".join(python),
         "PYTHON_NEXT": f"{python[0]}.{int(python[1]) + 1}",
     }

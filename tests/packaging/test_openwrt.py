@@ -16,9 +16,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = ROOT / "deploy" / "openwrt"
+NFPM = ROOT / "deploy" / "packages" / "nfpm.yaml"
 # What rc.common and OpenWrt's functions.sh do, as far as the services use it: a section is NAME.OPTION in the
 # environment, and what procd is told is printed, a line each.
 LIBRARY = """
@@ -312,7 +314,10 @@ CP:=cp -fpR
 PKG_BUILD_DIR:=$(TOPDIR)/build
 PKG_INSTALL_DIR:=$(TOPDIR)/installed
 define BuildPackage
+$(eval $(Package/$(1)))
 all:
+	@echo DEPENDS $(DEPENDS)
+	@echo CONFFILES $(Package/$(1)/conffiles)
 	$$(call Build/Prepare)
 	$$(call Build/Compile)
 	$$(call Package/$(1)/install,$(TOPDIR)/root)
@@ -341,10 +346,31 @@ def test_the_feed_builds_the_same_files_from_this_checkout(tmp_path: Path) -> No
     root = tmp_path / "root"
     found = {f"./{file.relative_to(root)}": file.stat().st_mode & 0o777 for file in root.rglob("*") if file.is_file()}
     assert found == EDGE_FILES
-    assert (root / "etc/config/hyroads").read_text() == (SCRIPTS / "hyroads.config").read_text()
+    facts = (line.partition(" ") for line in done.stdout.splitlines())
+    check_facts({name: rest for name, _, rest in facts}, root)
     names = {file.name for file in (ROOT / "dataplane").iterdir()} & {"Cargo.toml", "Cargo.lock", "src", "benches"}
     assert {file.name for file in (tmp_path / "build").iterdir()} == names
     assert f"PKG_VERSION:={version()}\n" in (SCRIPTS / "feed/hyroads-edge/Makefile").read_text()
+
+
+def check_facts(facts: Mapping[str, str], root: Path) -> None:
+    """The feed against what scripts/packages.py gives to nfpm for both formats."""
+    (edge,) = (each for each in yaml.safe_load_all(NFPM.read_text()) if each["name"] == "hyroads-edge")
+    depends = {word.lstrip("+") for word in facts["DEPENDS"].split()}
+    for kind in ("ipk", "apk"):
+        # What the packages hold is static, and has its own OpenSSL.
+        assert depends == {*edge["overrides"][kind]["depends"], "libopenssl"}
+        contents = [each for each in edge["contents"] if each.get("packager") == kind]
+        assert facts["CONFFILES"].split() == [
+            each["dst"] for each in contents if each.get("type", "").startswith("config")
+        ]
+        for each in contents:
+            file = root / each["dst"].lstrip("/")
+            assert file.read_bytes() == (ROOT / each["src"]).read_bytes()
+            assert file.stat().st_mode & 0o777 == each["file_info"]["mode"]
+        assert {root / each["dst"].lstrip("/") for each in contents} | {root / "usr/bin/hyroads-edge"} == {
+            file for file in root.rglob("*") if file.is_file()
+        }
 
 
 def version() -> str:
