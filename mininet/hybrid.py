@@ -32,7 +32,7 @@ from mininet.topo import Topo
 from hyroads.controller.core.addressing import Addressing
 from hyroads.controller.core.network import Network
 from hyroads.controller.files.documents import read_file
-from hyroads.controller.kernel.generic_netlink import family_id
+from hyroads.controller.kernel.generic_netlink import DATAPATH_FAMILY, family_id
 
 from .factory import factory_address
 from .programs import Program, find_program, run, wait_until
@@ -52,7 +52,6 @@ from .shared_medium import (
 
 SCHEMA = Path("/usr/share/openvswitch/vswitch.ovsschema")
 START_TIMEOUT_S = 15.0
-DATAPATH_FAMILY = "ovs_datapath"
 
 
 def datapath_type() -> str:

@@ -18,6 +18,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from hyroads.controller.kernel.generic_netlink import DATAPATH_FAMILY, family_id
+from hyroads.controller.kernel.netlink import NetlinkError
+
 from .backends import run_command
 from .certificate_dates import certificate_dates
 from .doctor import (
@@ -139,8 +142,11 @@ def _datapath_problem(bridge: str, errors: Mapping[str, str], run: Run) -> str:
 
 
 def _kernel_datapath(run: Run) -> bool:
-    if Path("/sys/module/openvswitch").exists():
-        return True
+    try:
+        if family_id(DATAPATH_FAMILY) is not None:
+            return True
+    except NetlinkError:
+        pass
     try:
         run(["modinfo", "-n", "openvswitch"])
     except RadioError:

@@ -210,7 +210,7 @@ class Joining:
             Run(("ovs-vsctl", "--timeout=10", "--if-exists", "get", "Open_vSwitch", ".", "other_config:vlan-limit"))
         )
         text = limit.decode().strip().strip('"')
-        kernel = self.system.has("/sys/module/openvswitch")
+        kernel = self.system.has_kernel_datapath()
         return Present(interfaces, bridges, certificate not in ("", "[]"), text or None, kernel)
 
     def _undo(self, link: Link, changes: Changes, problem: str) -> None:

@@ -17,6 +17,7 @@ from hyroads.controller.core.box_record import Before
 from hyroads.controller.core.box_setup import Run, WriteFile
 from hyroads.controller.core.errors import HyroadsError
 from hyroads.controller.files.private import put_in_place, sync_folder, write_beside
+from hyroads.controller.kernel.generic_netlink import DATAPATH_FAMILY, family_id
 
 COMMAND_WITHIN_S = 60.0
 LEAST_FREE_BYTES = 1 << 20
@@ -110,6 +111,10 @@ class System:
     def has_program(self, name: str) -> bool:
         """Whether a program is installed."""
         return shutil.which(name, path=os.environ.get("PATH", os.defpath) + ":/usr/sbin:/sbin") is not None
+
+    def has_kernel_datapath(self) -> bool:
+        """Whether the kernel has the datapath of Open vSwitch, as a loaded module or built in; HyroadsError."""
+        return family_id(DATAPATH_FAMILY) is not None
 
     # -- what the machine is
 

@@ -28,6 +28,9 @@ _GROUP_NAME, _GROUP_ID = 1, 2
 _SOL_NETLINK, _NETLINK_ADD_MEMBERSHIP = 270, 1
 _SO_RCVBUFFORCE, _EVENT_BUFFER_BYTES = 33, 4 << 20
 
+DATAPATH_FAMILY = "ovs_datapath"
+"""The family of Open vSwitch's datapath, whether that is a module or built in."""
+
 GENERIC_HEADER = struct.Struct("=BBH")
 """Of every message: command, version, reserved."""
 

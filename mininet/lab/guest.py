@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from hyroads.controller.kernel.generic_netlink import family_id
+from hyroads.controller.kernel.generic_netlink import DATAPATH_FAMILY, family_id
 from hyroads.mininet.programs import HYROADS, EmulationError
 from hyroads.mininet.radios import check_radios
 
@@ -38,7 +38,7 @@ def has_virtual_time() -> bool:
 def check_kernel() -> None:
     """Raise EmulationError if this kernel lacks emulated radios or the datapath of Open vSwitch."""
     check_radios()
-    if family_id("ovs_datapath") is None:
+    if family_id(DATAPATH_FAMILY) is None:
         raise EmulationError("this kernel has no datapath of Open vSwitch (try: modprobe openvswitch)")
 
 

@@ -22,6 +22,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from ovs_rig import Rig, available, run
 
 from hyroads.controller.cli.main import main
+from hyroads.controller.kernel.generic_netlink import DATAPATH_FAMILY, family_id
 from hyroads.mininet.chaos.faults import CLOCK_SOURCE
 from hyroads.mininet.programs import find_program
 
@@ -390,7 +391,7 @@ def test_eleven_faults_at_once_have_eleven_lines(box: Box) -> None:
     eventually(box.is_good, 20.0)
 
 
-@pytest.mark.skipif(Path("/sys/module/openvswitch").exists(), reason="this kernel has a datapath of Open vSwitch")
+@pytest.mark.skipif(family_id(DATAPATH_FAMILY) is not None, reason="this kernel has a datapath of Open vSwitch")
 def test_a_bridge_without_a_datapath_is_one_fault(box: Box) -> None:
     with during(
         lambda: box.rig.vsctl("--no-wait", "set", "bridge", "br0", "datapath_type=system"),

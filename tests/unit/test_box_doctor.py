@@ -11,6 +11,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from hyroads.controller.access_point import doctor_facts
 from hyroads.controller.access_point.certificate_dates import certificate_dates
 from hyroads.controller.access_point.doctor import (
     FAULT,
@@ -177,6 +178,17 @@ def test_modes_that_carry_frames_of_other_hosts() -> None:
     ):
         radio = radio_facts("wlan0", lambda _, text=text: text)  # type: ignore[misc]
         assert bool(judge(replace(GOOD, radios=(radio,)))) == wrong, text
+
+
+def test_a_datapath_that_is_built_into_the_kernel_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_module(command: list[str]) -> str:
+        raise RadioError(f"{command[0]}: not found")
+
+    known: dict[str, int] = {}
+    monkeypatch.setattr(doctor_facts, "family_id", known.get)
+    assert not doctor_facts._kernel_datapath(no_module)
+    known["ovs_datapath"] = 30
+    assert doctor_facts._kernel_datapath(no_module)
 
 
 def test_a_program_that_is_missing_is_a_finding() -> None:

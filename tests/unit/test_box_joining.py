@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from hyroads.controller.box import joining
+from hyroads.controller.box import joining, system
 from hyroads.controller.box.discovery import Found
 from hyroads.controller.box.joining import RECORD, Joining, Wanted
 from hyroads.controller.box.link import Link, RefusedError, UnreachableError, WrongControllerError
@@ -44,6 +44,7 @@ class Memory:
         self.folders: set[str] = set()
         self.commands: list[str] = []
         self.broken: Callable[[str], BaseException | None] = lambda _: None
+        self.kernel_datapath = False
 
     def _check(self, what: str) -> None:
         if error := self.broken(what):
@@ -76,6 +77,9 @@ class Memory:
 
     def has_program(self, name: str) -> bool:
         return self.broken(name) is None
+
+    def has_kernel_datapath(self) -> bool:
+        return self.kernel_datapath
 
     def run(self, run: Run, data: bytes = b"") -> bytes:
         line = " ".join(run.words)
@@ -125,8 +129,8 @@ class Rig:
         self.lines: list[str] = []
         self.now_s = 1_790_000_000.0
         monkeypatch.setattr(joining.os, "geteuid", lambda: 0)
-        system: Any = self.machine
-        self.joining = Joining(system, self.lines.append, self.clock, lambda _: None)
+        machine: Any = self.machine
+        self.joining = Joining(machine, self.lines.append, self.clock, lambda _: None)
 
     def clock(self) -> float:
         self.now_s += 1.0
@@ -159,6 +163,22 @@ def test_a_box_waits_sets_itself_up_and_ends_once_it_is_connected(rig: Rig) -> N
     assert rig.joining.leave() == 0
     assert rig.is_untouched and rig.lines[-1] == "left: upstairs" and len(rig.controller.said("leave")) == 1
     assert rig.joining.leave() == 0 and rig.lines[-1] == "this box has not joined"
+
+
+@pytest.mark.parametrize("in_kernel", [False, True])
+def test_the_bridge_forwards_in_user_space_only_where_the_kernel_has_no_datapath(rig: Rig, in_kernel: bool) -> None:
+    rig.machine.kernel_datapath = in_kernel
+    rig.controller.answers["wait"] = [ADOPTED, CONNECTED]
+    assert rig.join() == 0
+    assert any("datapath_type=netdev" in command for command in rig.machine.commands) != in_kernel
+
+
+def test_a_datapath_that_is_built_into_the_kernel_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    known: dict[str, int] = {}
+    monkeypatch.setattr(system, "family_id", known.get)
+    assert not system.System().has_kernel_datapath()
+    known["ovs_datapath"] = 30
+    assert system.System().has_kernel_datapath()
 
 
 def test_without_an_address_the_network_names_the_controller_once(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
