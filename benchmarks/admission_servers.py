@@ -46,7 +46,6 @@ def waypoint(folder: Path) -> None:
     from waypoint_certificates import make_certificate
 
     from hyroads.controller.client.kernel_sessions import KernelSessions
-    from hyroads.controller.client.session import MAX_LINE
     from hyroads.controller.client.waypoint import Sessions
     from hyroads.controller.client.waypoint_clients import Numbers
     from hyroads.controller.core.checking import TlsFiles
@@ -60,10 +59,8 @@ def waypoint(folder: Path) -> None:
         sessions = Sessions({"laptop": TOKEN}, server_side(files, "waypoint"), Numbers(folder / "state"), 6656, kernel)
         sessions.program = _NoDataPlane()  # type: ignore[assignment]
         listener = sessions.listen("127.0.0.1", 0)
-        server = await asyncio.start_server(sessions.accept, sock=listener, limit=MAX_LINE)
-        sweeping = asyncio.create_task(listener.sweep_for_ever())
         ready(port=listener.getsockname()[1])
-        await asyncio.gather(server.serve_forever(), sweeping)
+        await asyncio.gather(sessions.accept_for_ever(listener), listener.sweep_for_ever())
 
     asyncio.run(run())
 

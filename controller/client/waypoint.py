@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import logging
 import secrets
+import socket
 import ssl
 import time
 from collections import Counter
@@ -24,7 +25,8 @@ from hyroads.controller.core.checking import Endpoint, TlsFiles
 from hyroads.controller.core.errors import ConfigError, HyroadsError
 from hyroads.controller.files.text import read_private
 from hyroads.controller.files.tls import fingerprint, own_certificate, server_side
-from hyroads.controller.framework.admitted import BACKLOG, AdmittedListener
+from hyroads.controller.framework.admitted import AdmittedListener
+from hyroads.controller.framework.tls_hello import secured_streams
 
 from .host import HostError, WaypointHost, default_gateways
 from .json_lines import ControlServer, Document, LineError, close, encode, read
@@ -54,6 +56,7 @@ LEARN_EVERY_S = 1.0
 _REFUSED_AFTER_S = 0.5
 _RENEW_EVERY_S = 0.1
 _SAY_EVERY_S = 1.0
+_ACCEPT_AGAIN_S = 0.1
 
 
 @dataclass
@@ -116,20 +119,39 @@ class Sessions:
         self.listener = AdmittedListener(host, port, LIMITS, partial(self._refused, "too_many_connections"))
         return self.listener
 
-    def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """A new connection, without TLS yet."""
-        task = asyncio.create_task(self._serve(reader, writer))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+    async def accept_for_ever(self, listener: AdmittedListener) -> None:
+        """Serve the connections of a listener until this is cancelled."""
+        listener.setblocking(False)
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                connection, address = await loop.sock_accept(listener)
+            except OSError as error:
+                LOG.warning("can't accept a connection: %s", error.strerror)
+                await asyncio.sleep(_ACCEPT_AGAIN_S)
+                continue
+            task = asyncio.create_task(self._secure(connection, str(address[0])))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
 
     def close(self) -> None:
         """End all connections."""
         for task in self._tasks:
             task.cancel()
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One connection, from its TLS handshake to its end."""
-        peer = str((writer.get_extra_info("peername") or ("?",))[0])
+    async def _secure(self, connection: socket.socket, peer: str) -> None:
+        """One connection, from its first byte to its end."""
+        try:
+            reader, writer = await secured_streams(connection, self.context, HANDSHAKE_WITHIN_S, MAX_LINE)
+        except TimeoutError:
+            self._refused("strangers", peer, "says nothing")
+        except OSError as error:
+            self._refused("strangers", peer, f"no TLS: {reason_of(error)}")
+        else:
+            await self._serve(reader, writer, peer)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, peer: str) -> None:
+        """One connection over TLS, to its end."""
         session: _Session | None = None
         try:
             session = await self._welcome(reader, writer)
@@ -211,10 +233,6 @@ class Sessions:
 
     async def _welcome(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> _Session | None:
         """The session of a client that has said who it is; None if it only told of one of its interfaces."""
-        try:
-            await writer.start_tls(self.context, ssl_handshake_timeout=HANDSHAKE_WITHIN_S)
-        except (OSError, EOFError) as error:
-            raise Stranger(f"no TLS: {reason_of(error)}") from error
         hello = await asyncio.wait_for(read(reader), HELLO_WITHIN_S)
         client, plane = client_of(hello, self.tokens), str((hello or {}).get("plane", "agent"))
         if plane not in (AGENT, KERNEL):
@@ -316,17 +334,22 @@ class Waypoint(Process):
         self._sessions.restore()
         host, port = settings.listen.host, settings.listen.port
         listener = self._sessions.listen(host, port)
-        server = await asyncio.start_server(self._sessions.accept, sock=listener, limit=MAX_LINE, backlog=BACKLOG)
         control = ControlServer(self.control_socket, self._answer)
         await control.start()
         tasks = [
             asyncio.create_task(work)
-            for work in (self._program.keep(), self._sweep(), self._learn(), listener.sweep_for_ever())
+            for work in (
+                self._program.keep(),
+                self._sweep(),
+                self._learn(),
+                listener.sweep_for_ever(),
+                self._sessions.accept_for_ever(listener),
+            )
         ]
         try:
             await self.until_ended(tasks)
         finally:
-            server.close()
+            listener.close()
             control.close()
             self._sessions.close()
             for task in tasks:

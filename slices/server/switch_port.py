@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from hyroads.controller.core.admission import Admission, Limits
 from hyroads.controller.core.checking import Endpoint
 from hyroads.controller.core.token_bucket import LimitedReports, TokenBucket
+from hyroads.controller.framework.tls_hello import tls_begun
 
 from .switch_link import HANDSHAKE_WITHIN_S, SwitchLink
 
@@ -104,6 +105,8 @@ class SwitchPort:
         within_s = None if self._context is None else TLS_WITHIN_S
         try:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if self._context is not None:
+                await tls_begun(connection, TLS_WITHIN_S)
             await self._loop.connect_accepted_socket(
                 lambda: link, connection, ssl=self._context, ssl_handshake_timeout=within_s
             )

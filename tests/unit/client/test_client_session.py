@@ -18,7 +18,7 @@ from waypoint_certificates import make_certificate
 from hyroads.controller.client.kernel_sessions import KernelSessions
 from hyroads.controller.client.modes import WaypointSession
 from hyroads.controller.client.policy import WaypointPolicy
-from hyroads.controller.client.session import MAX_LINE, SessionClient, SessionError, read_token
+from hyroads.controller.client.session import SessionClient, SessionError, read_token
 from hyroads.controller.client.waypoint import LIMITS, Sessions
 from hyroads.controller.client.waypoint_clients import Numbers, inner_addresses, parse_tokens
 from hyroads.controller.core.checking import TlsFiles
@@ -79,14 +79,15 @@ class Lab:
         sessions = Sessions(TOKENS, server_side(files, "test"), Numbers(self.state), 6656, self.kernel)
         sessions.program = self.program  # type: ignore[assignment]
         listener = sessions.listen("127.0.0.1", port)
-        server = await asyncio.start_server(sessions.accept, sock=listener, limit=MAX_LINE)
-        sweeping = asyncio.create_task(listener.sweep_for_ever())
-        self.port = server.sockets[0].getsockname()[1]
+        works = listener.sweep_for_ever(), sessions.accept_for_ever(listener)
+        tasks = [asyncio.create_task(work) for work in works]
+        self.port = listener.getsockname()[1]
         try:
             yield sessions
         finally:
-            sweeping.cancel()
-            server.close()
+            for task in tasks:
+                task.cancel()
+            listener.close()
             sessions.close()
 
     def client(
