@@ -184,7 +184,7 @@ fn the_split_is_proportional_at_every_load() {
     }
 }
 
-/// Offers datagrams in fragments for 4 s, at `load` times the rate of the paths. Gives the share of the paths' rate that
+/// Offers datagrams in fragments for 1 s, at `load` times the rate of the paths. Gives the share of the paths' rate that
 /// complete datagrams use, and the greatest number of bytes in the queue.
 fn whole_datagrams(sizes: &[usize], load: f64, pieces: bool) -> (f64, usize) {
     let mtu = if pieces { 1500 } else { 1600 };
@@ -199,7 +199,7 @@ fn whole_datagrams(sizes: &[usize], load: f64, pieces: bool) -> (f64, usize) {
     };
     let each_ns = needed * 8e3 / 28.5;
     let (mut joiner, mut left, mut most) = (Joiner::default(), BTreeMap::<u16, usize>::new(), 0);
-    let (mut now, mut count, end) = (0, 0u64, 4_000 * MS);
+    let (mut now, mut count, end) = (0, 0u64, 1_000 * MS);
     while now < end {
         if now as f64 >= count as f64 * each_ns / load {
             count += 1;
@@ -235,7 +235,7 @@ fn whole_datagrams(sizes: &[usize], load: f64, pieces: bool) -> (f64, usize) {
 fn flow_that_offers_too_much_loses_whole_datagrams_and_no_single_fragments() {
     for sizes in [&[1456, 24][..], &[1456, 1456, 1456, 1456, 1456, 720]] {
         for pieces in [false, true] {
-            for load in [1.03, 1.5, 4.0] {
+            for load in [1.5, 4.0] {
                 let (share, most) = whole_datagrams(sizes, load, pieces);
                 assert!(share > 0.97, "{sizes:?} at {load}, pieces: {pieces}: {share}");
                 // 60 ms of 28.5 Mb/s, and the rest of the datagram that was let in last.
