@@ -468,5 +468,8 @@ mod tests;
 #[path = "sender_copy_tests.rs"]
 mod copy_tests;
 #[cfg(test)]
+#[path = "sender_fragment_tests.rs"]
+mod fragment_tests;
+#[cfg(test)]
 #[path = "sender_split_tests.rs"]
 mod split_tests;
