@@ -54,6 +54,15 @@ pub fn invalid(text: impl Into<String>) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, text.into())
 }
 
+/// The request that gives the driver of TUN and TAP devices an integer: `_IOW('T', number, int)` of asm/ioctl.h, where
+/// some processors have another bit for "write".
+pub(crate) const fn tun_request(number: u32) -> u32 {
+    let is_other =
+        cfg!(any(target_arch = "mips", target_arch = "mips64", target_arch = "powerpc", target_arch = "powerpc64"));
+    let write = if is_other { 0x8000_0000 } else { 0x4000_0000 };
+    write | (4 << 16) | ((b'T' as u32) << 8) | number
+}
+
 /// Turns the -1 of a system call into an error that says what was tried.
 pub(crate) fn check(result: libc::c_int, what: impl FnOnce() -> String) -> io::Result<libc::c_int> {
     if result < 0 {

@@ -7,8 +7,8 @@ use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::io::{AsRawFd, OwnedFd, RawFd};
 
-const TUNSETIFF: u32 = 0x4004_54ca;
-const TUNSETCARRIER: u32 = 0x4004_54e2;
+const TUNSETIFF: u32 = super::tun_request(202);
+const TUNSETCARRIER: u32 = super::tun_request(226);
 
 /// How a TAP is set up when it is opened.
 #[derive(Debug, Clone)]

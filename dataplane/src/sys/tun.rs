@@ -8,10 +8,10 @@ use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::io::{AsRawFd, OwnedFd, RawFd};
 
-const TUNSETIFF: u32 = 0x4004_54ca;
-const TUNSETPERSIST: u32 = 0x4004_54cb;
-const TUNSETOFFLOAD: u32 = 0x4004_54d0;
-const TUNSETVNETHDRSZ: u32 = 0x4004_54d8;
+const TUNSETIFF: u32 = super::tun_request(202);
+const TUNSETPERSIST: u32 = super::tun_request(203);
+const TUNSETOFFLOAD: u32 = super::tun_request(208);
+const TUNSETVNETHDRSZ: u32 = super::tun_request(216);
 const TUN_F_CSUM: usize = 1;
 const TUN_F_TSO4: usize = 2;
 const TUN_F_TSO6: usize = 4;
