@@ -46,7 +46,7 @@ class Parts:
 
     @contextmanager
     def part(self, name: str) -> Iterator[None]:
-        """What is done meanwhile is the part of this name."""
+        """All that the block does belongs to the part of this name."""
         use, since = Use(self._controller, self._devices), self._log.place()
         self._devices.lateness()
         yield

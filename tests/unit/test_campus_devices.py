@@ -31,7 +31,7 @@ def readings(seed: int) -> list[dict[str, Any]]:
     """Noise, moves, losses, values that come and go, and neighbours that fall silent."""
     rng = random.Random(seed)
     air = NoisyAir({"wifi": rows(seed), "plc": rows(seed + 1)}, str(seed), moving=0.01)
-    # Numbers that are exact in binary: what is read of JSON may differ in the last bit.
+    # Numbers that are exact in binary: a parser of JSON may round the last bit.
     found, now_s = [], 10.0
     for _ in range(READINGS):
         now_s += rng.choice([0.125, 0.125, 0.125, 0.375])

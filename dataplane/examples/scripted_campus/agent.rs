@@ -48,7 +48,7 @@ struct Egress {
 }
 
 /// The last whole report on a connection (docs/reference/dataplane.md, *Reports of what changed*).
-pub struct Told {
+pub struct Reported {
     at_s: f64,
     configs: u64,
     links: Vec<bool>,
@@ -136,7 +136,7 @@ impl Agent {
         self.ingress.iter().filter(move |flow| flow.paths.iter().any(uses)).map(|flow| flow.number)
     }
 
-    /// Labels of all paths that are sent by now.
+    /// Labels of all paths with a rate.
     pub fn labels_in_use(&self) -> impl Iterator<Item = u32> + '_ {
         let paths = self.ingress.iter().flat_map(|flow| &flow.paths);
         paths.filter(|path| path.rate_mbps > 0.0).flat_map(|path| path.labels.iter().copied())
@@ -160,7 +160,7 @@ impl Agent {
     /// Answers `stats`, or reports what has come about: all each `whole_s`, else what has changed since.
     pub fn report(
         &mut self,
-        told: &mut Option<Told>,
+        reported: &mut Option<Reported>,
         whole_s: Option<f64>,
         seq: Option<u64>,
         carried: &mut Carried,
@@ -168,19 +168,21 @@ impl Agent {
     ) -> Report {
         self.advance(carried, now_s);
         if let (None, Some(whole_s)) = (seq, whole_s) {
-            let current = told.as_ref().filter(|told| now_s < told.at_s + whole_s && told.configs == self.configs);
+            let current = reported
+                .as_ref()
+                .filter(|reported| now_s < reported.at_s + whole_s && reported.configs == self.configs);
             match current {
-                Some(told) => return self.changes(told, carried),
-                None => *told = Some(self.now(carried)),
+                Some(reported) => return self.changes(reported, carried),
+                None => *reported = Some(self.now(carried)),
             }
         }
         Report::Line(self.whole(seq, carried))
     }
 
-    fn now(&self, carried: &Carried) -> Told {
+    fn now(&self, carried: &Carried) -> Reported {
         let sent = || self.ingress.iter().flat_map(|flow| &flow.paths);
         let received = self.egress.iter().flat_map(|flow| &flow.paths);
-        Told {
+        Reported {
             at_s: self.at_s,
             configs: self.configs,
             links: self.links.iter().map(|link| link.1).collect(),
@@ -209,8 +211,8 @@ impl Agent {
         )
     }
 
-    fn changes(&self, told: &Told, carried: &Carried) -> Report {
-        let links: Vec<String> = (self.links.iter().zip(&told.links))
+    fn changes(&self, reported: &Reported, carried: &Carried) -> Report {
+        let links: Vec<String> = (self.links.iter().zip(&reported.links))
             .filter(|(link, &before)| link.1 != before)
             .map(|((link, up), _)| format!(r#"{{"link":"{link}","up":{up}}}"#))
             .collect();
@@ -219,8 +221,8 @@ impl Agent {
         }
         let mut line = format!(r#"{{"type":"changes","time_s":{:.6}"#, self.at_s);
         let lists = [
-            ("ingress", self.sent_since(told, carried)),
-            ("egress", self.received_since(told, carried)),
+            ("ingress", self.sent_since(reported, carried)),
+            ("egress", self.received_since(reported, carried)),
             ("links", links),
         ];
         for (name, entries) in lists.iter().filter(|(_, entries)| !entries.is_empty()) {
@@ -230,13 +232,13 @@ impl Agent {
         Report::Line(line)
     }
 
-    fn sent_since(&self, told: &Told, carried: &Carried) -> Vec<String> {
+    fn sent_since(&self, reported: &Reported, carried: &Carried) -> Vec<String> {
         let (mut found, mut at) = (Vec::new(), 0);
         for flow in &self.ingress {
             let (mut paths, mut total, mut is_new) = (Vec::new(), 0, false);
             for path in &flow.paths {
                 let count = carried.whole(path.place);
-                let (is_other_rate, is_more) = (path.rate_mbps != told.rates[at], count != told.sent[at]);
+                let (is_other_rate, is_more) = (path.rate_mbps != reported.rates[at], count != reported.sent[at]);
                 total += count / FRAME_BYTES;
                 is_new |= is_more;
                 at += 1;
@@ -255,14 +257,14 @@ impl Agent {
         found
     }
 
-    fn received_since(&self, told: &Told, carried: &Carried) -> Vec<String> {
+    fn received_since(&self, reported: &Reported, carried: &Carried) -> Vec<String> {
         let (mut found, mut at) = (Vec::new(), 0);
         for flow in self.egress.iter().filter(|_| self.reports_arrivals) {
             let (mut paths, mut total) = (Vec::new(), 0);
             for &(id, place) in &flow.paths {
                 let count = carried.whole(place);
                 total += count;
-                if count != told.received[at] {
+                if count != reported.received[at] {
                     let frames = count / FRAME_BYTES;
                     let counters =
                         format!(r#""received_frames":{frames},"received_bytes":{count},"last_heard_ms":1.5"#);
@@ -344,34 +346,34 @@ mod tests {
     #[test]
     fn carries_what_its_rates_allow_and_tells_what_changed() {
         let (mut agent, mut carried) = configured(5);
-        let mut told = None;
-        let whole = parsed(agent.report(&mut told, Some(2.0), None, &mut carried, 2.0));
+        let mut reported = None;
+        let whole = parsed(agent.report(&mut reported, Some(2.0), None, &mut carried, 2.0));
         assert_eq!((&whole["type"], &whole["revision"]), (&json!("report"), &json!(5)));
         assert_eq!(whole["ingress"][0]["paths"][0]["sent_bytes"], 1_000_000);
-        let changes = parsed(agent.report(&mut told, Some(2.0), None, &mut carried, 2.1));
+        let changes = parsed(agent.report(&mut reported, Some(2.0), None, &mut carried, 2.1));
         let path = json!({"id": 1, "sent_frames": 785, "sent_bytes": 1_100_000});
         assert_eq!(
             changes,
             json!({"type": "changes", "time_s": 2.1, "ingress": [{"number": 16, "sent": 785, "paths": [path]}]})
         );
-        assert_eq!(parsed(agent.report(&mut told, Some(2.0), Some(9), &mut carried, 2.2))["seq"], 9);
-        assert_eq!(parsed(agent.report(&mut told, Some(2.0), None, &mut carried, 4.0))["type"], "report");
+        assert_eq!(parsed(agent.report(&mut reported, Some(2.0), Some(9), &mut carried, 2.2))["seq"], 9);
+        assert_eq!(parsed(agent.report(&mut reported, Some(2.0), None, &mut carried, 4.0))["type"], "report");
     }
 
     #[test]
     fn other_rates_and_a_silent_link_are_changes_and_another_configuration_is_told_whole() {
         let (mut agent, mut carried) = configured(5);
-        let mut told = None;
-        agent.report(&mut told, Some(2.0), None, &mut carried, 1.0);
+        let mut reported = None;
+        agent.report(&mut reported, Some(2.0), None, &mut carried, 1.0);
         let rates: RatesByFlow = serde_json::from_value(json!({"16": {"1": 0.0, "2": 4.5}})).unwrap();
         agent.set_rates(&rates, &mut carried, 1.0);
         assert!(agent.set_link("ab", false) && !agent.set_link("xy", false));
-        let changes = parsed(agent.report(&mut told, Some(2.0), None, &mut carried, 1.0));
+        let changes = parsed(agent.report(&mut reported, Some(2.0), None, &mut carried, 1.0));
         assert_eq!(changes["links"], json!([{"link": "ab", "up": false}]));
         assert_eq!(changes["ingress"][0]["paths"][1]["rate_mbps"], 4.5);
         assert_eq!((agent.users(100).count(), agent.users(300).count()), (0, 1));
         let (again, _) = configured(6);
         agent.configs = again.configs + 1;
-        assert_eq!(parsed(agent.report(&mut told, Some(2.0), None, &mut carried, 1.1))["type"], "report");
+        assert_eq!(parsed(agent.report(&mut reported, Some(2.0), None, &mut carried, 1.1))["type"], "report");
     }
 }

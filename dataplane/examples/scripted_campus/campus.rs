@@ -1,19 +1,19 @@
 //! All devices of a network, and what they have with each controller. Bytes and time in, bytes out: no system calls.
 use std::cmp::Reverse;
-use std::collections::{BTreeSet, BinaryHeap, HashMap, HashSet};
-use std::fmt::Write;
+use std::collections::{BTreeSet, BinaryHeap, HashMap};
 
 use hyroads_dataplane::rng::Rng;
 use serde::Serialize;
-use serde_json::{json, Value};
 
-use super::agent::{Agent, Carried, Report, Told};
-use super::air::Rows;
-use super::bands::{Bands, Message, Row};
+use super::agent::{Agent, Carried, Report, Reported};
+use super::bands::Bands;
+use super::counts::Counts;
 use super::late::Late;
-use super::script::{Air, Medium, Node, Script};
+use super::radio::Radio;
+use super::requests::Cut;
+use super::script::{Air, Node, Script};
 use super::switch::{self, Switch};
-use super::words::{Config, Rates, Request, Said};
+use super::words::{Answer, Config, FirstWords, Rates, Said};
 
 /// A device whose connection is over dials again after this time.
 const REDIAL_NS: u64 = 500_000_000;
@@ -22,54 +22,31 @@ const DIAL_EACH_NS: u64 = 2_000_000;
 /// A controller that does not lead gets a report each second.
 const STANDBY_NS: u64 = 1_000_000_000;
 
-/// What happened so far; rows, readings and reports are those that were sent.
-#[derive(Debug, Default, Serialize)]
-pub struct Counts {
-    pub adds: u64,
-    pub deletes: u64,
-    pub groups: u64,
-    pub configs: u64,
-    pub rates: u64,
-    pub reports: u64,
-    pub readings: u64,
-    pub readings_with_rows: u64,
-    pub rows: u64,
-    pub asks: u64,
-    pub refused: u64,
-    /// Messages of a controller that a device could not read.
-    pub odd: u64,
-    /// Reports that were left out because this program was more than a period late.
-    pub skipped: u64,
-}
-
-struct Radio {
-    media: Vec<Medium>,
-    rows: Rows,
-}
-
-enum Kind {
+/// What a device is.
+pub enum Kind {
     Switch(Switch),
     Agent(Agent),
     Radio(Radio),
 }
 
-struct Device {
+/// A device.
+pub struct Device {
     node: String,
     /// The greatest epoch that a controller has named.
     greatest: u64,
-    kind: Kind,
+    pub kind: Kind,
 }
 
 /// What a device has with one of the controllers.
-struct Session {
-    device: usize,
+pub struct Session {
+    pub device: usize,
     port: u16,
     is_up: bool,
-    is_welcome: bool,
+    pub is_welcome: bool,
     epoch: u64,
     period_ns: u64,
     whole_s: Option<f64>,
-    told: Option<Told>,
+    reported: Option<Reported>,
     bands: Bands,
     input: Vec<u8>,
     output: Vec<u8>,
@@ -77,7 +54,7 @@ struct Session {
     timer: u64,
 }
 
-/// What is to be done now.
+/// A task that is due.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Due {
     /// Dial this port of loopback for the session.
@@ -86,33 +63,34 @@ pub enum Due {
     Report { session: usize, due_ns: u64 },
 }
 
-struct Cut {
-    began_ns: u64,
-    label: u32,
-    /// (device, flow number)
-    users: HashSet<(usize, u32)>,
-    took_ns: Option<u64>,
-}
-
 /// All devices.
 pub struct Campus {
-    devices: Vec<Device>,
-    sessions: Vec<Session>,
-    air: Air,
+    pub devices: Vec<Device>,
+    pub sessions: Vec<Session>,
+    pub air: Air,
     carried: Carried,
-    counts: Counts,
-    lost: u64,
-    labels: HashMap<String, u32>,
+    pub counts: Counts,
+    pub lost: u64,
+    pub labels: HashMap<String, u32>,
     /// By link: the device that is the agent at its far end.
-    hears: HashMap<String, usize>,
-    cut: Option<Cut>,
+    pub hears: HashMap<String, usize>,
+    pub cut: Option<Cut>,
     timers: BinaryHeap<Reverse<(u64, usize, u64)>>,
     rng: Rng,
     has_output: BTreeSet<usize>,
     pub late: Late,
 }
 
-fn seconds(ns: u64) -> f64 {
+/// As devices write it.
+fn line_of(message: &impl Serialize) -> Vec<u8> {
+    // A structure of texts and numbers can always be written.
+    let mut line = serde_json::to_vec(message).unwrap_or_default();
+    line.push(b'\n');
+    line
+}
+
+/// Of nanoseconds.
+pub fn seconds(ns: u64) -> f64 {
     ns as f64 / 1e9
 }
 
@@ -133,8 +111,8 @@ impl Campus {
             agents.insert(node.node.as_str(), add(node, Kind::Agent(Agent::new(script.arrivals))));
         }
         for node in script.nodes.iter().filter(|_| script.radios) {
-            let rows = Rows::new(&node.media, rng.bits());
-            add(node, Kind::Radio(Radio { media: node.media.clone(), rows }));
+            let radio = Radio::new(&node.media, rng.bits());
+            add(node, Kind::Radio(radio));
         }
         let hears = (script.links.iter())
             .filter_map(|link| Some((link.link.clone(), *agents.get(link.target.as_str())?)))
@@ -199,7 +177,7 @@ impl Campus {
         std::mem::take(&mut self.has_output)
     }
 
-    /// What waits to be sent; whoever sends a part of it removes it.
+    /// What waits to be sent; the caller removes what it has sent.
     pub fn output(&mut self, at: usize) -> &mut Vec<u8> {
         &mut self.sessions[at].output
     }
@@ -211,8 +189,9 @@ impl Campus {
         }
     }
 
-    fn say_line(&mut self, at: usize, line: &Value) {
-        self.say(at, format!("{line}\n").as_bytes());
+    /// Queues a line.
+    pub fn say_line(&mut self, at: usize, answer: &Answer) {
+        self.say(at, &line_of(answer));
     }
 
     // -- time
@@ -310,7 +289,7 @@ impl Campus {
             "welcome" => self.welcome(at, &said, now_ns),
             "ping" => {
                 self.counts.asks += u64::from(said.leader);
-                self.say_line(at, &json!({"type": "pong", "seq": said.seq}));
+                self.say_line(at, &Answer { kind: "pong", seq: said.seq, ..Answer::default() });
             }
             "stats" | "read" => self.report(at, said.seq, now_ns),
             "lead" => self.lead(at, &said, now_ns),
@@ -341,7 +320,7 @@ impl Campus {
         let period_ms = said.report_ms.or(said.interval_ms).unwrap_or(100.0);
         session.period_ns = (period_ms.max(1.0) * 1e6) as u64;
         session.whole_s = said.whole_ms.map(|ms| ms / 1e3);
-        (session.told, session.is_welcome) = (None, true);
+        (session.reported, session.is_welcome) = (None, true);
         session.bands = Bands::new(session.whole_s.unwrap_or(0.0));
         self.schedule(at, now_ns);
     }
@@ -355,10 +334,9 @@ impl Campus {
         let led_before = self.leads(at);
         self.sessions[at].epoch = epoch;
         self.devices[device].greatest = epoch;
-        let mut answer = json!({"type": "ok", "seq": said.seq});
+        let mut answer = Answer { kind: "ok", seq: said.seq, ..Answer::default() };
         if let Kind::Agent(agent) = &self.devices[device].kind {
-            answer["revision"] = json!(agent.revision);
-            answer["rates"] = json!(agent.rates());
+            (answer.revision, answer.rates) = (Some(agent.revision), Some(agent.rates()));
         }
         self.say_line(at, &answer);
         if !led_before && self.sessions[at].is_welcome {
@@ -369,7 +347,8 @@ impl Campus {
     fn refuse(&mut self, at: usize, said: &Said) {
         self.counts.refused += 1;
         let epoch = self.devices[self.sessions[at].device].greatest;
-        self.say_line(at, &json!({"type": "error", "seq": said.seq, "message": "stale epoch", "epoch": epoch}));
+        let message = Some("stale epoch");
+        self.say_line(at, &Answer { kind: "error", seq: said.seq, message, epoch: Some(epoch), ..Answer::default() });
     }
 
     /// An agent changes what it sends, and says so.
@@ -379,14 +358,10 @@ impl Campus {
         if let Kind::Agent(agent) = &mut self.devices[device].kind {
             change(agent, carried);
             if let Some(cut) = &mut self.cut {
-                let still: HashSet<u32> = agent.users(cut.label).collect();
-                cut.users.retain(|(user, number)| *user != device || still.contains(number));
-                if cut.users.is_empty() && cut.took_ns.is_none() {
-                    cut.took_ns = Some(now_ns - cut.began_ns);
-                }
+                cut.follow(device, agent, now_ns);
             }
         }
-        self.say_line(at, &json!({"type": "ok", "seq": said.seq}));
+        self.say_line(at, &Answer { kind: "ok", seq: said.seq, ..Answer::default() });
     }
 
     // -- reports
@@ -398,85 +373,18 @@ impl Campus {
             Kind::Switch(_) => return,
             Kind::Agent(agent) => {
                 counts.reports += 1;
-                match agent.report(&mut session.told, session.whole_s, seq, &mut self.carried, now_s) {
+                match agent.report(&mut session.reported, session.whole_s, seq, &mut self.carried, now_s) {
                     Report::Line(line) => line,
                     Report::Nothing => return,
                 }
             }
             Kind::Radio(radio) => {
                 counts.readings += 1;
-                radio.rows.read(self.air);
-                radio.reading(&mut session.bands, seq, now_s, counts)
+                radio.read(self.air, &mut session.bands, seq, now_s, counts)
             }
         };
         line.push('\n');
         self.say(at, line.as_bytes());
-    }
-
-    // -- requests of the test
-
-    /// The answer to a request.
-    pub fn answer(&mut self, request: Request, now_ns: u64, cpu_ns: u64) -> Value {
-        match request {
-            Request::Cut { link, up } => match self.cut(&link, up, now_ns) {
-                Some(()) => self.totals(),
-                None => json!({"error": format!("no agent hears link {link}")}),
-            },
-            Request::CutMs => {
-                let took_ms = self.cut.as_ref().and_then(|cut| cut.took_ns).map(|ns| ns as f64 / 1e6);
-                json!({"ms": took_ms, "flows_on_it": self.cut.as_ref().map_or(0, |cut| cut.users.len())})
-            }
-            Request::Used => json!({"links": self.used()}),
-            Request::Cpu => json!({"cpu_s": seconds(cpu_ns)}),
-            Request::Counts => self.totals(),
-            Request::Lateness => self.late.take(),
-            Request::Air(air) => {
-                self.air = air;
-                json!({})
-            }
-        }
-    }
-
-    fn agents(&self) -> impl Iterator<Item = (usize, &Agent)> {
-        self.devices.iter().enumerate().filter_map(|(at, device)| match &device.kind {
-            Kind::Agent(agent) => Some((at, agent)),
-            _ => None,
-        })
-    }
-
-    fn cut(&mut self, link: &str, up: bool, now_ns: u64) -> Option<()> {
-        let (&label, &device) = (self.labels.get(link)?, self.hears.get(link)?);
-        let users = self.agents().flat_map(|(at, agent)| agent.users(label).map(move |number| (at, number))).collect();
-        self.cut = Some(Cut { began_ns: now_ns, label, users, took_ns: None });
-        if let Kind::Agent(agent) = &mut self.devices[device].kind {
-            agent.set_link(link, up);
-        }
-        let line = json!({"type": "link", "link": link, "up": up});
-        for at in (0..self.sessions.len()).filter(|&at| self.sessions[at].device == device).collect::<Vec<_>>() {
-            if self.sessions[at].is_welcome {
-                self.say_line(at, &line);
-            }
-        }
-        Some(())
-    }
-
-    fn used(&self) -> BTreeSet<&str> {
-        let links: HashMap<u32, &str> = self.labels.iter().map(|(link, &label)| (label, link.as_str())).collect();
-        self.agents()
-            .flat_map(|(_, agent)| agent.labels_in_use())
-            .filter_map(|label| links.get(&label).copied())
-            .collect()
-    }
-
-    fn totals(&self) -> Value {
-        let rules = self.devices.iter().filter_map(|device| match &device.kind {
-            Kind::Switch(switch) => Some(switch.rules()),
-            _ => None,
-        });
-        let (most, total) = rules.fold((0, 0), |(most, total), rules| (rules.max(most), total + rules));
-        let configured = self.agents().filter(|(_, agent)| agent.revision != 0).count();
-        json!({"counts": self.counts, "lost_connections": self.lost, "rules_most": most, "rules_total": total,
-            "configured": configured})
     }
 }
 
@@ -490,7 +398,7 @@ impl Session {
             epoch: 0,
             period_ns: 100_000_000,
             whole_s: None,
-            told: None,
+            reported: None,
             bands: Bands::new(0.0),
             input: Vec::new(),
             output: Vec::new(),
@@ -506,70 +414,22 @@ impl Session {
 
 impl Device {
     fn hello(&self) -> Vec<u8> {
-        let mut hello = json!({"type": "hello", "version": 1, "node": self.node, "program": "scripted 1.0", "boot": "1",
-            "token": null, "changes": true});
-        match &self.kind {
+        let (role, revision) = match &self.kind {
             Kind::Switch(_) => return switch::hello(),
-            Kind::Agent(agent) => hello["revision"] = json!(agent.revision),
-            Kind::Radio(_) => hello["role"] = json!("radio"),
-        }
-        if self.greatest > 0 {
-            hello["epoch"] = json!(self.greatest);
-        }
-        format!("{hello}\n").into_bytes()
-    }
-}
-
-impl Radio {
-    /// A reading as a line: an answer has all rows, others have those that the bands let through.
-    fn reading(&self, bands: &mut Bands, seq: Option<u64>, now_s: f64, counts: &mut Counts) -> String {
-        let message = if seq.is_some() { Message::Whole } else { bands.message(&self.rows.now, now_s) };
-        let rows = if seq.is_some() { &self.rows.now } else { bands.held() };
-        let (mut sent, number) = (0, seq.map_or("null".to_string(), |seq| seq.to_string()));
-        let mut line = match message {
-            Message::Whole => format!(r#"{{"type":"radio","seq":{number},"time_s":{now_s:.6},"interfaces":["#),
-            Message::Changes(_) => format!(r#"{{"type":"radio-changes","time_s":{now_s:.6},"interfaces":["#),
+            Kind::Agent(agent) => (None, Some(agent.revision)),
+            Kind::Radio(_) => (Some("radio"), None),
         };
-        let (busy_us, active_us) = ((now_s * 5e5) as u64, (now_s * 1e6) as u64);
-        for (at, medium) in self.media.iter().enumerate() {
-            let comma = if at == 0 { "" } else { "," };
-            let technology = &medium.technology;
-            let _ = write!(line, r#"{comma}{{"technology":"{technology}","busy_us":{busy_us},"active_us":{active_us}"#);
-            let some: Vec<usize>;
-            let places = match &message {
-                Message::Whole => {
-                    some = (0..medium.rows.len()).collect();
-                    Some(&some)
-                }
-                Message::Changes(changed) => Some(&changed[at]).filter(|changed| !changed.is_empty()),
-            };
-            if let Some(places) = places {
-                sent += places.len() as u64;
-                line.push_str(r#","neighbours":["#);
-                for (count, &place) in places.iter().enumerate() {
-                    line.push_str(if count == 0 { "" } else { "," });
-                    write_row(&mut line, &medium.rows[place].mac, &rows[at][place]);
-                }
-                line.push(']');
-            }
-            line.push('}');
-        }
-        line.push_str("]}");
-        counts.rows += sent;
-        counts.readings_with_rows += u64::from(sent > 0);
-        line
+        line_of(&FirstWords {
+            kind: "hello",
+            version: 1,
+            role,
+            node: &self.node,
+            program: "scripted 1.0",
+            boot: "1",
+            token: None,
+            changes: true,
+            revision,
+            epoch: Some(self.greatest).filter(|&epoch| epoch > 0),
+        })
     }
-}
-
-fn write_row(line: &mut String, mac: &str, row: &Row) {
-    let optional = |value: Option<f64>| value.map_or("null".to_string(), |value| value.to_string());
-    let _ = write!(
-        line,
-        r#"{{"mac":"{mac}","tx_mbps":{},"rx_mbps":{},"loss":{:?},"signal_dbm":{},"last_heard_ms":{}}}"#,
-        optional(row.tx_mbps),
-        optional(row.rx_mbps),
-        row.loss,
-        optional(row.signal_dbm),
-        row.last_heard_ms
-    );
 }

@@ -1,7 +1,7 @@
 //! How late reports went out. Pure.
 use serde_json::{json, Value};
 
-/// Counts by steps of a tenth of a millisecond; what is later than all of them is counted in the last one.
+/// Counts by steps of a tenth of a millisecond; longer delays are counted in the last one.
 const STEP_NS: u64 = 100_000;
 const STEPS: usize = 100_000;
 

@@ -8,7 +8,12 @@ mod agent;
 mod air;
 mod bands;
 mod campus;
+#[cfg(test)]
+mod campus_tests;
+mod counts;
 mod late;
+mod radio;
+mod requests;
 mod script;
 mod shell;
 mod switch;

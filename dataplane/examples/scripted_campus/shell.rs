@@ -15,6 +15,8 @@ const READ_BYTES: usize = 1 << 18;
 const AT_ONCE: usize = 256;
 /// Sessions have the tokens from 0 on.
 const STDIN: u64 = u64::MAX;
+/// A turn costs a system call: reports that are due within this time go out together, that much late at most.
+const TOGETHER_NS: u64 = 200_000;
 /// Reports that are made before sockets have their turn.
 const REPORTS_AT_ONCE: usize = 64;
 
@@ -67,9 +69,12 @@ fn first_line() -> io::Result<(Vec<u8>, Vec<u8>)> {
 }
 
 impl Shell {
-    /// Waits for what is next, and does it; false: standard input has ended.
+    /// Waits for the next task or event and handles it; false: standard input has ended.
     fn turn(&mut self, events: &mut Vec<Event>) -> io::Result<bool> {
-        let wait_ns = self.campus.next_ns().map(|next_ns| next_ns.saturating_sub(monotonic_ns()));
+        let wait_ns = self.campus.next_ns().map(|next_ns| match next_ns.saturating_sub(monotonic_ns()) {
+            0 => 0,
+            wait_ns => wait_ns.max(TOGETHER_NS),
+        });
         self.epoll.wait(wait_ns, events)?;
         for event in events.iter() {
             if event.token == STDIN {

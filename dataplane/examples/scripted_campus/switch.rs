@@ -1,7 +1,7 @@
 //! An OpenFlow 1.3 switch as far as the controller uses it: it keeps the rules and groups that it is given. Pure.
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::campus::Counts;
+use super::counts::Counts;
 
 const VERSION: u8 = 4;
 const HELLO: u8 = 0;

@@ -1,7 +1,7 @@
 //! What controllers say to agents and radios, and the test says to this program.
 use std::collections::HashMap;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 /// Rates in Mb/s by flow number and path id; none: unshaped.
 pub type RatesByFlow = HashMap<u32, HashMap<u32, Option<f64>>>;
@@ -18,6 +18,46 @@ pub struct Said {
     pub whole_ms: Option<f64>,
     #[serde(default)]
     pub leader: bool,
+}
+
+/// A line of a device. Members are written in this order, as devices do: `type` first.
+#[derive(Debug, Default, Serialize)]
+pub struct Answer<'a> {
+    #[serde(rename = "type")]
+    pub kind: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub seq: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub message: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub epoch: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub revision: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rates: Option<HashMap<u32, HashMap<u32, f64>>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub link: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub up: Option<bool>,
+}
+
+/// What an agent or a radio says first.
+#[derive(Debug, Serialize)]
+pub struct FirstWords<'a> {
+    #[serde(rename = "type")]
+    pub kind: &'a str,
+    pub version: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub role: Option<&'a str>,
+    pub node: &'a str,
+    pub program: &'a str,
+    pub boot: &'a str,
+    pub token: Option<&'a str>,
+    pub changes: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub revision: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub epoch: Option<u64>,
 }
 
 /// A configuration, as far as scripted agents use it.
@@ -86,7 +126,7 @@ pub enum Request {
     Used,
     /// Processor time of this program.
     Cpu,
-    /// What was sent and received so far.
+    /// Counts of sent and received messages.
     Counts,
     /// How late reports were since the last such request.
     Lateness,
