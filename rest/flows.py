@@ -81,6 +81,7 @@ class FlowSchema(Schema):
     number = fields.Integer(**about("in the frames' shim header, 16 to 65535"))
     ingress = fields.String(allow_none=True)
     egress = fields.String(allow_none=True)
+    sealed = fields.Boolean(**about("whether its frames have seals between switches"))
     rate_mbps = fields.Float(allow_none=True, **about("sum over its paths; null: not shaped"))
     demand_mbps = fields.Float(allow_none=True, **about("cap of a flow that sends less than its share"))
     decided_by = fields.String(**about("solver, controller, or the override that sets its rates"))

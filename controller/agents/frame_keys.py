@@ -60,7 +60,8 @@ class FrameKeys:
     technology, as configurations do; :meth:`use_addresses` gives the addresses of those that have another one.
     ``wall_s`` tells the time of day, which controllers share.
 
-    Without a secret there are none (:meth:`use`).
+    Without a secret there are none (:meth:`use`). With ``seals_links`` agents also seal what their switches send to
+    each other, with the keys of hello frames, and send and take no frame of a flow without a seal.
     """
 
     def __init__(
@@ -68,7 +69,10 @@ class FrameKeys:
         interface_mac: Mapping[tuple[str, str], str] | None = None,
         wall_s: Callable[[], float] = time.time,
         period_s: float = PERIOD_S,
+        *,
+        seals_links: bool = False,
     ) -> None:
+        self._seals_links = seals_links
         self._mac_of = interface_mac or {}
         self._node_of_mac = {mac: node for (node, _), mac in self._mac_of.items()}
         self._reported: Mapping[tuple[str, str], str] = {}
@@ -105,6 +109,10 @@ class FrameKeys:
             self._secret = found
             self._known.clear()
             self._changed(set(self._boots))
+
+    def seals(self, nodes: Iterable[str]) -> bool:
+        """Whether agents of all these nodes joined that can seal, and there are keys."""
+        return self._secret is not None and self._boots.keys() >= set(nodes)
 
     def heard(self, hello: Hello) -> None:
         """An agent joined."""
@@ -176,6 +184,8 @@ class FrameKeys:
             parts["branch"] = list_text(_keyed(text, key) for text, key in texts)
         if config.media is not None:
             parts["media"] = json.dumps(config.media.document())
+        if self._seals_links:
+            parts["seal_links"] = "true"
         return f"{{{','.join(f'{json.dumps(key)}:{text}' for key, text in parts.items())}}}"
 
     def _hello(self, node: str, config: AgentConfig, keys: _Keys) -> dict[str, Any]:
@@ -203,7 +213,7 @@ class FrameKeys:
     def _revision(self, node: str, config: AgentConfig, keys: _Keys) -> int:
         """That of the configuration itself if it has no keys, and all addresses are those that it names."""
         moved = self._moved(config)
-        if keys is _NO_KEYS and not moved:
+        if keys is _NO_KEYS and not moved and not self._seals_links:
             return config.revision
         parts = [str(config.revision), str(keys.generation), keys.own or "", *(key or "" for key in keys.expect)]
         parts += moved
@@ -212,6 +222,7 @@ class FrameKeys:
         for known in (keys.ingress, keys.egress, keys.branch):
             parts += known.values()
         parts += sorted(keys.pieces)
+        parts += ["seal_links"] if self._seals_links else []
         return 1 + int.from_bytes(hashlib.blake2b(joined(parts), digest_size=8).digest(), "big") % (2**31 - 1)
 
     def _keys(self, node: str, config: AgentConfig) -> _Keys:

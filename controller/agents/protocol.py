@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from hyroads.controller.core import strict_json
@@ -66,6 +66,8 @@ class Hello:
     """No session is wanted: only the answer whether the controller would admit this node, and its clock."""
     pieces: bool = False
     """It can join pieces of frames, and send them on."""
+    seals_links: bool = False
+    """It can seal what its switch sends to neighbours."""
 
 
 def parse_line(line: bytes) -> dict[str, Any]:
@@ -94,8 +96,7 @@ def parse_hello(message: Mapping[str, Any]) -> Hello:
         raise ProtocolError("the first line is not hello")
     if message["version"] != VERSION:
         raise ProtocolError(f"protocol version {message['version']} is not {VERSION}")
-    names = ("node", "program", "boot", "token", "revision", "role", "epoch", "changes", "seals", "check", "pieces")
-    return Hello(*(message[name] for name in names))
+    return Hello(**{field.name: message[field.name] for field in fields(Hello)})
 
 
 def _integer(message: Mapping[str, Any], key: str, high: int = 2**63) -> int:
@@ -137,6 +138,7 @@ def _hello(message: Mapping[str, Any]) -> dict[str, Any]:
         "seals": message.get("seals") is True,
         "check": message.get("check") is True,
         "pieces": message.get("pieces") is True,
+        "seals_links": message.get("seals_links") is True,
     }
 
 

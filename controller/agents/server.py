@@ -107,7 +107,7 @@ class AgentServer:
 
     With a ``context`` the port speaks TLS; if that needs certificates, each must pass ``check`` and name its node.
     ``conflict(role, node, peer, holder)`` is told of a second session of a node whose first one lives. Whole reports
-    and counters wait for what is ``urgent``.
+    and counters wait for what is ``urgent``. With ``seals_links`` an agent that cannot seal links is refused.
     """
 
     def __init__(
@@ -127,7 +127,9 @@ class AgentServer:
         check: CertificateCheck | None = None,
         conflict: Callable[[str, str, str, str], None] = lambda role, node, peer, holder: None,
         urgent: Urgent | None = None,
+        seals_links: bool = False,
     ) -> None:
+        self._seals_links = seals_links
         self.sessions: dict[str, Session] = {}
         self.radios: dict[str, Session] = {}
         self.clients: dict[str, Session] = {}
@@ -348,6 +350,8 @@ class AgentServer:
             raise ProtocolError("no such node with radios in the network")
         if hello.role == AGENT and hello.node not in self._nodes:
             raise ProtocolError("no such node with an agent in the network")
+        if hello.role == AGENT and self._seals_links and not hello.seals_links:
+            raise ProtocolError("this agent can not seal what its switch sends (seal_frames: all); update it")
 
     def _take_place(self, known: dict[str, Session], session: Session) -> None:
         """A node has one session. That which lives stays, ProtocolError for another one; else the new one counts: the

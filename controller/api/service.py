@@ -190,11 +190,19 @@ class ControllerService(NetworkDocuments):
             "pending": self.event_loop.pending(plan.spec.id, views),
             "ingress": plan.ingress,
             "egress": plan.egress,
+            "sealed": self._is_sealed(plan),
             "rate_mbps": plan.rate_mbps,
             # Of a flow that is new the loop knows nothing, and whoever declared it need not wait until it does.
             **loop_flow(self.event_loop.live.laid_out, plan.spec.id),
             "multipath": [{"id": p.id, "links": list(p.links), "rate_mbps": p.rate_mbps} for p in plan.paths],
         }
+
+    def _is_sealed(self, plan: FlowPlan) -> bool:
+        """Whether each frame of a flow has a seal where it travels between switches."""
+        if plan.mode != MULTIPATH:
+            return plan.mode == SINGLE and self.event_loop.context.seals_links
+        ends = (node for node in (plan.ingress, plan.egress) if node is not None)
+        return self.event_loop.keys.seals((*ends, *(node for node, _ in plan.branches)))
 
     def _state_at_leader(self, plan: FlowPlan) -> str:
         """The state of a flow while another controller leads: as planned once all devices that the flow needs there

@@ -125,6 +125,7 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
             region=self.settings.region.name if self.settings.region is not None else None,
             label_secret=bytes.fromhex(secret or ""),
             link_mtu=self.settings.link_mtu,
+            seals_links=self.settings.seals_links,
         )
         self._fingerprints: tuple[Network, str] | None = None
         self._routes_document, self._to_save = RoutesDocument(), ToSave()
@@ -253,6 +254,7 @@ class HyRoads(shim.AppBase):  # type: ignore[misc]
             clients=ClientAccess(self.services.multihomed, self.settings.clients),
             epoch_seen=deployer.epoch_seen,
             urgent=self.event_loop.urgency,
+            seals_links=self.settings.seals_links,
         )
         self.services.boxes.tokens_changed = self._use_tokens
         deployer.others.append(server.lead)

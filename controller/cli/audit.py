@@ -19,6 +19,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hyroads.controller.core.addressing import Addressing
 from hyroads.controller.core.audit import (
     WEAK,
     BoxCertificate,
@@ -44,6 +45,7 @@ from hyroads.rest.client import Client, ClientError
 from .main import Command, argument
 
 if TYPE_CHECKING:
+    from hyroads.controller.core.network import Network
     from hyroads.controller.settings.controller import Settings
 
 FOUND = 1
@@ -225,12 +227,19 @@ def _read_controller(name: str, environment: Mapping[str, str]) -> dict[str, Any
         "any_switch": tuple(sorted(settings.any_switch)),
         "plain_etcd": tuple(url for url in (ha.etcd if ha else ()) if url.startswith("http:")),
         "small_ports": tuple(_small_ports(settings)),
+        "unsealed": () if settings.seals_links else tuple(_link_technologies(files.network)),
         "communities": tuple(
             f"snmp.targets.{one.name}"
             for one in snmp
             if one.credentials.community is not None and not is_loopback(one.host)
         ),
     }
+
+
+def _link_technologies(network: Network) -> list[str]:
+    """Technologies of links between switches."""
+    switched = Addressing.of(network).has_switch
+    return sorted({link.technology for link in network.links if switched(link.source) and switched(link.target)})
 
 
 def _small_ports(settings: Settings) -> Iterator[SmallPort]:

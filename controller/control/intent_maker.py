@@ -51,7 +51,7 @@ class IntentMaker:
         tree = self._tree(network)
         made = self._on_demand(places, tree) if self.context.on_demand else self._whole(network, places, tree)
         if link_mtu < NEEDED_MTU:
-            most = single_frame(link_mtu)
+            most = single_frame(link_mtu, is_sealed=self.context.seals_links)
             made = {node: replace(intent, most_frame_bytes=most) for node, intent in made.items()}
         last, self._last = self._last, made
         if self.context.view is not None:
@@ -104,6 +104,7 @@ class IntentMaker:
             routers=context.routers,
             closed=context.closed_ports,
             relays=self._relays,
+            seals=context.seals_links,
         )
 
     def _on_demand(self, places: Mapping[str, Place], tree: tuple[TreeEdge, ...]) -> dict[str, SwitchIntent]:
@@ -119,5 +120,6 @@ class IntentMaker:
                 routers=context.routers,
                 closed=context.closed_ports,
                 relays=self._relays,
+                seals=context.seals_links,
             )
         return self._bare.of(places, tree)

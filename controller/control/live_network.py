@@ -351,16 +351,23 @@ class Cache:
     def _down(self, state: State) -> frozenset[str]:
         """Links that are down; only those of which something else is said than last time are looked at."""
         network, last = self._context.network, self._made_for
-        if last is None or state.switches is not last.switches or state.ports is not last.ports:
+        is_same = last is not None and all(
+            now is before for now, before in zip(self._presences(state), self._presences(last), strict=True)
+        )
+        if last is None or not is_same:
             links = network.links
             return frozenset(link.id for link in links if state.link_down(self._context, link) is not None)
         changed = (state.silent ^ last.silent) | (state.held ^ last.held)
         named = [network.links[network.link_index[link]] for link in changed if link in network.link_index]
         return (self._last_down - changed) | {link.id for link in named if state.link_down(self._context, link)}
 
+    def _presences(self, state: State) -> tuple[object, ...]:
+        """What besides hello frames tells which links are down."""
+        return (state.switches, state.ports, *((state.agents,) if self._context.seals_links else ()))
+
     def live(self, state: State) -> LiveNetwork:
         """The live network of a state."""
-        nodes, dead = (state.switches, state.ports, state.places), (state.silent, state.held)
+        nodes, dead = (*self._presences(state), state.places), (state.silent, state.held)
         made_of = (*nodes, *dead, state.capacity_mbps, state.interference, state.readings)
         if self._made_of and all(now is before for now, before in zip(made_of, self._made_of, strict=True)):
             return self._known[0]

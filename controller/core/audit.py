@@ -140,6 +140,8 @@ class Installation:
     now_s: float = 0.0
     small_ports: tuple[SmallPort, ...] = ()
     """As the running controller names them; none if it does not answer."""
+    unsealed: tuple[str, ...] = ()
+    """Technologies of links between switches on which plain traffic has no seals."""
 
     def __repr__(self) -> str:
         """Without secrets."""
@@ -353,7 +355,16 @@ def _small_ports(found: Installation) -> Iterator[Finding]:
         yield Finding(level, f"port {small.port}", what, f"give it {small.needed_bytes} bytes, if its medium can")
 
 
+def _unsealed(found: Installation) -> Iterator[Finding]:
+    for technology in found.unsealed:
+        what = (
+            "plain traffic between switches has no seals: who sends on the medium with a switch's address can forge it"
+        )
+        do = "encrypt these links (WPA, MACsec, the modems' network key), or set seal_frames: all"
+        yield Finding(NOTE, f"links {technology}", what, do)
+
+
 _CHECKS: tuple[Callable[[Installation], Iterator[Finding]], ...] = (
     _tokens, _in_the_clear, _reach, _open_files, _secrets, _certificates, _roles, _mixed, _box_certificates, _root,
-    _etcd, _snmp, _shared, _not_running, _small_ports,
+    _etcd, _snmp, _shared, _not_running, _small_ports, _unsealed,
 )  # fmt: skip

@@ -17,10 +17,12 @@ MULTIPATH_OVERHEAD = _PATH_LABELS * _LABEL + _SHIM + _SEAL + _ETHERNET
 """What an agent adds at most, on paths of up to four hops."""
 NEEDED_MTU = HOST_MTU + MULTIPATH_OVERHEAD
 """Ports of this MTU carry every packet of a host as it is."""
+LINK_SEAL = _SHIM + _SEAL
+"""What an agent adds to a frame on a single path, where links are sealed."""
 LEAST_MTU = LEAST_HOST_MTU + MULTIPATH_OVERHEAD
 """Ports of a smaller MTU do not carry what IPv6 needs."""
 
 
-def single_frame(link_mtu: int) -> int:
+def single_frame(link_mtu: int, *, is_sealed: bool = False) -> int:
     """The largest frame of a host, with its Ethernet header, that single paths carry over links of this MTU."""
-    return link_mtu - _LABEL
+    return link_mtu - _LABEL - (LINK_SEAL if is_sealed else 0)

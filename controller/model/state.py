@@ -109,6 +109,8 @@ class TopologyContext:
     """The largest payload of links in bytes, whatever ports could carry."""
     view: RegionView | None = None
     """What the controller of a region sees; None: it runs the whole network."""
+    seals_links: bool = False
+    """Agents seal what switches send to each other behind labels, and none of it counts without a seal."""
 
     @classmethod
     def of(
@@ -124,13 +126,17 @@ class TopologyContext:
         region: str | None = None,
         label_secret: bytes = b"",
         link_mtu: int = LINK_MTU,
+        seals_links: bool = False,
     ) -> TopologyContext:
         """Derive addresses and labels; ``guards`` access ports or leaves them open. DHCP servers and
         IPv6 routers may be at gateways, or at the nodes that are named; neither is at ``closed`` places. With more than
         ``all_routes_nodes`` switches, these have rules on demand. The controller of a ``region`` commands only the
         nodes of that. Labels are hashed with ``label_secret``. Links carry ``link_mtu`` bytes of payload at most.
+        With ``seals_links`` agents seal what switches send to each other.
         """
         addressing = Addressing.of(network, document)
+        if seals_links:
+            _check_agents(addressing, document)
         guarded = frozenset(addressing.access_port) if guards else frozenset()
         shut = _closed(addressing, closed or {}, guards=guards)
         servers = _allowed(network, addressing, dhcp, "access.dhcp_servers", shut)
@@ -141,7 +147,20 @@ class TopologyContext:
             view, network = region_view(network, region, (FIRST_FLOW, LAST_FLOW), document)
             _check_attached(view, addressing, document)
         places = closed or {}
-        return cls(network, addressing, labels, document, guarded, servers, routing, places, on_demand, link_mtu, view)
+        return cls(
+            network,
+            addressing,
+            labels,
+            document,
+            guarded,
+            servers,
+            routing,
+            places,
+            on_demand,
+            link_mtu,
+            view,
+            seals_links,
+        )
 
     @cached_property
     def own(self) -> frozenset[str]:
@@ -182,12 +201,16 @@ class TopologyContext:
                 found.setdefault(node, []).append(link.id)
         return {node: tuple(links) for node, links in found.items()}
 
+    def is_between_switches(self, link: Link) -> bool:
+        """Whether frames on a link have labels in front."""
+        return self.addressing.has_switch(link.source) and self.addressing.has_switch(link.target)
+
     @cached_property
     def link_ports(self) -> Mapping[str, tuple[str, ...]]:
         """By node: its ports at links between switches, whose frames have labels in front."""
         addressing, found = self.addressing, dict[str, dict[str, None]]()
         for link in self.network.links:
-            if addressing.has_switch(link.source) and addressing.has_switch(link.target):
+            if self.is_between_switches(link):
                 for node in (link.source, link.target):
                     found.setdefault(node, {})[addressing.interface_name[node, link.technology]] = None
         return {node: tuple(ports) for node, ports in found.items()}
@@ -196,6 +219,13 @@ class TopologyContext:
     def node_of_dpid(self) -> Mapping[int, str]:
         """Datapath id -> node, of those that this controller commands."""
         return {self.addressing.dpid[node]: node for node in self.own_switches}
+
+
+def _check_agents(addressing: Addressing, document: str) -> None:
+    """Where links are sealed, an agent at each switch does it."""
+    for node in addressing.dpid:
+        if not addressing.has_agent(node):
+            raise ConfigError(document, f"nodes.{node}.agent", "expected true, because of seal_frames: all")
 
 
 def _check_attached(view: RegionView, addressing: Addressing, document: str) -> None:
@@ -272,6 +302,8 @@ class State:
             name = context.addressing.interface_name[node, link.technology]
             if node in self.ports and name not in self.ports[node]:
                 return "port down"
+            if context.seals_links and self.agents.get(node) is Presence.DOWN and context.is_between_switches(link):
+                return "agent lost"
         return None
 
     def agent_fault(self, context: TopologyContext, node: str) -> str | None:

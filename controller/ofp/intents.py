@@ -181,6 +181,10 @@ class SwitchIntent:
     """Routes and remote hosts are those in use: frames for others are flooded, with a copy to the controller."""
     most_frame_bytes: int | None = None
     """Hosts' frames of up to so many bytes fit all links behind one label; None: all frames of hosts do."""
+    seals: bool = False
+    """What it sends to neighbours behind labels of nodes, trees and the flood passes its agent, which seals it, and
+    such labels are taken from that agent alone.
+    """
     hears_reports: bool = False
     """What hosts say of groups (IGMP, MLD) goes to the controller as well."""
 
@@ -260,6 +264,7 @@ def intents_for(
     routers: Container[str] = (),
     closed: Container[str] = (),
     relays: Container[str] = (),
+    seals: bool = False,
 ) -> dict[str, SwitchIntent]:
     """Node id -> intent, for every node with a switch.
 
@@ -268,9 +273,9 @@ def intents_for(
     to their attachment (default: ``default_places``; a client that is not in it is nowhere). ``guarded`` are nodes at
     whose access port only known hosts are let in, ``dhcp`` those where DHCP servers may be, ``routers`` those where
     IPv6 routers may be, ``closed`` those whose access port is under 802.1X, ``relays`` those at which flows of other
-    regions go on.
+    regions go on. With ``seals`` agents seal what switches send to each other.
     """
-    compiler = _Compiler(network, addressing, labels, relays)
+    compiler = _Compiler(network, addressing, labels, relays, seals=seals)
     attached = compiler.attached(places if places is not None else default_places(addressing))
     trees = compiler.trees(tree)
     return {
@@ -303,8 +308,9 @@ class BareIntents:
         routers: Container[str] = (),
         closed: Container[str] = (),
         relays: Container[str] = (),
+        seals: bool = False,
     ) -> None:
-        self._compiler = _Compiler(network, addressing, labels, relays)
+        self._compiler = _Compiler(network, addressing, labels, relays, seals=seals)
         self._guarded = guarded
         bare = {
             node: replace(self._compiler.bare(node, guarded, dhcp, routers, closed), asks=True, strays=())
@@ -353,8 +359,10 @@ class _Attached:
 class _Compiler:
     """What follows from the network file alone is worked out once."""
 
-    def __init__(self, network: Network, addressing: Addressing, labels: Labels, relays: Container[str]) -> None:
-        self._addressing, self._relays = addressing, relays
+    def __init__(
+        self, network: Network, addressing: Addressing, labels: Labels, relays: Container[str], *, seals: bool
+    ) -> None:
+        self._addressing, self._relays, self._seals = addressing, relays, seals
         self._labels = labels
         self._hops = tuple(hop_to(addressing, link.source, link.target, link.technology) for link in network.links)
         neighbours: dict[str, list[Neighbour]] = {}
@@ -396,6 +404,7 @@ class _Compiler:
             access=(access,),
             agent=self._agent(node),
             relays=node in self._relays,
+            seals=self._seals,
             neighbours=tuple(self._neighbours.get(node, ())),
             peers=tuple(self._peers.get(node, ())),
             label_sources=tuple(self._label_sources.get(node, ())),

@@ -200,6 +200,13 @@ class SetRegister4:
 
 
 @dataclass(frozen=True, slots=True)
+class SetInPort:
+    """Go on as if the frame had come in at ``port``; 0: at none, so that it may leave by any port."""
+
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
 class CheckLarger:
     """Write to bit ``bit`` of register 3 whether the frame has more than ``most_bytes``, with its Ethernet header."""
 
@@ -246,6 +253,7 @@ Action = (
     | SetRegister2
     | SetRegister3
     | SetRegister4
+    | SetInPort
     | CheckLarger
     | ToController
     | Encap

@@ -23,6 +23,8 @@ class Table(IntEnum):
     """Single path of a user's frame: here, behind a node label, or flooded."""
     LABEL = 3
     """Labelled frames: pop and pass on, or restore the user's frame."""
+    LINK = 18
+    """Where links are sealed: labelled frames that no agent of a neighbour has sealed. Only those of paths pass."""
     TAGS = 9
     """Users' frames whose VLAN tags came as labels, for DELIVER: the tags' labels (``vlan_tags``)."""
     INNER_TAG = 10
@@ -71,6 +73,7 @@ class Priority(IntEnum):
     NO_CLAIM = 33
     DISGUISED = 34
     LEARNED_SOURCE = 35
+    FROM_LINK = 36
     STRAY = 39
     CLIENT = 40
     BARRED_SOURCE = 41

@@ -41,7 +41,7 @@ from .pipeline import (
     Table,
 )
 from .rule import GroupEntry, Rule
-from .sessions import Groups, Ports, behind, label_match, labelled_from, session_rules
+from .sessions import Groups, Ports, behind, label_match, labelled_from, sealed_from, session_rules
 from .sizes import size_rules
 from .vlan_tags import TagRules, with_tag_rules, with_tags_off
 
@@ -232,7 +232,9 @@ class _Builder(Ports):
                 yield from port_rules(number, port)
         for source in intent.label_sources:
             for name, number in self.numbered((source.port,)):
-                yield labelled_from(source, number, self.macs[name])
+                labelled = labelled_from(source, number, self.macs[name])
+                yield replace(labelled, goto=Table.LINK) if intent.seals else labelled
+                yield from self._sealed(source, name, number)
         guarded = any(port.guarded for port in intent.access)
         if guarded:
             yield from bad_fragment_rules()
@@ -248,6 +250,13 @@ class _Builder(Ports):
         if intent.agent is not None:
             yield from self._port_agent(intent.agent.access, intent.agent.network)
 
+    def _sealed(self, source: Hop, name: str, number: int) -> Iterator[Rule]:
+        """A neighbour's sealed frames at a port go to the agent, and come back as if they had come in there."""
+        for agent in self.sealer():
+            yield sealed_from(source, number, self.macs[name], agent)
+            opened = Match(in_port=agent, eth_type=ETH_TYPE_MPLS, eth_src=source.mac)
+            yield Rule(Table.PORT, Priority.FROM_LINK, opened, (act.SetInPort(number),), goto=Table.LABEL)
+
     def _port_agent(self, access: str, network: str) -> Iterator[Rule]:
         for number in self.number(access):
             goto = Table.CLASSIFY if self.intent.relays else Table.DELIVER
@@ -255,6 +264,9 @@ class _Builder(Ports):
         for agent in self.number(network):
             match = Match(in_port=agent, eth_type=ETH_TYPE_MPLS)
             yield Rule(Table.PORT, Priority.LABELLED, match, goto=Table.LABEL)
+            for name, number in self.numbered(self.macs if self.intent.seals else ()):
+                match = Match(in_port=agent, eth_type=ETH_TYPE_SHIM, eth_src=self.macs[name])
+                yield Rule(Table.PORT, Priority.LABELLED, match, (act.Output(number),))
             for peer in self.intent.peers:
                 for number in self.number(peer.port):
                     match = Match(in_port=number, eth_type=ETH_TYPE_HELLO, eth_src=peer.mac)
@@ -366,10 +378,13 @@ class _Builder(Ports):
             yield Rule(Table.LABEL, Priority.UNICAST, label_match(label), _RESTORE)
         for route in intent.routes:
             yield from self._label_node(route)
-        yield from self._label_links()
         yield from self._label_flood()
+        for table in (Table.LABEL, Table.LINK) if intent.seals else (Table.LABEL,):
+            yield from self._label_links(table)
+            if intent.agent is not None:
+                yield from self._label_agent(table, intent.agent.label, intent.agent.network)
         if intent.agent is not None:
-            yield from self._label_agent(intent.agent.label, intent.agent.network)
+            yield from self._label_hellos(intent.agent.network)
 
     def _label_node(self, route: NodeRoute) -> Iterator[Rule]:
         send = self.towards(route.hop, None)
@@ -379,7 +394,7 @@ class _Builder(Ports):
             match = label_match(route.label, number)
             yield Rule(Table.LABEL, Priority.UNICAST_VARIANT, match, (act.DecMplsTtl(), *send))
 
-    def _label_links(self) -> Iterator[Rule]:
+    def _label_links(self, table: Table) -> Iterator[Rule]:
         """Source routing. Every label is a stack of its own: what follows it looks to the switch like its payload.
 
         Open vSwitch reads three labels at most and drops what it should pop from a longer stack. It also tells flows
@@ -390,8 +405,9 @@ class _Builder(Ports):
             hop = Hop(link.port, link.mac)
             for name, number in self.numbered((link.port,)):
                 onward, back = label_match(link.label), label_match(link.label, number)
-                yield Rule(Table.LABEL, Priority.UNICAST, onward, (pop, *self.towards(hop, None)))
-                yield Rule(Table.LABEL, Priority.UNICAST_VARIANT, back, (pop, *self.towards(hop, name)))
+                # Paths are sealed from end to end.
+                yield Rule(table, Priority.UNICAST, onward, (pop, *self.straight(hop, None)))
+                yield Rule(table, Priority.UNICAST_VARIANT, back, (pop, *self.straight(hop, name)))
 
     def _label_flood(self) -> Iterator[Rule]:
         for source in self.intent.tree:
@@ -402,12 +418,15 @@ class _Builder(Ports):
                 onward = (act.DecMplsTtl(), *copies) if copies else ()
                 yield Rule(Table.LABEL, Priority.FLOOD, match, onward + _RESTORE)
 
-    def _label_agent(self, label: int, network: str) -> Iterator[Rule]:
+    def _label_agent(self, table: Table, label: int, network: str) -> Iterator[Rule]:
         for agent in self.number(network):
             to_agent = (act.PopMpls(ETH_TYPE_SHIM), act.Output(agent))
-            yield Rule(Table.LABEL, Priority.UNICAST, label_match(label), to_agent)
+            yield Rule(table, Priority.UNICAST, label_match(label), to_agent)
+
+    def _label_hellos(self, network: str) -> Iterator[Rule]:
+        for agent in self.number(network):
             for hello in self.intent.hellos:
-                send = self.towards(Hop(hello.port, BROADCAST), None)
+                send = self.straight(Hop(hello.port, BROADCAST), None)
                 if send:
                     match = label_match(hello.label, agent)
                     yield Rule(Table.LABEL, Priority.UNICAST, match, (act.PopMpls(ETH_TYPE_HELLO), *send))

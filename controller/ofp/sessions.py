@@ -18,7 +18,7 @@ from hyroads.controller.core.network import Network, Place
 from . import match as act
 from .intents import AttachedClient, Hop, SessionEntry, SessionMembers, SwitchIntent, TreeBranch, hop_to
 from .match import Match
-from .pipeline import ETH_TYPE_MPLS, LABEL_TTL, TREE_ADDRESS, Priority, Table
+from .pipeline import ETH_TYPE_MPLS, ETH_TYPE_SHIM, LABEL_TTL, TREE_ADDRESS, Priority, Table
 from .rule import GroupEntry, Rule
 
 # In a table of its own: Open vSwitch lets nothing of a frame be rewritten right after ``decap``.
@@ -35,6 +35,7 @@ class Ports:
 
     def __init__(self, intent: SwitchIntent, ports: Mapping[str, int]) -> None:
         self._ports = ports
+        self._seals, self._agent = intent.seals, intent.agent
         self.macs = intent.macs
         self.missing: set[str] = set()
 
@@ -53,11 +54,29 @@ class Ports:
             yield number
 
     def towards(self, hop: Hop, came_in: str | None) -> tuple[act.Action, ...]:
-        """Addresses a frame to a hop and sends it; nothing when the port is missing."""
+        """Addresses a frame to a hop and sends it, by the agent where that seals it; nothing when the port is missing.
+
+        The agent's port may be the one that the frame came in on, and a plain output to that would be dropped.
+        """
+        if not self._seals:
+            return self.straight(hop, came_in)
+        for _ in self.number(hop.port):
+            for agent in self.sealer():
+                addresses = act.SetEthSrc(self.macs[hop.port]), act.SetEthDst(hop.mac)
+                return (*addresses, act.SetInPort(0), act.Output(agent))
+        return ()
+
+    def straight(self, hop: Hop, came_in: str | None) -> tuple[act.Action, ...]:
+        """The same without the agent."""
         for number in self.number(hop.port):
             out = act.IN_PORT if hop.port == came_in else number
             return (act.SetEthSrc(self.macs[hop.port]), act.SetEthDst(hop.mac), act.Output(out))
         return ()
+
+    def sealer(self) -> Iterator[int]:
+        """The number of the port of the agent that seals links; nothing if none does."""
+        if self._seals and self._agent is not None:
+            yield from self.number(self._agent.network)
 
     def to_clients(self, clients: Iterable[AttachedClient], came_in: str | None) -> tuple[act.Action, ...]:
         """A copy for each client, addressed to it.
@@ -112,12 +131,21 @@ def labelled_from(source: Hop, number: int, eth_dst: str) -> Rule:
     return Rule(Table.PORT, Priority.LABELLED, match, goto=Table.LABEL)
 
 
+def sealed_from(source: Hop, number: int, eth_dst: str, agent: int) -> Rule:
+    """Sealed frames of such an interface go to the agent at port ``agent``."""
+    match = Match(in_port=number, eth_type=ETH_TYPE_SHIM, eth_src=source.mac, eth_dst=eth_dst)
+    return Rule(Table.PORT, Priority.LABELLED, match, (act.Output(agent),))
+
+
 def session_rules(intent: SwitchIntent, ports: Ports, groups: Groups) -> Iterator[Rule]:
     """All rules of a switch for sessions."""
     parents = [branch.parent for branch in intent.branches if branch.parent is not None and branch.by_group]
     for parent in dict.fromkeys(parents):
         for number in ports.number(parent.port):
-            yield labelled_from(parent, number, TREE_ADDRESS)
+            if not intent.seals:
+                yield labelled_from(parent, number, TREE_ADDRESS)
+            for agent in ports.sealer():
+                yield sealed_from(parent, number, TREE_ADDRESS, agent)
     for report in _REPORTS if intent.hears_reports else ():
         # To the controller, and on as before: hosts look after each other's reports.
         yield Rule(Table.CLASSIFY, Priority.REPORT, report, (act.Output(act.CONTROLLER),), goto=Table.FORWARD)

@@ -50,6 +50,7 @@ _FLOW_STATS_REQUEST = Struct("!HH4xB3xII4xQQ")
 _OUTPUT = Struct("!HHIH6x")
 _SET_FIELD_ETH = Struct("!HHI6s2x")
 _SET_FIELD_U32 = Struct("!HHII4x")
+_SET_FIELD_U16 = Struct("!HHIH6x")
 _ACTION_U32 = Struct("!HHI")
 _ACTION_U16 = Struct("!HHH2x")
 _ACTION_U8 = Struct("!HHB3x")
@@ -261,6 +262,8 @@ def _order(field: bytes) -> tuple[bool, bytes]:
 # -- actions and instructions -----------------------------------------------------------------------------------------
 
 _OXM_ETH_DST, _OXM_ETH_SRC, _OXM_MPLS_LABEL = 0x80000606, 0x80000806, 0x80004404
+_NXM_IN_PORT = 0x0000_0002
+"""Open vSwitch lets no action write OpenFlow's own field."""
 
 
 def _clone(action: act.Clone) -> bytes:
@@ -288,6 +291,7 @@ _ENCODERS: dict[type, Callable[..., bytes]] = {
     act.SetRegister2: lambda a: _SET_FIELD_U32.pack(25, 16, _NXM_REGISTER_2, a.value),
     act.SetRegister3: lambda a: _SET_FIELD_U32.pack(25, 16, _NXM_REGISTER_3, a.value),
     act.SetRegister4: lambda a: _SET_FIELD_U32.pack(25, 16, act.REGISTER_4, a.value),
+    act.SetInPort: lambda a: _SET_FIELD_U16.pack(25, 16, _NXM_IN_PORT, a.port),
     act.CheckLarger: lambda a: _NX_CHECK_LARGER.pack(
         0xFFFF, _NX_CHECK_LARGER.size, VENDOR_NICIRA, 49, a.most_bytes, a.bit, _NXM_REGISTER_3
     ),

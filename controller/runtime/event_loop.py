@@ -169,7 +169,7 @@ class EventLoop:
         self.fault, self.exception = self.faults.fault, self.faults.exception
         self.stranger = self.faults.stranger
         told = (self.counters, self.fault, lambda: self.wake(now=True))
-        self.keys = FrameKeys(context.addressing.interface_mac, self.wall_s)
+        self.keys = FrameKeys(context.addressing.interface_mac, self.wall_s, seals_links=context.seals_links)
         self.agents = AgentDeployer(clock, *told, self._greater_epoch_seen, keys=self.keys)
         attended = self.attended or clock
         self.registry = SwitchRegistry(context, attended, *told, greater_epoch_seen=self._greater_epoch_seen)

@@ -18,9 +18,14 @@ def read_files(environment: Mapping[str, str]) -> Files:
     settings = load(environment)
     network = read_file(settings.network, measured=settings.capacities == MEASURED)
     access = settings.access
-    servers, routers = access.dhcp_servers, access.routers
     TopologyContext.of(
-        network, settings.network, guards=access.guard, dhcp=servers, routers=routers, closed=access.closed
+        network,
+        settings.network,
+        guards=access.guard,
+        dhcp=access.dhcp_servers,
+        routers=access.routers,
+        closed=access.closed,
+        seals_links=settings.seals_links,
     )
     if settings.boxes is not None:
         authority_of(settings.boxes, settings.dialled_by_boxes, environment.get("HYROADS_CONFIG") or DEFAULT_FILE)

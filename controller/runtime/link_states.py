@@ -85,7 +85,8 @@ class LinkStates:
 def _concerned(before: State, after: State, context: TopologyContext) -> set[str]:
     """Ids of links of which two states may say something else."""
     links = set((before.silent ^ after.silent) | (before.held ^ after.held))
-    for was, now in ((before.switches, after.switches), (before.ports, after.ports)):
+    presences = (before.switches, after.switches), (before.ports, after.ports), (before.agents, after.agents)
+    for was, now in presences if context.seals_links else presences[:2]:
         if was is not now:
             nodes = [node for node in {**was, **now} if was.get(node) != now.get(node)]
             links.update(link for node in nodes for link in context.links_at.get(node, ()))

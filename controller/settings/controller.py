@@ -67,6 +67,7 @@ _TOP = (
 FILE, MEASURED = "file", "measured"
 _MODES = ("solver", "controller")
 OFF, IDLE = "off", "idle"
+ALL = "all"
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,8 +124,8 @@ class Settings:
     tcp_margin: float = 0.05
     flap_damping: bool = True
     group_frames: bool = True
-    seal_frames: bool = True
-    """Agents that can seal their frames get keys."""
+    seal_frames: bool | str = True
+    """Agents that can seal their frames get keys; ``all``: they also seal what switches send to each other."""
     all_routes_nodes: int = ALL_ROUTES_NODES
     """With more switches these have rules for the nodes and hosts that their own hosts talk to."""
     pair_tests: str = OFF
@@ -152,6 +153,11 @@ class Settings:
     """Where other instances dial, with ``ha``, and the controllers of other regions, with ``region``."""
     region: RegionSettings | None = None
     """The region that this controller runs; None: the whole network."""
+
+    @property
+    def seals_links(self) -> bool:
+        """Whether switches send each other nothing without a seal."""
+        return self.seal_frames == ALL
 
     @property
     def device_tokens(self) -> DeviceTokens:
@@ -222,7 +228,7 @@ def parse(document: object, name: str, environment: Mapping[str, str]) -> Settin
         tcp_margin=number_of(top, "tcp_margin", 0.05, 0.0, 0.9),
         flap_damping=boolean_of(top, "flap_damping", True),
         group_frames=boolean_of(top, "group_frames", True),
-        seal_frames=boolean_of(top, "seal_frames", True),
+        seal_frames=_seals(top),
         all_routes_nodes=integer_of(top, "all_routes_nodes", ALL_ROUTES_NODES, 0, 65_535),
         snmp=_snmp(top, base, name),
         plugins=parse_plugins(top.optional("plugins"), base),
@@ -260,8 +266,21 @@ def _check_together(settings: Settings, top: Section) -> None:
         top["boxes"].fail("needs rest_tls: boxes know the controller by its certificate")
     if settings.boxes is not None and settings.boxes.announce and settings.rest.is_loopback:
         Place(None, top["boxes"].problems, "boxes.announce").fail("needs listen.rest beyond loopback")
+    if settings.seals_links and settings.region is not None:
+        top["seal_frames"].fail("all: not with region, because flows between regions have no keys")
+    if settings.seals_links and settings.slicer is not None:
+        top["seal_frames"].fail("all: not with slicer, because a slice may not hand all frames to its agents")
     if settings.mode != _MODES[0] and any(settings.slices.shares.values()):
         top["slices"].fail(f"shares of airtime need mode: {_MODES[0]}")
+
+
+def _seals(top: Section) -> bool | str:
+    """Whether agents seal frames, or ``all`` of them."""
+    value = top.values.get("seal_frames", True)
+    if isinstance(value, bool) or value == ALL:
+        return value if isinstance(value, bool) else ALL
+    top["seal_frames"].expected(f"true, false or {ALL}")
+    return True
 
 
 def _endpoint(listen: Section | None, key: str, port: int, environment: Mapping[str, str]) -> tuple[Endpoint, bool]:

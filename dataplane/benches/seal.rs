@@ -8,7 +8,7 @@ use hyroads_dataplane::edge::buffer::Pool;
 use hyroads_dataplane::edge::engine::{Effects, Engine};
 use hyroads_dataplane::edge::frame::{Kind, Shim};
 use hyroads_dataplane::edge::protocol::{parse_request, Request};
-use hyroads_dataplane::edge::seal::{Base, Key};
+use hyroads_dataplane::edge::seal::{Base, Covered, Key};
 use hyroads_dataplane::sys::clock::cpu_ns;
 
 const SEALS: u32 = 2_000_000;
@@ -52,7 +52,7 @@ fn seal_ns(len: usize) -> f64 {
     let mut work = |number: u32| {
         inner[0] = number as u8;
         let head = Shim { sequence: number, ..shim }.encode_sealed(1);
-        sum = sum.wrapping_add(key.seal(key.condense(&inner), &head, 0));
+        sum = sum.wrapping_add(key.seal(key.condense(Covered { ends: None, inner: &inner }), &head, 0));
     };
     (0..SEALS / 10).for_each(&mut work);
     let began_ns = cpu_ns();

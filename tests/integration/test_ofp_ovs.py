@@ -3,26 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
-import os
-import socket
 import subprocess
-import threading
-import time
 from collections.abc import Iterator
 
 import ovs_rig
 import pytest
-from whole_frames import keep_tags, receive_whole
+from ring_world import World, collect, entry, in_namespace, inject, mac
 
-from hyroads.controller.core.addressing import Addressing, Labels
-from hyroads.controller.core.netfile import load_text
-from hyroads.controller.core.network import Network
-from hyroads.controller.core.routes import all_routes, broadcast_tree
 from hyroads.controller.ofp import match as act
 from hyroads.controller.ofp import wire
 from hyroads.controller.ofp.diff import Change, difference
-from hyroads.controller.ofp.intents import ClassifiedFlow, SwitchIntent, attached_only, default_places, intents_for
+from hyroads.controller.ofp.intents import ClassifiedFlow
 from hyroads.controller.ofp.match import Match
 from hyroads.controller.ofp.rule import Rule
 from hyroads.controller.ofp.rules import rules_for
@@ -30,110 +21,11 @@ from hyroads.controller.ofp.vlan_tags import NO_TAG, TAG_LABEL
 
 pytestmark = [pytest.mark.root, pytest.mark.skipif(not ovs_rig.available(), reason="needs root and Open vSwitch")]
 
-# A ring a-b-c with two technologies between a and b, and two plain clients of c on one WiFi.
-RING = """
-nodes:
-  a: {role: gateway}
-  b: {role: ap}
-  c: {role: ap}
-  p: {role: client}
-  q: {role: client}
-links:
-  - {id: ab-plc, from: a, to: b, technology: plc, capacity_mbps: 10, both: true}
-  - {id: ab-wifi, from: a, to: b, technology: wifi, capacity_mbps: 15, both: true}
-  - {id: bc-wifi, from: b, to: c, technology: wifi, capacity_mbps: 30, both: true}
-  - {id: ca-plc, from: c, to: a, technology: plc, capacity_mbps: 5, both: true}
-  - {id: cp-wifi, from: c, to: p, technology: wifi, capacity_mbps: 40, both: true}
-  - {id: cq-wifi, from: c, to: q, technology: wifi, capacity_mbps: 40, both: true}
-interference:
-  rule: technology
-"""
-
-
-Intents = dict[str, SwitchIntent]
-
-
-class World:
-    """The ring, installed over our own connections."""
-
-    def __init__(self, rig: ovs_rig.Rig) -> None:
-        self.rig = rig
-        self.network = load_text(RING, "ring")
-        self.addressing = Addressing.of(self.network)
-        self.labels = Labels.of(self.network, self.addressing)
-        self.hosts = rig.build(self.network, self.addressing)
-        self.connections = {node: rig.connect(node) for node in self.addressing.dpid}
-        self.intents = self.plan(self.network)
-        self.rules = {}
-        for node, connection in self.connections.items():
-            result = rules_for(self.intents[node], connection.ports(), ovs_rig.TAGS)
-            assert not result.missing_ports
-            self.rules[node] = result.rules
-            batch = connection.apply(difference(result.rules, ()))
-            assert batch.ok, batch.refusals
-
-    def plan(self, network: Network, flows: dict[str, tuple[ClassifiedFlow, ...]] | None = None) -> Intents:
-        places = default_places(self.addressing)
-        targets = (*self.addressing.dpid, *places)
-        routes = all_routes(attached_only(network, self.addressing, places), targets)
-        return intents_for(network, self.addressing, self.labels, routes, broadcast_tree(network), flows=flows)
-
-    def change_to(self, intents: Intents, order: str = "abc") -> int:
-        """Installs other intents, switch by switch; returns the number of flow-mods that it took."""
-        sent = 0
-        for node in order:
-            connection = self.connections[node]
-            change = difference(
-                rules_for(intents[node], connection.ports(), ovs_rig.TAGS).rules, connection.installed()
-            )
-            assert connection.apply(change).ok
-            sent += len(change.adds) + len(change.deletes)
-        return sent
-
-    def ip(self, node: str) -> str:
-        return self.addressing.host_ip[node]
-
 
 @pytest.fixture(scope="module")
 def world() -> Iterator[World]:
     with ovs_rig.Rig() as rig:
         yield World(rig)
-
-
-def in_namespace(namespace: str) -> socket.socket:
-    """A raw socket on eth0 of a namespace, made by a thread that enters it."""
-    made: list[socket.socket] = []
-
-    def make() -> None:
-        fd = os.open(f"/var/run/netns/{namespace}", os.O_RDONLY)
-        assert ctypes.CDLL(None, use_errno=True).setns(fd, 0x40000000) == 0
-        os.close(fd)
-        raw = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
-        keep_tags(raw)
-        raw.bind(("eth0", 0))
-        made.append(raw)
-
-    thread = threading.Thread(target=make)
-    thread.start()
-    thread.join()
-    return made[0]
-
-
-def collect(listener: socket.socket, wanted: bytes, seconds: float) -> list[bytes]:
-    """Frames with ``wanted`` in them that the interface hears until it is silent for some time."""
-    found: list[bytes] = []
-    listener.settimeout(seconds)
-    while True:
-        try:
-            frame, kind = receive_whole(listener)
-        except TimeoutError:
-            return found
-        if kind != socket.PACKET_OUTGOING and wanted in frame:
-            found.append(frame)
-
-
-def mac(text: str) -> bytes:
-    return bytes.fromhex(text.replace(":", ""))
 
 
 def test_every_pair_of_hosts_reaches_each_other(world: World) -> None:
@@ -247,11 +139,6 @@ def test_read_back_can_be_narrowed_by_cookie(world: World) -> None:
     assert flows[0].rule.key == rule.key
 
 
-def entry(label: int) -> bytes:
-    """A label as agents and switches write it: a stack of its own."""
-    return (label << 12 | 1 << 8 | 64).to_bytes(4, "big")
-
-
 def test_a_multipath_flow_travels_by_labels_from_agent_to_agent(world: World) -> None:
     addressing, labels, agents = world.addressing, world.labels, world.rig.agents
     match = Match(eth_src=addressing.host_mac["p"], eth_dst=addressing.host_mac["a"], eth_type=0x9999)
@@ -362,42 +249,6 @@ def test_a_users_mpls_frame_is_never_taken_for_one_of_ours(
         assert {place: frames for place, frames in heard.items() if frames} == (
             {("host", target): [frame]} if passes else {}
         )
-
-
-def inject(world: World, source: str) -> dict[tuple[str, str], int]:
-    """How many frames hosts and agents hear when station p sends its access point c 20 of every kind of label."""
-    wifi = mac(world.addressing.interface_mac["c", "wifi"])
-    places = {("host", node): name for node, name in world.hosts.items() if node != "p"}
-    places |= {(side, node): name for (node, side), name in world.rig.agents.items()}
-    heard: dict[tuple[str, str], int] = {}
-    with contextlib.ExitStack() as stack:
-        listeners = {place: stack.enter_context(in_namespace(name)) for place, name in places.items()}
-        station = stack.enter_context(in_namespace(world.hosts["p"]))
-        for rest in labelled(world):
-            for _ in range(20):
-                station.send(wifi + mac(source) + b"\x88\x47" + rest)
-                time.sleep(0.002)
-        for place, listener in listeners.items():
-            if found := collect(listener, b"from the air", 0.2):
-                heard[place] = len(found)
-    return heard
-
-
-def labelled(world: World) -> list[bytes]:
-    """Frames behind labels of every kind, for c's WiFi: a user's frame to the host of a, or the shim of a flow."""
-    addressing, labels = world.addressing, world.labels
-    ends = mac(addressing.host_mac["a"]) + mac(addressing.host_mac["p"])
-    user, shim = ends + b"\x99\x99" + b"from the air" * 5, b"\x01\x01\x00\x10" + bytes(8)
-    by_link, flooded = entry(labels.link["ca-plc"]), b"\xff" * 6 + user[6:]
-    return [
-        entry(labels.node["a"]) + user,
-        by_link + entry(labels.node["a"]) + user,
-        entry(labels.node["c"]) + mac(addressing.host_mac["c"]) + user[6:],
-        entry(labels.flood) + flooded,
-        entry(labels.agent["c"]) + shim + user,
-        by_link + entry(labels.agent["a"]) + shim + user,
-        entry(labels.hello["c", "wifi"]) + user,
-    ]
 
 
 @pytest.mark.parametrize(

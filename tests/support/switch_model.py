@@ -20,6 +20,7 @@ from hyroads.controller.ofp.match import Match
 from hyroads.controller.ofp.rule import GroupEntry, Rule
 
 MPLS = 0x8847
+SHIM = 0x88B5
 
 
 class ModelError(AssertionError):
@@ -60,6 +61,13 @@ class MplsPacket:
 
     labels: tuple[Label, ...]
     payload: object
+
+
+@dataclass(frozen=True)
+class Sealed:
+    """What an agent makes of a labelled frame; nobody else can."""
+
+    frame: Frame
 
 
 def is_group(mac: str) -> bool:
@@ -180,9 +188,9 @@ def _output(context: _Context, action: act.Output) -> None:
 
 
 def _clone(context: _Context, action: act.Clone) -> None:
-    saved, registers = context.packet, dict(context.registers)
+    saved, registers, in_port = context.packet, dict(context.registers), context.in_port
     context.apply(action.actions)
-    context.packet, context.registers = saved, registers
+    context.packet, context.registers, context.in_port = saved, registers, in_port
 
 
 def _group(context: _Context, action: act.Group) -> None:
@@ -267,6 +275,10 @@ def _check_larger(context: _Context, action: act.CheckLarger) -> None:
     context.numbered[3] = context.numbered[3] & ~bit | (bit if is_larger else 0)
 
 
+def _set_in_port(context: _Context, action: act.SetInPort) -> None:
+    context.in_port = action.port
+
+
 def _dec_ttl(context: _Context, _: act.DecMplsTtl) -> None:
     label = context.packet.labels[0]
     if label.ttl <= 1:
@@ -300,6 +312,7 @@ _APPLY: dict[type, Callable[..., None]] = {
     act.SetRegister2: lambda c, a: c.numbered.update({2: a.value}),
     act.SetRegister3: lambda c, a: c.numbered.update({3: a.value}),
     act.CheckLarger: _check_larger,
+    act.SetInPort: _set_in_port,
 }
 
 
@@ -367,10 +380,13 @@ class ModelNetwork:
         homes: Mapping[str, tuple[str, str]],
         groups: Mapping[str, Iterable[GroupEntry]] | None = None,
         kernels: Container[str] = (),
+        *,
+        seals: bool = False,
     ) -> None:
         """``homes`` maps plain clients to (node, technology) of their attachment; ``kernels`` are the nodes whose
-        datapaths are in the kernel.
+        datapaths are in the kernel. With ``seals`` agents seal and open what passes their ``net`` side.
         """
+        self.seals = seals
         groups = groups or {}
         self.network = network
         self.addressing = addressing
@@ -418,10 +434,22 @@ class ModelNetwork:
                 if name in self.technology:
                     self.sent.append((node, name, copy))
                     waiting.extend(self._medium(node, name, copy, deliveries))
+                elif self._side(node, name) == "net" and (back := self._agent(node, copy)) is not None:
+                    waiting.append((node, out, back))
                 else:
                     deliveries.append(Delivery(node, self._side(node, name), copy))
         self.steps = steps
         return deliveries
+
+    def _agent(self, node: str, frame: Frame) -> Frame | None:
+        """What the agent of a node gives back for a labelled frame of its switch, or for a sealed one."""
+        own = {mac for (of, _), mac in self.addressing.interface_mac.items() if of == node}
+        if self.seals and frame.eth_type == MPLS and frame.src in own:
+            return Frame(frame.src, frame.dst, SHIM, payload=Sealed(frame))
+        if self.seals and frame.eth_type == SHIM and isinstance(frame.payload, Sealed):
+            opened = frame.payload.frame
+            return opened if (opened.src, opened.dst) == (frame.src, frame.dst) else None
+        return None
 
     def _side(self, node: str, name: str) -> str:
         sides = {

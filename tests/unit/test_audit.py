@@ -120,6 +120,20 @@ def test_etcd_and_communities_in_the_clear_are_weak() -> None:
     assert set(weak(found)) == {"ha.etcd", "snmp.targets.ap"}
 
 
+def test_links_without_seals_are_a_note_for_each_technology() -> None:
+    assert notes(replace(SOUND, unsealed=("plc", "wifi"))) == {*notes(SOUND), "links plc", "links wifi"}
+    assert weak(replace(SOUND, unsealed=("plc", "wifi"))) == weak(SOUND)
+
+
+@pytest.mark.parametrize(("seal_frames", "technologies"), [("true", ("plc", "wifi")), ("all", ())])
+def test_audit_reads_whether_links_are_sealed(tmp_path: Path, seal_frames: str, technologies: tuple[str, ...]) -> None:
+    settings = tmp_path / "hyroads.yaml"
+    settings.write_text(f"network: {TRIANGLE}\nseal_frames: {seal_frames}\n")
+    installation, refused = reading.read(str(settings), {})
+    assert refused is None
+    assert installation.unsealed == technologies
+
+
 def test_notes_say_what_helps_and_are_not_weak() -> None:
     found = replace(with_port("listen.agents", host="0.0.0.0"), agent_nodes=3)
     assert notes(found) == {"listen.agents"} and set(weak(found)) == {"listen.agents", "agent_token"}

@@ -21,7 +21,7 @@ libfuzzer_sys::fuzz_target!(|data: &[u8]| {
                 assert_eq!(again, Some((hello, Some(seal))));
             }
         }
-        FromNetwork::Malformed => {}
+        FromNetwork::Labelled | FromNetwork::Malformed => {}
     }
     match parse_access(data) {
         FromAccess::Labelled { inner_at, .. } => assert!(data.len() >= inner_at + ETHERNET_LEN),

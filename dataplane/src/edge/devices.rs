@@ -1,7 +1,7 @@
 //! The agent's devices: the access side, the network side, and interfaces that paths name themselves.
 
 use super::buffer::{Buf, Pool};
-use super::frame::{ether_type, TYPE_AGENT, TYPE_HELLO};
+use super::frame::{ether_type, TYPE_AGENT, TYPE_HELLO, TYPE_MPLS};
 use super::options::Port;
 use super::outpath::Exit;
 use crate::sys::epoll::{Epoll, Interest};
@@ -171,7 +171,7 @@ impl Devices {
         };
         let network = match network {
             Port::Tap(name) => Device::tap(name, access_mtu + NETWORK_EXTRA)?,
-            Port::Packet(name) => Device::packet(name, &[TYPE_AGENT, TYPE_HELLO])?,
+            Port::Packet(name) => Device::packet(name, &[TYPE_AGENT, TYPE_HELLO, TYPE_MPLS])?,
         };
         access.watch(epoll, ACCESS_TOKEN)?;
         network.watch(epoll, FIRST_NETWORK_TOKEN)?;
@@ -241,7 +241,7 @@ impl Devices {
             let mut at = first;
             while at < out.len() {
                 match ether_type(out[at].bytes()) {
-                    Some(TYPE_AGENT | TYPE_HELLO) => at += 1,
+                    Some(TYPE_AGENT | TYPE_HELLO | TYPE_MPLS) => at += 1,
                     _ => pool.give(out.remove(at)),
                 }
             }

@@ -8,7 +8,8 @@ use super::frame::{
     INNER_AT,
 };
 use super::frame::{BROADCAST, ETHERNET_LEN, SHIM_LEN, TYPE_HELLO};
-use super::guard::{Checked, Guards, Refused, Signing, Signings};
+use super::guard::{covered_by, Checked, Guards, Refused, Signing, Signings};
+use super::links::Links;
 use super::liveness::{Change, Liveness};
 use super::media::Media;
 use super::mtu::RateLimit;
@@ -83,6 +84,9 @@ pub struct Engine {
     guards: Guards,
     signings: Signings,
     hello_signing: Option<Signing>,
+    links: Links,
+    /// Nothing is sent or taken without a seal.
+    must_seal: bool,
     default_flow: Option<u16>,
     timers: Timers,
     liveness: Liveness,
@@ -115,6 +119,8 @@ impl Engine {
             guards: Guards::default(),
             signings: Signings::default(),
             hello_signing: None,
+            links: Links::default(),
+            must_seal: false,
             default_flow: None,
             timers: Timers::default(),
             liveness: Liveness::default(),
@@ -180,10 +186,16 @@ impl Engine {
         let was_open: HashSet<u16> = wanted
             .keys()
             .copied()
-            .filter(|n| !self.guards.has(*n) && (receivers[usize::from(*n)].is_some() || branches.has_flow(*n)))
+            .filter(|n| {
+                !config.seal_links
+                    && !self.guards.has(*n)
+                    && (receivers[usize::from(*n)].is_some() || branches.has_flow(*n))
+            })
             .collect();
         self.guards.configure(now_ns, config.generation, &wanted, &was_open);
         self.hello_signing = config.hello.key.map(|key| self.signings.of(now_ns, key, config.generation));
+        self.links.configure(now_ns, config, self.hello_signing.clone());
+        self.must_seal = config.seal_links;
     }
 
     fn apply_ingress(
@@ -377,8 +389,8 @@ impl Engine {
 
     fn serve_sender(&mut self, number: u16, now_ns: u64, fx: &mut Effects) {
         let sender = match &mut self.senders[usize::from(number)] {
-            Some(sender) => sender,
-            None => return,
+            Some(sender) if sender.is_sealing() || !self.must_seal => sender,
+            _ => return,
         };
         for _ in 0..QUANTUM {
             match sender.next(now_ns, &mut self.pool) {
@@ -391,11 +403,23 @@ impl Engine {
     }
 
     /// A frame from the network side.
-    pub fn from_network(&mut self, now_ns: u64, buf: Buf, fx: &mut Effects) {
+    pub fn from_network(&mut self, now_ns: u64, mut buf: Buf, fx: &mut Effects) {
         match parse_network(buf.bytes()) {
-            FromNetwork::Malformed => {
+            FromNetwork::Labelled if self.links.seal(now_ns, &mut buf) => fx.network.push((self.switch_exit, buf)),
+            // Without sealed links the switch sends no such frame here.
+            FromNetwork::Labelled if !self.must_seal => self.pool.give(buf),
+            FromNetwork::Malformed | FromNetwork::Labelled => {
                 self.counters.malformed += 1;
                 self.pool.give(buf);
+            }
+            FromNetwork::Shim { shim, seal, inner_at } if shim.kind == Kind::Link => {
+                match self.links.open(now_ns, &shim, seal, inner_at, &mut buf) {
+                    Ok(()) => fx.network.push((self.switch_exit, buf)),
+                    Err(why) => {
+                        self.counters.refuse(why);
+                        self.pool.give(buf);
+                    }
+                }
             }
             FromNetwork::Hello { mac, hello, seal } => {
                 match self.liveness.check(now_ns, mac, &hello, seal) {
@@ -427,9 +451,12 @@ impl Engine {
         buf: &Buf,
     ) -> Result<Option<Checked>, Refused> {
         let bytes = buf.bytes();
-        let inner = if shim.kind.is_data() { bytes.get(inner_at..).unwrap_or(&[]) } else { &[] };
+        let covered = covered_by(shim.kind, bytes, bytes.get(inner_at..).unwrap_or(&[]));
         match bytes.get(ETHERNET_LEN..ETHERNET_LEN + SHIM_LEN).and_then(|head| head.try_into().ok()) {
-            Some(head) => self.guards.check(now_ns, shim, seal, head, inner),
+            Some(head) => match self.guards.check(now_ns, shim, seal, head, covered)? {
+                None if self.must_seal => Err(Refused::Forged),
+                checked => Ok(checked),
+            },
             None => Err(Refused::Forged),
         }
     }
@@ -475,7 +502,8 @@ impl Engine {
                 Some(HELLO_KEY) => self.greet(now_ns, fx),
                 Some(key) if key >= RECEIVER_KEY => self.serve_receiver((key - RECEIVER_KEY) as u16, now_ns, fx),
                 Some(key) => {
-                    if let Some(sender) = &mut self.senders[key as usize] {
+                    let is_open = !self.must_seal;
+                    if let Some(sender) = self.senders[key as usize].as_mut().filter(|s| is_open || s.is_sealing()) {
                         sender.keep_alives(now_ns, &mut self.pool, &mut fx.network);
                     }
                     self.serve_sender(key as u16, now_ns, fx);

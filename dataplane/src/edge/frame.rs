@@ -48,6 +48,8 @@ pub enum Kind {
     Resume = 5,
     /// Pieces of users' frames.
     Pieces = 6,
+    /// What a switch sends to its neighbour behind a label, of no flow (`links`).
+    Link = 7,
 }
 
 impl Kind {
@@ -125,6 +127,7 @@ impl Shim {
             4 => Kind::Padding,
             5 => Kind::Resume,
             6 => Kind::Pieces,
+            7 => Kind::Link,
             _ => return None,
         };
         Some(Shim { kind, path: bytes[1], flow: be16(bytes, 2)?, sequence: be32(bytes, 4)?, sent_us: be32(bytes, 8)? })
@@ -172,8 +175,18 @@ impl Hello {
 /// A frame that arrived on the network side. An inner frame is what follows `inner_at`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FromNetwork {
-    Shim { shim: Shim, seal: Option<Seal>, inner_at: usize },
-    Hello { mac: Mac, hello: Hello, seal: Option<Seal> },
+    Shim {
+        shim: Shim,
+        seal: Option<Seal>,
+        inner_at: usize,
+    },
+    Hello {
+        mac: Mac,
+        hello: Hello,
+        seal: Option<Seal>,
+    },
+    /// Frames of the node's own switch for a neighbour.
+    Labelled,
     Malformed,
 }
 
@@ -194,6 +207,7 @@ pub fn parse_network(frame: &[u8]) -> FromNetwork {
             Some((hello, seal)) => FromNetwork::Hello { mac: mac_at(frame, 6), hello, seal },
             None => FromNetwork::Malformed,
         },
+        Some(TYPE_MPLS) => FromNetwork::Labelled,
         _ => FromNetwork::Malformed,
     }
 }
@@ -326,7 +340,7 @@ mod tests {
         shim.encode(&mut out);
         assert_eq!(out, [1, 3, 0x12, 0x34, 5, 6, 7, 8, 9, 10, 11, 12]);
         assert_eq!(Shim::decode(&out), Some(shim));
-        out[0] = 7;
+        out[0] = 8;
         assert_eq!(Shim::decode(&out), None);
     }
 

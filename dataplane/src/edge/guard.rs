@@ -10,7 +10,7 @@
 //! An agent never begins anew with a key: the controller derives keys from what both agents said of their start.
 
 use super::frame::{Hello, Kind, Seal, Shim, HELLO_LEN, SHIM_LEN};
-use super::seal::{Base, Condensed, Key};
+use super::seal::{Base, Condensed, Covered, Key, ENDS_LEN};
 use crate::sys::interface::Mac;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::rc::Rc;
@@ -163,11 +163,11 @@ impl Guard {
         shim: &Shim,
         seal: Seal,
         bytes: &[u8; SHIM_LEN],
-        inner: &[u8],
+        covered: Covered,
     ) -> Result<Checked, Refused> {
         let life = self.lives.iter_mut().find(|life| life.generation % 4 == u64::from(seal.generation));
         let life = life.ok_or(Refused::Forged)?;
-        let condensed = life.key.condense(inner);
+        let condensed = life.key.condense(covered);
         let stamp = life.stamp_of(now_ns, shim, bytes, condensed, seal.tag).ok_or(Refused::Forged)?;
         match life.take(now_ns, shim, stamp) {
             true => Ok(Checked { key: Rc::clone(&life.key), generation: life.generation, high: high_of(stamp) }),
@@ -237,7 +237,7 @@ impl Guards {
         matches!(self.by_flow.get(usize::from(number)), Some(Some(_)))
     }
 
-    /// Whether a frame is taken; `bytes` are its shim as it came, `inner` what its seal covers besides. None: there is no
+    /// Whether a frame is taken; `bytes` are its shim as it came, `covered` what its seal covers besides. None: there is no
     /// seal, and none is needed.
     pub fn check(
         &mut self,
@@ -245,7 +245,7 @@ impl Guards {
         shim: &Shim,
         seal: Option<Seal>,
         bytes: &[u8; SHIM_LEN],
-        inner: &[u8],
+        covered: Covered,
     ) -> Result<Option<Checked>, Refused> {
         let guard = match self.by_flow.get_mut(usize::from(shim.flow)) {
             Some(Some(guard)) => guard,
@@ -256,9 +256,9 @@ impl Guards {
             None if now_ns < guard.lenient_ns => return Ok(None),
             None => return Err(Refused::Forged),
         };
-        match (guard.check(now_ns, shim, seal, bytes, inner), &mut guard.before) {
+        match (guard.check(now_ns, shim, seal, bytes, covered), &mut guard.before) {
             (Err(Refused::Forged), Some((until_ns, before))) if now_ns < *until_ns => {
-                before.check(now_ns, shim, seal, bytes, inner).map(Some)
+                before.check(now_ns, shim, seal, bytes, covered).map(Some)
             }
             (result, _) => result.map(Some),
         }
@@ -268,7 +268,11 @@ impl Guards {
 fn remember(remembered: &mut HashMap<(Base, u64), Newest>, base: Base, life: &Life) {
     if let Some(newest) = life.newest {
         if remembered.len() < MOST_REMEMBERED {
-            remembered.insert((base, life.generation), newest);
+            // Several senders may share a key, and their send times rise together.
+            let known = remembered.entry((base, life.generation)).or_insert(newest);
+            if known.stamp < newest.stamp {
+                *known = newest;
+            }
         }
     }
 }
@@ -381,10 +385,19 @@ impl Sealer {
 pub fn write_sealed(key: &Key, generation: u64, high: u32, shim: Shim, frame: &mut [u8], shim_at: usize) {
     let (head, inner) = frame.split_at_mut(shim_at + SHIM_LEN + super::seal::SEAL_LEN);
     let bytes = shim.encode_sealed(generation);
-    let covered: &[u8] = if shim.kind.is_data() { inner } else { &[] };
-    let tag = key.seal(key.condense(covered), &bytes, high);
+    let tag = key.seal(key.condense(covered_by(shim.kind, head, inner)), &bytes, high);
     head[shim_at..shim_at + SHIM_LEN].copy_from_slice(&bytes);
     head[shim_at + SHIM_LEN..].copy_from_slice(&tag.to_be_bytes());
+}
+
+/// What the seal of a frame covers, whose first bytes are `head` and whose inner frame is `inner`.
+pub fn covered_by<'a>(kind: Kind, head: &[u8], inner: &'a [u8]) -> Covered<'a> {
+    let ends = head.get(..ENDS_LEN).and_then(|ends| ends.try_into().ok());
+    match kind {
+        Kind::Link => Covered { ends, inner },
+        Kind::Data | Kind::Pieces => Covered { ends: None, inner },
+        _ => Covered::default(),
+    }
 }
 
 /// Hello frames of one sender.

@@ -50,8 +50,8 @@ impl Ends {
     fn check(&mut self, now_ns: u64, frame: &[u8]) -> Result<(), Refused> {
         match parse_network(frame) {
             FromNetwork::Shim { shim, seal, inner_at } => {
-                let inner = if shim.kind == Kind::Data { &frame[inner_at..] } else { &[][..] };
-                self.guards.check(now_ns, &shim, seal, frame[14..26].try_into().unwrap(), inner).map(drop)
+                let covered = covered_by(shim.kind, frame, &frame[inner_at..]);
+                self.guards.check(now_ns, &shim, seal, frame[14..26].try_into().unwrap(), covered).map(drop)
             }
             other => panic!("{other:?}"),
         }

@@ -1,6 +1,7 @@
 //! The node's ports on the media: their MTU and address are read from the interfaces and reported to the controller.
 
 use super::frame::{LABEL_LEN, SHIM_LEN};
+use super::links::LINK_OVERHEAD;
 use super::seal::SEAL_LEN;
 use crate::sys::interface::{self, Mac};
 use serde::{Deserialize, Serialize, Serializer};
@@ -24,6 +25,9 @@ pub struct Media {
     /// Payload of the smallest link, in bytes. None: every frame of a host fits.
     #[serde(default)]
     pub mtu: Option<usize>,
+    /// What switches send to each other is sealed.
+    #[serde(skip)]
+    pub sealed: bool,
 }
 
 impl Media {
@@ -44,7 +48,7 @@ impl Media {
 
     /// Bytes of the largest user's frame that switches carry behind one label.
     pub fn single_frame(&self) -> usize {
-        self.mtu.map_or(usize::MAX, |mtu| mtu - LABEL_LEN)
+        self.mtu.map_or(usize::MAX, |mtu| mtu - LABEL_LEN - if self.sealed { LINK_OVERHEAD } else { 0 })
     }
 
     /// Bytes of the largest user's frame with a TCP segment: it fits single paths and multipaths.
@@ -156,12 +160,12 @@ mod tests {
 
     #[test]
     fn frames_leave_room_for_labels_shim_and_seal() {
-        let media = Media { ports: Vec::new(), mtu: Some(1500) };
+        let media = Media { mtu: Some(1500), ..Media::default() };
         assert_eq!((media.single_frame(), media.tcp_frame()), (1496, 1460));
         assert_eq!((Media::default().single_frame(), Media::default().tcp_frame()), (usize::MAX, usize::MAX));
         for mtu in [0, 127, 65_536] {
             assert!(Media { mtu: Some(mtu), ..Media::default() }.check().is_err());
         }
-        assert!(Media { ports: vec![String::new()], mtu: None }.check().is_err());
+        assert!(Media { ports: vec![String::new()], ..Media::default() }.check().is_err());
     }
 }

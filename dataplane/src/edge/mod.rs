@@ -19,6 +19,7 @@ pub mod frame;
 pub mod guard;
 pub mod hywf;
 pub mod inpath;
+pub mod links;
 pub mod liveness;
 pub mod media;
 pub mod mtu;

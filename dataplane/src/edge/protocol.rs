@@ -90,6 +90,9 @@ pub struct Config {
     pub branch: Vec<Branch>,
     #[serde(default)]
     pub media: Media,
+    /// What the switch sends to its neighbours is sealed here, and what they send is checked (`links`).
+    #[serde(default)]
+    pub seal_links: bool,
 }
 
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
@@ -357,6 +360,7 @@ impl Welcome {
 impl Config {
     /// Paths of flows with keys have less room for inner frames.
     fn settle(&mut self) {
+        self.media.sealed = self.seal_links;
         for flow in self.ingress.iter_mut().filter(|flow| flow.key.is_some()) {
             flow.paths.iter_mut().for_each(|path| path.sealed = true);
         }
@@ -502,6 +506,8 @@ pub enum Reply<'a> {
         seals: bool,
         /// It can join pieces of frames, and send them on.
         pieces: bool,
+        /// It can seal what its switch sends to neighbours.
+        seals_links: bool,
         /// The greatest that was ever named.
         #[serde(skip_serializing_if = "is_zero")]
         epoch: u64,

@@ -19,10 +19,13 @@ pub const BASE_LEN: usize = 16;
 const BLOCK_WORDS: usize = 32;
 const BLOCK_LEN: usize = BLOCK_WORDS * 8;
 const PAIR_LEN: usize = 16;
+/// Of the two addresses of an Ethernet frame.
+pub const ENDS_LEN: usize = 12;
 /// What a word begins with says what is sealed.
 const SHIM_DOMAIN: u64 = 1;
 const HELLO_DOMAIN: u64 = 2;
 const KEY_DOMAIN: u64 = 3;
+const LINK_DOMAIN: u64 = 4;
 
 /// SipHash-2-4, fed by words of eight bytes.
 #[derive(Clone, Copy)]
@@ -127,6 +130,15 @@ impl fmt::Debug for Key {
     }
 }
 
+/// What a seal covers besides the shim.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Covered<'a> {
+    /// Destination and source of a frame between two switches; None: the frame of a flow, which may travel further.
+    pub ends: Option<[u8; ENDS_LEN]>,
+    /// What follows the seal; nothing for frames that carry none.
+    pub inner: &'a [u8],
+}
+
 /// A frame's inner frame as a key sees it; the shim is still missing.
 #[derive(Clone, Copy)]
 pub struct Condensed(Sip);
@@ -146,10 +158,14 @@ impl Key {
         Rc::new(Key { prf: [word(0), word(1)], nh })
     }
 
-    /// What follows the seal; nothing for frames that carry none.
-    pub fn condense(&self, inner: &[u8]) -> Condensed {
+    pub fn condense(&self, Covered { ends, inner }: Covered) -> Condensed {
         let mut sip = Sip::new(self.prf);
-        sip.word(SHIM_DOMAIN | (inner.len() as u64) << 8);
+        let domain = if ends.is_some() { LINK_DOMAIN } else { SHIM_DOMAIN };
+        sip.word(domain | (inner.len() as u64) << 8);
+        if let Some(ends) = ends {
+            sip.word(word_at(&ends, 0));
+            sip.word(u64::from(u32::from_le_bytes([ends[8], ends[9], ends[10], ends[11]])));
+        }
         for block in inner.chunks(BLOCK_LEN) {
             let sum = self.block(block);
             sip.word(sum as u64);

@@ -132,6 +132,10 @@ impl Sender {
         self.sealer.set(now_ns, signing);
     }
 
+    pub fn is_sealing(&self) -> bool {
+        self.sealer.is_sealing()
+    }
+
     /// The first number under the paths in use now.
     pub fn from(&self) -> u32 {
         self.from

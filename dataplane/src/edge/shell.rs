@@ -125,6 +125,7 @@ impl Handler for Agent {
             changes: true,
             seals: true,
             pieces: true,
+            seals_links: true,
             epoch,
         }
         .line()

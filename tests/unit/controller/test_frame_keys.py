@@ -354,3 +354,25 @@ def play_history(_: int, row: list[tuple[str, int]]) -> None:
 
 def test_messages_depend_on_the_present_state_alone_and_each_change_has_another_version() -> None:
     swarm(150, lambda rng: events(rng, KINDS, 25, ("start", "secret")), play_history)
+
+
+def test_where_links_are_sealed_each_agent_is_told_and_the_revision_shows_it() -> None:
+    plain, sealing = Network(), Network()
+    sealing.keys = FrameKeys(MACS, lambda: sealing.now_s, seals_links=True)
+    for keys in (plain.keys, sealing.keys):
+        keys.use(SECRET)
+    sealing.join(a="a1", b="b1", c="c1")
+    for node in "abc":
+        document = sealing.document(node)
+        assert document.pop("seal_links") is True
+        assert document["revision"] == sealing.keys.revision(node, CONFIGS[node]) != plain.document(node)["revision"]
+        assert {**document, "revision": 0} == {**plain.document(node), "revision": 0}
+
+
+def test_a_flow_is_sealed_once_all_its_agents_have_joined() -> None:
+    net = Network()
+    assert net.keys.seals(["a", "b"])
+    assert not net.keys.seals(["a", "d"])
+    net.join(seals=False, b="b2")
+    assert not net.keys.seals(["a", "b"])
+    assert not Network(None).keys.seals(["a"])

@@ -58,6 +58,8 @@ def test_environment_names_network_and_ports(tmp_path: Path) -> None:
         ({"network": "n", "timings": {"hello_interval_ms": 1.5}}, "timings.hello_interval_ms"),
         ({"network": "n", "tls": {"key": "k"}}, "tls.certificate"),
         ({"network": "n", "pair_tests": "always", "capacities": "measured"}, "pair_tests"),
+        ({"network": "n", "seal_frames": "some"}, "seal_frames"),
+        ({"network": "n", "seal_frames": "all", "slicer": {"url": "http://127.0.0.1:8090"}}, "seal_frames"),
         ({"network": "n", "pair_tests": "idle"}, "pair_tests"),
         ([], ""),
     ],
