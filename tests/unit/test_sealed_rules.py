@@ -13,8 +13,10 @@ from rings import ring
 from switch_model import Delivery, Frame, Label, ModelNetwork, Sealed, port_numbers
 
 from hyroads.controller.core.addressing import Addressing, Labels
+from hyroads.controller.core.errors import ConfigError
 from hyroads.controller.core.network import Network, Role
 from hyroads.controller.core.routes import all_routes, broadcast_tree
+from hyroads.controller.model.state import Presence, TopologyContext, initial
 from hyroads.controller.ofp.intents import attached_only, default_places, intents_for
 from hyroads.controller.ofp.pipeline import Table
 from hyroads.controller.ofp.rules import rules_for
@@ -132,3 +134,22 @@ def test_only_switches_that_seal_have_rules_for_it(seals: bool) -> None:
     built = Built(agents_everywhere(seed=7, size=4, technologies=2, clients=1), seals=seals)
     for switch in built.model.switches.values():
         assert (Table.LINK in switch.tables) == seals
+
+
+def test_switch_without_an_agent_is_named_where_links_are_sealed() -> None:
+    network = agents_everywhere(seed=7, size=4, technologies=2, clients=1)
+    lacking = replace(network, nodes={**network.nodes, "n2": replace(network.nodes["n2"], agent=False)})
+    TopologyContext.of(network, seals_links=True)
+    TopologyContext.of(lacking)
+    with pytest.raises(ConfigError, match=r"nodes\.n2\.agent.*seal_frames: all"):
+        TopologyContext.of(lacking, seals_links=True)
+
+
+@pytest.mark.parametrize("seals", [False, True])
+def test_sealed_links_of_a_switch_whose_agent_is_away_are_down(seals: bool) -> None:
+    network = agents_everywhere(seed=7, size=4, technologies=2, clients=1)
+    context = TopologyContext.of(network, seals_links=seals)
+    state = replace(initial(context), agents={"n1": Presence.DOWN})
+    for link in network.links:
+        is_lost = seals and "n1" in {link.source, link.target} and context.is_between_switches(link)
+        assert (state.link_down(context, link) == "agent lost") == is_lost

@@ -69,14 +69,14 @@ class Listener:
 class Port:
     """A server that listens, with one device that has said hello."""
 
-    def __init__(self, hello: Mapping[str, Any]) -> None:
+    def __init__(self, hello: Mapping[str, Any], *, seals_links: bool = False) -> None:
         self.now_s = 0.0
         self.listener: Any = Listener()
         self.device: Any = None
         self.server = AgentServer(
             self.listener, frozenset("a"), Timings(), DeviceTokens(), lambda: self.now_s,
             radios=Radios(self.listener, self.listener, frozenset("a"), 100), markers=SequenceMarkers(),
-            clients=ClientAccess(self.listener, {}),
+            clients=ClientAccess(self.listener, {}), seals_links=seals_links,
         )  # fmt: skip
         self.hello = hello
 
@@ -524,3 +524,17 @@ def test_what_is_wrong_with_a_line_that_waited_ends_its_session(ports: Ports) ->
         shim.sleep(0.05)
         assert port.session is None
         assert any(one[0] == "misbehaved" for one in port.listener.told if type(one) is tuple)
+
+
+@pytest.mark.parametrize("seals", [True, False])
+def test_agent_that_cannot_seal_links_is_refused_where_links_are_sealed(
+    monkeypatch: pytest.MonkeyPatch, seals: bool
+) -> None:
+    monkeypatch.setattr(shim, "no_delay", lambda _: None)
+    port = Port({**HELLO, "seals_links": seals}, seals_links=True)
+    port.dial()
+    try:
+        assert (port.session is not None) == seals
+        assert (b"can not seal what its switch sends" in port.device.recv(65536)) != seals
+    finally:
+        port.close()
