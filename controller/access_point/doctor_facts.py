@@ -14,6 +14,7 @@ import socket
 import struct
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from .certificate_dates import certificate_dates
 from .doctor import (
     BoxFacts,
     CertificateFacts,
+    ControllerFacts,
     DiskFacts,
     PlcFacts,
     PortFacts,
@@ -46,6 +48,9 @@ PROC = Path("/proc")
 STATE_FOLDERS = (Path("/var/lib"), Path("/run"))
 SYSTEMD = Path("/run/systemd/system")
 MOST_PROBED_PORTS = 8
+STATUS_S = 5.0
+"""So often ovs-vswitchd writes into its database which controllers it is connected to."""
+_LOOK_S = 0.5
 _OVS_S = "--timeout=2"
 _SIOCETHTOOL, _GET_GRO, _GET_FLAGS, _LRO = 0x8946, 0x2B, 0x25, 1 << 15
 
@@ -59,6 +64,9 @@ def read_facts(settings: BoxSettings, run: Run = run_command) -> BoxFacts:
     lines = [each.name for each in settings.interfaces if each.backend == "plc"]
     ports = tuple(port_facts(name, named[name].backend if name in named else None) for name in names)
     present = [port.name for port in ports if port.mtu_bytes is not None]
+    controllers = tuple(controller_facts(address, settings) for address in settings.controllers)
+    if not any(_is_out_of_reach(one) for one in controllers):
+        switch = with_fresh_connections(switch, run)
     return BoxFacts(
         node=settings.node,
         now_s=time.time(),
@@ -69,13 +77,34 @@ def read_facts(settings: BoxSettings, run: Run = run_command) -> BoxFacts:
         plc=tuple(plc_facts(name, [port for port in present if port not in named]) for name in lines),
         secrets=tuple(_secrets(settings)),
         certificates=tuple(_certificates(settings)),
-        controllers=tuple(controller_facts(address, settings) for address in settings.controllers),
+        controllers=controllers,
         disks=tuple(disk_facts(path) for path in dict.fromkeys((*settings.folders, *STATE_FOLDERS)) if path.is_dir()),
         services=tuple(_services(settings, run)),
     )
 
 
+def _is_out_of_reach(controller: ControllerFacts) -> bool:
+    return bool(controller.unresolved or controller.unreachable or controller.tls or controller.refused)
+
+
 # -- Open vSwitch
+
+
+def with_fresh_connections(
+    switch: SwitchFacts,
+    run: Run,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> SwitchFacts:
+    """Read the bridge's connections again until all are there, or the database has been written since the first read.
+
+    A switch that has connected within the last ``STATUS_S`` seconds is not connected by its database.
+    """
+    until_s = clock() + STATUS_S + _LOOK_S
+    while switch.bridge is not None and not all(one.connected for one in switch.controllers) and clock() < until_s:
+        sleep(_LOOK_S)
+        switch = replace(switch, controllers=tuple(_controllers(switch.bridge, run)) or switch.controllers)
+    return switch
 
 
 def switch_facts(node: str, run: Run) -> SwitchFacts:

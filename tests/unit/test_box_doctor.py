@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -29,7 +30,7 @@ from hyroads.controller.access_point.doctor import (
     SwitchFacts,
     judge,
 )
-from hyroads.controller.access_point.doctor_facts import radio_facts, secret_problem, switch_facts
+from hyroads.controller.access_point.doctor_facts import STATUS_S, radio_facts, secret_problem, switch_facts
 from hyroads.controller.access_point.doctor_settings import Secret, environment, read_settings, uci_sections
 from hyroads.controller.access_point.model import RadioError
 
@@ -261,3 +262,24 @@ def test_a_token_that_other_users_can_read_is_wrong(tmp_path: Path) -> None:
         path.write_text(text)
         path.chmod(mode)
         assert problem in secret_problem(secret) and bool(problem) == bool(secret_problem(secret))
+
+
+@pytest.mark.parametrize(("connects_s", "read_s"), [(0.0, 0.0), (3.0, 3.0), (60.0, 5.5)])
+def test_connection_that_is_younger_than_the_switchs_database_is_no_fault(connects_s: float, read_s: float) -> None:
+    """``ovs-vswitchd`` writes the state of connections every five seconds."""
+    now = [0.0]
+    target = "ssl:192.0.2.1:6653"
+
+    def run(words: list[str]) -> str:
+        if "get-controller" in words:
+            return f"{target}\n"
+        row = [target, now[0] >= connects_s, ["map", []]]
+        return json.dumps({"headings": ["target", "is_connected", "status"], "data": [row]})
+
+    def sleep(seconds: float) -> None:
+        now[0] += seconds
+
+    first = SwitchConnection(target, connects_s == 0.0)
+    switch = SwitchFacts(bridge="br0", controllers=(first,))
+    found = doctor_facts.with_fresh_connections(switch, run, lambda: now[0], sleep)
+    assert [one.connected for one in found.controllers] == [connects_s < STATUS_S] and now[0] == read_s
