@@ -6,7 +6,7 @@
 A quarter of the hostile connections each: silent; half of what begins TLS; bytes that mean nothing; and the beginning
 of a request, of which one more byte comes now and then. A friend connects each 0.2 s and makes one real request. Exit
 status 1 unless at each port 99 % of the friends have their answer within 1 s and at least 90 % of the rate was reached.
-Attackers, friends and servers share the machine, so its load is printed as well. On a machine that others use, begin
+Attackers, friends and servers share the machine, so its load is printed as well. On a busy machine, begin
 the command with ``chrt --rr 1``.
 """
 
@@ -141,7 +141,7 @@ def answered(port: int, path: str, method: str = "GET", body: str | None = None,
         connection.close()
 
 
-def asked_by_line(port: int, document: Any, wanted: bytes, context: ssl.SSLContext | None = None) -> None:
+def queried_by_line(port: int, document: Any, wanted: bytes, context: ssl.SSLContext | None = None) -> None:
     with socket.create_connection(("127.0.0.1", port), timeout=IN_TIME_S) as plain:
         peer = plain if context is None else context.wrap_socket(plain, server_hostname="127.0.0.1")
         peer.sendall(document)
@@ -158,13 +158,13 @@ def asked_by_line(port: int, document: Any, wanted: bytes, context: ssl.SSLConte
 def peer_in(port: int) -> None:
     """Another controller says hello and one event, and learns that the event has come."""
     hello = {"type": "hello", "version": 1, "network": "/hyroads/n/", "name": "b", "token": TOKEN}
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as told:
-        told.bind(("127.0.0.1", 0))
-        told.settimeout(IN_TIME_S)
-        event = {"type": "event", "id": told.getsockname()[1], "time_s": 5.0, "kind": PEER_EVENT, "document": {}}
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.settimeout(IN_TIME_S)
+        event = {"type": "event", "id": listener.getsockname()[1], "time_s": 5.0, "kind": PEER_EVENT, "document": {}}
         with socket.create_connection(("127.0.0.1", port), timeout=IN_TIME_S) as peer:
             peer.sendall(b"".join(json.dumps(each).encode() + b"\n" for each in (hello, event)))
-            told.recv(16)
+            listener.recv(16)
 
 
 # -- servers
@@ -194,7 +194,7 @@ def controllers(folder: Path) -> Iterator[list[Target]]:
             Target("controller openflow", ports[0], HELLO[:5], pids, lambda: switch_in(ports[0])),
             Target("controller agents", ports[1], LINE, pids, lambda: agent_in(ports[1], TOKEN)),
             Target("controller rest", ports[2], HTTP, pids, lambda: admin_in(ports[2], TOKEN[::-1])),
-            Target("controller sfnet", sfnet, LINE, pids, lambda: asked_by_line(sfnet, said, b"200")),
+            Target("controller sfnet", sfnet, LINE, pids, lambda: queried_by_line(sfnet, said, b"200")),
         ]
 
 
@@ -209,7 +209,7 @@ def regions(folder: Path) -> Iterator[list[Target]]:
                 hello = {**json.loads(lines.readline()), "region": "north"}
             nothing = {"type": "wanted", "seq": 1, "segments": [], "silent": [], "away": []}
             said = b"".join(json.dumps(each).encode() + b"\n" for each in (hello, nothing))
-            yield [Target("region", port, LINE, (process.process.pid,), lambda: asked_by_line(port, said, b"{"))]
+            yield [Target("region", port, LINE, (process.process.pid,), lambda: queried_by_line(port, said, b"{"))]
 
 
 @contextmanager
@@ -226,7 +226,7 @@ def waypoints(folder: Path) -> Iterator[list[Target]]:
     hello = json.dumps({"type": "hello", "version": 1, "client": "laptop", "token": TOKEN}).encode() + b"\n"
     with served("waypoint", folder) as (at, pids):
         context = ssl.create_default_context(cafile=str(folder / "waypoint.pem"))
-        friend = lambda: asked_by_line(at["port"], hello, b"session", context)  # noqa: E731
+        friend = lambda: queried_by_line(at["port"], hello, b"session", context)  # noqa: E731
         yield [Target("waypoint", at["port"], client_hello(), pids, friend)]
 
 
@@ -240,7 +240,7 @@ def dashboards(folder: Path) -> Iterator[list[Target]]:
 
 
 @contextmanager
-def others(folder: Path) -> Iterator[list[Target]]:
+def single_programs(folder: Path) -> Iterator[list[Target]]:
     """Small servers with one port each."""
     event = json.dumps({"id": "1", "method": "DEVICE_CONNECTED", "params": ["00:01"], "jsonrpc": "2.0"})
     with ExitStack() as stack:
@@ -265,7 +265,7 @@ def others(folder: Path) -> Iterator[list[Target]]:
 
 GROUPS = {
     "controller": controllers, "region": regions, "slicer": slicers, "waypoint": waypoints, "dashboard": dashboards,
-    "others": others,
+    "single": single_programs,
 }  # fmt: skip
 
 

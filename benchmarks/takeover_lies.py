@@ -6,7 +6,7 @@
 Two real controllers on a real etcd, and twenty agents, each connected to both. ``--end killed`` is kill -9, and
 ``frozen`` is SIGSTOP, whose connections stay open. ``--lie hears`` says all the time that the leader of the known epoch
 lives, ``greater`` shows a greater epoch with each answer. Exit status 1 unless the median is 300 ms or less and the
-worst takeover 500 ms or less. On a machine that others use, begin the command with ``chrt --rr 1``.
+worst takeover 500 ms or less. On a busy machine, begin the command with ``chrt --rr 1``.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def takeover_ms(found: Lab, number: int, end: str, lie: str) -> tuple[float, flo
     found.warm()
     leader = found.leader()
     (other,) = found.others(leader)
-    # Agents connect anew, so that a quarantine of the run before does not make this one easier.
+    # New connections of agents: a quarantine of the run before does not make this one easier.
     agents = Liars(list(found.instances.values()))
     try:
         eventually(lambda: agents.epoch == leader.ha["epoch"], 20)

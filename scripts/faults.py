@@ -98,7 +98,7 @@ def _changes(tree: ast.Module) -> Iterator[Change]:
 
 
 def _annotations(tree: ast.Module) -> set[int]:
-    """Annotations and decorators: what is in them is no behaviour, or all of a class."""
+    """Annotations and decorators: their content is no behaviour, or all of a class."""
     roots: list[ast.AST] = []
     for node in ast.walk(tree):
         roots += [

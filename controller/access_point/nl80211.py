@@ -118,7 +118,7 @@ def stations(answers: Iterable[bytes]) -> tuple[Station, ...]:
 
 
 def _links(data: bytes) -> dict[int, Mapping[int, bytes]]:
-    """What is known of each link, by its number."""
+    """The facts of each link, by its number."""
     found: dict[int, Mapping[int, bytes]] = {}
     for entry in _attributes(data).values():
         link = _attributes(entry)

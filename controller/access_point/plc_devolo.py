@@ -30,7 +30,7 @@ _MAC = re.compile(r"[0-9A-Fa-f]{12}")
 
 @dataclass(frozen=True, slots=True)
 class Adapter:
-    """An adapter in an answer; ``bridged`` are the addresses of what is connected to its Ethernet ports."""
+    """An adapter in an answer; ``bridged`` are the addresses of devices at its Ethernet ports."""
 
     mac: str
     local: bool
@@ -52,7 +52,7 @@ Ask = Callable[[], tuple[Sequence[Adapter], Sequence[PairRate]]]
 
 
 def view_of(adapters: Sequence[Adapter], rates: Sequence[PairRate]) -> PlcView:
-    """What the adapter on the own side says of the others; :class:`RadioError` if that makes no sense."""
+    """What the own adapter reports of the other adapters; :class:`RadioError` if that makes no sense."""
     if len(adapters) > MAX_STATIONS:
         raise RadioError(f"the adapter names {len(adapters)} adapters: expected {MAX_STATIONS} at most")
     own = [_mac(each.mac) for each in adapters if each.local]
@@ -99,7 +99,7 @@ class DevoloReader:
         self._next_s = -math.inf
 
     def view(self, now_s: float) -> PlcView:
-        """What the adapter reported last; raises :class:`RadioError`, and the next call asks again."""
+        """The adapter's last report; raises :class:`RadioError`, and the next call queries again."""
         if self._view is None or now_s >= self._next_s:
             self._view = None
             self._view = view_of(*self._ask())

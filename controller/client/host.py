@@ -390,7 +390,7 @@ _TUNNELS = "hrk"
 
 
 def closed_networks(tun: str) -> list[str]:
-    """Where clients of an isolated waypoint may not go: what is not public, and networks that this host is in."""
+    """Destinations closed to clients of an isolated waypoint: addresses that are not public, networks of this host."""
     found = {ipaddress.ip_network(each) for each in NOT_PUBLIC}
     for version in (4, 6):
         for route in json.loads(run("ip", "-j", f"-{version}", "route", "show", "table", "main") or "[]"):

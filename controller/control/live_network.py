@@ -362,7 +362,7 @@ class Cache:
         return (self._last_down - changed) | {link.id for link in named if state.link_down(self._context, link)}
 
     def _presences(self, state: State) -> tuple[object, ...]:
-        """What besides hello frames tells which links are down."""
+        """The parts of a state that, besides hello frames, decide which links are down."""
         return (state.switches, state.ports, *((state.agents,) if self._context.seals_links else ()))
 
     def live(self, state: State) -> LiveNetwork:

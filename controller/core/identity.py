@@ -110,7 +110,7 @@ SWITCH_ROLES = (CertificateRole.NODE, CertificateRole.SLICER)
 def not_of_switch(
     facts: CertificateFacts, dpid: int, node: str | None = None, *, any_switch: Collection[str] = ()
 ) -> str:
-    """What is wrong with the certificate of a switch; "" if it may speak for this datapath id.
+    """The fault of a switch's certificate; "" if it may speak for this datapath id.
 
     A node's may if it names the datapath id or the node, a slicer's if ``any_switch`` has one of its names.
     """
@@ -122,7 +122,7 @@ def not_of_switch(
 
 
 def not_of_node(names: Collection[str], node: str, what: str = "node") -> str:
-    """What is wrong with a certificate of these names if it is shown by one that says it is ``node``; "" if it names
+    """The fault of a certificate of these names that a device shows as ``node``; "" if it names
     that. ``what`` a node is there: a node, an instance.
     """
     return "" if node in names else f"its certificate is of {_listed(names)}, and not of {what} {node!r}"

@@ -17,7 +17,7 @@ SERVICE = "_hyroads._tcp.local."
 
 
 def service_of(addresses: Sequence[str], port: int) -> ServiceInfo:
-    """What is announced: IPv4 addresses and the port of the REST API, and nothing else."""
+    """The announcement: IPv4 addresses and the port of the REST API, and nothing else."""
     host = addresses[0].replace(".", "-")
     return ServiceInfo(
         SERVICE,

@@ -61,7 +61,7 @@ def _look(number: int, eth_type: int, protocol: int, actions: tuple[act.Action, 
 
 
 def bad_fragment_rules() -> Iterator[Rule]:
-    """For a switch with such ports: what is dropped of what was looked at."""
+    """For a switch with such ports: the rules that drop bad fragments."""
     matches = [Match(register_4=IS_ICMPV6 + kind) for kind in (0, *DISCOVERY)]
     matches.append(Match(register_4=IS_UDP, register_5=0))
     for port in DHCP_PORTS:

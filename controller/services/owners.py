@@ -207,6 +207,6 @@ class OwnerService:
         return problems
 
     def become(self, documents: object) -> list[ConfigError]:
-        """Owners are those that another controller, which leads, has saved; what is wrong with some of them."""
+        """Take the owners that the leader has saved; returns a fault for each that cannot be used."""
         self._owners = {}
         return self.restore(documents)

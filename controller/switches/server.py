@@ -46,8 +46,8 @@ Handle = Callable[[Any, Any], None]
 @dataclass(frozen=True)
 class SwitchIdentity:
     """Which datapath ids are ours, by node. With a ``check`` a certificate must pass it and name its switch, or be a
-    slicer's that has one of the names ``any_switch``. ``ask(dpid)`` lets the switch that is connected be asked for a
-    sign of life, and ``conflict(node, peer, holder)`` is told of a second session of a switch whose first one lives.
+    slicer's that has one of the names ``any_switch``. ``ask(dpid)`` has the connected switch queried for a
+    sign of life, and ``conflict(node, peer, holder)`` is called for a second session of a switch whose first one lives.
     """
 
     node_of: Callable[[int], str | None]

@@ -22,7 +22,7 @@ LEFT_OUT = {
     # systemd's own: times of its timers, a seed for randomness.
     *("/var/lib/systemd", "/etc/.pwd.lock"),
     *(f"/etc/{name}-" for name in ("passwd", "group", "shadow", "gshadow", "subuid", "subgid")),
-    # The database of Open vSwitch; what is in it is compared.
+    # The database of Open vSwitch; its rows are compared.
     *(f"{folder}/openvswitch/{name}" for folder in ("/etc", "/var/lib") for name in ("conf.db", ".conf.db.~lock~")),
 }
 COMPARED_BY_CONTENT = ("/etc", "/root", "/var")

@@ -98,7 +98,7 @@ def planted_row(setup: Setup, failures: list[str]) -> tuple[Wanted, Callable[[],
 
 
 def not_named(box: Box) -> Iterator[str]:
-    """Each fault that is planted and is not the only one found, with what is found."""
+    """Each planted fault that is not the only one found, with all findings."""
     for fault in FAULTS:
         box.type(fault.plant)
         try:

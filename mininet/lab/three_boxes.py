@@ -1,6 +1,6 @@
 """The lab ``three-boxes``: a controller, a gateway, two access points and two computers, set up as the tutorial says.
 
-What is typed here is on the page docs/tutorials/three-boxes.md and on those to which it refers for the controller:
+All commands typed here are on docs/tutorials/three-boxes.md and on the pages to which it refers for the controller:
 install-debian, access-point-debian and backhaul of docs/how-to. Without radios one thing differs: the network file
 lists the links, with the capacity of the radio channel, because no radio could report it.
 """
@@ -70,7 +70,7 @@ START_CONTROLLER = (
     "systemctl restart hyroads-controller",
 )
 REACH_CONTROLLER = {"HYROADS_URL": URL, "HYROADS_CA": f"{AUTHORITY}/ca.pem", "HYROADS_TOKEN_FILE": OPS_TOKEN}
-"""What is exported in the shell of the controller's user."""
+"""The exports in the shell of the controller's user."""
 SHOW_PIN = "hyroads box pin"
 INSTALL_BOX = "apt install -y ./hyroads-box_*.deb ./hyroads-edge_*.deb ./hyroads-ap_*.deb openvswitch-switch iw"
 JOIN = f"hyroads box join {URL} --pin"
@@ -235,7 +235,7 @@ class Setup:
         self.installed_s: float | None = None
         """Seconds from the first package to the multipath in force; None until then."""
         self.typed: dict[str, tuple[str, ...]] = {}
-        """What was typed in each box until then."""
+        """The commands typed in each box until then."""
         self.before: dict[str, dict[str, str]] = {}
         """What there was on each of the three boxes before HyRoads came."""
         self.adopting: tuple[str, ...] = ()

@@ -121,7 +121,7 @@ class HttpServer:
                 _let_go(body)
 
     def _of_peer(self, writer: asyncio.StreamWriter) -> Environment:
-        """What is known of the other end: its address, and its place, which becomes that of a token."""
+        """The facts of the other end: its address, and its place, which becomes that of a token."""
         address = writer.get_extra_info("peername")
         place = self._listener.place_of(address) if self._listener is not None else None
         found = {"REMOTE_ADDR": address[0] if isinstance(address, tuple) else ""}

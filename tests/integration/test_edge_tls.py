@@ -154,7 +154,7 @@ def test_who_is_not_whom_it_should_be_is_refused(
 
 
 @pytest.mark.parametrize("role", [*OTHER_ROLES, "none as in version 0.3", CertificateRole.CONTROLLER])
-def test_agent_tells_its_token_to_servers_with_role_controller_alone(lab: Lab, tmp_path: Path, role: str) -> None:
+def test_agent_sends_its_token_to_servers_with_role_controller_alone(lab: Lab, tmp_path: Path, role: str) -> None:
     is_known = role in set(CertificateRole)
     files = issued(lab.identities, role if is_known else "controller", f"other-{role[:4]}")
     if not is_known:

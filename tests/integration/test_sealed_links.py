@@ -1,4 +1,4 @@
-"""Switches whose agents seal what they send to each other, and somebody who sends on the medium between them."""
+"""Switches whose agents seal what they send to each other, and an attacker who sends on the medium between them."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def test_no_overheard_frame_is_delivered_again_or_changed(sealed: SealedWorld) -
     assert ring.rig.ping(ring.hosts["b"], ring.ip("c"), "-c", "20", "-i", "0.01") == 1.0
 
 
-def test_honest_frames_are_delivered_once_while_others_are_injected(ring: World) -> None:
+def test_honest_frames_are_delivered_once_while_forged_ones_are_injected(ring: World) -> None:
     overheard = overhear(ring, 10)
     target = mac(ring.addressing.host_mac["c"]) + mac(ring.addressing.host_mac["b"]) + b"\x99\x99"
     with (

@@ -52,7 +52,7 @@ def rate(source: str, target: str, tx_mbps: float, rx_mbps: float) -> bytes:
 
 
 def overview(technology: int = 7) -> bytes:
-    """The answer to GetNetworkOverview: two adapters beside the own one, of which one tells its rates itself."""
+    """The answer to GetNetworkOverview: two adapters beside the own one, of which one reports its rates itself."""
     return message(
         1,
         device(OWN, LOCAL, technology, "02AA00000001"),

@@ -66,7 +66,7 @@ def context_with(files: TlsFiles) -> ssl.SSLContext:
 
 
 def answer_of(port: int, files: TlsFiles, line: bytes) -> bytes:
-    """All that a port says to somebody with this certificate that sends a line."""
+    """All that a port answers to a line from a client with this certificate."""
     said = b""
     plain = socket.create_connection(("127.0.0.1", port), timeout=10)
     with suppress(OSError), context_with(files).wrap_socket(plain, server_hostname="127.0.0.1") as secured:

@@ -65,7 +65,7 @@ class MplsPacket:
 
 @dataclass(frozen=True)
 class Sealed:
-    """What an agent makes of a labelled frame; nobody else can."""
+    """A labelled frame that an agent has sealed; only agents can make one."""
 
     frame: Frame
 

@@ -305,13 +305,13 @@ def running(tmp_path: Path, script: str) -> Typed:
     return Typed(program)
 
 
-def test_command_that_runs_beside_others_is_followed_by_what_it_prints(tmp_path: Path) -> None:
+def test_command_in_the_background_is_followed_by_its_output(tmp_path: Path) -> None:
     typed = running(tmp_path, "echo pending: box b8-41, key 8a; read -r _; echo done")
     assert typed.said(re.compile(r"box (\S+), key"), 10.0)[1] == "b8-41"
     assert typed.finish(10.0).splitlines() == ["pending: box b8-41, key 8a", "done"]
 
 
-def test_command_that_fails_beside_others_is_named_with_its_last_line(tmp_path: Path) -> None:
+def test_command_that_fails_in_the_background_is_named_with_its_last_line(tmp_path: Path) -> None:
     typed = running(tmp_path, "echo wrong pin; exit 2")
     with pytest.raises(EmulationError, match="attic# join ended with status 2: wrong pin"):
         typed.said(re.compile("pending"), 10.0)

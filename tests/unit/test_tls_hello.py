@@ -26,7 +26,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Server:
-    """Accepts one connection at a time; ``sessions`` counts what was made for them."""
+    """Accepts one connection at a time; ``sessions`` counts the TLS sessions made for them."""
 
     def __init__(self, folder: Path) -> None:
         self.sessions = sessions = list[int]()

@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn carries_what_its_rates_allow_and_tells_what_changed() {
+    fn carries_what_its_rates_allow_and_reports_changes() {
         let (mut agent, mut carried) = configured(5);
         let mut reported = None;
         let whole = parsed(agent.report(&mut reported, Some(2.0), None, &mut carried, 2.0));
@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn other_rates_and_a_silent_link_are_changes_and_another_configuration_is_told_whole() {
+    fn other_rates_and_a_silent_link_are_changes_and_another_configuration_is_reported_whole() {
         let (mut agent, mut carried) = configured(5);
         let mut reported = None;
         agent.report(&mut reported, Some(2.0), None, &mut carried, 1.0);

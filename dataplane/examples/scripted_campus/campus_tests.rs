@@ -78,7 +78,7 @@ fn a_cut_is_over_when_no_agent_sends_by_the_link_any_more() {
 }
 
 #[test]
-fn a_controller_with_an_older_epoch_is_refused_and_what_nobody_can_read_is_counted() {
+fn a_controller_with_an_older_epoch_is_refused_and_unreadable_lines_are_counted() {
     let mut campus = campus();
     welcomed(&mut campus, 2, &json!({"type": "welcome", "report_ms": 100}));
     campus.received(2, b"{\"type\":\"lead\",\"seq\":1,\"epoch\":5}\n", 0);

@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn percentiles_are_bounds_of_what_was_noted_since_the_last_call() {
+    fn percentiles_are_bounds_of_the_values_since_the_last_call() {
         let mut late = Late::default();
         (1..=1000u64).for_each(|ms| late.note(ms * 1_000_000 / 10));
         late.note(1 << 60);

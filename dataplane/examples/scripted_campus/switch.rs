@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_are_kept_told_and_deleted_by_cookie_and_table() {
+    fn rules_are_kept_listed_and_deleted_by_cookie_and_table() {
         let mut switch = Switch::new(3, vec!["n3t1".to_string()]);
         let (mut counts, mut out) = (Counts::default(), Vec::new());
         for (table, cookie, fields) in [(0, 0x11, [1u8; 8]), (0, 0x12, [2u8; 8]), (1, 0x21, [1u8; 8])] {

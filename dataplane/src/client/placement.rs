@@ -103,7 +103,7 @@ impl Engine {
         let has_tunnel = self.session.is_some() && given == Via::Waypoint;
         match self.config.rules.get(rule).map_or(OnLoss::Direct, |rule| rule.on_loss) {
             OnLoss::Block if !has_tunnel => None,
-            // What goes into a silent tunnel reaches nobody else, and goes on when the waypoint is back.
+            // Packets in a silent tunnel reach no other host, and arrive once the waypoint is back.
             OnLoss::Block => Some(given),
             OnLoss::Direct if self.waypoint_lost => Some(Via::Direct),
             OnLoss::Direct => Some(given),

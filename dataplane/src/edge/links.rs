@@ -77,7 +77,7 @@ impl Links {
         true
     }
 
-    /// Takes the seal off a frame from a neighbour, if it is right and new: what is left is the labelled frame.
+    /// Takes the seal off a frame from a neighbour, if it is right and new. The labelled frame remains.
     pub fn open(
         &mut self,
         now_ns: u64,

@@ -1,4 +1,4 @@
-//! Links: what is opened, once, and what is not.
+//! Links: which frames are opened, once, and which are refused.
 
 use super::*;
 use crate::edge::buffer::Pool;
@@ -187,7 +187,7 @@ fn a_frame_counts_only_where_it_was_sent_to() {
 }
 
 #[test]
-fn what_is_not_from_an_own_interface_is_not_sealed() {
+fn frame_without_an_own_source_address_is_not_sealed() {
     let (mut a, ..) = three();
     assert_eq!(a.pass(MS, &labelled(B[0], C[0], &[7; 100])), None);
     assert_eq!(a.pass(MS, &labelled(B[0], [2; 6], &[7; 100])), None);
@@ -211,7 +211,7 @@ fn nothing_passes_unless_links_are_sealed() {
 }
 
 #[test]
-fn a_neighbour_that_began_anew_has_another_key_and_its_old_frames_are_refused() {
+fn neighbour_that_restarted_has_another_key_and_its_old_frames_are_refused() {
     let (mut a, mut b, _) = three();
     let [key, peer, third, fresh] = KEYS;
     let before = a.pass(MS, &labelled(B[0], A[0], &[7; 100])).unwrap();

@@ -66,8 +66,8 @@ impl Pacer {
     }
 
     /// A frame of `len` bytes leaves now that has waited since `since_ns`: it could have left earlier, and so could what
-    /// waits behind it. What leaves at `now_ns`, too, is paced as if the agent had been in time. What is not used now is
-    /// lost.
+    /// waits behind it. Frames that leave at `now_ns` are paced as if the agent had been in time. Credit that is not used
+    /// now is lost.
     pub fn catch_up(&mut self, now_ns: u64, since_ns: u64, len: usize) {
         let rate = match self.rate {
             Some(rate) if rate > 0.0 && now_ns > self.at_ns => rate,
@@ -173,7 +173,7 @@ mod tests {
         pacer.sent(SECOND, 1500);
         pacer.sent(SECOND, 1500);
         assert!(pacer.ready_at(SECOND, 1500).unwrap() > SECOND);
-        // What was not used at once is lost.
+        // Credit that was not used at once is lost.
         pacer.catch_up(2 * SECOND, 2 * SECOND - MOST_LATE_NS, 1500);
         pacer.sent(2 * SECOND, 1500);
         assert!(pacer.level < -5000.0);

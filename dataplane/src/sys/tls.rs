@@ -35,7 +35,7 @@ const NAME_IS_URI: c_int = 6;
 const CONTROLLER_URI: &[u8] = b"hyroads:role:controller";
 const NO_ROLE: &str = "it does not have the role controller: see hyroads identity";
 
-/// A key with a password would else be asked for at a terminal.
+/// Without this callback OpenSSL would read the password of a key from a terminal.
 extern "C" fn no_password(_: *mut c_char, _: c_int, _: c_int, _: Object) -> c_int {
     0
 }

@@ -1,4 +1,4 @@
-//! What is no TLS, and files that are not there.
+//! Answers that are no TLS, and files that are missing.
 
 use super::*;
 use std::net::TcpListener;
@@ -12,7 +12,7 @@ fn files_that_are_not_there_are_named() {
     }
 }
 
-/// An authority that nobody has the key of.
+/// An authority whose key does not exist any more.
 const CA: &str = "-----BEGIN CERTIFICATE-----
 MIIBfTCCASOgAwIBAgIUaLwlEZSgFhUTwLImYtUEO4xa3tAwCgYIKoZIzj0EAwIw
 GzEZMBcGA1UEAwwQSHlSb2FkcyAyMWJiMWE5ODAeFw0yNjExMjUxMTA1MjBaFw0z
@@ -42,13 +42,13 @@ fn read_to_the_end(stream: &mut TlsStream) -> io::Error {
                 std::thread::sleep(Duration::from_millis(2));
             }
             Err(error) => return error,
-            Ok(read) => panic!("{read} bytes of nobody"),
+            Ok(read) => panic!("{read} bytes without a handshake"),
         }
     }
 }
 
 #[test]
-fn what_is_no_tls_is_an_error_and_the_session_stays_one() {
+fn answer_that_is_no_tls_is_an_error_and_the_session_stays_failed() {
     let context = match a_context() {
         Some(context) => context,
         None => return,

@@ -356,7 +356,7 @@ def test_messages_depend_on_the_present_state_alone_and_each_change_has_another_
     swarm(150, lambda rng: events(rng, KINDS, 25, ("start", "secret")), play_history)
 
 
-def test_where_links_are_sealed_each_agent_is_told_and_the_revision_shows_it() -> None:
+def test_where_links_are_sealed_each_configuration_says_so_and_has_another_revision() -> None:
     plain, sealing = Network(), Network()
     sealing.keys = FrameKeys(MACS, lambda: sealing.now_s, seals_links=True)
     for keys in (plain.keys, sealing.keys):

@@ -34,7 +34,7 @@ def test_the_fake_is_an_overview_for_the_library() -> None:
     assert [(each.mac_address_from, each.tx_rate) for each in network.data_rates][:2] == [(OWN, 1300.4), (HALL, 899.0)]
 
 
-def test_rates_of_the_own_adapter_count_then_those_that_others_report_of_it() -> None:
+def test_rates_of_the_own_adapter_count_before_those_that_other_adapters_report_of_it() -> None:
     view = view_of(ADAPTERS, RATES)
     assert (view.adapter, view.family) == ("00:0b:3b:c3:a4:e6", GHN)
     rows = [(each.mac, each.bridged_mac, each.tx_mbps, each.rx_mbps) for each in view.stations]
@@ -56,10 +56,10 @@ def test_neighbours_have_a_capacity_that_is_marked_as_assumed_and_no_busy_time()
 
 def test_the_adapter_is_read_every_two_seconds_and_again_after_an_error() -> None:
     answers: list[object] = [(ADAPTERS, RATES), RadioError("away"), (ADAPTERS[:2], RATES)]
-    asked: list[float] = []
+    queries: list[float] = []
 
     def ask() -> tuple[list[Adapter], list[PairRate]]:
-        asked.append(0.0)
+        queries.append(0.0)
         answer = answers.pop(0)
         if isinstance(answer, RadioError):
             raise answer
@@ -67,10 +67,10 @@ def test_the_adapter_is_read_every_two_seconds_and_again_after_an_error() -> Non
 
     reader = DevoloReader("192.0.2.20", ask=ask)
     assert len(reader.view(0.0).stations) == len(reader.view(READ_EVERY_S - 0.1).stations) == 2
-    assert len(asked) == 1
+    assert len(queries) == 1
     with pytest.raises(RadioError, match="away"):
         reader.view(READ_EVERY_S)
-    assert len(reader.view(READ_EVERY_S + 0.1).stations) == 1 and len(asked) == 3
+    assert len(reader.view(READ_EVERY_S + 0.1).stations) == 1 and len(queries) == 3
 
 
 WRONG = {

@@ -288,7 +288,7 @@ def test_traps_of_devices_behind_one_address_are_told_apart() -> None:
     assert chain.near.from_trap(v2c_bytes(b"even", pdu), "127.0.0.1", 0.0) == []
 
 
-def test_address_that_proves_nothing_gets_reports_at_a_bounded_rate_and_others_their_own() -> None:
+def test_unproved_address_gets_reports_at_a_bounded_rate_of_its_own() -> None:
     net = Net()
     unit = Pdu(Kind.GET, 1, ())
     asked = message_bytes(unit, message_id=1, engine=b"", boots=0, time_s=0, user=None, reportable=True)
@@ -306,7 +306,7 @@ def test_address_that_proves_nothing_gets_reports_at_a_bounded_rate_and_others_t
     assert net.ask(Pdu(Kind.GET, 1, (Binding((*IF_ENTRY, 1, 2)),)))
 
 
-def test_traps_of_one_device_are_bounded_and_leave_those_of_others_alone() -> None:
+def test_traps_of_one_device_are_bounded_apart_from_those_of_other_devices() -> None:
     chain = Chain({"ap1": {"if2": "even"}, "ap2": {"if4": "even"}}, {"ap1": {"if2": "one"}, "ap2": {"if4": "other"}})
 
     def trap(index: int, device: bytes) -> int:
