@@ -6,17 +6,19 @@ here: the library only decodes it.
 
 from __future__ import annotations
 
-import asyncio
 import importlib
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .model import RadioError
 from .plc import AV2, AV_500, GHN, UNKNOWN_FAMILY, Family, PlcStation, PlcView
 from .plc_busy import BusyView
+
+if TYPE_CHECKING:
+    import asyncio
 
 READ_EVERY_S = 2.0
 """Adapters take a while for an answer, and change their rates each few seconds."""
@@ -117,6 +119,9 @@ class _Library:
 
     def ask(self) -> tuple[list[Adapter], list[PairRate]]:
         """An overview of the network; :class:`RadioError`."""
+        # OpenWrt has asyncio in a package of its own, which access points without such an adapter do not need.
+        import asyncio
+
         try:
             # Not every access point has it, and none imports it that has no such adapter.
             library = importlib.import_module("devolo_plc_api")
