@@ -42,7 +42,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -249,11 +249,14 @@ def standby_cost(folder: Path, network: Network, asked: argparse.Namespace) -> d
         etcd.start()
     etcd.wait_ready()
     rows: dict[str, list[dict[str, float]]] = {"alone": [], "with a standby": [], "standby": []}
-    try:
+    with ExitStack() as ends:
+        ends.callback(etcd.stop)
+        ends.callback(end, leader, standby)
         with on_core(0):
             leader.__enter__()
         with on_core(1):
             devices = devices_of(asked, path, leader, standby)
+        ends.callback(devices.close)
         until_in_force(leader, asked.within_s, not asked.json)
         for _ in range(asked.standby):
             time.sleep(WARM_S)
@@ -277,12 +280,13 @@ def standby_cost(folder: Path, network: Network, asked: argparse.Namespace) -> d
             found["cpu_s of leader and standby while flows are declared"] = used_s
             time.sleep(WARM_S)
         return {**found, "takeover": killed(leader, standby, devices)}
-    finally:
-        for one in (leader, standby):
-            if hasattr(one, "process"):
-                one.__exit__()
-        devices.close()
-        etcd.stop()
+
+
+def end(*instances: Instance) -> None:
+    """End those that have started."""
+    for one in instances:
+        if hasattr(one, "process"):
+            one.__exit__()
 
 
 def costs(rows: dict[str, list[dict[str, float]]]) -> dict[str, Any]:
